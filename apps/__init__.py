@@ -1,0 +1,1 @@
+"""One small module per command: options in, a running program out."""

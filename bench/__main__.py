@@ -1,0 +1,136 @@
+"""`python -m bench`: options, then the runs, then the table and the record."""
+
+import re
+import resource
+import shlex
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Never
+
+import click
+from rich.console import Console
+
+from bench import record, report
+from bench.duel import PEER, SUBJECT, Contender, Result, compare
+from bench.machine import commit, this_machine
+from bench.scenarios import SCENARIOS, Scenario
+
+_FILES = 20_000
+_INTERRUPTED = 130
+
+
+def _command(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    words = shlex.split(value)
+    if not words or not shutil.which(words[0]):
+        raise click.BadParameter(f"no such program: {value!r}")
+    return tuple(words)
+
+
+def _pattern(context: click.Context, parameter: click.Parameter, value: str) -> re.Pattern[str]:
+    try:
+        return re.compile(value)
+    except re.error as error:
+        raise click.BadParameter(f"not a regular expression: {error}") from None
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--only", default="", callback=_pattern, metavar="RE", help="Scenarios whose label matches.")
+@click.option("--rounds", default=5, type=click.IntRange(1), show_default=True, help="Runs of each side.")
+@click.option("--nsqd", callback=_command, metavar="CMD", help="The subject.  [default: python -m apps.nsqd]")
+@click.option("--peer-nsqd", callback=_command, metavar="CMD", help="Another nsqd to run in turn with it.")
+@click.option("--seconds", type=click.FloatRange(0.1), help="Length of runs that go by time.")
+@click.option(
+    "--messages", type=click.IntRange(1000), help="Messages in runs that go by count; most in others."
+)
+@click.option(
+    "--scratch",
+    type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
+    help="Where data directories are made.  [default: the system's temporary directory]",
+)
+@click.option("--record/--no-record", "recorded", default=True, help="Keep the figures in bench/results.")
+def main(
+    only: re.Pattern[str],
+    rounds: int,
+    nsqd: tuple[str, ...] | None,
+    peer_nsqd: tuple[str, ...] | None,
+    seconds: float | None,
+    messages: int | None,
+    scratch: Path | None,
+    recorded: bool,
+) -> None:
+    """Measure nsqd, alone or side by side with another one."""
+    scenarios = _chosen(only, has_peer=peer_nsqd is not None)
+    contenders = [Contender(SUBJECT, nsqd or (sys.executable, "-m", "apps.nsqd"))]
+    if peer_nsqd:
+        contenders.append(Contender(PEER, peer_nsqd))
+    _allow_many_files()
+    signal.signal(signal.SIGTERM, _interrupt)
+
+    results: list[Result] = []
+    try:
+        with _progress() as announce:
+            for scenario in scenarios:
+                results.append(
+                    compare(
+                        scenario,
+                        contenders,
+                        rounds,
+                        seconds=seconds,
+                        messages=messages,
+                        scratch=scratch,
+                        announce=announce,
+                    )
+                )
+    except KeyboardInterrupt:
+        click.echo("interrupted; scenarios that were finished:", err=True)
+        report.show(results, Console())
+        sys.exit(_INTERRUPTED)
+
+    machine, revision = this_machine(), commit()
+    click.echo(f"{machine}; commit {revision}; median of {rounds} rounds")
+    report.show(results, Console())
+    if recorded:
+        click.echo(f"recorded in {record.write(results, contenders, machine, revision)}")
+    sys.exit(any(result.failure for result in results))
+
+
+def _chosen(only: re.Pattern[str], *, has_peer: bool) -> list[Scenario]:
+    """Those whose label matches; without a peer, each load once."""
+    chosen = [s for s in SCENARIOS if only.search(s.label) and (has_peer or s.label == s.load)]
+    if not chosen:
+        raise click.BadParameter("no scenario matches", param_hint="--only")
+    return chosen
+
+
+def _allow_many_files() -> None:
+    """For this process and so for its children, which hold thousands of connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _interrupt(number: int, frame: FrameType | None) -> Never:
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """A line on stderr that says what is running; nothing in a pipe."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda text: None
+        return
+    with console.status("starting") as status:
+        yield status.update
+
+
+if __name__ == "__main__":
+    main()

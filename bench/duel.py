@@ -1,0 +1,106 @@
+"""Runs of a scenario: the subject alone, or subject and peer in turn, and what comes of comparing them."""
+
+import os
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.generator import generate
+from bench.run import Amount, LoadError, Run
+from bench.scenarios import Scenario, Side
+from bench.server import Server
+
+SUBJECT, PEER = "subject", "peer"
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """An nsqd to be measured."""
+
+    role: str
+    command: tuple[str, ...]
+
+    @property
+    def sets_queue_size(self) -> bool:
+        """Whether the command itself says --mem-queue-size, which then holds for all scenarios."""
+        return any(word.lstrip("-").startswith("mem-queue-size") for word in self.command)
+
+
+@dataclass(slots=True)
+class Result:
+    """All runs of one scenario. The n-th runs of both sides were neighbours in time."""
+
+    scenario: Scenario
+    runs: dict[str, list[Run]] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    failure: str | None = None
+
+    def median(self, role: str) -> float | None:
+        values = [run.value for run in self.runs.get(role, ())]
+        return statistics.median(values) if values else None
+
+    @property
+    def ratios(self) -> list[float]:
+        """Of each pair, how many times better the subject was."""
+        pairs = zip(self.runs.get(SUBJECT, ()), self.runs.get(PEER, ()), strict=False)
+        return [self.scenario.ratio(subject, peer) for subject, peer in pairs]
+
+    @property
+    def median_ratio(self) -> float | None:
+        return statistics.median(self.ratios) if self.ratios else None
+
+    @property
+    def verdict(self) -> str:
+        """met, missed, failed; or nothing, when there is no target or no peer to hold it against."""
+        if self.failure:
+            return "failed"
+        verdicts = [met for met in (self._is_fast_enough(), self._is_small_enough()) if met is not None]
+        return "" if not verdicts else "met" if all(verdicts) else "missed"
+
+    def _is_fast_enough(self) -> bool | None:
+        least, ratio = self.scenario.at_least, self.median_ratio
+        return None if least is None or ratio is None else ratio >= least
+
+    def _is_small_enough(self) -> bool | None:
+        limit, value = self.scenario.below, self.median(SUBJECT)
+        return None if limit is None or value is None else value < limit
+
+
+def compare(
+    scenario: Scenario,
+    contenders: Sequence[Contender],
+    rounds: int,
+    *,
+    seconds: float | None = None,
+    messages: int | None = None,
+    scratch: Path | None = None,
+    announce: Callable[[str], None] = lambda text: None,
+) -> Result:
+    """Run every contender once a round, in an order that turns around each round.
+
+    A run that fails ends the scenario; its text stands in `failure`.
+    """
+    result = Result(scenario)
+    for number in range(rounds):
+        for contender in contenders if number % 2 == 0 else reversed(contenders):
+            announce(f"{scenario.label}: round {number + 1} of {rounds}, {contender.role}")
+            side = scenario.subject if contender.role == SUBJECT else scenario.peer
+            amount = Amount(seconds or side.amount.seconds, messages or side.amount.messages)
+            try:
+                run, version = _measure(scenario.load, contender, side, amount, scratch)
+            except LoadError as error:
+                result.failure = f"{contender.role}: {error}"
+                return result
+            result.runs.setdefault(contender.role, []).append(run)
+            result.versions[contender.role] = version
+    return result
+
+
+def _measure(
+    load: str, contender: Contender, side: Side, amount: Amount, scratch: Path | None
+) -> tuple[Run, str]:
+    os.sync()  # Each run starts without the write-back of the one before.
+    flags = [] if contender.sets_queue_size else [side.flag]
+    with Server(contender.command, flags, scratch) as server:
+        return generate(load, server.endpoint, amount), server.version

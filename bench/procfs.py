@@ -1,0 +1,38 @@
+"""CPU time and memory of a process and its children, from /proc (proc(5))."""
+
+import os
+from pathlib import Path
+
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_UTIME, _STIME = 11, 12  # Fields 14 and 15 of /proc/pid/stat, counted from the first after the name.
+
+
+def family(pid: int) -> list[int]:
+    """`pid` and its descendants: the command under test may be a script that starts the server."""
+    members = [pid]
+    for member in members:
+        for children in Path(f"/proc/{member}/task").glob("*/children"):
+            members.extend(int(child) for child in children.read_text().split())
+    return members
+
+
+def cpu_s(pid: int) -> float:
+    """User and system seconds used so far."""
+    return sum(_cpu_ticks(member) for member in family(pid)) / _TICKS_PER_SECOND
+
+
+def rss_bytes(pid: int) -> int:
+    """Resident memory now."""
+    return sum(_rss_bytes(member) for member in family(pid))
+
+
+def _cpu_ticks(pid: int) -> int:
+    after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(after_name[_UTIME]) + int(after_name[_STIME])
+
+
+def _rss_bytes(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    return 0

@@ -1,0 +1,64 @@
+"""Results as JSON files, `results/<date>-<commit>.json`: every raw figure, and where it was measured."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import date
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from bench.duel import Contender, Result
+from bench.machine import Machine
+
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+def write(
+    results: Sequence[Result],
+    contenders: Sequence[Contender],
+    machine: Machine,
+    commit: str,
+    directory: Path = RESULTS,
+) -> Path:
+    """Write a new file, never over an old one; returns its path."""
+    directory.mkdir(parents=True, exist_ok=True)
+    today = date.today().isoformat()
+    path = _unused(directory, f"{today}-{commit}")
+    content = {
+        "date": today,
+        "commit": commit,
+        "machine": asdict(machine),
+        "commands": {contender.role: _portable(contender.command) for contender in contenders},
+        "results": [_entry(result) for result in results],
+    }
+    path.write_text(json.dumps(content, indent=1) + "\n")
+    return path
+
+
+def _entry(result: Result) -> dict[str, Any]:
+    scenario = result.scenario
+    return {
+        "scenario": scenario.label,
+        "unit": scenario.unit,
+        "lower_is_better": scenario.lower_is_better,
+        "at_least": scenario.at_least,
+        "below": scenario.below,
+        "flags": {"subject": scenario.subject.flag, "peer": scenario.peer.flag},
+        "versions": result.versions,
+        "verdict": result.verdict,
+        "failure": result.failure,
+        "median_ratio": result.median_ratio,
+        "ratios": result.ratios,
+        "runs": {role: [asdict(run) for run in runs] for role, runs in result.runs.items()},
+    }
+
+
+def _portable(command: tuple[str, ...]) -> str:
+    """The command without the directory it was found in, which says nothing on another machine."""
+    return " ".join([Path(command[0]).name, *command[1:]])
+
+
+def _unused(directory: Path, stem: str) -> Path:
+    names = (directory / (f"{stem}.json" if number == 1 else f"{stem}-{number}.json") for number in count(1))
+    return next(path for path in names if not path.exists())

@@ -1,0 +1,88 @@
+"""The table of results, as plain columns in a pipe and by rich on a terminal."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.duel import PEER, SUBJECT, Result
+from bench.run import Run
+
+COLUMNS = ("scenario", "subject", "peer", "ratio", "min–max", "us CPU/op", "target", "")
+_STYLES = {"met": "green", "missed": "red", "failed": "bold red"}
+
+
+def show(results: Sequence[Result], console: Console) -> None:
+    rows = [_row(result) for result in results]
+    if console.is_terminal:
+        console.print(_table(rows))
+    else:
+        console.out("\n".join(_plain(rows)), highlight=False)
+    for result in results:
+        for line in _remarks(result):
+            console.out(line, highlight=False)
+
+
+def figure(value: float | None, unit: str) -> str:
+    """Three digits and a unit that a reader can compare: 1.52 M msg/s, 75.3 k msg/s, 412 us."""
+    if value is None:
+        return "–"
+    for step, prefix in ((1e6, "M "), (1e3, "k ")):
+        if unit.endswith("/s") and value >= step:
+            return f"{value / step:.3g} {prefix}{unit}"
+    return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+
+
+def target(result: Result) -> str:
+    scenario = result.scenario
+    least = "" if scenario.at_least is None else f"≥ {scenario.at_least:g}x"
+    limit = "" if scenario.below is None else f"< {figure(scenario.below, scenario.unit)}"
+    return " ".join(filter(None, (least, limit)))
+
+
+def _row(result: Result) -> list[str]:
+    unit, ratios = result.scenario.unit, result.ratios
+    return [
+        result.scenario.label,
+        figure(result.median(SUBJECT), unit),
+        figure(result.median(PEER), unit),
+        f"{result.median_ratio:.2f}x" if result.median_ratio is not None else "–",
+        f"{min(ratios):.2f}–{max(ratios):.2f}" if ratios else "–",
+        _cpu_per_message(result),
+        target(result),
+        result.verdict,
+    ]
+
+
+def _cpu_per_message(result: Result) -> str:
+    """Of the last subject run: client + server, in us. A client dearer than its server measures itself."""
+    runs: list[Run] = result.runs.get(SUBJECT, [])
+    if not runs or not result.scenario.unit.endswith("/s"):
+        return ""
+    run = runs[-1]
+    return f"{run.client_cpu_s / run.messages * 1e6:.2f} + {run.server_cpu_s / run.messages * 1e6:.2f}"
+
+
+def _remarks(result: Result) -> list[str]:
+    remarks = [f"{result.scenario.label}: {result.failure}"] if result.failure else []
+    for role, runs in result.runs.items():
+        for name in result.scenario.details:
+            values = sorted(run.details[name] for run in runs)
+            remarks.append(f"{result.scenario.label}, {role}: {name} {values[0]:,.0f}–{values[-1]:,.0f}")
+    return remarks
+
+
+def _plain(rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = [COLUMNS, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(COLUMNS))]
+    return ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in COLUMNS:
+        table.add_column(column, no_wrap=True)
+    for row in rows:
+        style = _STYLES.get(row[-1], "")
+        table.add_row(*row[:-1], f"[{style}]{row[-1]}[/]" if style else row[-1])
+    return table

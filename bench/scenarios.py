@@ -1,0 +1,87 @@
+"""What is measured, how much of it, and what it is held to. Everything else follows from this table."""
+
+from dataclasses import dataclass, field
+
+from bench.run import Amount, Run
+
+MEMORY_QUEUE = "--mem-queue-size=10000000"
+DISK_QUEUE = "--mem-queue-size=0"
+MILLION_QUEUE = "--mem-queue-size=1000000"
+DEFAULT_QUEUE = "--mem-queue-size=10000"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """How one nsqd is started and loaded."""
+
+    flag: str
+    amount: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One row of the result.
+
+    `at_least` is held against the median ratio subject / peer (peer / subject where lower is better);
+    `below` against the subject's median, in `unit`.
+    """
+
+    load: str
+    unit: str
+    subject: Side
+    peer: Side
+    peer_setting: str = "in memory"
+    lower_is_better: bool = False
+    at_least: float | None = None
+    below: float | None = None
+    details: tuple[str, ...] = field(default=())
+
+    @property
+    def label(self) -> str:
+        return self.load if self.peer_setting == "in memory" else f"{self.load}, peer {self.peer_setting}"
+
+    def ratio(self, subject: Run, peer: Run) -> float:
+        """How many times better the subject is."""
+        return peer.value / subject.value if self.lower_is_better else subject.value / peer.value
+
+
+_MOST = 9_000_000  # Stays below MEMORY_QUEUE: a peer "in memory" must not overflow to its disk.
+_TIMED = Amount(seconds=3, messages=_MOST)
+
+
+def _sides(
+    amount: Amount, peer_amount: Amount | None = None, peer_flag: str = MEMORY_QUEUE
+) -> tuple[Side, Side]:
+    return Side(DEFAULT_QUEUE, amount), Side(peer_flag, peer_amount or amount)
+
+
+def _counted(messages: int) -> Amount:
+    return Amount(seconds=60, messages=messages)
+
+
+SCENARIOS = (
+    Scenario("mpub", "msg/s", *_sides(_TIMED), at_least=1.2),
+    Scenario("mpub", "msg/s", *_sides(_TIMED, peer_flag=DISK_QUEUE), peer_setting="on disk", at_least=4),
+    Scenario("sub", "msg/s", *_sides(_counted(2_000_000)), at_least=1.4),
+    Scenario(
+        "sub",
+        "msg/s",
+        *_sides(_counted(2_000_000), _counted(500_000), DISK_QUEUE),
+        peer_setting="on disk",
+        at_least=4,
+    ),
+    Scenario("pub-pipelined", "msg/s", *_sides(_TIMED), at_least=2),
+    Scenario("pub-single", "msg/s", *_sides(_TIMED), at_least=0.9),
+    Scenario("http-pub", "req/s", *_sides(_TIMED), at_least=0.9),
+    Scenario("ten-channels", "msg/s", *_sides(_counted(1_000_000)), at_least=3),
+    Scenario("latency", "us", *_sides(_TIMED), lower_is_better=True, below=1000, details=("p99_us",)),
+    Scenario(
+        "memory",
+        "MB",
+        Side(MILLION_QUEUE, _counted(1_000_000)),
+        Side(MILLION_QUEUE, _counted(1_000_000)),
+        lower_is_better=True,
+        below=300,
+    ),
+    Scenario("idle-connections", "KB", *_sides(_TIMED), lower_is_better=True, below=20),
+)

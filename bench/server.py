@@ -1,0 +1,98 @@
+"""A fresh nsqd for one run: its own ports, its own data directory, ended by its pid."""
+
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from bench.admin import Admin
+from bench.run import Endpoint, LoadError
+
+_READY_WITHIN_S = 20.0
+
+
+class Server:
+    """A context manager: started and answering /ping inside, gone with its data after."""
+
+    def __init__(self, command: Sequence[str], flags: Sequence[str], scratch: Path | None = None) -> None:
+        self._command = [*command, *flags]
+        self._scratch = scratch
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self._directory = tempfile.TemporaryDirectory(prefix="nsqd-bench-", dir=self._scratch)
+        try:
+            self._start(Path(self._directory.name))
+            self._wait_until_ready()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def _start(self, directory: Path) -> None:
+        tcp_port, http_port, https_port = _free_ports(3)
+        data = directory / "data"
+        data.mkdir()
+        self._log = directory / "log"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [
+                    *self._command,
+                    f"--tcp-address=127.0.0.1:{tcp_port}",
+                    f"--http-address=127.0.0.1:{http_port}",
+                    f"--https-address=127.0.0.1:{https_port}",
+                    "--broadcast-address=127.0.0.1",
+                    f"--data-path={data}",
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C reaches the bench only; see `_stop`.
+            )
+        self.endpoint = Endpoint(tcp_port, http_port, self._process.pid)
+
+    def _wait_until_ready(self) -> None:
+        assert self._process is not None
+        admin = Admin(self.endpoint.http_port)
+        deadline_s = time.monotonic() + _READY_WITHIN_S
+        while not admin.ping():
+            if self._process.poll() is not None:
+                raise LoadError(f"nsqd ended with status {self._process.returncode}: {self._last_words()}")
+            if time.monotonic() > deadline_s:
+                raise LoadError(
+                    f"nsqd does not answer /ping after {_READY_WITHIN_S:g} s: {self._last_words()}"
+                )
+            time.sleep(0.02)
+        self.version = admin.version()
+
+    def _last_words(self) -> str:
+        return self._log.read_text(errors="replace").strip()[-500:]
+
+    def _stop(self) -> None:
+        """SIGKILL, to the session that was started: on SIGTERM an nsqd writes its memory queues to disk, which
+        can take longer than the run."""
+        if self._process is not None:
+            if self._process.poll() is None:
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._directory.cleanup()
+
+
+def _free_ports(count: int) -> list[int]:
+    """All held at once before any is given back, so that no two are the same."""
+    socks = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [sock.getsockname()[1] for sock in socks]
+    for sock in socks:
+        sock.close()
+    return ports

@@ -1,0 +1,325 @@
+"""The broker: which topics and channels exist, and what of them is on disk.
+
+It makes and deletes them, keeps `nsqd.dat` (in the JSON of Go's nsqd) up to date, writes down what channels
+finished, and at the start puts everything back to where it was.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gevent
+import gevent.lock
+
+from nsqd_py.channel import Channel
+from nsqd_py.clock import SteadyClock, wall_ns
+from nsqd_py.delivery import Position
+from nsqd_py.diskqueue.journal import Journal
+from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.guid import GuidFactory
+from nsqd_py.logs import Log
+from nsqd_py.metadata import METADATA_FILE, encode_metadata, replace_file
+from nsqd_py.pqueues import Alarms
+from nsqd_py.protocol.names import is_ephemeral
+from nsqd_py.sync import GroupSync
+from nsqd_py.topic import Topic
+from nsqd_py.turn import Turn
+
+JOURNAL_DELAY_NS = 100_000_000
+
+
+class Broker:
+    """All topics of one nsqd. `options` are those of `nsqd_py.options`."""
+
+    def __init__(self, options: Any, log: Log, turn: Turn, alarms: Alarms, threadpool: Any) -> None:
+        self.options = options
+        self.log = log
+        self.turn = turn
+        self.alarms = alarms
+        self.clock = SteadyClock()
+        self.wall_clock: Callable[[], int] = wall_ns
+        self.start_time = time.time()
+        self.topics: dict[str, Topic] = {}
+        self.clients: dict[Any, None] = {}
+        self.tcp_port = -1
+        self.http_port = -1
+        self.guids = GuidFactory(options.node_id)
+        self.sync = GroupSync(
+            options.sync_every, options.sync_timeout_ns, threadpool, alarms, self.clock, self._on_sync
+        )
+        self._directory = Path(options.data_path or ".")
+        self._threadpool = threadpool
+        self._disk_error: OSError | None = None
+        self._journal_alarm = alarms.alarm(self._write_journals)
+        self._dirty_channels: list[tuple[Topic, Channel]] = []
+        self._metadata_lock = gevent.lock.Semaphore()
+        self._metadata_wanted = False
+        self._metadata_greenlet: Any = None
+        self.is_closing = False
+
+    # ---- health
+
+    def health(self) -> str | None:
+        """What is wrong with the disk; None when the last write was good."""
+        return None if self._disk_error is None else str(self._disk_error)
+
+    def _on_write(self, error: OSError | None) -> None:
+        self._disk_error = error
+
+    def _on_sync(self, topic: Topic, error: OSError | None) -> None:
+        if error is not None:
+            self._disk_error = error
+            self.log.error("TOPIC(%s): failed to sync - %s", topic.name, error)
+
+    def due_ns(self, delay_ns: int) -> int:
+        """When a message is due that is published now and deferred by `delay_ns`; 0 when not deferred."""
+        return self.clock() + delay_ns if delay_ns else 0
+
+    # ---- topics
+
+    def find_topic(self, name: str) -> Topic | None:
+        return self.topics.get(name)
+
+    def get_topic(self, name: str) -> Topic:
+        """The topic of this name, made now if there is none."""
+        topic = self.topics.get(name)
+        if topic is None:
+            topic = self.add_topic(name, None if is_ephemeral(name) else self.make_log(name))
+            self.log.info("TOPIC(%s): created", name)
+            if not topic.is_ephemeral:
+                self.want_metadata()
+        return topic
+
+    def make_log(self, topic_name: str) -> TopicLog:
+        """A log with no files yet."""
+        options = self.options
+        return TopicLog(self._directory, topic_name, options.max_bytes_per_file, self._report_damage)
+
+    def _report_damage(self, text: str) -> None:
+        self.log.error("DISKQUEUE: %s", text)
+
+    def add_topic(self, name: str, log: TopicLog | None) -> Topic:
+        """A topic on this log; nothing is written yet."""
+        syncer = self.sync if log is not None else None
+        topic = Topic(
+            name, log, self.guids, self.options.mem_queue_size, self.turn, self.wall_clock, syncer, self.log
+        )
+        topic.on_write = self._on_write
+        self.topics[name] = topic
+        return topic
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, its channels and everything in it. Raises KeyError, and OSError from the disk."""
+        topic = self.topics.pop(name)
+        self.log.info("TOPIC(%s): deleting", name)
+        topic.close()
+        self.sync.forget(topic)
+        for channel in topic.channels.values():
+            if channel.journal is not None:
+                channel.journal.remove()
+        topic.channels.clear()
+        if topic.log is not None:
+            topic.log.remove()
+            self._topic_journal(topic).remove()
+            self.want_metadata()
+
+    def empty_topic(self, topic: Topic) -> None:
+        """Drop what no channel has yet. Raises OSError."""
+        topic.empty()
+        self.save_held(topic)
+        self._tidy(topic)
+
+    # ---- channels
+
+    def get_channel(self, topic: Topic, name: str) -> Channel:
+        """The channel of this name, made now if there is none: it begins with what is not released yet.
+
+        Raises OSError when its journal cannot be written.
+        """
+        channel = topic.channels.get(name)
+        if channel is None:
+            topic.commit()
+            channel = self.add_channel(topic, name, Position(topic.released, topic.released))
+            channel.save()
+            self.log.info("TOPIC(%s): new channel(%s)", topic.name, name)
+            if not channel.is_ephemeral and not topic.is_ephemeral:
+                self.want_metadata()
+            topic.release()
+        return channel
+
+    def add_channel(self, topic: Topic, name: str, position: Position) -> Channel:
+        """A channel at this position; nothing is written yet."""
+        keeps_journal = topic.log is not None and not is_ephemeral(name)
+        channel = Channel(
+            name,
+            position,
+            topic,
+            self.options,
+            self.turn,
+            self.alarms,
+            self.clock,
+            self.channel_journal(topic.name, name) if keeps_journal else None,
+            lambda channel: self._channel_changed(topic, channel),
+            keeps_batches=topic.log is None,
+        )
+        topic.channels[name] = channel
+        return channel
+
+    def channel_journal(self, topic_name: str, channel_name: str) -> Journal:
+        return Journal(self._directory / f"{topic_name}:{channel_name}.cursor")
+
+    def delete_channel(self, topic: Topic, name: str) -> None:
+        """Delete a channel and what it did not deliver. Raises KeyError, and OSError from the disk."""
+        topic.commit()
+        channel = topic.channels.pop(name)
+        self.log.info("TOPIC(%s): deleting channel %s", topic.name, name)
+        channel.close()
+        if channel.journal is not None:
+            channel.journal.remove()
+        if not topic.channels:
+            if topic.is_ephemeral:
+                self.delete_topic(topic.name)
+                return
+            self.save_held(topic)
+        if not channel.is_ephemeral:
+            self.want_metadata()
+        self._tidy(topic)
+
+    def client_left(self, topic: Topic, channel: Channel, client: Any) -> None:
+        """A consumer is gone; an ephemeral channel goes with its last one."""
+        channel.remove_client(client)
+        if channel.is_ephemeral and not channel.clients and topic.channels.get(channel.name) is channel:
+            self.delete_channel(topic, channel.name)
+
+    def empty_channel(self, topic: Topic, channel: Channel) -> None:
+        """Drop what the channel has, also in flight and deferred. Raises OSError."""
+        topic.commit()
+        channel.empty()
+        self._tidy(topic)
+
+    # ---- pausing
+
+    def pause_topic(self, topic: Topic, paused: bool) -> None:
+        """Returns when the pause is on disk. Raises OSError. Blocks this greenlet."""
+        if paused:
+            topic.pause()
+            self.save_held(topic)
+        else:
+            topic.unpause()
+        self.persist_metadata()
+
+    def pause_channel(self, topic: Topic, channel: Channel, paused: bool) -> None:
+        """Returns when the pause is on disk. Raises OSError. Blocks this greenlet."""
+        topic.commit()
+        if paused:
+            channel.pause()
+        else:
+            channel.unpause()
+        self.persist_metadata()
+
+    def save_held(self, topic: Topic) -> None:
+        """Write down from where on a topic's messages are kept from its channels. Raises OSError."""
+        if topic.log is not None and topic.is_held:
+            journal = self._topic_journal(topic)
+            journal.snapshot(topic.released, [], [])
+            journal.close()
+
+    def _topic_journal(self, topic: Topic) -> Journal:
+        return self.topic_journal(topic.name)
+
+    def topic_journal(self, topic_name: str) -> Journal:
+        return Journal(self._directory / f"{topic_name}.cursor")
+
+    # ---- what is written in the background
+
+    def _channel_changed(self, topic: Topic, channel: Channel) -> None:
+        self._dirty_channels.append((topic, channel))
+        if self._journal_alarm.due_ns is None:
+            self._journal_alarm.set(self.clock() + JOURNAL_DELAY_NS)
+
+    def _write_journals(self, now_ns: int) -> None:
+        dirty, self._dirty_channels = self._dirty_channels, []
+        topics: dict[Topic, None] = {}
+        for topic, channel in dirty:
+            if channel.is_closed:
+                continue
+            try:
+                channel.save_changes()
+            except OSError as error:
+                self._disk_error = error
+                self.log.error("CHANNEL(%s): failed to write its position - %s", channel.name, error)
+                self._channel_changed(topic, channel)
+            topics[topic] = None
+        for topic in topics:
+            self._tidy(topic)
+
+    def _tidy(self, topic: Topic) -> None:
+        """Let go of what nobody needs any more, in memory and on disk."""
+        topic.trim_memory(all_passed=True)
+        if topic.log is not None:
+            try:
+                topic.log.drop_unneeded(topic.is_needed)
+            except OSError as error:
+                self.log.error("TOPIC(%s): failed to remove a file - %s", topic.name, error)
+
+    def want_metadata(self) -> None:
+        """Write `nsqd.dat` soon."""
+        self._metadata_wanted = True
+        if self._metadata_greenlet is None and not self.is_closing:
+            self._metadata_greenlet = gevent.spawn(self._write_wanted_metadata)
+
+    def _write_wanted_metadata(self) -> None:
+        try:
+            while self._metadata_wanted:
+                self._metadata_wanted = False
+                try:
+                    self.persist_metadata()
+                except OSError as error:
+                    self.log.error("failed to persist metadata - %s", error)
+        finally:
+            self._metadata_greenlet = None
+
+    def persist_metadata(self) -> None:
+        """Replace `nsqd.dat` durably. Raises OSError. Blocks this greenlet, not the loop."""
+        path = self._directory / METADATA_FILE
+        with self._metadata_lock:
+            self.log.info("NSQ: persisting topic/channel metadata to %s", path)
+            data = encode_metadata(self.topics.values())
+            self._threadpool.apply(replace_file, (path, data))
+
+    # ---- the end
+
+    def close(self) -> None:
+        """Write down everything and close all files. Raises nothing: what fails is logged."""
+        self.is_closing = True
+        for topic in self.topics.values():
+            topic.commit()
+        self.sync.join()
+        if self._metadata_greenlet is not None:
+            self._metadata_greenlet.join()
+        try:
+            self.persist_metadata()
+        except OSError as error:
+            self.log.error("failed to persist metadata - %s", error)
+        self.log.info("NSQ: closing topics")
+        for topic in self.topics.values():
+            self._close_topic(topic)
+        self._journal_alarm.set(None)
+
+    def _close_topic(self, topic: Topic) -> None:
+        self.log.info("TOPIC(%s): closing", topic.name)
+        try:
+            topic.close()
+            for channel in topic.channels.values():
+                self.log.info("CHANNEL(%s): closing", channel.name)
+                channel.save_at_the_end()
+                if channel.journal is not None:
+                    channel.journal.close()
+            if topic.log is not None:
+                self.save_held(topic)
+                topic.log.close()
+        except OSError as error:
+            self.log.error("TOPIC(%s): failed to close - %s", topic.name, error)

@@ -1,0 +1,335 @@
+"""One client of the TCP protocol: bytes become commands, commands act on topics and channels.
+
+`parser` says what the bytes mean and `session` what is allowed; here it is done and answered. Answers and
+messages gather in `out` and leave in one call at the end of the loop's turn.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import Counter
+from typing import Any
+
+from nsqd_py.broker import Broker
+from nsqd_py.channel import Channel
+from nsqd_py.errors import (
+    AuthDisabled,
+    ClientError,
+    DpubFailed,
+    FinFailed,
+    MpubFailed,
+    PubFailed,
+    ReqFailed,
+    SubFailed,
+    TouchFailed,
+)
+from nsqd_py.inflight import InFlightTable
+from nsqd_py.logs import Log
+from nsqd_py.protocol import frames
+from nsqd_py.protocol.commands import Params, milliseconds_to_ns, parse_number, words
+from nsqd_py.protocol.parser import CommandParser, LineTooLong
+from nsqd_py.protocol.session import STATE_CLOSING, STATE_SUBSCRIBED, Limits, Session
+from nsqd_py.topic import Topic
+from nsqd_py.transport import Stream
+from nsqd_py.turn import Turn
+
+MAGIC_V2 = b"  V2"
+ROOM_BYTES = 1024 * 1024  # output at which a consumer gets no more until its socket took it
+_SILENT_INTERVALS = 2
+_MS = 1_000_000
+
+_PUBLISH_ERRORS: list[tuple[str, type[ClientError]]] = [("PUB", PubFailed), ("MPUB", MpubFailed), ("DPUB", DpubFailed)]
+_PUB, _MPUB, _DPUB = range(3)
+
+
+class ClientConnection(Stream):
+    """A producer or consumer. Its `Consumer` side is what its channel sees of it."""
+
+    __slots__ = (
+        "_alarm", "_broker", "_heard_ns", "_heartbeat", "_magic_so_far", "_parser", "_topic", "channel",
+        "connect_time", "finish_count", "in_flight", "is_waiting", "message_count", "msg_timeout_ns", "pub_counts",
+        "queued_bytes", "rdy", "requeue_count", "sample_rate", "session",
+    )  # fmt: skip
+
+    def __init__(
+        self, sock: socket.socket, peer: str, loop: Any, turn: Turn, log: Log, broker: Broker, limits: Limits
+    ) -> None:
+        super().__init__(sock, peer, loop, turn, log)
+        identity = peer.rpartition(":")[0].strip("[]")
+        self._broker = broker
+        self.session = Session(limits, client_id=identity, hostname=identity)
+        self._magic_so_far = b""
+        self._parser: CommandParser | None = None
+        self._heard_ns = 0
+        self._heartbeat = broker.alarms.alarm(self._on_heartbeat)
+        self._alarm = broker.alarms.alarm(self._on_deadline)
+        self._topic: Topic | None = None
+        self.channel: Channel | None = None
+        self.in_flight = InFlightTable()
+        self.is_waiting = False
+        self.rdy = 0
+        self.queued_bytes = 0
+        self.msg_timeout_ns = self.session.msg_timeout_ms * _MS
+        self.sample_rate = 0
+        self.message_count = 0
+        self.finish_count = 0
+        self.requeue_count = 0
+        self.pub_counts: Counter[str] = Counter()
+        self.connect_time = time.time()
+
+    # ---- bytes in
+
+    def on_data(self, data: bytes) -> None:
+        parser = self._parser
+        if parser is None:
+            self._on_magic(data)
+            return
+        self._heard_ns = self._broker.clock()
+        parser.feed(data)
+        self._run_commands(parser)
+
+    def _run_commands(self, parser: CommandParser) -> None:
+        while not self._closing:
+            try:
+                command = parser.next_command()
+                if command is None:
+                    return
+                _HANDLERS[command[0]](self, *command[1:])
+            except ClientError as error:
+                self._answer_error(error)
+            except LineTooLong as error:
+                self.close(str(error))
+                return
+
+    def _on_magic(self, data: bytes) -> None:
+        """The first four bytes say which protocol the client speaks."""
+        data = self._magic_so_far + data
+        if len(data) < len(MAGIC_V2):
+            self._magic_so_far = data
+            return
+        magic = data[: len(MAGIC_V2)]
+        self.log.info("CLIENT(%s): desired protocol magic '%s'", self.peer, words(magic))
+        if magic != MAGIC_V2:
+            self.log.error("client(%s) bad protocol magic '%s'", self.peer, words(magic))
+            self.send(frames.BAD_PROTOCOL)
+            self.close_when_sent()
+            return
+        self._parser = CommandParser(self.session)
+        self._broker.clients[self] = None
+        self._heard_ns = self._broker.clock()
+        self._set_heartbeat()
+        if len(data) > len(MAGIC_V2):
+            self.on_data(data[len(MAGIC_V2) :])
+
+    def on_end(self) -> None:
+        error = self._parser.end_of_input() if self._parser is not None else None
+        if error is not None:
+            self._answer_error(error)
+        else:
+            self.close_when_sent()
+
+    def _answer_error(self, error: ClientError) -> None:
+        self.log.error("[%s] - %s %s", self.peer, error.code, error)
+        self.send(frames.error(error.wire))
+        if error.fatal:
+            self.close_when_sent()
+
+    # ---- commands
+
+    def _identify(self, params: Params, body: bytes) -> None:
+        session = self.session
+        answer = session.identify(body)
+        self.log.info("[%s] IDENTIFY: %s %s %s", self.peer, session.client_id, session.hostname, session.user_agent)
+        self.msg_timeout_ns = session.msg_timeout_ms * _MS
+        self.sample_rate = session.sample_rate
+        self._set_heartbeat()
+        self.send(frames.response(answer))
+
+    def _auth(self, params: Params, body: bytes) -> None:
+        raise AuthDisabled("AUTH disabled")
+
+    def _sub(self, params: Params, body: bytes) -> None:
+        topic = self._broker.get_topic(params[1].decode())
+        try:
+            channel = self._broker.get_channel(topic, params[2].decode())
+        except OSError as error:
+            raise SubFailed(f"SUB failed {error.strerror or error}") from error
+        if not channel.add_client(self):
+            most = self._broker.options.max_channel_consumers
+            raise SubFailed(f"SUB failed consumers for {topic.name}:{channel.name} exceeds limit of {most}")
+        self._topic = topic
+        self.channel = channel
+        self.session.state = STATE_SUBSCRIBED
+        self.send(frames.OK)
+
+    def _rdy(self, params: Params, body: bytes) -> None:
+        if self.session.state == STATE_CLOSING:
+            self.log.info("PROTOCOL(V2): [%s] ignoring RDY after CLS", self.peer)
+            return
+        self.rdy = parse_number(params[1]) if len(params) > 1 else 1
+        self._maybe_ready()
+
+    def _fin_run(self, ids: list[bytes]) -> None:
+        channel = self.channel
+        assert channel is not None
+        missing = channel.finish(self, ids)
+        self.finish_count += len(ids) - len(missing)
+        for message_id in missing:
+            self._answer_error(FinFailed(f"FIN {words(message_id)} failed {self._why_not(message_id)}"))
+        if not self.is_waiting and self.capacity() > 0:
+            channel.client_ready(self)
+
+    def _fin(self, *arguments: Any) -> None:
+        """`("FIN", ids)` from a run of them, or `("FIN", params, body)` from a line of an unusual form."""
+        self._fin_run(arguments[0] if len(arguments) == 1 else [arguments[0][1]])
+
+    def _req(self, params: Params, body: bytes) -> None:
+        channel = self.channel
+        assert channel is not None
+        delay_ns = milliseconds_to_ns(parse_number(params[2]))
+        clamped_ns = max(0, min(delay_ns, self._broker.options.max_req_timeout_ns))
+        if clamped_ns != delay_ns:
+            self.log.info("PROTOCOL(V2): [%s] REQ timeout %d out of range. Setting to %d", self.peer, delay_ns, clamped_ns)
+        if not channel.requeue(self, params[1], clamped_ns):
+            raise ReqFailed(f"REQ {words(params[1])} failed {self._why_not(params[1])}")
+        self.requeue_count += 1
+        self._maybe_ready()
+
+    def _touch(self, params: Params, body: bytes) -> None:
+        channel = self.channel
+        assert channel is not None
+        if not channel.touch(self, params[1]):
+            raise TouchFailed(f"TOUCH {words(params[1])} failed {self._why_not(params[1])}")
+
+    def _why_not(self, message_id: bytes) -> str:
+        assert self.channel is not None
+        return "client does not own message" if self.channel.owns(message_id) else "ID not in flight"
+
+    def _cls(self, params: Params, body: bytes) -> None:
+        self.rdy = 0
+        self.session.state = STATE_CLOSING
+        self.send(frames.CLOSE_WAIT)
+
+    def _nop(self, params: Params, body: bytes) -> None:
+        pass
+
+    def _pub(self, topic_name: bytes, body: bytes, count: int, stride: int) -> None:
+        self._publish(_PUB, topic_name.decode(), body, count, stride)
+        self.send(frames.OK * count)
+
+    def _mpub(self, topic_name: bytes, body: bytes, count: int, stride: int) -> None:
+        self._publish(_MPUB, topic_name.decode(), body, count, stride)
+        self.send(frames.OK)
+
+    def _dpub(self, params: Params, body: bytes) -> None:
+        delay_ns = milliseconds_to_ns(parse_number(params[2]))
+        sized = len(body).to_bytes(4, "big") + body
+        self._publish(_DPUB, params[1].decode(), sized, 1, len(sized), self._broker.due_ns(delay_ns))
+        self.send(frames.OK)
+
+    def _publish(self, kind: int, topic_name: str, body: bytes, count: int, stride: int, due_ns: int = 0) -> None:
+        # The ticket says which answer is to be replaced if the log cannot take it, and how that is called.
+        ticket = len(self.out) * len(_PUBLISH_ERRORS) + kind
+        self._broker.get_topic(topic_name).publish(body, count, stride, self, ticket, due_ns)
+        self.pub_counts[topic_name] += count
+
+    def publish_failed(self, ticket: int, error: OSError) -> None:
+        """The answer that is under way was too early: an error goes out in its place, and nothing after it."""
+        if self.closed:
+            return
+        place, kind = divmod(ticket, len(_PUBLISH_ERRORS))
+        name, failure = _PUBLISH_ERRORS[kind]
+        del self.out[place:]
+        self._answer_error(failure(f"{name} failed {error.strerror or error}"))
+
+    # ---- the channel's view
+
+    def capacity(self) -> int:
+        """How many messages may be sent to it now."""
+        if self.queued_bytes >= ROOM_BYTES:
+            return 0
+        return self.rdy - len(self.in_flight)
+
+    def room_bytes(self) -> int:
+        return ROOM_BYTES - self.queued_bytes
+
+    def send_frames(self, parts: list[bytes], size_bytes: int) -> None:
+        self.out += parts
+        self.queued_bytes += size_bytes
+        self.want_flush()
+
+    def _maybe_ready(self) -> None:
+        if not self.is_waiting and self.channel is not None and self.capacity() > 0:
+            self.channel.client_ready(self)
+
+    def flush(self) -> None:
+        super().flush()
+        if self.queued_bytes and self._unsent is None and not self.out:
+            self.on_drained()
+
+    def on_drained(self) -> None:
+        """The socket took all: there is room for messages again."""
+        if not self.out:
+            self.queued_bytes = 0
+            if not self.closed:
+                self._maybe_ready()
+
+    # ---- time
+
+    def watch_deadline(self, deadline_ns: int) -> None:
+        self._alarm.set_no_later(deadline_ns)
+
+    def _on_deadline(self, now_ns: int) -> None:
+        """The oldest message in flight may have timed out."""
+        channel = self.channel
+        if channel is None or self.closed:
+            return
+        if channel.expire(self.in_flight, now_ns):
+            self._maybe_ready()
+        self._alarm.set(self.in_flight.next_deadline_ns)
+
+    def _set_heartbeat(self) -> None:
+        interval_ms = self.session.heartbeat_interval_ms
+        self._heartbeat.set(self._broker.clock() + interval_ms * _MS if interval_ms else None)
+
+    def _on_heartbeat(self, now_ns: int) -> None:
+        """Send a heartbeat; a client that was silent for two intervals, or took nothing for one, is gone."""
+        interval_ns = self.session.heartbeat_interval_ms * _MS
+        if self.closed or not interval_ns:
+            return
+        if now_ns - self._heard_ns >= _SILENT_INTERVALS * interval_ns:
+            self.close("failed to read command - i/o timeout")
+            return
+        if self._is_stuck():
+            self.close("failed to send - i/o timeout")
+            return
+        self.send(frames.HEARTBEAT)
+        self._heartbeat.set(min(now_ns + interval_ns, self._heard_ns + _SILENT_INTERVALS * interval_ns))
+
+    # ---- the end
+
+    def on_close(self, reason: str) -> None:
+        self.log.info("PROTOCOL(V2): [%s] exiting ioloop - %s", self.peer, reason)
+        self._heartbeat.set(None)
+        self._alarm.set(None)
+        self._broker.clients.pop(self, None)
+        channel, topic = self.channel, self._topic
+        if channel is not None and topic is not None:
+            self._broker.client_left(topic, channel, self)
+
+
+_HANDLERS: dict[str, Any] = {
+    "FIN": ClientConnection._fin,
+    "PUB": ClientConnection._pub,
+    "MPUB": ClientConnection._mpub,
+    "DPUB": ClientConnection._dpub,
+    "RDY": ClientConnection._rdy,
+    "REQ": ClientConnection._req,
+    "TOUCH": ClientConnection._touch,
+    "NOP": ClientConnection._nop,
+    "SUB": ClientConnection._sub,
+    "CLS": ClientConnection._cls,
+    "IDENTIFY": ClientConnection._identify,
+    "AUTH": ClientConnection._auth,
+}

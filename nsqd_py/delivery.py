@@ -1,0 +1,112 @@
+"""Which ready client gets how many messages, and where a channel stands in its topic.
+
+`Position` is the pure heart of a channel: what was released to it, how far it has been handed out, what waits
+to be handed out again, what is deferred, what is finished. It knows numbers only; bodies stay in the log.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from nsqd_py.diskqueue.ranges import SeqRanges
+from nsqd_py.pqueues import DeferredQueue, Run
+
+
+class Position:
+    """At any moment each released message is in one of: queued, in flight (elsewhere), deferred, finished.
+
+    released   the sequence number after the last message that the channel may see
+    next_fresh the first that the cursor has not passed; those in `skips` are not for the cursor
+    again      runs that are queued once more
+    """
+
+    __slots__ = ("_skipped", "again", "again_count", "deferred", "finished", "next_fresh", "released", "skips")
+
+    def __init__(self, start: int, released: int) -> None:
+        self.finished = SeqRanges(start)
+        self.next_fresh = start
+        self.released = released
+        self.again: deque[Run] = deque()
+        self.again_count = 0
+        self.deferred = DeferredQueue()
+        self.skips: deque[tuple[int, int]] = deque()
+        self._skipped = 0
+
+    @property
+    def depth(self) -> int:
+        """Messages that could be delivered now."""
+        return self.released - self.next_fresh - self._skipped + self.again_count
+
+    @property
+    def fresh_count(self) -> int:
+        return self.released - self.next_fresh - self._skipped
+
+    # ---- messages come
+
+    def skip(self, low: int, high: int) -> None:
+        """Keep the cursor from `low` to `high`, which lie at or behind its place, and behind all other skips."""
+        low = max(low, self.next_fresh)
+        if low >= high:
+            return
+        self._skipped += high - low
+        if self.skips and self.skips[-1][1] == low:
+            low = self.skips.pop()[0]
+        self.skips.append((low, high))
+
+    def defer(self, due_ns: int, run: Run) -> None:
+        self.deferred.push(due_ns, run)
+
+    def queue_again(self, run: Run) -> None:
+        self.again.append(run)
+        self.again_count += run[1] - run[0]
+
+    def queue_due(self, now_ns: int) -> bool:
+        """Queue what was deferred and is due; True when there was something."""
+        before = self.again_count
+        for run in self.deferred.pop_due(now_ns):
+            self.queue_again(run)
+        return self.again_count > before
+
+    # ---- messages go
+
+    def take_again(self, most: int) -> Iterator[Run]:
+        """Hand out up to `most` messages of what is queued again, oldest first."""
+        while most > 0 and self.again:
+            low, high, attempts, batch = self.again.popleft()
+            if high - low > most:
+                self.again.appendleft((low + most, high, attempts, batch))
+                high = low + most
+            most -= high - low
+            self.again_count -= high - low
+            yield low, high, attempts, batch
+
+    def peek_fresh(self) -> tuple[int, int]:
+        """The next run for the cursor as (low, high); empty (low == high) when there is none."""
+        skips = self.skips
+        while skips and skips[0][0] <= self.next_fresh:
+            low, high = skips.popleft()
+            self._skipped -= high - low
+            self.next_fresh = high
+        if skips:
+            return self.next_fresh, min(skips[0][0], self.released)
+        return self.next_fresh, self.released
+
+    def take_fresh(self, count: int) -> None:
+        """The cursor passes `count` messages of what `peek_fresh` gave."""
+        self.next_fresh += count
+
+    def empty(self) -> None:
+        """Everything that was released is finished."""
+        self.again.clear()
+        self.again_count = 0
+        self.deferred.clear()
+        self.skips.clear()
+        self._skipped = 0
+        self.next_fresh = self.released
+        self.finished = SeqRanges(self.released)
+
+
+def fair_share(available: int, clients: int) -> int:
+    """How many messages each of `clients` may take in one round: all the same, together no fewer than there are."""
+    return -(-available // clients)

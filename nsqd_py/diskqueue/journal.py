@@ -1,0 +1,173 @@
+"""How a channel's position is kept on disk.
+
+A journal is a row of entries, `[length u32][crc32c u32][payload]`, little-endian. The payload says what kind
+of entry it is (u8: 1 snapshot, 2 change), the floor (u64), and how many of each follow (two u32): ranges of
+finished messages (low u64, high u64), and runs that wait (low u64, high u64, due ns i64, attempts u16; due 0
+is: queued). A snapshot says all; a change says what is new since the entry before. Reading ends at the first
+entry that is cut off or does not match: what was finished since comes again, nothing is lost.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from struct import Struct
+
+from crc32c import crc32c
+
+from nsqd_py.diskqueue.ranges import SeqRanges
+
+SNAPSHOT = 1
+CHANGE = 2
+
+Range = tuple[int, int]
+Wait = tuple[int, int, int, int]  # low, high, due_ns, attempts
+
+_FRAME = Struct("<II")
+_HEAD = Struct("<BQII")
+_RANGE = Struct("<QQ")
+_WAIT = Struct("<QQqH")
+_COMPACT_ABOVE = 64 * 1024
+_GROWTH = 4
+
+
+@dataclass(slots=True)
+class SavedPosition:
+    """What a journal says: finished messages, and for those that wait how often they were tried and until when."""
+
+    finished: SeqRanges = field(default_factory=SeqRanges)
+    waiting: dict[int, tuple[int, int]] = field(default_factory=dict)  # sequence number: (due_ns, attempts)
+
+    @property
+    def end(self) -> int:
+        """A number above all that this position speaks of."""
+        islands = self.finished.islands()
+        highest = max(self.waiting, default=-1) + 1
+        return max(self.finished.floor, islands[-1][1] if islands else 0, highest)
+
+
+def encode_entry(kind: int, floor: int, finished: Iterable[Range], waiting: Iterable[Wait]) -> bytes:
+    """One entry with its frame."""
+    ranges = [_RANGE.pack(low, high) for low, high in finished]
+    waits = [_WAIT.pack(low, high, due_ns, min(attempts, 0xFFFF)) for low, high, due_ns, attempts in waiting]
+    payload = b"".join([_HEAD.pack(kind, floor, len(ranges), len(waits)), *ranges, *waits])
+    return _FRAME.pack(len(payload), crc32c(payload)) + payload
+
+
+def decode_journal(data: bytes) -> tuple[SavedPosition, int]:
+    """The position that the entries add up to, and how many bytes of `data` were whole entries."""
+    floor = 0
+    ranges: list[Range] = []
+    waiting: dict[int, tuple[int, int]] = {}
+    position = 0
+    while position + _FRAME.size <= len(data):
+        length, checksum = _FRAME.unpack_from(data, position)
+        payload = data[position + _FRAME.size : position + _FRAME.size + length]
+        if len(payload) < length or length < _HEAD.size or crc32c(payload) != checksum:
+            break
+        kind, entry_floor, range_count, wait_count = _HEAD.unpack_from(payload)
+        if kind == SNAPSHOT:
+            ranges.clear()
+            waiting.clear()
+        floor = entry_floor
+        ranges_end = _HEAD.size + range_count * _RANGE.size
+        waits_end = ranges_end + wait_count * _WAIT.size
+        ranges.extend(_RANGE.iter_unpack(payload[_HEAD.size : ranges_end]))
+        for low, high, due_ns, attempts in _WAIT.iter_unpack(payload[ranges_end:waits_end]):
+            waiting.update(dict.fromkeys(range(low, high), (due_ns, attempts)))
+        position += _FRAME.size + length
+    return _settle(floor, ranges, waiting), position
+
+
+def _settle(floor: int, ranges: list[Range], waiting: dict[int, tuple[int, int]]) -> SavedPosition:
+    """Merge the ranges once, and drop what waited and was finished later."""
+    finished = SeqRanges(floor)
+    for low, high in sorted(ranges):
+        top = finished.islands_end
+        if high > top:
+            finished.add(max(low, top), high)
+    islands = finished.islands()
+    starts = [low for low, _ in islands]
+    alive = {}
+    for seq, state in waiting.items():
+        place = bisect_right(starts, seq) - 1
+        if seq >= finished.floor and (place < 0 or seq >= islands[place][1]):
+            alive[seq] = state
+    return SavedPosition(finished, alive)
+
+
+class Journal:
+    """A journal's file. Every method may raise OSError; then the journal is as it was."""
+
+    __slots__ = ("_fd", "_size", "_snapshot_size", "path")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fd = -1
+        self._size = 0
+        self._snapshot_size = 0
+
+    def load(self) -> SavedPosition | None:
+        """What the file says; None when there is none."""
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        saved, good = decode_journal(data)
+        if good == 0:
+            return None
+        self._open()
+        os.ftruncate(self._fd, good)
+        self._size = good
+        self._snapshot_size = 0
+        return saved
+
+    def change(self, floor: int, finished: Iterable[Range], waiting: Iterable[Wait]) -> None:
+        """Append what is new."""
+        entry = encode_entry(CHANGE, floor, finished, waiting)
+        self._open()
+        if os.pwrite(self._fd, entry, self._size) != len(entry):
+            raise OSError(28, f"short write to {self.path.name}")
+        self._size += len(entry)
+
+    @property
+    def wants_snapshot(self) -> bool:
+        """The file grew to several times of what it has to say."""
+        return self._size > max(_COMPACT_ABOVE, _GROWTH * self._snapshot_size)
+
+    def snapshot(self, floor: int, finished: Iterable[Range], waiting: Iterable[Wait]) -> None:
+        """Replace the file by one that says all."""
+        entry = encode_entry(SNAPSHOT, floor, finished, waiting)
+        temporary = self.path.with_name(self.path.name + ".tmp")
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            if os.write(fd, entry) != len(entry):
+                raise OSError(28, f"short write to {temporary.name}")
+            os.rename(temporary, self.path)
+        except OSError:
+            os.close(fd)
+            raise
+        self.close()
+        self._fd = fd
+        self._size = self._snapshot_size = len(entry)
+
+    def fileno(self) -> int:
+        """For a sync; -1 when nothing was written."""
+        return self._fd
+
+    def _open(self) -> None:
+        if self._fd < 0:
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def remove(self) -> None:
+        """Close and delete."""
+        self.close()
+        self.path.unlink(missing_ok=True)

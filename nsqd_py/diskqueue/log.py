@@ -1,0 +1,268 @@
+"""The log of one topic: its files in order of sequence numbers.
+
+Writing goes to the last file. Reading starts at any sequence number and gives whole batches in chunks of
+1 MiB or more, which readers at the same place share. A file that nobody needs is dropped, or kept once as the
+space for the next one.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+
+from nsqd_py.batch import Batch
+from nsqd_py.diskqueue.files import LogFile, log_file_name
+from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, Damaged, Incomplete, decode, encode_header
+from nsqd_py.diskqueue.recovery import RecoveredFile, find_record
+
+READ_BYTES = 1024 * 1024
+_SHARED_CHUNKS = 4
+
+
+class TopicLog:
+    """What is on disk of one topic.
+
+    next_seq  the number of the next message
+    damaged   how many bytes of it could not be read since the start
+    """
+
+    __slots__ = (
+        "_chunks", "_directory", "_directory_changed", "_files", "_first_seqs", "_max_file_bytes", "_on_damage", "_spare",
+        "_topic", "_unsynced", "damaged_bytes", "next_seq", "used_id",
+    )  # fmt: skip
+
+    def __init__(
+        self, directory: Path, topic: str, max_file_bytes: int, on_damage: Callable[[str], None]
+    ) -> None:
+        self._directory = directory
+        self._topic = topic
+        self._max_file_bytes = max_file_bytes
+        self._on_damage = on_damage
+        self._files: list[LogFile] = []
+        self._first_seqs: list[int] = []
+        self._chunks: OrderedDict[int, list[Batch]] = OrderedDict()
+        self._spare: Path | None = None
+        self._unsynced: set[LogFile] = set()
+        self._directory_changed = False
+        self.next_seq = 0
+        self.used_id = 0
+        self.damaged_bytes = 0
+
+    # ---- the start
+
+    def adopt(self, recovered: RecoveredFile, *, is_last: bool) -> None:
+        """Take over a file that recovery read; they come in order. Raises OSError."""
+        for start, end in recovered.damaged:
+            self._report_damage(recovered.file, start, end)
+        if recovered.torn is not None:
+            start, end = recovered.torn
+            aside = keep_aside(recovered.file, start, end)
+            self._on_damage(f"{recovered.file.path.name}: a torn record at {start} is cut off, kept as {aside}")
+        if is_last:
+            recovered.file.cut()
+        self._files.append(recovered.file)
+        self._first_seqs.append(recovered.file.first_seq)
+        self.next_seq = max(self.next_seq, recovered.file.end_seq)
+        self.used_id = max(self.used_id, recovered.used_id)
+
+    def start_at(self, seq: int) -> None:
+        """Go on with numbers from `seq` when the log ends before it: numbers that a channel finished never come twice."""
+        if seq > self.next_seq:
+            self.next_seq = seq
+
+    @property
+    def first_seq(self) -> int:
+        """The first message that is kept."""
+        return self._first_seqs[0] if self._first_seqs else self.next_seq
+
+    @property
+    def file_count(self) -> int:
+        return len(self._files)
+
+    # ---- writing
+
+    def append(self, batches: list[Batch]) -> None:
+        """Write batches, whose numbers go on from `next_seq`. Raises OSError: then none of them is in the log."""
+        end_seq = batches[-1].end_seq
+        file = self._file_for(sum(len(batch.body) + RECORD_HEADER_BYTES for batch in batches))
+        salt = file.header.salt
+        buffers = []
+        for batch in batches:
+            buffers.append(encode_header(batch, salt))
+            buffers.append(batch.body)
+        file.append(buffers, end_seq)
+        self.next_seq = end_seq
+        self.used_id = batches[-1].base_id + batches[-1].count - 1
+        self._unsynced.add(file)
+
+    def _file_for(self, size: int) -> LogFile:
+        """The file that takes the next `size` bytes: the last, or a new one."""
+        if self._files:
+            file = self._files[-1]
+            is_empty = file.end_seq == file.first_seq
+            goes_on = file.end_seq == self.next_seq
+            if goes_on and (is_empty or file.end_offset + size <= self._max_file_bytes):
+                return file
+            file.cut()
+        return self._new_file()
+
+    def _new_file(self) -> LogFile:
+        path = self._directory / log_file_name(self._topic, self.next_seq)
+        spare, self._spare = self._spare, None
+        file = LogFile.create(path, self.next_seq, self.used_id, spare)
+        self._directory_changed = True
+        self._files.append(file)
+        self._first_seqs.append(self.next_seq)
+        return file
+
+    def take_unsynced(self) -> list[int]:
+        """File descriptors, to be closed by the caller, of all that no sync has covered.
+
+        The directory is among them when files appeared in it. Raises OSError.
+        """
+        descriptors = [os.dup(file.fileno()) for file in self._unsynced]
+        if self._directory_changed:
+            descriptors.append(os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY))
+        self._unsynced.clear()
+        self._directory_changed = False
+        return descriptors
+
+    def sync_failed(self) -> None:
+        """What was taken to be synced is not on the disk."""
+        self._unsynced.update(self._files[-2:])
+        self._directory_changed = True
+
+    # ---- reading
+
+    def read(self, seq: int) -> list[Batch]:
+        """Batches from the one that holds `seq`, or the first behind it, up to about 1 MiB. Empty at the end.
+
+        Damaged records are passed over and reported. Raises OSError.
+        """
+        for chunk in reversed(self._chunks.values()):
+            if chunk[0].first_seq <= seq < chunk[-1].end_seq:
+                return chunk
+        place = max(0, bisect_right(self._first_seqs, seq) - 1)
+        for file in self._files[place:]:
+            if file.end_seq > seq:
+                chunk = self._read_chunk(file, seq)
+                if chunk:
+                    self._share(chunk)
+                    return chunk
+        return []
+
+    def _share(self, chunk: list[Batch]) -> None:
+        self._chunks[chunk[0].first_seq] = chunk
+        while len(self._chunks) > _SHARED_CHUNKS:
+            self._chunks.popitem(last=False)
+
+    def _read_chunk(self, file: LogFile, seq: int) -> list[Batch]:
+        offset = file.offset_before(seq)
+        wanted = READ_BYTES
+        chunk: list[Batch] = []
+        while offset < file.end_offset and not chunk:
+            data = file.read(offset, wanted)
+            position = 0
+            try:
+                while position < len(data):
+                    batch, position = decode(data, position, file.header.salt)
+                    if batch.end_seq > seq:
+                        chunk.append(batch)
+            except Incomplete as incomplete:
+                wanted = max(READ_BYTES, incomplete.needed)
+                if position == 0 and len(data) >= file.end_offset - offset:
+                    self._report_damage(file, offset, file.end_offset)
+                    break
+            except Damaged:
+                if not chunk:
+                    position = self._pass_damage(file, offset, position)
+            offset += position
+        if chunk:
+            file.note(chunk[-1].end_seq, offset)
+        return chunk
+
+    def _pass_damage(self, file: LogFile, offset: int, position: int) -> int:
+        """Where the next good record begins behind a damaged one, relative to `offset`."""
+        data = file.read(offset, file.end_offset - offset)
+        found = find_record(data, position + 1, file.header.salt)
+        after = found if found is not None else len(data)
+        self._report_damage(file, offset + position, offset + after)
+        return after
+
+    def _report_damage(self, file: LogFile, start: int, end: int) -> None:
+        self.damaged_bytes += end - start
+        aside = keep_aside(file, start, end)
+        self._on_damage(f"{file.path.name}: {end - start} damaged bytes at {start} passed over, kept as {aside}")
+
+    # ---- files that nobody needs
+
+    def drop_unneeded(self, is_needed: Callable[[int, int], bool]) -> int:
+        """Drop every closed file for whose range of messages `is_needed(low, high)` is False; how many."""
+        kept = []
+        dropped = 0
+        for file in self._files[:-1]:
+            if is_needed(file.first_seq, file.end_seq):
+                kept.append(file)
+            else:
+                self._drop(file)
+                dropped += 1
+        if dropped:
+            self._files = [*kept, self._files[-1]]
+            self._first_seqs = [file.first_seq for file in self._files]
+            self._chunks.clear()
+        return dropped
+
+    def roll(self) -> None:
+        """Close the last file so that it can be dropped; the next append makes a new one."""
+        if self._files and self._files[-1].end_seq > self._files[-1].first_seq:
+            self._files[-1].cut()
+            self._new_file()
+
+    def _drop(self, file: LogFile) -> None:
+        self._unsynced.discard(file)
+        if self._spare is None and file.end_offset >= self._max_file_bytes // 2:
+            spare = self._directory / f"{self._topic}.spare"
+            file.retire(spare)
+            self._spare = spare
+        else:
+            file.remove()
+
+    # ---- the end
+
+    def close(self) -> None:
+        """Give back what is allocated ahead, sync and close. Raises OSError."""
+        for file in self._files:
+            file.cut()
+            os.fsync(file.fileno())
+            file.close()
+        self._remove_spare()
+        self._forget()
+
+    def remove(self) -> None:
+        """Delete all files."""
+        for file in self._files:
+            file.remove()
+        self._remove_spare()
+        self._forget()
+
+    def _remove_spare(self) -> None:
+        if self._spare is not None:
+            self._spare.unlink(missing_ok=True)
+            self._spare = None
+
+    def _forget(self) -> None:
+        self._files.clear()
+        self._first_seqs.clear()
+        self._chunks.clear()
+        self._unsynced.clear()
+
+
+def keep_aside(file: LogFile, start: int, end: int) -> str:
+    """Copy damaged bytes to a file of their own, once; its name."""
+    aside = file.path.with_name(f"{file.path.stem}.{start}.damaged")
+    if not aside.exists():
+        aside.write_bytes(os.pread(file.fileno(), end - start, start))
+    return aside.name

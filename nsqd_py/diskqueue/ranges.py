@@ -1,0 +1,99 @@
+"""Sets of sequence numbers as ranges: everything below a floor, and some islands above it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+
+def runs_of(numbers: list[int]) -> Iterator[tuple[int, int]]:
+    """Distinct numbers as ranges (low, high not included), in rising order."""
+    low = min(numbers)
+    high = max(numbers) + 1
+    if high - low == len(numbers):  # distinct, so this is all of them: the common case, in C
+        yield low, high
+        return
+    ordered = sorted(numbers)
+    low = previous = ordered[0]
+    for number in ordered[1:]:
+        if number != previous + 1:
+            yield low, previous + 1
+            low = number
+        previous = number
+    yield low, previous + 1
+
+
+class SeqRanges:
+    """The sequence numbers that a channel is done with.
+
+    Each number is added once. Neighbouring ranges are merged as they are added, in constant time.
+    """
+
+    __slots__ = ("_by_end", "_by_start", "floor")
+
+    def __init__(self, floor: int = 0, ranges: Iterable[tuple[int, int]] = ()) -> None:
+        self.floor = floor
+        self._by_start: dict[int, int] = {}
+        self._by_end: dict[int, int] = {}
+        for low, high in ranges:
+            self.add(low, high)
+
+    def add(self, low: int, high: int) -> None:
+        """Add `low` to `high` (not included), of which nothing is in the set yet."""
+        by_start = self._by_start
+        if low == self.floor:
+            while high in by_start:
+                end = by_start.pop(high)
+                del self._by_end[end]
+                high = end
+            self.floor = high
+            return
+        by_end = self._by_end
+        if low in by_end:
+            low = by_end.pop(low)
+            del by_start[low]
+        if high in by_start:
+            end = by_start.pop(high)
+            del by_end[end]
+            high = end
+        by_start[low] = high
+        by_end[high] = low
+
+    def add_missing(self, low: int, high: int) -> int:
+        """Add what is not there yet of `low` to `high`; how many that were."""
+        gaps = list(self.gaps(low, high))
+        for gap_low, gap_high in gaps:
+            self.add(gap_low, gap_high)
+        return sum(gap_high - gap_low for gap_low, gap_high in gaps)
+
+    def islands(self) -> list[tuple[int, int]]:
+        """The ranges above the floor, in rising order."""
+        return sorted(self._by_start.items())
+
+    @property
+    def islands_end(self) -> int:
+        """The number after the last one in the set."""
+        return max(self._by_end, default=self.floor)
+
+    @property
+    def island_count(self) -> int:
+        return len(self._by_start)
+
+    def gaps(self, low: int, high: int) -> Iterator[tuple[int, int]]:
+        """The parts of `low` to `high` that are not in the set, in rising order."""
+        position = max(low, self.floor)
+        for start, end in self.islands():
+            if end <= position:
+                continue
+            if start >= high:
+                break
+            if start > position:
+                yield position, start
+            position = max(position, end)
+        if position < high:
+            yield position, high
+
+    def covers(self, low: int, high: int) -> bool:
+        """True when all of `low` to `high` is in the set."""
+        if high <= self.floor:
+            return True
+        return next(self.gaps(low, high), None) is None

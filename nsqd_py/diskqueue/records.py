@@ -1,0 +1,153 @@
+"""A batch as a record in a file.
+
+All numbers are little-endian. A record is a header of 56 bytes and the batch's body:
+
+    magic       4 bytes  `NSQr`
+    length      u32      of the body
+    checksum    u32      crc32c of the rest of the header and the body, begun with the salt of the file
+    version     u8       1
+    kind        u8       1 published: one timestamp, ids in a row, the body as it was published
+                         2 messages: each message with its own id, timestamp, attempts and due time
+    flags       u16      1: the body is zstd-compressed
+    first_seq   u64      sequence number of the first message
+    base_id     u64      id of the first message
+    timestamp   i64      ns since the epoch
+    due         i64      ns since the epoch; 0: at once
+    count       u32      messages
+    stride      u32      see `Batch`
+
+A file begins with a header of 64 bytes: magic `NSQf`, version u16, flags u16, salt u32, checksum u32, first
+sequence number u64, highest id used before u64, zeros. The salt differs from file to file, so that what is
+left of a file that is used again never passes for its own. Kind 2 and compression are for archives and for
+the carry log; nsqd writes kind 1. Each record begins with its magic so that a reader finds the next one
+behind damage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+
+from crc32c import crc32c
+
+from nsqd_py.batch import Batch
+from nsqd_py.errors import NsqdError
+
+MAGIC = b"NSQr"
+FILE_MAGIC = b"NSQf"
+VERSION = 1
+PUBLISHED = 1
+MESSAGES = 2
+FLAG_ZSTD = 1
+
+_HEADER = Struct("<4sIIBBHQQqqII")
+_FRONT = Struct("<4sII")
+_CHECKED = Struct("<BBHQQqqII")
+_FILE_HEADER = Struct("<4sHHIIQQ")
+
+RECORD_HEADER_BYTES = _HEADER.size
+FILE_HEADER_BYTES = 64
+_CHECKED_FROM = _FRONT.size
+
+class Incomplete(NsqdError):
+    """The bytes end inside a record; `needed` bytes from its start would hold it."""
+
+    def __init__(self, needed: int) -> None:
+        super().__init__(f"a record of {needed} bytes is cut off")
+        self.needed = needed
+
+
+class Damaged(NsqdError):
+    """These bytes are no record, or its checksum does not match."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileHeader:
+    """How a log file begins."""
+
+    salt: int
+    first_seq: int
+    used_id: int
+
+    def encode(self) -> bytes:
+        checked = _FILE_HEADER.pack(FILE_MAGIC, VERSION, 0, self.salt, 0, self.first_seq, self.used_id)
+        whole = _FILE_HEADER.pack(
+            FILE_MAGIC, VERSION, 0, self.salt, crc32c(checked), self.first_seq, self.used_id
+        )
+        return whole.ljust(FILE_HEADER_BYTES, b"\0")
+
+    @classmethod
+    def decode(cls, data: bytes) -> FileHeader:
+        """Raises Damaged."""
+        if len(data) < FILE_HEADER_BYTES:
+            raise Damaged("the file header is cut off")
+        magic, version, _, salt, checksum, first_seq, used_id = _FILE_HEADER.unpack_from(data)
+        header = cls(salt, first_seq, used_id)
+        if magic != FILE_MAGIC or version != VERSION or header.encode()[12:16] != checksum.to_bytes(4, "little"):
+            raise Damaged("the file header is not one of this program's, or damaged")
+        return header
+
+
+def encode_header(batch: Batch, salt: int) -> bytes:
+    """The header of a batch's record; its body follows as it is."""
+    body = batch.body
+    checked = _CHECKED.pack(
+        VERSION, PUBLISHED, 0, batch.first_seq, batch.base_id, batch.timestamp_ns, batch.due_ns, batch.count, batch.stride
+    )
+    checksum = crc32c(body, crc32c(checked, salt))
+    return _FRONT.pack(MAGIC, len(body), checksum) + checked
+
+
+@dataclass(frozen=True, slots=True)
+class RecordHeader:
+    """What a record says of itself; the checksum is not verified by reading it."""
+
+    length: int
+    checksum: int
+    kind: int
+    flags: int
+    first_seq: int
+    base_id: int
+    timestamp_ns: int
+    due_ns: int
+    count: int
+    stride: int
+
+    @property
+    def record_bytes(self) -> int:
+        return RECORD_HEADER_BYTES + self.length
+
+    @property
+    def end_seq(self) -> int:
+        return self.first_seq + self.count
+
+
+def decode_header(data: bytes | memoryview, position: int) -> RecordHeader:
+    """The header at `position`. Raises Incomplete, and Damaged when it is none."""
+    if len(data) - position < RECORD_HEADER_BYTES:
+        raise Incomplete(RECORD_HEADER_BYTES)
+    (magic, length, checksum, version, kind, flags, first_seq, base_id, timestamp_ns, due_ns, count, stride) = (
+        _HEADER.unpack_from(data, position)
+    )
+    if magic != MAGIC or version != VERSION or kind not in (PUBLISHED, MESSAGES) or count == 0:
+        raise Damaged("no record here")
+    return RecordHeader(length, checksum, kind, flags, first_seq, base_id, timestamp_ns, due_ns, count, stride)
+
+
+def decode(data: bytes, position: int, salt: int) -> tuple[Batch, int]:
+    """The batch at `position` and where the next record begins. Raises Incomplete and Damaged."""
+    if len(data) - position < RECORD_HEADER_BYTES:
+        raise Incomplete(RECORD_HEADER_BYTES)
+    (magic, length, checksum, version, kind, flags, first_seq, base_id, timestamp_ns, due_ns, count, stride) = (
+        _HEADER.unpack_from(data, position)
+    )
+    if magic != MAGIC or version != VERSION or kind != PUBLISHED or flags != 0 or count == 0:
+        raise Damaged("no record here")
+    body_from = position + RECORD_HEADER_BYTES
+    after = body_from + length
+    if after > len(data):
+        raise Incomplete(RECORD_HEADER_BYTES + length)
+    body = data[body_from:after]
+    if crc32c(body, crc32c(data[position + _CHECKED_FROM : body_from], salt)) != checksum:
+        raise Damaged("the checksum does not match")
+    return Batch(first_seq, base_id, timestamp_ns, due_ns, count, stride, body), after

@@ -1,0 +1,150 @@
+"""What is found on disk at the start.
+
+A closed file is walked from header to header; the last one of a topic is read in full, since a crash may have
+torn its end. What follows the last good record is cut off; what is damaged in the middle is passed over, kept
+aside and reported. Nothing that could not be read is deleted.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from dataclasses import dataclass, field
+
+from nsqd_py.diskqueue.files import LogFile
+from nsqd_py.diskqueue.records import (
+    FILE_HEADER_BYTES,
+    MAGIC,
+    Damaged,
+    Incomplete,
+    RecordHeader,
+    decode,
+    decode_header,
+)
+
+
+@dataclass(slots=True)
+class DeferredSpan:
+    """Messages low..high (not included) that were published to be delivered later."""
+
+    low: int
+    high: int
+    due_ns: int
+
+
+@dataclass(slots=True)
+class RecoveredFile:
+    """A log file as it was found.
+
+    gaps          ranges of sequence numbers whose records are lost
+    deferred      messages that were published to be delivered later
+    used_id       the highest message id in it, or before it
+    damaged       byte ranges (start, end) that hold no readable record
+    torn          the byte range of a record at the end that is not whole
+    """
+
+    file: LogFile
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+    deferred: list[DeferredSpan] = field(default_factory=list)
+    used_id: int = 0
+    damaged: list[tuple[int, int]] = field(default_factory=list)
+    torn: tuple[int, int] | None = None
+
+
+def find_record(data: bytes | mmap.mmap, start: int, salt: int) -> int | None:
+    """Where the next record with a good checksum begins, from `start` on."""
+    position = data.find(MAGIC, start)
+    while position >= 0:
+        try:
+            header = decode_header(data[position : position + 64], 0)
+            decode(data[position : position + header.record_bytes], 0, salt)
+        except (Damaged, Incomplete):
+            position = data.find(MAGIC, position + 1)
+        else:
+            return position
+    return None
+
+
+def recover_file(file: LogFile, *, is_last: bool) -> RecoveredFile:
+    """Read what the file holds and set where it ends. Raises OSError."""
+    recovered = RecoveredFile(file, used_id=file.header.used_id)
+    size = os.fstat(file.fileno()).st_size
+    if size > FILE_HEADER_BYTES:
+        with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:
+            _Walk(recovered, data, verify=is_last).run()
+    return recovered
+
+
+class _Walk:
+    """From record to record through one file."""
+
+    def __init__(self, recovered: RecoveredFile, data: mmap.mmap, *, verify: bool) -> None:
+        self._recovered = recovered
+        self._file = recovered.file
+        self._data = data
+        self._size = len(data)
+        self._verify = verify
+        self._expected = recovered.file.first_seq
+
+    def run(self) -> None:
+        position = FILE_HEADER_BYTES
+        while position < self._size:
+            header = self._good_header(position)
+            if header is None:
+                found = self._next_good(position)
+                if found is None:
+                    self._end(position)
+                    return
+                if found > position:
+                    self._recovered.damaged.append((position, found))
+                position = found
+                continue
+            self._accept(header, position)
+            position += header.record_bytes
+
+    def _good_header(self, position: int) -> RecordHeader | None:
+        """The header at `position` if the record goes on where the one before ended."""
+        try:
+            header = decode_header(self._data[position : position + 64], 0)
+            if header.first_seq != self._expected or position + header.record_bytes > self._size:
+                return None
+            if self._verify:
+                decode(self._data[position : position + header.record_bytes], 0, self._file.header.salt)
+        except (Damaged, Incomplete):
+            return None
+        return header
+
+    def _next_good(self, position: int) -> int | None:
+        """The next good record behind `position` (or at it, after a gap) that is a later one."""
+        found = find_record(self._data, position, self._file.header.salt)
+        while found is not None:
+            header = decode_header(self._data[found : found + 64], 0)
+            if header.first_seq >= self._expected:
+                if header.first_seq > self._expected:
+                    self._recovered.gaps.append((self._expected, header.first_seq))
+                    self._expected = header.first_seq
+                return found
+            found = find_record(self._data, found + 1, self._file.header.salt)
+        return None
+
+    def _accept(self, header: RecordHeader, position: int) -> None:
+        self._file.note(header.first_seq, position)
+        self._expected = header.end_seq
+        self._file.end_seq = header.end_seq
+        self._file.end_offset = position + header.record_bytes
+        self._recovered.used_id = max(self._recovered.used_id, header.base_id + header.count - 1)
+        if header.due_ns:
+            self._recovered.deferred.append(DeferredSpan(header.first_seq, header.end_seq, header.due_ns))
+
+    def _end(self, position: int) -> None:
+        """Nothing good follows: a record that was torn here, or space that no record was written to yet."""
+        rest = self._data[position : position + 64]
+        try:
+            header = decode_header(rest, 0)
+        except (Damaged, Incomplete):
+            if self._verify or not any(rest):
+                return
+            self._recovered.damaged.append((position, self._size))
+            return
+        if header.first_seq == self._expected:
+            self._recovered.torn = (position, min(position + header.record_bytes, self._size))

@@ -1,0 +1,100 @@
+"""Every error that nsqd can meet, with the form in which a client sees it.
+
+A `ClientError` carries the code that goes over the wire (`E_BAD_TOPIC`), its text, and whether the
+connection ends after it. `HttpError` carries a status and the `message` of its JSON body.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class NsqdError(Exception):
+    """Base of all errors of this package."""
+
+
+class StartError(NsqdError):
+    """nsqd cannot start; the text says why and how to mend it."""
+
+
+class StorageError(NsqdError):
+    """A publish could not be written: the disk is full or failing, or the topic is closing."""
+
+
+class ClientError(NsqdError):
+    """An error that is answered to a client of the TCP protocol.
+
+    `text` may hold undecodable bytes of the client's own command as surrogates; they leave as they came.
+    """
+
+    code: ClassVar[str] = "E_INVALID"
+    fatal: ClassVar[bool] = True
+
+    @property
+    def wire(self) -> bytes:
+        """The data of the error frame: code, a space, text."""
+        return f"{self.code} {self}".encode("utf-8", "surrogateescape")
+
+
+class Invalid(ClientError):
+    code = "E_INVALID"
+
+
+class BadTopic(ClientError):
+    code = "E_BAD_TOPIC"
+
+
+class BadChannel(ClientError):
+    code = "E_BAD_CHANNEL"
+
+
+class BadBody(ClientError):
+    code = "E_BAD_BODY"
+
+
+class BadMessage(ClientError):
+    code = "E_BAD_MESSAGE"
+
+
+class AuthDisabled(ClientError):
+    code = "E_AUTH_DISABLED"
+
+
+class SubFailed(ClientError):
+    code = "E_SUB_FAILED"
+
+
+class PubFailed(ClientError):
+    code = "E_PUB_FAILED"
+
+
+class MpubFailed(ClientError):
+    code = "E_MPUB_FAILED"
+
+
+class DpubFailed(ClientError):
+    code = "E_DPUB_FAILED"
+
+
+class FinFailed(ClientError):
+    code = "E_FIN_FAILED"
+    fatal = False
+
+
+class ReqFailed(ClientError):
+    code = "E_REQ_FAILED"
+    fatal = False
+
+
+class TouchFailed(ClientError):
+    code = "E_TOUCH_FAILED"
+    fatal = False
+
+
+class HttpError(NsqdError):
+    """An HTTP answer other than 200: `status` and the `message` of its JSON body."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message

@@ -1,0 +1,309 @@
+"""The settings of nsqd. Names, kinds and defaults are those of Go's nsqd."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import zlib
+from functools import partial
+from typing import Any
+
+from nsqd_py.durations import HOUR_NS, MILLISECOND_NS, MINUTE_NS, SECOND_NS
+from nsqd_py.kinds import (
+    BOOL,
+    DURATION,
+    FALSE_WORDS,
+    FLOATS,
+    INT,
+    LOG_LEVEL,
+    STRING,
+    STRINGS,
+    TRUE_WORDS,
+    Kind,
+    choice,
+)
+from nsqd_py.logs import INFO
+from nsqd_py.settings import BadOptions, Options, Program, Setting
+
+__all__ = ["NSQD", "BadOptions", "Options", "check_options", "default_node_id", "read_options", "settled"]
+
+LOG_PREFIX = "[nsqd] "
+
+# --tls-required, with the numbers that /config/tls_required answers.
+TLS_NOT_REQUIRED = 0
+TLS_REQUIRED_EXCEPT_HTTP = 1
+TLS_REQUIRED = 2
+
+# --tls-min-version, with the version numbers of the TLS protocol.
+TLS_VERSIONS = {"tls1.0": 0x0301, "tls1.1": 0x0302, "tls1.2": 0x0303, "tls1.3": 0x0304}
+DEFAULT_TLS_VERSION = TLS_VERSIONS["tls1.0"]
+
+_TLS_REQUIRED_WORDS = {"true": TLS_REQUIRED, "false": TLS_NOT_REQUIRED, "tcp-https": TLS_REQUIRED_EXCEPT_HTTP}
+_NODE_IDS = 1024
+
+
+def default_node_id(hostname: str) -> int:
+    """The id that Go's nsqd gives to a host of that name."""
+    digest = hashlib.md5(hostname.encode(), usedforsecurity=False).digest()
+    return zlib.crc32(digest) % _NODE_IDS
+
+
+# --- kinds that only nsqd has
+
+
+def _parse_tls_required(text: str) -> int:
+    word = text.lower()
+    if word in TRUE_WORDS:
+        return TLS_REQUIRED
+    if word in FALSE_WORDS:
+        return TLS_NOT_REQUIRED
+    if word == "tcp-https":
+        return TLS_REQUIRED_EXCEPT_HTTP
+    raise ValueError("expected true, false or tcp-https")
+
+
+def _show_tls_required(value: int) -> str:
+    return next(word for word, number in _TLS_REQUIRED_WORDS.items() if number == value)
+
+
+def _tls_required_from_native(value: Any) -> int:
+    return _parse_tls_required(str(value))
+
+
+_TLS_REQUIRED_KIND = Kind(
+    "[=bool|tcp-https]", _parse_tls_required, _tls_required_from_native, _show_tls_required, bare_value="true"
+)
+_TLS_VERSION_KIND = choice({**TLS_VERSIONS, "": DEFAULT_TLS_VERSION}, word="version")
+
+
+# --- checks of single values
+
+
+def _check_node_id(value: int) -> str | None:
+    return None if 0 <= value < _NODE_IDS else f"--node-id must be [0,{_NODE_IDS})"
+
+
+def _check_deflate_level(value: int) -> str | None:
+    return None if 1 <= value <= 9 else "--max-deflate-level must be [1,9]"
+
+
+def _check_request_method(value: str) -> str | None:
+    return None if value in ("get", "post") else "--auth-http-request-method must be get or post"
+
+
+def _check_auth_policy(value: str) -> str | None:
+    # A misspelt policy would let every client in.
+    if value in ("", "require", "require-verify"):
+        return None
+    return "--tls-client-auth-policy must be require or require-verify"
+
+
+def _check_percentiles(values: tuple[float, ...]) -> str | None:
+    bad = [value for value in values if not 0 < value <= 1]
+    return f"--e2e-processing-latency-percentile must be in (0,1], not {bad[0]}" if bad else None
+
+
+# --- the settings
+
+_HOSTNAME = socket.gethostname()
+_later = partial(Setting, step_note="takes effect in a later version")
+_TIMER = "accepted for compatibility; one timer serves all deadlines"
+
+# Each: name, kind, default; then what it does.
+# fmt: off
+_GENERAL = (
+    Setting("log-level", LOG_LEVEL, INFO,
+        "Write log lines of this level and above: debug, info, warn, error, fatal."),
+    Setting("log-prefix", STRING, LOG_PREFIX, "What every log line begins with."),
+    Setting("node-id", INT, default_node_id(_HOSTNAME),
+        "Number of this node in [0,1024), part of every message id; give each nsqd of a cluster its own.",
+        config_key="id", check=_check_node_id, default_text="a hash of the host name"),
+    Setting("verbose", BOOL, False, "Deprecated, without effect: use --log-level.", config_key=""),
+    Setting("worker-id", BOOL, False, "Deprecated, without effect: use --node-id.", config_key=""),
+)
+
+_ADDRESSES = (
+    Setting("tcp-address", STRING, "0.0.0.0:4150",
+        "Where TCP clients connect: host:port, or the path of a unix socket."),
+    Setting("http-address", STRING, "0.0.0.0:4151",
+        "Where HTTP clients connect: host:port, or the path of a unix socket."),
+    _later("https-address", STRING, "0.0.0.0:4152", "Where HTTPS clients connect: host:port."),
+    Setting("broadcast-address", STRING, _HOSTNAME,
+        "Host name or address under which other machines reach this nsqd; nsqlookupd is told it.",
+        default_text="the host name"),
+    Setting("broadcast-tcp-port", INT, 0,
+        "TCP port under which other machines reach it; 0 is the port of --tcp-address."),
+    Setting("broadcast-http-port", INT, 0,
+        "HTTP port under which other machines reach it; 0 is the port of --http-address."),
+)
+
+_LOOKUP = (
+    _later("lookupd-tcp-address", STRINGS, (),
+        "TCP address of an nsqlookupd to register with; may be repeated.",
+        config_key="nsqlookupd_tcp_addresses"),
+    _later("auth-http-address", STRINGS, (),
+        "Auth server to ask what a client may do, as host:port or URL; may be repeated.",
+        config_key="auth_http_addresses"),
+    _later("auth-http-request-method", STRING, "get",
+        "How the auth server is asked: get or post.", check=_check_request_method),
+    _later("http-client-connect-timeout", DURATION, 2 * SECOND_NS,
+        "How long to wait for a connection to an auth server or nsqlookupd."),
+    _later("http-client-request-timeout", DURATION, 5 * SECOND_NS,
+        "How long to wait for an answer of an auth server or nsqlookupd."),
+    _later("topology-region", STRING, "",
+        "Region of this nsqd (several zones); nearer consumers are served first."),
+    _later("topology-zone", STRING, "",
+        "Zone of this nsqd (what fails together); nearer consumers are served first."),
+    _later("enable-experiment", STRINGS, (),
+        'Turn on an experiment ("topology-aware-consumption"); may be repeated.'),
+)
+
+_DISK = (
+    Setting("data-path", STRING, "", "Directory of the message logs; empty is the current directory."),
+    Setting("mem-queue-size", INT, 10_000, "Messages of a topic to keep in memory beside the log."),
+    Setting("max-bytes-per-file", INT, 100 * 1024 * 1024,
+        "Size in bytes at which a log goes on in a new file."),
+    Setting("sync-every", INT, 2_500,
+        "Messages between two fsyncs of a log; with 1, a publish is answered after its fsync."),
+    Setting("sync-timeout", DURATION, 2 * SECOND_NS,
+        "Longest time between two fsyncs of a log that was written to."),
+    Setting("queue-scan-selection-count", INT, 20,
+        "Channels that one scan for overdue messages looks at.", step_note=_TIMER),
+    Setting("queue-scan-worker-pool-max", INT, 4,
+        "Workers that scan for overdue messages.", step_note=_TIMER),
+)
+
+_MESSAGES = (
+    Setting("msg-timeout", DURATION, MINUTE_NS,
+        "Time that a consumer has to finish a message before it is queued again, unless it asks for another."),
+    Setting("max-msg-timeout", DURATION, 15 * MINUTE_NS,
+        "Longest such time, also with every TOUCH of the message."),
+    Setting("max-msg-size", INT, 1024 * 1024, "Largest message in bytes."),
+    Setting("max-body-size", INT, 5 * 1024 * 1024, "Largest body of one command in bytes, as of an MPUB."),
+    Setting("max-req-timeout", DURATION, HOUR_NS,
+        "Longest delay that a consumer may requeue a message with."),
+    Setting("max-defer-timeout", DURATION, 0,
+        "Longest delay that a publisher may defer a message by; 0s is the value of --max-req-timeout."),
+)
+
+_CLIENTS = (
+    Setting("max-heartbeat-interval", DURATION, MINUTE_NS,
+        "Longest time between heartbeats that a client may ask for."),
+    Setting("max-rdy-count", INT, 2_500, "Highest RDY that a consumer may give."),
+    Setting("max-output-buffer-size", INT, 64 * 1024,
+        "Largest output buffer in bytes that a client may ask for."),
+    Setting("max-output-buffer-timeout", DURATION, 30 * SECOND_NS,
+        "Longest time in the output buffer that a client may ask for."),
+    Setting("min-output-buffer-timeout", DURATION, 25 * MILLISECOND_NS,
+        "Shortest time in the output buffer that a client may ask for."),
+    Setting("output-buffer-timeout", DURATION, 250 * MILLISECOND_NS,
+        "Upper bound of the time that output waits in a buffer, unless the client asks for another."),
+    Setting("max-channel-consumers", INT, 0,
+        "Most consumers that one channel takes on this nsqd; 0 is any number."),
+)
+
+_STATSD = (
+    _later("statsd-address", STRING, "", "UDP address (host:port) of a statsd to send metrics to."),
+    _later("statsd-interval", DURATION, MINUTE_NS, "Time between two reports to statsd."),
+    _later("statsd-mem-stats", BOOL, True, "Report memory and garbage collection to statsd too."),
+    _later("statsd-prefix", STRING, "nsq.%s",
+        "What the names of metrics begin with; %s stands for this nsqd's address."),
+    _later("statsd-udp-packet-size", INT, 508, "Size in bytes that statsd packets are filled to."),
+    _later("statsd-exclude-ephemeral", BOOL, False,
+        "Leave ephemeral topics and channels out of the reports to statsd."),
+    _later("e2e-processing-latency-percentile", FLOATS, (),
+        "Percentiles, each in (0,1], of the time from publish to finish to keep track of; may be repeated.",
+        config_key="e2e_processing_latency_percentiles", check=_check_percentiles),
+    _later("e2e-processing-latency-window-time", DURATION, 10 * MINUTE_NS,
+        "How far back these percentiles look."),
+)
+
+_SECURITY = (
+    _later("tls-cert", STRING, "", "Certificate file (PEM); turns TLS on."),
+    _later("tls-key", STRING, "", "Key file of the certificate (PEM)."),
+    _later("tls-client-auth-policy", STRING, "",
+        "Certificates of clients: require (any), or require-verify (signed by --tls-root-ca-file).",
+        check=_check_auth_policy),
+    _later("tls-root-ca-file", STRING, "", "File with the certificate authorities to trust (PEM)."),
+    _later("tls-required", _TLS_REQUIRED_KIND, TLS_NOT_REQUIRED,
+        "Refuse clients without TLS: true, false, or tcp-https (plain HTTP stays open)."),
+    _later("tls-min-version", _TLS_VERSION_KIND, DEFAULT_TLS_VERSION,
+        "Lowest TLS version that clients may speak: tls1.0, tls1.1, tls1.2, tls1.3."),
+    _later("deflate", BOOL, True, "Let clients negotiate deflate compression."),
+    _later("max-deflate-level", INT, 6,
+        "Highest deflate level that a client may ask for, 1 to 9; higher ones cost more processor time.",
+        check=_check_deflate_level),
+    _later("snappy", BOOL, True, "Let clients negotiate snappy compression."),
+)
+# fmt: on
+
+NSQD = Program(
+    "nsqd",
+    "nsqd-py",
+    "Take messages from publishers, keep them, and deliver them to consumers. "
+    "Flags may have one dash or two, and their values follow after a space or =.",
+    {
+        "General": _GENERAL,
+        "Addresses": _ADDRESSES,
+        "Messages": _MESSAGES,
+        "Disk": _DISK,
+        "Clients": _CLIENTS,
+        "Discovery, authorization and topology": _LOOKUP,
+        "TLS and compression": _SECURITY,
+        "Metrics": _STATSD,
+    },
+)
+
+
+# --- reading and checking them
+
+
+def settled(options: Options) -> Options:
+    """The options with what some of them imply for others."""
+    changes: dict[str, int] = {}
+    if options.tls_client_auth_policy and options.tls_required == TLS_NOT_REQUIRED:
+        changes["tls_required"] = TLS_REQUIRED
+    if options.max_defer_timeout_ns == 0:
+        changes["max_defer_timeout_ns"] = options.max_req_timeout_ns
+    return options.replace(**changes)
+
+
+def read_options(argv: list[str]) -> Options:
+    """nsqd's options from its command line, as `Program.read` gives them, settled."""
+    return settled(NSQD.read(argv))
+
+
+def check_options(options: Options) -> None:
+    """Raises BadOptions where nsqd cannot start with `options`. Reads the TLS files; changes nothing."""
+    options.check()
+    has_certificate = bool(options.tls_cert or options.tls_key)
+    if options.tls_required != TLS_NOT_REQUIRED and not has_certificate:
+        raise BadOptions("--tls-required (or --tls-client-auth-policy) needs --tls-cert and --tls-key")
+    if has_certificate:
+        _check_certificate(options.tls_cert, options.tls_key)
+    if options.tls_root_ca_file:
+        _check_authorities(options.tls_root_ca_file)
+
+
+def _check_certificate(cert_path: str, key_path: str) -> None:
+    if not cert_path or not key_path:
+        raise BadOptions("--tls-cert and --tls-key belong together; only one of them is given")
+    import ssl  # only where TLS is asked for: it is slow to import
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        # With an empty password, a key that needs one fails instead of asking on the terminal.
+        context.load_cert_chain(cert_path, key_path, password="")
+    except OSError as error:  # SSLError is one
+        raise BadOptions(
+            f"cannot use --tls-cert {cert_path} with --tls-key {key_path}: {error.strerror}"
+        ) from error
+
+
+def _check_authorities(path: str) -> None:
+    import ssl
+
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cafile=path)
+    except OSError as error:
+        raise BadOptions(f"cannot use --tls-root-ca-file {path}: {error.strerror}") from error

@@ -1,0 +1,182 @@
+"""The table of commands: what each looks like, when it may come, what is checked before its body is read.
+
+The checks run in the order in which Go's nsqd makes them, since the first that fails is the one that the
+client sees. `params` are the words of the line, the command itself first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nsqd_py.errors import BadBody, BadChannel, BadMessage, BadTopic, ClientError, Invalid
+from nsqd_py.protocol.frames import ID_LENGTH
+from nsqd_py.protocol.names import is_valid_name, quote
+from nsqd_py.protocol.session import STATE_CLOSING, STATE_INIT, STATE_SUBSCRIBED, Session
+
+Params = list[bytes]
+
+NO_BODY = 0
+SIZED_BODY = 1  # [4-byte size][body]
+MULTI_BODY = 2  # [4-byte size][4-byte count], then count times [4-byte size][message]
+
+_UINT64 = (1 << 64) - 1
+_INT64_SIGN = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class CommandSpec:
+    """One row of the table.
+
+    check       raises the ClientError that Go's nsqd gives, by state and words alone
+    body        NO_BODY, SIZED_BODY or MULTI_BODY
+    body_error  what a bad or missing body is: BadBody or BadMessage
+    body_name   how the error texts call the body
+    """
+
+    name: str
+    check: Callable[[Session, Params], None]
+    body: int = NO_BODY
+    body_error: type[ClientError] = BadBody
+    body_name: str = "body"
+
+
+def words(raw: bytes) -> str:
+    """Bytes of a client's own command for the text of an error."""
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def parse_number(raw: bytes) -> int:
+    """Decimal digits only, as a signed 64-bit number that wraps; no digits at all are 0. Raises ValueError."""
+    if not raw:
+        return 0
+    if not raw.isdigit():
+        raise ValueError(raw)
+    if len(raw) <= 18:
+        return int(raw)
+    wrapped = 0
+    for digit in raw:  # digit by digit: int() refuses very long numbers
+        wrapped = (wrapped * 10 + digit - 48) & _UINT64
+    return wrapped - ((wrapped & _INT64_SIGN) << 1)
+
+
+def milliseconds_to_ns(milliseconds: int) -> int:
+    """As a signed 64-bit number of ns, which wraps for absurd values as it does in Go."""
+    wrapped = milliseconds * 1_000_000 & _UINT64
+    return wrapped - ((wrapped & _INT64_SIGN) << 1)
+
+
+def _check_topic(command: str, params: Params, prefix: str = "") -> None:
+    if not is_valid_name(params[1]):
+        raise BadTopic(f"{prefix}{command} topic name {quote(params[1])} is not valid")
+
+
+def _check_identify(session: Session, params: Params) -> None:
+    if session.state != STATE_INIT:
+        raise Invalid("cannot IDENTIFY in current state")
+
+
+def _check_auth(session: Session, params: Params) -> None:
+    if session.state != STATE_INIT:
+        raise Invalid("cannot AUTH in current state")
+    if len(params) != 1:
+        raise Invalid("AUTH invalid number of parameters")
+
+
+def _check_sub(session: Session, params: Params) -> None:
+    if session.state != STATE_INIT:
+        raise Invalid("cannot SUB in current state")
+    if session.heartbeat_interval_ms <= 0:
+        raise Invalid("cannot SUB with heartbeats disabled")
+    if len(params) < 3:
+        raise Invalid("SUB insufficient number of parameters")
+    _check_topic("SUB", params)
+    if not is_valid_name(params[2]):
+        raise BadChannel(f"SUB channel name {quote(params[2])} is not valid")
+
+
+def _check_rdy(session: Session, params: Params) -> None:
+    if session.state == STATE_CLOSING:
+        return
+    if session.state != STATE_SUBSCRIBED:
+        raise Invalid("cannot RDY in current state")
+    count = 1
+    if len(params) > 1:
+        try:
+            count = parse_number(params[1])
+        except ValueError:
+            raise Invalid(f"RDY could not parse count {words(params[1])}") from None
+    if not 0 <= count <= session.limits.max_rdy_count:
+        raise Invalid(f"RDY count {count} out of range 0-{session.limits.max_rdy_count}")
+
+
+def _consumer_check(name: str, word_count: int) -> Callable[[Session, Params], None]:
+    """FIN, REQ and TOUCH: a subscribed client, enough words, a message id of the right length."""
+
+    def check(session: Session, params: Params) -> None:
+        if session.state != STATE_SUBSCRIBED and session.state != STATE_CLOSING:
+            raise Invalid(f"cannot {name} in current state")
+        if len(params) < word_count:
+            raise Invalid(f"{name} insufficient number of params")
+        if len(params[1]) != ID_LENGTH:
+            raise Invalid("invalid message ID")
+        if name == "REQ":
+            try:
+                parse_number(params[2])
+            except ValueError:
+                raise Invalid(f"REQ could not parse timeout {words(params[2])}") from None
+
+    return check
+
+
+def _check_cls(session: Session, params: Params) -> None:
+    if session.state != STATE_SUBSCRIBED:
+        raise Invalid("cannot CLS in current state")
+
+
+def _check_nop(session: Session, params: Params) -> None:
+    """NOP may always come."""
+
+
+def _check_pub(session: Session, params: Params) -> None:
+    if len(params) < 2:
+        raise Invalid("PUB insufficient number of parameters")
+    _check_topic("PUB", params)
+
+
+def _check_mpub(session: Session, params: Params) -> None:
+    if len(params) < 2:
+        raise Invalid("MPUB insufficient number of parameters")
+    _check_topic("MPUB", params, prefix="E_BAD_TOPIC ")  # the doubled code is Go's
+
+
+def _check_dpub(session: Session, params: Params) -> None:
+    if len(params) < 3:
+        raise Invalid("DPUB insufficient number of parameters")
+    _check_topic("DPUB", params)
+    try:
+        timeout_ms = parse_number(params[2])
+    except ValueError:
+        raise Invalid(f"DPUB could not parse timeout {words(params[2])}") from None
+    limit_ms = session.limits.max_req_timeout_ms
+    if not 0 <= milliseconds_to_ns(timeout_ms) <= limit_ms * 1_000_000:
+        raise Invalid(f"DPUB timeout {timeout_ms & _UINT64} out of range 0-{limit_ms}")
+
+
+COMMANDS: dict[bytes, CommandSpec] = {
+    spec.name.encode(): spec
+    for spec in (
+        CommandSpec("IDENTIFY", _check_identify, SIZED_BODY),
+        CommandSpec("AUTH", _check_auth, SIZED_BODY),
+        CommandSpec("SUB", _check_sub),
+        CommandSpec("RDY", _check_rdy),
+        CommandSpec("FIN", _consumer_check("FIN", 2)),
+        CommandSpec("REQ", _consumer_check("REQ", 3)),
+        CommandSpec("TOUCH", _consumer_check("TOUCH", 2)),
+        CommandSpec("CLS", _check_cls),
+        CommandSpec("NOP", _check_nop),
+        CommandSpec("PUB", _check_pub, SIZED_BODY, BadMessage, "message body"),
+        CommandSpec("MPUB", _check_mpub, MULTI_BODY),
+        CommandSpec("DPUB", _check_dpub, SIZED_BODY, BadMessage, "message body"),
+    )
+}

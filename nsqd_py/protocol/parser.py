@@ -1,0 +1,334 @@
+"""Bytes in any chunking become commands, or the ClientError that the client is to see.
+
+    parser.feed(data)
+    while (command := parser.next_command()) is not None:
+        ...
+
+A command is a tuple that begins with its name:
+
+    ("FIN", ids)                               one or more FINs that came in a row
+    ("PUB", topic, body, count, stride)        one or more PUBs to one topic that came in a row
+    ("MPUB", topic, body, count, stride)
+    (name, params, body)                       every other one; the body is empty where there is none
+
+`body`, `count` and `stride` are those of `nsqd_py.batch.Batch`. A line is checked against the session before
+its body is waited for, and sizes before memory is taken for them.
+"""
+
+from __future__ import annotations
+
+import re
+from struct import Struct
+from typing import Any
+
+from nsqd_py.batch import SIZE_BYTES, uniform_stride
+from nsqd_py.errors import BadBody, BadMessage, ClientError, Invalid, NsqdError
+from nsqd_py.protocol.commands import COMMANDS, MULTI_BODY, NO_BODY, CommandSpec, Params, words
+from nsqd_py.protocol.session import STATE_CLOSING, STATE_SUBSCRIBED, Session
+
+MAX_LINE_LENGTH = 16384  # the size of Go's read buffer, at which it gives up on a line
+
+Command = tuple[Any, ...]
+
+_read_int32 = Struct(">i").unpack_from
+_FIN_RUN = re.compile(rb"(?:FIN [0-9a-f]{16}\n)+")
+_FIN_LENGTH = 21
+
+
+class LineTooLong(NsqdError):
+    """A line longer than MAX_LINE_LENGTH: the connection ends without an answer."""
+
+
+class CommandParser:
+    """The reading half of a connection, as a machine with two states: at a line, or inside a body.
+
+    Inside a body (`_spec` is set) bytes gather in `_gathered` until `_needed` of them are there.
+    """
+
+    __slots__ = (
+        "_buffer", "_count", "_gathered", "_needed", "_params", "_position", "_pub_line", "_pub_topic",
+        "_session", "_spec", "_walked", "_walked_count",
+    )  # fmt: skip
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._buffer = b""
+        self._position = 0
+        self._pub_line = b"\n"  # no line: no command is a lone newline
+        self._pub_topic = b""
+        self._spec: CommandSpec | None = None
+        self._params: Params = []
+        self._gathered = bytearray()
+        self._needed = 0
+        self._count = 0
+        self._walked = 0
+        self._walked_count = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take what was received. Call `next_command` until it gives None before feeding more."""
+        if self._gathered:
+            self._gathered += data
+        elif self._position < len(self._buffer):
+            self._buffer = self._buffer[self._position :] + data
+            self._position = 0
+        else:
+            self._buffer = data
+            self._position = 0
+
+    def unread(self) -> bytes:
+        """The bytes that belong to no command yet (handed on where a connection changes its transport)."""
+        return bytes(self._gathered) or self._buffer[self._position :]
+
+    def next_command(self) -> Command | None:
+        """The next whole command; None when more bytes are needed.
+
+        Raises ClientError as the protocol has it, and LineTooLong.
+        """
+        if self._spec is not None:
+            return self._command_with_body()
+        buffer = self._buffer
+        position = self._position
+        if position >= len(buffer):
+            self._buffer = b""  # an idle connection holds no memory
+            self._position = 0
+            return None
+        if buffer.startswith(b"FIN ", position):
+            fins = self._fin_run()
+            if fins is not None:
+                return fins
+        elif buffer.startswith(self._pub_line, position):
+            pubs = self._pub_run()
+            if pubs is not None:
+                return pubs
+        return self._command_line()
+
+    # ---- runs of the two commands that come by the thousand
+
+    def _fin_run(self) -> Command | None:
+        """All FINs from here on: 0.1 us each, where a line at a time takes 1.5 us."""
+        state = self._session.state
+        if state != STATE_SUBSCRIBED and state != STATE_CLOSING:
+            return None
+        buffer = self._buffer
+        start = self._position
+        end = len(buffer) - (len(buffer) - start) % _FIN_LENGTH
+        if end == start:
+            return None
+        run = buffer[start:end]
+        if not _is_fin_run(run):
+            match = _FIN_RUN.match(buffer, start)
+            if match is None:
+                return None
+            run = match.group()
+            end = match.end()
+        self._position = end
+        return "FIN", run[4:-1].split(b"\nFIN ")
+
+    def _pub_run(self) -> Command | None:
+        """All PUBs to the topic of the last one from here on, as one body: 0.4 us each."""
+        buffer = self._buffer
+        line = self._pub_line
+        skip = len(line)
+        position = self._position
+        end = len(buffer)
+        largest = self._session.limits.max_msg_size
+        parts = []
+        while position + skip + SIZE_BYTES <= end:
+            start = position + skip
+            size = _read_int32(buffer, start)[0]
+            after = start + SIZE_BYTES + size
+            if not 0 < size <= largest or after > end:
+                break
+            parts.append(buffer[start:after])
+            position = after
+            if not buffer.startswith(line, position):
+                break
+        if not parts:
+            return None
+        self._position = position
+        if len(parts) == 1:
+            return "PUB", self._pub_topic, parts[0], 1, len(parts[0])
+        body = b"".join(parts)
+        return "PUB", self._pub_topic, body, len(parts), uniform_stride(body, len(parts))
+
+    # ---- one line
+
+    def _command_line(self) -> Command | None:
+        buffer = self._buffer
+        position = self._position
+        newline = buffer.find(b"\n", position)
+        if newline < 0:
+            if len(buffer) - position >= MAX_LINE_LENGTH:
+                raise LineTooLong("failed to read command - line too long")
+            return None
+        if newline - position >= MAX_LINE_LENGTH:
+            raise LineTooLong("failed to read command - line too long")
+        line = buffer[position:newline]
+        if line.endswith(b"\r"):
+            line = line[:-1]
+        self._position = newline + 1
+        params = line.split(b" ")
+        spec = COMMANDS.get(params[0])
+        if spec is None:
+            raise Invalid(f"invalid command {words(params[0])}")
+        spec.check(self._session, params)
+        if spec.body == NO_BODY:
+            return spec.name, params, b""
+        if spec.name == "PUB":
+            self._pub_line = buffer[position : newline + 1]
+            self._pub_topic = params[1]
+        self._spec = spec
+        self._params = params
+        self._needed = SIZE_BYTES
+        self._walked = 0
+        return self._command_with_body()
+
+    # ---- bodies
+
+    def _command_with_body(self) -> Command | None:
+        spec = self._spec
+        assert spec is not None
+        if self._gathered:
+            if len(self._gathered) < self._needed:
+                return None
+            whole: bytes | bytearray = self._gathered
+            start = 0
+        else:
+            whole = self._buffer
+            start = self._position
+        found = self._multi_body(whole, start) if spec.body == MULTI_BODY else self._sized_body(spec, whole, start)
+        if found is None:
+            self._gather(start)
+            return None
+        command, after = found
+        if self._gathered:
+            self._buffer = bytes(self._gathered)
+            self._gathered = bytearray()
+        self._position = after
+        self._spec = None
+        return command
+
+    def _gather(self, start: int) -> None:
+        """Keep what is there of a body until it is whole."""
+        if not self._gathered:
+            self._gathered = bytearray(memoryview(self._buffer)[start:])
+            self._buffer = b""
+            self._position = 0
+
+    def _sized_body(self, spec: CommandSpec, whole: bytes | bytearray, start: int) -> tuple[Command, int] | None:
+        if len(whole) - start < SIZE_BYTES:
+            return None
+        size = _read_int32(whole, start)[0]
+        self._check_size(spec, size)
+        self._needed = SIZE_BYTES + size
+        after = start + self._needed
+        if len(whole) < after:
+            return None
+        if spec.name == "PUB":
+            return ("PUB", self._params[1], bytes(whole[start:after]), 1, self._needed), after
+        return (spec.name, self._params, bytes(whole[start + SIZE_BYTES : after])), after
+
+    def _check_size(self, spec: CommandSpec, size: int) -> None:
+        limits = self._session.limits
+        if spec.body_error is BadMessage:
+            if size <= 0:
+                raise BadMessage(f"{spec.name} invalid message body size {size}")
+            if size > limits.max_msg_size:
+                raise BadMessage(f"{spec.name} message too big {size} > {limits.max_msg_size}")
+        else:
+            if size > limits.max_body_size:
+                raise BadBody(f"{spec.name} body too big {size} > {limits.max_body_size}")
+            if size <= 0:
+                raise BadBody(f"{spec.name} invalid body size {size}")
+
+    def _multi_body(self, whole: bytes | bytearray, start: int) -> tuple[Command, int] | None:
+        available = len(whole) - start
+        if self._walked == 0:
+            if available < SIZE_BYTES:
+                return None
+            declared = _read_int32(whole, start)[0]
+            self._check_size(COMMANDS[b"MPUB"], declared)
+            if available < 2 * SIZE_BYTES:
+                return None
+            self._count = check_message_count(_read_int32(whole, start + 4)[0], self._session.limits.max_body_size)
+            first = start + 2 * SIZE_BYTES
+            after = start + SIZE_BYTES + declared
+            if after <= len(whole) and after - first >= self._count * (SIZE_BYTES + 1):
+                body = bytes(whole[first:after])
+                stride = uniform_stride(body, self._count)
+                if 0 < stride - SIZE_BYTES <= self._session.limits.max_msg_size:
+                    return ("MPUB", self._params[1], body, self._count, stride), after
+            self._walked = 2 * SIZE_BYTES
+            self._walked_count = 0
+        return self._walk_messages(whole, start)
+
+    def _walk_messages(self, whole: bytes | bytearray, start: int) -> tuple[Command, int] | None:
+        """Go on from message to message; the sizes of the messages, not the declared one, say where it ends."""
+        limits = self._session.limits
+        offset = self._walked
+        index = self._walked_count
+        available = len(whole) - start
+        try:
+            while index < self._count:
+                if offset + SIZE_BYTES > available:
+                    self._needed = offset + SIZE_BYTES
+                    return None
+                size = _read_int32(whole, start + offset)[0]
+                check_message_size(size, index, limits.max_msg_size)
+                after = offset + SIZE_BYTES + size
+                if after - SIZE_BYTES > limits.max_body_size:
+                    raise BadBody(f"MPUB body too big {after - SIZE_BYTES} > {limits.max_body_size}")
+                if after > available:
+                    self._needed = after
+                    return None
+                offset = after
+                index += 1
+        finally:
+            self._walked = offset
+            self._walked_count = index
+        body = bytes(whole[start + 2 * SIZE_BYTES : start + offset])
+        return ("MPUB", self._params[1], body, self._count, 0), start + offset
+
+    # ---- end of input
+
+    def end_of_input(self) -> ClientError | None:
+        """What to answer when the input ends here: an error inside a command's body, else None."""
+        spec = self._spec
+        if spec is None:
+            return None
+        available = len(self._gathered) or len(self._buffer) - self._position
+        if spec.body != MULTI_BODY:
+            missing = f"{spec.body_name} size" if available < SIZE_BYTES else spec.body_name
+            return spec.body_error(f"{spec.name} failed to read {missing}")
+        if self._walked == 0:
+            return BadBody(f"MPUB failed to read {'body size' if available < SIZE_BYTES else 'message count'}")
+        if available < self._walked + SIZE_BYTES:
+            return BadMessage(f"MPUB failed to read message({self._walked_count}) body size")
+        return BadMessage("MPUB failed to read message body")
+
+
+def _is_fin_run(run: bytes) -> bool:
+    """True when all of it is `FIN <16 bytes>\\n`: strided counts, half the time of the regular expression."""
+    count = len(run) // _FIN_LENGTH
+    return (
+        run.count(b"\n") == run[20::_FIN_LENGTH].count(b"\n") == count
+        and run.count(b" ") == run[3::_FIN_LENGTH].count(b" ") == count
+        and run[0::_FIN_LENGTH].count(b"F") == count
+        and run[1::_FIN_LENGTH].count(b"I") == count
+        and run[2::_FIN_LENGTH].count(b"N") == count
+    )
+
+
+def check_message_count(count: int, max_body_size: int) -> int:
+    """The count of an MPUB if a body of `max_body_size` can hold that many. Raises BadBody."""
+    if not 0 < count <= (max_body_size - 4) // 5:
+        raise BadBody(f"MPUB invalid message count {count}")
+    return count
+
+
+def check_message_size(size: int, index: int, max_msg_size: int) -> None:
+    """Raises BadMessage when one message of an MPUB may not have this size."""
+    if size <= 0:
+        raise BadMessage(f"MPUB invalid message({index}) body size {size}")
+    if size > max_msg_size:
+        raise BadMessage(f"MPUB message too big {size} > {max_msg_size}")

@@ -1,0 +1,186 @@
+"""What a client negotiated, the state that it is in, and what that allows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from nsqd_py.errors import BadBody
+
+# The values that /stats prints as a client's state.
+STATE_INIT = 0
+STATE_SUBSCRIBED = 3
+STATE_CLOSING = 4
+
+DEFAULT_OUTPUT_BUFFER_SIZE = 16384
+_INT32 = range(-(1 << 31), 1 << 31)
+_INT64 = range(-(1 << 63), 1 << 63)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a server allows its clients; all times in ms, sizes in bytes."""
+
+    max_msg_size: int = 1 << 20
+    max_body_size: int = 5 << 20
+    max_rdy_count: int = 2500
+    max_req_timeout_ms: int = 3_600_000
+    msg_timeout_ms: int = 60_000
+    max_msg_timeout_ms: int = 900_000
+    heartbeat_interval_ms: int = 30_000
+    max_heartbeat_interval_ms: int = 60_000
+    output_buffer_timeout_ms: int = 250
+    min_output_buffer_timeout_ms: int = 25
+    max_output_buffer_timeout_ms: int = 30_000
+    max_output_buffer_size: int = 65_536
+    max_deflate_level: int = 6
+    version: str = ""
+    topology_region: str = ""
+    topology_zone: str = ""
+
+
+@dataclass(slots=True)
+class Session:
+    """One client's side of the protocol: identity, negotiated values, state."""
+
+    limits: Limits
+    client_id: str = ""
+    hostname: str = ""
+    user_agent: str = ""
+    topology_region: str = ""
+    topology_zone: str = ""
+    heartbeat_interval_ms: int = field(init=False)
+    msg_timeout_ms: int = field(init=False)
+    output_buffer_size: int = DEFAULT_OUTPUT_BUFFER_SIZE
+    output_buffer_timeout_ms: int = field(init=False)
+    sample_rate: int = 0
+    state: int = STATE_INIT
+
+    def __post_init__(self) -> None:
+        self.heartbeat_interval_ms = self.limits.heartbeat_interval_ms
+        self.msg_timeout_ms = self.limits.msg_timeout_ms
+        self.output_buffer_timeout_ms = self.limits.output_buffer_timeout_ms
+
+    def identify(self, body: bytes) -> bytes:
+        """Take over what an IDENTIFY body says; the data of the response.
+
+        Raises BadBody for what is no JSON object of the right types, or asks for what is not allowed.
+        """
+        wanted = _decode_identify(body)
+        for name in ("client_id", "hostname", "user_agent", "topology_region", "topology_zone"):
+            setattr(self, name, wanted[name])
+        self._set_heartbeat_interval(wanted["heartbeat_interval"])
+        self._set_output_buffer(wanted["output_buffer_size"], wanted["output_buffer_timeout"])
+        if not 0 <= wanted["sample_rate"] <= 99:
+            raise BadBody(f"IDENTIFY sample rate ({wanted['sample_rate']}) is invalid")
+        self.sample_rate = wanted["sample_rate"]
+        self._set_msg_timeout(wanted["msg_timeout"])
+        return self._negotiated(wanted) if wanted["feature_negotiation"] else b"OK"
+
+    def _set_heartbeat_interval(self, interval_ms: int) -> None:
+        if interval_ms == -1:
+            self.heartbeat_interval_ms = 0
+        elif interval_ms != 0:
+            if not 1000 <= interval_ms <= self.limits.max_heartbeat_interval_ms:
+                raise BadBody(f"IDENTIFY heartbeat interval ({interval_ms}) is invalid")
+            self.heartbeat_interval_ms = interval_ms
+
+    def _set_output_buffer(self, size: int, timeout_ms: int) -> None:
+        limits = self.limits
+        if timeout_ms == -1:
+            self.output_buffer_timeout_ms = 0
+        elif timeout_ms != 0:
+            if not limits.min_output_buffer_timeout_ms <= timeout_ms <= limits.max_output_buffer_timeout_ms:
+                raise BadBody(f"IDENTIFY output buffer timeout ({timeout_ms}) is invalid")
+            self.output_buffer_timeout_ms = timeout_ms
+        if size == -1:
+            self.output_buffer_size = 1
+            self.output_buffer_timeout_ms = 0
+        elif size != 0:
+            if not 64 <= size <= limits.max_output_buffer_size:
+                raise BadBody(f"IDENTIFY output buffer size ({size}) is invalid")
+            self.output_buffer_size = size
+
+    def _set_msg_timeout(self, timeout_ms: int) -> None:
+        if timeout_ms != 0:
+            if not 1000 <= timeout_ms <= self.limits.max_msg_timeout_ms:
+                raise BadBody(f"IDENTIFY msg timeout ({timeout_ms}) is invalid")
+            self.msg_timeout_ms = timeout_ms
+
+    def _negotiated(self, wanted: dict[str, Any]) -> bytes:
+        limits = self.limits
+        answer = {
+            "max_rdy_count": limits.max_rdy_count,
+            "version": limits.version,
+            "max_msg_timeout": limits.max_msg_timeout_ms,
+            "msg_timeout": self.msg_timeout_ms,
+            "tls_v1": False,
+            "deflate": False,
+            "deflate_level": min(6, limits.max_deflate_level),
+            "max_deflate_level": limits.max_deflate_level,
+            "snappy": False,
+            "sample_rate": self.sample_rate,
+            "auth_required": False,
+            "output_buffer_size": self.output_buffer_size,
+            "output_buffer_timeout": self.output_buffer_timeout_ms,
+            "topology_region": limits.topology_region,
+            "topology_zone": limits.topology_zone,
+        }
+        return json.dumps(answer, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+_IDENTIFY_FIELDS: dict[str, type | range] = {
+    "client_id": str,
+    "hostname": str,
+    "heartbeat_interval": _INT64,
+    "output_buffer_size": _INT64,
+    "output_buffer_timeout": _INT64,
+    "feature_negotiation": bool,
+    "tls_v1": bool,
+    "deflate": bool,
+    "deflate_level": _INT64,
+    "snappy": bool,
+    "sample_rate": _INT32,
+    "user_agent": str,
+    "msg_timeout": _INT64,
+    "topology_region": str,
+    "topology_zone": str,
+}
+
+
+def _decode_identify(body: bytes) -> dict[str, Any]:
+    """Every field of IDENTIFY, absent ones with the zero of their type, as Go's JSON decoder fills a struct."""
+    values: dict[str, Any] = {
+        name: 0 if isinstance(kind, range) else kind() for name, kind in _IDENTIFY_FIELDS.items()
+    }
+    for key, value in _decode_object(body).items():
+        kind = _IDENTIFY_FIELDS.get(key.lower())
+        if kind is None or value is None:
+            continue
+        if not _fits(value, kind):
+            raise BadBody("IDENTIFY failed to decode JSON body")
+        values[key.lower()] = value
+    return values
+
+
+def _fits(value: object, kind: type | range) -> bool:
+    if isinstance(kind, range):
+        return type(value) is int and value in kind
+    return type(value) is kind
+
+
+def _decode_object(body: bytes) -> dict[str, Any]:
+    try:
+        decoded = json.loads(body.decode("utf-8", "replace"), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise BadBody("IDENTIFY failed to decode JSON body") from error
+    if decoded is None:
+        return {}
+    if not isinstance(decoded, dict):
+        raise BadBody("IDENTIFY failed to decode JSON body")
+    return decoded
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")

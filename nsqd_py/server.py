@@ -1,0 +1,140 @@
+"""Listening sockets: where connections come from."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from nsqd_py.errors import StartError
+from nsqd_py.logs import Log
+
+BACKLOG = 4096
+_ACCEPTS_PER_EVENT = 256
+_PAUSE_WITHOUT_DESCRIPTORS_S = 0.1
+_OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+_READ = 1
+
+OnConnection = Callable[[socket.socket, str], None]
+
+
+def split_address(address: str) -> tuple[str, int] | None:
+    """(host, port) of `host:port`, `:port` or `[v6]:port`; None for anything else, which is a socket's path."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal() or "/" in address:
+        return None
+    if host.startswith("[") and host.endswith("]"):
+        return host[1:-1], int(port)
+    return None if ":" in host else (host, int(port))
+
+
+def join_address(host: str, port: int) -> str:
+    """`host:port`, an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def peer_name(peer: Any) -> str:
+    """How a client is called in logs and stats."""
+    return join_address(peer[0], peer[1]) if isinstance(peer, tuple) else str(peer or "@")
+
+
+class Listener:
+    """A bound socket that hands on each connection. `port` is -1 for a Unix socket."""
+
+    def __init__(self, name: str, address: str, loop: Any, log: Log, on_connection: OnConnection) -> None:
+        """Binds. Raises StartError."""
+        self.name = name
+        self._log = log
+        self._loop = loop
+        self._on_connection = on_connection
+        self._path: str | None = None
+        try:
+            self._sock = self._bind(address)
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise StartError(f"listen ({address}) failed - {reason}") from error
+        self._sock.setblocking(False)
+        bound = self._sock.getsockname()
+        self.port = bound[1] if isinstance(bound, tuple) else -1
+        self.address = peer_name(bound)
+        self._watcher = loop.io(self._sock.fileno(), _READ)
+        self._pause = loop.timer(_PAUSE_WITHOUT_DESCRIPTORS_S)
+
+    def _bind(self, address: str) -> socket.socket:
+        parsed = split_address(address)
+        if parsed is None:
+            return self._bind_path(address)
+        host, port = parsed
+        if not host:
+            if socket.has_dualstack_ipv6():
+                return socket.create_server(("", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
+            return socket.create_server(("", port), backlog=BACKLOG)
+        family, _, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        return socket.create_server(target[:2], family=family, backlog=BACKLOG)
+
+    def _bind_path(self, path: str) -> socket.socket:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            _remove_dead_socket(Path(path))
+            sock.bind(path)
+            sock.listen(BACKLOG)
+        except OSError:
+            sock.close()
+            raise
+        self._path = path
+        return sock
+
+    def start(self) -> None:
+        self._log.info("%s: listening on %s", self.name, self.address)
+        self._watcher.start(self._on_readable)
+
+    def _on_readable(self) -> None:
+        for _ in range(_ACCEPTS_PER_EVENT):
+            try:
+                sock, peer = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._log.warning("temporary Accept() failure - %s", error)
+                if error.errno in _OUT_OF_RESOURCES:
+                    self._watcher.stop()
+                    self._pause.start(self._resume)
+                return
+            try:
+                self._on_connection(sock, peer_name(peer))
+            except OSError as error:  # the peer is gone already
+                self._log.info("%s: client(%s) - %s", self.name, peer_name(peer), error)
+                sock.close()
+
+    def _resume(self) -> None:
+        self._pause.stop()
+        self._watcher.start(self._on_readable)
+
+    def close(self) -> None:
+        self._log.info("%s: closing %s", self.name, self.address)
+        self._watcher.stop()
+        self._watcher.close()
+        self._pause.stop()
+        self._pause.close()
+        self._sock.close()
+        if self._path is not None:
+            Path(self._path).unlink(missing_ok=True)
+
+
+def _remove_dead_socket(path: Path) -> None:
+    """A socket file that nobody listens on any more is in the way of a new one. Raises OSError."""
+    try:
+        if not stat.S_ISSOCK(os.stat(path).st_mode):
+            return
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()

@@ -1,0 +1,313 @@
+"""Settings: declared once, read from flags and config files.
+
+A program declares each setting as a `Setting`, in titled groups, and reads its command line with
+`Program.read`. Flags (in click's forms and in those of Go's flag package), `--help`, the keys of the config
+file and the reference page in docs/ come from that declaration. A flag goes before the config file, and that
+before the default.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from nsqd_py.kinds import BOOL, STRING, Kind
+from nsqd_py.version import version_string
+
+HELP_WIDTH = 100
+
+
+class BadOptions(Exception):
+    """The settings cannot be used as they are; the text says which, and why."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting of a program.
+
+    name: the flag without dashes (`mem-queue-size`). As an attribute of `Options` it is `mem_queue_size`, and
+        a duration, which is kept in nanoseconds, `msg_timeout_ns`.
+    config_key: its key in a config file; by default the name with `_` for `-`. "" keeps it out of files.
+    step_note: what a user has to know while the setting has no effect yet.
+    check: returns what is wrong with a value, or None; asked by `Options.check`.
+    default_text: stands for the default in texts, where it differs from machine to machine.
+    """
+
+    name: str
+    kind: Kind
+    default: Any
+    help: str
+    config_key: str | None = None
+    step_note: str | None = None
+    check: Callable[[Any], str | None] | None = None
+    default_text: str | None = None
+
+    @property
+    def attribute(self) -> str:
+        return _underscored(self.name) + self.kind.attribute_suffix
+
+    @property
+    def key(self) -> str:
+        return _underscored(self.name) if self.config_key is None else self.config_key
+
+    @property
+    def usage(self) -> str:
+        """The flag and what it takes: `--mem-queue-size int`, `--snappy[=bool]`."""
+        return f"--{self.name}{'' if self.kind.bare_value else ' '}{self.kind.word}"
+
+    @property
+    def shown_default(self) -> str:
+        return self.kind.show(self.default) if self.default_text is None else self.default_text
+
+    @property
+    def full_help(self) -> str:
+        return f"{self.help} ({self.step_note})" if self.step_note else self.help
+
+
+def _underscored(name: str) -> str:
+    return name.replace("-", "_")
+
+
+class Options:
+    """The values of a program's settings, as attributes (see `Setting.name`).
+
+    `changes` replace defaults, by attribute; a name that no setting has raises TypeError.
+    """
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+        def __setattr__(self, name: str, value: Any) -> None: ...
+
+    def __init__(self, settings: Iterable[Setting], **changes: Any) -> None:
+        self._settings = tuple(settings)
+        values = {setting.attribute: setting.default for setting in self._settings}
+        for name in changes.keys() - values.keys():
+            raise TypeError(f"no setting has the attribute {name}")
+        self.__dict__.update(values | changes)
+
+    def replace(self, **changes: Any) -> Options:
+        """A copy with other values for some attributes."""
+        values = {setting.attribute: getattr(self, setting.attribute) for setting in self._settings}
+        return Options(self._settings, **(values | changes))
+
+    def by_config_key(self, key: str) -> Any:
+        """The value behind a key of the config file; raises KeyError."""
+        for setting in self._settings:
+            if key and setting.key == key:
+                return getattr(self, setting.attribute)
+        raise KeyError(key)
+
+    def check(self) -> None:
+        """Raises BadOptions for the first value that its setting's check refuses."""
+        for setting in self._settings:
+            problem = setting.check and setting.check(getattr(self, setting.attribute))
+            if problem:
+                raise BadOptions(problem)
+
+
+VERSION = Setting("version", BOOL, False, "Print the version and exit.", config_key="")
+CONFIG = Setting(
+    "config", STRING, "", "Config file: TOML, or YAML where its name ends in .yaml or .yml.", config_key=""
+)
+HELP_FLAGS = ("help", "h")
+
+Groups = Mapping[str, Sequence[Setting]]
+
+
+class UsageError(Exception):
+    """The command line is wrong; the text is the line to print."""
+
+
+class BadValue(UsageError):
+    """The value of a flag is wrong, and the text says what was expected."""
+
+
+class Program:
+    """The settings of one program, and the reading of its command line.
+
+    `name` is what the program calls itself (`nsqd`); `command` is what users type (`nsqd-py`).
+    """
+
+    def __init__(self, name: str, command: str, summary: str, groups: Groups) -> None:
+        self.name = name
+        self.command = command
+        self.summary = summary
+        self.groups: Groups = {"This program": (VERSION, CONFIG), **groups}
+        self.settings = tuple(setting for group in self.groups.values() for setting in group)
+
+    def defaults(self, **changes: Any) -> Options:
+        """Options without a command line, for tests and for embedding."""
+        return Options(self.settings, **changes)
+
+    def read(self, argv: Sequence[str]) -> Options:
+        """The options that `argv` (without the program's name) and the config file give.
+
+        Exits after `--help` and `--version` (status 0) and after a wrong command line (status 2, one line or
+        two on stderr). Raises BadOptions where the config file cannot be used.
+        """
+        try:
+            arguments = normalise(argv, self.settings)
+            with _Command(self).make_context(self.command, arguments) as context:
+                flags = _joined(context.params, self.settings)
+        except click.exceptions.Exit as done:
+            sys.exit(done.exit_code)
+        except UsageError as error:
+            self._fail(error)
+        if flags.get(VERSION.attribute):
+            print(version_string(self.name))
+            sys.exit(0)
+        path = flags.get(CONFIG.attribute)
+        from_file = read_config(path, self.settings) if path else {}
+        return self.defaults(**(from_file | flags))
+
+    def _fail(self, error: UsageError) -> NoReturn:
+        print(error, file=sys.stderr)
+        if not isinstance(error, BadValue):
+            print(f"For all flags and what they take: {self.command} --help", file=sys.stderr)
+        sys.exit(2)
+
+
+# --- flags
+
+
+def normalise(argv: Sequence[str], settings: Iterable[Setting]) -> list[str]:
+    """Go's forms of flags (`-name value`, `-name=value`, `-bool`) in the one form `--name=value`.
+
+    So a value may begin with a dash, which click alone would take for a flag. Raises UsageError.
+    """
+    by_name = {setting.name: setting for setting in settings}
+    words = iter(argv)
+    return [_one_flag(word, words, by_name) for word in words]
+
+
+def _one_flag(word: str, rest: Iterator[str], by_name: Mapping[str, Setting]) -> str:
+    if not word.startswith("-") or word in ("-", "--"):
+        raise UsageError(f"unexpected argument: {word} (a boolean flag takes its value after a =)")
+    name, equals, value = word.removeprefix("-").removeprefix("-").partition("=")
+    if not name or name.startswith("-"):
+        raise UsageError(f"bad flag syntax: {word}")
+    if name in HELP_FLAGS:
+        return "--help"
+    if name not in by_name:
+        raise UsageError(f"flag provided but not defined: -{name}{_suggestion(name, by_name, '-')}")
+    if not equals:
+        bare = by_name[name].kind.bare_value
+        given = next(rest, None) if bare is None else bare
+        if given is None:
+            raise UsageError(f"flag needs an argument: -{name}")
+        value = given
+    return f"--{name}={value}"
+
+
+def _suggestion(word: str, known: Iterable[str], prefix: str = "") -> str:
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.75)
+    return f" (did you mean {prefix}{close[0]}?)" if close else ""
+
+
+class _Value(click.ParamType[Any]):
+    """The value of one flag, by the kind of its setting."""
+
+    name = "value"
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return self._setting.kind.parse(value)
+        except ValueError as error:
+            raise BadValue(f'invalid value "{value}" for flag -{self._setting.name}: {error}') from error
+
+
+class _Command(click.Command):
+    """A command whose every flag may be repeated, so that each kind joins the values in its own way."""
+
+    def __init__(self, program: Program) -> None:
+        settings = program.settings
+        options = [
+            click.Option([f"--{s.name}", s.attribute], type=_Value(s), multiple=True) for s in settings
+        ]
+        super().__init__(
+            program.command,
+            help=program.summary,
+            params=list(options),
+            context_settings={"terminal_width": HELP_WIDTH, "max_content_width": HELP_WIDTH},
+        )
+        self._groups = program.groups
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, settings in self._groups.items():
+            with formatter.section(title):
+                formatter.write_dl([_help_row(setting) for setting in settings], col_max=36)
+
+
+def _help_row(setting: Setting) -> tuple[str, str]:
+    return setting.usage, f"{setting.full_help} [default: {setting.shown_default}]"
+
+
+def _joined(given: Mapping[str, Sequence[Any]], settings: Iterable[Setting]) -> dict[str, Any]:
+    return {s.attribute: s.kind.join(given[s.attribute]) for s in settings if given[s.attribute]}
+
+
+# --- config files
+
+
+def read_config(path: str, settings: Iterable[Setting]) -> dict[str, Any]:
+    """The values in a config file, by attribute. Raises BadOptions, naming the file and the key."""
+    by_key = {setting.key: setting for setting in settings if setting.key}
+    values = {}
+    for key, value in _load(path).items():
+        setting = by_key.get(key)
+        if setting is None:
+            raise BadOptions(f'{path}: unknown key "{key}"{_key_suggestion(key, by_key)}')
+        try:
+            values[setting.attribute] = setting.kind.from_config(value)
+        except ValueError as error:
+            raise BadOptions(f'{path}: invalid value {value!r} for "{key}": {error}') from error
+    return values
+
+
+def _key_suggestion(key: str, by_key: Mapping[str, Setting]) -> str:
+    for setting in by_key.values():
+        if key == _underscored(setting.name):
+            return f" (the key of --{setting.name} is {setting.key})"
+    return _suggestion(key, by_key)
+
+
+def _load(path: str) -> dict[str, Any]:
+    try:
+        text = Path(path).read_text("utf-8")
+    except OSError as error:
+        raise BadOptions(f"failed to load config file {path} - {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadOptions(f"failed to load config file {path} - {error}") from error
+    loaded = _load_yaml(path, text) if path.endswith((".yaml", ".yml")) else _load_toml(path, text)
+    if not isinstance(loaded, dict):
+        raise BadOptions(f"failed to load config file {path} - it has to be a mapping of keys to values")
+    return loaded
+
+
+def _load_toml(path: str, text: str) -> Any:
+    import tomllib  # only where there is such a file: it doubles the time that --version takes
+
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadOptions(f"failed to load config file {path} - {error}") from error
+
+
+def _load_yaml(path: str, text: str) -> Any:
+    import yaml  # as above
+
+    try:
+        return yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise BadOptions(f"failed to load config file {path} - {' '.join(str(error).split())}") from error

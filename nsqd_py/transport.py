@@ -1,0 +1,225 @@
+"""A socket that never blocks, with what is still to be sent on it.
+
+Reading and writing are callbacks of the event loop, not greenlets: an idle connection costs a few kB, and a
+busy one no switches. Whatever may take long (a disk sync, an admin call) stops the reader, runs in a
+greenlet of its own, and goes on afterwards. TLS, snappy and deflate will sit between this and the parser.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+from nsqd_py.logs import Log
+from nsqd_py.turn import Turn
+
+_READ = 1
+_WRITE = 2
+
+SMALL_READ = 16 * 1024
+LARGE_READ = 256 * 1024
+_DISCARDED_READS = 64
+STOP_READING_ABOVE = 1024 * 1024  # unsent bytes at which a client that does not read is not read from either
+
+
+class Stream:
+    """One connection's socket. Subclasses implement `on_data` and may extend `on_end` and `on_close`."""
+
+    __slots__ = (
+        "_closing", "_fd_reader", "_fd_writer", "_holds", "_in_turn", "_read_size", "_reading", "_sock", "_turn",
+        "_unsent", "_unsent_before", "closed", "log", "out", "peer",
+    )  # fmt: skip
+
+    def __init__(self, sock: socket.socket, peer: str, loop: Any, turn: Turn, log: Log) -> None:
+        sock.setblocking(False)
+        if sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._sock = sock
+        self._turn = turn
+        self._fd_reader = loop.io(sock.fileno(), _READ)
+        self._fd_writer: Any = None
+        self._read_size = SMALL_READ
+        self._reading = False
+        self._unsent: memoryview | None = None
+        self._unsent_before = 0
+        self._in_turn = False
+        self._holds = 0
+        self._closing = False
+        self.closed = False
+        self.log = log
+        self.peer = peer
+        self.out: list[bytes] = []
+
+    # ---- reading
+
+    def start(self) -> None:
+        """Begin to call `on_data` with what arrives."""
+        self._set_reading(True)
+
+    def _set_reading(self, wanted: bool) -> None:
+        wanted = wanted and not self.closed and not self._holds and not self._closing
+        if wanted != self._reading:
+            self._reading = wanted
+            if wanted:
+                self._fd_reader.start(self._on_readable)
+            else:
+                self._fd_reader.stop()
+
+    def _on_readable(self) -> None:
+        try:
+            data = self._sock.recv(self._read_size)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.close(f"failed to read - {error}")
+            return
+        try:
+            if data:
+                # A reader that fills its buffer gets a larger one: fewer calls, larger batches.
+                if len(data) == self._read_size:
+                    self._read_size = LARGE_READ
+                elif len(data) < SMALL_READ:
+                    self._read_size = SMALL_READ
+                self.on_data(data)
+            else:
+                self.on_end()
+        except Exception as error:  # a bug in one handler must not end the others' loop
+            self.log.exception("client(%s) - %r", self.peer, error)
+            self.close("internal error")
+
+    def on_data(self, data: bytes) -> None:
+        """Some bytes arrived; they are never empty."""
+        raise NotImplementedError
+
+    def on_end(self) -> None:
+        """The peer will send no more."""
+        self.close("end of input")
+
+    def hold(self) -> None:
+        """Neither read nor send until `release`: an answer waits for the disk."""
+        self._holds += 1
+        self._set_reading(False)
+
+    def release(self) -> None:
+        """End one `hold`."""
+        self._holds -= 1
+        if not self._holds and not self.closed:
+            self.want_flush()
+            self._set_reading(True)
+
+    # ---- writing
+
+    def send(self, data: bytes) -> None:
+        """Send at the end of this turn of the loop, in one call with everything else."""
+        self.out.append(data)
+        if not self._in_turn:
+            self._in_turn = True
+            self._turn.add_flusher(self)
+
+    def want_flush(self) -> None:
+        """As `send`, for what was put into `out` directly."""
+        if not self._in_turn:
+            self._in_turn = True
+            self._turn.add_flusher(self)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What the socket did not take yet; output of this turn not counted."""
+        return len(self._unsent) if self._unsent is not None else 0
+
+    def _is_stuck(self) -> bool:
+        """True when the socket took nothing since the last time that this was asked."""
+        unsent = self.unsent_bytes
+        stuck = unsent > 0 and unsent == self._unsent_before
+        self._unsent_before = unsent
+        return stuck
+
+    def flush(self) -> None:
+        """Called by the turn: hand all output to the socket."""
+        self._in_turn = False
+        if self.closed or self._holds or self._unsent is not None:
+            return
+        out = self.out
+        if out:
+            data = out[0] if len(out) == 1 else b"".join(out)
+            out.clear()
+            self._send_now(memoryview(data))
+        elif self._closing:
+            self.close("closed")
+
+    def _send_now(self, data: memoryview) -> None:
+        try:
+            sent = self._sock.send(data)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError as error:
+            self.close(f"failed to write - {error}")
+            return
+        if sent < len(data):
+            self._wait_for_room(data[sent:])
+        elif self.out:
+            self._unsent = None
+            self.want_flush()
+        elif self._closing:
+            self._discard_input()
+            self.close("closed")
+        else:
+            self._unsent = None
+
+    def _wait_for_room(self, rest: memoryview) -> None:
+        started = self._unsent is not None
+        self._unsent = rest
+        if not started:
+            if self._fd_writer is None:
+                self._fd_writer = self._fd_reader.loop.io(self._sock.fileno(), _WRITE)
+            self._fd_writer.start(self._on_writable)
+            if len(rest) + sum(map(len, self.out)) > STOP_READING_ABOVE:
+                self._set_reading(False)
+
+    def _on_writable(self) -> None:
+        rest = self._unsent
+        if rest is not None:
+            self._send_now(rest)
+        if self._unsent is None and not self.closed:
+            self._fd_writer.stop()
+            self._set_reading(True)
+            self.on_drained()
+
+    def on_drained(self) -> None:
+        """The socket took everything that had to wait."""
+
+    # ---- closing
+
+    def close_when_sent(self) -> None:
+        """Read no more, and close once all output is with the socket."""
+        self._closing = True
+        self._set_reading(False)
+        self.want_flush()
+
+    def _discard_input(self) -> None:
+        """Read what has arrived: closing on unread input resets the connection, and the peer may miss an answer."""
+        try:
+            for _ in range(_DISCARDED_READS):
+                if not self._sock.recv(LARGE_READ):
+                    return
+        except OSError:
+            return
+
+    def close(self, reason: str) -> None:
+        """Close now. Idempotent."""
+        if self.closed:
+            return
+        self.closed = True
+        self._reading = False
+        self._fd_reader.stop()
+        self._fd_reader.close()
+        if self._fd_writer is not None:
+            self._fd_writer.stop()
+            self._fd_writer.close()
+        self._unsent = None
+        self.out.clear()
+        self._sock.close()
+        self.on_close(reason)
+
+    def on_close(self, reason: str) -> None:
+        """The socket is closed; let go of everything that refers to this connection."""

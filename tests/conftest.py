@@ -1,0 +1,32 @@
+"""Fixtures that start nsqd."""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.nsqd_process import NsqdProcess
+
+MakeNsqd = Callable[..., NsqdProcess]
+
+
+@pytest.fixture
+def make_nsqd(tmp_path: Path) -> Iterator[MakeNsqd]:
+    """`make_nsqd(*flags)` starts an nsqd on a data directory of its own."""
+    processes: list[NsqdProcess] = []
+
+    def make(*flags: str) -> NsqdProcess:
+        process = NsqdProcess(tmp_path / f"nsqd{len(processes)}", *flags)
+        processes.append(process)
+        return process.start()
+
+    yield make
+    for process in processes:
+        process.destroy()
+
+
+@pytest.fixture
+def nsqd(make_nsqd: MakeNsqd) -> NsqdProcess:
+    """An nsqd with default flags."""
+    return make_nsqd()

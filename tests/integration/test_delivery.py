@@ -1,0 +1,740 @@
+"""What consumers get, when, and how often: over real sockets, against a real nsqd."""
+from __future__ import annotations
+
+import contextlib
+import itertools
+import resource
+import selectors
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from tests.conftest import MakeNsqd
+from tests.support import wire
+from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.wire import CLOSE_WAIT, CLS, ERROR, HEARTBEAT, OK, Client, Frame, bodies
+
+# Go looks for time-outs in a new channel only after up to 5 s.
+TIMED_OUT_S = 12.0
+KIB = 1024
+MIB = 1024 * KIB
+
+
+def numbered(count: int, prefix: str = "m") -> list[bytes]:
+    return [f"{prefix}{number}".encode() for number in range(count)]
+
+
+def failed(verb: str, message_id: bytes, reason: str) -> Frame:
+    return Frame(ERROR, f"E_{verb}_FAILED {verb} {message_id.decode()} failed {reason}".encode())
+
+
+# --- RDY, FIN, REQ, TOUCH, CLS
+
+
+def test_rdy_is_the_number_in_flight(nsqd: NsqdProcess) -> None:
+    with nsqd.connect() as client:
+        client.mpub("t", numbered(10))
+        client.sub("t", "c")
+        client.expect_silence()
+        client.send(wire.rdy(3))
+        held = client.messages(3)
+        client.expect_silence()
+        stats = nsqd.wait_for_channel("t", "c", depth=7, in_flight_count=3, message_count=10)
+        (consumer,) = stats["clients"]
+        counts = ("ready_count", "in_flight_count", "message_count", "finish_count")
+        assert [consumer[name] for name in counts] == [3, 3, 3, 0]
+
+        client.fin(held.pop())
+        held.append(client.message())
+        client.expect_silence()
+
+        client.send(wire.rdy(5))
+        held += client.messages(2)
+        client.expect_silence()
+
+        client.send(wire.rdy(0))
+        client.fin(*held)
+        client.expect_silence()
+        nsqd.wait_for_channel("t", "c", depth=4, in_flight_count=0)
+
+
+def test_lower_rdy_waits_for_what_is_in_flight(nsqd: NsqdProcess) -> None:
+    with nsqd.connect() as client:
+        client.mpub("t", numbered(10))
+        client.sub("t", "c", rdy_count=5)
+        held = client.messages(5)
+        client.send(wire.rdy(2))
+        client.fin(*held[:3])
+        client.expect_silence()
+        client.fin(held[3])
+        client.message()
+        client.expect_silence()
+
+
+def test_finished_messages_are_gone(nsqd: NsqdProcess) -> None:
+    with nsqd.connect() as client:
+        client.pub("t", *numbered(20))
+        client.sub("t", "c", rdy_count=5)
+        assert sorted(bodies(client.consume(20))) == sorted(numbered(20))
+        stats = nsqd.wait_for_channel("t", "c", depth=0, in_flight_count=0)
+        assert stats["clients"][0]["finish_count"] == 20
+
+
+def test_second_answer_for_a_message_fails(nsqd: NsqdProcess) -> None:
+    with nsqd.connect() as client:
+        client.pub("t", b"once")
+        client.sub("t", "c", rdy_count=1)
+        message = client.message()
+        client.fin(message)
+        for verb, command in (
+            ("FIN", wire.fin(message.id)),
+            ("REQ", wire.req(message.id, 0)),
+            ("TOUCH", wire.touch(message.id)),
+        ):
+            assert client.ask(command) == failed(verb, message.id, "ID not in flight")
+
+
+def test_only_the_owner_answers_for_a_message(nsqd: NsqdProcess) -> None:
+    with nsqd.connect() as owner, nsqd.connect() as other:
+        owner.pub("t", b"mine")
+        owner.sub("t", "c", rdy_count=1)
+        message = owner.message()
+        other.sub("t", "c", rdy_count=1)
+        for verb, command in (
+            ("FIN", wire.fin(message.id)),
+            ("REQ", wire.req(message.id, 0)),
+            ("TOUCH", wire.touch(message.id)),
+        ):
+            assert other.ask(command) == failed(verb, message.id, "client does not own message")
+        owner.fin(message)
+        owner.round_trip()
+        nsqd.wait_for_channel("t", "c", depth=0, in_flight_count=0)
+
+
+def test_requeue_without_delay_comes_at_once_with_more_attempts(nsqd: NsqdProcess) -> None:
+    with nsqd.connect() as client:
+        client.pub("t", b"again")
+        client.sub("t", "c", rdy_count=1)
+        message = client.message()
+        for attempts in range(2, 7):
+            client.send(wire.req(message.id, 0))
+            assert client.message() == message._replace(attempts=attempts)
+        client.fin(message)
+        client.round_trip()
+        stats = nsqd.wait_for_channel("t", "c", depth=0, in_flight_count=0, requeue_count=5, timeout_count=0)
+        assert stats["clients"][0]["requeue_count"] == 5
+
+
+def test_requeue_with_a_delay(nsqd: NsqdProcess) -> None:
+    with nsqd.connect() as client:
+        client.pub("t", b"later")
+        client.sub("t", "c", rdy_count=1)
+        message = client.message()
+        requeued = time.monotonic()
+        client.send(wire.req(message.id, 1500))
+        client.round_trip()
+        nsqd.wait_for_channel("t", "c", deferred_count=1, in_flight_count=0, depth=0)
+        assert client.message(TIMED_OUT_S) == message._replace(attempts=2)
+        assert time.monotonic() - requeued >= 1.5
+        assert client.ask(wire.req(message.id, 1500), wire.fin(message.id)) == failed(
+            "FIN", message.id, "ID not in flight"
+        )
+
+
+def test_requeue_beyond_the_limit_is_shortened_to_it(make_nsqd: MakeNsqd) -> None:
+    nsqd = make_nsqd("--max-req-timeout=1s")
+    with nsqd.connect() as client:
+        client.pub("t", b"later")
+        client.sub("t", "c", rdy_count=1)
+        message = client.message()
+        requeued = time.monotonic()
+        client.send(wire.req(message.id, 3_600_000))
+        assert client.message(TIMED_OUT_S).attempts == 2
+        assert time.monotonic() - requeued >= 1.0
+
+
+def test_unfinished_message_times_out(make_nsqd: MakeNsqd) -> None:
+    nsqd = make_nsqd("--msg-timeout=1s")
+    with nsqd.connect() as client:
+        client.pub("t", b"slow")
+        client.sub("t", "c", rdy_count=1)
+        message = client.message()
+        for attempts in (2, 3):
+            delivered = time.monotonic()
+            assert client.message(TIMED_OUT_S) == message._replace(attempts=attempts)
+            assert time.monotonic() - delivered >= 0.9
+        client.fin(message)
+        client.round_trip()
+        nsqd.wait_for_channel("t", "c", depth=0, in_flight_count=0, timeout_count=2, requeue_count=0)
+
+
+def test_timed_out_message_goes_to_another_consumer(make_nsqd: MakeNsqd) -> None:
+    nsqd = make_nsqd("--msg-timeout=1s")
+    with nsqd.connect() as sleepy, nsqd.connect() as awake:
+        sleepy.pub("t", b"slow")
+        sleepy.sub("t", "c", rdy_count=1)
+        message = sleepy.message()
+        sleepy.send(wire.rdy(0))
+        awake.sub("t", "c", rdy_count=1)
+        assert awake.message(TIMED_OUT_S) == message._replace(attempts=2)
+        assert sleepy.ask(wire.fin(message.id)) == failed("FIN", message.id, "client does not own message")
+        awake.fin(message)
+        awake.round_trip()
+        nsqd.wait_for_channel("t", "c", in_flight_count=0, depth=0)
+
+
+def test_messages_of_a_consumer_that_left_come_again(make_nsqd: MakeNsqd) -> None:
+    nsqd = make_nsqd("--msg-timeout=1s")
+    with nsqd.connect() as leaver:
+        leaver.mpub("t", numbered(5))
+        leaver.sub("t", "c", rdy_count=5)
+        held = leaver.messages(5)
+    with nsqd.connect() as client:
+        client.sub("t", "c", rdy_count=5)
+        again = client.consume(5, TIMED_OUT_S)
+        assert sorted(again) == sorted(message._replace(attempts=2) for message in held)
+
+
+def test_client_sets_its_own_msg_timeout(nsqd: NsqdProcess) -> None:
+    with nsqd.connect(msg_timeout=1000) as client:
+        client.pub("t", b"slow")
+        client.sub("t", "c", rdy_count=1)
+        client.message()
+        delivered = time.monotonic()
+        assert client.message(TIMED_OUT_S).attempts == 2
+        assert time.monotonic() - delivered >= 0.9
+
+
+def test_negotiated_msg_timeout_is_reported(make_nsqd: MakeNsqd) -> None:
+    nsqd = make_nsqd("--msg-timeout=7s", "--max-msg-timeout=9s")
+    with nsqd.connect() as client:
+        settings = client.identify()
+        assert (settings["msg_timeout"], settings["max_msg_timeout"]) == (7000, 9000)
+        assert client.identify(msg_timeout=9000)["msg_timeout"] == 9000
+        assert client.ask(wire.identify(msg_timeout=9001)).data == (
+            b"E_BAD_BODY IDENTIFY msg timeout (9001) is invalid"
+        )
+
+
+def test_touch_keeps_a_message_up_to_the_limit(make_nsqd: MakeNsqd) -> None:
+    nsqd = make_nsqd("--msg-timeout=1s", "--max-msg-timeout=3s")
+    with nsqd.connect() as client:
+        client.pub("t", b"busy")
+        client.sub("t", "c", rdy_count=1)
+        message = client.message()
+        delivered = time.monotonic()
+        deadline = delivered + TIMED_OUT_S
+        while (again := message_within(client, 0.2)) is None:
+            assert time.monotonic() < deadline, "touched for ever"
+            client.send(wire.touch(message.id))
+        assert again == message._replace(attempts=2)
+        assert time.monotonic() - delivered >= 2.9
+
+
+def message_within(client: Client, deadline_s: float) -> wire.Message | None:
+    """The next message, if it comes in time."""
+    with contextlib.suppress(TimeoutError):
+        return client.message(deadline_s)
+    return None
+
+
+def test_cls_stops_delivery_and_lets_finish(nsqd: NsqdProcess) -> None:
+    with nsqd.connect() as client:
+        client.mpub("t", numbered(5))
+        client.sub("t", "c", rdy_count=2)
+        first, second = client.messages(2)
+        assert client.ask(CLS) == CLOSE_WAIT
+        client.send(wire.rdy(100))
+        client.fin(first)
+        client.send(wire.req(second.id, 0))
+        client.expect_silence()
+        stats = nsqd.wait_for_channel("t", "c", depth=4, in_flight_count=0)
+        assert stats["clients"][0]["finish_count"] == 1
+
+
+def test_sampled_consumer_gets_about_its_share(nsqd: NsqdProcess) -> None:
+    count = 2000
+    with nsqd.connect(sample_rate=20) as client:
+        client.sub("t", "c", rdy_count=2500)
+        client.mpub("t", numbered(count))
+        nsqd.wait_for_channel("t", "c", depth=0, message_count=count)
+        sampled = len(client.drain())
+        assert 0.15 * count < sampled < 0.27 * count
+        client.round_trip()
+        nsqd.wait_for_channel("t", "c", depth=0, in_flight_count=0)
+
+
+# --- deferred publishing
+
+
+@pytest.mark.parametrize("over", ["tcp", "http"])
+def test_deferred_message_comes_when_it_is_due(nsqd: NsqdProcess, over: str) -> None:
+    nsqd.create("t", "a", "b")
+    with nsqd.connect() as a, nsqd.connect() as b:
+        a.sub("t", "a", rdy_count=1)
+        b.sub("t", "b", rdy_count=1)
+        published = time.monotonic()
+        if over == "tcp":
+            a.dpub("t", 1500, b"later")
+        else:
+            nsqd.post("/pub?topic=t&defer=1500", b"later")
+        nsqd.wait_for_channel("t", "a", deferred_count=1, depth=0, message_count=1)
+        messages = [a.message(TIMED_OUT_S), b.message(TIMED_OUT_S)]
+        assert time.monotonic() - published >= 1.5
+        assert messages[0] == messages[1]
+        assert (messages[0].attempts, messages[0].body) == (1, b"later")
+
+
+def test_deferred_messages_come_in_the_order_of_their_due_times(nsqd: NsqdProcess) -> None:
+    nsqd.create("t", "c")
+    with nsqd.connect() as client:
+        client.sub("t", "c", rdy_count=10)
+        for delay_ms in (2500, 500, 1500):
+            client.dpub("t", delay_ms, str(delay_ms).encode())
+        client.dpub("t", 0, b"0")
+        assert bodies(client.messages(4, TIMED_OUT_S)) == [b"0", b"500", b"1500", b"2500"]
+
+
+def test_deferral_has_a_limit(make_nsqd: MakeNsqd) -> None:
+    nsqd = make_nsqd("--max-req-timeout=10s")
+    with nsqd.connect() as client:
+        client.dpub("t", 10_000, b"fine")
+        assert client.ask(wire.dpub("t", 10_001, b"b")).data == (
+            b"E_INVALID DPUB timeout 10001 out of range 0-10000"
+        )
+    assert nsqd.http("POST", "/pub?topic=t&defer=10000", b"b").status == 200
+    assert nsqd.http("POST", "/pub?topic=t&defer=10001", b"b").json() == {"message": "INVALID_DEFER"}
+
+
+# --- channels and consumers
+
+
+def test_every_channel_gets_every_message(nsqd: NsqdProcess) -> None:
+    channels = ["a", "b", "c"]
+    nsqd.create("t", *channels)
+    with nsqd.connect() as publisher:
+        publisher.pub("t", *numbered(50))
+        publisher.mpub("t", numbered(200, "batch"))
+    received = []
+    for channel in channels:
+        with nsqd.connect() as client:
+            client.sub("t", channel, rdy_count=100)
+            received.append(sorted(client.consume(250)))
+    assert received[0] == received[1] == received[2]
+    assert sorted(bodies(received[0])) == sorted(numbered(50) + numbered(200, "batch"))
+
+
+def test_topic_without_channels_keeps_its_messages_for_the_first(nsqd: NsqdProcess) -> None:
+    with nsqd.connect() as client:
+        client.mpub("t", numbered(10))
+        assert nsqd.topic_stats("t") is not None
+        wait_until(lambda: (nsqd.topic_stats("t") or {})["depth"] == 10)
+        client.sub("t", "first", rdy_count=10)
+        assert len(client.consume(10)) == 10
+    with nsqd.connect() as client:
+        client.sub("t", "second", rdy_count=10)
+        client.expect_silence()
+
+
+def test_consumers_share_by_rdy(nsqd: NsqdProcess) -> None:
+    with nsqd.connect() as a, nsqd.connect() as b:
+        a.sub("t", "c", rdy_count=30)
+        b.sub("t", "c", rdy_count=70)
+        a.mpub("t", numbered(100))
+        received = a.messages(30) + b.messages(70)
+        assert sorted(bodies(received)) == sorted(numbered(100))
+
+
+def test_two_consumers_share_fairly(nsqd: NsqdProcess) -> None:
+    count = 4000
+    with nsqd.connect() as publisher, nsqd.connect() as a, nsqd.connect() as b:
+        a.sub("t", "c", rdy_count=10)
+        b.sub("t", "c", rdy_count=10)
+        publisher.mpub("t", numbered(count))
+        shares = Counter(client for client, _ in finish_all([a, b], count))
+        assert min(shares[a], shares[b]) >= 0.3 * count, shares
+
+
+def finish_all(clients: list[Client], count: int) -> Iterator[tuple[Client, wire.Message]]:
+    """Finishes `count` messages as they come to any of the clients."""
+    with selectors.DefaultSelector() as selector:
+        for client in clients:
+            selector.register(client, selectors.EVENT_READ, client)
+        while count > 0:
+            ready = selector.select(wire.DEADLINE_S)
+            assert ready, f"{count} messages did not come"
+            for key, _ in ready:
+                messages = key.data.arrived()
+                key.data.fin(*messages)
+                count -= len(messages)
+                yield from ((key.data, message) for message in messages)
+
+
+def test_max_channel_consumers(make_nsqd: MakeNsqd) -> None:
+    nsqd = make_nsqd("--max-channel-consumers=1")
+    with nsqd.connect() as first, nsqd.connect() as second, nsqd.connect() as elsewhere:
+        first.sub("t", "c")
+        elsewhere.sub("t", "d")
+        assert second.ask(wire.sub("t", "c")) == Frame(
+            ERROR, b"E_SUB_FAILED SUB failed consumers for t:c exceeds limit of 1"
+        )
+        assert second.rest() == []
+    nsqd.wait_for_channel("t", "c", client_count=0)
+    with nsqd.connect() as third:
+        third.sub("t", "c")
+
+
+# --- pause, empty, delete
+
+
+def test_paused_channel_delivers_nothing(nsqd: NsqdProcess) -> None:
+    with nsqd.connect() as client:
+        client.sub("t", "c", rdy_count=2)
+        client.mpub("t", numbered(3))
+        held = client.messages(2)
+        nsqd.post("/channel/pause?topic=t&channel=c")
+        nsqd.wait_for_channel("t", "c", paused=True)
+        client.fin(*held)
+        client.pub("t", b"m3")
+        client.expect_silence()
+        nsqd.wait_for_channel("t", "c", in_flight_count=0, depth=2, message_count=4)
+        nsqd.post("/channel/unpause?topic=t&channel=c")
+        assert sorted(bodies(client.consume(2))) == [b"m2", b"m3"]
+        assert nsqd.wait_for_channel("t", "c", depth=0)["paused"] is False
+
+
+def test_paused_topic_keeps_messages_from_its_channels(nsqd: NsqdProcess) -> None:
+    nsqd.create("t", "a", "b")
+    nsqd.post("/topic/pause?topic=t")
+    with nsqd.connect() as a, nsqd.connect() as b:
+        a.sub("t", "a", rdy_count=10)
+        b.sub("t", "b", rdy_count=10)
+        a.mpub("t", numbered(3))
+        a.expect_silence()
+        topic = nsqd.topic_stats("t")
+        assert topic is not None
+        assert (topic["depth"], topic["paused"]) == (3, True)
+        nsqd.wait_for_channel("t", "a", depth=0, message_count=0)
+        nsqd.post("/topic/unpause?topic=t")
+        for client in (a, b):
+            assert sorted(bodies(client.consume(3))) == numbered(3)
+        wait_until(lambda: (nsqd.topic_stats("t") or {})["depth"] == 0)
+
+
+def test_topic_can_be_paused_before_its_first_channel(nsqd: NsqdProcess) -> None:
+    nsqd.create("t")
+    nsqd.post("/topic/pause?topic=t")
+    with nsqd.connect() as client:
+        client.pub("t", b"held")
+        client.sub("t", "c", rdy_count=1)
+        client.expect_silence()
+        nsqd.post("/topic/unpause?topic=t")
+        assert client.message().body == b"held"
+
+
+def test_emptied_channel_forgets_messages_in_flight(nsqd: NsqdProcess) -> None:
+    nsqd.create("t", "c", "other")
+    with nsqd.connect() as client:
+        client.mpub("t", numbered(10))
+        client.dpub("t", 60_000, b"deferred")
+        client.sub("t", "c", rdy_count=2)
+        held = client.messages(2)
+        nsqd.wait_for_channel("t", "c", depth=8, in_flight_count=2, deferred_count=1)
+        client.send(wire.rdy(0))
+        client.round_trip()
+        nsqd.post("/channel/empty?topic=t&channel=c")
+        stats = nsqd.wait_for_channel("t", "c", depth=0, in_flight_count=0, deferred_count=0, message_count=11)
+        assert stats["clients"][0]["in_flight_count"] == 0
+        for message in held:
+            assert client.ask(wire.fin(message.id)) == failed("FIN", message.id, "ID not in flight")
+        client.send(wire.rdy(2))
+        client.mpub("t", [b"new1", b"new2", b"new3"])
+        fresh = client.messages(2)
+        client.expect_silence()
+        client.fin(*fresh)
+        assert sorted(bodies([*fresh, client.message()])) == [b"new1", b"new2", b"new3"]
+    nsqd.wait_for_channel("t", "other", depth=13, deferred_count=1)
+
+
+def test_emptied_topic_drops_what_no_channel_has_yet(nsqd: NsqdProcess) -> None:
+    nsqd.create("t")
+    with nsqd.connect() as client:
+        client.mpub("t", numbered(10))
+        wait_until(lambda: (nsqd.topic_stats("t") or {})["depth"] == 10)
+        nsqd.post("/topic/empty?topic=t")
+        wait_until(lambda: (nsqd.topic_stats("t") or {})["depth"] == 0)
+        client.sub("t", "c", rdy_count=5)
+        client.expect_silence()
+        client.pub("t", b"in flight", b"waiting")
+        nsqd.wait_for_channel("t", "c", in_flight_count=2)
+        nsqd.post("/topic/empty?topic=t")
+        assert sorted(bodies(client.consume(2))) == [b"in flight", b"waiting"]
+
+
+def test_deleted_channel_closes_its_consumers(nsqd: NsqdProcess) -> None:
+    nsqd.create("t", "kept")
+    with nsqd.connect() as publisher, nsqd.connect() as busy, nsqd.connect() as idle, nsqd.connect() as kept:
+        busy.sub("t", "c", rdy_count=1)
+        publisher.mpub("t", numbered(3))
+        busy.message()
+        idle.sub("t", "c")
+        kept.sub("t", "kept", rdy_count=5)
+        nsqd.post("/channel/delete?topic=t&channel=c")
+        assert busy.rest() == idle.rest() == []
+        assert nsqd.channel_stats("t", "c") is None
+        assert len(kept.consume(3)) == 3
+        publisher.pub("t", b"after")
+        assert kept.message().body == b"after"
+    with nsqd.connect() as client:
+        client.sub("t", "c", rdy_count=5)
+        client.expect_silence()
+
+
+def test_deleted_topic_closes_its_consumers(nsqd: NsqdProcess) -> None:
+    with nsqd.connect() as publisher, nsqd.connect() as a, nsqd.connect() as b:
+        a.sub("t", "a", rdy_count=1)
+        b.sub("t", "b")
+        publisher.mpub("t", numbered(3))
+        a.message()
+        nsqd.post("/topic/delete?topic=t")
+        assert a.rest() == b.rest() == []
+        assert nsqd.topic_stats("t") is None
+        publisher.pub("t", b"anew")
+        publisher.sub("t", "a", rdy_count=5)
+        assert bodies(publisher.consume(1)) == [b"anew"]
+        publisher.expect_silence()
+
+
+# --- ephemeral topics and channels
+
+
+def test_ephemeral_channel_goes_with_its_last_consumer(nsqd: NsqdProcess) -> None:
+    with nsqd.connect() as first:
+        first.sub("t", "c#ephemeral")
+        with nsqd.connect() as second:
+            second.sub("t", "c#ephemeral", rdy_count=1)
+            second.pub("t", b"held")
+            second.message()
+        nsqd.wait_for_channel("t", "c#ephemeral", client_count=1)
+    wait_until(lambda: nsqd.channel_stats("t", "c#ephemeral") is None)
+    assert nsqd.topic_stats("t") is not None
+
+
+def test_ephemeral_topic_goes_with_its_last_channel(nsqd: NsqdProcess) -> None:
+    with nsqd.connect() as client:
+        client.sub("t#ephemeral", "a#ephemeral", rdy_count=1)
+        client.pub("t#ephemeral", b"1")
+        assert client.message().body == b"1"
+    wait_until(lambda: nsqd.topic_stats("t#ephemeral") is None)
+
+
+def test_ephemeral_topic_stays_with_a_lasting_channel(nsqd: NsqdProcess) -> None:
+    nsqd.create("t#ephemeral", "lasting")
+    with nsqd.connect() as client:
+        client.sub("t#ephemeral", "c#ephemeral")
+    wait_until(lambda: nsqd.channel_stats("t#ephemeral", "c#ephemeral") is None)
+    assert nsqd.topic_stats("t#ephemeral") is not None
+    nsqd.post("/channel/delete?topic=t%23ephemeral&channel=lasting")
+    wait_until(lambda: nsqd.topic_stats("t#ephemeral") is None)
+
+
+def test_ephemeral_channel_holds_no_more_than_the_memory_queue(make_nsqd: MakeNsqd) -> None:
+    nsqd = make_nsqd("--mem-queue-size=10")
+    with nsqd.connect() as client:
+        client.sub("t#ephemeral", "c#ephemeral")
+        client.mpub("t#ephemeral", numbered(500))
+        client.round_trip()
+        # Go's topic and channel each have a queue of this length.
+        wait_until(lambda: depths(nsqd, "t#ephemeral") == (0, 10))
+        client.send(wire.rdy(100))
+        assert len(client.drain()) == 10
+        client.pub("t#ephemeral", b"after")
+        assert client.message().body == b"after"
+
+
+def depths(nsqd: NsqdProcess, topic: str) -> tuple[int, ...]:
+    """The depth of a topic and of each of its channels."""
+    stats = nsqd.topic_stats(topic) or {"depth": -1, "channels": ()}
+    return (stats["depth"], *(channel["depth"] for channel in stats["channels"]))
+
+
+def test_restart_forgets_what_is_ephemeral(nsqd: NsqdProcess) -> None:
+    nsqd.create("t", "c#ephemeral", "lasting")
+    nsqd.create("t#ephemeral", "lasting")
+    nsqd.restart()
+    assert nsqd.topic_stats("t#ephemeral") is None
+    topic = nsqd.topic_stats("t")
+    assert topic is not None
+    assert [channel["channel_name"] for channel in topic["channels"]] == ["lasting"]
+
+
+# --- heartbeats
+
+
+def test_heartbeats_come_in_the_negotiated_interval(nsqd: NsqdProcess) -> None:
+    with nsqd.connect(heartbeat_interval=1000) as client:
+        identified = time.monotonic()
+        for beat in range(1, 4):
+            assert client.frame(3.0) == HEARTBEAT
+            assert beat - 0.2 <= time.monotonic() - identified <= beat + 0.9
+            client.send(wire.NOP)
+        client.pub("t", b"still here")
+
+
+def test_silent_client_is_closed(nsqd: NsqdProcess) -> None:
+    with nsqd.connect(heartbeat_interval=1000) as client:
+        client.sub("t", "c", rdy_count=1)
+        client.pub("t", b"held")
+        client.message()
+        began = time.monotonic()
+        frames = client.rest(8.0)
+        assert 1.5 <= time.monotonic() - began <= 4.0
+        assert set(frames) == {HEARTBEAT}
+    nsqd.wait_for_channel("t", "c", client_count=0)
+
+
+def test_any_command_keeps_a_client_alive(nsqd: NsqdProcess) -> None:
+    with nsqd.connect(heartbeat_interval=1000) as client:
+        client.sub("t", "c")
+        deadline = time.monotonic() + 3.5
+        for count in itertools.count(1):
+            assert client.frame(3.0) == HEARTBEAT
+            client.send(wire.rdy(count))
+            if time.monotonic() > deadline:
+                break
+        client.pub("t", b"still here")
+
+
+# --- message ids
+
+
+def test_ids_carry_the_node_and_the_time_and_increase(make_nsqd: MakeNsqd) -> None:
+    nsqd = make_nsqd("--node-id=777", "--mem-queue-size=0")
+    with nsqd.connect() as client:
+        before_ns = time.time_ns()
+        client.pub("t", *numbered(10))
+        client.mpub("t", numbered(6000, "batch"))
+        client.pub("t", *numbered(10, "after"))
+        after_ns = time.time_ns()
+        client.sub("t", "c", rdy_count=2500)
+        messages = sorted(client.consume(6020), key=lambda message: message.id)
+
+    sent = numbered(10) + numbered(6000, "batch") + numbered(10, "after")
+    assert bodies(messages) == sent, "ids do not increase in the order of publishing"
+    assert all(message.id == b"%016x" % int(message.id, 16) for message in messages)
+    ids = [int(message.id, 16) for message in messages]
+    assert len(set(ids)) == len(ids)
+    assert {id_ >> 12 & 0x3FF for id_ in ids} == {777}
+    # The upper bits count units of 2 ** 20 ns since an epoch of Twitter's.
+    times_ns = [((id_ >> 22) + 1288834974288) << 20 for id_ in ids]
+    assert before_ns - 2**20 <= times_ns[0]
+    assert times_ns[-1] <= after_ns + 100_000_000
+    assert all(before_ns <= message.timestamp_ns <= after_ns for message in messages)
+
+
+def test_ids_increase_over_a_restart(nsqd: NsqdProcess) -> None:
+    ids = []
+    for _ in range(3):
+        with nsqd.connect() as client:
+            client.sub("t", "c", rdy_count=10)
+            client.pub("t", b"1", b"2")
+            ids += [message.id for message in client.consume(2)]
+        nsqd.restart()
+    assert ids == sorted(set(ids))
+
+
+# --- many, slow, and idle clients
+
+
+def test_consumer_that_does_not_read_harms_nobody(make_nsqd: MakeNsqd) -> None:
+    nsqd = make_nsqd("--mem-queue-size=100")
+    process = psutil.Process(nsqd.pid)
+    batches, body = 150, b"x" * (64 * KIB)
+    with Client(nsqd.tcp_port, receive_buffer_bytes=4096) as stuck, nsqd.connect(output_buffer_size=-1) as other:
+        stuck.sub("big", "c", rdy_count=2500)
+        other.sub("small", "c", rdy_count=10)
+        with nsqd.connect() as publisher:
+            publisher.mpub("big", [body] * 10)
+            before = process.memory_info().rss
+            for number in range(batches):
+                publisher.mpub("big", [body] * 20)
+                publisher.pub("small", str(number).encode())
+                assert bodies(other.consume(1)) == [str(number).encode()]
+                assert process.memory_info().rss - before < 96 * MIB, f"after {number} of {batches} batches"
+        with nsqd.connect() as reader:
+            reader.sub("big", "c", rdy_count=50)
+            assert len(reader.consume(500)) == 500
+        assert nsqd.is_healthy()
+
+
+def test_publisher_that_does_not_read_its_answers_harms_nobody(nsqd: NsqdProcess) -> None:
+    process = psutil.Process(nsqd.pid)
+    with Client(nsqd.tcp_port, receive_buffer_bytes=4096) as deaf, nsqd.connect() as other:
+        before = process.memory_info().rss
+        deaf.sub("t", "deaf")
+        # 60 MB of answers: nsqd has to stop reading, or to close the connection.
+        deaf.send_until_it_blocks(wire.touch(wire.UNKNOWN_ID) * 10_000, times=100)
+        other.sub("t", "c", rdy_count=1)
+        other.pub("t", b"1")
+        assert bodies(other.consume(1)) == [b"1"]
+        assert process.memory_info().rss - before < 40 * MIB
+
+
+def test_5000_idle_connections(make_nsqd: MakeNsqd) -> None:
+    count = 5000
+    with open_files_limit(2 * count):
+        nsqd = make_nsqd()
+        with contextlib.ExitStack() as stack:
+            idle = [stack.enter_context(nsqd.connect()) for _ in range(count)]
+            for client in idle:
+                client.send(wire.sub("t", "idle"))
+            assert all(client.next_frame(60.0) == OK for client in idle)
+            nsqd.wait_for_channel("t", "idle", 30.0, client_count=count)
+            with nsqd.connect() as client:
+                client.sub("t", "busy", rdy_count=100)
+                client.mpub("t", numbered(1000))
+                assert len(client.consume(1000)) == 1000
+            for client in idle[:: count // 100]:
+                client.send(wire.rdy(1))
+                assert client.message().attempts == 1
+            assert nsqd.is_healthy()
+        nsqd.wait_for_channel("t", "idle", 30.0, client_count=0)
+
+
+@contextlib.contextmanager
+def open_files_limit(count: int) -> Iterator[None]:
+    """Raises the soft limit, for this process and for those that it starts meanwhile."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = max(soft, count)
+    if hard != resource.RLIM_INFINITY and wanted > hard:
+        pytest.skip(f"needs {count} open files, the hard limit is {hard}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.ours  # Go looks through its channels ten times a second
+def test_idle_nsqd_with_1000_channels_uses_no_cpu(nsqd: NsqdProcess) -> None:
+    for topic in range(50):
+        nsqd.create(f"t{topic}", *(f"c{channel}" for channel in range(20)))
+    with nsqd.connect() as client:
+        client.mpub("t0", numbered(100))
+        client.sub("t0", "c0", rdy_count=10)
+        client.consume(100)
+        # The window opens when what creating left behind (metadata, first syncs) is done.
+        wait_until(lambda: cpu_share(nsqd, 1.0) < 0.01, 20.0, "nsqd to settle")
+        assert cpu_share(nsqd, 5.0) < 0.01
+
+
+def cpu_share(nsqd: NsqdProcess, window_s: float) -> float:
+    """CPU time that nsqd uses in the window, in CPUs."""
+    process = psutil.Process(nsqd.pid)
+    before = process.cpu_times()
+    time.sleep(window_s)  # the measurement is of a span of time
+    after = process.cpu_times()
+    return (after.user + after.system - before.user - before.system) / window_s

@@ -1,0 +1,678 @@
+"""The HTTP API: its answers, its errors, and how it holds up against odd requests on the socket."""
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import socket
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from tests.support import wire
+from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.wire import bodies, int32, mpub_body, sized
+
+MAX_MSG_BYTES = 1024 * 1024
+MAX_BODY_BYTES = 5 * 1024 * 1024
+MIB = 1024 * 1024
+DEADLINE_S = 15.0
+
+
+@pytest.fixture(scope="module")
+def nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
+    """One nsqd for all of these tests: each uses topics of its own, and none may harm it."""
+    process = NsqdProcess(tmp_path_factory.mktemp("http") / "nsqd").start()
+    yield process
+    process.destroy()
+
+
+@pytest.fixture
+def topic(nsqd: NsqdProcess, request: pytest.FixtureRequest) -> str:
+    """A topic that only this test uses, with one channel `c`."""
+    name = "t" + re.sub(r"\W", "_", request.node.name)[-50:]
+    nsqd.create(name, "c")
+    return name
+
+
+def published(nsqd: NsqdProcess, topic: str) -> list[bytes]:
+    """The bodies in channel `c` of the topic."""
+    with nsqd.connect() as client:
+        client.sub(topic, "c", rdy_count=2500)
+        return bodies(client.drain(0.6))
+
+
+# --- information
+
+
+def test_ping(nsqd: NsqdProcess) -> None:
+    answer = nsqd.http("GET", "/ping")
+    assert (answer.status, answer.body) == (200, b"OK")
+
+
+def test_info(nsqd: NsqdProcess) -> None:
+    answer = nsqd.http("GET", "/info")
+    assert answer.status == 200
+    assert answer.headers["Content-Type"] == "application/json; charset=utf-8"
+    assert answer.headers["X-NSQ-Content-Type"] == "nsq; version=1.0"
+    info = answer.json()
+    assert {key: type(value) for key, value in info.items()} == {
+        "version": str,
+        "broadcast_address": str,
+        "hostname": str,
+        "http_port": int,
+        "tcp_port": int,
+        "start_time": int,
+        "max_heartbeat_interval": int,
+        "max_output_buffer_size": int,
+        "max_output_buffer_timeout": int,
+        "max_deflate_level": int,
+        **{key: str for key in ("topology_zone", "topology_region") if key in info},
+    }
+    assert (info["tcp_port"], info["http_port"]) == (nsqd.tcp_port, nsqd.http_port)
+    assert info["broadcast_address"] == "127.0.0.1"
+    # Durations are in ns.
+    assert info["max_heartbeat_interval"] == 60_000_000_000
+    assert info["max_output_buffer_timeout"] == 30_000_000_000
+    assert abs(info["start_time"] - time.time()) < 600
+
+
+def test_stats_as_json(nsqd: NsqdProcess, topic: str) -> None:
+    with nsqd.connect(client_id="id", hostname="host", user_agent="test/1") as client:
+        client.pub(topic, b"12345", b"678")
+        client.sub(topic, "c", rdy_count=1)
+        client.message()
+        nsqd.wait_for_channel(topic, "c", depth=1, in_flight_count=1)
+        stats = nsqd.stats(f"&topic={topic}")
+    assert {key: type(stats[key]) for key in ("version", "health", "start_time", "topics", "memory", "producers")} == {
+        "version": str,
+        "health": str,
+        "start_time": int,
+        "topics": list,
+        "memory": dict,
+        "producers": list,
+    }
+    assert stats["health"] == "OK"
+    (of_topic,) = stats["topics"]
+    latency = {"count": 0, "percentiles": None}
+    (of_channel,) = of_topic.pop("channels")
+    assert of_topic == {
+        "topic_name": topic,
+        "depth": 0,
+        "backend_depth": of_topic["backend_depth"],
+        "message_count": 2,
+        "message_bytes": 8,
+        "paused": False,
+        "e2e_processing_latency": latency,
+    }
+    (consumer,) = of_channel.pop("clients")
+    assert of_channel == {
+        "channel_name": "c",
+        "depth": 1,
+        "backend_depth": of_channel["backend_depth"],
+        "in_flight_count": 1,
+        "deferred_count": 0,
+        "message_count": 2,
+        "requeue_count": 0,
+        "timeout_count": 0,
+        "client_count": 1,
+        "paused": False,
+        "e2e_processing_latency": latency,
+        **{key: value for key, value in of_channel.items() if key == "global_msg_count"},
+    }
+    expected = {
+        "client_id": "id",
+        "hostname": "host",
+        "version": "V2",
+        "state": 3,
+        "ready_count": 1,
+        "in_flight_count": 1,
+        "message_count": 1,
+        "finish_count": 0,
+        "requeue_count": 0,
+        "sample_rate": 0,
+        "deflate": False,
+        "snappy": False,
+        "user_agent": "test/1",
+        "pub_counts": [{"topic": topic, "count": 2}],
+        "tls": False,
+        "tls_cipher_suite": "",
+        "tls_version": "",
+        "tls_negotiated_protocol": "",
+        "tls_negotiated_protocol_is_mutual": False,
+    }
+    assert {key: consumer[key] for key in expected} == expected
+    assert re.fullmatch(r"127\.0\.0\.1:\d+", consumer["remote_address"])
+    assert abs(consumer["connect_ts"] - time.time()) < 60
+    assert [producer["client_id"] for producer in stats["producers"] if producer["client_id"] == "id"] == ["id"]
+
+
+def test_stats_memory_has_the_keys_of_go(nsqd: NsqdProcess) -> None:
+    memory = nsqd.stats()["memory"]
+    assert {key: type(value) for key, value in memory.items()} == dict.fromkeys(
+        [
+            "heap_objects",
+            "heap_idle_bytes",
+            "heap_in_use_bytes",
+            "heap_released_bytes",
+            "gc_pause_usec_100",
+            "gc_pause_usec_99",
+            "gc_pause_usec_95",
+            "next_gc_bytes",
+            "gc_total_runs",
+        ],
+        int,
+    )
+
+
+def test_stats_filters(nsqd: NsqdProcess, topic: str) -> None:
+    nsqd.create(topic, "d")
+    with nsqd.connect() as client:
+        client.sub(topic, "d")
+
+        def channels(query: str) -> list[list[str]]:
+            return [[c["channel_name"] for c in t["channels"]] for t in nsqd.stats(query)["topics"] or ()]
+
+        assert channels(f"&topic={topic}") == [["c", "d"]]
+        assert channels(f"&topic={topic}&channel=d") == [["d"]]
+        assert channels(f"&topic={topic}&channel=none") == []
+        assert channels("&topic=none") == []
+        assert "memory" not in nsqd.stats("&include_mem=false")
+        (of_topic,) = nsqd.stats(f"&topic={topic}&channel=d&include_clients=false")["topics"]
+        assert of_topic["channels"][0]["client_count"] == 1
+        assert not of_topic["channels"][0]["clients"]
+
+
+def test_stats_as_text(nsqd: NsqdProcess, topic: str) -> None:
+    nsqd.post(f"/pub?topic={topic}", b"1")
+    nsqd.post(f"/channel/pause?topic={topic}&channel=c")
+    nsqd.wait_for_channel(topic, "c", depth=1, paused=True)
+    answer = nsqd.http("GET", f"/stats?topic={topic}")
+    assert answer.status == 200
+    lines = answer.text.splitlines()
+    assert re.fullmatch(r"nsqd v\S+ \(built w/.+\)", lines[0])
+    assert re.fullmatch(r"start_time \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)", lines[1])
+    assert re.fullmatch(r"uptime (\d+h)?(\d+m)?\d+(\.\d+)?[mµ]?s", lines[2])
+    assert lines[3:6] == ["", "Health: OK", ""]
+    assert re.search(r"^   heap_objects             \t\d+$", answer.text, re.MULTILINE)
+    assert re.search(
+        rf"^   \[{topic:15}\] depth: 0     be-depth: 0     msgs: 1        e2e%: $", answer.text, re.MULTILINE
+    )
+    assert re.search(
+        r"^   \*P \[c {24}\] depth: 1     be-depth: 0     inflt: 0    def: 0    re-q: 0     timeout: 0     "
+        r"msgs: 1        e2e%: $",
+        answer.text,
+        re.MULTILINE,
+    )
+    assert answer.text.endswith("\nProducers: None\n") or "\nProducers:\n" in answer.text
+
+
+# --- publishing
+
+
+def test_pub_keeps_the_body_as_it_came(nsqd: NsqdProcess, topic: str) -> None:
+    body = bytes(range(256)) + b"\n\r\n"
+    answer = nsqd.http("POST", f"/pub?topic={topic}", body)
+    assert (answer.status, answer.body) == (200, b"OK")
+    assert answer.headers["X-NSQ-Content-Type"] == "nsq; version=1.0"
+    assert published(nsqd, topic) == [body]
+
+
+def test_pub_largest_message(nsqd: NsqdProcess, topic: str) -> None:
+    nsqd.post(f"/pub?topic={topic}", b"x" * MAX_MSG_BYTES)
+    assert published(nsqd, topic) == [b"x" * MAX_MSG_BYTES]
+
+
+def test_pub_deferred(nsqd: NsqdProcess, topic: str) -> None:
+    nsqd.post(f"/pub?topic={topic}&defer=60000", b"later")
+    nsqd.post(f"/pub?topic={topic}&defer=0", b"now")
+    nsqd.wait_for_channel(topic, "c", deferred_count=1, depth=1, message_count=2)
+    assert published(nsqd, topic) == [b"now"]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b"one", [b"one"]),
+        (b"one\ntwo\n", [b"one", b"two"]),
+        (b"\n\none\n\n\ntwo", [b"one", b"two"]),
+        (b"one\r\ntwo\r\n", [b"one\r", b"two\r"]),
+        (b"\x00\xff\n ", [b"\x00\xff", b" "]),
+        (b"", []),
+        (b"\n\n", []),
+    ],
+    ids=["one", "lines", "empty-lines", "crlf", "raw", "empty", "only-newlines"],
+)
+def test_mpub_text(nsqd: NsqdProcess, topic: str, body: bytes, expected: list[bytes]) -> None:
+    assert nsqd.post(f"/mpub?topic={topic}", body).body == b"OK"
+    assert sorted(published(nsqd, topic)) == sorted(expected)
+
+
+@pytest.mark.parametrize("value", ["true", "1", "yes", ""])
+def test_mpub_binary(nsqd: NsqdProcess, topic: str, value: str) -> None:
+    messages = [b"one\n", b"\x00" * 5, b"three"]
+    assert nsqd.post(f"/mpub?topic={topic}&binary={value}", mpub_body(messages)).body == b"OK"
+    assert sorted(published(nsqd, topic)) == sorted(messages)
+
+
+@pytest.mark.parametrize("value", ["false", "0"])
+def test_mpub_not_binary(nsqd: NsqdProcess, topic: str, value: str) -> None:
+    nsqd.post(f"/mpub?topic={topic}&binary={value}", b"one\ntwo")
+    assert sorted(published(nsqd, topic)) == [b"one", b"two"]
+
+
+def test_mpub_binary_ignores_what_follows_its_messages(nsqd: NsqdProcess, topic: str) -> None:
+    nsqd.post(f"/mpub?topic={topic}&binary=true", mpub_body([b"one"]) + b"more")
+    assert published(nsqd, topic) == [b"one"]
+
+
+def test_mpub_largest_body(nsqd: NsqdProcess, topic: str) -> None:
+    line = b"x" * (MAX_MSG_BYTES - 1) + b"\n"
+    nsqd.post(f"/mpub?topic={topic}", line * 5)
+    assert published(nsqd, topic) == [line[:-1]] * 5
+
+
+# --- topics and channels
+
+
+def test_topic_and_channel_live_and_die(nsqd: NsqdProcess) -> None:
+    for path in ("/topic/create?topic=life", "/channel/create?topic=life&channel=c"):
+        for _ in range(2):
+            answer = nsqd.post(path)
+            assert (answer.body, answer.headers["Content-Length"]) == (b"", "0")
+    assert nsqd.channel_stats("life", "c") is not None
+    for path, paused in (("pause", True), ("pause", True), ("unpause", False)):
+        nsqd.post(f"/topic/{path}?topic=life")
+        nsqd.post(f"/channel/{path}?topic=life&channel=c")
+        nsqd.wait_for_channel("life", "c", paused=paused)
+        assert (nsqd.topic_stats("life") or {})["paused"] is paused
+    nsqd.post("/pub?topic=life", b"1")
+    nsqd.wait_for_channel("life", "c", depth=1)
+    nsqd.post("/channel/empty?topic=life&channel=c")
+    nsqd.wait_for_channel("life", "c", depth=0)
+    nsqd.post("/topic/empty?topic=life")
+    nsqd.post("/channel/delete?topic=life&channel=c")
+    assert nsqd.channel_stats("life", "c") is None
+    nsqd.post("/topic/delete?topic=life")
+    assert nsqd.topic_stats("life") is None
+
+
+def test_config(nsqd: NsqdProcess) -> None:
+    assert nsqd.http("GET", "/config/nsqlookupd_tcp_addresses").json() == []
+    assert nsqd.http("PUT", "/config/log_level", b"debug").status == 200
+    assert nsqd.http("PUT", "/config/log_level", b"info").status == 200
+    for method, path, body, status, message in (
+        ("GET", "/config/nothing", None, 400, "INVALID_OPTION"),
+        ("PUT", "/config/nothing", b"1", 400, "INVALID_OPTION"),
+        ("PUT", "/config/log_level", b"loud", 400, "INVALID_VALUE"),
+        ("PUT", "/config/log_level", b"", 413, "INVALID_VALUE"),
+        ("PUT", "/config/nsqlookupd_tcp_addresses", b"not json", 400, "INVALID_VALUE"),
+    ):
+        answer = nsqd.http(method, path, body)
+        assert (answer.status, answer.json()) == (status, {"message": message}), (method, path)
+
+
+# --- errors
+
+
+class Refusal(NamedTuple):
+    path: str
+    body: bytes
+    status: int
+    message: str
+    method: str = "POST"
+
+
+LONG_NAME = "n" * 65
+REFUSALS = [
+    Refusal("/pub", b"x" * (MAX_MSG_BYTES + 1), 413, "MSG_TOO_BIG"),
+    Refusal("/pub", b"", 400, "MSG_EMPTY"),
+    Refusal("/pub", b"1", 400, "MISSING_ARG_TOPIC"),
+    Refusal("/pub?channel=c", b"1", 400, "MISSING_ARG_TOPIC"),
+    Refusal("/pub?topic=", b"1", 400, "INVALID_TOPIC"),
+    Refusal("/pub?topic=a%20b", b"1", 400, "INVALID_TOPIC"),
+    Refusal("/pub?topic=a+b", b"1", 400, "INVALID_TOPIC"),
+    Refusal(f"/pub?topic={LONG_NAME}", b"1", 400, "INVALID_TOPIC"),
+    Refusal("/pub?topic=%zz", b"1", 400, "INVALID_REQUEST"),
+    Refusal("/pub?topic=a;b=c", b"1", 400, "INVALID_REQUEST"),
+    Refusal("/pub?topic=refused&defer=", b"1", 400, "INVALID_DEFER"),
+    Refusal("/pub?topic=refused&defer=soon", b"1", 400, "INVALID_DEFER"),
+    Refusal("/pub?topic=refused&defer=-1", b"1", 400, "INVALID_DEFER"),
+    Refusal("/pub?topic=refused&defer=1.5", b"1", 400, "INVALID_DEFER"),
+    Refusal("/pub?topic=refused&defer=3600001", b"1", 400, "INVALID_DEFER"),
+    Refusal("/pub?topic=refused&defer=9223372036854775808", b"1", 400, "INVALID_DEFER"),
+    Refusal("/mpub", b"1", 400, "MISSING_ARG_TOPIC"),
+    Refusal("/mpub", b"1\n" * (MAX_BODY_BYTES // 2 + 1), 413, "BODY_TOO_BIG"),
+    Refusal("/mpub?topic=!", b"1", 400, "INVALID_TOPIC"),
+    Refusal("/mpub?topic=%", b"1", 400, "INVALID_REQUEST"),
+    Refusal("/mpub?topic=refused", b"1\n" + b"x" * (MAX_MSG_BYTES + 1), 413, "MSG_TOO_BIG"),
+    Refusal("/mpub?topic=refused&binary=true", b"", 413, "BAD_BODY"),
+    Refusal("/mpub?topic=refused&binary=true", int32(0), 413, "BAD_BODY"),
+    Refusal("/mpub?topic=refused&binary=true", int32(-1), 413, "BAD_BODY"),
+    Refusal("/mpub?topic=refused&binary=true", int32(1048576), 413, "BAD_BODY"),
+    Refusal("/mpub?topic=refused&binary=true", int32(2) + sized(b"1"), 413, "BAD_MESSAGE"),
+    Refusal("/mpub?topic=refused&binary=true", int32(1) + int32(0), 413, "BAD_MESSAGE"),
+    Refusal("/mpub?topic=refused&binary=true", int32(1) + int32(5) + b"1234", 413, "BAD_MESSAGE"),
+    Refusal("/mpub?topic=refused&binary=true", int32(1) + int32(MAX_MSG_BYTES + 1), 413, "BAD_MESSAGE"),
+    Refusal("/topic/create", b"", 400, "MISSING_ARG_TOPIC"),
+    Refusal("/topic/create?topic=!", b"", 400, "INVALID_TOPIC"),
+    Refusal("/topic/create?topic=%", b"", 400, "INVALID_REQUEST"),
+    Refusal("/topic/delete", b"", 400, "MISSING_ARG_TOPIC"),
+    Refusal("/topic/delete?topic=!", b"", 404, "TOPIC_NOT_FOUND"),
+    Refusal("/topic/delete?topic=nobody", b"", 404, "TOPIC_NOT_FOUND"),
+    Refusal("/topic/empty", b"", 400, "MISSING_ARG_TOPIC"),
+    Refusal("/topic/empty?topic=!", b"", 400, "INVALID_TOPIC"),
+    Refusal("/topic/empty?topic=nobody", b"", 404, "TOPIC_NOT_FOUND"),
+    *(
+        refusal
+        for action in ("pause", "unpause")
+        for refusal in (
+            Refusal(f"/topic/{action}", b"", 400, "MISSING_ARG_TOPIC"),
+            Refusal(f"/topic/{action}?topic=!", b"", 404, "TOPIC_NOT_FOUND"),
+            Refusal(f"/topic/{action}?topic=nobody", b"", 404, "TOPIC_NOT_FOUND"),
+            Refusal(f"/topic/{action}?topic=%zz", b"", 400, "INVALID_REQUEST"),
+        )
+    ),
+    *(
+        refusal
+        for action in ("create", "delete", "empty", "pause", "unpause")
+        for refusal in (
+            Refusal(f"/channel/{action}", b"", 400, "MISSING_ARG_TOPIC"),
+            Refusal(f"/channel/{action}?channel=c", b"", 400, "MISSING_ARG_TOPIC"),
+            Refusal(f"/channel/{action}?topic=!", b"", 400, "INVALID_ARG_TOPIC"),
+            Refusal(f"/channel/{action}?topic=t", b"", 400, "MISSING_ARG_CHANNEL"),
+            Refusal(f"/channel/{action}?topic=t&channel=!", b"", 400, "INVALID_ARG_CHANNEL"),
+            Refusal(f"/channel/{action}?topic=t&channel={LONG_NAME}", b"", 400, "INVALID_ARG_CHANNEL"),
+            Refusal(f"/channel/{action}?topic=nobody&channel=c", b"", 404, "TOPIC_NOT_FOUND"),
+            Refusal(f"/channel/{action}?topic=%&channel=c", b"", 400, "INVALID_REQUEST"),
+        )
+    ),
+    *(
+        Refusal(f"/channel/{action}?topic=exists&channel=nobody", b"", 404, "CHANNEL_NOT_FOUND")
+        for action in ("delete", "empty", "pause", "unpause")
+    ),
+    Refusal("/stats?format=%", b"", 400, "INVALID_REQUEST", "GET"),
+    Refusal("/", b"", 404, "NOT_FOUND", "GET"),
+    Refusal("/nothing", b"", 404, "NOT_FOUND"),
+    Refusal("/topic", b"", 404, "NOT_FOUND"),
+    Refusal("/pub/more", b"1", 404, "NOT_FOUND"),
+    Refusal("/pub", b"", 405, "METHOD_NOT_ALLOWED", "GET"),
+    Refusal("/pub", b"1", 405, "METHOD_NOT_ALLOWED", "PUT"),
+    Refusal("/ping", b"", 405, "METHOD_NOT_ALLOWED", "POST"),
+    Refusal("/stats", b"", 405, "METHOD_NOT_ALLOWED", "DELETE"),
+    Refusal("/topic/create?topic=t", b"", 405, "METHOD_NOT_ALLOWED", "GET"),
+]
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda r: f"{r.method}{r.path[:60]}-{r.message}")
+def test_refusal(nsqd: NsqdProcess, refusal: Refusal) -> None:
+    nsqd.create("exists")
+    answer = nsqd.http(refusal.method, refusal.path, refusal.body)
+    assert (answer.status, answer.json()) == (refusal.status, {"message": refusal.message})
+    assert answer.headers["Content-Type"] == "application/json; charset=utf-8"
+    assert answer.headers["X-NSQ-Content-Type"] == "nsq; version=1.0"
+
+
+def test_method_not_allowed_says_which_are(nsqd: NsqdProcess) -> None:
+    assert "POST" in nsqd.http("GET", "/pub").headers["Allow"]
+    assert "GET" in nsqd.http("POST", "/stats").headers["Allow"]
+
+
+# --- the connection
+
+
+class RawAnswer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class RawConnection:
+    """Sends exactly these bytes, and reads answers one after another."""
+
+    def __init__(self, nsqd: NsqdProcess) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", nsqd.http_port), timeout=DEADLINE_S)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._input = self._socket.makefile("rb")
+
+    def __enter__(self) -> RawConnection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._input.close()
+        self._socket.close()
+
+    def send(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def answer(self) -> RawAnswer:
+        status_line = self._input.readline()
+        assert re.match(rb"HTTP/1\.[01] \d{3} ", status_line), status_line
+        status = int(status_line.split()[1])
+        headers: dict[str, str] = {}
+        while (line := self._input.readline().strip()):
+            name, _, value = line.decode("latin-1").partition(":")
+            headers[name.lower()] = value.strip()
+        if "content-length" in headers:
+            return RawAnswer(status, headers, self._input.read(int(headers["content-length"])))
+        if status == 100:
+            return RawAnswer(status, headers, b"")
+        return RawAnswer(status, headers, self._input.read())
+
+    def at_end(self) -> bool:
+        """The other side has closed, and has sent nothing more."""
+        with contextlib.suppress(ConnectionResetError):
+            return self._input.read(1) == b""
+        return True
+
+
+def post(topic: str, body: bytes, headers: str = "", version: str = "1.1") -> bytes:
+    head = f"POST /pub?topic={topic} HTTP/{version}\r\nHost: nsqd\r\nContent-Length: {len(body)}\r\n{headers}\r\n"
+    return head.encode() + body
+
+
+def test_keep_alive(nsqd: NsqdProcess, topic: str) -> None:
+    with RawConnection(nsqd) as connection:
+        for number in range(50):
+            connection.send(post(topic, str(number).encode()))
+            answer = connection.answer()
+            assert (answer.status, answer.body) == (200, b"OK")
+        # An error that was understood leaves the connection open.
+        connection.send(post("!", b"1"))
+        assert connection.answer().status == 400
+        connection.send(b"GET /ping HTTP/1.1\r\nHost: nsqd\r\n\r\n")
+        assert connection.answer().body == b"OK"
+    assert len(published(nsqd, topic)) == 50
+
+
+def test_connection_close(nsqd: NsqdProcess, topic: str) -> None:
+    with RawConnection(nsqd) as connection:
+        connection.send(post(topic, b"1", "Connection: close\r\n"))
+        answer = connection.answer()
+        assert (answer.status, answer.headers["connection"]) == (200, "close")
+        assert connection.at_end()
+
+
+def test_pipelined_requests(nsqd: NsqdProcess, topic: str) -> None:
+    count = 300
+    requests = [post(topic, str(number).encode()) for number in range(count)]
+    requests[100] = post("!", b"1")
+    requests[200] = b"GET /ping HTTP/1.1\r\nHost: nsqd\r\n\r\n"
+    with RawConnection(nsqd) as connection:
+        connection.send(b"".join(requests))
+        statuses = [connection.answer().status for _ in range(count)]
+    assert statuses == [200] * 100 + [400] + [200] * (count - 101)
+    assert len(published(nsqd, topic)) == count - 2
+
+
+def test_http_1_0(nsqd: NsqdProcess, topic: str) -> None:
+    with RawConnection(nsqd) as connection:
+        connection.send(f"POST /pub?topic={topic} HTTP/1.0\r\nContent-Length: 1\r\n\r\n1".encode())
+        assert (connection.answer().status, connection.at_end()) == (200, True)
+    with RawConnection(nsqd) as connection:
+        for _ in range(2):
+            connection.send(post(topic, b"2", "Connection: keep-alive\r\n", version="1.0"))
+            assert connection.answer().status == 200
+    assert sorted(published(nsqd, topic)) == [b"1", b"2", b"2"]
+
+
+def chunked(*chunks: bytes, trailer: bytes = b"") -> bytes:
+    return b"".join(b"%x\r\n%s\r\n" % (len(c), c) for c in chunks) + b"0\r\n" + trailer + b"\r\n"
+
+
+def post_chunked(path: str, body: bytes) -> bytes:
+    return f"POST {path} HTTP/1.1\r\nHost: nsqd\r\nTransfer-Encoding: chunked\r\n\r\n".encode() + body
+
+
+def test_chunked_bodies(nsqd: NsqdProcess, topic: str) -> None:
+    with RawConnection(nsqd) as connection:
+        for body in (
+            chunked(b"on", b"e", b"-" * 40),
+            chunked(b"two", trailer=b"X-Sum: 1\r\n"),
+            b"0003;name=value\r\ntwo\r\n0\r\n\r\n",
+        ):
+            connection.send(post_chunked(f"/pub?topic={topic}", body))
+            assert connection.answer().status == 200
+        connection.send(post_chunked(f"/mpub?topic={topic}", chunked(b"a\nb", b"b\nc")))
+        assert connection.answer().status == 200
+        connection.send(post_chunked(f"/pub?topic={topic}", chunked()))
+        assert json.loads(connection.answer().body) == {"message": "MSG_EMPTY"}
+        connection.send(b"GET /ping HTTP/1.1\r\nHost: nsqd\r\n\r\n")
+        assert connection.answer().body == b"OK"
+    assert sorted(published(nsqd, topic)) == sorted([b"one" + b"-" * 40, b"two", b"two", b"a", b"bb", b"c"])
+
+
+@pytest.mark.parametrize(
+    ("path", "limit", "message"),
+    [("/pub", MAX_MSG_BYTES, "MSG_TOO_BIG"), ("/mpub", MAX_BODY_BYTES, "BODY_TOO_BIG")],
+)
+def test_chunked_body_over_the_limit(nsqd: NsqdProcess, path: str, limit: int, message: str) -> None:
+    line = b"x" * 65535 + b"\n"
+    with RawConnection(nsqd) as connection:
+        with contextlib.suppress(ConnectionError):
+            connection.send(post_chunked(f"{path}?topic=refused", chunked(*[line] * (limit // len(line) + 1))))
+        answer = connection.answer()
+        assert (answer.status, json.loads(answer.body)) == (413, {"message": message})
+
+
+def test_bad_chunk_is_refused(nsqd: NsqdProcess) -> None:
+    with RawConnection(nsqd) as connection:
+        connection.send(post_chunked("/pub?topic=refused", b"zz\r\nhello\r\n0\r\n\r\n"))
+        assert connection.answer().status in (400, 500)  # 500 in Go
+        assert connection.at_end()
+
+
+def test_expect_100_continue(nsqd: NsqdProcess, topic: str) -> None:
+    request = post(topic, b"body", "Expect: 100-continue\r\n")
+    with RawConnection(nsqd) as connection:
+        connection.send(request[:-4])
+        assert connection.answer().status == 100
+        connection.send(request[-4:])
+        assert connection.answer().status == 200
+    assert published(nsqd, topic) == [b"body"]
+
+
+def test_expect_100_continue_is_not_given_for_a_body_too_big(nsqd: NsqdProcess) -> None:
+    head = f"POST /pub?topic=refused HTTP/1.1\r\nHost: h\r\nContent-Length: {MAX_MSG_BYTES + 1}\r\n"
+    with RawConnection(nsqd) as connection:
+        connection.send(head.encode() + b"Expect: 100-continue\r\n\r\n")
+        assert connection.answer().status == 413
+        assert connection.at_end()
+
+
+def test_body_too_big_is_refused_before_it_is_sent(nsqd: NsqdProcess) -> None:
+    for path, limit in (("/pub", MAX_MSG_BYTES), ("/mpub", MAX_BODY_BYTES)):
+        with RawConnection(nsqd) as connection:
+            head = f"POST {path}?topic=refused HTTP/1.1\r\nHost: h\r\nContent-Length: {limit + 1}\r\n\r\n"
+            connection.send(head.encode())
+            assert connection.answer().status == 413
+
+
+@pytest.mark.parametrize("count", [1, 40_000], ids=["one-long", "many"])
+def test_header_too_large(nsqd: NsqdProcess, count: int) -> None:
+    value = b"x" * (2 * MIB // count)
+    headers = b"".join(b"X-%d: %s\r\n" % (number, value) for number in range(count))
+    with RawConnection(nsqd) as connection:
+        with contextlib.suppress(ConnectionError):
+            connection.send(b"GET /ping HTTP/1.1\r\nHost: h\r\n" + headers + b"\r\n")
+        assert connection.answer().status == 431
+        assert connection.at_end()
+
+
+def test_url_too_long(nsqd: NsqdProcess) -> None:
+    with RawConnection(nsqd) as connection:
+        with contextlib.suppress(ConnectionError):
+            connection.send(b"GET /ping?" + b"x" * 2 * MIB + b" HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert connection.answer().status in (414, 431)  # 431 in Go
+        assert connection.at_end()
+
+
+def test_url_of_common_length_is_fine(nsqd: NsqdProcess) -> None:
+    answer = nsqd.http("GET", "/ping?" + "x" * 4000, headers={"X-Long": "y" * 4000})
+    assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"garbage\r\n\r\n",
+        b"\x00\x01\x02\x03\r\n\r\n",
+        b"  V2PUB topic\n\x00\x00\x00\x01x\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET /ping\r\n\r\n",
+        b"GET /ping HTTP/1.1\r\nno colon\r\nHost: h\r\n\r\n",
+        b"GET /ping HTTP/1.1\r\nBad Name: 1\r\nHost: h\r\n\r\n",
+        b"POST /pub?topic=refused HTTP/1.1\r\nHost: h\r\nContent-Length: many\r\n\r\n",
+        b"POST /pub?topic=refused HTTP/1.1\r\nHost: h\r\nContent-Length: -1\r\n\r\n",
+        b"POST /pub?topic=refused HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n12",
+        b"GET /ping HTTP/1.1\r\n\r\n",
+    ],
+    ids=[
+        "word", "zeros", "nsq", "only-method", "no-version", "no-colon", "space-in-name", "length-word",
+        "length-negative", "two-lengths", "no-host",
+    ],
+)  # fmt: skip
+def test_garbage_is_answered_400_and_closed(nsqd: NsqdProcess, request_bytes: bytes) -> None:
+    with RawConnection(nsqd) as connection:
+        connection.send(request_bytes)
+        assert connection.answer().status == 400
+        assert connection.at_end()
+    assert nsqd.is_healthy()
+
+
+def test_slow_request(nsqd: NsqdProcess, topic: str) -> None:
+    request = post(topic, b"slowly", "X-Header: value\r\n")
+    with RawConnection(nsqd) as connection:
+        for position in range(len(request)):
+            connection.send(request[position : position + 1])
+            time.sleep(0.002)  # so that each byte is read on its own
+        assert connection.answer().status == 200
+    assert published(nsqd, topic) == [b"slowly"]
+
+
+@pytest.mark.parametrize("cut", [10, 45, -2], ids=["request-line", "headers", "body"])
+def test_request_cut_off_publishes_nothing(nsqd: NsqdProcess, topic: str, cut: int) -> None:
+    with RawConnection(nsqd) as connection:
+        connection.send(post(topic, b"never whole")[:cut])
+    assert nsqd.is_healthy()
+    assert published(nsqd, topic) == []
+
+
+def test_many_connections_at_once(nsqd: NsqdProcess, topic: str) -> None:
+    count = 200
+    with contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(RawConnection(nsqd)) for _ in range(count)]
+        for number, connection in enumerate(connections):
+            connection.send(post(topic, str(number).encode()))
+        assert [connection.answer().status for connection in connections] == [200] * count
+    wait_until(lambda: (nsqd.channel_stats(topic, "c") or {})["depth"] == count)
+
+
+def test_tcp_and_http_publish_to_the_same_topic(nsqd: NsqdProcess, topic: str) -> None:
+    with nsqd.connect() as client:
+        client.send(wire.pub(topic, b"tcp"))
+        assert client.next_frame() == wire.OK
+    nsqd.post(f"/pub?topic={topic}", b"http")
+    assert sorted(published(nsqd, topic)) == [b"http", b"tcp"]

@@ -1,0 +1,556 @@
+"""What is kept when nsqd is stopped, killed, or finds its files damaged.
+
+Tests with the marker `ours` hold promises that Go's nsqd does not make.
+"""
+from __future__ import annotations
+
+import json
+import re
+import signal
+import stat
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import MakeNsqd
+from tests.support import wire
+from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.wire import Message, bodies
+
+CLEAN = pytest.param(True, id="clean")
+KILLED = pytest.param(False, id="killed", marks=pytest.mark.ours)
+either_way = pytest.mark.parametrize("clean", [CLEAN, KILLED])
+ours_either_way = pytest.mark.parametrize(
+    "clean", [pytest.param(True, id="clean", marks=pytest.mark.ours), KILLED]
+)
+
+# What consumers did (FIN, REQ, attempts) is written at the latest after 0.1 s; kill later than that.
+JOURNAL_WRITTEN_S = 0.5
+DUE_S = 8.0
+
+
+def numbered(count: int, prefix: str = "m") -> list[bytes]:
+    return [f"{prefix}{number}".encode() for number in range(count)]
+
+
+def restart(nsqd: NsqdProcess, clean: bool) -> None:
+    if not clean:
+        time.sleep(JOURNAL_WRITTEN_S)
+    nsqd.restart(clean=clean)
+
+
+def consume_all(nsqd: NsqdProcess, topic: str, channel: str) -> list[Message]:
+    with nsqd.connect() as client:
+        client.sub(topic, channel, rdy_count=2500)
+        return client.drain()
+
+
+# --- messages
+
+
+@either_way
+def test_restart_keeps_every_message_with_its_id_and_time(nsqd: NsqdProcess, clean: bool) -> None:
+    nsqd.create("t", "kept", "other")
+    with nsqd.connect() as client:
+        client.pub("t", *numbered(50))
+        client.mpub("t", numbered(400, "batch"))
+        for body in numbered(20, "http"):
+            nsqd.post("/pub?topic=t", body)
+        client.sub("t", "other", rdy_count=500)
+        before = client.consume(470)
+    restart(nsqd, clean)
+    assert sorted(consume_all(nsqd, "t", "kept")) == sorted(before)
+    assert sorted(bodies(before)) == sorted(numbered(50) + numbered(400, "batch") + numbered(20, "http"))
+
+
+@pytest.mark.ours
+def test_acknowledged_is_kept_without_any_pause(nsqd: NsqdProcess) -> None:
+    nsqd.create("t", "c")
+    for batch in range(5):
+        with nsqd.connect() as client:
+            client.mpub("t", numbered(100, f"batch{batch}-"))
+            client.pub("t", f"single{batch}".encode())
+        nsqd.restart(clean=False)
+    expected = [body for batch in range(5) for body in (*numbered(100, f"batch{batch}-"), b"single%d" % batch)]
+    assert bodies(consume_all(nsqd, "t", "c")) == expected
+
+
+@either_way
+def test_messages_in_flight_come_again(nsqd: NsqdProcess, clean: bool) -> None:
+    with nsqd.connect() as client:
+        client.mpub("t", numbered(10))
+        client.sub("t", "c", rdy_count=4)
+        held = client.messages(4)
+        nsqd.wait_for_channel("t", "c", in_flight_count=4, depth=6)
+        restart(nsqd, clean)
+    again = consume_all(nsqd, "t", "c")
+    assert sorted(bodies(again)) == sorted(numbered(10))
+    assert {message.id for message in held} < {message.id for message in again}
+
+
+@either_way
+def test_finished_messages_do_not_come_back(nsqd: NsqdProcess, clean: bool) -> None:
+    with nsqd.connect() as client:
+        client.mpub("t", numbered(200))
+        client.sub("t", "c", rdy_count=50)
+        held = client.messages(50)
+        client.fin(*held[::2])
+        client.round_trip()
+        finished = set(bodies(held[::2]))
+        restart(nsqd, clean)
+    again = bodies(consume_all(nsqd, "t", "c"))
+    assert not finished & set(again)
+    assert len(again) == len(set(again))
+    assert set(again) == set(numbered(200)) - finished
+
+
+@either_way
+def test_requeued_message_keeps_its_attempts(nsqd: NsqdProcess, clean: bool) -> None:
+    with nsqd.connect() as client:
+        client.pub("t", b"again")
+        client.sub("t", "c", rdy_count=1)
+        for _ in range(3):
+            message = client.message()
+            client.send(wire.rdy(0), wire.req(message.id, 0), wire.rdy(1))
+        message = client.message()
+        assert message.attempts == 4
+        client.send(wire.rdy(0), wire.req(message.id, 0))
+        client.round_trip()
+        nsqd.wait_for_channel("t", "c", depth=1, in_flight_count=0)
+    restart(nsqd, clean)
+    assert consume_all(nsqd, "t", "c") == [message._replace(attempts=5)]
+
+
+@ours_either_way
+@pytest.mark.parametrize("how", ["DPUB", "HTTP", "REQ"])
+def test_deferred_message_stays_deferred(nsqd: NsqdProcess, how: str, clean: bool) -> None:
+    defer(nsqd, how, 60_000)
+    nsqd.wait_for_channel("t", "c", deferred_count=1, depth=0, in_flight_count=0)
+    restart(nsqd, clean)
+    nsqd.wait_for_channel("t", "c", deferred_count=1, depth=0, in_flight_count=0)
+    with nsqd.connect() as client:
+        client.sub("t", "c", rdy_count=1)
+        client.expect_silence()
+
+
+@ours_either_way
+@pytest.mark.parametrize("how", ["DPUB", "HTTP", "REQ"])
+def test_deferred_message_keeps_its_due_time(nsqd: NsqdProcess, how: str, clean: bool) -> None:
+    deferred = time.monotonic()
+    attempts = defer(nsqd, how, 4000)
+    restart(nsqd, clean)
+    with nsqd.connect() as client:
+        client.sub("t", "c", rdy_count=1)
+        message = client.message(DUE_S)
+        assert 4.0 <= time.monotonic() - deferred < 6.0
+        assert (message.body, message.attempts) == (b"later", attempts + 1)
+
+
+@ours_either_way
+def test_message_that_fell_due_meanwhile_comes_at_once(nsqd: NsqdProcess, clean: bool) -> None:
+    defer(nsqd, "DPUB", 1500)
+    deferred = time.monotonic()
+    if clean:
+        nsqd.stop()
+    else:
+        nsqd.kill()
+    wait_until(lambda: time.monotonic() - deferred > 1.5)
+    nsqd.start()
+    with nsqd.connect() as client:
+        client.sub("t", "c", rdy_count=1)
+        assert client.message(2.0).body == b"later"
+
+
+def defer(nsqd: NsqdProcess, how: str, delay_ms: int) -> int:
+    """Puts one deferred message into t/c; the number of attempts that it has had."""
+    nsqd.create("t", "c")
+    with nsqd.connect() as client:
+        if how == "DPUB":
+            client.dpub("t", delay_ms, b"later")
+            return 0
+        if how == "HTTP":
+            nsqd.post(f"/pub?topic=t&defer={delay_ms}", b"later")
+            return 0
+        client.pub("t", b"later")
+        client.sub("t", "c", rdy_count=1)
+        client.send(wire.req(client.message().id, delay_ms))
+        client.round_trip()
+        return 1
+
+
+@either_way
+def test_topic_without_channels_keeps_its_backlog(nsqd: NsqdProcess, clean: bool) -> None:
+    with nsqd.connect() as client:
+        client.mpub("t", numbered(100))
+    restart(nsqd, clean)
+    topic = nsqd.topic_stats("t")
+    assert topic is not None
+    assert (topic["depth"], topic["channels"]) == (100, [])
+    with nsqd.connect() as client:
+        client.pub("t", b"after")
+    assert sorted(bodies(consume_all(nsqd, "t", "first"))) == sorted([*numbered(100), b"after"])
+    assert consume_all(nsqd, "t", "second") == []
+
+
+@either_way
+def test_second_channel_starts_at_the_present(nsqd: NsqdProcess, clean: bool) -> None:
+    nsqd.create("t", "first")
+    with nsqd.connect() as client:
+        client.mpub("t", numbered(10))
+    nsqd.wait_for_channel("t", "first", depth=10)
+    nsqd.create("t", "second")
+    with nsqd.connect() as client:
+        client.pub("t", b"new")
+    nsqd.wait_for_channel("t", "second", depth=1)
+    restart(nsqd, clean)
+    assert bodies(consume_all(nsqd, "t", "second")) == [b"new"]
+    assert sorted(bodies(consume_all(nsqd, "t", "first"))) == sorted([*numbered(10), b"new"])
+
+
+@either_way
+def test_emptied_and_deleted_stays_so(nsqd: NsqdProcess, clean: bool) -> None:
+    nsqd.create("t", "emptied", "deleted", "kept")
+    nsqd.create("gone", "c")
+    with nsqd.connect() as client:
+        client.mpub("t", numbered(10))
+        client.mpub("gone", numbered(10))
+    nsqd.wait_for_channel("t", "emptied", depth=10)
+    nsqd.post("/channel/empty?topic=t&channel=emptied")
+    nsqd.post("/channel/delete?topic=t&channel=deleted")
+    nsqd.post("/topic/delete?topic=gone")
+    if not clean:  # Go writes this only when it stops
+        wait_until(lambda: names_in(metadata(nsqd)) == {"t": {"emptied", "kept"}})
+    restart(nsqd, clean)
+    assert nsqd.topic_stats("gone") is None
+    assert nsqd.channel_stats("t", "deleted") is None
+    assert consume_all(nsqd, "t", "emptied") == []
+    assert len(consume_all(nsqd, "t", "kept")) == 10
+    nsqd.create("gone", "c")
+    assert consume_all(nsqd, "gone", "c") == []
+
+
+@either_way
+def test_backlog_larger_than_memory(make_nsqd: MakeNsqd, clean: bool) -> None:
+    nsqd = make_nsqd("--mem-queue-size=10", "--max-bytes-per-file=65536")
+    nsqd.create("t", "a", "b")
+    sent = [b"%06d" % number + b"x" * 200 for number in range(5000)]
+    with nsqd.connect() as client:
+        for start in range(0, len(sent), 100):
+            client.mpub("t", sent[start : start + 100])
+        client.sub("t", "a", rdy_count=100)
+        finished = client.consume(2000)
+    nsqd.wait_for_channel("t", "b", depth=5000)
+    restart(nsqd, clean)
+    assert sorted(bodies(consume_all(nsqd, "t", "b"))) == sent
+    # RDY 100 were in flight when the client left, and come again.
+    assert sorted(bodies(finished + consume_all(nsqd, "t", "a"))) == sent
+
+
+# --- metadata
+
+
+def metadata(nsqd: NsqdProcess) -> dict[str, Any]:
+    """nsqd.dat; empty where it is not there yet."""
+    path = nsqd.data_path / "nsqd.dat"
+    if not path.exists():
+        return {}
+    content: dict[str, Any] = json.loads(path.read_bytes())
+    return content
+
+
+def names_in(content: dict[str, Any]) -> dict[str, set[str]]:
+    return {
+        topic["name"]: {channel["name"] for channel in topic["channels"] or ()}
+        for topic in content.get("topics") or ()
+    }
+
+
+def test_metadata_file_is_as_in_go(nsqd: NsqdProcess) -> None:
+    nsqd.create("t1", "a", "b", "c#ephemeral")
+    nsqd.create("t2")
+    nsqd.create("t3#ephemeral", "a")
+    nsqd.post("/topic/pause?topic=t1")
+    nsqd.post("/channel/pause?topic=t1&channel=b")
+    wait_until(lambda: names_in(metadata(nsqd)) == {"t1": {"a", "b"}, "t2": set()})
+    content = metadata(nsqd)
+    assert set(content) == {"topics", "version"}
+    assert content["version"] == nsqd.http("GET", "/info").json()["version"]
+    t1, t2 = sorted(content["topics"], key=lambda topic: str(topic["name"]))
+    assert sorted(t1["channels"], key=lambda channel: str(channel["name"])) == [
+        {"name": "a", "paused": False},
+        {"name": "b", "paused": True},
+    ]
+    assert (t1["paused"], t2["paused"], set(t1)) == (True, False, {"name", "paused", "channels"})
+    assert stat.S_IMODE((nsqd.data_path / "nsqd.dat").stat().st_mode) == 0o600
+    assert not list(nsqd.data_path.glob("*.tmp"))
+
+
+def test_pause_is_in_the_metadata_when_it_is_answered(nsqd: NsqdProcess) -> None:
+    nsqd.create("t", "c")
+    for path, key in (("/topic/pause?topic=t", "topic"), ("/channel/pause?topic=t&channel=c", "channel")):
+        nsqd.post(path)
+        (topic,) = metadata(nsqd)["topics"]
+        assert (topic if key == "topic" else topic["channels"][0])["paused"] is True
+    nsqd.post("/topic/unpause?topic=t")
+    assert metadata(nsqd)["topics"][0]["paused"] is False
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
+def test_pauses_and_channels_are_kept(nsqd: NsqdProcess, clean: bool) -> None:
+    nsqd.create("t", "running", "paused")
+    nsqd.create("paused", "c")
+    nsqd.post("/channel/pause?topic=t&channel=paused")
+    nsqd.post("/topic/pause?topic=paused")
+    wait_until(lambda: names_in(metadata(nsqd)) == {"t": {"running", "paused"}, "paused": {"c"}})
+    restart(nsqd, clean)
+    states = {
+        topic["topic_name"]: (topic["paused"], {c["channel_name"]: c["paused"] for c in topic["channels"]})
+        for topic in nsqd.stats()["topics"]
+    }
+    assert states == {"t": (False, {"running": False, "paused": True}), "paused": (True, {"c": False})}
+    with nsqd.connect() as client:
+        client.pub("paused", b"held")
+        client.pub("t", b"flows")
+        client.sub("paused", "c", rdy_count=1)
+        client.expect_silence()
+        nsqd.post("/topic/unpause?topic=paused")
+        assert client.message().body == b"held"
+    assert bodies(consume_all(nsqd, "t", "running")) == [b"flows"]
+    assert consume_all(nsqd, "t", "paused") == []
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"topics": 5}', b"\x00\x00"], ids=["empty", "cut", "type", "zeros"])
+def test_metadata_that_cannot_be_read_stops_the_start(nsqd: NsqdProcess, content: bytes) -> None:
+    nsqd.create("t", "c")
+    nsqd.stop()
+    (nsqd.data_path / "nsqd.dat").write_bytes(content)
+    nsqd.launch()
+    assert nsqd.wait() == 1
+    assert "metadata" in nsqd.log_text()
+    assert (nsqd.data_path / "nsqd.dat").read_bytes() == content
+
+
+def test_bad_names_in_the_metadata_are_skipped(nsqd: NsqdProcess) -> None:
+    nsqd.stop()
+    topics = [
+        {"name": "bad!", "paused": False, "channels": []},
+        {"name": "good", "paused": False, "channels": [{"name": "b/d", "paused": False}, {"name": "c", "paused": True}]},
+    ]  # fmt: skip
+    (nsqd.data_path / "nsqd.dat").write_text(json.dumps({"topics": topics, "version": "1.3.0"}))
+    nsqd.start()
+    (topic,) = nsqd.stats()["topics"]
+    assert [(c["channel_name"], c["paused"]) for c in topic["channels"]] == [("c", True)]
+    assert "bad!" in nsqd.log_text()
+
+
+# --- files
+
+
+def files_of(nsqd: NsqdProcess, topic: str) -> list[Path]:
+    return sorted(nsqd.data_path.glob(f"{topic}*"))
+
+
+def test_files_of_consumed_messages_go(make_nsqd: MakeNsqd) -> None:
+    nsqd = make_nsqd("--mem-queue-size=10", "--max-bytes-per-file=65536")
+    nsqd.create("rolled", "c")
+    body = b"x" * 1000
+    with nsqd.connect() as client:
+        for _ in range(50):
+            client.mpub("rolled", [body] * 50)
+        wait_until(lambda: len(files_of(nsqd, "rolled")) > 20)
+        client.sub("rolled", "c", rdy_count=500)
+        client.consume(2500)
+        wait_until(lambda: len(files_of(nsqd, "rolled")) < 8)
+        wait_until(lambda: sum(path.stat().st_size for path in files_of(nsqd, "rolled")) < 4 * 65536)
+        client.pub("rolled", b"after")
+        assert client.message().body == b"after"
+
+
+def test_deleting_a_topic_deletes_its_files(make_nsqd: MakeNsqd) -> None:
+    nsqd = make_nsqd("--mem-queue-size=10", "--max-bytes-per-file=65536")
+    nsqd.create("rolled", "c")
+    with nsqd.connect() as client:
+        for _ in range(10):
+            client.mpub("rolled", [b"x" * 1000] * 50)
+    nsqd.wait_for_channel("rolled", "c", depth=500)
+    assert files_of(nsqd, "rolled")
+    nsqd.post("/topic/delete?topic=rolled")
+    wait_until(lambda: not files_of(nsqd, "rolled"))
+
+
+@pytest.mark.ours
+def test_log_files_are_named_by_topic_and_first_sequence_number(make_nsqd: MakeNsqd) -> None:
+    nsqd = make_nsqd("--max-bytes-per-file=65536")
+    nsqd.create("rolled", "fast", "slow")
+    with nsqd.connect() as client:
+        for _ in range(20):
+            client.mpub("rolled", [b"x" * 1000] * 50)
+        names = [path.name for path in nsqd.data_path.glob("rolled.*.log")]
+        assert len(names) >= 10
+        assert all(re.fullmatch(r"rolled\.\d{20}\.log", name) for name in names)
+        client.sub("rolled", "fast", rdy_count=500)
+        client.consume(1000)
+    # The slow channel still needs every file.
+    assert len(list(nsqd.data_path.glob("rolled.*.log"))) >= len(names)
+    assert len(consume_all(nsqd, "rolled", "slow")) == 1000
+    wait_until(lambda: len(list(nsqd.data_path.glob("rolled.*.log"))) <= 2)
+    assert max(path.name for path in nsqd.data_path.glob("rolled.*.log")) >= max(names)
+
+
+@either_way
+def test_sync_every_message(make_nsqd: MakeNsqd, clean: bool) -> None:
+    nsqd = make_nsqd("--sync-every=1")
+    nsqd.create("t", "c")
+    with nsqd.connect() as client:
+        client.pub("t", *numbered(20))
+        client.mpub("t", numbered(50, "batch"))
+        client.send(*(wire.pub("t", body) for body in numbered(50, "pipelined")))
+        assert [client.next_frame() for _ in range(50)] == [wire.OK] * 50
+    nsqd.restart(clean=clean)
+    expected = numbered(20) + numbered(50, "batch") + numbered(50, "pipelined")
+    assert sorted(bodies(consume_all(nsqd, "t", "c"))) == sorted(expected)
+
+
+def test_second_nsqd_on_the_same_data_does_not_start(nsqd: NsqdProcess) -> None:
+    nsqd.create("t", "c")
+    second = NsqdProcess(nsqd.data_path)
+    second.log_path = nsqd.log_path.with_suffix(".second.log")
+    second.launch()
+    assert second.wait() == 1
+    complaints = [line for line in second.log_text().splitlines() if "lock" in line]
+    assert any(str(nsqd.data_path) in line for line in complaints), second.log_text()
+    assert nsqd.is_healthy()
+    with nsqd.connect() as client:
+        client.pub("t", b"still here")
+    nsqd.wait_for_channel("t", "c", depth=1)
+
+
+def test_lock_is_free_after_a_kill(nsqd: NsqdProcess) -> None:
+    for _ in range(3):
+        nsqd.restart(clean=False)
+    assert nsqd.is_healthy()
+
+
+# --- ending
+
+
+def test_stop_exits_with_0_and_closes_connections(nsqd: NsqdProcess) -> None:
+    with nsqd.connect() as publisher, nsqd.connect() as consumer:
+        consumer.sub("t", "c", rdy_count=1)
+        publisher.pub("t", b"1", b"2")
+        consumer.message()
+        assert nsqd.stop() == 0
+        assert publisher.rest() == consumer.rest() == []
+
+
+def test_second_sigterm_loses_nothing(make_nsqd: MakeNsqd) -> None:
+    nsqd = make_nsqd("--mem-queue-size=20000")
+    nsqd.create("t", "c")
+    with nsqd.connect() as client:
+        for batch in range(10):
+            client.mpub("t", numbered(1000, f"batch{batch}-"))
+    nsqd.wait_for_channel("t", "c", depth=10_000)
+    nsqd.signal(signal.SIGTERM)
+    nsqd.signal(signal.SIGTERM)
+    nsqd.wait(5.0)
+    nsqd.start()
+    assert len(set(bodies(consume_all(nsqd, "t", "c")))) == 10_000
+
+
+# --- damage
+
+
+def newest_log(nsqd: NsqdProcess, topic: str) -> Path:
+    return sorted(nsqd.data_path.glob(f"{topic}.*.log"))[-1]
+
+
+def cut_inside_the_last_body(path: Path, last_body: bytes) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: content.rindex(last_body) + len(last_body) // 2])
+
+
+def cut_inside_the_last_header(path: Path, last_body: bytes) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: content.rindex(last_body) - 10])
+
+
+def zero_the_end_of_the_last_body(path: Path, last_body: bytes) -> None:
+    content = bytearray(path.read_bytes())
+    position = content.rindex(last_body) + len(last_body) // 2
+    content[position:] = bytes(len(content) - position)
+    path.write_bytes(content)
+
+
+def add_garbage(path: Path, last_body: bytes) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: content.rindex(last_body) + len(last_body)] + b"\xa5\x00garbage\xff" * 50)
+
+
+@pytest.mark.ours
+@pytest.mark.parametrize(
+    ("damage", "last_is_kept"),
+    [
+        (cut_inside_the_last_body, False),
+        (cut_inside_the_last_header, False),
+        (zero_the_end_of_the_last_body, False),
+        (add_garbage, True),
+    ],
+)
+def test_torn_last_record_is_cut(
+    nsqd: NsqdProcess, damage: Callable[[Path, bytes], None], last_is_kept: bool
+) -> None:
+    nsqd.create("torn", "c")
+    last = b"the last body, which is longer than the others"
+    with nsqd.connect() as client:
+        client.pub("torn", *numbered(10))
+        client.mpub("torn", numbered(10, "batch"))
+        client.pub("torn", last)
+    nsqd.kill()
+    path = newest_log(nsqd, "torn")
+    damage(path, last)
+    nsqd.start()
+    with nsqd.connect() as client:
+        client.pub("torn", b"after")
+    expected = [*numbered(10), *numbered(10, "batch"), *([last] if last_is_kept else []), b"after"]
+    # What follows the cut is sound, too.
+    nsqd.restart(clean=False)
+    assert bodies(consume_all(nsqd, "torn", "c")) == expected
+
+
+@pytest.mark.ours
+@pytest.mark.parametrize("where", ["body", "header"])
+def test_damaged_record_costs_only_itself(nsqd: NsqdProcess, where: str) -> None:
+    nsqd.create("damaged", "c")
+    sent = [f"body number {number:03d}".encode() for number in range(10)]
+    with nsqd.connect() as client:
+        client.pub("damaged", *sent)
+    nsqd.kill()
+    path = newest_log(nsqd, "damaged")
+    content = bytearray(path.read_bytes())
+    position = content.index(sent[4]) + (3 if where == "body" else -12)
+    content[position] ^= 0x55
+    path.write_bytes(content)
+    nsqd.start()
+    assert path.name in nsqd.log_text()
+    assert bodies(consume_all(nsqd, "damaged", "c")) == sent[:4] + sent[5:]
+    with nsqd.connect() as client:
+        client.pub("damaged", b"after")
+    assert bodies(consume_all(nsqd, "damaged", "c")) == [b"after"]
+
+
+@pytest.mark.ours
+def test_damage_in_an_older_file_costs_only_its_record(make_nsqd: MakeNsqd) -> None:
+    nsqd = make_nsqd("--max-bytes-per-file=65536", "--mem-queue-size=10")
+    nsqd.create("damaged", "c")
+    sent = [f"body number {number:06d} ".encode() + b"x" * 1000 for number in range(400)]
+    with nsqd.connect() as client:
+        client.pub("damaged", *sent)
+    nsqd.kill()
+    path = next(p for p in nsqd.data_path.glob("damaged.*.log") if sent[200] in p.read_bytes())
+    assert path != newest_log(nsqd, "damaged")
+    path.write_bytes(path.read_bytes().replace(sent[200][:18], b"Body number 000200"))
+    nsqd.start()
+    assert bodies(consume_all(nsqd, "damaged", "c")) == sent[:200] + sent[201:]

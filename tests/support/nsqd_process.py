@@ -1,0 +1,221 @@
+"""nsqd as a child process, with helpers to look into it from outside.
+
+The environment variable NSQD_COMMAND replaces the program under test, to run the same tests on another nsqd.
+"""
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from tests.support.wire import Client
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+LISTENING = re.compile(r"\b(TCP|HTTP): listening on \S*:(\d+)\s")
+START_DEADLINE_S = 20.0
+STOP_DEADLINE_S = 20.0
+POLL_INTERVAL_S = 0.01
+
+T = TypeVar("T")
+
+
+def nsqd_command() -> list[str]:
+    command = os.environ.get("NSQD_COMMAND")
+    return shlex.split(command) if command else [sys.executable, "-m", "apps.nsqd"]
+
+
+def wait_until(condition: Callable[[], T], deadline_s: float = 10.0, what: str = "the condition") -> T:
+    """Asks until the answer is true, and returns it. Fails at the deadline with the last answer."""
+    deadline = time.monotonic() + deadline_s
+    while not (answer := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {deadline_s} s for {what}, last was {answer!r}")
+        time.sleep(POLL_INTERVAL_S)
+    return answer
+
+
+class HTTPAnswer(NamedTuple):
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class NsqdProcess:
+    """One nsqd with its data directory. It may be started, stopped and killed many times."""
+
+    def __init__(self, data_path: Path, *flags: str) -> None:
+        self.data_path = data_path
+        self.flags: Sequence[str] = flags
+        self.log_path = data_path.with_name(data_path.name + ".log")
+        self.tcp_port = 0
+        self.http_port = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
+
+    # --- its life
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def launch(self) -> None:
+        """Starts the process, and does not wait for it to listen."""
+        assert not self.is_running
+        self.data_path.mkdir(exist_ok=True)
+        command = [
+            *nsqd_command(),
+            "--tcp-address=127.0.0.1:0",
+            "--http-address=127.0.0.1:0",
+            "--broadcast-address=127.0.0.1",
+            f"--data-path={self.data_path}",
+            *self.flags,
+        ]
+        with self.log_path.open("ab") as log:
+            self._log_start = log.tell()
+            self._process = subprocess.Popen(command, cwd=REPOSITORY, stdout=log, stderr=log)
+
+    def start(self) -> NsqdProcess:
+        self.launch()
+        ports = wait_until(self._read_ports, START_DEADLINE_S, "nsqd to listen")
+        self.tcp_port, self.http_port = ports["TCP"], ports["HTTP"]
+        return self
+
+    def stop(self) -> int:
+        """Ends it with SIGTERM; the exit status."""
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def kill(self) -> None:
+        """Ends it with SIGKILL: nothing in it gets to run again."""
+        self.signal(signal.SIGKILL)
+        self.wait()
+
+    def restart(self, *, clean: bool = True) -> None:
+        """Stops (or, if not clean, kills) it and starts it on the same data, on new ports."""
+        if clean:
+            self.stop()
+        else:
+            self.kill()
+        self.start()
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def wait(self, deadline_s: float = STOP_DEADLINE_S) -> int:
+        """The exit status, when it has ended."""
+        assert self._process is not None
+        return self._process.wait(deadline_s)
+
+    def destroy(self) -> None:
+        if self.is_running:
+            self.kill()
+
+    def log_text(self) -> str:
+        """What it has logged since its last start."""
+        with self.log_path.open("rb") as log:
+            log.seek(self._log_start)
+            return log.read().decode(errors="replace")
+
+    def _read_ports(self) -> dict[str, int] | None:
+        ports = {name: int(port) for name, port in LISTENING.findall(self.log_text())}
+        if len(ports) == 2:
+            return ports
+        if not self.is_running:
+            raise AssertionError(f"nsqd ended at start:\n{self.log_text()}")
+        return None
+
+    # --- talking to it
+
+    def connect(self, **settings: Any) -> Client:
+        """A connection; with settings it is identified."""
+        client = Client(self.tcp_port)
+        if settings:
+            client.identify(**settings)
+        return client
+
+    def http(
+        self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
+    ) -> HTTPAnswer:
+        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=30)
+        try:
+            # A body that is too big is refused before all of it has left here.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                connection.request(method, path, body, headers or {})
+            response = connection.getresponse()
+            return HTTPAnswer(response.status, response.headers, response.read())
+        finally:
+            connection.close()
+
+    def post(self, path: str, body: bytes = b"") -> HTTPAnswer:
+        """A POST that has to succeed."""
+        answer = self.http("POST", path, body)
+        assert answer.status == 200, answer
+        return answer
+
+    def stats(self, query: str = "") -> dict[str, Any]:
+        answer = self.http("GET", f"/stats?format=json{query}")
+        assert answer.status == 200, answer
+        stats: dict[str, Any] = answer.json()
+        return stats
+
+    def topic_stats(self, topic: str) -> dict[str, Any] | None:
+        """The topic in /stats, or None."""
+        found: list[dict[str, Any]] = [t for t in self.stats()["topics"] or () if t["topic_name"] == topic]
+        return found[0] if found else None
+
+    def channel_stats(self, topic: str, channel: str) -> dict[str, Any] | None:
+        """The channel in /stats, or None."""
+        of_topic = self.topic_stats(topic) or {"channels": ()}
+        found = [c for c in of_topic["channels"] if c["channel_name"] == channel]
+        return found[0] if found else None
+
+    def wait_for_channel(self, topic: str, channel: str, deadline_s: float = 10.0, **counts: Any) -> dict[str, Any]:
+        """The channel's stats, when all `counts` (as depth=3) are as given."""
+
+        def matching() -> dict[str, Any] | None:
+            stats = self.channel_stats(topic, channel)
+            nonlocal last
+            last = stats
+            return stats if stats and all(stats[name] == value for name, value in counts.items()) else None
+
+        last: dict[str, Any] | None = None
+        try:
+            stats = wait_until(matching, deadline_s)
+        except AssertionError as error:
+            raise AssertionError(f"{topic}/{channel}: wanted {counts}, stats are {last}") from error
+        assert stats is not None
+        return stats
+
+    def create(self, topic: str, *channels: str) -> None:
+        self.post(f"/topic/create?topic={topic.replace('#', '%23')}")
+        for channel in channels:
+            self.post(
+                f"/channel/create?topic={topic.replace('#', '%23')}&channel={channel.replace('#', '%23')}"
+            )
+
+    def is_healthy(self) -> bool:
+        answer = self.http("GET", "/ping")
+        return (answer.status, answer.body) == (200, b"OK")

@@ -1,0 +1,664 @@
+"""Every error that nsqd answers over TCP: its text, its place in the order of checks, and what follows it.
+
+Each case runs three times: sent whole, byte by byte, and with more commands behind it.
+"""
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.support import wire
+from tests.support.nsqd_process import NsqdProcess
+from tests.support.wire import CLOSE_WAIT, CLS, ERROR, OK, UNKNOWN_ID, Client, Closed, Frame, int32
+
+MAX_MSG_BYTES = 1024 * 1024
+MAX_BODY_BYTES = 5 * 1024 * 1024
+MAX_MPUB_MESSAGES = (MAX_BODY_BYTES - 4) // 5
+# Go reads a command into a buffer of this size; a line has to fit, with its newline.
+MAX_LINE_BYTES = 16 * 1024
+CLOSES_S = 5.0
+SUBSCRIBED = wire.sub("cases", "channel")
+
+
+class Case(NamedTuple):
+    id: str
+    sent: bytes
+    error: str | bytes
+    fatal: bool = True
+    replies: tuple[Frame, ...] = ()
+    end_of_input: bool = False
+
+    @property
+    def frames(self) -> list[Frame]:
+        error = self.error.encode() if isinstance(self.error, str) else self.error
+        return [*self.replies, Frame(ERROR, error)]
+
+
+def subscribed(case_id: str, sent: bytes, error: str, fatal: bool = True) -> Case:
+    return Case(f"subscribed-{case_id}", SUBSCRIBED + sent, error, fatal, (OK,))
+
+
+def cut_off(case_id: str, sent: bytes, error: str) -> Case:
+    return Case(f"cut-off-{case_id}", sent, error, end_of_input=True)
+
+
+def bad_identify(case_id: str, error: str, **fields: Any) -> Case:
+    return Case(f"IDENTIFY-{case_id}", wire.identify(**fields), f"E_BAD_BODY IDENTIFY {error}")
+
+
+COMMANDS = [
+    Case("unknown-command", b"HELLO\n", "E_INVALID invalid command HELLO"),
+    Case("unknown-command-with-words", b"HELLO there you\n", "E_INVALID invalid command HELLO"),
+    Case("lower-case-command", b"pub topic\n", "E_INVALID invalid command pub"),
+    Case("empty-line", b"\n", "E_INVALID invalid command "),
+    Case("empty-line-crlf", b"\r\n", "E_INVALID invalid command "),
+    Case("leading-space", b" NOP\n", "E_INVALID invalid command "),
+    Case("tab-is-no-separator", b"PUB\ttopic\n", "E_INVALID invalid command PUB\ttopic"),
+    Case("unknown-command-crlf", b"HELLO\r\n", "E_INVALID invalid command HELLO"),
+    Case("only-one-cr-is-cut", b"HELLO\r\r\n", "E_INVALID invalid command HELLO\r"),
+    Case("command-of-raw-bytes", b"\x00\xff\xfe\n", b"E_INVALID invalid command \x00\xff\xfe"),
+    Case(
+        "longest-line",
+        b"x" * (MAX_LINE_BYTES - 1) + b"\n",
+        "E_INVALID invalid command " + "x" * (MAX_LINE_BYTES - 1),
+    ),
+]
+
+STATES = [
+    Case("FIN-before-SUB", b"FIN\n", "E_INVALID cannot FIN in current state"),
+    Case("REQ-before-SUB", b"REQ\n", "E_INVALID cannot REQ in current state"),
+    Case("TOUCH-before-SUB", b"TOUCH\n", "E_INVALID cannot TOUCH in current state"),
+    Case("RDY-before-SUB", b"RDY x\n", "E_INVALID cannot RDY in current state"),
+    Case("CLS-before-SUB", b"CLS\n", "E_INVALID cannot CLS in current state"),
+    subscribed("SUB", b"SUB\n", "E_INVALID cannot SUB in current state"),
+    subscribed("IDENTIFY", b"IDENTIFY\n", "E_INVALID cannot IDENTIFY in current state"),
+    subscribed("AUTH", b"AUTH too many words\n", "E_INVALID cannot AUTH in current state"),
+    Case(
+        "CLS-twice", SUBSCRIBED + CLS + CLS, "E_INVALID cannot CLS in current state", replies=(OK, CLOSE_WAIT)
+    ),
+    Case(
+        "SUB-after-CLS",
+        SUBSCRIBED + CLS + SUBSCRIBED,
+        "E_INVALID cannot SUB in current state",
+        replies=(OK, CLOSE_WAIT),
+    ),
+    Case(
+        "RDY-after-CLS-is-ignored-FIN-is-not",
+        SUBSCRIBED + CLS + b"RDY not-a-number\n" + b"FIN\n",
+        "E_INVALID FIN insufficient number of params",
+        replies=(OK, CLOSE_WAIT),
+    ),
+    Case(
+        "SUB-without-heartbeats",
+        wire.identify(heartbeat_interval=-1) + b"SUB\n",
+        "E_INVALID cannot SUB with heartbeats disabled",
+        replies=(OK,),
+    ),
+    Case(
+        "IDENTIFY-twice-then-a-limit",
+        wire.identify() + wire.identify(msg_timeout=1),
+        "E_BAD_BODY IDENTIFY msg timeout (1) is invalid",
+        replies=(OK,),
+    ),
+]
+
+IDENTIFY = [
+    Case("IDENTIFY-size-0", b"IDENTIFY\n" + int32(0), "E_BAD_BODY IDENTIFY invalid body size 0"),
+    Case("IDENTIFY-size-negative", b"IDENTIFY\n" + int32(-7), "E_BAD_BODY IDENTIFY invalid body size -7"),
+    Case(
+        "IDENTIFY-size-over-the-limit",
+        b"IDENTIFY\n" + int32(MAX_BODY_BYTES + 1),
+        f"E_BAD_BODY IDENTIFY body too big {MAX_BODY_BYTES + 1} > {MAX_BODY_BYTES}",
+    ),
+    *(
+        Case(f"IDENTIFY-{name}", b"IDENTIFY\n" + wire.sized(body), "E_BAD_BODY IDENTIFY failed to decode JSON body")
+        for name, body in {
+            "not-json": b"hello",
+            "cut-json": b'{"client_id": "x"',
+            "two-values": b"{}{}",
+            "a-list": b"[]",
+            "a-string": b'"x"',
+            "a-number": b"1",
+            "text-for-a-number": b'{"heartbeat_interval": "1000"}',
+            "fraction-for-a-number": b'{"msg_timeout": 1000.5}',
+            "number-for-text": b'{"client_id": 1}',
+            "number-for-a-bool": b'{"feature_negotiation": 1}',
+            "number-over-32-bit": b'{"sample_rate": 2147483648}',
+            "single-quotes": b"{'client_id': 'x'}",
+            "NaN": b'{"msg_timeout": NaN}',
+        }.items()
+    ),
+    bad_identify("heartbeat-below", "heartbeat interval (999) is invalid", heartbeat_interval=999),
+    bad_identify("heartbeat-above", "heartbeat interval (60001) is invalid", heartbeat_interval=60001),
+    bad_identify("heartbeat-minus-2", "heartbeat interval (-2) is invalid", heartbeat_interval=-2),
+    bad_identify("buffer-timeout-below", "output buffer timeout (24) is invalid", output_buffer_timeout=24),
+    bad_identify(
+        "buffer-timeout-above", "output buffer timeout (30001) is invalid", output_buffer_timeout=30001
+    ),
+    bad_identify("buffer-timeout-minus-2", "output buffer timeout (-2) is invalid", output_buffer_timeout=-2),
+    bad_identify("buffer-size-below", "output buffer size (63) is invalid", output_buffer_size=63),
+    bad_identify("buffer-size-above", "output buffer size (65537) is invalid", output_buffer_size=65537),
+    bad_identify("buffer-size-minus-2", "output buffer size (-2) is invalid", output_buffer_size=-2),
+    bad_identify("sample-rate-below", "sample rate (-1) is invalid", sample_rate=-1),
+    bad_identify("sample-rate-above", "sample rate (100) is invalid", sample_rate=100),
+    bad_identify("msg-timeout-below", "msg timeout (999) is invalid", msg_timeout=999),
+    bad_identify("msg-timeout-above", "msg timeout (900001) is invalid", msg_timeout=900001),
+    bad_identify("msg-timeout-minus-1", "msg timeout (-1) is invalid", msg_timeout=-1),
+    bad_identify("keys-in-any-case", "msg timeout (1) is invalid", MSG_Timeout=1),
+    # The order of checks: each of these is wrong in all that comes later, too.
+    bad_identify(
+        "order-heartbeat-first",
+        "heartbeat interval (1) is invalid",
+        heartbeat_interval=1,
+        output_buffer_timeout=1,
+        output_buffer_size=1,
+        sample_rate=-1,
+        msg_timeout=1,
+    ),
+    bad_identify(
+        "order-buffer-timeout-second",
+        "output buffer timeout (1) is invalid",
+        output_buffer_timeout=1,
+        output_buffer_size=1,
+        sample_rate=-1,
+        msg_timeout=1,
+    ),
+    bad_identify(
+        "order-buffer-size-third",
+        "output buffer size (1) is invalid",
+        output_buffer_size=1,
+        sample_rate=-1,
+        msg_timeout=1,
+    ),
+    bad_identify("order-sample-rate-fourth", "sample rate (-1) is invalid", sample_rate=-1, msg_timeout=1),
+    Case(
+        "IDENTIFY-both-compressions",
+        wire.identify(feature_negotiation=True, deflate=True, snappy=True),
+        "E_IDENTIFY_FAILED cannot enable both deflate and snappy compression",
+    ),
+    bad_identify(
+        "limit-before-compressions",
+        "msg timeout (1) is invalid",
+        feature_negotiation=True,
+        deflate=True,
+        snappy=True,
+        msg_timeout=1,
+    ),
+]
+
+AUTH = [
+    Case("AUTH-words", b"AUTH secret\n", "E_INVALID AUTH invalid number of parameters"),
+    Case("AUTH-size-0", b"AUTH\n" + int32(0), "E_BAD_BODY AUTH invalid body size 0"),
+    Case("AUTH-size-negative", b"AUTH\n" + int32(-1), "E_BAD_BODY AUTH invalid body size -1"),
+    Case(
+        "AUTH-size-over-the-limit",
+        b"AUTH\n" + int32(MAX_BODY_BYTES + 1),
+        f"E_BAD_BODY AUTH body too big {MAX_BODY_BYTES + 1} > {MAX_BODY_BYTES}",
+    ),
+    Case("AUTH-disabled", wire.auth(b"secret"), "E_AUTH_DISABLED AUTH disabled"),
+]
+
+SUB = [
+    Case("SUB-no-words", b"SUB\n", "E_INVALID SUB insufficient number of parameters"),
+    Case("SUB-one-word", b"SUB !\n", "E_INVALID SUB insufficient number of parameters"),
+    Case("SUB-bad-topic", b"SUB to!pic !\n", 'E_BAD_TOPIC SUB topic name "to!pic" is not valid'),
+    Case("SUB-empty-topic", b"SUB  channel\n", 'E_BAD_TOPIC SUB topic name "" is not valid'),
+    Case("SUB-bad-channel", b"SUB topic ch*\n", 'E_BAD_CHANNEL SUB channel name "ch*" is not valid'),
+    Case("SUB-empty-channel", b"SUB topic \n", 'E_BAD_CHANNEL SUB channel name "" is not valid'),
+    Case("SUB-channel-quoted", b'SUB topic a"b\\\n', r'E_BAD_CHANNEL SUB channel name "a\"b\\" is not valid'),
+]
+
+RDY = [
+    subscribed("RDY-word", b"RDY many\n", "E_INVALID RDY could not parse count many"),
+    subscribed("RDY-negative", b"RDY -1\n", "E_INVALID RDY could not parse count -1"),
+    subscribed("RDY-plus", b"RDY +1\n", "E_INVALID RDY could not parse count +1"),
+    subscribed("RDY-fraction", b"RDY 1.0\n", "E_INVALID RDY could not parse count 1.0"),
+    subscribed("RDY-underscore", b"RDY 1_0\n", "E_INVALID RDY could not parse count 1_0"),
+    subscribed(
+        "RDY-other-digits", "RDY \u0663\n".encode(), "E_INVALID RDY could not parse count \u0663"
+    ),
+    subscribed("RDY-over", b"RDY 2501\n", "E_INVALID RDY count 2501 out of range 0-2500"),
+    # Numbers are read as unsigned 64 bits, without a check for overflow, then taken as signed.
+    subscribed("RDY-wraps", b"RDY 18446744073709551615\n", "E_INVALID RDY count -1 out of range 0-2500"),
+]
+
+IN_FLIGHT = [
+    case
+    for verb, rest in (("FIN", b""), ("TOUCH", b""), ("REQ", b" 0"))
+    for case in (
+        subscribed(f"{verb}-no-words", f"{verb}\n".encode(), f"E_INVALID {verb} insufficient number of params"),
+        subscribed(f"{verb}-empty-id", f"{verb} ".encode() + rest + b"\n", "E_INVALID invalid message ID"),
+        subscribed(
+            f"{verb}-short-id",
+            f"{verb} ".encode() + UNKNOWN_ID[:-1] + rest + b"\n",
+            "E_INVALID invalid message ID",
+        ),
+        subscribed(
+            f"{verb}-long-id",
+            f"{verb} ".encode() + UNKNOWN_ID + b"0" + rest + b"\n",
+            "E_INVALID invalid message ID",
+        ),
+        subscribed(
+            f"{verb}-unknown-id",
+            f"{verb} ".encode() + UNKNOWN_ID + rest + b"\n",
+            f"E_{verb}_FAILED {verb} {UNKNOWN_ID.decode()} failed ID not in flight",
+            fatal=False,
+        ),
+        subscribed(
+            f"{verb}-id-that-is-not-hex",
+            f"{verb} not_hex_at_all!!".encode() + rest + b"\n",
+            f"E_{verb}_FAILED {verb} not_hex_at_all!! failed ID not in flight",
+            fatal=False,
+        ),
+    )
+]
+
+REQ = [
+    subscribed("REQ-one-word", b"REQ " + UNKNOWN_ID + b"\n", "E_INVALID REQ insufficient number of params"),
+    subscribed(
+        "REQ-delay-word", b"REQ " + UNKNOWN_ID + b" soon\n", "E_INVALID REQ could not parse timeout soon"
+    ),
+    subscribed(
+        "REQ-delay-negative", b"REQ " + UNKNOWN_ID + b" -1\n", "E_INVALID REQ could not parse timeout -1"
+    ),
+    subscribed("REQ-id-before-delay", b"REQ short soon\n", "E_INVALID invalid message ID"),
+    subscribed(
+        "REQ-delay-over-the-limit-is-no-error",
+        b"REQ " + UNKNOWN_ID + b" 999999999\n",
+        f"E_REQ_FAILED REQ {UNKNOWN_ID.decode()} failed ID not in flight",
+        fatal=False,
+    ),
+    Case(
+        "FIN-after-CLS",
+        SUBSCRIBED + CLS + wire.fin(UNKNOWN_ID),
+        f"E_FIN_FAILED FIN {UNKNOWN_ID.decode()} failed ID not in flight",
+        fatal=False,
+        replies=(OK, CLOSE_WAIT),
+    ),
+]
+
+PUB = [
+    Case("PUB-no-words", b"PUB\n", "E_INVALID PUB insufficient number of parameters"),
+    Case("PUB-size-0", b"PUB topic\n" + int32(0), "E_BAD_MESSAGE PUB invalid message body size 0"),
+    Case("PUB-size-negative", b"PUB topic\n" + int32(-5), "E_BAD_MESSAGE PUB invalid message body size -5"),
+    Case(
+        "PUB-size-smallest",
+        b"PUB topic\n" + int32(-(2**31)),
+        "E_BAD_MESSAGE PUB invalid message body size -2147483648",
+    ),
+    Case(
+        "PUB-size-over-the-limit",
+        b"PUB topic\n" + int32(MAX_MSG_BYTES + 1),
+        f"E_BAD_MESSAGE PUB message too big {MAX_MSG_BYTES + 1} > {MAX_MSG_BYTES}",
+    ),
+    Case("PUB-topic-before-size", b"PUB no/pe\n" + int32(0), 'E_BAD_TOPIC PUB topic name "no/pe" is not valid'),
+]
+
+DPUB = [
+    Case("DPUB-no-words", b"DPUB\n", "E_INVALID DPUB insufficient number of parameters"),
+    Case("DPUB-one-word", b"DPUB !\n", "E_INVALID DPUB insufficient number of parameters"),
+    Case("DPUB-topic-before-delay", b"DPUB ! soon\n", 'E_BAD_TOPIC DPUB topic name "!" is not valid'),
+    Case("DPUB-delay-word", b"DPUB topic soon\n", "E_INVALID DPUB could not parse timeout soon"),
+    Case("DPUB-delay-negative", b"DPUB topic -1\n", "E_INVALID DPUB could not parse timeout -1"),
+    Case(
+        "DPUB-delay-over-the-limit",
+        b"DPUB topic 3600001\n",
+        "E_INVALID DPUB timeout 3600001 out of range 0-3600000",
+    ),
+    Case(
+        "DPUB-delay-wraps",
+        b"DPUB topic 18446744073709551615\n",
+        "E_INVALID DPUB timeout 18446744073709551615 out of range 0-3600000",
+    ),
+    Case("DPUB-size-0", b"DPUB topic 1\n" + int32(0), "E_BAD_MESSAGE DPUB invalid message body size 0"),
+    Case("DPUB-size-negative", b"DPUB topic 1\n" + int32(-1), "E_BAD_MESSAGE DPUB invalid message body size -1"),
+    Case(
+        "DPUB-size-over-the-limit",
+        b"DPUB topic 1\n" + int32(MAX_MSG_BYTES + 1),
+        f"E_BAD_MESSAGE DPUB message too big {MAX_MSG_BYTES + 1} > {MAX_MSG_BYTES}",
+    ),
+]
+
+# Every one of these is complete as soon as it is wrong: the declared rest of the body never comes.
+MPUB = [
+    Case("MPUB-no-words", b"MPUB\n", "E_INVALID MPUB insufficient number of parameters"),
+    # The code is there twice in Go, too.
+    Case("MPUB-bad-topic", b"MPUB !\n", 'E_BAD_TOPIC E_BAD_TOPIC MPUB topic name "!" is not valid'),
+    Case("MPUB-size-0", b"MPUB topic\n" + int32(0), "E_BAD_BODY MPUB invalid body size 0"),
+    Case("MPUB-size-negative", b"MPUB topic\n" + int32(-1), "E_BAD_BODY MPUB invalid body size -1"),
+    Case(
+        "MPUB-size-over-the-limit",
+        b"MPUB topic\n" + int32(MAX_BODY_BYTES + 1),
+        f"E_BAD_BODY MPUB body too big {MAX_BODY_BYTES + 1} > {MAX_BODY_BYTES}",
+    ),
+    Case("MPUB-count-0", b"MPUB topic\n" + int32(100) + int32(0), "E_BAD_BODY MPUB invalid message count 0"),
+    Case("MPUB-count-negative", b"MPUB topic\n" + int32(100) + int32(-1), "E_BAD_BODY MPUB invalid message count -1"),
+    Case(
+        "MPUB-count-over-the-limit",
+        b"MPUB topic\n" + int32(100) + int32(MAX_MPUB_MESSAGES + 1),
+        f"E_BAD_BODY MPUB invalid message count {MAX_MPUB_MESSAGES + 1}",
+    ),
+    Case(
+        "MPUB-first-size-0",
+        b"MPUB topic\n" + int32(1000) + int32(2) + int32(0),
+        "E_BAD_MESSAGE MPUB invalid message(0) body size 0",
+    ),
+    Case(
+        "MPUB-first-size-over-the-limit",
+        b"MPUB topic\n" + int32(MAX_BODY_BYTES) + int32(1) + int32(MAX_MSG_BYTES + 1),
+        f"E_BAD_MESSAGE MPUB message too big {MAX_MSG_BYTES + 1} > {MAX_MSG_BYTES}",
+    ),
+    Case(
+        "MPUB-second-size-negative",
+        b"MPUB topic\n" + int32(1000) + int32(3) + wire.sized(b"first") + int32(-2),
+        "E_BAD_MESSAGE MPUB invalid message(1) body size -2",
+    ),
+    Case(
+        "MPUB-last-size-over-the-limit",
+        b"MPUB topic\n" + int32(1000) + int32(3) + wire.sized(b"1") + wire.sized(b"2") + int32(MAX_MSG_BYTES + 1),
+        f"E_BAD_MESSAGE MPUB message too big {MAX_MSG_BYTES + 1} > {MAX_MSG_BYTES}",
+    ),
+    Case(
+        "MPUB-size-0-after-the-declared-end",
+        b"MPUB topic\n" + int32(4) + int32(2) + wire.sized(b"first") + int32(0),
+        "E_BAD_MESSAGE MPUB invalid message(1) body size 0",
+    ),
+]
+
+# Go's %q: what it prints as is, what it escapes, and how.
+QUOTED_NAMES = {
+    "empty": (b"", '""'),
+    "slash": (b"a/b", '"a/b"'),
+    "65-characters": (b"a" * 65, '"' + "a" * 65 + '"'),
+    "65-with-ephemeral": (b"a" * 55 + b"#ephemeral", '"' + "a" * 55 + '#ephemeral"'),
+    "only-ephemeral": (b"#ephemeral", '"#ephemeral"'),
+    "another-suffix": (b"name#other", '"name#other"'),
+    "text-after-ephemeral": (b"name#ephemeral1", '"name#ephemeral1"'),
+    "double-quote": (b'a"b', r'"a\"b"'),
+    "single-quote": (b"a'b", '"a\'b"'),
+    "backslash": (b"a\\b", r'"a\\b"'),
+    "cr-inside": (b"a\rb", r'"a\rb"'),
+    "control-letters": (b"\a\b\f\t\v", r'"\a\b\f\t\v"'),
+    "control-hex": (b"\x00\x01\x1b\x7f", r'"\x00\x01\x1b\x7f"'),
+    "not-utf8": (b"a\xff\xc3(", r'"a\xff\xc3("'),
+    "cut-utf8": (b"a\xe2\x82", r'"a\xe2\x82"'),
+    "overlong-utf8": (b"\xc0\x80", r'"\xc0\x80"'),
+    "surrogate": (b"\xed\xa0\x80", r'"\xed\xa0\x80"'),
+    "over-the-last-code-point": (b"\xf4\x90\x80\x80", r'"\xf4\x90\x80\x80"'),
+    "accent": ("caf\u00e9".encode(), '"caf\u00e9"'),
+    "chinese": ("\u961f\u5217".encode(), '"\u961f\u5217"'),
+    "emoji": ("\U0001f600".encode(), '"\U0001f600"'),
+    "combining": ("e\u0301".encode(), '"e\u0301"'),
+    "replacement-character": ("\ufffd".encode(), '"\ufffd"'),
+    "c1-control": ("\u0085".encode(), r'"\u0085"'),
+    "no-break-space": ("a\u00a0b".encode(), r'"a\u00a0b"'),
+    "soft-hyphen": ("a\u00adb".encode(), r'"a\u00adb"'),
+    "zero-width-space": ("a\u200bb".encode(), r'"a\u200bb"'),
+    "line-separator": ("\u2028".encode(), r'"\u2028"'),
+    "ideographic-space": ("\u3000".encode(), r'"\u3000"'),
+    "byte-order-mark": ("\ufefftopic".encode(), r'"\ufefftopic"'),
+    "private-use": ("\ue000".encode(), r'"\ue000"'),
+    "not-a-character": ("\uffff".encode(), r'"\uffff"'),
+    "last-code-point": ("\U0010ffff".encode(), r'"\U0010ffff"'),
+}
+NAMES = [
+    Case(f"name-{name}", b"PUB " + raw + b"\n", f"E_BAD_TOPIC PUB topic name {quoted} is not valid")
+    for name, (raw, quoted) in QUOTED_NAMES.items()
+]
+
+CUT_OFF = [
+    cut_off("IDENTIFY-size", b"IDENTIFY\n\x00\x00", "E_BAD_BODY IDENTIFY failed to read body size"),
+    cut_off("IDENTIFY-body", b"IDENTIFY\n" + int32(5) + b"{", "E_BAD_BODY IDENTIFY failed to read body"),
+    cut_off("AUTH-size", b"AUTH\n", "E_BAD_BODY AUTH failed to read body size"),
+    cut_off("AUTH-body", b"AUTH\n" + int32(5) + b"1234", "E_BAD_BODY AUTH failed to read body"),
+    cut_off("PUB-no-size", b"PUB topic\n", "E_BAD_MESSAGE PUB failed to read message body size"),
+    cut_off("PUB-half-size", b"PUB topic\n\x00\x00\x00", "E_BAD_MESSAGE PUB failed to read message body size"),
+    cut_off("PUB-no-body", b"PUB topic\n" + int32(3), "E_BAD_MESSAGE PUB failed to read message body"),
+    cut_off("PUB-half-body", b"PUB topic\n" + int32(3) + b"12", "E_BAD_MESSAGE PUB failed to read message body"),
+    cut_off("DPUB-size", b"DPUB topic 1\n\x00", "E_BAD_MESSAGE DPUB failed to read message body size"),
+    cut_off("DPUB-body", b"DPUB topic 1\n" + int32(3) + b"1", "E_BAD_MESSAGE DPUB failed to read message body"),
+    cut_off("MPUB-size", b"MPUB topic\n\x00", "E_BAD_BODY MPUB failed to read body size"),
+    cut_off("MPUB-count", b"MPUB topic\n" + int32(9) + b"\x00", "E_BAD_BODY MPUB failed to read message count"),
+    cut_off(
+        "MPUB-first-size",
+        b"MPUB topic\n" + int32(9) + int32(1) + b"\x00\x00",
+        "E_BAD_MESSAGE MPUB failed to read message(0) body size",
+    ),
+    cut_off(
+        "MPUB-second-size",
+        b"MPUB topic\n" + int32(99) + int32(2) + wire.sized(b"first"),
+        "E_BAD_MESSAGE MPUB failed to read message(1) body size",
+    ),
+    cut_off(
+        "MPUB-body",
+        b"MPUB topic\n" + int32(99) + int32(2) + wire.sized(b"first") + int32(6) + b"secon",
+        "E_BAD_MESSAGE MPUB failed to read message body",
+    ),
+]
+
+CASES = [
+    *COMMANDS, *STATES, *IDENTIFY, *AUTH, *SUB, *RDY, *IN_FLIGHT, *REQ, *PUB, *DPUB, *MPUB, *NAMES, *CUT_OFF,
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
+    """One nsqd for all cases: no error may harm it."""
+    process = NsqdProcess(tmp_path_factory.mktemp("wire") / "nsqd").start()
+    yield process
+    process.destroy()
+
+
+def test_case_ids_are_unique() -> None:
+    ids = [case.id for case in CASES]
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize("byte_by_byte", [False, True], ids=["whole", "bytewise"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_error(nsqd: NsqdProcess, case: Case, byte_by_byte: bool) -> None:
+    with nsqd.connect() as client:
+        # A wrong size closes the connection before the last bytes have left here.
+        with contextlib.suppress(Closed):
+            if byte_by_byte:
+                client.send_byte_by_byte(case.sent)
+            else:
+                client.send(case.sent)
+        if case.end_of_input:
+            client.end_input()
+        assert_answers(client, case)
+        if not case.fatal:
+            client.pub("after", b"the connection still works")
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case.end_of_input], ids=lambda case: case.id)
+def test_error_with_more_commands_behind_it(nsqd: NsqdProcess, case: Case) -> None:
+    topic = "behind_a_fatal_error" if case.fatal else "behind"
+    with nsqd.connect() as client:
+        client.send(case.sent, wire.NOP, wire.pub(topic, b"b"))
+        assert_answers(client, case)
+        if not case.fatal:
+            assert client.next_frame() == OK
+    assert nsqd.topic_stats("behind_a_fatal_error") is None
+
+
+def assert_answers(client: Client, case: Case) -> None:
+    if case.fatal:
+        assert client.rest(CLOSES_S) == case.frames
+    else:
+        assert [client.next_frame() for _ in case.frames] == case.frames
+
+
+# --- the start and the end of a connection
+
+
+@pytest.mark.parametrize("magic", [b"  V1", b"V2  ", b"GET ", b"\x00\x00\x00\x00", b"  v2"])
+def test_bad_magic(nsqd: NsqdProcess, magic: bytes) -> None:
+    with Client(nsqd.tcp_port, magic=magic) as client:
+        assert client.rest(CLOSES_S) == [Frame(ERROR, b"E_BAD_PROTOCOL")]
+
+
+@pytest.mark.parametrize("magic", [b"", b" ", b"  V"])
+def test_magic_cut_off(nsqd: NsqdProcess, magic: bytes) -> None:
+    with Client(nsqd.tcp_port, magic=magic) as client:
+        client.end_input()
+        assert client.rest(CLOSES_S) == []
+
+
+@pytest.mark.parametrize("cut_line", [b"", b"N", b"NOP", b"PUB topic", b"NOP\nNO"])
+def test_line_cut_off_is_no_error(nsqd: NsqdProcess, cut_line: bytes) -> None:
+    with nsqd.connect() as client:
+        client.send(cut_line)
+        client.end_input()
+        assert client.rest(CLOSES_S) == []
+
+
+@pytest.mark.parametrize("extra_bytes", [0, 1, 100_000], ids=["full", "one-more", "many-more"])
+def test_line_over_16_kib_closes_without_an_error(nsqd: NsqdProcess, extra_bytes: int) -> None:
+    with nsqd.connect() as client:
+        client.send(wire.NOP)
+        with contextlib.suppress(Closed):
+            client.send(b"x" * (MAX_LINE_BYTES + extra_bytes))
+        assert client.rest(CLOSES_S) == []
+
+
+def test_answers_before_an_overlong_line_are_sent(nsqd: NsqdProcess) -> None:
+    with nsqd.connect() as client:
+        with contextlib.suppress(Closed):
+            client.send(wire.pub("overlong", b"1"), b"x" * MAX_LINE_BYTES)
+        assert client.rest(CLOSES_S) == [OK]
+
+
+# --- what looks wrong and is not
+
+
+@pytest.mark.parametrize("byte_by_byte", [False, True], ids=["whole", "bytewise"])
+@pytest.mark.parametrize(
+    ("sent", "replies"),
+    [
+        pytest.param(wire.pub("ok", b"1").replace(b"\n", b"\r\n"), [OK], id="crlf"),
+        pytest.param(b"NOP\r\nNOP ignored words\n" + wire.pub("ok", b"1"), [OK], id="NOP-crlf-and-words"),
+        pytest.param(b"PUB ok more words\n" + wire.sized(b"1"), [OK], id="PUB-words"),
+        pytest.param(b"DPUB ok  \n" + wire.sized(b"1"), [OK], id="DPUB-empty-delay-is-0"),
+        pytest.param(b"DPUB ok 3600000\n" + wire.sized(b"1"), [OK], id="DPUB-longest-delay"),
+        pytest.param(b"DPUB ok 0000000000000000000001\n" + wire.sized(b"1"), [OK], id="DPUB-leading-zeros"),
+        pytest.param(wire.sub("ok", "c") + b"RDY\nRDY \nRDY 0\nRDY 2500\n" + CLS, [OK, CLOSE_WAIT], id="RDY-forms"),
+        # 2 ** 64 + 1 is read as 1.
+        pytest.param(wire.sub("ok", "d") + b"RDY 18446744073709551617\n" + CLS, [OK, CLOSE_WAIT], id="RDY-wraps"),
+        pytest.param(wire.identify() + wire.identify(), [OK, OK], id="IDENTIFY-twice"),
+        pytest.param(b"IDENTIFY words\n" + wire.sized(b"{}"), [OK], id="IDENTIFY-words"),
+        pytest.param(b"IDENTIFY\n" + wire.sized(b"null"), [OK], id="IDENTIFY-null"),
+        pytest.param(b"IDENTIFY\n" + wire.sized(b' {"x": [1.5e3], "msg_timeout": null}\n'), [OK], id="IDENTIFY-unknown"),
+        pytest.param(wire.identify(deflate=True, snappy=True), [OK], id="IDENTIFY-compressions-not-negotiated"),
+        pytest.param(
+            wire.identify(heartbeat_interval=1000, output_buffer_timeout=25, output_buffer_size=64, msg_timeout=1000)
+            + wire.identify(heartbeat_interval=60000, output_buffer_timeout=30000, output_buffer_size=65536)
+            + wire.identify(msg_timeout=900000, sample_rate=99)
+            + wire.identify(heartbeat_interval=-1, output_buffer_timeout=-1, output_buffer_size=-1),
+            [OK] * 4,
+            id="IDENTIFY-at-the-limits",
+        ),
+        pytest.param(wire.pub("a" * 64, b"1") + wire.pub("a" * 54 + "#ephemeral", b"1"), [OK, OK], id="longest-names"),
+        pytest.param(wire.pub(".-_09aZ", b"\x00\n\xff"), [OK], id="all-kinds-of-characters"),
+        # The messages count, not the declared size of the body.
+        pytest.param(wire.mpub("ok", [b"1", b"22"], declared_bytes=1) + wire.pub("ok", b"3"), [OK, OK], id="MPUB-says-less"),
+        pytest.param(
+            wire.mpub("ok", [b"1", b"22"], declared_bytes=MAX_BODY_BYTES) + wire.pub("ok", b"3"),
+            [OK, OK],
+            id="MPUB-says-more",
+        ),
+    ],
+)  # fmt: skip
+def test_accepted(nsqd: NsqdProcess, sent: bytes, replies: list[Frame], byte_by_byte: bool) -> None:
+    with nsqd.connect() as client:
+        if byte_by_byte:
+            client.send_byte_by_byte(sent)
+        else:
+            client.send(sent)
+        assert [client.next_frame() for _ in replies] == replies
+        client.end_input()
+        assert client.rest(CLOSES_S) == []
+
+
+@pytest.mark.parametrize("declared_bytes", [1, 10_000])
+def test_mpub_with_a_wrong_declared_size_delivers_its_messages(nsqd: NsqdProcess, declared_bytes: int) -> None:
+    topic = f"declared_{declared_bytes}"
+    with nsqd.connect() as client:
+        client.sub(topic, "channel", rdy_count=10)
+        client.send(wire.mpub(topic, [b"1", b"22", b"333"], declared_bytes), wire.pub(topic, b"4444"))
+        frames = [client.next_frame() for _ in range(6)]
+        assert [frame for frame in frames if frame.kind != wire.MESSAGE] == [OK, OK]
+        messages = [wire.parse_message(frame.data) for frame in frames if frame.kind == wire.MESSAGE]
+        assert sorted(wire.bodies(messages)) == [b"1", b"22", b"333", b"4444"]
+
+
+def test_failed_mpub_publishes_nothing(nsqd: NsqdProcess) -> None:
+    nsqd.create("half", "channel")
+    with nsqd.connect() as client:
+        client.send(b"MPUB half\n", int32(100), int32(2), wire.sized(b"first"), int32(0))
+        assert client.rest(CLOSES_S)[0].kind == ERROR
+    topic = nsqd.topic_stats("half")
+    assert topic is not None
+    assert topic["message_count"] == 0
+
+
+def test_identify_sent_with_what_follows(nsqd: NsqdProcess) -> None:
+    with nsqd.connect() as client:
+        client.send(wire.identify(feature_negotiation=True), wire.sub("pipelined", "channel"), CLS)
+        assert "max_rdy_count" in json.loads(client.next_frame().data)
+        assert [client.next_frame(), client.next_frame()] == [OK, CLOSE_WAIT]
+
+
+# --- random bytes
+
+WORDS = [
+    b"PUB", b"MPUB", b"DPUB", b"SUB", b"RDY", b"FIN", b"REQ", b"TOUCH", b"CLS", b"NOP", b"AUTH", b"IDENTIFY",
+    b"fuzz", b"fuzz#ephemeral", b"0", b"1", b"-1", b"2500", b"99999999999999999999", UNKNOWN_ID, b"", b"\xff",
+]  # fmt: skip
+LINES = st.lists(st.sampled_from(WORDS), max_size=4).map(lambda words: b" ".join(words) + b"\n")
+SIZES = st.sampled_from([-(2**31), -1, 0, 1, 2, 3, 100, 2**24, 2**31 - 1]).map(int32)
+WELL_FORMED = st.sampled_from(
+    [
+        wire.pub("fuzz", b"body"),
+        wire.mpub("fuzz", [b"1", b"22"]),
+        wire.dpub("fuzz", 1, b"later"),
+        wire.sub("fuzz", "fuzz"),
+        wire.identify(msg_timeout=1000),
+        wire.identify(feature_negotiation=True, heartbeat_interval=1000),
+        wire.rdy(5),
+        wire.fin(UNKNOWN_ID),
+        CLS,
+    ]
+)
+INPUT = st.lists(st.one_of(LINES, SIZES, WELL_FORMED, st.binary(max_size=200)), max_size=12).map(b"".join)
+
+
+@settings(
+    deadline=None,
+    max_examples=150,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(magic=st.one_of(st.just(wire.MAGIC), st.just(wire.MAGIC), st.binary(max_size=6)), data=INPUT)
+def test_random_input_is_answered_or_closed(nsqd: NsqdProcess, magic: bytes, data: bytes) -> None:
+    with Client(nsqd.tcp_port, magic=magic) as client:
+        with contextlib.suppress(Closed):
+            client.send(data)
+        client.end_input()
+        frames = client.rest(CLOSES_S)
+    assert {frame.kind for frame in frames} <= {wire.RESPONSE, ERROR, wire.MESSAGE}
+    errors = list(itertools.dropwhile(lambda frame: not is_fatal(frame), frames))
+    assert all(frame.kind == wire.MESSAGE for frame in errors[1:]), "an answer after a fatal error"
+    assert nsqd.is_healthy()
+
+
+def is_fatal(frame: Frame) -> bool:
+    failed = (b"E_FIN_FAILED", b"E_REQ_FAILED", b"E_TOUCH_FAILED")
+    return frame.kind == ERROR and not frame.data.startswith(failed)
