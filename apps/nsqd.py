@@ -12,7 +12,7 @@ from nsqd_py.options import LOG_PREFIX, BadOptions, check_options, read_options
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs nsqd until a signal ends it, and returns the exit status: 1 where it could not start."""
     try:
-        options = read_options(list(sys.argv[1:] if argv is None else argv))
+        options = read_options(sys.argv[1:] if argv is None else argv)
     except BadOptions as error:
         Log(LOG_PREFIX).fatal("%s", error)
         return 1
@@ -21,10 +21,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_options(options)
     except BadOptions as error:
         return _refuse_to_start(log, error)
+    for setting in options.without_effect():
+        log.warning("--%s has no effect now: %s", setting.name, setting.step_note)
 
     # Imported here, so that --version, --help and a refusal do not wait for gevent.
     from nsqd_py.daemon import Daemon
-
     from nsqd_py.errors import StartError
 
     try:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.generator import generate
+from bench.machine import cores
 from bench.run import Amount, LoadError, Run
-from bench.scenarios import Scenario, Side
+from bench.scenarios import Scenario
 from bench.server import Server
 
 SUBJECT, PEER = "subject", "peer"
@@ -87,20 +88,17 @@ def compare(
             announce(f"{scenario.label}: round {number + 1} of {rounds}, {contender.role}")
             side = scenario.subject if contender.role == SUBJECT else scenario.peer
             amount = Amount(seconds or side.amount.seconds, messages or side.amount.messages)
+            flags = [] if contender.sets_queue_size else [side.flag]
+            os.sync()  # Each run starts without the write-back of the one before.
             try:
-                run, version = _measure(scenario.load, contender, side, amount, scratch)
+                with (
+                    cores(1 if scenario.one_core else None),
+                    Server(contender.command, flags, scratch) as server,
+                ):
+                    run, version = generate(scenario.load, server.endpoint, amount), server.version
             except LoadError as error:
                 result.failure = f"{contender.role}: {error}"
                 return result
             result.runs.setdefault(contender.role, []).append(run)
             result.versions[contender.role] = version
     return result
-
-
-def _measure(
-    load: str, contender: Contender, side: Side, amount: Amount, scratch: Path | None
-) -> tuple[Run, str]:
-    os.sync()  # Each run starts without the write-back of the one before.
-    flags = [] if contender.sets_queue_size else [side.flag]
-    with Server(contender.command, flags, scratch) as server:
-        return generate(load, server.endpoint, amount), server.version

@@ -15,7 +15,17 @@ _UNLIMITED = 1 << 62
 class Lane:
     """One connection. What is sent repeats itself, so any stretch of the stream is one slice of a buffer."""
 
-    __slots__ = ("_acks", "_is_patient", "_size", "_sock", "_stream", "_window", "acked", "limit", "sent_bytes")
+    __slots__ = (
+        "_acks",
+        "_is_patient",
+        "_size",
+        "_sock",
+        "_stream",
+        "_window",
+        "acked",
+        "limit",
+        "sent_bytes",
+    )
 
     def __init__(self, sock: socket.socket, command: bytes, window: int, answers_per_wake: int) -> None:
         sock.setblocking(False)
@@ -51,11 +61,7 @@ class Lane:
             return
         if not data:
             raise ConnectionError("nsqd closed the connection")
-        oks, heartbeats = self._acks.feed(data)
-        self.acked += oks
-        if heartbeats:
-            # The lane is inside of a command, where a NOP would be taken for its body.
-            raise LoadError("a publisher got a heartbeat: run it shorter than the heartbeat interval")
+        self.acked += self._acks.feed(data)
 
     def finish(self) -> None:
         """Begin no further command."""
@@ -113,7 +119,7 @@ class Pipeline:
         heard_s = clock()
         for lane in lanes.values():
             lane.push()
-        while not all([lane.is_done for lane in lanes.values()]):
+        while not all(lane.is_done for lane in lanes.values()):
             events = poll(_LOOK_EVERY_S)
             now_s = clock()
             if events:

@@ -80,8 +80,8 @@ class Server:
         return self._log.read_text(errors="replace").strip()[-500:]
 
     def _stop(self) -> None:
-        """SIGKILL, to the session that was started: on SIGTERM an nsqd writes its memory queues to disk, which
-        can take longer than the run."""
+        """SIGKILL, to the session that was started: on SIGTERM an nsqd writes its memory queues to disk,
+        which can take longer than the run."""
         if self._process is not None:
             if self._process.poll() is None:
                 os.killpg(self._process.pid, signal.SIGKILL)

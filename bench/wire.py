@@ -2,7 +2,6 @@
 
 import socket
 import struct
-from collections.abc import Iterator
 
 TOPIC = "bench"
 CHANNEL = "bench"
@@ -53,18 +52,20 @@ def rdy(count: int) -> bytes:
     return b"RDY %d\n" % count
 
 
-def split_frames(data: bytes) -> Iterator[tuple[int, bytes, int]]:
-    """(frame type, body, end offset) of each whole frame in `data`; what follows the last is incomplete."""
+def split_frames(data: bytes) -> tuple[list[tuple[int, bytes]], bytes]:
+    """(frame type, body) of each whole frame in `data`, and the bytes after them."""
+    frames = []
     offset = 0
-    while len(data) - offset >= 8:
+    while len(data) - offset >= _HEADER.size:
         size, kind = _HEADER.unpack_from(data, offset)
         if size < 4 or kind not in (RESPONSE, ERROR, MESSAGE):
             raise ProtocolError(f"not an NSQ frame: {data[offset : offset + 16]!r}")
         end = offset + 4 + size
         if end > len(data):
-            return
-        yield kind, data[offset + 8 : end], end
+            break
+        frames.append((kind, data[offset + _HEADER.size : end]))
         offset = end
+    return frames, data[offset:]
 
 
 def is_heartbeat(kind: int, body: bytes) -> bool:
@@ -72,34 +73,31 @@ def is_heartbeat(kind: int, body: bytes) -> bool:
 
 
 class OkCounter:
-    """Counts OK frames in a stream, by length where it can."""
+    """Counts OK frames in a stream, by length where it can.
+
+    Heartbeats are passed over: a connection that sends commands needs no NOP to be kept.
+    """
 
     __slots__ = ("_tail",)
 
     def __init__(self) -> None:
         self._tail = b""
 
-    def feed(self, data: bytes) -> tuple[int, int]:
-        """(OKs, heartbeats) that `data` completes.
-
-        Raises ProtocolError for any other frame.
-        """
+    def feed(self, data: bytes) -> int:
+        """The number of OKs that `data` completes; raises ProtocolError for any other answer."""
         if not self._tail and data == _MANY_OKS[: len(data)] and len(data) % OK_BYTES == 0:
-            return len(data) // OK_BYTES, 0
-        return self._feed_slowly(data)
+            return len(data) // OK_BYTES
+        return self._feed_slowly(self._tail + data)
 
-    def _feed_slowly(self, data: bytes) -> tuple[int, int]:
-        data = self._tail + data
-        oks = heartbeats = end = 0
-        for kind, body, end in split_frames(data):
-            if is_heartbeat(kind, body):
-                heartbeats += 1
-            elif kind == RESPONSE and body == b"OK":
+    def _feed_slowly(self, data: bytes) -> int:
+        oks = 0
+        frames, self._tail = split_frames(data)
+        for kind, body in frames:
+            if kind == RESPONSE and body == b"OK":
                 oks += 1
-            else:
+            elif not is_heartbeat(kind, body):
                 raise ProtocolError(f"expected OK, got {body[:80]!r}")
-        self._tail = data[end:]
-        return oks, heartbeats
+        return oks
 
 
 class FrameReader:
@@ -107,19 +105,18 @@ class FrameReader:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._data = b""
+        self._frames: list[tuple[int, bytes]] = []
+        self._tail = b""
 
     def next_frame(self) -> tuple[int, bytes]:
         """The next frame that is no heartbeat; heartbeats are answered."""
         while True:
-            for kind, body, end in split_frames(self._data):
-                self._data = self._data[end:]
-                if not is_heartbeat(kind, body):
-                    return kind, body
-                self._sock.sendall(NOP)
-                break
-            else:
+            while not self._frames:
                 self._receive()
+            kind, body = self._frames.pop(0)
+            if not is_heartbeat(kind, body):
+                return kind, body
+            self._sock.sendall(NOP)
 
     def expect_ok(self) -> None:
         kind, body = self.next_frame()
@@ -130,4 +127,4 @@ class FrameReader:
         data = self._sock.recv(65536)
         if not data:
             raise ConnectionError("nsqd closed the connection")
-        self._data += data
+        self._frames, self._tail = split_frames(self._tail + data)

@@ -181,7 +181,8 @@ class Broker:
             channel.journal.remove()
         if not topic.channels:
             if topic.is_ephemeral:
-                self.delete_topic(topic.name)
+                if self.topics.get(topic.name) is topic:
+                    self.delete_topic(topic.name)
                 return
             self.save_held(topic)
         if not channel.is_ephemeral:
@@ -258,7 +259,7 @@ class Broker:
 
     def _tidy(self, topic: Topic) -> None:
         """Let go of what nobody needs any more, in memory and on disk."""
-        topic.trim_memory(all_passed=True)
+        topic.trim_memory()
         if topic.log is not None:
             try:
                 topic.log.drop_unneeded(topic.is_needed)

@@ -225,8 +225,10 @@ class Channel:
     def _give(self, client: Consumer, most: int, now_ns: int) -> None:
         """Send up to `most` messages, as many as the client takes."""
         wanted = min(most, client.capacity())
+        if wanted <= 0:
+            return
         left = wanted
-        if left and self.position.again:
+        if self.position.again:
             left -= self._give_again(client, left, now_ns)
         while left and self.position.fresh_count and client.room_bytes() > 0:
             left -= self._give_fresh(client, left, now_ns)
@@ -255,22 +257,26 @@ class Channel:
         self.lost_count += high - low
 
     def _give_again(self, client: Consumer, most: int, now_ns: int) -> int:
+        """Send up to `most` messages of those that are queued again; how many that were."""
+        position = self.position
         given = 0
-        for low, high, attempts, kept in self.position.take_again(most):
-            if client.room_bytes() <= 0:
-                self.position.queue_again((low, high, attempts, kept))
-                break
+        while given < most and position.again:
+            low, high, attempts, kept = position.take_again(most - given)
             while low < high:
+                room = client.room_bytes()
                 try:
-                    batch = kept or self._source.batch_at(low)
+                    batch = (kept or self._source.batch_at(low)) if room > 0 else None
                 except OSError:
-                    self.position.queue_again((low, high, attempts, kept))
+                    position.put_back((low, high, attempts, kept))
                     raise
+                if room <= 0:
+                    position.put_back((low, high, attempts, kept))
+                    return given
                 if batch is None or batch.first_seq > low:
                     after = high if batch is None else min(batch.first_seq, high)
                     self._lose(low, after)
                 else:
-                    after = min(high, batch.end_seq)
+                    after = min(high, batch.end_seq, low + _fit(batch, room))
                     first = low - batch.first_seq
                     self._send(client, batch, first, first + after - low, min(attempts + 1, MAX_ATTEMPTS), now_ns)
                 given += after - low

@@ -7,7 +7,6 @@ to be handed out again, what is deferred, what is finished. It knows numbers onl
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 
 from nsqd_py.diskqueue.ranges import SeqRanges
 from nsqd_py.pqueues import DeferredQueue, Run
@@ -70,16 +69,19 @@ class Position:
 
     # ---- messages go
 
-    def take_again(self, most: int) -> Iterator[Run]:
-        """Hand out up to `most` messages of what is queued again, oldest first."""
-        while most > 0 and self.again:
-            low, high, attempts, batch = self.again.popleft()
-            if high - low > most:
-                self.again.appendleft((low + most, high, attempts, batch))
-                high = low + most
-            most -= high - low
-            self.again_count -= high - low
-            yield low, high, attempts, batch
+    def take_again(self, most: int) -> Run:
+        """Hand out up to `most` messages of the oldest run that is queued again; there must be one."""
+        low, high, attempts, batch = self.again.popleft()
+        if high - low > most:
+            self.again.appendleft((low + most, high, attempts, batch))
+            high = low + most
+        self.again_count -= high - low
+        return low, high, attempts, batch
+
+    def put_back(self, run: Run) -> None:
+        """What was taken could not be sent: it is the oldest again."""
+        self.again.appendleft(run)
+        self.again_count += run[1] - run[0]
 
     def peek_fresh(self) -> tuple[int, int]:
         """The next run for the cursor as (low, high); empty (low == high) when there is none."""

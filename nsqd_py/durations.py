@@ -69,12 +69,14 @@ def _parts(text: str, rest: str) -> list[int]:
 
 
 def _part_ns(whole: str, fraction: str, unit_ns: int) -> int:
-    value_ns = int(whole or "0") * unit_ns
-    if fraction:
-        # Go multiplies in floating point and cuts off, also where that is one nanosecond short.
-        digits = fraction[:18]  # all that fit in 63 bits; further ones are below a nanosecond
-        value_ns += int(float(int(digits)) * (float(unit_ns) / 10.0 ** len(digits)))
-    return value_ns
+    # As Go does it: in floating point, cut off, and without the digits that do not fit in 63 bits.
+    numerator, denominator = 0, 1.0
+    for digit in fraction:
+        longer = numerator * 10 + int(digit)
+        if longer > 2**63:
+            break
+        numerator, denominator = longer, denominator * 10
+    return int(whole or "0") * unit_ns + int(float(numerator) * (float(unit_ns) / denominator))
 
 
 def format_duration(duration_ns: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -75,7 +76,7 @@ def replace_file(path: Path, data: bytes) -> None:
     try:
         written = os.write(descriptor, data)
         if written != len(data):
-            raise OSError(28, f"only {written} of {len(data)} bytes of {temporary} could be written")
+            raise OSError(errno.ENOSPC, f"only {written} of {len(data)} bytes of {temporary} could be written")
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

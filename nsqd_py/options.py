@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import socket
 import zlib
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -175,7 +176,7 @@ _DISK = (
 
 _MESSAGES = (
     Setting("msg-timeout", DURATION, MINUTE_NS,
-        "Time that a consumer has to finish a message before it is queued again, unless it asks for another."),
+        "Time that a consumer has to finish a message, unless it asks for another; then it is queued again."),
     Setting("max-msg-timeout", DURATION, 15 * MINUTE_NS,
         "Longest such time, also with every TOUCH of the message."),
     Setting("max-msg-size", INT, 1024 * 1024, "Largest message in bytes."),
@@ -268,7 +269,7 @@ def settled(options: Options) -> Options:
     return options.replace(**changes)
 
 
-def read_options(argv: list[str]) -> Options:
+def read_options(argv: Sequence[str]) -> Options:
     """nsqd's options from its command line, as `Program.read` gives them, settled."""
     return settled(NSQD.read(argv))
 
@@ -295,9 +296,8 @@ def _check_certificate(cert_path: str, key_path: str) -> None:
         # With an empty password, a key that needs one fails instead of asking on the terminal.
         context.load_cert_chain(cert_path, key_path, password="")
     except OSError as error:  # SSLError is one
-        raise BadOptions(
-            f"cannot use --tls-cert {cert_path} with --tls-key {key_path}: {error.strerror}"
-        ) from error
+        files = f"--tls-cert {cert_path} with --tls-key {key_path}"
+        raise BadOptions(f"cannot use {files}: {error.strerror}") from error
 
 
 def _check_authorities(path: str) -> None:

@@ -105,6 +105,10 @@ class Options:
                 return getattr(self, setting.attribute)
         raise KeyError(key)
 
+    def without_effect(self) -> list[Setting]:
+        """Those settings that somebody changed, and that have a step note."""
+        return [s for s in self._settings if s.step_note and getattr(self, s.attribute) != s.default]
+
     def check(self) -> None:
         """Raises BadOptions for the first value that its setting's check refuses."""
         for setting in self._settings:

@@ -21,6 +21,7 @@ from nsqd_py.turn import Turn
 _SEAL_ABOVE = 1024 * 1024  # bytes at which gathered publishes become a record of their own
 _MOST_BATCHES_IN_MEMORY = 50_000
 _TRIM_EVERY = 64
+_SLACK_FROM = 1024
 
 
 class Publisher(Protocol):
@@ -79,6 +80,8 @@ class Topic:
         self._memory: list[Batch] = []
         self._memory_first_seqs: list[int] = []
         self._memory_count = 0
+        self._memory_slack = mem_queue_size // 8 if mem_queue_size >= _SLACK_FROM else 0
+        self._commits = 0
         self._in_turn = False
         self._gathered: list[bytes] = []
         self._gathered_count = 0
@@ -177,7 +180,7 @@ class Topic:
             self.on_write(None)
         self._accept(batches)
         if self._syncer is not None:
-            self._syncer.written(self, sum(batch.count for batch in batches), publishers)
+            self._syncer.written(self, batches[-1].end_seq - batches[0].first_seq, publishers)
 
     def _accept(self, batches: list[Batch]) -> None:
         """The batches are in the log: count them, keep the newest in memory, release them."""
@@ -196,7 +199,7 @@ class Topic:
             self.next_seq = batch.end_seq
         self._sealed_end = self.next_seq
         self.release()
-        self.trim_memory()
+        self._trim_after_commit()
 
     def _cut_overflow(self, batches: list[Batch]) -> list[Batch]:
         """An ephemeral topic without channels holds no more than fits in memory; what comes then is lost."""
@@ -249,14 +252,16 @@ class Topic:
             self._report.error("TOPIC(%s): failed to read message %d from disk - %s", self.name, seq, error)
             raise
 
-    def trim_memory(self, *, all_passed: bool = False) -> None:
-        """Forget what all channels have passed, and what is more than memory may hold.
+    def _trim_after_commit(self) -> None:
+        """Now and then only: taking from the front of a list moves the rest, and looking costs a single PUB 5 %."""
+        self._commits += 1
+        full = self.log is not None and self._memory_count > self._mem_queue_size + self._memory_slack
+        if full or self._commits % _TRIM_EVERY == 0 or len(self._memory) > _MOST_BATCHES_IN_MEMORY:
+            self.trim_memory()
 
-        What was passed is forgotten in lots, unless `all_passed`: taking from the front of a list moves the rest.
-        """
+    def trim_memory(self) -> None:
+        """Forget what all channels have passed, and what is more than memory may hold."""
         memory = self._memory
-        if not memory:
-            return
         passed = min((c.position.next_fresh for c in self.channels.values()), default=self.released)
         passed = min(passed, self.released)
         most = self._mem_queue_size if self.log is not None else self._memory_count
@@ -267,7 +272,7 @@ class Topic:
                 break
             left -= batch.count
             drop += 1
-        if drop and (all_passed or drop >= _TRIM_EVERY or drop * 2 >= len(memory)):
+        if drop:
             del memory[:drop]
             del self._memory_first_seqs[:drop]
             self._memory_count = left

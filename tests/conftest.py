@@ -1,14 +1,13 @@
 """Fixtures that start nsqd."""
+
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.nsqd_process import NsqdProcess
-
-MakeNsqd = Callable[..., NsqdProcess]
+from tests.support.nsqd_process import MakeNsqd, NsqdProcess
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ def _exchange(socks: list[socket.socket], request: bytes, deadline_s: float, lim
 
 
 def _is_whole(data: bytes, number: int, tails: dict[int, bytes]) -> bool:
-    """Whether `data` completes the response; a part of it is kept in `tails`. Raises LoadError unless 200 OK."""
+    """Whether `data` completes the response; a part is kept in `tails`. Raises LoadError unless 200 OK."""
     if not data:
         raise LoadError("nsqd closed an HTTP connection")
     if tails and number in tails:

@@ -1,4 +1,4 @@
-"""A lone message every 10 ms, one publisher and one consumer: from before the PUB to after the receive, in us."""
+"""A lone message every 10 ms, one publisher and one consumer: microseconds from before PUB to after receive."""
 
 import select
 import socket
@@ -46,9 +46,8 @@ class Probe:
             self._take(data, now_ns)
 
     def _take(self, data: bytes, now_ns: int) -> None:
-        data = self._tail + data
-        end = 0
-        for kind, body, end in wire.split_frames(data):
+        frames, self._tail = wire.split_frames(self._tail + data)
+        for kind, body in frames:
             if kind == wire.MESSAGE:
                 self.ages_us.append((now_ns - _SENT_NS.unpack_from(body, _SENT_NS_AT)[0]) / 1000)
                 self.consumer.sendall(b"FIN %s\n" % body[_ID])
@@ -56,7 +55,6 @@ class Probe:
                 self.consumer.sendall(wire.NOP)
             else:
                 raise LoadError(f"expected a message, got {body[:80]!r}")
-        self._tail = data[end:]
 
     def close(self) -> None:
         self.publisher.close()

@@ -8,6 +8,7 @@ allocated space takes a third of one that extends the file, and a write over a u
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import secrets
@@ -83,30 +84,29 @@ class LogFile:
     def fileno(self) -> int:
         return self._fd
 
-    def append(self, buffers: list[bytes], end_seq: int) -> None:
-        """Write records behind the last. Raises OSError; then the file is as it was."""
-        size = sum(map(len, buffers))
-        self._allocate(self.end_offset + size)
+    def append(self, buffers: list[bytes], size: int, end_seq: int) -> None:
+        """Write records of `size` bytes in all behind the last. Raises OSError; then the file is as it was."""
+        offset = self.end_offset
+        if offset + size > self._allocated:
+            self._allocate(offset + size)
         try:
-            self._write(buffers, size)
+            if size < _JOIN_BELOW or len(buffers) > _MOST_BUFFERS:
+                written = os.pwrite(self._fd, b"".join(buffers), offset)
+            else:
+                written = os.pwritev(self._fd, buffers, offset)
+            if written != size:
+                raise OSError(errno.ENOSPC, f"only {written} of {size} bytes could be written")
         except OSError:
             self.cut()
             raise
-        self.note(self.end_seq, self.end_offset)
-        self.end_offset += size
+        if offset - self._index_offsets[-1] >= _INDEX_EVERY:
+            self._index_offsets.append(offset)
+            self._index_seqs.append(self.end_seq)
+        self.end_offset = offset + size
         self.end_seq = end_seq
 
-    def _write(self, buffers: list[bytes], size: int) -> None:
-        if size < _JOIN_BELOW or len(buffers) > _MOST_BUFFERS:
-            written = os.pwrite(self._fd, b"".join(buffers), self.end_offset)
-        else:
-            written = os.pwritev(self._fd, buffers, self.end_offset)
-        if written != size:
-            raise OSError(28, f"only {written} of {size} bytes could be written")
-
     def _allocate(self, needed: int) -> None:
-        if needed <= self._allocated:
-            return
+        """Reserve space behind what is needed, in steps that grow with the file."""
         step = min(max(self.end_offset, _FIRST_STEP), _LARGEST_STEP)
         wanted = needed + step
         # Full disk, or a file system that cannot: the write itself will say.

@@ -9,6 +9,7 @@ entry that is cut off or does not match: what was finished since comes again, no
 
 from __future__ import annotations
 
+import errno
 import os
 from bisect import bisect_right
 from collections.abc import Iterable
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from struct import Struct
 
-from crc32c import crc32c
+from google_crc32c import extend
 
 from nsqd_py.diskqueue.ranges import SeqRanges
 
@@ -54,7 +55,7 @@ def encode_entry(kind: int, floor: int, finished: Iterable[Range], waiting: Iter
     ranges = [_RANGE.pack(low, high) for low, high in finished]
     waits = [_WAIT.pack(low, high, due_ns, min(attempts, 0xFFFF)) for low, high, due_ns, attempts in waiting]
     payload = b"".join([_HEAD.pack(kind, floor, len(ranges), len(waits)), *ranges, *waits])
-    return _FRAME.pack(len(payload), crc32c(payload)) + payload
+    return _FRAME.pack(len(payload), extend(0, payload)) + payload
 
 
 def decode_journal(data: bytes) -> tuple[SavedPosition, int]:
@@ -66,7 +67,7 @@ def decode_journal(data: bytes) -> tuple[SavedPosition, int]:
     while position + _FRAME.size <= len(data):
         length, checksum = _FRAME.unpack_from(data, position)
         payload = data[position + _FRAME.size : position + _FRAME.size + length]
-        if len(payload) < length or length < _HEAD.size or crc32c(payload) != checksum:
+        if len(payload) < length or length < _HEAD.size or extend(0, payload) != checksum:
             break
         kind, entry_floor, range_count, wait_count = _HEAD.unpack_from(payload)
         if kind == SNAPSHOT:
@@ -130,7 +131,7 @@ class Journal:
         entry = encode_entry(CHANGE, floor, finished, waiting)
         self._open()
         if os.pwrite(self._fd, entry, self._size) != len(entry):
-            raise OSError(28, f"short write to {self.path.name}")
+            raise OSError(errno.ENOSPC, f"short write to {self.path.name}")
         self._size += len(entry)
 
     @property
@@ -145,7 +146,7 @@ class Journal:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
             if os.write(fd, entry) != len(entry):
-                raise OSError(28, f"short write to {temporary.name}")
+                raise OSError(errno.ENOSPC, f"short write to {temporary.name}")
             os.rename(temporary, self.path)
         except OSError:
             os.close(fd)

@@ -86,16 +86,19 @@ class TopicLog:
 
     def append(self, batches: list[Batch]) -> None:
         """Write batches, whose numbers go on from `next_seq`. Raises OSError: then none of them is in the log."""
-        end_seq = batches[-1].end_seq
-        file = self._file_for(sum(len(batch.body) + RECORD_HEADER_BYTES for batch in batches))
+        size = 0
+        for batch in batches:
+            size += len(batch.body) + RECORD_HEADER_BYTES
+        file = self._file_for(size)
         salt = file.header.salt
         buffers = []
         for batch in batches:
             buffers.append(encode_header(batch, salt))
             buffers.append(batch.body)
-        file.append(buffers, end_seq)
+        end_seq = batch.first_seq + batch.count
+        file.append(buffers, size, end_seq)
         self.next_seq = end_seq
-        self.used_id = batches[-1].base_id + batches[-1].count - 1
+        self.used_id = batch.base_id + batch.count - 1
         self._unsynced.add(file)
 
     def _file_for(self, size: int) -> LogFile:

@@ -28,7 +28,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from struct import Struct
 
-from crc32c import crc32c
+from google_crc32c import extend
 
 from nsqd_py.batch import Batch
 from nsqd_py.errors import NsqdError
@@ -72,7 +72,7 @@ class FileHeader:
     def encode(self) -> bytes:
         checked = _FILE_HEADER.pack(FILE_MAGIC, VERSION, 0, self.salt, 0, self.first_seq, self.used_id)
         whole = _FILE_HEADER.pack(
-            FILE_MAGIC, VERSION, 0, self.salt, crc32c(checked), self.first_seq, self.used_id
+            FILE_MAGIC, VERSION, 0, self.salt, extend(0, checked), self.first_seq, self.used_id
         )
         return whole.ljust(FILE_HEADER_BYTES, b"\0")
 
@@ -94,7 +94,7 @@ def encode_header(batch: Batch, salt: int) -> bytes:
     checked = _CHECKED.pack(
         VERSION, PUBLISHED, 0, batch.first_seq, batch.base_id, batch.timestamp_ns, batch.due_ns, batch.count, batch.stride
     )
-    checksum = crc32c(body, crc32c(checked, salt))
+    checksum = extend(extend(salt, checked), body)
     return _FRONT.pack(MAGIC, len(body), checksum) + checked
 
 
@@ -148,6 +148,6 @@ def decode(data: bytes, position: int, salt: int) -> tuple[Batch, int]:
     if after > len(data):
         raise Incomplete(RECORD_HEADER_BYTES + length)
     body = data[body_from:after]
-    if crc32c(body, crc32c(data[position + _CHECKED_FROM : body_from], salt)) != checksum:
+    if extend(extend(salt, data[position + _CHECKED_FROM : body_from]), body) != checksum:
         raise Damaged("the checksum does not match")
     return Batch(first_seq, base_id, timestamp_ns, due_ns, count, stride, body), after

@@ -1,4 +1,5 @@
 """Client libraries of others publish to nsqd and consume from it, each in a process of its own."""
+
 from __future__ import annotations
 
 import importlib.util
@@ -11,20 +12,14 @@ import pytest
 from tests.support import real_clients
 from tests.support.nsqd_process import REPOSITORY, NsqdProcess
 
-MODULES = {
-    "pynsq": ["nsq"],
-    "pynsq-deflate": ["nsq"],
-    "pynsq-snappy": ["nsq", "snappy"],
-    "gnsq": ["gnsq"],
-    "ansq": ["ansq"],
-}
+# pynsq has no variant with compression: it cannot read a compressed stream in Python 3.
+MODULES = {"pynsq": "nsq", "gnsq": "gnsq", "gnsq-deflate": "gnsq", "ansq": "ansq"}
 
 
 @pytest.mark.parametrize("library", MODULES)
 def test_library_publishes_and_consumes(nsqd: NsqdProcess, library: str) -> None:
-    for module in MODULES[library]:
-        if importlib.util.find_spec(module) is None:
-            pytest.skip(f"needs the module {module}")
+    if importlib.util.find_spec(MODULES[library]) is None:
+        pytest.skip(f"needs the module {MODULES[library]}")
     program = subprocess.run(
         [sys.executable, "-m", "tests.support.real_clients", library, str(nsqd.tcp_port)],
         cwd=REPOSITORY,

@@ -1,4 +1,5 @@
 """What consumers get, when, and how often: over real sockets, against a real nsqd."""
+
 from __future__ import annotations
 
 import contextlib
@@ -12,9 +13,8 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from tests.conftest import MakeNsqd
 from tests.support import wire
-from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.wire import CLOSE_WAIT, CLS, ERROR, HEARTBEAT, OK, Client, Frame, bodies
 
 # Go looks for time-outs in a new channel only after up to 5 s.
@@ -446,7 +446,9 @@ def test_emptied_channel_forgets_messages_in_flight(nsqd: NsqdProcess) -> None:
         client.send(wire.rdy(0))
         client.round_trip()
         nsqd.post("/channel/empty?topic=t&channel=c")
-        stats = nsqd.wait_for_channel("t", "c", depth=0, in_flight_count=0, deferred_count=0, message_count=11)
+        stats = nsqd.wait_for_channel(
+            "t", "c", depth=0, in_flight_count=0, deferred_count=0, message_count=11
+        )
         assert stats["clients"][0]["in_flight_count"] == 0
         for message in held:
             assert client.ask(wire.fin(message.id)) == failed("FIN", message.id, "ID not in flight")
@@ -653,7 +655,10 @@ def test_consumer_that_does_not_read_harms_nobody(make_nsqd: MakeNsqd) -> None:
     nsqd = make_nsqd("--mem-queue-size=100")
     process = psutil.Process(nsqd.pid)
     batches, body = 150, b"x" * (64 * KIB)
-    with Client(nsqd.tcp_port, receive_buffer_bytes=4096) as stuck, nsqd.connect(output_buffer_size=-1) as other:
+    with (
+        Client(nsqd.tcp_port, receive_buffer_bytes=4096) as stuck,
+        nsqd.connect(output_buffer_size=-1) as other,
+    ):
         stuck.sub("big", "c", rdy_count=2500)
         other.sub("small", "c", rdy_count=10)
         with nsqd.connect() as publisher:

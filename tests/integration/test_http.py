@@ -1,4 +1,5 @@
 """The HTTP API: its answers, its errors, and how it holds up against odd requests on the socket."""
+
 from __future__ import annotations
 
 import contextlib
@@ -86,7 +87,9 @@ def test_stats_as_json(nsqd: NsqdProcess, topic: str) -> None:
         client.message()
         nsqd.wait_for_channel(topic, "c", depth=1, in_flight_count=1)
         stats = nsqd.stats(f"&topic={topic}")
-    assert {key: type(stats[key]) for key in ("version", "health", "start_time", "topics", "memory", "producers")} == {
+    assert {
+        key: type(stats[key]) for key in ("version", "health", "start_time", "topics", "memory", "producers")
+    } == {
         "version": str,
         "health": str,
         "start_time": int,
@@ -146,7 +149,9 @@ def test_stats_as_json(nsqd: NsqdProcess, topic: str) -> None:
     assert {key: consumer[key] for key in expected} == expected
     assert re.fullmatch(r"127\.0\.0\.1:\d+", consumer["remote_address"])
     assert abs(consumer["connect_ts"] - time.time()) < 60
-    assert [producer["client_id"] for producer in stats["producers"] if producer["client_id"] == "id"] == ["id"]
+    assert [producer["client_id"] for producer in stats["producers"] if producer["client_id"] == "id"] == [
+        "id"
+    ]
 
 
 def test_stats_memory_has_the_keys_of_go(nsqd: NsqdProcess) -> None:
@@ -452,7 +457,7 @@ class RawConnection:
         assert re.match(rb"HTTP/1\.[01] \d{3} ", status_line), status_line
         status = int(status_line.split()[1])
         headers: dict[str, str] = {}
-        while (line := self._input.readline().strip()):
+        while line := self._input.readline().strip():
             name, _, value = line.decode("latin-1").partition(":")
             headers[name.lower()] = value.strip()
         if "content-length" in headers:
@@ -469,8 +474,8 @@ class RawConnection:
 
 
 def post(topic: str, body: bytes, headers: str = "", version: str = "1.1") -> bytes:
-    head = f"POST /pub?topic={topic} HTTP/{version}\r\nHost: nsqd\r\nContent-Length: {len(body)}\r\n{headers}\r\n"
-    return head.encode() + body
+    head = f"POST /pub?topic={topic} HTTP/{version}\r\nHost: nsqd\r\nContent-Length: {len(body)}\r\n"
+    return f"{head}{headers}\r\n".encode() + body
 
 
 def test_keep_alive(nsqd: NsqdProcess, topic: str) -> None:
@@ -552,7 +557,9 @@ def test_chunked_body_over_the_limit(nsqd: NsqdProcess, path: str, limit: int, m
     line = b"x" * 65535 + b"\n"
     with RawConnection(nsqd) as connection:
         with contextlib.suppress(ConnectionError):
-            connection.send(post_chunked(f"{path}?topic=refused", chunked(*[line] * (limit // len(line) + 1))))
+            connection.send(
+                post_chunked(f"{path}?topic=refused", chunked(*[line] * (limit // len(line) + 1)))
+            )
         answer = connection.answer()
         assert (answer.status, json.loads(answer.body)) == (413, {"message": message})
 

@@ -2,6 +2,7 @@
 
 Tests with the marker `ours` hold promises that Go's nsqd does not make.
 """
+
 from __future__ import annotations
 
 import json
@@ -15,9 +16,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import MakeNsqd
 from tests.support import wire
-from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.wire import Message, bodies
 
 CLEAN = pytest.param(True, id="clean")
@@ -74,7 +74,9 @@ def test_acknowledged_is_kept_without_any_pause(nsqd: NsqdProcess) -> None:
             client.mpub("t", numbered(100, f"batch{batch}-"))
             client.pub("t", f"single{batch}".encode())
         nsqd.restart(clean=False)
-    expected = [body for batch in range(5) for body in (*numbered(100, f"batch{batch}-"), b"single%d" % batch)]
+    expected = [
+        body for batch in range(5) for body in (*numbered(100, f"batch{batch}-"), b"single%d" % batch)
+    ]
     assert bodies(consume_all(nsqd, "t", "c")) == expected
 
 
@@ -322,7 +324,9 @@ def test_pauses_and_channels_are_kept(nsqd: NsqdProcess, clean: bool) -> None:
     assert consume_all(nsqd, "t", "paused") == []
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b'{"topics": 5}', b"\x00\x00"], ids=["empty", "cut", "type", "zeros"])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b'{"topics": 5}', b"\x00\x00"], ids=["empty", "cut", "type", "zeros"]
+)
 def test_metadata_that_cannot_be_read_stops_the_start(nsqd: NsqdProcess, content: bytes) -> None:
     nsqd.create("t", "c")
     nsqd.stop()
@@ -335,10 +339,11 @@ def test_metadata_that_cannot_be_read_stops_the_start(nsqd: NsqdProcess, content
 
 def test_bad_names_in_the_metadata_are_skipped(nsqd: NsqdProcess) -> None:
     nsqd.stop()
+    channels = [{"name": "b/d", "paused": False}, {"name": "c", "paused": True}]
     topics = [
         {"name": "bad!", "paused": False, "channels": []},
-        {"name": "good", "paused": False, "channels": [{"name": "b/d", "paused": False}, {"name": "c", "paused": True}]},
-    ]  # fmt: skip
+        {"name": "good", "paused": False, "channels": channels},
+    ]
     (nsqd.data_path / "nsqd.dat").write_text(json.dumps({"topics": topics, "version": "1.3.0"}))
     nsqd.start()
     (topic,) = nsqd.stats()["topics"]

@@ -2,6 +2,7 @@
 
 The environment variable NSQD_COMMAND replaces the program under test, to run the same tests on another nsqd.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -42,6 +43,10 @@ def wait_until(condition: Callable[[], T], deadline_s: float = 10.0, what: str =
             raise AssertionError(f"waited {deadline_s} s for {what}, last was {answer!r}")
         time.sleep(POLL_INTERVAL_S)
     return answer
+
+
+# make_nsqd(*flags) starts an nsqd on a data directory of its own; see tests/conftest.py.
+MakeNsqd = Callable[..., "NsqdProcess"]
 
 
 class HTTPAnswer(NamedTuple):
@@ -99,6 +104,7 @@ class NsqdProcess:
     def start(self) -> NsqdProcess:
         self.launch()
         ports = wait_until(self._read_ports, START_DEADLINE_S, "nsqd to listen")
+        assert ports is not None
         self.tcp_port, self.http_port = ports["TCP"], ports["HTTP"]
         return self
 
@@ -192,22 +198,23 @@ class NsqdProcess:
         found = [c for c in of_topic["channels"] if c["channel_name"] == channel]
         return found[0] if found else None
 
-    def wait_for_channel(self, topic: str, channel: str, deadline_s: float = 10.0, **counts: Any) -> dict[str, Any]:
+    def wait_for_channel(
+        self, topic: str, channel: str, deadline_s: float = 10.0, **counts: Any
+    ) -> dict[str, Any]:
         """The channel's stats, when all `counts` (as depth=3) are as given."""
 
-        def matching() -> dict[str, Any] | None:
-            stats = self.channel_stats(topic, channel)
-            nonlocal last
-            last = stats
-            return stats if stats and all(stats[name] == value for name, value in counts.items()) else None
+        seen: dict[str, Any] = {}
 
-        last: dict[str, Any] | None = None
+        def matches() -> bool:
+            seen.clear()
+            seen.update(self.channel_stats(topic, channel) or {})
+            return bool(seen) and all(seen[name] == value for name, value in counts.items())
+
         try:
-            stats = wait_until(matching, deadline_s)
+            wait_until(matches, deadline_s)
         except AssertionError as error:
-            raise AssertionError(f"{topic}/{channel}: wanted {counts}, stats are {last}") from error
-        assert stats is not None
-        return stats
+            raise AssertionError(f"{topic}/{channel}: wanted {counts}, stats are {seen}") from error
+        return seen
 
     def create(self, topic: str, *channels: str) -> None:
         self.post(f"/topic/create?topic={topic.replace('#', '%23')}")

@@ -3,6 +3,7 @@
 The functions build the bytes of commands. `Client` sends what it is given, also what is wrong, and reads
 frames one at a time. It answers heartbeats, unless it is asked for every frame.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -207,7 +208,7 @@ class Client:
     # --- reading
 
     def frame(self, deadline_s: float = DEADLINE_S) -> Frame:
-        """The next frame, heartbeats too. Raises `Closed` at the end of input, TimeoutError at the deadline."""
+        """The next frame, heartbeats too. Raises `Closed` at the end of input, or TimeoutError."""
         deadline = time.monotonic() + deadline_s
         while (frame := self._take_frame()) is None:
             self._receive(deadline)

@@ -2,6 +2,7 @@
 
 Each case runs three times: sent whole, byte by byte, and with more commands behind it.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -118,7 +119,11 @@ IDENTIFY = [
         f"E_BAD_BODY IDENTIFY body too big {MAX_BODY_BYTES + 1} > {MAX_BODY_BYTES}",
     ),
     *(
-        Case(f"IDENTIFY-{name}", b"IDENTIFY\n" + wire.sized(body), "E_BAD_BODY IDENTIFY failed to decode JSON body")
+        Case(
+            f"IDENTIFY-{name}",
+            b"IDENTIFY\n" + wire.sized(body),
+            "E_BAD_BODY IDENTIFY failed to decode JSON body",
+        )
         for name, body in {
             "not-json": b"hello",
             "cut-json": b'{"client_id": "x"',
@@ -221,9 +226,7 @@ RDY = [
     subscribed("RDY-plus", b"RDY +1\n", "E_INVALID RDY could not parse count +1"),
     subscribed("RDY-fraction", b"RDY 1.0\n", "E_INVALID RDY could not parse count 1.0"),
     subscribed("RDY-underscore", b"RDY 1_0\n", "E_INVALID RDY could not parse count 1_0"),
-    subscribed(
-        "RDY-other-digits", "RDY \u0663\n".encode(), "E_INVALID RDY could not parse count \u0663"
-    ),
+    subscribed("RDY-other-digits", "RDY \u0663\n".encode(), "E_INVALID RDY could not parse count \u0663"),
     subscribed("RDY-over", b"RDY 2501\n", "E_INVALID RDY count 2501 out of range 0-2500"),
     # Numbers are read as unsigned 64 bits, without a check for overflow, then taken as signed.
     subscribed("RDY-wraps", b"RDY 18446744073709551615\n", "E_INVALID RDY count -1 out of range 0-2500"),
@@ -233,7 +236,9 @@ IN_FLIGHT = [
     case
     for verb, rest in (("FIN", b""), ("TOUCH", b""), ("REQ", b" 0"))
     for case in (
-        subscribed(f"{verb}-no-words", f"{verb}\n".encode(), f"E_INVALID {verb} insufficient number of params"),
+        subscribed(
+            f"{verb}-no-words", f"{verb}\n".encode(), f"E_INVALID {verb} insufficient number of params"
+        ),
         subscribed(f"{verb}-empty-id", f"{verb} ".encode() + rest + b"\n", "E_INVALID invalid message ID"),
         subscribed(
             f"{verb}-short-id",
@@ -298,7 +303,9 @@ PUB = [
         b"PUB topic\n" + int32(MAX_MSG_BYTES + 1),
         f"E_BAD_MESSAGE PUB message too big {MAX_MSG_BYTES + 1} > {MAX_MSG_BYTES}",
     ),
-    Case("PUB-topic-before-size", b"PUB no/pe\n" + int32(0), 'E_BAD_TOPIC PUB topic name "no/pe" is not valid'),
+    Case(
+        "PUB-topic-before-size", b"PUB no/pe\n" + int32(0), 'E_BAD_TOPIC PUB topic name "no/pe" is not valid'
+    ),
 ]
 
 DPUB = [
@@ -318,7 +325,9 @@ DPUB = [
         "E_INVALID DPUB timeout 18446744073709551615 out of range 0-3600000",
     ),
     Case("DPUB-size-0", b"DPUB topic 1\n" + int32(0), "E_BAD_MESSAGE DPUB invalid message body size 0"),
-    Case("DPUB-size-negative", b"DPUB topic 1\n" + int32(-1), "E_BAD_MESSAGE DPUB invalid message body size -1"),
+    Case(
+        "DPUB-size-negative", b"DPUB topic 1\n" + int32(-1), "E_BAD_MESSAGE DPUB invalid message body size -1"
+    ),
     Case(
         "DPUB-size-over-the-limit",
         b"DPUB topic 1\n" + int32(MAX_MSG_BYTES + 1),
@@ -339,7 +348,11 @@ MPUB = [
         f"E_BAD_BODY MPUB body too big {MAX_BODY_BYTES + 1} > {MAX_BODY_BYTES}",
     ),
     Case("MPUB-count-0", b"MPUB topic\n" + int32(100) + int32(0), "E_BAD_BODY MPUB invalid message count 0"),
-    Case("MPUB-count-negative", b"MPUB topic\n" + int32(100) + int32(-1), "E_BAD_BODY MPUB invalid message count -1"),
+    Case(
+        "MPUB-count-negative",
+        b"MPUB topic\n" + int32(100) + int32(-1),
+        "E_BAD_BODY MPUB invalid message count -1",
+    ),
     Case(
         "MPUB-count-over-the-limit",
         b"MPUB topic\n" + int32(100) + int32(MAX_MPUB_MESSAGES + 1),
@@ -362,7 +375,12 @@ MPUB = [
     ),
     Case(
         "MPUB-last-size-over-the-limit",
-        b"MPUB topic\n" + int32(1000) + int32(3) + wire.sized(b"1") + wire.sized(b"2") + int32(MAX_MSG_BYTES + 1),
+        b"MPUB topic\n"
+        + int32(1000)
+        + int32(3)
+        + wire.sized(b"1")
+        + wire.sized(b"2")
+        + int32(MAX_MSG_BYTES + 1),
         f"E_BAD_MESSAGE MPUB message too big {MAX_MSG_BYTES + 1} > {MAX_MSG_BYTES}",
     ),
     Case(
@@ -419,13 +437,21 @@ CUT_OFF = [
     cut_off("AUTH-size", b"AUTH\n", "E_BAD_BODY AUTH failed to read body size"),
     cut_off("AUTH-body", b"AUTH\n" + int32(5) + b"1234", "E_BAD_BODY AUTH failed to read body"),
     cut_off("PUB-no-size", b"PUB topic\n", "E_BAD_MESSAGE PUB failed to read message body size"),
-    cut_off("PUB-half-size", b"PUB topic\n\x00\x00\x00", "E_BAD_MESSAGE PUB failed to read message body size"),
+    cut_off(
+        "PUB-half-size", b"PUB topic\n\x00\x00\x00", "E_BAD_MESSAGE PUB failed to read message body size"
+    ),
     cut_off("PUB-no-body", b"PUB topic\n" + int32(3), "E_BAD_MESSAGE PUB failed to read message body"),
-    cut_off("PUB-half-body", b"PUB topic\n" + int32(3) + b"12", "E_BAD_MESSAGE PUB failed to read message body"),
+    cut_off(
+        "PUB-half-body", b"PUB topic\n" + int32(3) + b"12", "E_BAD_MESSAGE PUB failed to read message body"
+    ),
     cut_off("DPUB-size", b"DPUB topic 1\n\x00", "E_BAD_MESSAGE DPUB failed to read message body size"),
-    cut_off("DPUB-body", b"DPUB topic 1\n" + int32(3) + b"1", "E_BAD_MESSAGE DPUB failed to read message body"),
+    cut_off(
+        "DPUB-body", b"DPUB topic 1\n" + int32(3) + b"1", "E_BAD_MESSAGE DPUB failed to read message body"
+    ),
     cut_off("MPUB-size", b"MPUB topic\n\x00", "E_BAD_BODY MPUB failed to read body size"),
-    cut_off("MPUB-count", b"MPUB topic\n" + int32(9) + b"\x00", "E_BAD_BODY MPUB failed to read message count"),
+    cut_off(
+        "MPUB-count", b"MPUB topic\n" + int32(9) + b"\x00", "E_BAD_BODY MPUB failed to read message count"
+    ),
     cut_off(
         "MPUB-first-size",
         b"MPUB topic\n" + int32(9) + int32(1) + b"\x00\x00",
@@ -549,33 +575,49 @@ def test_answers_before_an_overlong_line_are_sent(nsqd: NsqdProcess) -> None:
         pytest.param(b"DPUB ok  \n" + wire.sized(b"1"), [OK], id="DPUB-empty-delay-is-0"),
         pytest.param(b"DPUB ok 3600000\n" + wire.sized(b"1"), [OK], id="DPUB-longest-delay"),
         pytest.param(b"DPUB ok 0000000000000000000001\n" + wire.sized(b"1"), [OK], id="DPUB-leading-zeros"),
-        pytest.param(wire.sub("ok", "c") + b"RDY\nRDY \nRDY 0\nRDY 2500\n" + CLS, [OK, CLOSE_WAIT], id="RDY-forms"),
+        pytest.param(
+            wire.sub("ok", "c") + b"RDY\nRDY \nRDY 0\nRDY 2500\n" + CLS, [OK, CLOSE_WAIT], id="RDY-forms"
+        ),
         # 2 ** 64 + 1 is read as 1.
-        pytest.param(wire.sub("ok", "d") + b"RDY 18446744073709551617\n" + CLS, [OK, CLOSE_WAIT], id="RDY-wraps"),
+        pytest.param(
+            wire.sub("ok", "d") + b"RDY 18446744073709551617\n" + CLS, [OK, CLOSE_WAIT], id="RDY-wraps"
+        ),
         pytest.param(wire.identify() + wire.identify(), [OK, OK], id="IDENTIFY-twice"),
         pytest.param(b"IDENTIFY words\n" + wire.sized(b"{}"), [OK], id="IDENTIFY-words"),
         pytest.param(b"IDENTIFY\n" + wire.sized(b"null"), [OK], id="IDENTIFY-null"),
-        pytest.param(b"IDENTIFY\n" + wire.sized(b' {"x": [1.5e3], "msg_timeout": null}\n'), [OK], id="IDENTIFY-unknown"),
-        pytest.param(wire.identify(deflate=True, snappy=True), [OK], id="IDENTIFY-compressions-not-negotiated"),
         pytest.param(
-            wire.identify(heartbeat_interval=1000, output_buffer_timeout=25, output_buffer_size=64, msg_timeout=1000)
+            b"IDENTIFY\n" + wire.sized(b' {"x": [1.5e3], "msg_timeout": null}\n'), [OK], id="IDENTIFY-unknown"
+        ),
+        pytest.param(
+            wire.identify(deflate=True, snappy=True), [OK], id="IDENTIFY-compressions-not-negotiated"
+        ),
+        pytest.param(
+            wire.identify(
+                heartbeat_interval=1000, output_buffer_timeout=25, output_buffer_size=64, msg_timeout=1000
+            )
             + wire.identify(heartbeat_interval=60000, output_buffer_timeout=30000, output_buffer_size=65536)
             + wire.identify(msg_timeout=900000, sample_rate=99)
             + wire.identify(heartbeat_interval=-1, output_buffer_timeout=-1, output_buffer_size=-1),
             [OK] * 4,
             id="IDENTIFY-at-the-limits",
         ),
-        pytest.param(wire.pub("a" * 64, b"1") + wire.pub("a" * 54 + "#ephemeral", b"1"), [OK, OK], id="longest-names"),
+        pytest.param(
+            wire.pub("a" * 64, b"1") + wire.pub("a" * 54 + "#ephemeral", b"1"), [OK, OK], id="longest-names"
+        ),
         pytest.param(wire.pub(".-_09aZ", b"\x00\n\xff"), [OK], id="all-kinds-of-characters"),
         # The messages count, not the declared size of the body.
-        pytest.param(wire.mpub("ok", [b"1", b"22"], declared_bytes=1) + wire.pub("ok", b"3"), [OK, OK], id="MPUB-says-less"),
+        pytest.param(
+            wire.mpub("ok", [b"1", b"22"], declared_bytes=1) + wire.pub("ok", b"3"),
+            [OK, OK],
+            id="MPUB-says-less",
+        ),
         pytest.param(
             wire.mpub("ok", [b"1", b"22"], declared_bytes=MAX_BODY_BYTES) + wire.pub("ok", b"3"),
             [OK, OK],
             id="MPUB-says-more",
         ),
     ],
-)  # fmt: skip
+)
 def test_accepted(nsqd: NsqdProcess, sent: bytes, replies: list[Frame], byte_by_byte: bool) -> None:
     with nsqd.connect() as client:
         if byte_by_byte:
@@ -588,7 +630,9 @@ def test_accepted(nsqd: NsqdProcess, sent: bytes, replies: list[Frame], byte_by_
 
 
 @pytest.mark.parametrize("declared_bytes", [1, 10_000])
-def test_mpub_with_a_wrong_declared_size_delivers_its_messages(nsqd: NsqdProcess, declared_bytes: int) -> None:
+def test_mpub_with_a_wrong_declared_size_delivers_its_messages(
+    nsqd: NsqdProcess, declared_bytes: int
+) -> None:
     topic = f"declared_{declared_bytes}"
     with nsqd.connect() as client:
         client.sub(topic, "channel", rdy_count=10)

@@ -1,0 +1,41 @@
+# make run     start nsqd here, on the default ports
+# make test    everything that a change has to pass
+# make check   only what needs no running nsqd: lint, types, architecture
+# make bench   the measurements of the README; BENCH_ARGS="--help" lists what it takes
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+INSTALLED_DEV := $(VENV)/.installed-dev
+BENCH_ARGS ?=
+
+.PHONY: run test check bench
+
+run: $(INSTALLED)
+	@mkdir -p data
+	@echo "Try, in another terminal:  curl -d 'hello' 'http://127.0.0.1:4151/pub?topic=greetings'"
+	@echo "And see it waiting:        curl http://127.0.0.1:4151/stats"
+	@exec $(BIN)/nsqd-py --data-path=./data
+
+test: check
+	$(BIN)/python -m pytest
+
+check: $(INSTALLED_DEV)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/architecture
+
+bench: $(INSTALLED_DEV)
+	$(BIN)/python -m bench $(BENCH_ARGS)
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(INSTALLED): setup.cfg pyproject.toml | $(BIN)/python
+	$(BIN)/pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(INSTALLED_DEV): setup.cfg pyproject.toml | $(BIN)/python
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@ $(INSTALLED)

@@ -1,0 +1,214 @@
+"""Acknowledged means kept: nsqd is killed or stopped under load, again and again, and nothing may be lost.
+
+Two publishers (PUB, MPUB) note what was answered OK; a consumer finishes most of what it gets and requeues
+some. After the last restart everything is drained and compared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.support import wire
+from tests.support.nsqd_process import NsqdProcess
+from tests.support.wire import Client, Closed, Message, bodies
+
+TOPIC, CHANNEL = "crash", "channel"
+DATA_DIRECTORIES, KILLS_EACH = 5, 11
+STOPS = 6
+BATCH = 20
+RDY = 100
+LOAD_S = (0.05, 0.6)
+DRAIN_QUIET_S = 1.5
+FLAGS = ("--max-bytes-per-file=1048576", "--mem-queue-size=2000", "--msg-timeout=60s")
+
+
+class Ledger:
+    """What the clients know, over all lives of one nsqd. Each part is written by one thread at a time."""
+
+    def __init__(self) -> None:
+        self.acknowledged: set[bytes] = set()
+        self.fin_sent: set[bytes] = set()
+        self.fin_processed: set[bytes] = set()
+        self.deliveries: Counter[bytes] = Counter()
+        self.came_after_fin_sent = 0
+        self.came_after_fin_processed: list[bytes] = []
+        self._numbers = itertools.count()
+
+    def next_bodies(self, count: int) -> list[bytes]:
+        """Bodies that were never used before; of several sizes, so that records end anywhere."""
+        numbers = itertools.islice(self._numbers, count)
+        return [b"%09d" % number + b"x" * (number * 37 % 400) for number in numbers]
+
+    def delivered(self, message: Message) -> None:
+        self.deliveries[message.body] += 1
+        if message.body in self.fin_processed:
+            self.came_after_fin_processed.append(message.body)
+        elif message.body in self.fin_sent:
+            self.came_after_fin_sent += 1
+
+    @property
+    def lost(self) -> list[bytes]:
+        """The numbers of what was acknowledged, was never finished, and was not there to drain in the end."""
+        return sorted(body[:9] for body in self.acknowledged - self.fin_sent)
+
+
+class Load:
+    """The clients, while nsqd lives: started together, they end by themselves when it dies."""
+
+    def __init__(self, nsqd: NsqdProcess, ledger: Ledger, seed: int) -> None:
+        self._nsqd = nsqd
+        self._ledger = ledger
+        self._random = random.Random(seed)
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(max_workers=3)
+        self._clients: list[Future[None]] = []
+
+    def __enter__(self) -> Load:
+        for client in (self._publish_singles, self._publish_batches, self._consume):
+            self._clients.append(self._pool.submit(self._run, client))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for client in self._clients:
+            client.result(30.0)
+        self._pool.shutdown()
+
+    def _run(self, client: Callable[[Client], None]) -> None:
+        with contextlib.suppress(Closed, ConnectionError), self._nsqd.connect() as connection:
+            client(connection)
+
+    def _take_bodies(self, count: int) -> list[bytes]:
+        with self._lock:
+            return self._ledger.next_bodies(count)
+
+    def _publish_singles(self, client: Client) -> None:
+        """One at a time, and now and then several in one send."""
+        while True:
+            batch = self._take_bodies(1 if self._random.random() < 0.8 else 10)
+            client.send(*(wire.pub(TOPIC, body) for body in batch))
+            for body in batch:
+                self._expect_ok(client)
+                self._ledger.acknowledged.add(body)
+
+    def _publish_batches(self, client: Client) -> None:
+        while True:
+            batch = self._take_bodies(BATCH)
+            client.send(wire.mpub(TOPIC, batch))
+            self._expect_ok(client)
+            self._ledger.acknowledged.update(batch)
+
+    @staticmethod
+    def _expect_ok(client: Client) -> None:
+        frame = client.next_frame()
+        if frame.kind == wire.ERROR and b"exiting" in frame.data:
+            raise Closed
+        assert frame == wire.OK, frame
+
+    def _consume(self, client: Client) -> None:
+        """FINs most; requeues some, a part of them with a delay; asks now and then what was processed."""
+        client.sub(TOPIC, CHANNEL, rdy_count=RDY)
+        sent: list[bytes] = []
+        while True:
+            message = client.message()
+            self._ledger.delivered(message)
+            choice = self._random.random()
+            if choice < 0.1:
+                client.send(wire.req(message.id, self._random.choice((0, 50, 500))))
+                continue
+            self._ledger.fin_sent.add(message.body)
+            client.fin(message)
+            sent.append(message.body)
+            if len(sent) >= 50:
+                client.round_trip()
+                self._ledger.fin_processed.update(sent)
+                sent.clear()
+
+
+def drain(nsqd: NsqdProcess, ledger: Ledger) -> list[bytes]:
+    """Everything that is left, finished."""
+    with nsqd.connect() as client:
+        client.sub(TOPIC, CHANNEL, rdy_count=2500)
+        messages = client.drain(DRAIN_QUIET_S)
+        client.round_trip()
+    for message in messages:
+        ledger.delivered(message)
+        ledger.fin_sent.add(message.body)
+    return bodies(messages)
+
+
+@contextlib.contextmanager
+def nsqd_on(data_path: Path) -> Iterator[NsqdProcess]:
+    nsqd = NsqdProcess(data_path, *FLAGS)
+    try:
+        yield nsqd.start()
+    finally:
+        nsqd.destroy()
+
+
+@pytest.mark.ours
+@pytest.mark.crash
+@pytest.mark.parametrize("directory", range(DATA_DIRECTORIES))
+def test_killed_under_load_loses_nothing(
+    tmp_path: Path, directory: int, record_property: Callable[[str, object], None]
+) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")
+    moments = random.Random(seed)
+    ledger = Ledger()
+    with nsqd_on(tmp_path / "nsqd") as nsqd:
+        nsqd.create(TOPIC, CHANNEL)
+        for kill in range(KILLS_EACH):
+            with Load(nsqd, ledger, seed + kill):
+                time.sleep(moments.uniform(*LOAD_S))  # a random moment is the point
+                nsqd.kill()
+            nsqd.start()
+        drain(nsqd, ledger)
+        nsqd.wait_for_channel(TOPIC, CHANNEL, depth=0, in_flight_count=0, deferred_count=0)
+    figures = {
+        "seed": seed,
+        "acknowledged": len(ledger.acknowledged),
+        "lost": len(ledger.lost),
+        "delivered_after_fin_sent": ledger.came_after_fin_sent,
+        "delivered_after_fin_processed": len(ledger.came_after_fin_processed),
+    }
+    print(figures)
+    for name, figure in figures.items():
+        record_property(name, figure)
+    assert len(ledger.acknowledged) > KILLS_EACH * BATCH, "there was no load"
+    assert not ledger.lost
+
+
+@pytest.mark.crash
+def test_stopped_under_load_loses_and_repeats_nothing(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")
+    moments = random.Random(seed)
+    ledger = Ledger()
+    with nsqd_on(tmp_path / "nsqd") as nsqd:
+        nsqd.create(TOPIC, CHANNEL)
+        for stop in range(STOPS):
+            with Load(nsqd, ledger, seed + stop):
+                time.sleep(moments.uniform(*LOAD_S))  # a random moment is the point
+                assert nsqd.stop() == 0
+            nsqd.start()
+        drained = drain(nsqd, ledger)
+        nsqd.wait_for_channel(TOPIC, CHANNEL, depth=0, in_flight_count=0, deferred_count=0)
+    record_property("seed", seed)
+    record_property("acknowledged", len(ledger.acknowledged))
+    print(f"acknowledged {len(ledger.acknowledged)}, finished under load {len(ledger.fin_processed)}")
+    assert len(ledger.acknowledged) > STOPS * BATCH, "there was no load"
+    assert not ledger.lost
+    assert not ledger.came_after_fin_processed, ledger.came_after_fin_processed[:10]
+    assert len(drained) == len(set(drained))

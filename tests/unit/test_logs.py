@@ -1,0 +1,147 @@
+"""Log lines."""
+
+import os
+import re
+from collections.abc import Iterator
+from datetime import datetime
+
+import pytest
+
+from nsqd_py.logs import DEBUG, ERROR, FATAL, INFO, WARNING, Log, level_word, parse_level
+
+NOON = datetime(2026, 11, 21, 12, 0, 0, 1234)
+
+
+class Pipe:
+    """A log's descriptor, and what arrived there."""
+
+    def __init__(self) -> None:
+        self.reader, self.writer = os.pipe()
+        os.set_blocking(self.reader, False)
+
+    def log(self, level: int = INFO, prefix: str = "[nsqd] ") -> Log:
+        return Log(prefix, level, descriptor=self.writer, now=lambda: NOON)
+
+    def text(self) -> str:
+        try:
+            return os.read(self.reader, 65536).decode()
+        except BlockingIOError:
+            return ""
+
+
+@pytest.fixture
+def pipe() -> Iterator[Pipe]:
+    pipe = Pipe()
+    yield pipe
+    os.close(pipe.reader)
+    os.close(pipe.writer)
+
+
+class Unprintable:
+    def __str__(self) -> str:
+        raise AssertionError("a silent log formatted its text")
+
+
+def test_the_form_of_a_line(pipe: Pipe) -> None:
+    pipe.log().info("TCP: listening on %s", "127.0.0.1:4150")
+    assert pipe.text() == "[nsqd] 2026/11/21 12:00:00.001234 INFO: TCP: listening on 127.0.0.1:4150\n"
+
+
+def test_the_prefix_is_replaced(pipe: Pipe) -> None:
+    pipe.log(prefix="east-1 ").error("disk is full")
+    assert pipe.text() == "east-1 2026/11/21 12:00:00.001234 ERROR: disk is full\n"
+
+
+def test_percent_signs_without_arguments_stay(pipe: Pipe) -> None:
+    pipe.log().info("100% kept")
+    assert pipe.text().endswith("INFO: 100% kept\n")
+
+
+@pytest.mark.parametrize(
+    ("level", "written"),
+    [
+        (DEBUG, ["DEBUG", "INFO", "WARNING", "ERROR", "FATAL"]),
+        (INFO, ["INFO", "WARNING", "ERROR", "FATAL"]),
+        (WARNING, ["WARNING", "ERROR", "FATAL"]),
+        (ERROR, ["ERROR", "FATAL"]),
+        (FATAL, ["FATAL"]),
+    ],
+)
+def test_a_level_silences_those_below(pipe: Pipe, level: int, written: list[str]) -> None:
+    log = pipe.log(level)
+    for write in (log.debug, log.info, log.warning, log.error, log.fatal):
+        write("text")
+    assert re.findall(r"([A-Z]+): text\n", pipe.text()) == written
+
+
+def test_a_silent_log_formats_nothing(pipe: Pipe) -> None:
+    log = pipe.log(FATAL)
+    for write in (log.debug, log.info, log.warning, log.error, log.exception):
+        write("%s", Unprintable())
+    assert pipe.text() == ""
+    with pytest.raises(AssertionError):
+        log.fatal("%s", Unprintable())
+
+
+def test_the_level_changes_while_it_runs(pipe: Pipe) -> None:
+    log = pipe.log(INFO)
+    log.debug("before")
+    log.level = DEBUG
+    log.debug("now")
+    text = pipe.text()
+    assert "before" not in text and text.endswith("DEBUG: now\n")
+
+
+def test_is_debug_follows_the_level(pipe: Pipe) -> None:
+    assert [pipe.log(level).is_debug for level in (DEBUG, INFO, FATAL)] == [True, False, False]
+
+
+def fail() -> None:
+    raise ZeroDivisionError("by 100%")
+
+
+def test_an_exception_comes_with_its_traceback(pipe: Pipe) -> None:
+    try:
+        fail()
+    except ZeroDivisionError as error:
+        pipe.log().exception("client %s - %r", "a", error)
+    lines = pipe.text().splitlines()
+    assert lines[0].endswith("ERROR: client a - ZeroDivisionError('by 100%')")
+    assert lines[1] == "Traceback (most recent call last):"
+    assert lines[-1] == "ZeroDivisionError: by 100%"
+
+
+def test_what_no_encoding_has_is_escaped(pipe: Pipe) -> None:
+    pipe.log().info("topic %s", b"\xff\xe9".decode(errors="surrogateescape"))
+    assert pipe.text().endswith("topic \\udcff\\udce9\n")
+
+
+def test_a_closed_reader_raises_nothing() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    log = Log(descriptor=writer)
+    log.info("into a broken pipe")
+    os.close(writer)
+    log.info("into nothing")
+
+
+def test_a_full_pipe_raises_nothing(pipe: Pipe) -> None:
+    os.set_blocking(pipe.writer, False)
+    for _ in range(100):
+        pipe.log().info("x" * 4000)
+    assert "INFO: xxx" in pipe.text()
+
+
+@pytest.mark.parametrize(
+    ("word", "level"),
+    [("debug", 1), ("info", 2), ("warn", 3), ("error", 4), ("fatal", 5), ("INFO", 2), ("Warn", 3)],
+)
+def test_words_of_levels(word: str, level: int) -> None:
+    assert parse_level(word) == level
+    assert level_word(level) == word.lower()
+
+
+@pytest.mark.parametrize("word", ["", "loud", "warning", "2"])
+def test_other_words_are_no_levels(word: str) -> None:
+    with pytest.raises(ValueError, match="debug, info, warn, error, fatal"):
+        parse_level(word)

@@ -1,0 +1,275 @@
+"""The settings of nsqd, and how its command begins."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from apps import nsqd as nsqd_command
+from nsqd_py.options import (
+    NSQD,
+    TLS_NOT_REQUIRED,
+    TLS_REQUIRED,
+    TLS_REQUIRED_EXCEPT_HTTP,
+    BadOptions,
+    Options,
+    check_options,
+    default_node_id,
+    read_options,
+)
+from nsqd_py.version import version_string
+
+SECOND_NS = 1_000_000_000
+
+
+# Every key and default of Go's nsqd, but for those that hang on the machine.
+NSQD_DEFAULTS = {
+    "auth_http_addresses": (),
+    "auth_http_request_method": "get",
+    "broadcast_http_port": 0,
+    "broadcast_tcp_port": 0,
+    "data_path": "",
+    "deflate": True,
+    "e2e_processing_latency_percentiles": (),
+    "e2e_processing_latency_window_time": 600 * SECOND_NS,
+    "enable_experiment": (),
+    "http_address": "0.0.0.0:4151",
+    "http_client_connect_timeout": 2 * SECOND_NS,
+    "http_client_request_timeout": 5 * SECOND_NS,
+    "https_address": "0.0.0.0:4152",
+    "log_level": 2,
+    "log_prefix": "[nsqd] ",
+    "max_body_size": 5242880,
+    "max_bytes_per_file": 104857600,
+    "max_channel_consumers": 0,
+    "max_deflate_level": 6,
+    "max_heartbeat_interval": 60 * SECOND_NS,
+    "max_msg_size": 1048576,
+    "max_msg_timeout": 900 * SECOND_NS,
+    "max_output_buffer_size": 65536,
+    "max_output_buffer_timeout": 30 * SECOND_NS,
+    "max_rdy_count": 2500,
+    "max_req_timeout": 3600 * SECOND_NS,
+    "mem_queue_size": 10000,
+    "min_output_buffer_timeout": 25_000_000,
+    "msg_timeout": 60 * SECOND_NS,
+    "nsqlookupd_tcp_addresses": (),
+    "output_buffer_timeout": 250_000_000,
+    "queue_scan_selection_count": 20,
+    "queue_scan_worker_pool_max": 4,
+    "snappy": True,
+    "statsd_address": "",
+    "statsd_exclude_ephemeral": False,
+    "statsd_interval": 60 * SECOND_NS,
+    "statsd_mem_stats": True,
+    "statsd_prefix": "nsq.%s",
+    "statsd_udp_packet_size": 508,
+    "sync_every": 2500,
+    "sync_timeout": 2 * SECOND_NS,
+    "tcp_address": "0.0.0.0:4150",
+    "tls_cert": "",
+    "tls_client_auth_policy": "",
+    "tls_key": "",
+    "tls_min_version": 769,
+    "tls_required": 0,
+    "tls_root_ca_file": "",
+    "topology_region": "",
+    "topology_zone": "",
+}
+
+
+def read_line(directory: Path, line: str) -> Options:
+    """nsqd's options from a config file with one line."""
+    path = directory / "nsqd.cfg"
+    path.write_text(line, "utf-8")
+    return read_options(["--config", str(path)])
+
+
+def test_defaults_of_nsqd() -> None:
+    options = NSQD.defaults()
+    assert {key: options.by_config_key(key) for key in NSQD_DEFAULTS} == NSQD_DEFAULTS
+    others = {setting.key for setting in NSQD.settings} - NSQD_DEFAULTS.keys()
+    assert others == {"", "id", "broadcast_address", "max_defer_timeout"}
+    check_options(options)
+
+
+def test_the_node_id_of_a_host_is_that_of_go() -> None:
+    # What Go's nsqd v1.3.0 logs as its ID on a host of this name.
+    assert default_node_id("vm") == 617
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("--tls-required", TLS_REQUIRED),
+        ("-tls-required=true", TLS_REQUIRED),
+        ("--tls-required=TCP-HTTPS", TLS_REQUIRED_EXCEPT_HTTP),
+        ("--tls-required=0", TLS_NOT_REQUIRED),
+        ("--tls-client-auth-policy=require", TLS_REQUIRED),
+    ],
+)
+def test_tls_required(flag: str, value: int) -> None:
+    assert read_options([flag]).tls_required == value
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [("false", TLS_NOT_REQUIRED), ("true", TLS_REQUIRED), ("1", TLS_REQUIRED), ('"tcp-https"', 1)],
+)
+def test_tls_required_in_a_file(tmp_path: Path, line: str, value: int) -> None:
+    assert read_line(tmp_path, f"tls_required = {line}").tls_required == value
+
+
+@pytest.mark.parametrize("line", ["2", "[]", '"maybe"', '""'])
+def test_tls_required_is_no_other_word(tmp_path: Path, line: str) -> None:
+    with pytest.raises(BadOptions, match="tls_required"):
+        read_line(tmp_path, f"tls_required = {line}")
+
+
+@pytest.mark.parametrize(("word", "value"), [("tls1.2", 771), ("TLS1.3", 772), ("", 769)])
+def test_tls_min_version(tmp_path: Path, word: str, value: int) -> None:
+    assert read_options([f"--tls-min-version={word}"]).tls_min_version == value
+    assert read_line(tmp_path, f'tls_min_version = "{word}"').tls_min_version == value
+
+
+def test_deferrals_are_as_long_as_requeue_delays_unless_told() -> None:
+    assert read_options(["--max-req-timeout=2h"]).max_defer_timeout_ns == 7200 * SECOND_NS
+    assert read_options(["--max-req-timeout=2h", "--max-defer-timeout=24h"]).max_defer_timeout_ns == (
+        86400 * SECOND_NS
+    )
+
+
+BAD_OPTIONS = [
+    (["--node-id=1024"], r"^--node-id must be \[0,1024\)$"),
+    (["--node-id=-1"], r"^--node-id must be \[0,1024\)$"),
+    (["--max-deflate-level=0"], "^--max-deflate-level must be"),
+    (["--max-deflate-level=10"], "^--max-deflate-level must be"),
+    (["--auth-http-request-method=put"], "must be get or post"),
+    (["--tls-client-auth-policy=requires"], "must be require or require-verify"),
+    (["--tls-client-auth-policy=require"], "needs --tls-cert and --tls-key"),
+    (["--tls-required"], "needs --tls-cert and --tls-key"),
+    (["--tls-required=tcp-https"], "needs --tls-cert and --tls-key"),
+    (["--tls-cert=/nonexistent.pem"], "belong together"),
+    (["--tls-key=/nonexistent.pem"], "belong together"),
+    (["--tls-cert=/nonexistent.pem", "--tls-key=/nonexistent.key"], "nonexistent.key: No such file"),
+    (["--tls-root-ca-file=/nonexistent.pem"], "nonexistent.pem: No such file"),
+    (["--e2e-processing-latency-percentile=0.9,1.5"], "not 1.5"),
+    (["--e2e-processing-latency-percentile=0"], "not 0.0"),
+    (["--e2e-processing-latency-percentile=nan"], "not nan"),
+]
+
+
+@pytest.mark.parametrize(("argv", "complaint"), BAD_OPTIONS, ids=lambda case: str(case))
+def test_nsqd_refuses(argv: list[str], complaint: str) -> None:
+    options = read_options(argv)
+    with pytest.raises(BadOptions, match=complaint):
+        check_options(options)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--node-id=0", "--max-deflate-level=1"],
+        ["--node-id=1023", "--max-deflate-level=9"],
+        ["--auth-http-request-method=post", "--e2e-processing-latency-percentile=1.0,0.001"],
+    ],
+)
+def test_nsqd_takes_the_limits(argv: list[str]) -> None:
+    check_options(read_options(argv))
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[str, str]:
+    if not shutil.which("openssl"):
+        pytest.skip("openssl makes the certificate of this test")
+    cert, key = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")
+    make = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-subj",
+        "/CN=localhost",
+        "-days",
+        "1",
+    ]
+    subprocess.run([*make, "-keyout", key, "-out", cert], check=True, capture_output=True)
+    return cert, key
+
+
+def test_nsqd_takes_a_certificate_and_refuses_what_is_none(certificate: tuple[str, str]) -> None:
+    cert, key = certificate
+    check_options(read_options([f"--tls-cert={cert}", f"--tls-key={key}", "--tls-required"]))
+    check_options(read_options([f"--tls-root-ca-file={cert}"]))
+    with pytest.raises(BadOptions, match="cannot use --tls-cert"):
+        check_options(read_options([f"--tls-cert={key}", f"--tls-key={cert}"]))
+    with pytest.raises(BadOptions, match="cannot use --tls-root-ca-file"):
+        check_options(read_options([f"--tls-root-ca-file={key}"]))
+
+
+def test_nsqd_does_not_ask_for_the_password_of_a_key(certificate: tuple[str, str], tmp_path: Path) -> None:
+    cert, key = certificate
+    locked = str(tmp_path / "locked.pem")
+    lock = ["openssl", "rsa", "-aes256", "-passout", "pass:secret", "-in", key, "-out", locked]
+    subprocess.run(lock, check=True, capture_output=True)
+    # In a session of its own there is no terminal: OpenSSL would ask on stderr.
+    done = subprocess.run(
+        [sys.executable, "-m", "apps.nsqd", f"--tls-cert={cert}", f"--tls-key={locked}"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        start_new_session=True,
+        check=False,
+    )
+    assert (done.returncode, "pass phrase" in done.stderr) == (1, False)
+    assert "cannot use --tls-cert" in done.stderr
+
+
+FATAL_LINE = r"\[nsqd\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} FATAL: "
+
+
+@pytest.mark.parametrize(
+    ("flag", "line"),
+    [
+        ("--node-id=1024", r"failed to instantiate nsqd - --node-id must be \[0,1024\)\n"),
+        ("--config=/nonexistent", r"failed to load config file /nonexistent - No such file or directory\n"),
+    ],
+)
+def test_a_refusal_is_a_fatal_line_and_status_1(
+    flag: str, line: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert nsqd_command.main([flag]) == 1
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert re.fullmatch(FATAL_LINE + line, err)
+
+
+def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, timeout=20, check=False
+    )
+
+
+def test_the_command_answers_without_gevent() -> None:
+    script = """
+import sys
+from apps.nsqd import main
+try:
+    main(["--version"])
+finally:
+    print("gevent" in sys.modules)
+"""
+    done = run_python("-c", script)
+    assert (done.returncode, done.stdout) == (0, version_string("nsqd") + "\nFalse\n")
+
+
+def test_the_module_is_a_command() -> None:
+    done = run_python("-m", "apps.nsqd", "-no-such-flag")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("flag provided but not defined: -no-such-flag\n")
