@@ -46,9 +46,7 @@ def _pattern(context: click.Context, parameter: click.Parameter, value: str) -> 
 @click.option("--nsqd", callback=_command, metavar="CMD", help="The subject.  [default: python -m apps.nsqd]")
 @click.option("--peer-nsqd", callback=_command, metavar="CMD", help="Another nsqd to run in turn with it.")
 @click.option("--seconds", type=click.FloatRange(0.1), help="Length of runs that go by time.")
-@click.option(
-    "--messages", type=click.IntRange(1000), help="Messages in runs that go by count; most in others."
-)
+@click.option("--messages", type=click.IntRange(1000), help="Messages in runs that go by count; most in others.")
 @click.option(
     "--scratch",
     type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),

@@ -35,6 +35,7 @@ class Result:
     scenario: Scenario
     runs: dict[str, list[Run]] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    flags: dict[str, list[str]] = field(default_factory=dict)
     failure: str | None = None
 
     def median(self, role: str) -> float | None:
@@ -101,4 +102,5 @@ def compare(
                 return result
             result.runs.setdefault(contender.role, []).append(run)
             result.versions[contender.role] = version
+            result.flags[contender.role] = flags
     return result

@@ -88,9 +88,7 @@ class Pipeline:
     each OK by itself then has the processor for its own work.
     """
 
-    def __init__(
-        self, port: int, command: bytes, *, connections: int, window: int, answers_per_wake: int = 1
-    ) -> None:
+    def __init__(self, port: int, command: bytes, *, connections: int, window: int, answers_per_wake: int = 1) -> None:
         self._poll = select.epoll()
         self._lanes: dict[int, Lane] = {}
         for _ in range(connections):

@@ -43,9 +43,7 @@ def _bars(axes: Any, entries: list[dict[str, Any]]) -> None:
     for place, entry in zip(places, entries, strict=True):
         if entry["at_least"]:
             axes.plot([entry["at_least"]] * 2, [place - 0.38, place + 0.38], color="#e45756", linewidth=2)
-        axes.annotate(
-            f" {entry['median_ratio']:.2f}x", (max(entry["ratios"]), place), va="center", fontsize=8
-        )
+        axes.annotate(f" {entry['median_ratio']:.2f}x", (max(entry["ratios"]), place), va="center", fontsize=8)
     axes.axvline(1, color="black", linewidth=0.8)
     axes.set_xscale("log")
     axes.set_yticks(places, [entry["scenario"] for entry in entries])

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_IDLE, _IOWAIT = 3, 4  # Fields of the first line of /proc/stat.
 _UTIME, _STIME = 11, 12  # Fields 14 and 15 of /proc/pid/stat, counted from the first after the name.
 
 
@@ -19,6 +20,12 @@ def family(pid: int) -> list[int]:
 def cpu_s(pid: int) -> float:
     """User and system seconds used so far."""
     return sum(_cpu_ticks(member) for member in family(pid)) / _TICKS_PER_SECOND
+
+
+def busy_s() -> float:
+    """Seconds that all cores together have been busy since the machine started, or taken away by its host."""
+    ticks = [int(field) for field in Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]]
+    return (sum(ticks) - ticks[_IDLE] - ticks[_IOWAIT]) / _TICKS_PER_SECOND
 
 
 def rss_bytes(pid: int) -> int:

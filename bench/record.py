@@ -44,7 +44,7 @@ def _entry(result: Result) -> dict[str, Any]:
         "lower_is_better": scenario.lower_is_better,
         "at_least": scenario.at_least,
         "below": scenario.below,
-        "flags": {"subject": scenario.subject.flag, "peer": scenario.peer.flag},
+        "flags": result.flags,
         "versions": result.versions,
         "verdict": result.verdict,
         "failure": result.failure,

@@ -9,6 +9,7 @@ from bench.duel import PEER, SUBJECT, Result
 from bench.run import Run
 
 COLUMNS = ("scenario", "subject", "peer", "ratio", "min–max", "us CPU/op", "target", "")
+_NOISY_CORES = 0.2
 _STYLES = {"met": "green", "missed": "red", "failed": "bold red"}
 
 
@@ -69,6 +70,9 @@ def _remarks(result: Result) -> list[str]:
         for name in result.scenario.details:
             values = sorted(run.details[name] for run in runs)
             remarks.append(f"{result.scenario.label}, {role}: {name} {values[0]:,.0f}–{values[-1]:,.0f}")
+    noise = max((run.others_cpu_s / run.elapsed_s for runs in result.runs.values() for run in runs), default=0)
+    if noise > _NOISY_CORES:
+        remarks.append(f"{result.scenario.label}: other processes used up to {noise:.1f} cores during a run")
     return remarks
 
 

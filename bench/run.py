@@ -30,13 +30,17 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One measurement. `value` is in the unit of its scenario; the rest shows what it cost."""
+    """One measurement. `value` is in the unit of its scenario; the rest shows what it cost.
+
+    `others_cpu_s` is what the rest of the machine did meanwhile: far from zero, it spoils the figure.
+    """
 
     value: float
     messages: int
     elapsed_s: float
     client_cpu_s: float
     server_cpu_s: float
+    others_cpu_s: float
     details: dict[str, float] = field(default_factory=dict)
 
 
@@ -50,16 +54,26 @@ class Stopwatch:
         self._server_pid = server_pid
         self._server_cpu_s = procfs.cpu_s(server_pid)
         self._client_cpu_s = time.process_time()
+        self._busy_s = procfs.busy_s()
         self.started_s = time.perf_counter()
-        self.elapsed_s = self.client_cpu_s = self.server_cpu_s = 0.0
+        self.elapsed_s = self.client_cpu_s = self.server_cpu_s = self.others_cpu_s = 0.0
 
     def stop(self) -> None:
         self.elapsed_s = time.perf_counter() - self.started_s
         self.client_cpu_s = time.process_time() - self._client_cpu_s
         self.server_cpu_s = procfs.cpu_s(self._server_pid) - self._server_cpu_s
+        self.others_cpu_s = max(procfs.busy_s() - self._busy_s - self.client_cpu_s - self.server_cpu_s, 0.0)
 
     def run(self, value: float, messages: int, **details: float) -> Run:
-        return Run(value, messages, self.elapsed_s, self.client_cpu_s, self.server_cpu_s, details)
+        return Run(
+            value=value,
+            messages=messages,
+            elapsed_s=self.elapsed_s,
+            client_cpu_s=self.client_cpu_s,
+            server_cpu_s=self.server_cpu_s,
+            others_cpu_s=self.others_cpu_s,
+            details=details,
+        )
 
     def rate(self, messages: int, **details: float) -> Run:
         """A run whose value is messages per second."""

@@ -52,9 +52,7 @@ _MOST = 9_000_000  # Stays below MEMORY_QUEUE: a peer "in memory" must not overf
 _TIMED = Amount(seconds=3, messages=_MOST)
 
 
-def _sides(
-    amount: Amount, peer_amount: Amount | None = None, peer_flag: str = MEMORY_QUEUE
-) -> tuple[Side, Side]:
+def _sides(amount: Amount, peer_amount: Amount | None = None, peer_flag: str = MEMORY_QUEUE) -> tuple[Side, Side]:
     return Side(DEFAULT_QUEUE, amount), Side(peer_flag, peer_amount or amount)
 
 

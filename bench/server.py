@@ -70,9 +70,7 @@ class Server:
             if self._process.poll() is not None:
                 raise LoadError(f"nsqd ended with status {self._process.returncode}: {self._last_words()}")
             if time.monotonic() > deadline_s:
-                raise LoadError(
-                    f"nsqd does not answer /ping after {_READY_WITHIN_S:g} s: {self._last_words()}"
-                )
+                raise LoadError(f"nsqd does not answer /ping after {_READY_WITHIN_S:g} s: {self._last_words()}")
             time.sleep(0.02)
         self.version = admin.version()
 

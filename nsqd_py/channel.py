@@ -301,7 +301,7 @@ class Channel:
     def _sample(self, rate: int, batch: Batch, first: int, after: int) -> Iterator[tuple[int, int]]:
         """The runs that a sampling client gets; what it does not get is finished."""
         for index in range(first, after):
-            if random.randrange(100) <= rate:  # noqa: S311 - sampling, as Go's nsqd does, `<=` included
+            if random.randrange(100) <= rate:  # `<=`: as Go's nsqd does
                 yield index, index + 1
             else:
                 self._finish(batch.first_seq + index, batch.first_seq + index + 1)

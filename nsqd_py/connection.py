@@ -47,7 +47,7 @@ class ClientConnection(Stream):
     """A producer or consumer. Its `Consumer` side is what its channel sees of it."""
 
     __slots__ = (
-        "_alarm", "_broker", "_heard_ns", "_heartbeat", "_magic_so_far", "_parser", "_topic", "channel",
+        "_alarm", "_broker", "_heard_s", "_heartbeat", "_loop", "_magic_so_far", "_parser", "_topic", "channel",
         "connect_time", "finish_count", "in_flight", "is_waiting", "message_count", "msg_timeout_ns", "pub_counts",
         "queued_bytes", "rdy", "requeue_count", "sample_rate", "session",
     )  # fmt: skip
@@ -61,7 +61,8 @@ class ClientConnection(Stream):
         self.session = Session(limits, client_id=identity, hostname=identity)
         self._magic_so_far = b""
         self._parser: CommandParser | None = None
-        self._heard_ns = 0
+        self._loop = loop
+        self._heard_s = 0.0
         self._heartbeat = broker.alarms.alarm(self._on_heartbeat)
         self._alarm = broker.alarms.alarm(self._on_deadline)
         self._topic: Topic | None = None
@@ -85,7 +86,14 @@ class ClientConnection(Stream):
         if parser is None:
             self._on_magic(data)
             return
-        self._heard_ns = self._broker.clock()
+        self._heard_s = self._loop.now()
+        body = parser.lone_pub(data)
+        if body is not None:
+            self._publish(_PUB, parser.pub_topic.decode(), body, 1, len(body))
+            self.out.append(frames.OK)
+            if not self._in_turn:
+                self.want_flush()
+            return
         parser.feed(data)
         self._run_commands(parser)
 
@@ -117,7 +125,7 @@ class ClientConnection(Stream):
             return
         self._parser = CommandParser(self.session)
         self._broker.clients[self] = None
-        self._heard_ns = self._broker.clock()
+        self._heard_s = self._loop.now()
         self._set_heartbeat()
         if len(data) > len(MAGIC_V2):
             self.on_data(data[len(MAGIC_V2) :])
@@ -190,7 +198,7 @@ class ClientConnection(Stream):
         delay_ns = milliseconds_to_ns(parse_number(params[2]))
         clamped_ns = max(0, min(delay_ns, self._broker.options.max_req_timeout_ns))
         if clamped_ns != delay_ns:
-            self.log.info("PROTOCOL(V2): [%s] REQ timeout %d out of range. Setting to %d", self.peer, delay_ns, clamped_ns)
+            self.log.info("[%s] REQ timeout %d out of range. Setting to %d", self.peer, delay_ns, clamped_ns)
         if not channel.requeue(self, params[1], clamped_ns):
             raise ReqFailed(f"REQ {words(params[1])} failed {self._why_not(params[1])}")
         self.requeue_count += 1
@@ -298,14 +306,15 @@ class ClientConnection(Stream):
         interval_ns = self.session.heartbeat_interval_ms * _MS
         if self.closed or not interval_ns:
             return
-        if now_ns - self._heard_ns >= _SILENT_INTERVALS * interval_ns:
+        silent_ns = int((self._loop.now() - self._heard_s) * 1e9)
+        if silent_ns >= _SILENT_INTERVALS * interval_ns:
             self.close("failed to read command - i/o timeout")
-            return
-        if self._is_stuck():
+        elif self._is_stuck():
             self.close("failed to send - i/o timeout")
-            return
-        self.send(frames.HEARTBEAT)
-        self._heartbeat.set(min(now_ns + interval_ns, self._heard_ns + _SILENT_INTERVALS * interval_ns))
+        else:
+            self.send(frames.HEARTBEAT)
+            left_ns = max(_MS, _SILENT_INTERVALS * interval_ns - silent_ns)
+            self._heartbeat.set(now_ns + min(interval_ns, left_ns))
 
     # ---- the end
 

@@ -40,7 +40,7 @@ class Daemon:
         self._log = log
         self._hub = gevent.get_hub()
         self._loop = self._hub.loop
-        self._turn = Turn(self._loop, log)
+        self._turn = Turn(self._hub, log)
         self._alarms = Alarms()
         self._timer = self._loop.timer(0.0)
         self._broker = Broker(options, log, self._turn, self._alarms, self._hub.threadpool)

@@ -12,7 +12,6 @@ from nsqd_py.broker import Broker
 from nsqd_py.channel import restore_position
 from nsqd_py.diskqueue.files import LogFile, parse_log_file_name
 from nsqd_py.diskqueue.journal import SavedPosition
-from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.ranges import SeqRanges
 from nsqd_py.diskqueue.records import Damaged
 from nsqd_py.diskqueue.recovery import DeferredSpan, recover_file

@@ -22,11 +22,10 @@ _Ticket = tuple[Publisher, int]
 class _TopicSync:
     """What of one topic waits for the disk."""
 
-    __slots__ = ("alarm", "greenlet", "held", "unsynced")
+    __slots__ = ("alarm", "greenlet", "held")
 
     def __init__(self, alarm: Alarm) -> None:
         self.alarm = alarm
-        self.unsynced = 0
         self.held: list[_Ticket] = []
         self.greenlet: Any = None
 
@@ -38,7 +37,7 @@ class GroupSync:
         self, every: int, timeout_ns: int, threadpool: Any, alarms: Alarms, clock: Callable[[], int],
         on_sync: Callable[[Topic, OSError | None], None],
     ) -> None:  # fmt: skip
-        self._every = max(1, every)
+        self.every = max(1, every)
         self._timeout_ns = timeout_ns
         self._threadpool = threadpool
         self._alarms = alarms
@@ -46,18 +45,17 @@ class GroupSync:
         self._on_sync = on_sync
         self._topics: dict[Topic, _TopicSync] = {}
 
-    def written(self, topic: Topic, count: int, publishers: list[_Ticket]) -> None:
-        """A topic wrote `count` messages."""
+    def written(self, topic: Topic, publishers: list[_Ticket]) -> None:
+        """A topic wrote messages: the first since its last sync, or `every` of them by now."""
         state = self._topics.get(topic)
         if state is None:
             state = _TopicSync(self._alarms.alarm(lambda _now_ns: self._start(topic)))
             self._topics[topic] = state
-        state.unsynced += count
-        if self._every == 1:
+        if self.every == 1:
             for publisher, _ in publishers:
                 publisher.hold()
             state.held.extend(publishers)
-        if state.unsynced >= self._every:
+        if topic.unsynced >= self.every:
             self._start(topic)
         elif state.alarm.due_ns is None:
             state.alarm.set(self._clock() + self._timeout_ns)
@@ -78,7 +76,7 @@ class GroupSync:
         try:
             while True:
                 held, state.held = state.held, []
-                state.unsynced = 0
+                topic.unsynced = 0
                 state.alarm.set(None)
                 error = self._sync(topic)
                 self._on_sync(topic, error)
@@ -86,11 +84,11 @@ class GroupSync:
                     if error is not None:
                         publisher.publish_failed(ticket, error)
                     publisher.release()
-                if not state.held and state.unsynced < self._every:
+                if not state.held and topic.unsynced < self.every:
                     break
         finally:
             state.greenlet = None
-        if state.unsynced and state.alarm.due_ns is None and topic in self._topics:
+        if topic.unsynced and state.alarm.due_ns is None and topic in self._topics:
             state.alarm.set(self._clock() + self._timeout_ns)
 
     def _sync(self, topic: Topic) -> OSError | None:

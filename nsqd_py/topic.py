@@ -6,6 +6,7 @@ Only when that is done are they released to the channels and answered.
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
 from collections.abc import Callable
 from typing import Protocol
@@ -37,7 +38,10 @@ class Publisher(Protocol):
 class Syncer(Protocol):
     """Brings a topic's log to the disk."""
 
-    def written(self, topic: Topic, count: int, publishers: list[tuple[Publisher, int]]) -> None: ...
+    every: int
+
+    def written(self, topic: Topic, publishers: list[tuple[Publisher, int]]) -> None:
+        """Something is there to be synced: the first since the last sync, or `every` messages by now."""
 
 
 class Topic:
@@ -45,6 +49,7 @@ class Topic:
 
     next_seq  the number of the next message
     released  the number after the last message that the channels have
+    unsynced  messages that no sync has covered
     """
 
     def __init__(
@@ -80,8 +85,11 @@ class Topic:
         self._memory: list[Batch] = []
         self._memory_first_seqs: list[int] = []
         self._memory_count = 0
-        self._memory_slack = mem_queue_size // 8 if mem_queue_size >= _SLACK_FROM else 0
+        slack = mem_queue_size // 8 if mem_queue_size >= _SLACK_FROM else 0
+        self._memory_most = mem_queue_size + slack if log is not None else sys.maxsize
         self._commits = 0
+        self._write_failed = False
+        self.unsynced = 0
         self._in_turn = False
         self._gathered: list[bytes] = []
         self._gathered_count = 0
@@ -143,79 +151,101 @@ class Topic:
         self._gathered = []
         self._gathered_count = self._gathered_bytes = 0
         body = bodies[0] if len(bodies) == 1 else b"".join(bodies)
-        timestamp_ns = self._wall_clock()
+        now_ns = self._wall_clock()
         if count <= IDS_PER_TICK:
-            self._add_sealed(body, count, stride, timestamp_ns, due_ns)
+            self._sealed.append(
+                Batch(self._sealed_end, self._guids.reserve(count, now_ns), now_ns, due_ns, count, stride, body)
+            )
+            self._sealed_end += count
             return
         starts = Batch(0, 0, 0, 0, count, stride, body).starts
         for low in range(0, count, IDS_PER_TICK):
-            high = min(low + IDS_PER_TICK, count)
-            part = body[starts[low] - SIZE_BYTES : starts[high] - SIZE_BYTES]
-            self._add_sealed(part, high - low, stride or uniform_stride(part, high - low), timestamp_ns, due_ns)
-
-    def _add_sealed(self, body: bytes, count: int, stride: int, timestamp_ns: int, due_ns: int) -> None:
-        base_id = self._guids.reserve(count, timestamp_ns)
-        self._sealed.append(Batch(self._sealed_end, base_id, timestamp_ns, due_ns, count, stride, body))
-        self._sealed_end += count
+            part_count = min(IDS_PER_TICK, count - low)
+            part = body[starts[low] - SIZE_BYTES : starts[low + part_count] - SIZE_BYTES]
+            base_id = self._guids.reserve(part_count, now_ns)
+            part_stride = stride or uniform_stride(part, part_count)
+            self._sealed.append(Batch(self._sealed_end, base_id, now_ns, due_ns, part_count, part_stride, part))
+            self._sealed_end += part_count
 
     def commit(self) -> None:
         """Write what was published to the log, release it, and tell those whose publish failed."""
         self._in_turn = False
         if self._gathered:
             self._seal()
-        batches, self._sealed = self._sealed, []
-        publishers, self._publishers = self._publishers, []
+        batches = self._sealed
         if not batches:
             return
-        if self.log is not None:
+        self._sealed = []
+        publishers = self._publishers
+        self._publishers = []
+        log = self.log
+        if log is not None:
             try:
-                self.log.append(batches)
+                log.append(batches)
             except OSError as error:
-                self._sealed_end = self.next_seq
-                self._report.error("TOPIC(%s): failed to write message to disk - %s", self.name, error)
-                self.on_write(error)
-                for publisher, ticket in publishers:
-                    publisher.publish_failed(ticket, error)
+                self._fail(publishers, error)
                 return
-            self.on_write(None)
+            if self._write_failed:
+                self._write_failed = False
+                self.on_write(None)
         self._accept(batches)
-        if self._syncer is not None:
-            self._syncer.written(self, batches[-1].end_seq - batches[0].first_seq, publishers)
+        syncer = self._syncer
+        if syncer is not None:
+            unsynced = self.unsynced
+            self.unsynced = unsynced + self.next_seq - batches[0].first_seq
+            if not unsynced or self.unsynced >= syncer.every:
+                syncer.written(self, publishers)
+
+    def _fail(self, publishers: list[tuple[Publisher, int]], error: OSError) -> None:
+        """The log could not take what was published: as if it had never come."""
+        self._sealed_end = self.next_seq
+        self._write_failed = True
+        self._report.error("TOPIC(%s): failed to write message to disk - %s", self.name, error)
+        self.on_write(error)
+        for publisher, ticket in publishers:
+            publisher.publish_failed(ticket, error)
 
     def _accept(self, batches: list[Batch]) -> None:
         """The batches are in the log: count them, keep the newest in memory, release them."""
+        if self.is_ephemeral and self.is_held:
+            batches = self._cut_overflow(batches)
+        memory = self._memory
         for batch in batches:
-            self.message_count += batch.count
-            self.message_bytes += len(batch.body) - SIZE_BYTES * batch.count
-            if self.is_ephemeral and self.is_held and self.depth + batch.count > self._mem_queue_size:
-                batches = self._cut_overflow(batches)
-                break
-        for batch in batches:
+            count = batch.count
+            self.message_count += count
+            self.message_bytes += len(batch.body) - SIZE_BYTES * count
             if batch.due_ns:
-                self.unreleased_deferred.append((batch.first_seq, batch.end_seq, batch.due_ns))
-            self._memory.append(batch)
+                self.unreleased_deferred.append((batch.first_seq, batch.first_seq + count, batch.due_ns))
+            memory.append(batch)
             self._memory_first_seqs.append(batch.first_seq)
-            self._memory_count += batch.count
-            self.next_seq = batch.end_seq
+            self._memory_count += count
+            self.next_seq = batch.first_seq + count
         self._sealed_end = self.next_seq
-        self.release()
-        self._trim_after_commit()
+        if self.channels:
+            self.release()
+        self._commits += 1
+        # Not each time: taking from the front of a list moves the rest, and looking alone is 5 % of a lone PUB.
+        if self._memory_count > self._memory_most or self._commits % _TRIM_EVERY == 0:
+            self.trim_memory()
 
     def _cut_overflow(self, batches: list[Batch]) -> list[Batch]:
         """An ephemeral topic without channels holds no more than fits in memory; what comes then is lost."""
         room = self._mem_queue_size - self.depth
         kept = []
         for batch in batches:
-            if room <= 0:
-                break
-            if batch.count > room:
-                starts = batch.starts
-                body = batch.body[: starts[room] - SIZE_BYTES]
-                batch = Batch(
-                    batch.first_seq, batch.base_id, batch.timestamp_ns, batch.due_ns, room, batch.stride, body
+            fitting = max(0, min(room, batch.count))
+            room -= fitting
+            if fitting == batch.count:
+                kept.append(batch)
+                continue
+            self.message_count += batch.count - fitting
+            self.message_bytes += len(batch.body) - SIZE_BYTES * batch.count
+            if fitting:
+                body = batch.body[: batch.starts[fitting] - SIZE_BYTES]
+                self.message_bytes -= len(body) - SIZE_BYTES * fitting
+                kept.append(
+                    Batch(batch.first_seq, batch.base_id, batch.timestamp_ns, batch.due_ns, fitting, batch.stride, body)
                 )
-            kept.append(batch)
-            room -= batch.count
         return kept
 
     # ---- releasing
@@ -251,13 +281,6 @@ class Topic:
         except OSError as error:
             self._report.error("TOPIC(%s): failed to read message %d from disk - %s", self.name, seq, error)
             raise
-
-    def _trim_after_commit(self) -> None:
-        """Now and then only: taking from the front of a list moves the rest, and looking costs a single PUB 5 %."""
-        self._commits += 1
-        full = self.log is not None and self._memory_count > self._mem_queue_size + self._memory_slack
-        if full or self._commits % _TRIM_EVERY == 0 or len(self._memory) > _MOST_BATCHES_IN_MEMORY:
-            self.trim_memory()
 
     def trim_memory(self) -> None:
         """Forget what all channels have passed, and what is more than memory may hold."""

@@ -143,47 +143,48 @@ class Stream:
         if out:
             data = out[0] if len(out) == 1 else b"".join(out)
             out.clear()
-            self._send_now(memoryview(data))
+            try:
+                sent = self._sock.send(data)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            except OSError as error:
+                self.close(f"failed to write - {error}")
+                return
+            if sent < len(data):
+                self._wait_for_room(memoryview(data)[sent:])
+            elif self._closing:
+                self._discard_input()
+                self.close("closed")
         elif self._closing:
             self.close("closed")
-
-    def _send_now(self, data: memoryview) -> None:
-        try:
-            sent = self._sock.send(data)
-        except (BlockingIOError, InterruptedError):
-            sent = 0
-        except OSError as error:
-            self.close(f"failed to write - {error}")
-            return
-        if sent < len(data):
-            self._wait_for_room(data[sent:])
-        elif self.out:
-            self._unsent = None
-            self.want_flush()
-        elif self._closing:
-            self._discard_input()
-            self.close("closed")
-        else:
-            self._unsent = None
 
     def _wait_for_room(self, rest: memoryview) -> None:
-        started = self._unsent is not None
+        """The socket is full: go on when it takes more. A peer that reads nothing is not read from for long."""
         self._unsent = rest
-        if not started:
-            if self._fd_writer is None:
-                self._fd_writer = self._fd_reader.loop.io(self._sock.fileno(), _WRITE)
-            self._fd_writer.start(self._on_writable)
-            if len(rest) + sum(map(len, self.out)) > STOP_READING_ABOVE:
-                self._set_reading(False)
+        if self._fd_writer is None:
+            self._fd_writer = self._fd_reader.loop.io(self._sock.fileno(), _WRITE)
+        self._fd_writer.start(self._on_writable)
+        if len(rest) > STOP_READING_ABOVE:
+            self._set_reading(False)
 
     def _on_writable(self) -> None:
         rest = self._unsent
-        if rest is not None:
-            self._send_now(rest)
-        if self._unsent is None and not self.closed:
-            self._fd_writer.stop()
-            self._set_reading(True)
-            self.on_drained()
+        assert rest is not None
+        try:
+            sent = self._sock.send(rest)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.close(f"failed to write - {error}")
+            return
+        if sent < len(rest):
+            self._unsent = rest[sent:]
+            return
+        self._unsent = None
+        self._fd_writer.stop()
+        self._set_reading(True)
+        self.want_flush()
+        self.on_drained()
 
     def on_drained(self) -> None:
         """The socket took everything that had to wait."""

@@ -12,7 +12,7 @@ _STALLED_S = 30.0
 _END = b"\r\n\r\nOK"
 
 
-def http_pub(endpoint: Endpoint, amount: Amount) -> Run:
+def load(endpoint: Endpoint, amount: Amount) -> Run:
     request = _request(endpoint.http_port)
     socks = [_connect(endpoint.http_port) for _ in range(CONNECTIONS)]
     watch = Stopwatch(endpoint.pid)

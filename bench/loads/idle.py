@@ -16,7 +16,7 @@ _SPARE_FILES = 100
 _SETTLE_S = 1.0
 
 
-def idle_connections(endpoint: Endpoint, amount: Amount) -> Run:
+def load(endpoint: Endpoint, amount: Amount) -> Run:
     """`amount` is not used: fewer connections would measure the allocator's steps."""
     _check_file_limit()
     warm = [_idle(endpoint.tcp_port) for _ in range(WARM_UP)]
@@ -27,9 +27,7 @@ def idle_connections(endpoint: Endpoint, amount: Amount) -> Run:
     time.sleep(_SETTLE_S)
     grown_bytes = procfs.rss_bytes(endpoint.pid) - before_bytes
     _check_served(warm + idle)
-    return watch.run(
-        grown_bytes / CONNECTIONS / 1e3, CONNECTIONS, connects_per_s=CONNECTIONS / watch.elapsed_s
-    )
+    return watch.run(grown_bytes / CONNECTIONS / 1e3, CONNECTIONS, connects_per_s=CONNECTIONS / watch.elapsed_s)
 
 
 def _check_file_limit() -> None:

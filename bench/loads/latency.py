@@ -1,4 +1,4 @@
-"""A lone message every 10 ms, one publisher and one consumer: microseconds from before PUB to after receive."""
+"""A lone message every 10 ms, one publisher, one consumer: microseconds from before PUB to after receive."""
 
 import select
 import socket
@@ -61,7 +61,7 @@ class Probe:
         self.consumer.close()
 
 
-def latency(endpoint: Endpoint, amount: Amount) -> Run:
+def load(endpoint: Endpoint, amount: Amount) -> Run:
     """The value is the median; `p99_us` and `max_us` are in the details."""
     Admin(endpoint.http_port).create()
     probe = Probe(endpoint.tcp_port)
@@ -70,9 +70,7 @@ def latency(endpoint: Endpoint, amount: Amount) -> Run:
     watch.stop()
     probe.close()
     ages_us = sorted(probe.ages_us[WARM_UP:])
-    return watch.run(
-        _quantile(ages_us, 0.5), len(ages_us), p99_us=_quantile(ages_us, 0.99), max_us=ages_us[-1]
-    )
+    return watch.run(_quantile(ages_us, 0.5), len(ages_us), p99_us=_quantile(ages_us, 0.99), max_us=ages_us[-1])
 
 
 def _publish_every(every_s: float, count: int, probe: Probe) -> None:

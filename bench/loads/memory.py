@@ -10,7 +10,7 @@ from bench.run import Amount, Endpoint, Run, Stopwatch
 _SETTLE_S = 1.0
 
 
-def memory(endpoint: Endpoint, amount: Amount) -> Run:
+def load(endpoint: Endpoint, amount: Amount) -> Run:
     before_bytes = procfs.rss_bytes(endpoint.pid)
     admin = Admin(endpoint.http_port)
     admin.create()

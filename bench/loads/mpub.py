@@ -11,9 +11,7 @@ WINDOW = 8
 
 def mpub_pipeline(endpoint: Endpoint) -> Pipeline:
     command = wire.mpub(MESSAGES_PER_MPUB)
-    return Pipeline(
-        endpoint.tcp_port, command, connections=CONNECTIONS, window=WINDOW, answers_per_wake=WINDOW // 2
-    )
+    return Pipeline(endpoint.tcp_port, command, connections=CONNECTIONS, window=WINDOW, answers_per_wake=WINDOW // 2)
 
 
 def fill(endpoint: Endpoint, messages: int) -> int:
@@ -25,7 +23,7 @@ def fill(endpoint: Endpoint, messages: int) -> int:
         pipeline.close()
 
 
-def mpub(endpoint: Endpoint, amount: Amount) -> Run:
+def load(endpoint: Endpoint, amount: Amount) -> Run:
     pipeline = mpub_pipeline(endpoint)
     watch = Stopwatch(endpoint.pid)
     commands = pipeline.send(commands=amount.messages // MESSAGES_PER_MPUB, seconds=amount.seconds)

@@ -10,7 +10,7 @@ WINDOW = 100
 _LOOK_EVERY = 256
 
 
-def pub_pipelined(endpoint: Endpoint, amount: Amount) -> Run:
+def pipelined(endpoint: Endpoint, amount: Amount) -> Run:
     pipeline = Pipeline(endpoint.tcp_port, wire.pub(), connections=1, window=WINDOW)
     watch = Stopwatch(endpoint.pid)
     messages = pipeline.send(commands=amount.messages, seconds=amount.seconds)
@@ -19,7 +19,7 @@ def pub_pipelined(endpoint: Endpoint, amount: Amount) -> Run:
     return watch.rate(messages)
 
 
-def pub_single(endpoint: Endpoint, amount: Amount) -> Run:
+def single(endpoint: Endpoint, amount: Amount) -> Run:
     command, ok = wire.pub(), wire.OK_FRAME
     sock = wire.connect(endpoint.tcp_port)
     send, receive = sock.sendall, sock.recv

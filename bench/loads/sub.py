@@ -42,8 +42,7 @@ def is_regular(buffer: bytearray, count: int) -> bool:
     """Whether `buffer` starts with `count` message frames of the expected size, and nothing between them."""
     end = count * FRAME_BYTES
     return (
-        buffer[3:end:FRAME_BYTES] == _LAST_SIZE_BYTES[:count]
-        and buffer[7:end:FRAME_BYTES] == _LAST_TYPE_BYTES[:count]
+        buffer[3:end:FRAME_BYTES] == _LAST_SIZE_BYTES[:count] and buffer[7:end:FRAME_BYTES] == _LAST_TYPE_BYTES[:count]
     )
 
 
@@ -94,7 +93,7 @@ class Consumer:
         self._filled = rest
 
 
-def sub(endpoint: Endpoint, amount: Amount) -> Run:
+def load(endpoint: Endpoint, amount: Amount) -> Run:
     admin = Admin(endpoint.http_port)
     admin.create()
     messages = fill(endpoint, amount.messages)
@@ -103,9 +102,7 @@ def sub(endpoint: Endpoint, amount: Amount) -> Run:
     run = _consume(consumers, messages, Stopwatch(endpoint.pid))
     stats = admin.wait_for(is_drained, within_s=10)["channels"][0]
     if stats["requeue_count"] or stats["timeout_count"]:
-        raise LoadError(
-            f"requeued {stats['requeue_count']}, timed out {stats['timeout_count']}, expected none"
-        )
+        raise LoadError(f"requeued {stats['requeue_count']}, timed out {stats['timeout_count']}, expected none")
     return run
 
 

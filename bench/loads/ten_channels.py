@@ -7,7 +7,7 @@ from bench.run import Amount, Endpoint, Run, Stopwatch
 CHANNELS = 10
 
 
-def ten_channels(endpoint: Endpoint, amount: Amount) -> Run:
+def load(endpoint: Endpoint, amount: Amount) -> Run:
     admin = Admin(endpoint.http_port)
     admin.create(*(f"channel{number}" for number in range(CHANNELS)))
     pipeline = mpub_pipeline(endpoint)

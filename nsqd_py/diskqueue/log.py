@@ -30,8 +30,8 @@ class TopicLog:
     """
 
     __slots__ = (
-        "_chunks", "_directory", "_directory_changed", "_files", "_first_seqs", "_max_file_bytes", "_on_damage", "_spare",
-        "_topic", "_unsynced", "damaged_bytes", "next_seq", "used_id",
+        "_chunks", "_directory", "_directory_changed", "_files", "_first_seqs", "_max_file_bytes", "_on_damage",
+        "_spare", "_topic", "_unsynced", "damaged_bytes", "next_seq", "used_id",
     )  # fmt: skip
 
     def __init__(
@@ -69,7 +69,7 @@ class TopicLog:
         self.used_id = max(self.used_id, recovered.used_id)
 
     def start_at(self, seq: int) -> None:
-        """Go on with numbers from `seq` when the log ends before it: numbers that a channel finished never come twice."""
+        """Go on with numbers from `seq` when the log ends before it: a number that was finished never comes twice."""
         if seq > self.next_seq:
             self.next_seq = seq
 
@@ -89,7 +89,9 @@ class TopicLog:
         size = 0
         for batch in batches:
             size += len(batch.body) + RECORD_HEADER_BYTES
-        file = self._file_for(size)
+        file = self._last
+        if file is None or file.end_offset + size > self._max_file_bytes or file.end_seq != self.next_seq:
+            file = self._file_for(size)
         salt = file.header.salt
         buffers = []
         for batch in batches:
@@ -102,15 +104,17 @@ class TopicLog:
         self._unsynced.add(file)
 
     def _file_for(self, size: int) -> LogFile:
-        """The file that takes the next `size` bytes: the last, or a new one."""
-        if self._files:
-            file = self._files[-1]
-            is_empty = file.end_seq == file.first_seq
-            goes_on = file.end_seq == self.next_seq
-            if goes_on and (is_empty or file.end_offset + size <= self._max_file_bytes):
+        """The file that takes the next `size` bytes: the last when it is empty, or a new one."""
+        file = self._last
+        if file is not None:
+            if file.end_seq == file.first_seq == self.next_seq:
                 return file
             file.cut()
         return self._new_file()
+
+    @property
+    def _last(self) -> LogFile | None:
+        return self._files[-1] if self._files else None
 
     def _new_file(self) -> LogFile:
         path = self._directory / log_file_name(self._topic, self.next_seq)

@@ -92,7 +92,15 @@ def encode_header(batch: Batch, salt: int) -> bytes:
     """The header of a batch's record; its body follows as it is."""
     body = batch.body
     checked = _CHECKED.pack(
-        VERSION, PUBLISHED, 0, batch.first_seq, batch.base_id, batch.timestamp_ns, batch.due_ns, batch.count, batch.stride
+        VERSION,
+        PUBLISHED,
+        0,
+        batch.first_seq,
+        batch.base_id,
+        batch.timestamp_ns,
+        batch.due_ns,
+        batch.count,
+        batch.stride,
     )
     checksum = extend(extend(salt, checked), body)
     return _FRONT.pack(MAGIC, len(body), checksum) + checked

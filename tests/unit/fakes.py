@@ -1,0 +1,264 @@
+"""What a topic and its channels meet in a test in place of the event loop, sockets, disk syncs and the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from struct import Struct
+from types import SimpleNamespace
+from typing import Any
+
+from nsqd_py.batch import Batch, uniform_stride
+from nsqd_py.channel import Channel
+from nsqd_py.inflight import InFlightTable
+from nsqd_py.pqueues import Alarms
+from nsqd_py.protocol.frames import MESSAGE
+from nsqd_py.turn import Turn
+
+MS = 1_000_000
+SECOND = 1_000 * MS
+START_NS = 1_600_000_000 * SECOND  # long past: what keeps time by the real clock never rings here
+
+_HEAD = Struct(">iiqH16s")
+_UNLIMITED = 1 << 40
+
+
+def sized(*messages: bytes) -> bytes:
+    """Messages in the form of a batch's body."""
+    return b"".join(len(message).to_bytes(4, "big") + message for message in messages)
+
+
+def make_batch(first_seq: int, *messages: bytes, base_id: int = 0x1000, due_ns: int = 0) -> Batch:
+    body = sized(*messages)
+    stride = uniform_stride(body, len(messages))
+    return Batch(first_seq, base_id + first_seq, START_NS, due_ns, len(messages), stride, body)
+
+
+def messages_of(batches: list[Batch]) -> list[tuple[int, bytes]]:
+    """(sequence number, body) of all messages."""
+    return [(batch.first_seq + i, batch.message(i)) for batch in batches for i in range(batch.count)]
+
+
+class FakeClock:
+    """Stands still until it is told."""
+
+    def __init__(self) -> None:
+        self.now_ns = START_NS
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+
+class FakeLog:
+    """Keeps the errors. What a real log only notes of an exception ends the test."""
+
+    def __init__(self) -> None:
+        self.errors: list[str] = []
+
+    def debug(self, *_: object) -> None: ...
+
+    def info(self, *_: object) -> None: ...
+
+    def warning(self, *_: object) -> None: ...
+
+    def error(self, text: str, *arguments: object) -> None:
+        self.errors.append(text % arguments)
+
+    def exception(self, *_: object) -> None:
+        raise  # noqa: PLE0704 - called in the handler of the exception that is to be seen
+
+
+class FakeLoop:
+    """An event loop whose turn ends when the test says so."""
+
+    def __init__(self) -> None:
+        self._callbacks: list[Callable[[], None]] = []
+
+    def run_callback(self, callback: Callable[[], None]) -> None:
+        self._callbacks.append(callback)
+
+    def run(self) -> None:
+        while self._callbacks:
+            self._callbacks.pop(0)()
+
+
+class FakeThreadPool:
+    """Threads without threads."""
+
+    def apply(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        return function(*arguments)
+
+
+class World:
+    """Clock, alarms, turn and log of one test."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.alarms = Alarms()
+        self.loop = FakeLoop()
+        self.log: Any = FakeLog()
+        self.turn = Turn(self.loop, self.log)
+
+    def run(self) -> None:
+        """End the turn, and those that this begets."""
+        self.loop.run()
+
+    def pass_time(self, ns: int) -> None:
+        """Alarms ring at their times on the way; every ring ends a turn."""
+        until_ns = self.clock.now_ns + ns
+        while (due_ns := self.alarms.next_due_ns) is not None and due_ns <= until_ns:
+            self.clock.now_ns = max(self.clock.now_ns, due_ns)
+            self.alarms.ring_due(self.clock.now_ns)
+            self.run()
+        self.clock.now_ns = until_ns
+
+
+@dataclass(frozen=True)
+class Received:
+    """A message as a consumer saw it."""
+
+    id: bytes
+    attempts: int
+    body: bytes
+    timestamp_ns: int
+
+
+class FakeConsumer:
+    """A consumer with the arithmetic of a real connection, that parses what it is sent."""
+
+    def __init__(
+        self, world: World, rdy: int = 1, msg_timeout_ns: int = 60 * SECOND, room: int = _UNLIMITED
+    ) -> None:
+        self.in_flight = InFlightTable()
+        self.is_waiting = False
+        self.msg_timeout_ns = msg_timeout_ns
+        self.sample_rate = 0
+        self.message_count = 0
+        self.rdy = rdy
+        self.received: list[Received] = []
+        self.close_reason: str | None = None
+        self.channel: Channel | None = None
+        self._room = room
+        self.queued_bytes = 0
+        self._alarm = world.alarms.alarm(self._on_deadline)
+
+    # ---- the channel's view
+
+    def capacity(self) -> int:
+        return 0 if self.room_bytes() <= 0 else self.rdy - len(self.in_flight)
+
+    def room_bytes(self) -> int:
+        return self._room - self.queued_bytes
+
+    def send_frames(self, parts: list[bytes], size_bytes: int) -> None:
+        self.queued_bytes += size_bytes
+        self.received += parse_messages(b"".join(parts))
+
+    def watch_deadline(self, deadline_ns: int) -> None:
+        self._alarm.set_no_later(deadline_ns)
+
+    def close(self, reason: str) -> None:
+        self.close_reason = reason
+
+    # ---- the test's view
+
+    def subscribe(self, channel: Channel) -> FakeConsumer:
+        assert channel.add_client(self)
+        self.channel = channel
+        self.become_ready()
+        return self
+
+    def become_ready(self) -> None:
+        if self.channel is not None and not self.is_waiting and self.capacity() > 0:
+            self.channel.client_ready(self)
+
+    def set_rdy(self, rdy: int) -> None:
+        self.rdy = rdy
+        self.become_ready()
+
+    def drain(self) -> None:
+        """The socket took everything."""
+        self.queued_bytes = 0
+        self.become_ready()
+
+    def finish(self, *received: Received) -> list[bytes]:
+        assert self.channel is not None
+        missing = self.channel.finish(self, [message.id for message in received])
+        self.become_ready()
+        return missing
+
+    def requeue(self, received: Received, delay_ns: int = 0) -> bool:
+        assert self.channel is not None
+        found = self.channel.requeue(self, received.id, delay_ns)
+        self.become_ready()
+        return found
+
+    def leave(self) -> None:
+        assert self.channel is not None
+        self._alarm.set(None)
+        channel, self.channel = self.channel, None
+        channel.remove_client(self)
+
+    def take(self) -> list[Received]:
+        """What came since this was last asked."""
+        received, self.received = self.received, []
+        return received
+
+    def bodies(self) -> list[bytes]:
+        return [message.body for message in self.take()]
+
+    def _on_deadline(self, now_ns: int) -> None:
+        if self.channel is None:
+            return
+        if self.channel.expire(self.in_flight, now_ns):
+            self.become_ready()
+        self._alarm.set(self.in_flight.next_deadline_ns)
+
+
+def parse_messages(data: bytes) -> list[Received]:
+    """Message frames, one after the other."""
+    messages = []
+    position = 0
+    while position < len(data):
+        size, kind, timestamp_ns, attempts, message_id = _HEAD.unpack_from(data, position)
+        assert kind == MESSAGE
+        after = position + 4 + size
+        assert after <= len(data)
+        messages.append(Received(message_id, attempts, data[position + _HEAD.size : after], timestamp_ns))
+        position = after
+    return messages
+
+
+class FakePublisher:
+    """Notes what became of what it published."""
+
+    def __init__(self) -> None:
+        self.failures: list[tuple[int, OSError]] = []
+        self.holds = 0
+
+    def publish_failed(self, ticket: int, error: OSError) -> None:
+        self.failures.append((ticket, error))
+
+    def hold(self) -> None:
+        self.holds += 1
+
+    def release(self) -> None:
+        self.holds -= 1
+
+
+def limits(**changed: int) -> SimpleNamespace:
+    """Options that topics, channels and brokers ask for."""
+    return SimpleNamespace(
+        **{
+            "mem_queue_size": 10_000,
+            "max_msg_timeout_ns": 900 * SECOND,
+            "max_channel_consumers": 0,
+            "max_req_timeout_ns": 3_600 * SECOND,
+            "max_bytes_per_file": 100 << 20,
+            "sync_every": 1 << 40,
+            "sync_timeout_ns": 1_000 * SECOND,
+            "node_id": 7,
+            "data_path": "",
+        }
+        | changed
+    )

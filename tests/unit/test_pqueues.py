@@ -1,0 +1,184 @@
+"""Deferred runs and alarms."""
+
+from collections.abc import Callable
+
+from nsqd_py.pqueues import Alarm, Alarms, DeferredQueue, Run
+from tests.unit.fakes import make_batch
+
+
+def run(low: int, high: int, attempts: int = 0) -> Run:
+    return low, high, attempts, None
+
+
+# --- deferred
+
+
+def test_deferred_come_out_by_time() -> None:
+    queue = DeferredQueue()
+    queue.push(30, run(5, 6))
+    queue.push(10, run(7, 9))
+    queue.push(20, run(1, 2))
+    assert queue.count == 4
+    assert queue.next_due_ns == 10
+    assert list(queue.pop_due(9)) == []
+    assert list(queue.pop_due(20)) == [run(7, 9), run(1, 2)]
+    assert queue.count == 1
+    assert queue.next_due_ns == 30
+    assert list(queue.pop_due(1000)) == [run(5, 6)]
+    assert queue.count == 0
+    assert queue.next_due_ns is None
+
+
+def test_deferred_of_one_time_come_out_by_number() -> None:
+    queue = DeferredQueue()
+    for low in (4, 2, 3):
+        queue.push(10, (low, low + 1, 1, make_batch(low, b"x")))
+    assert [low for low, _, _, _ in queue.pop_due(10)] == [2, 3, 4]
+
+
+def test_deferred_can_be_looked_at_and_cleared() -> None:
+    queue = DeferredQueue()
+    queue.push(10, run(1, 3, 2))
+    queue.push(5, run(4, 5))
+    assert sorted(queue) == [(5, run(4, 5)), (10, run(1, 3, 2))]
+    assert queue.count == 3
+    queue.clear()
+    assert (queue.count, queue.next_due_ns, list(queue)) == (0, None, [])
+
+
+# --- alarms
+
+
+class Bell:
+    """Keeps when its alarm rang; may do something then."""
+
+    def __init__(self, alarms: Alarms, then: Callable[[int], None] | None = None) -> None:
+        self.rang: list[int] = []
+        self._then = then
+        self.alarm: Alarm = alarms.alarm(self._ring)
+
+    def _ring(self, now_ns: int) -> None:
+        self.rang.append(now_ns)
+        if self._then is not None:
+            self._then(now_ns)
+
+
+def test_an_alarm_rings_once() -> None:
+    alarms = Alarms()
+    bell = Bell(alarms)
+    bell.alarm.set(10)
+    alarms.ring_due(9)
+    assert bell.rang == []
+    alarms.ring_due(11)
+    alarms.ring_due(12)
+    assert bell.rang == [11]
+    assert bell.alarm.due_ns is None
+
+
+def test_an_alarm_set_later_rings_later() -> None:
+    alarms = Alarms()
+    bell = Bell(alarms)
+    bell.alarm.set(10)
+    bell.alarm.set(20)
+    alarms.ring_due(15)
+    assert bell.rang == []
+    assert alarms.next_due_ns == 20
+    alarms.ring_due(20)
+    assert bell.rang == [20]
+    assert alarms.next_due_ns is None
+
+
+def test_an_alarm_set_earlier_rings_earlier_and_only_then() -> None:
+    alarms = Alarms()
+    bell = Bell(alarms)
+    bell.alarm.set(20)
+    bell.alarm.set(10)
+    alarms.ring_due(10)
+    assert bell.rang == [10]
+    alarms.ring_due(30)
+    assert bell.rang == [10]
+
+
+def test_a_stopped_alarm_is_silent_until_it_is_set_again() -> None:
+    alarms = Alarms()
+    bell = Bell(alarms)
+    bell.alarm.set(10)
+    bell.alarm.set(None)
+    alarms.ring_due(10)
+    assert bell.rang == []
+    bell.alarm.set(12)
+    alarms.ring_due(12)
+    assert bell.rang == [12]
+
+
+def test_stopped_and_set_to_the_same_time_rings_once() -> None:
+    alarms = Alarms()
+    bell = Bell(alarms)
+    bell.alarm.set(10)
+    bell.alarm.set(None)
+    bell.alarm.set(10)
+    alarms.ring_due(10)
+    assert bell.rang == [10]
+
+
+def test_set_no_later() -> None:
+    alarms = Alarms()
+    bell = Bell(alarms)
+    bell.alarm.set_no_later(20)
+    bell.alarm.set_no_later(30)
+    assert bell.alarm.due_ns == 20
+    bell.alarm.set_no_later(10)
+    alarms.ring_due(10)
+    assert bell.rang == [10]
+
+
+def test_an_alarm_may_set_itself_while_it_rings() -> None:
+    alarms = Alarms()
+    bell = Bell(alarms, then=lambda now_ns: bell.alarm.set(now_ns + 10))
+    bell.alarm.set(10)
+    alarms.ring_due(10)
+    assert bell.rang == [10]
+    alarms.ring_due(25)
+    assert bell.rang == [10, 25]
+    assert alarms.next_due_ns == 35
+
+
+def test_an_alarm_may_stop_another_of_the_same_time() -> None:
+    alarms = Alarms()
+    second = Bell(alarms)
+    first = Bell(alarms, then=lambda _: second.alarm.set(None))
+    first.alarm.set(10)
+    second.alarm.set(10)
+    alarms.ring_due(10)
+    assert (first.rang, second.rang) == ([10], [])
+
+
+def test_alarms_ring_in_order_of_time() -> None:
+    alarms = Alarms()
+    order: list[str] = []
+    for name, due_ns in (("c", 30), ("a", 10), ("b", 20)):
+        alarms.alarm(lambda _, name=name: order.append(name)).set(due_ns)  # type: ignore[misc]
+    alarms.ring_due(30)
+    assert order == ["a", "b", "c"]
+
+
+def test_on_earlier_is_called_for_a_new_earliest_only() -> None:
+    alarms = Alarms()
+    earlier: list[int] = []
+    alarms.on_earlier = earlier.append
+    first, second = Bell(alarms).alarm, Bell(alarms).alarm
+    first.set(20)
+    second.set(30)
+    second.set(10)
+    first.set(25)
+    assert earlier == [20, 10]
+
+
+def test_many_moves_leave_few_entries() -> None:
+    alarms = Alarms()
+    bell = Bell(alarms)
+    for due_ns in range(10, 1000):
+        bell.alarm.set(due_ns)
+    assert len(alarms._heap) == 1
+    alarms.ring_due(999)
+    assert bell.rang == [999]
