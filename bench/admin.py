@@ -19,7 +19,7 @@ class Admin:
     def ping(self) -> bool:
         try:
             return self._request("GET", "/ping") == b"OK"
-        except (OSError, http.client.HTTPException, LoadError):
+        except LoadError:
             return False
 
     def version(self) -> str:
@@ -53,6 +53,8 @@ class Admin:
             connection.request(method, path)
             response = connection.getresponse()
             body = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise LoadError(f"{method} {path}: {error}") from error
         finally:
             connection.close()
         if response.status != 200:

@@ -96,7 +96,9 @@ class Broker:
     def make_log(self, topic_name: str) -> TopicLog:
         """A log with no files yet."""
         options = self.options
-        return TopicLog(self._directory, topic_name, options.max_bytes_per_file, self._report_damage)
+        return TopicLog(
+            self._directory, topic_name, options.max_bytes_per_file, self._report_damage, self._threadpool.spawn
+        )
 
     def _report_damage(self, text: str) -> None:
         self.log.error("DISKQUEUE: %s", text)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nsqd_py.broker import Broker
 from nsqd_py.channel import restore_position
-from nsqd_py.diskqueue.files import LogFile, parse_log_file_name
+from nsqd_py.diskqueue.files import GONE_SUFFIX, SPARE_SUFFIX, LogFile, parse_log_file_name
 from nsqd_py.diskqueue.journal import SavedPosition
 from nsqd_py.diskqueue.ranges import SeqRanges
 from nsqd_py.diskqueue.records import Damaged
@@ -21,6 +21,7 @@ from nsqd_py.protocol.names import is_ephemeral, is_valid_name
 from nsqd_py.topic import Topic
 
 _CURSOR_SUFFIX = ".cursor"
+_LEFTOVERS = (GONE_SUFFIX, SPARE_SUFFIX, ".cursor.tmp", ".dat.tmp")
 
 
 def load(broker: Broker, directory: Path) -> None:
@@ -41,6 +42,9 @@ def _find_files(directory: Path, entries: dict[str, TopicEntry]) -> dict[str, li
     """Log files by topic as (first sequence number, path); topics and channels that `nsqd.dat` misses are added."""
     files: dict[str, list[tuple[int, Path]]] = defaultdict(list)
     for path in directory.iterdir():
+        if path.name.endswith(_LEFTOVERS):
+            path.unlink(missing_ok=True)
+            continue
         parsed = parse_log_file_name(path.name)
         if parsed is not None:
             topic, first_seq = parsed

@@ -13,11 +13,14 @@ import os
 import re
 import secrets
 from bisect import bisect_right
+from collections.abc import Callable
 from pathlib import Path
 
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader
 
 _NAME = re.compile(r"(?P<topic>.+)\.(?P<seq>\d{20})\.log")
+GONE_SUFFIX = ".gone"
+SPARE_SUFFIX = ".spare"
 _FIRST_STEP = 64 * 1024
 _LARGEST_STEP = 16 * 1024 * 1024
 _INDEX_EVERY = 256 * 1024
@@ -155,11 +158,17 @@ class LogFile:
     def close(self) -> None:
         os.close(self._fd)
 
-    def remove(self) -> None:
-        """Close and delete."""
-        os.close(self._fd)
+    def discard(self) -> Callable[[], None]:
+        """Take the file out of the way at once; the rest, which may take 20 ms, is the call that is given back."""
+        gone = self.path.with_name(self.path.name + GONE_SUFFIX)
         with contextlib.suppress(FileNotFoundError):
-            self.path.unlink()
+            os.rename(self.path, gone)
+
+        def finish() -> None:
+            gone.unlink(missing_ok=True)
+            os.close(self._fd)
+
+        return finish
 
     def retire(self, spare: Path) -> None:
         """Close, and keep the space as `spare` for the next file."""

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nsqd_py.batch import Batch
-from nsqd_py.diskqueue.files import LogFile, log_file_name
+from nsqd_py.diskqueue.files import SPARE_SUFFIX, LogFile, log_file_name
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, Damaged, Incomplete, decode, encode_header
 from nsqd_py.diskqueue.recovery import RecoveredFile, find_record
 
@@ -22,25 +22,36 @@ READ_BYTES = 1024 * 1024
 _SHARED_CHUNKS = 4
 
 
+def _at_once(work: Callable[[], None]) -> None:
+    work()
+
+
 class TopicLog:
     """What is on disk of one topic.
 
-    next_seq  the number of the next message
-    damaged   how many bytes of it could not be read since the start
+    next_seq       the number of the next message
+    used_id        the highest message id in it
+    damaged_bytes  how many bytes of it could not be read since the start
     """
 
     __slots__ = (
-        "_chunks", "_directory", "_directory_changed", "_files", "_first_seqs", "_max_file_bytes", "_on_damage",
-        "_spare", "_topic", "_unsynced", "damaged_bytes", "next_seq", "used_id",
+        "_chunks", "_directory", "_directory_changed", "_files", "_first_seqs", "_in_background",
+        "_max_file_bytes", "_on_damage", "_spare", "_topic", "_unsynced", "damaged_bytes", "next_seq", "used_id",
     )  # fmt: skip
 
     def __init__(
-        self, directory: Path, topic: str, max_file_bytes: int, on_damage: Callable[[str], None]
+        self,
+        directory: Path,
+        topic: str,
+        max_file_bytes: int,
+        on_damage: Callable[[str], None],
+        in_background: Callable[[Callable[[], None]], object] = _at_once,
     ) -> None:
         self._directory = directory
         self._topic = topic
         self._max_file_bytes = max_file_bytes
         self._on_damage = on_damage
+        self._in_background = in_background
         self._files: list[LogFile] = []
         self._first_seqs: list[int] = []
         self._chunks: OrderedDict[int, list[Batch]] = OrderedDict()
@@ -231,11 +242,11 @@ class TopicLog:
     def _drop(self, file: LogFile) -> None:
         self._unsynced.discard(file)
         if self._spare is None and file.end_offset >= self._max_file_bytes // 2:
-            spare = self._directory / f"{self._topic}.spare"
+            spare = self._directory / f"{self._topic}{SPARE_SUFFIX}"
             file.retire(spare)
             self._spare = spare
         else:
-            file.remove()
+            self._in_background(file.discard())
 
     # ---- the end
 
@@ -251,7 +262,7 @@ class TopicLog:
     def remove(self) -> None:
         """Delete all files."""
         for file in self._files:
-            file.remove()
+            self._in_background(file.discard())
         self._remove_spare()
         self._forget()
 

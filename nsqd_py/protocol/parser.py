@@ -289,6 +289,9 @@ class CommandParser:
         offset = self._walked
         index = self._walked_count
         available = len(whole) - start
+        if index == 0:
+            index = self._alike(whole, start + offset)
+            offset += index and index * (SIZE_BYTES + _read_int32(whole, start + offset)[0])
         try:
             while index < self._count:
                 if offset + SIZE_BYTES > available:
@@ -308,7 +311,21 @@ class CommandParser:
             self._walked = offset
             self._walked_count = index
         body = bytes(whole[start + 2 * SIZE_BYTES : start + offset])
-        return ("MPUB", self._params[1], body, self._count, 0), start + offset
+        return ("MPUB", self._params[1], body, self._count, uniform_stride(body, self._count)), start + offset
+
+    def _alike(self, whole: bytes | bytearray, first: int) -> int:
+        """How many messages from `first` on are there and of one size, seen at a glance; 0 when not all are."""
+        available = len(whole) - first
+        if available < SIZE_BYTES:
+            return 0
+        size = _read_int32(whole, first)[0]
+        if not 0 < size <= self._session.limits.max_msg_size:
+            return 0
+        stride = SIZE_BYTES + size
+        count = min(self._count, available // stride, self._session.limits.max_body_size // stride)
+        if not count or uniform_stride(bytes(whole[first : first + count * stride]), count) != stride:
+            return 0
+        return count
 
     # ---- end of input
 

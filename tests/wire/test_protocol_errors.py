@@ -81,9 +81,7 @@ STATES = [
     subscribed("SUB", b"SUB\n", "E_INVALID cannot SUB in current state"),
     subscribed("IDENTIFY", b"IDENTIFY\n", "E_INVALID cannot IDENTIFY in current state"),
     subscribed("AUTH", b"AUTH too many words\n", "E_INVALID cannot AUTH in current state"),
-    Case(
-        "CLS-twice", SUBSCRIBED + CLS + CLS, "E_INVALID cannot CLS in current state", replies=(OK, CLOSE_WAIT)
-    ),
+    Case("CLS-twice", SUBSCRIBED + CLS + CLS, "E_INVALID cannot CLS in current state", replies=(OK, CLOSE_WAIT)),
     Case(
         "SUB-after-CLS",
         SUBSCRIBED + CLS + SUBSCRIBED,
@@ -144,9 +142,7 @@ IDENTIFY = [
     bad_identify("heartbeat-above", "heartbeat interval (60001) is invalid", heartbeat_interval=60001),
     bad_identify("heartbeat-minus-2", "heartbeat interval (-2) is invalid", heartbeat_interval=-2),
     bad_identify("buffer-timeout-below", "output buffer timeout (24) is invalid", output_buffer_timeout=24),
-    bad_identify(
-        "buffer-timeout-above", "output buffer timeout (30001) is invalid", output_buffer_timeout=30001
-    ),
+    bad_identify("buffer-timeout-above", "output buffer timeout (30001) is invalid", output_buffer_timeout=30001),
     bad_identify("buffer-timeout-minus-2", "output buffer timeout (-2) is invalid", output_buffer_timeout=-2),
     bad_identify("buffer-size-below", "output buffer size (63) is invalid", output_buffer_size=63),
     bad_identify("buffer-size-above", "output buffer size (65537) is invalid", output_buffer_size=65537),
@@ -236,9 +232,7 @@ IN_FLIGHT = [
     case
     for verb, rest in (("FIN", b""), ("TOUCH", b""), ("REQ", b" 0"))
     for case in (
-        subscribed(
-            f"{verb}-no-words", f"{verb}\n".encode(), f"E_INVALID {verb} insufficient number of params"
-        ),
+        subscribed(f"{verb}-no-words", f"{verb}\n".encode(), f"E_INVALID {verb} insufficient number of params"),
         subscribed(f"{verb}-empty-id", f"{verb} ".encode() + rest + b"\n", "E_INVALID invalid message ID"),
         subscribed(
             f"{verb}-short-id",
@@ -267,12 +261,8 @@ IN_FLIGHT = [
 
 REQ = [
     subscribed("REQ-one-word", b"REQ " + UNKNOWN_ID + b"\n", "E_INVALID REQ insufficient number of params"),
-    subscribed(
-        "REQ-delay-word", b"REQ " + UNKNOWN_ID + b" soon\n", "E_INVALID REQ could not parse timeout soon"
-    ),
-    subscribed(
-        "REQ-delay-negative", b"REQ " + UNKNOWN_ID + b" -1\n", "E_INVALID REQ could not parse timeout -1"
-    ),
+    subscribed("REQ-delay-word", b"REQ " + UNKNOWN_ID + b" soon\n", "E_INVALID REQ could not parse timeout soon"),
+    subscribed("REQ-delay-negative", b"REQ " + UNKNOWN_ID + b" -1\n", "E_INVALID REQ could not parse timeout -1"),
     subscribed("REQ-id-before-delay", b"REQ short soon\n", "E_INVALID invalid message ID"),
     subscribed(
         "REQ-delay-over-the-limit-is-no-error",
@@ -303,9 +293,7 @@ PUB = [
         b"PUB topic\n" + int32(MAX_MSG_BYTES + 1),
         f"E_BAD_MESSAGE PUB message too big {MAX_MSG_BYTES + 1} > {MAX_MSG_BYTES}",
     ),
-    Case(
-        "PUB-topic-before-size", b"PUB no/pe\n" + int32(0), 'E_BAD_TOPIC PUB topic name "no/pe" is not valid'
-    ),
+    Case("PUB-topic-before-size", b"PUB no/pe\n" + int32(0), 'E_BAD_TOPIC PUB topic name "no/pe" is not valid'),
 ]
 
 DPUB = [
@@ -325,9 +313,7 @@ DPUB = [
         "E_INVALID DPUB timeout 18446744073709551615 out of range 0-3600000",
     ),
     Case("DPUB-size-0", b"DPUB topic 1\n" + int32(0), "E_BAD_MESSAGE DPUB invalid message body size 0"),
-    Case(
-        "DPUB-size-negative", b"DPUB topic 1\n" + int32(-1), "E_BAD_MESSAGE DPUB invalid message body size -1"
-    ),
+    Case("DPUB-size-negative", b"DPUB topic 1\n" + int32(-1), "E_BAD_MESSAGE DPUB invalid message body size -1"),
     Case(
         "DPUB-size-over-the-limit",
         b"DPUB topic 1\n" + int32(MAX_MSG_BYTES + 1),
@@ -375,12 +361,7 @@ MPUB = [
     ),
     Case(
         "MPUB-last-size-over-the-limit",
-        b"MPUB topic\n"
-        + int32(1000)
-        + int32(3)
-        + wire.sized(b"1")
-        + wire.sized(b"2")
-        + int32(MAX_MSG_BYTES + 1),
+        b"MPUB topic\n" + int32(1000) + int32(3) + wire.sized(b"1") + wire.sized(b"2") + int32(MAX_MSG_BYTES + 1),
         f"E_BAD_MESSAGE MPUB message too big {MAX_MSG_BYTES + 1} > {MAX_MSG_BYTES}",
     ),
     Case(
@@ -437,21 +418,13 @@ CUT_OFF = [
     cut_off("AUTH-size", b"AUTH\n", "E_BAD_BODY AUTH failed to read body size"),
     cut_off("AUTH-body", b"AUTH\n" + int32(5) + b"1234", "E_BAD_BODY AUTH failed to read body"),
     cut_off("PUB-no-size", b"PUB topic\n", "E_BAD_MESSAGE PUB failed to read message body size"),
-    cut_off(
-        "PUB-half-size", b"PUB topic\n\x00\x00\x00", "E_BAD_MESSAGE PUB failed to read message body size"
-    ),
+    cut_off("PUB-half-size", b"PUB topic\n\x00\x00\x00", "E_BAD_MESSAGE PUB failed to read message body size"),
     cut_off("PUB-no-body", b"PUB topic\n" + int32(3), "E_BAD_MESSAGE PUB failed to read message body"),
-    cut_off(
-        "PUB-half-body", b"PUB topic\n" + int32(3) + b"12", "E_BAD_MESSAGE PUB failed to read message body"
-    ),
+    cut_off("PUB-half-body", b"PUB topic\n" + int32(3) + b"12", "E_BAD_MESSAGE PUB failed to read message body"),
     cut_off("DPUB-size", b"DPUB topic 1\n\x00", "E_BAD_MESSAGE DPUB failed to read message body size"),
-    cut_off(
-        "DPUB-body", b"DPUB topic 1\n" + int32(3) + b"1", "E_BAD_MESSAGE DPUB failed to read message body"
-    ),
+    cut_off("DPUB-body", b"DPUB topic 1\n" + int32(3) + b"1", "E_BAD_MESSAGE DPUB failed to read message body"),
     cut_off("MPUB-size", b"MPUB topic\n\x00", "E_BAD_BODY MPUB failed to read body size"),
-    cut_off(
-        "MPUB-count", b"MPUB topic\n" + int32(9) + b"\x00", "E_BAD_BODY MPUB failed to read message count"
-    ),
+    cut_off("MPUB-count", b"MPUB topic\n" + int32(9) + b"\x00", "E_BAD_BODY MPUB failed to read message count"),
     cut_off(
         "MPUB-first-size",
         b"MPUB topic\n" + int32(9) + int32(1) + b"\x00\x00",
@@ -506,13 +479,13 @@ def test_error(nsqd: NsqdProcess, case: Case, byte_by_byte: bool) -> None:
 
 @pytest.mark.parametrize("case", [case for case in CASES if not case.end_of_input], ids=lambda case: case.id)
 def test_error_with_more_commands_behind_it(nsqd: NsqdProcess, case: Case) -> None:
-    topic = "behind_a_fatal_error" if case.fatal else "behind"
+    topic = f"behind-{case.id}"
     with nsqd.connect() as client:
         client.send(case.sent, wire.NOP, wire.pub(topic, b"b"))
         assert_answers(client, case)
         if not case.fatal:
             assert client.next_frame() == OK
-    assert nsqd.topic_stats("behind_a_fatal_error") is None
+    assert (nsqd.topic_stats(topic) is None) == case.fatal
 
 
 def assert_answers(client: Client, case: Case) -> None:
@@ -575,35 +548,25 @@ def test_answers_before_an_overlong_line_are_sent(nsqd: NsqdProcess) -> None:
         pytest.param(b"DPUB ok  \n" + wire.sized(b"1"), [OK], id="DPUB-empty-delay-is-0"),
         pytest.param(b"DPUB ok 3600000\n" + wire.sized(b"1"), [OK], id="DPUB-longest-delay"),
         pytest.param(b"DPUB ok 0000000000000000000001\n" + wire.sized(b"1"), [OK], id="DPUB-leading-zeros"),
-        pytest.param(
-            wire.sub("ok", "c") + b"RDY\nRDY \nRDY 0\nRDY 2500\n" + CLS, [OK, CLOSE_WAIT], id="RDY-forms"
-        ),
+        pytest.param(wire.sub("quiet", "c") + b"RDY\nRDY \nRDY 0\nRDY 2500\n" + CLS, [OK, CLOSE_WAIT], id="RDY-forms"),
         # 2 ** 64 + 1 is read as 1.
-        pytest.param(
-            wire.sub("ok", "d") + b"RDY 18446744073709551617\n" + CLS, [OK, CLOSE_WAIT], id="RDY-wraps"
-        ),
+        pytest.param(wire.sub("quiet", "d") + b"RDY 18446744073709551617\n" + CLS, [OK, CLOSE_WAIT], id="RDY-wraps"),
         pytest.param(wire.identify() + wire.identify(), [OK, OK], id="IDENTIFY-twice"),
         pytest.param(b"IDENTIFY words\n" + wire.sized(b"{}"), [OK], id="IDENTIFY-words"),
         pytest.param(b"IDENTIFY\n" + wire.sized(b"null"), [OK], id="IDENTIFY-null"),
         pytest.param(
             b"IDENTIFY\n" + wire.sized(b' {"x": [1.5e3], "msg_timeout": null}\n'), [OK], id="IDENTIFY-unknown"
         ),
+        pytest.param(wire.identify(deflate=True, snappy=True), [OK], id="IDENTIFY-compressions-not-negotiated"),
         pytest.param(
-            wire.identify(deflate=True, snappy=True), [OK], id="IDENTIFY-compressions-not-negotiated"
-        ),
-        pytest.param(
-            wire.identify(
-                heartbeat_interval=1000, output_buffer_timeout=25, output_buffer_size=64, msg_timeout=1000
-            )
+            wire.identify(heartbeat_interval=1000, output_buffer_timeout=25, output_buffer_size=64, msg_timeout=1000)
             + wire.identify(heartbeat_interval=60000, output_buffer_timeout=30000, output_buffer_size=65536)
             + wire.identify(msg_timeout=900000, sample_rate=99)
             + wire.identify(heartbeat_interval=-1, output_buffer_timeout=-1, output_buffer_size=-1),
             [OK] * 4,
             id="IDENTIFY-at-the-limits",
         ),
-        pytest.param(
-            wire.pub("a" * 64, b"1") + wire.pub("a" * 54 + "#ephemeral", b"1"), [OK, OK], id="longest-names"
-        ),
+        pytest.param(wire.pub("a" * 64, b"1") + wire.pub("a" * 54 + "#ephemeral", b"1"), [OK, OK], id="longest-names"),
         pytest.param(wire.pub(".-_09aZ", b"\x00\n\xff"), [OK], id="all-kinds-of-characters"),
         # The messages count, not the declared size of the body.
         pytest.param(
@@ -630,9 +593,7 @@ def test_accepted(nsqd: NsqdProcess, sent: bytes, replies: list[Frame], byte_by_
 
 
 @pytest.mark.parametrize("declared_bytes", [1, 10_000])
-def test_mpub_with_a_wrong_declared_size_delivers_its_messages(
-    nsqd: NsqdProcess, declared_bytes: int
-) -> None:
+def test_mpub_with_a_wrong_declared_size_delivers_its_messages(nsqd: NsqdProcess, declared_bytes: int) -> None:
     topic = f"declared_{declared_bytes}"
     with nsqd.connect() as client:
         client.sub(topic, "channel", rdy_count=10)

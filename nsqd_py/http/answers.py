@@ -1,0 +1,151 @@
+"""Answers, as the bytes that leave: head and body in one piece.
+
+Headers, their order and the reason phrases are those that Go's nsqd sends.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from email.utils import formatdate
+from html import escape
+from typing import Any
+
+import orjson
+
+from nsqd_py.errors import HttpError
+
+REASONS = {
+    200: "OK",
+    301: "Moved Permanently",
+    307: "Temporary Redirect",
+    400: "Bad Request",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    413: "Request Entity Too Large",
+    417: "Expectation Failed",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    501: "Not Implemented",
+    503: "Service Unavailable",
+    505: "HTTP Version Not Supported",
+}
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+_TEXT = "text/plain; charset=utf-8"
+_HTML = "text/html; charset=utf-8"
+_JSON = "application/json; charset=utf-8"
+_NSQ = "X-Nsq-Content-Type: nsq; version=1.0\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What is answered, apart from date and connection. `headers` are whole lines, each with its `\\r\\n`."""
+
+    status: int
+    headers: str = ""
+    body: bytes = b""
+    content_type: str = ""
+
+
+# ---- the forms that there are
+
+
+def text(body: str) -> Reply:
+    """A success in plain words."""
+    return Reply(200, _NSQ, body.encode("utf-8", "replace"), _TEXT)
+
+
+OK = text("OK")
+EMPTY = Reply(200, _NSQ)
+
+
+def json(data: Any) -> Reply:
+    """A success with data."""
+    return Reply(200, _NSQ, orjson.dumps(data), _JSON)
+
+
+def failure(error: HttpError, headers: str = "") -> Reply:
+    """`{"message":"CODE"}` under the error's status."""
+    return Reply(error.status, headers + _NSQ, orjson.dumps({"message": error.message}), _JSON)
+
+
+def plain(status: int, body: str, headers: str = "") -> Reply:
+    """Text without NSQ's header: /ping, and what HTTP itself refuses."""
+    return Reply(status, headers, body.encode("utf-8", "replace"), _TEXT)
+
+
+def refused_by_http(status: int, detail: str = "") -> Reply:
+    """Bytes that are no request that could be served: `400 Bad Request: detail`."""
+    words = f"{status} {REASONS[status]}"
+    return plain(status, f"{words}: {detail}" if detail else words)
+
+
+def redirect(status: int, location: str) -> Reply:
+    """Where it is instead; one that is followed with GET says so in HTML too."""
+    header = f"Location: {location}\r\n"
+    if status != 301:
+        return Reply(status, header)
+    return Reply(status, header, f'<a href="{escape(location)}">{REASONS[status]}</a>.\n\n'.encode(), _HTML)
+
+
+INTERNAL_ERROR = failure(HttpError(500, "INTERNAL_ERROR"))
+EXITING = failure(HttpError(503, "EXITING"))
+
+
+# ---- bytes
+
+
+class Prepared:
+    """What stays the same for a second: the date, and the answer to a publish with it."""
+
+    __slots__ = ("date", "ok", "valid_until_s")
+
+    def __init__(self) -> None:
+        self.valid_until_s = 0.0
+        self.renew(time.time())
+
+    def renew(self, now_s: float) -> None:
+        """Bring it up to date; times in s since the epoch."""
+        second = int(now_s)
+        # A clock that was set back must not leave a date of the future here for long.
+        self.valid_until_s = second + 1.0
+        self.date = formatdate(second, usegmt=True)
+        self.ok = _bytes(OK, self.date, "HTTP/1.1", "", with_body=True)
+
+
+def encode(reply: Reply, *, is_http_1_0: bool, keep_alive: bool, with_body: bool = True) -> bytes:
+    """The answer to a request of this version; without a body to HEAD."""
+    now_s = time.time()
+    if now_s >= PREPARED.valid_until_s:
+        PREPARED.renew(now_s)
+    if is_http_1_0:
+        version, connection = "HTTP/1.0", "Connection: keep-alive\r\n" if keep_alive else ""
+    else:
+        version, connection = "HTTP/1.1", "" if keep_alive else "Connection: close\r\n"
+    return _bytes(reply, PREPARED.date, version, connection, with_body)
+
+
+def in_place_of(answer: bytes, reply: Reply) -> bytes:
+    """Another answer to the same request."""
+    is_http_1_0 = answer.startswith(b"HTTP/1.0")
+    head = answer[: answer.index(b"\r\n\r\n")]
+    keep_alive = b"Connection: keep-alive" in head if is_http_1_0 else b"Connection: close" not in head
+    return encode(reply, is_http_1_0=is_http_1_0, keep_alive=keep_alive)
+
+
+def _bytes(reply: Reply, date: str, version: str, connection: str, with_body: bool) -> bytes:
+    head = (
+        f"{version} {reply.status} {REASONS[reply.status]}\r\n"
+        f"{reply.headers}"
+        f"Date: {date}\r\n"
+        f"Content-Length: {len(reply.body)}\r\n"
+        f"{f'Content-Type: {reply.content_type}{_CRLF}' if reply.content_type else ''}"
+        f"{connection}\r\n"
+    )
+    return head.encode("latin-1") + (reply.body if with_body else b"")
+
+
+_CRLF = "\r\n"
+PREPARED = Prepared()

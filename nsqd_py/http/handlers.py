@@ -1,0 +1,236 @@
+"""What each path does. A handler takes a request and gives the reply, or raises HttpError.
+
+The order of the checks is that of Go's nsqd: it decides which of several errors a client sees.
+"""
+
+from __future__ import annotations
+
+import socket
+
+from nsqd_py.batch import SIZE_BYTES
+from nsqd_py.channel import Channel
+from nsqd_py.errors import ClientError, HttpError
+from nsqd_py.http import answers, bodies
+from nsqd_py.http.answers import Reply
+from nsqd_py.http.query import parse_int64
+from nsqd_py.http.request import Request
+from nsqd_py.protocol.commands import milliseconds_to_ns
+from nsqd_py.protocol.names import is_valid_name
+from nsqd_py.stats import collect, health_text, render_json, render_text
+from nsqd_py.topic import Topic
+from nsqd_py.version import NSQ_VERSION
+
+_BOOLS = {"true": True, "1": True, "false": False, "0": False}
+
+# ---- publishing
+
+
+def pub(request: Request) -> Reply:
+    body = request.body
+    if not body:
+        raise HttpError(400, "MSG_EMPTY")
+    topic = _topic_to_publish_to(request)
+    due_ns = _due_ns(request)
+    sized = len(body).to_bytes(SIZE_BYTES, "big") + body
+    topic.publish(sized, 1, len(sized), request.publisher, request.ticket, due_ns)
+    return answers.OK
+
+
+def mpub(request: Request) -> Reply:
+    topic = _topic_to_publish_to(request)
+    due_ns = _due_ns(request)
+    options = request.broker.options
+    if _is_binary(request):
+        try:
+            messages = bodies.from_binary(request.body, options.max_msg_size, options.max_body_size)
+        except ClientError as error:
+            raise HttpError(413, error.code.removeprefix("E_")) from error
+    else:
+        messages = bodies.from_lines(request.body, options.max_msg_size)
+    if messages.count:
+        topic.publish(*messages, request.publisher, request.ticket, due_ns)
+    return answers.OK
+
+
+def topic_name(request: Request) -> str:
+    """The topic's name of a publish. Raises HttpError."""
+    name = request.params.get("topic")
+    if name is None:
+        raise HttpError(400, "MISSING_ARG_TOPIC")
+    if not _is_valid(name):
+        raise HttpError(400, "INVALID_TOPIC")
+    return name
+
+
+def _topic_to_publish_to(request: Request) -> Topic:
+    return request.broker.get_topic(topic_name(request))
+
+
+def _due_ns(request: Request) -> int:
+    """When the messages are due that are to be deferred; 0 for at once. Raises HttpError."""
+    defer = request.params.get("defer")
+    if defer is None:
+        return 0
+    try:
+        delay_ns = milliseconds_to_ns(parse_int64(defer))
+    except ValueError as error:
+        raise HttpError(400, "INVALID_DEFER") from error
+    broker = request.broker
+    if not 0 <= delay_ns <= broker.options.max_defer_timeout_ns:
+        raise HttpError(400, "INVALID_DEFER")
+    return broker.due_ns(delay_ns)
+
+
+def _is_binary(request: Request) -> bool:
+    """Lines are the default; a word that means nothing means binary."""
+    word = request.params.get("binary")
+    if word is None:
+        return False
+    if word not in _BOOLS:
+        request.broker.log.warning("deprecated value '%s' used for /mpub binary param", word)
+    return _BOOLS.get(word, True)
+
+
+# ---- looking
+
+
+def ping(request: Request) -> Reply:
+    """OK, or 500 with what is wrong with the disk."""
+    broker = request.broker
+    return answers.plain(200 if broker.health() is None else 500, health_text(broker))
+
+
+def info(request: Request) -> Reply:
+    broker = request.broker
+    options = broker.options
+    return answers.json(
+        {
+            "version": NSQ_VERSION,
+            "broadcast_address": options.broadcast_address,
+            "hostname": socket.gethostname(),
+            "http_port": broker.http_port,
+            "tcp_port": broker.tcp_port,
+            "start_time": int(broker.start_time),
+            "max_heartbeat_interval": options.max_heartbeat_interval_ns,
+            "max_output_buffer_size": options.max_output_buffer_size,
+            "max_output_buffer_timeout": options.max_output_buffer_timeout_ns,
+            "max_deflate_level": options.max_deflate_level,
+            "topology_zone": options.topology_zone,
+            "topology_region": options.topology_region,
+        }
+    )
+
+
+def stats(request: Request) -> Reply:
+    params = request.params
+    broker = request.broker
+    figures = collect(
+        broker,
+        params.get("topic", ""),
+        params.get("channel", ""),
+        include_clients=_BOOLS.get(params.get("include_clients", ""), True),
+    )
+    include_memory = _BOOLS.get(params.get("include_mem", ""), True)
+    if params.get("format") == "json":
+        return answers.json(render_json(broker, figures, include_memory=include_memory))
+    return answers.text(render_text(broker, figures, include_memory=include_memory))
+
+
+# ---- topics
+
+
+def create_topic(request: Request) -> Reply:
+    _topic_to_publish_to(request)
+    return answers.EMPTY
+
+
+def delete_topic(request: Request) -> Reply:
+    topic = _named_topic(request)
+    request.broker.delete_topic(topic.name)
+    return answers.EMPTY
+
+
+def empty_topic(request: Request) -> Reply:
+    name = request.params.get("topic")
+    if name is not None and not _is_valid(name):
+        raise HttpError(400, "INVALID_TOPIC")
+    topic = _named_topic(request)
+    request.broker.empty_topic(topic)
+    return answers.EMPTY
+
+
+def pause_topic(request: Request, *, paused: bool) -> Reply:
+    topic = _named_topic(request)
+    request.broker.pause_topic(topic, paused)
+    return answers.EMPTY
+
+
+def _named_topic(request: Request) -> Topic:
+    """The topic of the query, which must exist. Raises HttpError."""
+    name = request.params.get("topic")
+    if name is None:
+        raise HttpError(400, "MISSING_ARG_TOPIC")
+    return _existing_topic(request, name)
+
+
+def _existing_topic(request: Request, name: str) -> Topic:
+    topic = request.broker.find_topic(name)
+    if topic is None:
+        raise HttpError(404, "TOPIC_NOT_FOUND")
+    return topic
+
+
+# ---- channels
+
+
+def create_channel(request: Request) -> Reply:
+    topic, name = _topic_and_channel_name(request)
+    request.broker.get_channel(topic, name)
+    return answers.EMPTY
+
+
+def delete_channel(request: Request) -> Reply:
+    topic, channel = _named_channel(request)
+    request.broker.delete_channel(topic, channel.name)
+    return answers.EMPTY
+
+
+def empty_channel(request: Request) -> Reply:
+    topic, channel = _named_channel(request)
+    request.broker.empty_channel(topic, channel)
+    return answers.EMPTY
+
+
+def pause_channel(request: Request, *, paused: bool) -> Reply:
+    topic, channel = _named_channel(request)
+    request.broker.pause_channel(topic, channel, paused)
+    return answers.EMPTY
+
+
+def _named_channel(request: Request) -> tuple[Topic, Channel]:
+    """The topic and channel of the query, which must exist. Raises HttpError."""
+    topic, name = _topic_and_channel_name(request)
+    channel = topic.channels.get(name)
+    if channel is None:
+        raise HttpError(404, "CHANNEL_NOT_FOUND")
+    return topic, channel
+
+
+def _topic_and_channel_name(request: Request) -> tuple[Topic, str]:
+    """The topic, which must exist, and a channel's name. Raises HttpError."""
+    topic = _valid_argument(request, "topic")
+    channel = _valid_argument(request, "channel")
+    return _existing_topic(request, topic), channel
+
+
+def _valid_argument(request: Request, key: str) -> str:
+    name = request.params.get(key)
+    if name is None:
+        raise HttpError(400, f"MISSING_ARG_{key.upper()}")
+    if not _is_valid(name):
+        raise HttpError(400, f"INVALID_ARG_{key.upper()}")
+    return name
+
+
+def _is_valid(name: str) -> bool:
+    return is_valid_name(name.encode("utf-8", "surrogateescape"))

@@ -1,0 +1,110 @@
+"""The head of a request: what of it matters, what HTTP forbids in it, and heads that came before."""
+
+from __future__ import annotations
+
+import re
+
+from nsqd_py.batch import SIZE_BYTES
+from nsqd_py.http.answers import Reply, refused_by_http
+
+MAX_HEAD_BYTES = (1 << 20) + 4096  # Go's default, with its slack
+
+_WANTED = {b"host", b"content-length", b"transfer-encoding", b"expect"}
+_HOST = re.compile(rb"[A-Za-z0-9!$%&()*+,\-.:;='\[\]_~]*")
+_VERSIONS = {"1.0", "1.1"}
+
+
+class Refused(Exception):
+    """A head that cannot be served; the connection ends with the reply."""
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(reply.status)
+        self.reply = reply
+
+
+class Head:
+    """A head as the parser finds its parts. `content_length` and `is_chunked` are right once it is complete."""
+
+    __slots__ = ("_doubled", "fields", "keep_alive", "method", "size_bytes", "url", "version")
+
+    def __init__(self) -> None:
+        self.url = b""
+        self.method = ""
+        self.version = ""
+        self.keep_alive = False
+        self.size_bytes = 0
+        self.fields: dict[bytes, bytes] = {}
+        self._doubled = False
+
+    def add(self, name: bytes, value: bytes) -> None:
+        """A header; only those that mean something here are kept."""
+        self.size_bytes += len(name) + len(value) + 4
+        name = name.lower()
+        if name in _WANTED:
+            if name in self.fields:
+                self._doubled = True
+            self.fields[name] = value
+
+    @property
+    def content_length(self) -> int:
+        """0 when there is none. The parser has checked that it is a number."""
+        return int(self.fields.get(b"content-length", b"0"))
+
+    @property
+    def is_chunked(self) -> bool:
+        return b"transfer-encoding" in self.fields
+
+    @property
+    def expects_continue(self) -> bool:
+        """True for a client that sends its body only when it is asked to."""
+        has_body = self.is_chunked or self.content_length > 0
+        return b"expect" in self.fields and has_body and self.version == "1.1"
+
+    @property
+    def is_plain(self) -> bool:
+        """True when nothing but the length of the body tells this request from another to the same URL."""
+        return self.version == "1.1" and not self.is_chunked and b"expect" not in self.fields
+
+    def check(self) -> None:
+        """Raises Refused, with the answer that Go's HTTP server gives."""
+        fields = self.fields
+        if self.version not in _VERSIONS:
+            raise Refused(refused_by_http(505, "unsupported protocol version"))
+        if self.size_bytes + len(self.url) > MAX_HEAD_BYTES:
+            raise Refused(refused_by_http(431))
+        if self._doubled:
+            raise Refused(refused_by_http(400))
+        if b"host" not in fields and self.version == "1.1" and self.method != "CONNECT":
+            raise Refused(refused_by_http(400, "missing required Host header"))
+        if _HOST.fullmatch(fields.get(b"host", b"")) is None:
+            raise Refused(refused_by_http(400, "malformed Host header"))
+        if fields.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
+            raise Refused(refused_by_http(501))
+        if fields.get(b"expect", b"100-continue").lower() != b"100-continue":
+            raise Refused(Reply(417))
+
+    def without_upgrade(self) -> bytes:
+        """The same head as far as it matters, for a parser that would stop at a request to upgrade."""
+        lines = [f"{self.method} ".encode() + self.url + b" HTTP/1.1"]
+        lines += [name + b": " + value for name, value in self.fields.items()]
+        if not self.keep_alive:
+            lines.append(b"Connection: close")
+        return b"\r\n".join(lines) + b"\r\n\r\n"
+
+
+# ---- heads that came before
+
+MAX_KNOWN_BYTES = 2048
+_MOST_KNOWN = 1024
+
+# A whole head of a plain publish to /pub -> (topic, size of the body, that size as it stands in a batch).
+KNOWN: dict[bytes, tuple[str, int, bytes]] = {}
+
+
+def remember(head: bytes, params: dict[str, str] | None, size_bytes: int) -> None:
+    """Keep a head that was found to be a plain publish of so many bytes to a valid topic, and nothing else."""
+    if params is None or params.keys() != {"topic"} or not size_bytes:
+        return
+    if len(KNOWN) >= _MOST_KNOWN:
+        KNOWN.clear()
+    KNOWN[head] = (params["topic"], size_bytes, size_bytes.to_bytes(SIZE_BYTES, "big"))

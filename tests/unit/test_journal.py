@@ -1,0 +1,250 @@
+"""How a channel's position is kept on disk."""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsqd_py.diskqueue.journal import CHANGE, SNAPSHOT, Journal, Range, SavedPosition, Wait, decode_journal, encode_entry
+
+Entry = tuple[int, int, list[Range], list[Wait]]  # kind, floor, finished, waiting
+Plain = tuple[frozenset[int], dict[int, tuple[int, int]]]  # finished, waiting
+
+ranges = st.tuples(st.integers(0, 40), st.integers(1, 8)).map(lambda r: (r[0], r[0] + r[1]))
+waits = st.tuples(ranges, st.sampled_from([0, 5, 10**18]), st.integers(0, 3)).map(lambda w: (*w[0], w[1], w[2]))
+changes = st.tuples(st.just(CHANGE), st.integers(0, 20), st.lists(ranges, max_size=4), st.lists(waits, max_size=4))
+snapshots = st.tuples(st.just(SNAPSHOT), st.integers(0, 20), st.lists(ranges, max_size=4), st.lists(waits, max_size=4))
+rows = st.lists(changes | snapshots, min_size=1, max_size=6)
+
+
+def plain_state(entries: list[Entry]) -> Plain:
+    """What the entries add up to, number by number."""
+    finished: set[int] = set()
+    waiting: dict[int, tuple[int, int]] = {}
+    last_floor = 0
+    for kind, floor, done, waits_now in entries:
+        if kind == SNAPSHOT:
+            finished.clear()
+            waiting.clear()
+        last_floor = floor
+        for low, high in done:
+            finished.update(range(low, high))
+        for low, high, due_ns, attempts in waits_now:
+            waiting.update(dict.fromkeys(range(low, high), (due_ns, attempts)))
+    finished.update(range(last_floor))
+    return frozenset(finished), {seq: state for seq, state in waiting.items() if seq not in finished}
+
+
+def plain_saved(saved: SavedPosition) -> Plain:
+    finished = set(range(saved.finished.floor))
+    for low, high in saved.finished.islands():
+        finished.update(range(low, high))
+    return frozenset(finished), saved.waiting
+
+
+@given(rows)
+def test_a_row_of_entries_adds_up(entries: list[Entry]) -> None:
+    data = b"".join(encode_entry(*entry) for entry in entries)
+    saved, good = decode_journal(data)
+    assert plain_saved(saved) == plain_state(entries)
+    assert good == len(data)
+    everything = plain_state(entries)[0] | set(plain_state(entries)[1])
+    assert saved.end == max(everything, default=-1) + 1
+
+
+@given(rows)
+@settings(max_examples=30)
+def test_every_cut_gives_what_some_first_entries_give(entries: list[Entry]) -> None:
+    pieces = [encode_entry(*entry) for entry in entries]
+    ends = [sum(map(len, pieces[: i + 1])) for i in range(len(pieces))]
+    data = b"".join(pieces)
+    for cut in range(len(data)):
+        whole = sum(end <= cut for end in ends)
+        saved, good = decode_journal(data[:cut])
+        assert plain_saved(saved) == plain_state(entries[:whole])
+        assert good == ([0, *ends])[whole]
+
+
+@given(rows, st.data())
+def test_a_damaged_entry_ends_the_reading(entries: list[Entry], data: st.DataObject) -> None:
+    pieces = [encode_entry(*entry) for entry in entries]
+    place = data.draw(st.integers(0, sum(map(len, pieces)) - 1))
+    damaged = bytearray(b"".join(pieces))
+    damaged[place] ^= data.draw(st.integers(1, 255))
+    whole = 0
+    while place >= len(pieces[whole]):
+        place -= len(pieces[whole])
+        whole += 1
+    saved, _ = decode_journal(bytes(damaged))
+    assert plain_saved(saved) == plain_state(entries[:whole])
+
+
+def test_attempts_are_kept_within_their_field() -> None:
+    saved, _ = decode_journal(encode_entry(SNAPSHOT, 0, [], [(3, 4, 0, 100_000)]))
+    assert saved.waiting == {3: (0, 0xFFFF)}
+
+
+def test_many_islands_are_read_in_a_moment() -> None:
+    """A channel with long-deferred messages between finished ones has as many islands as messages."""
+    islands = [(low, low + 1) for low in range(1, 20_001, 2)]
+    data = encode_entry(SNAPSHOT, 0, islands, [])
+    started_s = time.process_time()
+    saved, _ = decode_journal(data)
+    assert saved.finished.islands() == islands
+    assert time.process_time() - started_s < 0.3  # 1.0 s when each looks through all before it
+
+
+# --- the file
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "topic:channel.cursor"
+
+
+def load(path: Path) -> Plain | None:
+    """What a new process reads."""
+    journal = Journal(path)
+    try:
+        saved = journal.load()
+        return None if saved is None else plain_saved(saved)
+    finally:
+        journal.close()
+
+
+def test_no_file_says_nothing(path: Path) -> None:
+    assert Journal(path).load() is None
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 7, b"\0" * 100, b"x" * 100])
+def test_a_file_without_a_whole_entry_says_nothing(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    assert load(path) is None
+
+
+def test_changes_and_snapshots(path: Path) -> None:
+    journal = Journal(path)
+    journal.snapshot(10, [(12, 13)], [(11, 12, 5, 2)])
+    journal.change(10, [(14, 16)], [(13, 14, 0, 1)])
+    assert load(path) == ({*range(10), 12, 14, 15}, {11: (5, 2), 13: (0, 1)})
+    journal.change(14, [], [])
+    assert load(path) == (set(range(14)) | {14, 15}, {})
+    journal.snapshot(20, [], [])
+    assert load(path) == (set(range(20)), {})
+    journal.change(21, [], [])
+    assert load(path) == (set(range(21)), {})
+    journal.close()
+
+
+def test_goes_on_after_a_load(path: Path) -> None:
+    first = Journal(path)
+    first.snapshot(0, [(5, 6)], [(3, 4, 0, 7)])
+    first.close()
+    second = Journal(path)
+    assert second.load() is not None
+    second.change(1, [], [])
+    second.close()
+    assert load(path) == ({0, 5}, {3: (0, 7)})
+
+
+def test_goes_on_behind_a_torn_entry(path: Path) -> None:
+    first = Journal(path)
+    first.snapshot(2, [], [])
+    first.change(4, [], [])
+    first.close()
+    path.write_bytes(path.read_bytes()[:-3])
+    second = Journal(path)
+    assert second.load() is not None
+    second.change(3, [(8, 9)], [])
+    second.close()
+    assert load(path) == ({0, 1, 2, 8}, {})
+
+
+def test_goes_on_where_no_entry_was_whole(path: Path) -> None:
+    """Entries behind a damaged first one must not come to life when it is written over."""
+    first = Journal(path)
+    first.snapshot(5, [], [])
+    first.change(6, [], [])
+    first.close()
+    damaged = bytearray(path.read_bytes())
+    damaged[9] ^= 1
+    path.write_bytes(damaged)
+    second = Journal(path)
+    assert second.load() is None
+    second.change(9, [], [])
+    second.close()
+    assert load(path) == (set(range(9)), {})
+
+
+def test_a_change_that_did_not_fit_is_as_if_it_never_was(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(path)
+    journal.snapshot(1, [], [])
+    real = os.pwrite
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", lambda fd, data, offset: real(fd, data[: len(data) // 2], offset))
+        with pytest.raises(OSError, match="short write"):
+            journal.change(3, [(5, 9)], [(3, 4, 0, 1)])
+    assert load(path) == ({0}, {})
+    journal.change(2, [], [])
+    journal.close()
+    assert load(path) == ({0, 1}, {})
+
+
+@pytest.mark.parametrize("call", ["open", "write", "rename"])
+def test_a_failed_snapshot_leaves_the_journal_as_it_was(
+    path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    journal = Journal(path)
+    journal.snapshot(1, [], [])
+    journal.change(2, [], [])
+    before = len(os.listdir("/proc/self/fd"))
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(28, "no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, fail)
+        with pytest.raises(OSError, match="no space"):
+            journal.snapshot(5, [], [])
+    assert len(os.listdir("/proc/self/fd")) == before
+    journal.change(3, [], [])
+    journal.close()
+    assert load(path) == ({0, 1, 2}, {})
+
+
+def test_wants_a_snapshot_when_it_grew_to_several_times_of_it(path: Path) -> None:
+    journal = Journal(path)
+    journal.snapshot(0, [], [])
+    changes_written = 0
+    while not journal.wants_snapshot:
+        journal.change(changes_written, [], [])
+        changes_written += 1
+    assert path.stat().st_size > 64 * 1024
+    journal.snapshot(changes_written, [], [])
+    assert path.stat().st_size < 100
+    assert not journal.wants_snapshot
+    assert load(path) == (set(range(changes_written)), {})
+    journal.close()
+
+
+def test_a_large_snapshot_is_not_wanted_again_at_once(path: Path) -> None:
+    journal = Journal(path)
+    journal.snapshot(0, [(low, low + 1) for low in range(1, 20_000, 2)], [])
+    journal.change(1, [], [])
+    assert path.stat().st_size > 128 * 1024
+    assert not journal.wants_snapshot
+    journal.close()
+
+
+def test_remove(path: Path) -> None:
+    journal = Journal(path)
+    journal.snapshot(1, [], [])
+    journal.remove()
+    assert not path.exists()
+    journal.remove()
+    assert journal.fileno() == -1

@@ -1,0 +1,83 @@
+"""Sets of sequence numbers."""
+
+import time
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqd_py.diskqueue.ranges import SeqRanges, runs_of
+
+UNIVERSE = 60
+
+
+def naive_runs(numbers: set[int]) -> list[tuple[int, int]]:
+    runs: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][1] == number:
+            runs[-1] = (runs[-1][0], number + 1)
+        else:
+            runs.append((number, number + 1))
+    return runs
+
+
+@given(st.sets(st.integers(0, 100), min_size=1), st.randoms())
+def test_runs_of(numbers: set[int], random: object) -> None:
+    shuffled = list(numbers)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert list(runs_of(shuffled)) == naive_runs(numbers)
+
+
+@given(
+    floor=st.integers(0, 10),
+    pieces=st.lists(st.tuples(st.integers(0, UNIVERSE), st.integers(1, 8)), max_size=25),
+    bounds=st.tuples(st.integers(0, UNIVERSE), st.integers(0, UNIVERSE)),
+)
+def test_against_a_plain_set(floor: int, pieces: list[tuple[int, int]], bounds: tuple[int, int]) -> None:
+    ranges = SeqRanges(floor)
+    plain = set(range(floor))
+    for low, length in pieces:
+        new = set(range(low, low + length)) - plain
+        assert ranges.add_missing(low, low + length) == len(new)
+        plain |= new
+
+    first_missing = next(n for n in range(1000) if n not in plain)
+    above = {n for n in plain if n > first_missing}
+    assert ranges.floor == first_missing
+    assert ranges.islands() == naive_runs(above)
+    assert ranges.island_count == len(naive_runs(above))
+    assert ranges.islands_end == max(above, default=first_missing - 1) + 1
+
+    low, high = min(bounds), max(bounds)
+    missing = {n for n in range(low, high) if n not in plain}
+    assert list(ranges.gaps(low, high)) == naive_runs(missing)
+    assert ranges.covers(low, high) == (not missing)
+
+
+def test_neighbours_merge_on_both_sides() -> None:
+    ranges = SeqRanges(0, [(10, 12), (14, 16)])
+    ranges.add(12, 14)
+    assert ranges.islands() == [(10, 16)]
+    ranges.add(0, 10)
+    assert (ranges.floor, ranges.islands()) == (16, [])
+
+
+def test_empty_ranges_are_covered() -> None:
+    ranges = SeqRanges(5, [(7, 9)])
+    assert ranges.covers(6, 6)
+    assert ranges.covers(0, 5)
+    assert not ranges.covers(5, 6)
+    assert ranges.covers(7, 9)
+    assert not ranges.covers(7, 10)
+
+
+def test_a_question_about_one_place_does_not_walk_all_islands() -> None:
+    """Files are asked for ten times a second, and deferred messages one by one at the start."""
+    ranges = SeqRanges(0)
+    for low in range(1, 100_001, 2):
+        ranges.add(low, low + 1)
+    started_s = time.process_time()
+    for low in range(0, 100_000, 500):
+        assert not ranges.covers(low, low + 1)
+        assert ranges.islands_end == 100_000
+    # 5 ms a question when each sorts 50,000 islands; 5 us when none does.
+    assert time.process_time() - started_s < 0.3

@@ -1,0 +1,130 @@
+"""The codec of records and file headers."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqd_py.batch import Batch
+from nsqd_py.diskqueue.records import (
+    FILE_HEADER_BYTES,
+    RECORD_HEADER_BYTES,
+    Damaged,
+    FileHeader,
+    Incomplete,
+    decode,
+    decode_header,
+    encode_header,
+)
+from tests.unit.fakes import make_batch
+
+SALT = 0xC0FFEE
+BATCH = make_batch(7, b"one", b"three")
+
+
+def record(batch: Batch, salt: int = SALT) -> bytes:
+    return encode_header(batch, salt) + batch.body
+
+
+def fields(batch: Batch) -> tuple[object, ...]:
+    return (
+        batch.first_seq, batch.base_id, batch.timestamp_ns, batch.due_ns, batch.count, batch.stride, batch.body
+    )  # fmt: skip
+
+
+uint64 = st.integers(0, (1 << 64) - 1)
+int64 = st.integers(-(1 << 63), (1 << 63) - 1)
+uint32 = st.integers(0, (1 << 32) - 1)
+
+
+@given(uint64, uint64, int64, int64, st.integers(1, (1 << 32) - 1), uint32, st.binary(max_size=100), uint32)
+def test_round_trip(
+    first_seq: int, base_id: int, timestamp_ns: int, due_ns: int, count: int, stride: int, body: bytes, salt: int
+) -> None:
+    batch = Batch(first_seq, base_id, timestamp_ns, due_ns, count, stride, body)
+    data = b"before" + record(batch, salt) + b"behind"
+    decoded, after = decode(data, 6, salt)
+    assert fields(decoded) == fields(batch)
+    assert data[after:] == b"behind"
+    header = decode_header(data, 6)
+    assert (header.first_seq, header.end_seq, header.base_id) == (first_seq, first_seq + count, base_id)
+    assert (header.timestamp_ns, header.due_ns, header.count, header.stride) == (timestamp_ns, due_ns, count, stride)
+    assert header.record_bytes == len(data) - 12
+
+
+def test_every_flip_of_a_bit_is_detected() -> None:
+    data = record(BATCH)
+    for place in range(len(data)):
+        for bit in range(8):
+            flipped = bytearray(data)
+            flipped[place] ^= 1 << bit
+            # A longer length is found out by the bytes that are not there.
+            with pytest.raises((Damaged, Incomplete)):
+                decode(bytes(flipped), 0, SALT)
+
+
+def test_every_change_of_a_byte_is_detected_with_more_behind() -> None:
+    data = record(BATCH)
+    for place in range(len(data)):
+        for difference in (0x01, 0x55, 0xFF):
+            flipped = bytearray(data + b"\0" * 300)
+            flipped[place] ^= difference
+            with pytest.raises((Damaged, Incomplete)):
+                decode(bytes(flipped), 0, SALT)
+
+
+def test_another_salt_is_detected() -> None:
+    with pytest.raises(Damaged):
+        decode(record(BATCH), 0, SALT + 1)
+
+
+def test_every_truncation_is_incomplete_and_says_what_is_needed() -> None:
+    data = record(BATCH)
+    for length in range(len(data)):
+        with pytest.raises(Incomplete) as caught:
+            decode(data[:length], 0, SALT)
+        assert caught.value.needed == (RECORD_HEADER_BYTES if length < RECORD_HEADER_BYTES else len(data))
+    for length in range(RECORD_HEADER_BYTES):
+        with pytest.raises(Incomplete):
+            decode_header(data[:length], 0)
+
+
+@pytest.mark.parametrize("data", [b"\0" * 100, b"x" * 100, b"NSQr" + b"\0" * 100])
+def test_what_is_no_record(data: bytes) -> None:
+    with pytest.raises(Damaged):
+        decode(data, 0, SALT)
+    with pytest.raises(Damaged):
+        decode_header(data, 0)
+
+
+# --- file headers
+
+
+@given(uint32, uint64, uint64)
+def test_file_header_round_trip(salt: int, first_seq: int, used_id: int) -> None:
+    header = FileHeader(salt, first_seq, used_id)
+    data = header.encode()
+    assert len(data) == FILE_HEADER_BYTES
+    assert FileHeader.decode(data + b"more") == header
+
+
+def test_every_flip_in_a_file_header_is_detected() -> None:
+    header = FileHeader(SALT, 1 << 40, 0x0123_4567_89AB_CDEF)
+    data = header.encode()
+    missed = []
+    for place in range(len(data)):
+        flipped = bytearray(data)
+        flipped[place] ^= 0x10
+        try:
+            assert FileHeader.decode(bytes(flipped)) == header  # a byte that says nothing
+            missed.append(place)
+        except Damaged:
+            pass
+    says_nothing = [6, 7, *range(32, FILE_HEADER_BYTES)]  # flags of which there are none, and zeros
+    assert set(missed) <= set(says_nothing)
+
+
+def test_every_truncation_of_a_file_header_is_detected() -> None:
+    data = FileHeader(1, 2, 3).encode()
+    for length in range(FILE_HEADER_BYTES):
+        with pytest.raises(Damaged):
+            FileHeader.decode(data[:length])

@@ -1,0 +1,235 @@
+"""What IDENTIFY negotiates."""
+
+import json
+from typing import Any
+
+import pytest
+
+from nsqd_py.errors import BadBody
+from nsqd_py.protocol.session import Limits, Session
+
+LIMITS = Limits(version="9.9.9", topology_region="eu", topology_zone="eu-1")
+DECODE_ERROR = "IDENTIFY failed to decode JSON body"
+
+
+def session() -> Session:
+    return Session(LIMITS, client_id="10.0.0.1", hostname="10.0.0.1")
+
+
+def identify(**fields: Any) -> Session:
+    made = session()
+    made.identify(json.dumps(fields).encode())
+    return made
+
+
+def refusal(body: bytes) -> str:
+    with pytest.raises(BadBody) as caught:
+        session().identify(body)
+    assert caught.value.fatal
+    return str(caught.value)
+
+
+# --- what is accepted
+
+ACCEPTED: list[tuple[str, Any, str, Any]] = [
+    ("client_id", "me", "client_id", "me"),
+    ("hostname", "box", "hostname", "box"),
+    ("user_agent", "go-nsq/1.1", "user_agent", "go-nsq/1.1"),
+    ("topology_region", "us", "topology_region", "us"),
+    ("topology_zone", "us-2", "topology_zone", "us-2"),
+    ("heartbeat_interval", 0, "heartbeat_interval_ms", 30_000),
+    ("heartbeat_interval", -1, "heartbeat_interval_ms", 0),
+    ("heartbeat_interval", 1_000, "heartbeat_interval_ms", 1_000),
+    ("heartbeat_interval", 60_000, "heartbeat_interval_ms", 60_000),
+    ("output_buffer_size", 0, "output_buffer_size", 16_384),
+    ("output_buffer_size", -1, "output_buffer_size", 1),
+    ("output_buffer_size", 64, "output_buffer_size", 64),
+    ("output_buffer_size", 65_536, "output_buffer_size", 65_536),
+    ("output_buffer_timeout", 0, "output_buffer_timeout_ms", 250),
+    ("output_buffer_timeout", -1, "output_buffer_timeout_ms", 0),
+    ("output_buffer_timeout", 25, "output_buffer_timeout_ms", 25),
+    ("output_buffer_timeout", 30_000, "output_buffer_timeout_ms", 30_000),
+    ("sample_rate", 0, "sample_rate", 0),
+    ("sample_rate", 99, "sample_rate", 99),
+    ("msg_timeout", 0, "msg_timeout_ms", 60_000),
+    ("msg_timeout", 1_000, "msg_timeout_ms", 1_000),
+    ("msg_timeout", 900_000, "msg_timeout_ms", 900_000),
+]
+
+
+@pytest.mark.parametrize(("field", "value", "attribute", "expected"), ACCEPTED)
+def test_accepted(field: str, value: Any, attribute: str, expected: Any) -> None:
+    assert getattr(identify(**{field: value}), attribute) == expected
+
+
+def test_no_output_buffer_needs_no_timeout() -> None:
+    made = identify(output_buffer_size=-1, output_buffer_timeout=500)
+    assert (made.output_buffer_size, made.output_buffer_timeout_ms) == (1, 0)
+
+
+# --- what is refused
+
+REFUSED: list[tuple[str, Any, str]] = [
+    ("heartbeat_interval", 999, "heartbeat interval (999)"),
+    ("heartbeat_interval", 60_001, "heartbeat interval (60001)"),
+    ("heartbeat_interval", -2, "heartbeat interval (-2)"),
+    ("output_buffer_size", 63, "output buffer size (63)"),
+    ("output_buffer_size", 65_537, "output buffer size (65537)"),
+    ("output_buffer_size", -2, "output buffer size (-2)"),
+    ("output_buffer_timeout", 24, "output buffer timeout (24)"),
+    ("output_buffer_timeout", 30_001, "output buffer timeout (30001)"),
+    ("output_buffer_timeout", -2, "output buffer timeout (-2)"),
+    ("sample_rate", -1, "sample rate (-1)"),
+    ("sample_rate", 100, "sample rate (100)"),
+    ("msg_timeout", -1, "msg timeout (-1)"),
+    ("msg_timeout", 999, "msg timeout (999)"),
+    ("msg_timeout", 900_001, "msg timeout (900001)"),
+]
+
+
+@pytest.mark.parametrize(("field", "value", "what"), REFUSED)
+def test_out_of_range(field: str, value: Any, what: str) -> None:
+    assert refusal(json.dumps({field: value}).encode()) == f"IDENTIFY {what} is invalid"
+
+
+WRONG_TYPES: list[tuple[str, list[str]]] = [
+    ("client_id", ["1", "true", "[]", "{}"]),
+    ("hostname", ["1", "[]"]),
+    ("user_agent", ["1", "false"]),
+    ("topology_region", ["1"]),
+    ("topology_zone", ["{}"]),
+    ("heartbeat_interval", ['"1000"', "true", "1000.0", "1e3", "[]", str(1 << 63)]),
+    ("output_buffer_size", ['"64"', "true", "64.5", str(-(1 << 63) - 1)]),
+    ("output_buffer_timeout", ['"25"', "true", "25.0"]),
+    ("deflate_level", ['"6"', "true", "6.0"]),
+    ("sample_rate", ['"9"', "true", "9.0", str(1 << 31)]),
+    ("msg_timeout", ['"1000"', "true", "1000.0"]),
+    ("feature_negotiation", ['"true"', "1", "0", "[]"]),
+    ("tls_v1", ['"true"', "1"]),
+    ("deflate", ['"true"', "1"]),
+    ("snappy", ['"true"', "1"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [(field, value) for field, values in WRONG_TYPES for value in values]
+)
+def test_wrong_type(field: str, value: str) -> None:
+    assert refusal(f'{{"{field}":{value}}}'.encode()) == DECODE_ERROR
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"1",
+        b'"text"',
+        b"true",
+        b"{} x",
+        b'{"client_id":"a\nb"}',
+        b'{"heartbeat_interval":NaN}',
+        b'{"heartbeat_interval":Infinity}',
+        b'{"unknown":-Infinity}',
+        b"[" * 100_000,
+        b'{"heartbeat_interval":' + b"9" * 5_000 + b"}",
+    ],
+)
+def test_no_json_object(body: bytes) -> None:
+    assert refusal(body) == DECODE_ERROR
+
+
+# --- forms of JSON
+
+
+def test_keys_in_any_case() -> None:
+    made = session()
+    made.identify(b'{"CLIENT_ID":"me","Heartbeat_Interval":2000}')
+    assert (made.client_id, made.heartbeat_interval_ms) == ("me", 2_000)
+
+
+@pytest.mark.parametrize("field", ["client_id", "heartbeat_interval", "feature_negotiation", "sample_rate"])
+def test_null_is_as_if_absent(field: str) -> None:
+    made = session()
+    assert made.identify(f'{{"{field}":null}}'.encode()) == b"OK"
+    assert made == identify()
+
+
+@pytest.mark.parametrize("body", [b"{}", b"null", b' {"unknown":{"a":[1.5]},"other":null} '])
+def test_nothing_known_said(body: bytes) -> None:
+    made = session()
+    assert made.identify(body) == b"OK"
+    assert made == identify()
+    assert made.heartbeat_interval_ms == 30_000
+
+
+def test_the_last_of_the_same_keys_counts() -> None:
+    made = session()
+    made.identify(b'{"msg_timeout":1000,"msg_timeout":2000}')
+    assert made.msg_timeout_ms == 2_000
+
+
+def test_bytes_that_are_no_utf8_are_replaced() -> None:
+    made = session()
+    made.identify(b'{"client_id":"a\xffb"}')
+    assert made.client_id == "a\N{REPLACEMENT CHARACTER}b"
+
+
+@pytest.mark.parametrize("field", ["client_id", "hostname", "user_agent", "topology_region", "topology_zone"])
+def test_half_a_surrogate_pair_is_replaced(field: str) -> None:
+    """What a client calls itself goes into logs and /stats, where such a character cannot be written."""
+    made = session()
+    made.identify(f'{{"{field}":"a\\ud800b"}}'.encode())
+    assert getattr(made, field) == "a\N{REPLACEMENT CHARACTER}b"
+
+
+# --- the answer
+
+DEFAULT_ANSWER = {
+    "max_rdy_count": 2_500,
+    "version": "9.9.9",
+    "max_msg_timeout": 900_000,
+    "msg_timeout": 60_000,
+    "tls_v1": False,
+    "deflate": False,
+    "deflate_level": 6,
+    "max_deflate_level": 6,
+    "snappy": False,
+    "sample_rate": 0,
+    "auth_required": False,
+    "output_buffer_size": 16_384,
+    "output_buffer_timeout": 250,
+    "topology_region": "eu",
+    "topology_zone": "eu-1",
+}
+
+
+def test_answer_without_feature_negotiation() -> None:
+    assert session().identify(b'{"msg_timeout":1000}') == b"OK"
+    assert session().identify(b'{"feature_negotiation":false}') == b"OK"
+
+
+def test_answer_with_feature_negotiation() -> None:
+    answer = session().identify(b'{"feature_negotiation":true}')
+    assert list(json.loads(answer).items()) == list(DEFAULT_ANSWER.items())
+
+
+def test_the_answer_says_what_was_agreed() -> None:
+    wanted = {"msg_timeout": 2_000, "sample_rate": 10, "output_buffer_size": 128, "output_buffer_timeout": 50}
+    answer = session().identify(json.dumps(wanted | {"feature_negotiation": True, "topology_zone": "mine"}).encode())
+    assert json.loads(answer) == DEFAULT_ANSWER | wanted
+
+
+# --- twice
+
+
+def test_a_second_identify_replaces_what_it_names_and_keeps_the_rest() -> None:
+    made = session()
+    made.identify(b'{"client_id":"first","heartbeat_interval":2000,"msg_timeout":2000,"sample_rate":5}')
+    made.identify(b'{"client_id":"second","msg_timeout":3000}')
+    assert made.client_id == "second"
+    assert made.heartbeat_interval_ms == 2_000  # 0 means: as it is
+    assert made.msg_timeout_ms == 3_000
+    assert made.sample_rate == 0  # 0 means: none
+    assert made.user_agent == ""
