@@ -72,6 +72,7 @@ def main(
     signal.signal(signal.SIGTERM, _interrupt)
 
     results: list[Result] = []
+    status = 0
     try:
         with _progress() as announce:
             for scenario in scenarios:
@@ -88,15 +89,13 @@ def main(
                 )
     except KeyboardInterrupt:
         click.echo("interrupted; scenarios that were finished:", err=True)
-        report.show(results, Console())
-        sys.exit(_INTERRUPTED)
-
+        status = _INTERRUPTED
     machine, revision = this_machine(), commit()
     click.echo(f"{machine}; commit {revision}; median of {rounds} rounds")
     report.show(results, Console())
-    if recorded:
+    if recorded and results:
         click.echo(f"recorded in {record.write(results, contenders, machine, revision)}")
-    sys.exit(any(result.failure for result in results))
+    sys.exit(status or any(result.failure for result in results))
 
 
 def _chosen(only: re.Pattern[str], *, has_peer: bool) -> list[Scenario]:

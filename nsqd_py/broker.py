@@ -13,6 +13,7 @@ from typing import Any
 
 import gevent
 import gevent.lock
+import gevent.pool
 
 from nsqd_py.channel import Channel
 from nsqd_py.clock import SteadyClock, wall_ns
@@ -55,6 +56,7 @@ class Broker:
         self._disk_error: OSError | None = None
         self._journal_alarm = alarms.alarm(self._write_journals)
         self._dirty_channels: list[tuple[Topic, Channel]] = []
+        self._background = gevent.pool.Group()
         self._metadata_lock = gevent.lock.Semaphore()
         self._metadata_wanted = False
         self._metadata_greenlet: Any = None
@@ -97,8 +99,12 @@ class Broker:
         """A log with no files yet."""
         options = self.options
         return TopicLog(
-            self._directory, topic_name, options.max_bytes_per_file, self._report_damage, self._threadpool.spawn
+            self._directory, topic_name, options.max_bytes_per_file, self._report_damage, self._run_in_background
         )
+
+    def _run_in_background(self, work: Callable[[], None]) -> None:
+        """In a thread, by way of a greenlet: the pool may make its caller wait, which the loop cannot."""
+        self._background.spawn(self._threadpool.apply, work)
 
     def _report_damage(self, text: str) -> None:
         self.log.error("DISKQUEUE: %s", text)
@@ -311,6 +317,7 @@ class Broker:
         for topic in self.topics.values():
             self._close_topic(topic)
         self._journal_alarm.set(None)
+        self._background.join()
 
     def _close_topic(self, topic: Topic) -> None:
         self.log.info("TOPIC(%s): closing", topic.name)

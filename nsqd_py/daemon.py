@@ -49,6 +49,7 @@ class Daemon:
         self._streams: set[Stream] = set()
         self._stop = gevent.event.Event()
         self._lock: int | None = None
+        self._is_loaded = False
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT. Raises StartError."""
@@ -60,6 +61,7 @@ class Daemon:
         signals = [gevent.signal_handler(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)]
         try:
             load(self._broker, Path(self._options.data_path or "."))
+            self._is_loaded = True
             self._listen()
             self._broker.persist_metadata()
             _calm_collector()
@@ -125,7 +127,8 @@ class Daemon:
         self._turn.end()
         for client in list(self._broker.clients):
             client.close("nsqd is stopping")
-        self._broker.close()
+        if self._is_loaded:  # a start that failed leaves what is on disk as it is
+            self._broker.close()
         self._timer.close()
         self._log.info("NSQ: bye")
         if self._lock is not None:
@@ -147,6 +150,8 @@ def _limits(options: Any) -> Limits:
         max_output_buffer_timeout_ms=options.max_output_buffer_timeout_ns // _MS,
         max_output_buffer_size=options.max_output_buffer_size,
         max_deflate_level=options.max_deflate_level,
+        deflate_enabled=options.deflate,
+        snappy_enabled=options.snappy,
         version=NSQ_VERSION,
         topology_region=options.topology_region,
         topology_zone=options.topology_zone,

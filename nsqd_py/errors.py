@@ -52,6 +52,10 @@ class BadBody(ClientError):
     code = "E_BAD_BODY"
 
 
+class IdentifyFailed(ClientError):
+    code = "E_IDENTIFY_FAILED"
+
+
 class BadMessage(ClientError):
     code = "E_BAD_MESSAGE"
 

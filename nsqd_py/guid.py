@@ -25,7 +25,7 @@ class GuidFactory:
 
     def reserve(self, count: int, now_ns: int) -> int:
         """The first of `count` consecutive ids, 1 <= count <= IDS_PER_TICK."""
-        tick = now_ns >> 20
+        tick = max(now_ns >> 20, TWEPOCH)  # a clock that was never set must not make ids negative
         if tick > self._tick:
             self._tick = tick
             self._next = 0

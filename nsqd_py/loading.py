@@ -11,7 +11,7 @@ from pathlib import Path
 from nsqd_py.broker import Broker
 from nsqd_py.channel import restore_position
 from nsqd_py.diskqueue.files import GONE_SUFFIX, SPARE_SUFFIX, LogFile, parse_log_file_name
-from nsqd_py.diskqueue.journal import SavedPosition
+from nsqd_py.diskqueue.journal import Journal, SavedPosition
 from nsqd_py.diskqueue.ranges import SeqRanges
 from nsqd_py.diskqueue.records import Damaged
 from nsqd_py.diskqueue.recovery import DeferredSpan, recover_file
@@ -71,7 +71,7 @@ class _TopicLoader:
     def load(self) -> None:
         self._read_files()
         saved = {name: self._read_journal(name) for name in self._valid_channels()}
-        held = self._broker.topic_journal(self._entry.name).load()
+        held = _load_and_close(self._broker.topic_journal(self._entry.name))
         log_end = self._log.next_seq
         for position in [*saved.values(), held]:
             if position is not None:
@@ -108,6 +108,8 @@ class _TopicLoader:
     def _set_aside(self, path: Path, reason: str) -> None:
         """A file that cannot be read at all keeps its bytes under another name."""
         aside = path.with_name(path.name + ".damaged")
+        while aside.exists():
+            aside = aside.with_name(aside.name + "~")
         path.rename(aside)
         self._broker.log.error("DISKQUEUE: %s: %s; set aside as %s", path.name, reason, aside.name)
 
@@ -121,7 +123,7 @@ class _TopicLoader:
         return valid
 
     def _read_journal(self, channel: str) -> SavedPosition | None:
-        return self._broker.channel_journal(self._entry.name, channel).load()
+        return _load_and_close(self._broker.channel_journal(self._entry.name, channel))
 
     def _set_released(
         self, topic: Topic, saved: dict[str, SavedPosition | None], held: SavedPosition | None
@@ -142,8 +144,18 @@ class _TopicLoader:
         for low, high in self._gaps:
             if low < topic.released:
                 saved.finished.add_missing(low, min(high, topic.released))
+        saved.forget_finished()
         deferred = [(span.low, span.high, span.due_ns) for span in self._deferred if span.low < topic.released]
         position = restore_position(saved, topic.released, deferred, self._broker.clock())
         channel = self._broker.add_channel(topic, name, position)
         channel.is_paused = self._entry.channels[name]
         channel.restore()
+        channel.save()
+
+
+def _load_and_close(journal: Journal) -> SavedPosition | None:
+    """What a journal says. It is written anew from here, not gone on with."""
+    try:
+        return journal.load()
+    finally:
+        journal.close()

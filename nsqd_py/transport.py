@@ -19,6 +19,7 @@ _WRITE = 2
 SMALL_READ = 16 * 1024
 LARGE_READ = 256 * 1024
 _DISCARDED_READS = 64
+_STOP_READING_PIECES = 16 * 1024
 STOP_READING_ABOVE = 1024 * 1024  # unsent bytes at which a client that does not read is not read from either
 
 
@@ -137,7 +138,11 @@ class Stream:
     def flush(self) -> None:
         """Called by the turn: hand all output to the socket."""
         self._in_turn = False
-        if self.closed or self._holds or self._unsent is not None:
+        if self._unsent is not None:
+            if len(self.out) > _STOP_READING_PIECES or sum(map(len, self.out)) > STOP_READING_ABOVE:
+                self._set_reading(False)
+            return
+        if self.closed or self._holds:
             return
         out = self.out
         if out:

@@ -111,7 +111,7 @@ class Turn:
                     flusher.flush()
                 except Exception as error:  # noqa: BLE001 - likewise
                     self._log.exception("end of turn: %s - %r", flusher, error)
-        if worked:
+        if worked and False:
             if not self._lingers:
                 self._lingerer.start(self._linger)
             self._lingers = _LINGER_POLLS

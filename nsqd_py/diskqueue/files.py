@@ -57,7 +57,7 @@ class LogFile:
     @classmethod
     def create(cls, path: Path, first_seq: int, used_id: int, spare: Path | None = None) -> LogFile:
         """A new file, made of a used one when there is a spare. Raises OSError."""
-        header = FileHeader(secrets.randbits(32), first_seq, used_id)
+        header = FileHeader(secrets.randbits(32), first_seq, used_id, is_reused=spare is not None)
         fd = os.open(spare or path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             if os.pwrite(fd, header.encode(), 0) != FILE_HEADER_BYTES:
@@ -159,7 +159,10 @@ class LogFile:
         os.close(self._fd)
 
     def discard(self) -> Callable[[], None]:
-        """Take the file out of the way at once; the rest, which may take 20 ms, is the call that is given back."""
+        """Take the file out of the way at once; the rest, which may take 20 ms, is the call that is given back.
+
+        Raises OSError: then the file is as it was.
+        """
         gone = self.path.with_name(self.path.name + GONE_SUFFIX)
         with contextlib.suppress(FileNotFoundError):
             os.rename(self.path, gone)
@@ -171,6 +174,6 @@ class LogFile:
         return finish
 
     def retire(self, spare: Path) -> None:
-        """Close, and keep the space as `spare` for the next file."""
-        os.close(self._fd)
+        """Close, and keep the space as `spare` for the next file. Raises OSError: then the file is as it was."""
         os.rename(self.path, spare)
+        os.close(self._fd)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import errno
 import os
-from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,9 +44,12 @@ class SavedPosition:
     @property
     def end(self) -> int:
         """A number above all that this position speaks of."""
-        islands = self.finished.islands()
-        highest = max(self.waiting, default=-1) + 1
-        return max(self.finished.floor, islands[-1][1] if islands else 0, highest)
+        return max(self.finished.islands_end, max(self.waiting, default=-1) + 1)
+
+    def forget_finished(self) -> None:
+        """What is finished waits no more."""
+        covers = self.finished.covers
+        self.waiting = {seq: state for seq, state in self.waiting.items() if not covers(seq, seq + 1)}
 
 
 def encode_entry(kind: int, floor: int, finished: Iterable[Range], waiting: Iterable[Wait]) -> bytes:
@@ -86,18 +88,14 @@ def decode_journal(data: bytes) -> tuple[SavedPosition, int]:
 def _settle(floor: int, ranges: list[Range], waiting: dict[int, tuple[int, int]]) -> SavedPosition:
     """Merge the ranges once, and drop what waited and was finished later."""
     finished = SeqRanges(floor)
+    top = floor
     for low, high in sorted(ranges):
-        top = finished.islands_end
         if high > top:
             finished.add(max(low, top), high)
-    islands = finished.islands()
-    starts = [low for low, _ in islands]
-    alive = {}
-    for seq, state in waiting.items():
-        place = bisect_right(starts, seq) - 1
-        if seq >= finished.floor and (place < 0 or seq >= islands[place][1]):
-            alive[seq] = state
-    return SavedPosition(finished, alive)
+            top = high
+    saved = SavedPosition(finished, waiting)
+    saved.forget_finished()
+    return saved
 
 
 class Journal:
@@ -118,13 +116,11 @@ class Journal:
         except FileNotFoundError:
             return None
         saved, good = decode_journal(data)
-        if good == 0:
-            return None
         self._open()
         os.ftruncate(self._fd, good)
         self._size = good
         self._snapshot_size = 0
-        return saved
+        return saved if good else None
 
     def change(self, floor: int, finished: Iterable[Range], waiting: Iterable[Wait]) -> None:
         """Append what is new."""

@@ -70,8 +70,8 @@ class TopicLog:
             self._report_damage(recovered.file, start, end)
         if recovered.torn is not None:
             start, end = recovered.torn
-            aside = keep_aside(recovered.file, start, end)
-            self._on_damage(f"{recovered.file.path.name}: a torn record at {start} is cut off, kept as {aside}")
+            keep_aside(recovered.file, start, end)
+            self._on_damage(f"{recovered.file.path.name}: a torn record at {start} is cut off ({end - start} bytes)")
         if is_last:
             recovered.file.cut()
         self._files.append(recovered.file)
@@ -141,9 +141,16 @@ class TopicLog:
 
         The directory is among them when files appeared in it. Raises OSError.
         """
-        descriptors = [os.dup(file.fileno()) for file in self._unsynced]
-        if self._directory_changed:
-            descriptors.append(os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY))
+        descriptors: list[int] = []
+        try:
+            for file in self._unsynced:
+                descriptors.append(os.dup(file.fileno()))
+            if self._directory_changed:
+                descriptors.append(os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY))
+        except OSError:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            raise
         self._unsynced.clear()
         self._directory_changed = False
         return descriptors
@@ -190,10 +197,11 @@ class TopicLog:
                     if batch.end_seq > seq:
                         chunk.append(batch)
             except Incomplete as incomplete:
-                wanted = max(READ_BYTES, incomplete.needed)
-                if position == 0 and len(data) >= file.end_offset - offset:
-                    self._report_damage(file, offset, file.end_offset)
-                    break
+                if offset + position + incomplete.needed > file.end_offset:  # its length is what is damaged
+                    if not chunk:
+                        position = self._pass_damage(file, offset, position)
+                elif position == 0:
+                    wanted = incomplete.needed
             except Damaged:
                 if not chunk:
                     position = self._pass_damage(file, offset, position)
@@ -211,27 +219,31 @@ class TopicLog:
         return after
 
     def _report_damage(self, file: LogFile, start: int, end: int) -> None:
-        self.damaged_bytes += end - start
+        """Once for each place."""
         aside = keep_aside(file, start, end)
-        self._on_damage(f"{file.path.name}: {end - start} damaged bytes at {start} passed over, kept as {aside}")
+        if aside is not None:
+            self.damaged_bytes += end - start
+            self._on_damage(f"{file.path.name}: {end - start} damaged bytes at {start} passed over, kept as {aside}")
 
     # ---- files that nobody needs
 
     def drop_unneeded(self, is_needed: Callable[[int, int], bool]) -> int:
-        """Drop every closed file for whose range of messages `is_needed(low, high)` is False; how many."""
-        kept = []
-        dropped = 0
-        for file in self._files[:-1]:
-            if is_needed(file.first_seq, file.end_seq):
-                kept.append(file)
-            else:
-                self._drop(file)
-                dropped += 1
-        if dropped:
-            self._files = [*kept, self._files[-1]]
-            self._first_seqs = [file.first_seq for file in self._files]
-            self._chunks.clear()
-        return dropped
+        """Drop every closed file for whose range of messages `is_needed(low, high)` is False; how many.
+
+        Raises OSError when one could not be dropped; it can be tried again.
+        """
+        dropped: set[LogFile] = set()
+        try:
+            for file in self._files[:-1]:
+                if not is_needed(file.first_seq, file.end_seq):
+                    self._drop(file)
+                    dropped.add(file)
+        finally:
+            if dropped:
+                self._files = [file for file in self._files if file not in dropped]
+                self._first_seqs = [file.first_seq for file in self._files]
+                self._chunks.clear()
+        return len(dropped)
 
     def roll(self) -> None:
         """Close the last file so that it can be dropped; the next append makes a new one."""
@@ -240,13 +252,13 @@ class TopicLog:
             self._new_file()
 
     def _drop(self, file: LogFile) -> None:
-        self._unsynced.discard(file)
         if self._spare is None and file.end_offset >= self._max_file_bytes // 2:
             spare = self._directory / f"{self._topic}{SPARE_SUFFIX}"
             file.retire(spare)
             self._spare = spare
         else:
             self._in_background(file.discard())
+        self._unsynced.discard(file)
 
     # ---- the end
 
@@ -278,9 +290,10 @@ class TopicLog:
         self._unsynced.clear()
 
 
-def keep_aside(file: LogFile, start: int, end: int) -> str:
-    """Copy damaged bytes to a file of their own, once; its name."""
+def keep_aside(file: LogFile, start: int, end: int) -> str | None:
+    """Copy damaged bytes to a file of their own; its name. None when that has been done before. Raises OSError."""
     aside = file.path.with_name(f"{file.path.stem}.{start}.damaged")
-    if not aside.exists():
-        aside.write_bytes(os.pread(file.fileno(), end - start, start))
+    if aside.exists():
+        return None
+    aside.write_bytes(os.pread(file.fileno(), end - start, start))
     return aside.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 
 
@@ -25,15 +26,17 @@ def runs_of(numbers: list[int]) -> Iterator[tuple[int, int]]:
 class SeqRanges:
     """The sequence numbers that a channel is done with.
 
-    Each number is added once. Neighbouring ranges are merged as they are added, in constant time.
+    Each number is added once. Neighbouring ranges are merged as they are added, in constant time; the order of
+    the islands is worked out when somebody asks.
     """
 
-    __slots__ = ("_by_end", "_by_start", "floor")
+    __slots__ = ("_by_end", "_by_start", "_starts", "floor")
 
     def __init__(self, floor: int = 0, ranges: Iterable[tuple[int, int]] = ()) -> None:
         self.floor = floor
         self._by_start: dict[int, int] = {}
         self._by_end: dict[int, int] = {}
+        self._starts: list[int] | None = None
         for low, high in ranges:
             self.add(low, high)
 
@@ -45,6 +48,7 @@ class SeqRanges:
                 end = by_start.pop(high)
                 del self._by_end[end]
                 high = end
+                self._starts = None
             self.floor = high
             return
         by_end = self._by_end
@@ -57,6 +61,7 @@ class SeqRanges:
             high = end
         by_start[low] = high
         by_end[high] = low
+        self._starts = None
 
     def add_missing(self, low: int, high: int) -> int:
         """Add what is not there yet of `low` to `high`; how many that were."""
@@ -65,14 +70,20 @@ class SeqRanges:
             self.add(gap_low, gap_high)
         return sum(gap_high - gap_low for gap_low, gap_high in gaps)
 
+    def _sorted_starts(self) -> list[int]:
+        if self._starts is None:
+            self._starts = sorted(self._by_start)
+        return self._starts
+
     def islands(self) -> list[tuple[int, int]]:
         """The ranges above the floor, in rising order."""
-        return sorted(self._by_start.items())
+        return [(start, self._by_start[start]) for start in self._sorted_starts()]
 
     @property
     def islands_end(self) -> int:
         """The number after the last one in the set."""
-        return max(self._by_end, default=self.floor)
+        starts = self._sorted_starts()
+        return self._by_start[starts[-1]] if starts else self.floor
 
     @property
     def island_count(self) -> int:
@@ -81,19 +92,17 @@ class SeqRanges:
     def gaps(self, low: int, high: int) -> Iterator[tuple[int, int]]:
         """The parts of `low` to `high` that are not in the set, in rising order."""
         position = max(low, self.floor)
-        for start, end in self.islands():
-            if end <= position:
-                continue
+        starts = self._sorted_starts()
+        for place in range(max(0, bisect_right(starts, position) - 1), len(starts)):
+            start = starts[place]
             if start >= high:
                 break
             if start > position:
                 yield position, start
-            position = max(position, end)
+            position = max(position, self._by_start[start])
         if position < high:
             yield position, high
 
     def covers(self, low: int, high: int) -> bool:
         """True when all of `low` to `high` is in the set."""
-        if high <= self.floor:
-            return True
-        return next(self.gaps(low, high), None) is None
+        return high <= self.floor or next(self.gaps(low, high), None) is None

@@ -16,8 +16,8 @@ All numbers are little-endian. A record is a header of 56 bytes and the batch's 
     count       u32      messages
     stride      u32      see `Batch`
 
-A file begins with a header of 64 bytes: magic `NSQf`, version u16, flags u16, salt u32, checksum u32, first
-sequence number u64, highest id used before u64, zeros. The salt differs from file to file, so that what is
+A file begins with a header of 64 bytes: magic `NSQf`, version u16, flags u16 (1: made of a used file), salt u32,
+checksum u32, first sequence number u64, highest id used before u64, zeros. The salt differs from file to file, so that what is
 left of a file that is used again never passes for its own. Kind 2 and compression are for archives and for
 the carry log; nsqd writes kind 1. Each record begins with its magic so that a reader finds the next one
 behind damage.
@@ -39,6 +39,7 @@ VERSION = 1
 PUBLISHED = 1
 MESSAGES = 2
 FLAG_ZSTD = 1
+FLAG_REUSED = 1
 
 _HEADER = Struct("<4sIIBBHQQqqII")
 _FRONT = Struct("<4sII")
@@ -68,21 +69,22 @@ class FileHeader:
     salt: int
     first_seq: int
     used_id: int
+    is_reused: bool = False
 
     def encode(self) -> bytes:
-        checked = _FILE_HEADER.pack(FILE_MAGIC, VERSION, 0, self.salt, 0, self.first_seq, self.used_id)
-        whole = _FILE_HEADER.pack(
-            FILE_MAGIC, VERSION, 0, self.salt, extend(0, checked), self.first_seq, self.used_id
-        )
-        return whole.ljust(FILE_HEADER_BYTES, b"\0")
+        return self._pack(extend(0, self._pack(0))).ljust(FILE_HEADER_BYTES, b"\0")
+
+    def _pack(self, checksum: int) -> bytes:
+        flags = FLAG_REUSED if self.is_reused else 0
+        return _FILE_HEADER.pack(FILE_MAGIC, VERSION, flags, self.salt, checksum, self.first_seq, self.used_id)
 
     @classmethod
     def decode(cls, data: bytes) -> FileHeader:
         """Raises Damaged."""
         if len(data) < FILE_HEADER_BYTES:
             raise Damaged("the file header is cut off")
-        magic, version, _, salt, checksum, first_seq, used_id = _FILE_HEADER.unpack_from(data)
-        header = cls(salt, first_seq, used_id)
+        magic, version, flags, salt, checksum, first_seq, used_id = _FILE_HEADER.unpack_from(data)
+        header = cls(salt, first_seq, used_id, flags == FLAG_REUSED)
         if magic != FILE_MAGIC or version != VERSION or header.encode()[12:16] != checksum.to_bytes(4, "little"):
             raise Damaged("the file header is not one of this program's, or damaged")
         return header

@@ -15,6 +15,7 @@ from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.records import (
     FILE_HEADER_BYTES,
     MAGIC,
+    RECORD_HEADER_BYTES,
     Damaged,
     Incomplete,
     RecordHeader,
@@ -56,7 +57,7 @@ def find_record(data: bytes | mmap.mmap, start: int, salt: int) -> int | None:
     position = data.find(MAGIC, start)
     while position >= 0:
         try:
-            header = decode_header(data[position : position + 64], 0)
+            header = decode_header(data[position : position + RECORD_HEADER_BYTES], 0)
             decode(data[position : position + header.record_bytes], 0, salt)
         except (Damaged, Incomplete):
             position = data.find(MAGIC, position + 1)
@@ -76,60 +77,84 @@ def recover_file(file: LogFile, *, is_last: bool) -> RecoveredFile:
 
 
 class _Walk:
-    """From record to record through one file."""
+    """From record to record through one file.
+
+    A record counts once the next one begins where it ends: then its header is right, if not its body, which is
+    verified when it is read. Where that fails its checksum decides which of the two is damaged.
+    """
 
     def __init__(self, recovered: RecoveredFile, data: mmap.mmap, *, verify: bool) -> None:
         self._recovered = recovered
         self._file = recovered.file
+        self._salt = recovered.file.header.salt
         self._data = data
         self._size = len(data)
         self._verify = verify
         self._expected = recovered.file.first_seq
+        self._pending: tuple[RecordHeader, int] | None = None
 
     def run(self) -> None:
-        position = FILE_HEADER_BYTES
-        while position < self._size:
+        position: int | None = FILE_HEADER_BYTES
+        while position is not None and position < self._size:
             header = self._good_header(position)
             if header is None:
-                found = self._next_good(position)
-                if found is None:
-                    self._end(position)
-                    return
-                if found > position:
-                    self._recovered.damaged.append((position, found))
-                position = found
+                position = self._pass_damage(position)
                 continue
-            self._accept(header, position)
+            self._accept_pending()
+            self._pending = (header, position)
+            self._expected = header.end_seq
             position += header.record_bytes
+        self._accept_pending()
 
     def _good_header(self, position: int) -> RecordHeader | None:
         """The header at `position` if the record goes on where the one before ended."""
         try:
-            header = decode_header(self._data[position : position + 64], 0)
-            if header.first_seq != self._expected or position + header.record_bytes > self._size:
-                return None
-            if self._verify:
-                decode(self._data[position : position + header.record_bytes], 0, self._file.header.salt)
+            header = decode_header(self._data[position : position + RECORD_HEADER_BYTES], 0)
         except (Damaged, Incomplete):
             return None
-        return header
+        if header.first_seq != self._expected or position + header.record_bytes > self._size:
+            return None
+        return header if not self._verify or self._is_whole(header, position) else None
 
-    def _next_good(self, position: int) -> int | None:
-        """The next good record behind `position` (or at it, after a gap) that is a later one."""
-        found = find_record(self._data, position, self._file.header.salt)
+    def _is_whole(self, header: RecordHeader, position: int) -> bool:
+        try:
+            decode(self._data[position : position + header.record_bytes], 0, self._salt)
+        except (Damaged, Incomplete):
+            return False
+        return True
+
+    def _pass_damage(self, position: int) -> int | None:
+        """Where a later good record begins; None when nothing good follows."""
+        start = position
+        if self._pending is not None and not self._is_whole(*self._pending):
+            header, start = self._pending  # it is this one's length or count that is wrong
+            self._pending = None
+            self._expected = header.first_seq
+        found = self._next_good(start)
+        if found is None:
+            self._end(start)
+        elif found > start:
+            self._recovered.damaged.append((start, found))
+        return found
+
+    def _next_good(self, start: int) -> int | None:
+        found = find_record(self._data, start, self._salt)
         while found is not None:
-            header = decode_header(self._data[found : found + 64], 0)
+            header = decode_header(self._data[found : found + RECORD_HEADER_BYTES], 0)
             if header.first_seq >= self._expected:
                 if header.first_seq > self._expected:
                     self._recovered.gaps.append((self._expected, header.first_seq))
                     self._expected = header.first_seq
                 return found
-            found = find_record(self._data, found + 1, self._file.header.salt)
+            found = find_record(self._data, found + 1, self._salt)
         return None
 
-    def _accept(self, header: RecordHeader, position: int) -> None:
+    def _accept_pending(self) -> None:
+        if self._pending is None:
+            return
+        header, position = self._pending
+        self._pending = None
         self._file.note(header.first_seq, position)
-        self._expected = header.end_seq
         self._file.end_seq = header.end_seq
         self._file.end_offset = position + header.record_bytes
         self._recovered.used_id = max(self._recovered.used_id, header.base_id + header.count - 1)
@@ -137,14 +162,15 @@ class _Walk:
             self._recovered.deferred.append(DeferredSpan(header.first_seq, header.end_seq, header.due_ns))
 
     def _end(self, position: int) -> None:
-        """Nothing good follows: a record that was torn here, or space that no record was written to yet."""
-        rest = self._data[position : position + 64]
+        """Nothing good follows: a record that was torn here, damage, or space that no record was written to yet."""
+        self._accept_pending()
         try:
-            header = decode_header(rest, 0)
+            header = decode_header(self._data[position : position + RECORD_HEADER_BYTES], 0)
         except (Damaged, Incomplete):
-            if self._verify or not any(rest):
-                return
-            self._recovered.damaged.append((position, self._size))
-            return
-        if header.first_seq == self._expected:
+            header = None
+        if header is not None and header.first_seq == self._expected:
             self._recovered.torn = (position, min(position + header.record_bytes, self._size))
+        elif not self._file.header.is_reused:
+            written = len(self._data[position:].rstrip(b"\0"))
+            if written:
+                self._recovered.damaged.append((position, position + written))

@@ -1,6 +1,6 @@
 """Answers, as the bytes that leave: head and body in one piece.
 
-Headers, their order and the reason phrases are those that Go's nsqd sends.
+Headers and reason phrases are those that Go's nsqd sends.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple
 
 from nsqd_py.batch import SIZE_BYTES, uniform_stride
 from nsqd_py.errors import BadBody, BadMessage, HttpError
@@ -12,13 +11,8 @@ from nsqd_py.protocol.parser import check_message_count, check_message_size
 _pack_size = Struct(">I").pack
 _read_int32 = Struct(">i").unpack_from
 
-
-class Messages(NamedTuple):
-    """`body`, `count` and `stride` are those of `nsqd_py.batch.Batch`."""
-
-    body: bytes
-    count: int
-    stride: int
+# (body, count, stride) of `nsqd_py.batch.Batch`
+Messages = tuple[bytes, int, int]
 
 
 def from_lines(text: bytes, max_msg_size: int) -> Messages:
@@ -26,18 +20,18 @@ def from_lines(text: bytes, max_msg_size: int) -> Messages:
     lines = [line for line in text.split(b"\n") if line]
     sizes = set(map(len, lines))
     if not sizes:
-        return Messages(b"", 0, 0)
+        return b"", 0, 0
     if max(sizes) > max_msg_size:
         raise HttpError(413, "MSG_TOO_BIG")
     if len(sizes) == 1:
         size = sizes.pop()
         prefix = _pack_size(size)
-        return Messages(prefix + prefix.join(lines), len(lines), SIZE_BYTES + size)
+        return prefix + prefix.join(lines), len(lines), SIZE_BYTES + size
     parts = []
     for line in lines:
         parts.append(_pack_size(len(line)))
         parts.append(line)
-    return Messages(b"".join(parts), len(lines), 0)
+    return b"".join(parts), len(lines), 0
 
 
 def from_binary(data: bytes, max_msg_size: int, max_body_size: int) -> Messages:
@@ -52,9 +46,9 @@ def from_binary(data: bytes, max_msg_size: int, max_body_size: int) -> Messages:
     if len(body) >= count * (SIZE_BYTES + 1):
         stride = uniform_stride(body, count)
         if 0 < stride <= SIZE_BYTES + max_msg_size:
-            return Messages(body, count, stride)
+            return body, count, stride
     end = _walk(body, count, max_msg_size)
-    return Messages(body[:end], count, 0)
+    return body[:end], count, 0
 
 
 def _walk(body: bytes, count: int, max_msg_size: int) -> int:

@@ -17,11 +17,11 @@ from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrad
 from nsqd_py.broker import Broker
 from nsqd_py.durations import format_duration
 from nsqd_py.errors import HttpError
-from nsqd_py.http import answers, heads
+from nsqd_py.http import answers, handlers, heads
 from nsqd_py.http.answers import PREPARED, Reply
 from nsqd_py.http.heads import Head, Refused
 from nsqd_py.http.request import Request
-from nsqd_py.http.routes import MESSAGE, Target, resolve
+from nsqd_py.http.routes import PUB, Target, resolve
 from nsqd_py.logs import INFO, Log
 from nsqd_py.transport import Stream
 from nsqd_py.turn import Turn
@@ -70,7 +70,9 @@ class HttpConnection(Stream):
     # ---- bytes in
 
     def on_data(self, data: bytes) -> None:
-        if self._place == _AT_START and self._worker is None and not self._is_deaf:
+        if self._is_deaf:
+            return
+        if self._place == _AT_START and self._worker is None:
             data = self._publish_known(data)
             if not data:
                 return
@@ -86,10 +88,13 @@ class HttpConnection(Stream):
         known = heads.KNOWN
         start = 0
         while (end := data.find(b"\r\n\r\n", start) + 4) > 3:
-            head = known.get(data[start:end]) if end - start <= heads.MAX_KNOWN_BYTES else None
-            if head is None:
+            if end - start > heads.MAX_KNOWN_BYTES:
                 break
-            topic_name, size, prefix = head
+            head = data[start:end]
+            publish = known.get(head) or heads.recognise(head)
+            if publish is None:
+                break
+            topic_name, size, prefix = publish
             after = end + size
             if after > len(data) or size > self._max_msg_size:
                 break
@@ -117,12 +122,14 @@ class HttpConnection(Stream):
         self._begun = 0
         self._parse(head)
         request = self._request
-        if request is not None and self._begun == 1 and request.target.route is not None:
-            if request.route.body is MESSAGE and self._head.is_plain and request.keep_alive:
-                heads.remember(head, request.target.params, self._head.content_length)
+        if request is not None and self._begun == 1 and request.target.route is PUB and self._head.is_plain:
+            params = request.target.params
+            if params is not None and params.keys() == {"topic"} and handlers.is_valid(params["topic"]):
+                heads.remember(head, params["topic"], self._head.content_length)
         return data[end:]
 
     def _parse(self, data: bytes) -> None:
+        size_bytes = len(data)
         while data and not self._is_deaf:
             if self._parser is None:
                 self._parser = HttpRequestParser(self)
@@ -139,8 +146,8 @@ class HttpConnection(Stream):
             except HttpParserError:
                 self._on_malformed()
                 return
-            self._stalled_bytes += len(data)
-        if self._stalled_bytes > MAX_STALLED_BYTES:
+        self._stalled_bytes += size_bytes
+        if self._stalled_bytes > MAX_STALLED_BYTES and not self._is_deaf:
             self._refuse_bytes(answers.refused_by_http(431))
 
     def on_end(self) -> None:
@@ -220,9 +227,8 @@ class HttpConnection(Stream):
             self._refuse(request, reply)
             return
         self._request = request
-        if head.expects_continue:
-            self._owes_continue = True
-            self._pay_continue()
+        self._owes_continue = head.expects_continue
+        self._pay_continue()
 
     def _check_route(self, request: Request, head: Head) -> Reply | None:
         """Why a request is refused that has a route, by its head alone."""
@@ -244,7 +250,7 @@ class HttpConnection(Stream):
         request.reply = reply
         if head.is_chunked or head.expects_continue or head.content_length > MAX_SKIPPED_BYTES:
             request.keep_alive = False
-            request.is_unread = True
+        request.is_unread = head.has_body and not request.keep_alive
         self._dispatch(request)
 
     def _refuse_bytes(self, reply: Reply) -> None:
@@ -264,6 +270,9 @@ class HttpConnection(Stream):
             request.keep_alive = False
             request.is_unread = True
             self._dispatch(request)
+        elif self._place == _IN_BODY:  # of a request that is answered already
+            self._is_deaf = True
+            self.close_when_sent()
         elif not self._is_deaf:
             self._refuse_bytes(answers.refused_by_http(400))
 
@@ -328,7 +337,7 @@ class HttpConnection(Stream):
             return answers.failure(error)
         except OSError as error:
             self.log.error("failure in %s - %s", request.url, error)
-        except Exception as error:  # noqa: BLE001 - a bug in one handler costs that request only
+        except Exception as error:  # a bug in one handler costs that request only
             self.log.exception("panic in HTTP handler - %r", error)
         return answers.INTERNAL_ERROR
 
@@ -363,6 +372,7 @@ class HttpConnection(Stream):
             self._linger_timer.stop()
             self._linger_timer.close()
             self._linger_timer = None
+        self._is_deaf = True
         self._queue.clear()
         self._request = None
         self._parser = None  # it refers to this connection

@@ -42,13 +42,13 @@ def mpub(request: Request) -> Reply:
     options = request.broker.options
     if _is_binary(request):
         try:
-            messages = bodies.from_binary(request.body, options.max_msg_size, options.max_body_size)
+            body, count, stride = bodies.from_binary(request.body, options.max_msg_size, options.max_body_size)
         except ClientError as error:
             raise HttpError(413, error.code.removeprefix("E_")) from error
     else:
-        messages = bodies.from_lines(request.body, options.max_msg_size)
-    if messages.count:
-        topic.publish(*messages, request.publisher, request.ticket, due_ns)
+        body, count, stride = bodies.from_lines(request.body, options.max_msg_size)
+    if count:
+        topic.publish(body, count, stride, request.publisher, request.ticket, due_ns)
     return answers.OK
 
 
@@ -57,7 +57,7 @@ def topic_name(request: Request) -> str:
     name = request.params.get("topic")
     if name is None:
         raise HttpError(400, "MISSING_ARG_TOPIC")
-    if not _is_valid(name):
+    if not is_valid(name):
         raise HttpError(400, "INVALID_TOPIC")
     return name
 
@@ -152,7 +152,7 @@ def delete_topic(request: Request) -> Reply:
 
 def empty_topic(request: Request) -> Reply:
     name = request.params.get("topic")
-    if name is not None and not _is_valid(name):
+    if name is not None and not is_valid(name):
         raise HttpError(400, "INVALID_TOPIC")
     topic = _named_topic(request)
     request.broker.empty_topic(topic)
@@ -227,10 +227,11 @@ def _valid_argument(request: Request, key: str) -> str:
     name = request.params.get(key)
     if name is None:
         raise HttpError(400, f"MISSING_ARG_{key.upper()}")
-    if not _is_valid(name):
+    if not is_valid(name):
         raise HttpError(400, f"INVALID_ARG_{key.upper()}")
     return name
 
 
-def _is_valid(name: str) -> bool:
+def is_valid(name: str) -> bool:
+    """True for the name of a topic or channel, as it comes from a query."""
     return is_valid_name(name.encode("utf-8", "surrogateescape"))

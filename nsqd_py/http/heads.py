@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from nsqd_py.batch import SIZE_BYTES
-from nsqd_py.http.answers import Reply, refused_by_http
+from nsqd_py.http.answers import Reply, plain, refused_by_http
 
 MAX_HEAD_BYTES = (1 << 20) + 4096  # Go's default, with its slack
 
@@ -23,9 +23,13 @@ class Refused(Exception):
 
 
 class Head:
-    """A head as the parser finds its parts. `content_length` and `is_chunked` are right once it is complete."""
+    """A head as the parser finds its parts.
 
-    __slots__ = ("_doubled", "fields", "keep_alive", "method", "size_bytes", "url", "version")
+    content_length  size of the body in bytes; 0 when the head does not say
+    fields          the headers that mean something here, by name in lower case
+    """
+
+    __slots__ = ("_doubled", "content_length", "fields", "keep_alive", "method", "size_bytes", "url", "version")
 
     def __init__(self) -> None:
         self.url = b""
@@ -33,41 +37,50 @@ class Head:
         self.version = ""
         self.keep_alive = False
         self.size_bytes = 0
+        self.content_length = 0
         self.fields: dict[bytes, bytes] = {}
         self._doubled = False
 
     def add(self, name: bytes, value: bytes) -> None:
-        """A header; only those that mean something here are kept."""
+        """A header. The parser has checked that a content length is a number below 2**64."""
         self.size_bytes += len(name) + len(value) + 4
         name = name.lower()
         if name in _WANTED:
             if name in self.fields:
                 self._doubled = True
             self.fields[name] = value
-
-    @property
-    def content_length(self) -> int:
-        """0 when there is none. The parser has checked that it is a number."""
-        return int(self.fields.get(b"content-length", b"0"))
+            if name == b"content-length":
+                self.content_length = int(value.lstrip(b"0 ") or b"0")  # int() gives up on thousands of zeros
 
     @property
     def is_chunked(self) -> bool:
         return b"transfer-encoding" in self.fields
 
     @property
+    def has_body(self) -> bool:
+        return self.is_chunked or self.content_length > 0
+
+    @property
     def expects_continue(self) -> bool:
         """True for a client that sends its body only when it is asked to."""
-        has_body = self.is_chunked or self.content_length > 0
-        return b"expect" in self.fields and has_body and self.version == "1.1"
+        return b"expect" in self.fields and self.has_body and self.version == "1.1"
 
     @property
     def is_plain(self) -> bool:
-        """True when nothing but the length of the body tells this request from another to the same URL."""
-        return self.version == "1.1" and not self.is_chunked and b"expect" not in self.fields
+        """True when only URL and body tell this request from others, and it says how long the body is."""
+        return (
+            self.version == "1.1"
+            and self.keep_alive
+            and self.content_length > 0
+            and not self.is_chunked
+            and b"expect" not in self.fields
+        )
 
     def check(self) -> None:
         """Raises Refused, with the answer that Go's HTTP server gives."""
         fields = self.fields
+        if self.version == "0.9":  # which is also how the parser calls a line without a version
+            raise Refused(refused_by_http(400))
         if self.version not in _VERSIONS:
             raise Refused(refused_by_http(505, "unsupported protocol version"))
         if self.size_bytes + len(self.url) > MAX_HEAD_BYTES:
@@ -79,7 +92,7 @@ class Head:
         if _HOST.fullmatch(fields.get(b"host", b"")) is None:
             raise Refused(refused_by_http(400, "malformed Host header"))
         if fields.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
-            raise Refused(refused_by_http(501))
+            raise Refused(plain(501, "Unsupported transfer encoding"))
         if fields.get(b"expect", b"100-continue").lower() != b"100-continue":
             raise Refused(Reply(417))
 
@@ -97,14 +110,41 @@ class Head:
 MAX_KNOWN_BYTES = 2048
 _MOST_KNOWN = 1024
 
-# A whole head of a plain publish to /pub -> (topic, size of the body, that size as it stands in a batch).
-KNOWN: dict[bytes, tuple[str, int, bytes]] = {}
+_LENGTH_LINE = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ([1-9][0-9]{0,8})\r\n")
+
+# What a plain publish to /pub says: (topic, size of the body, that size as it stands in a batch).
+Publish = tuple[str, int, bytes]
+
+KNOWN: dict[bytes, Publish] = {}
+_TOPICS_BY_SHAPE: dict[bytes, str] = {}
 
 
-def remember(head: bytes, params: dict[str, str] | None, size_bytes: int) -> None:
-    """Keep a head that was found to be a plain publish of so many bytes to a valid topic, and nothing else."""
-    if params is None or params.keys() != {"topic"} or not size_bytes:
-        return
+def recognise(head: bytes) -> Publish | None:
+    """What a head says that differs from one that is remembered in nothing but the length of the body."""
+    length = _LENGTH_LINE.search(head)
+    topic_name = _TOPICS_BY_SHAPE.get(_shape(head, length)) if length is not None else None
+    if length is None or topic_name is None:
+        return None
+    return _keep(head, topic_name, int(length[1]))
+
+
+def remember(head: bytes, topic_name: str, size_bytes: int) -> None:
+    """Keep a head that was found to be a plain publish of so many bytes to a topic of that valid name."""
+    _keep(head, topic_name, size_bytes)
+    length = _LENGTH_LINE.search(head)
+    if length is not None:
+        if len(_TOPICS_BY_SHAPE) >= _MOST_KNOWN:
+            _TOPICS_BY_SHAPE.clear()
+        _TOPICS_BY_SHAPE[_shape(head, length)] = topic_name
+
+
+def _keep(head: bytes, topic_name: str, size_bytes: int) -> Publish:
     if len(KNOWN) >= _MOST_KNOWN:
         KNOWN.clear()
-    KNOWN[head] = (params["topic"], size_bytes, size_bytes.to_bytes(SIZE_BYTES, "big"))
+    publish = KNOWN[head] = topic_name, size_bytes, size_bytes.to_bytes(SIZE_BYTES, "big")
+    return publish
+
+
+def _shape(head: bytes, length: re.Match[bytes]) -> bytes:
+    """The head without the digits of its length. No head that the parser takes has that line empty by itself."""
+    return head[: length.start(1)] + head[length.end(1) :]

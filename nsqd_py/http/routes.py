@@ -59,11 +59,12 @@ class Route:
     check_head: Callable[[Request], object] | None = None
 
 
+PUB = Route("POST", "/pub", handlers.pub, MESSAGE, is_hot=True, is_logged=False)
 ROUTES = (
+    PUB,
     Route("GET", "/ping", handlers.ping, is_hot=True),
     Route("GET", "/info", handlers.info),
     Route("GET", "/stats", handlers.stats),
-    Route("POST", "/pub", handlers.pub, MESSAGE, is_hot=True, is_logged=False),
     Route("POST", "/mpub", handlers.mpub, MESSAGES, is_hot=True, is_logged=False, check_head=handlers.topic_name),
     Route("POST", "/topic/create", handlers.create_topic),
     Route("POST", "/topic/delete", handlers.delete_topic),

@@ -318,7 +318,7 @@ class CommandParser:
         available = len(whole) - first
         if available < SIZE_BYTES:
             return 0
-        size = _read_int32(whole, first)[0]
+        size: int = _read_int32(whole, first)[0]
         if not 0 < size <= self._session.limits.max_msg_size:
             return 0
         stride = SIZE_BYTES + size

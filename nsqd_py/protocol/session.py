@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from nsqd_py.errors import BadBody
+from nsqd_py.errors import BadBody, IdentifyFailed
 
 # The values that /stats prints as a client's state.
 STATE_INIT = 0
@@ -35,6 +35,8 @@ class Limits:
     max_output_buffer_timeout_ms: int = 30_000
     max_output_buffer_size: int = 65_536
     max_deflate_level: int = 6
+    deflate_enabled: bool = True
+    snappy_enabled: bool = True
     version: str = ""
     topology_region: str = ""
     topology_zone: str = ""
@@ -110,6 +112,8 @@ class Session:
 
     def _negotiated(self, wanted: dict[str, Any]) -> bytes:
         limits = self.limits
+        if wanted["deflate"] and wanted["snappy"] and limits.deflate_enabled and limits.snappy_enabled:
+            raise IdentifyFailed("cannot enable both deflate and snappy compression")
         answer = {
             "max_rdy_count": limits.max_rdy_count,
             "version": limits.version,

@@ -302,9 +302,7 @@ def test_deferral_has_a_limit(make_nsqd: MakeNsqd) -> None:
     nsqd = make_nsqd("--max-req-timeout=10s")
     with nsqd.connect() as client:
         client.dpub("t", 10_000, b"fine")
-        assert client.ask(wire.dpub("t", 10_001, b"b")).data == (
-            b"E_INVALID DPUB timeout 10001 out of range 0-10000"
-        )
+        assert client.ask(wire.dpub("t", 10_001, b"b")).data == (b"E_INVALID DPUB timeout 10001 out of range 0-10000")
     assert nsqd.http("POST", "/pub?topic=t&defer=10000", b"b").status == 200
     assert nsqd.http("POST", "/pub?topic=t&defer=10001", b"b").json() == {"message": "INVALID_DEFER"}
 
@@ -446,9 +444,7 @@ def test_emptied_channel_forgets_messages_in_flight(nsqd: NsqdProcess) -> None:
         client.send(wire.rdy(0))
         client.round_trip()
         nsqd.post("/channel/empty?topic=t&channel=c")
-        stats = nsqd.wait_for_channel(
-            "t", "c", depth=0, in_flight_count=0, deferred_count=0, message_count=11
-        )
+        stats = nsqd.wait_for_channel("t", "c", depth=0, in_flight_count=0, deferred_count=0, message_count=11)
         assert stats["clients"][0]["in_flight_count"] == 0
         for message in held:
             assert client.ask(wire.fin(message.id)) == failed("FIN", message.id, "ID not in flight")

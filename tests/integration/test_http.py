@@ -87,9 +87,7 @@ def test_stats_as_json(nsqd: NsqdProcess, topic: str) -> None:
         client.message()
         nsqd.wait_for_channel(topic, "c", depth=1, in_flight_count=1)
         stats = nsqd.stats(f"&topic={topic}")
-    assert {
-        key: type(stats[key]) for key in ("version", "health", "start_time", "topics", "memory", "producers")
-    } == {
+    assert {key: type(stats[key]) for key in ("version", "health", "start_time", "topics", "memory", "producers")} == {
         "version": str,
         "health": str,
         "start_time": int,
@@ -149,9 +147,7 @@ def test_stats_as_json(nsqd: NsqdProcess, topic: str) -> None:
     assert {key: consumer[key] for key in expected} == expected
     assert re.fullmatch(r"127\.0\.0\.1:\d+", consumer["remote_address"])
     assert abs(consumer["connect_ts"] - time.time()) < 60
-    assert [producer["client_id"] for producer in stats["producers"] if producer["client_id"] == "id"] == [
-        "id"
-    ]
+    assert [producer["client_id"] for producer in stats["producers"] if producer["client_id"] == "id"] == ["id"]
 
 
 def test_stats_memory_has_the_keys_of_go(nsqd: NsqdProcess) -> None:
@@ -557,9 +553,7 @@ def test_chunked_body_over_the_limit(nsqd: NsqdProcess, path: str, limit: int, m
     line = b"x" * 65535 + b"\n"
     with RawConnection(nsqd) as connection:
         with contextlib.suppress(ConnectionError):
-            connection.send(
-                post_chunked(f"{path}?topic=refused", chunked(*[line] * (limit // len(line) + 1)))
-            )
+            connection.send(post_chunked(f"{path}?topic=refused", chunked(*[line] * (limit // len(line) + 1))))
         answer = connection.answer()
         assert (answer.status, json.loads(answer.body)) == (413, {"message": message})
 

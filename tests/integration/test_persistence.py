@@ -23,9 +23,7 @@ from tests.support.wire import Message, bodies
 CLEAN = pytest.param(True, id="clean")
 KILLED = pytest.param(False, id="killed", marks=pytest.mark.ours)
 either_way = pytest.mark.parametrize("clean", [CLEAN, KILLED])
-ours_either_way = pytest.mark.parametrize(
-    "clean", [pytest.param(True, id="clean", marks=pytest.mark.ours), KILLED]
-)
+ours_either_way = pytest.mark.parametrize("clean", [pytest.param(True, id="clean", marks=pytest.mark.ours), KILLED])
 
 # What consumers did (FIN, REQ, attempts) is written at the latest after 0.1 s; kill later than that.
 JOURNAL_WRITTEN_S = 0.5
@@ -74,9 +72,7 @@ def test_acknowledged_is_kept_without_any_pause(nsqd: NsqdProcess) -> None:
             client.mpub("t", numbered(100, f"batch{batch}-"))
             client.pub("t", f"single{batch}".encode())
         nsqd.restart(clean=False)
-    expected = [
-        body for batch in range(5) for body in (*numbered(100, f"batch{batch}-"), b"single%d" % batch)
-    ]
+    expected = [body for batch in range(5) for body in (*numbered(100, f"batch{batch}-"), b"single%d" % batch)]
     assert bodies(consume_all(nsqd, "t", "c")) == expected
 
 
@@ -107,6 +103,25 @@ def test_finished_messages_do_not_come_back(nsqd: NsqdProcess, clean: bool) -> N
     assert not finished & set(again)
     assert len(again) == len(set(again))
     assert set(again) == set(numbered(200)) - finished
+
+
+@either_way
+def test_finished_messages_do_not_come_back_after_several_restarts(nsqd: NsqdProcess, clean: bool) -> None:
+    nsqd.create("t", "c")
+    with nsqd.connect() as client:
+        client.mpub("t", numbered(400))
+    seen: list[bytes] = []
+    for _ in range(4):
+        with nsqd.connect() as client:
+            client.sub("t", "c", rdy_count=1)
+            seen += bodies(client.consume(50))
+            client.send(wire.rdy(0))
+            client.round_trip()
+            restart(nsqd, clean)
+    seen += bodies(consume_all(nsqd, "t", "c"))
+    assert sorted(set(seen)) == sorted(numbered(400))
+    # One may be in flight at each restart.
+    assert len(seen) <= 404
 
 
 @either_way
@@ -265,8 +280,7 @@ def metadata(nsqd: NsqdProcess) -> dict[str, Any]:
 
 def names_in(content: dict[str, Any]) -> dict[str, set[str]]:
     return {
-        topic["name"]: {channel["name"] for channel in topic["channels"] or ()}
-        for topic in content.get("topics") or ()
+        topic["name"]: {channel["name"] for channel in topic["channels"] or ()} for topic in content.get("topics") or ()
     }
 
 
@@ -324,9 +338,7 @@ def test_pauses_and_channels_are_kept(nsqd: NsqdProcess, clean: bool) -> None:
     assert consume_all(nsqd, "t", "paused") == []
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"{", b'{"topics": 5}', b"\x00\x00"], ids=["empty", "cut", "type", "zeros"]
-)
+@pytest.mark.parametrize("content", [b"", b"{", b'{"topics": 5}', b"\x00\x00"], ids=["empty", "cut", "type", "zeros"])
 def test_metadata_that_cannot_be_read_stops_the_start(nsqd: NsqdProcess, content: bytes) -> None:
     nsqd.create("t", "c")
     nsqd.stop()
@@ -504,9 +516,7 @@ def add_garbage(path: Path, last_body: bytes) -> None:
         (add_garbage, True),
     ],
 )
-def test_torn_last_record_is_cut(
-    nsqd: NsqdProcess, damage: Callable[[Path, bytes], None], last_is_kept: bool
-) -> None:
+def test_torn_last_record_is_cut(nsqd: NsqdProcess, damage: Callable[[Path, bytes], None], last_is_kept: bool) -> None:
     nsqd.create("torn", "c")
     last = b"the last body, which is longer than the others"
     with nsqd.connect() as client:

@@ -198,9 +198,7 @@ class NsqdProcess:
         found = [c for c in of_topic["channels"] if c["channel_name"] == channel]
         return found[0] if found else None
 
-    def wait_for_channel(
-        self, topic: str, channel: str, deadline_s: float = 10.0, **counts: Any
-    ) -> dict[str, Any]:
+    def wait_for_channel(self, topic: str, channel: str, deadline_s: float = 10.0, **counts: Any) -> dict[str, Any]:
         """The channel's stats, when all `counts` (as depth=3) are as given."""
 
         seen: dict[str, Any] = {}
@@ -219,9 +217,7 @@ class NsqdProcess:
     def create(self, topic: str, *channels: str) -> None:
         self.post(f"/topic/create?topic={topic.replace('#', '%23')}")
         for channel in channels:
-            self.post(
-                f"/channel/create?topic={topic.replace('#', '%23')}&channel={channel.replace('#', '%23')}"
-            )
+            self.post(f"/channel/create?topic={topic.replace('#', '%23')}&channel={channel.replace('#', '%23')}")
 
     def is_healthy(self) -> bool:
         answer = self.http("GET", "/ping")

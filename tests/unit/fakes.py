@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from struct import Struct
 from types import SimpleNamespace
 from typing import Any
 
 from nsqd_py.batch import Batch, uniform_stride
+from nsqd_py.broker import Broker
 from nsqd_py.channel import Channel
 from nsqd_py.inflight import InFlightTable
+from nsqd_py.loading import load
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.frames import MESSAGE
-from nsqd_py.turn import Turn
 
 MS = 1_000_000
 SECOND = 1_000 * MS
@@ -50,7 +54,7 @@ class FakeClock:
 
 
 class FakeLog:
-    """Keeps the errors. What a real log only notes of an exception ends the test."""
+    """Keeps the errors; an exception that was only noted is one too many."""
 
     def __init__(self) -> None:
         self.errors: list[str] = []
@@ -64,28 +68,41 @@ class FakeLog:
     def error(self, text: str, *arguments: object) -> None:
         self.errors.append(text % arguments)
 
-    def exception(self, *_: object) -> None:
-        raise  # noqa: PLE0704 - called in the handler of the exception that is to be seen
+    def exception(self, text: str, *arguments: object) -> None:
+        raise AssertionError(text % arguments)
 
 
-class FakeLoop:
-    """An event loop whose turn ends when the test says so."""
+class FakeTurn:
+    """The end of a turn comes when the test says so."""
 
     def __init__(self) -> None:
-        self._callbacks: list[Callable[[], None]] = []
+        self._committers: list[Any] = []
+        self._deliverers: list[Any] = []
 
-    def run_callback(self, callback: Callable[[], None]) -> None:
-        self._callbacks.append(callback)
+    def add_committer(self, committer: Any) -> None:
+        self._committers.append(committer)
 
-    def run(self) -> None:
-        while self._callbacks:
-            self._callbacks.pop(0)()
+    def add_deliverer(self, deliverer: Any) -> None:
+        self._deliverers.append(deliverer)
+
+    def end(self) -> None:
+        """Commit, then deliver, and so on while there is something new."""
+        while self._committers or self._deliverers:
+            committers, self._committers = self._committers, []
+            for committer in committers:
+                committer.commit()
+            deliverers, self._deliverers = self._deliverers, []
+            for deliverer in deliverers:
+                deliverer.deliver()
 
 
 class FakeThreadPool:
     """Threads without threads."""
 
     def apply(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        return function(*arguments)
+
+    def spawn(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return function(*arguments)
 
 
@@ -95,13 +112,12 @@ class World:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.alarms = Alarms()
-        self.loop = FakeLoop()
         self.log: Any = FakeLog()
-        self.turn = Turn(self.loop, self.log)
+        self.turn: Any = FakeTurn()
 
     def run(self) -> None:
         """End the turn, and those that this begets."""
-        self.loop.run()
+        self.turn.end()
 
     def pass_time(self, ns: int) -> None:
         """Alarms ring at their times on the way; every ring ends a turn."""
@@ -262,3 +278,23 @@ def limits(**changed: int) -> SimpleNamespace:
         }
         | changed
     )
+
+
+def start_broker(world: World, directory: Path, **changed: int) -> Broker:
+    """A broker on what is in the directory."""
+    options = limits(**changed)
+    options.data_path = str(directory)
+    broker = Broker(options, world.log, world.turn, world.alarms, FakeThreadPool())
+    broker.clock = world.clock  # type: ignore[assignment]
+    broker.wall_clock = world.clock
+    broker.want_metadata = broker.persist_metadata  # type: ignore[method-assign]
+    load(broker, directory)
+    return broker
+
+
+def close_descriptors(directory: Path) -> None:
+    """What the kernel does for a process that is killed: close its files in the directory as they are."""
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/self/fd/{name}").startswith(str(directory)):
+                os.close(int(name))

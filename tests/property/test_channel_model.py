@@ -1,0 +1,441 @@
+"""A real topic with its channels, log and journals, against a plain model, through any sequence of events.
+
+At any moment each accepted message is, for each channel, in exactly one of queued, in flight, deferred, finished;
+also across restarts and crashes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from nsqd_py.batch import uniform_stride
+from nsqd_py.channel import Channel
+from nsqd_py.topic import Topic
+from tests.property.model import DEFERRED, FINISHED, IN_FLIGHT, QUEUED, ModelChannel, ModelTopic, observe
+from tests.unit.fakes import (
+    MS,
+    SECOND,
+    FakeConsumer,
+    FakePublisher,
+    World,
+    close_descriptors,
+    parse_messages,
+    sized,
+    start_broker,
+)
+
+NAME = "orders"
+MAX_MSG_TIMEOUT_NS = 8 * SECOND
+CHANNELS = ("a", "b", "c")
+
+index = st.integers(0, 1 << 16)
+sizes = st.lists(st.sampled_from([1, 1, 1, 20, 60]), min_size=1, max_size=6)
+delays = st.sampled_from([0, 0, SECOND, 3 * SECOND, 20 * SECOND])
+
+
+class ModelConsumer(FakeConsumer):
+    """Tells the model what it is sent."""
+
+    def __init__(self, machine: TopicMachine, name: str, rdy: int, timeout_ns: int, room: int) -> None:
+        super().__init__(machine.world, rdy, timeout_ns, room)
+        self.name = name
+        self._machine = machine
+
+    def send_frames(self, parts: list[bytes], size_bytes: int) -> None:
+        assert self.capacity() > 0 or self.in_flight, "sent to one who is not ready"
+        super().send_frames(parts, size_bytes)
+        now_ns = self._machine.world.clock()
+        model = self._machine.model.channels[self.name]
+        for message in parse_messages(b"".join(parts)):
+            seq = self._machine.seq_of(message.body)
+            self._machine.ids.setdefault(seq, message.id)
+            assert self._machine.ids[seq] == message.id
+            model.send(seq, message.attempts, self, now_ns, now_ns + self.msg_timeout_ns)
+        self.received.clear()
+        assert len(self.in_flight) <= self.rdy
+
+
+class TopicMachine(RuleBasedStateMachine):
+    """The real one is reached through a broker."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = Path(tempfile.mkdtemp())
+        self.world = World()
+        self.model = ModelTopic()
+        self.consumers: list[ModelConsumer] = []
+        self.ids: dict[int, bytes] = {}
+        self.options: dict[str, int] = {}
+        self.is_reading_broken = False
+        self._patches = [mock.patch.object(os, "fsync", lambda fd: None)]
+        for patch in self._patches:
+            patch.start()
+
+    @initialize(
+        mem_queue_size=st.sampled_from([0, 3, 100]), max_bytes_per_file=st.sampled_from([200, 600, 5_000])
+    )
+    def start(self, mem_queue_size: int, max_bytes_per_file: int) -> None:
+        self.options = {
+            "mem_queue_size": mem_queue_size,
+            "max_bytes_per_file": max_bytes_per_file,
+            "max_msg_timeout_ns": MAX_MSG_TIMEOUT_NS,
+        }
+        self.broker = start_broker(self.world, self.directory, **self.options)
+        self.broker.get_topic(NAME)
+
+    def teardown(self) -> None:
+        for patch in self._patches:
+            patch.stop()
+        close_descriptors(self.directory)
+        shutil.rmtree(self.directory)
+
+    # ---- ways to say it
+
+    @property
+    def topic(self) -> Topic:
+        return self.broker.topics[NAME]
+
+    def channel(self, name: str) -> Channel:
+        return self.topic.channels[name]
+
+    def seq_of(self, body: bytes) -> int:
+        seq = int(body.split(b".")[0])
+        assert self.model.bodies[seq] == body
+        return seq
+
+    def pick_channel(self, number: int) -> str:
+        names = sorted(self.model.channels)
+        return names[number % len(names)]
+
+    def pick_consumer(self, number: int) -> ModelConsumer:
+        return self.consumers[number % len(self.consumers)]
+
+    def pick_in_flight(self, number: int) -> tuple[ModelConsumer, ModelChannel, list[int]]:
+        """A consumer, its channel in the model, and what it has in flight, which may be nothing."""
+        consumer = self.pick_consumer(number)
+        model = self.model.channels[consumer.name]
+        return consumer, model, model.in_flight_of(consumer)
+
+    def settle(self) -> None:
+        """End the turn, ring what is due by now."""
+        self.world.run()
+        self.world.pass_time(0)
+        now_ns = self.world.clock()
+        for name, model in self.model.channels.items():
+            model.advance(now_ns)
+            if not self.channel(name).is_dirty:
+                model.keep()
+
+    has_channels = precondition(lambda self: self.model.channels)
+    has_consumers = precondition(lambda self: self.consumers)
+
+    # ---- publishing
+
+    def bodies(self, lengths: list[int]) -> list[bytes]:
+        first = len(self.model.bodies)
+        return [b"%d." % (first + i) + b"x" * length for i, length in enumerate(lengths)]
+
+    def publish(self, lengths: list[int], delay_ns: int, bodies: list[bytes]) -> FakePublisher:
+        publisher = FakePublisher()
+        body = sized(*bodies)
+        due_ns = self.broker.due_ns(delay_ns)
+        self.topic.publish(body, len(bodies), uniform_stride(body, len(bodies)), publisher, 0, due_ns)
+        return publisher
+
+    @rule(lengths=sizes, delay_ns=delays)
+    def mpub(self, lengths: list[int], delay_ns: int) -> None:
+        self.mpub_several([(lengths, delay_ns)])
+
+    @rule(parts=st.lists(st.tuples(sizes, delays), min_size=2, max_size=4))
+    def mpub_several(self, parts: list[tuple[list[int], int]]) -> None:
+        """In one turn."""
+        for lengths, delay_ns in parts:
+            bodies = self.bodies(lengths)
+            publisher = self.publish(lengths, delay_ns, bodies)
+            # They count as published from now on: the turn delivers them as soon as it has written them.
+            self.model.publish(bodies, self.broker.due_ns(delay_ns))
+            assert publisher.failures == []
+        self.settle()
+
+    @rule(lengths=sizes, delay_ns=delays, keep=st.sampled_from([None, 0, 10, 70, 130]))
+    def publish_to_a_full_disk(self, lengths: list[int], delay_ns: int, keep: int | None) -> None:
+        with broken_writes(keep):
+            publisher = self.publish(lengths, delay_ns, self.bodies(lengths))
+            self.world.run()
+        # A short write that was long enough for everything was none.
+        if publisher.failures:
+            assert self.broker.health() is not None
+        else:
+            self.model.publish(self.bodies(lengths), self.broker.due_ns(delay_ns))
+        self.settle()
+
+    # ---- channels
+
+    @rule(name=st.sampled_from(CHANNELS))
+    def add_channel(self, name: str) -> None:
+        self.broker.get_channel(self.topic, name)
+        if name not in self.model.channels:
+            self.model.add_channel(name)
+            self.model.channels[name].keep()
+        self.settle()
+
+    @has_channels
+    @rule(number=index)
+    def delete_channel(self, number: int) -> None:
+        name = self.pick_channel(number)
+        if number % 3 == 0:  # not too often
+            for consumer in [consumer for consumer in self.consumers if consumer.name == name]:
+                self.leave(consumer)
+            self.broker.delete_channel(self.topic, name)
+            del self.model.channels[name]
+        self.settle()
+
+    @has_channels
+    @rule(number=index, paused=st.booleans())
+    def pause_channel(self, number: int, paused: bool) -> None:
+        name = self.pick_channel(number)
+        self.broker.pause_channel(self.topic, self.channel(name), paused)
+        self.model.channels[name].is_paused = paused
+        self.settle()
+
+    @rule(paused=st.booleans())
+    def pause_topic(self, paused: bool) -> None:
+        self.broker.pause_topic(self.topic, paused)
+        self.model.is_paused = paused
+        self.model.release()
+        self.settle()
+
+    @rule()
+    def empty_topic(self) -> None:
+        self.broker.empty_topic(self.topic)
+        for channel in self.model.channels.values():
+            for seq, due_ns in self.model.held:
+                channel.release(seq, due_ns)
+                channel.messages[seq].finish()
+        self.model.held.clear()
+        self.settle()
+
+    @has_channels
+    @rule(number=index)
+    def empty_channel(self, number: int) -> None:
+        name = self.pick_channel(number)
+        if number % 3 == 0:
+            self.broker.empty_channel(self.topic, self.channel(name))
+            self.model.channels[name].empty()
+        self.settle()
+
+    # ---- consumers
+
+    @has_channels
+    @rule(
+        number=index,
+        rdy=st.sampled_from([0, 1, 2, 5, 50]),
+        timeout_ns=st.sampled_from([2 * SECOND, 5 * SECOND]),
+        room=st.sampled_from([60, 300, 1 << 40]),
+    )
+    def subscribe(self, number: int, rdy: int, timeout_ns: int, room: int) -> None:
+        if len(self.consumers) < 5:
+            name = self.pick_channel(number)
+            consumer = ModelConsumer(self, name, rdy, timeout_ns, room)
+            self.consumers.append(consumer)
+            consumer.subscribe(self.channel(name))
+        self.settle()
+
+    def leave(self, consumer: ModelConsumer) -> None:
+        self.consumers.remove(consumer)
+        channel, consumer.channel = consumer.channel, None
+        assert channel is not None
+        self.broker.client_left(self.topic, channel, consumer)
+        # Its messages stay in flight, and are nobody's to finish.
+
+    @has_consumers
+    @rule(number=index)
+    def unsubscribe(self, number: int) -> None:
+        self.leave(self.pick_consumer(number))
+        self.settle()
+
+    @has_consumers
+    @rule(number=index, rdy=st.sampled_from([0, 1, 2, 5, 50]))
+    def set_rdy(self, number: int, rdy: int) -> None:
+        self.pick_consumer(number).set_rdy(rdy)
+        self.settle()
+
+    @has_consumers
+    @rule(number=index)
+    def drain(self, number: int) -> None:
+        self.pick_consumer(number).drain()
+        self.settle()
+
+    @has_consumers
+    @rule(number=index, kept=st.sets(st.integers(0, 10)), foreign=index)
+    def finish(self, number: int, kept: set[int], foreign: int) -> None:
+        """All but some of what it has in flight, and one that it has not."""
+        consumer, model, mine = self.pick_in_flight(number)
+        done = [seq for place, seq in enumerate(mine) if place not in kept]
+        ids = [self.ids[seq] for seq in done]
+        others = [message_id for seq, message_id in self.ids.items() if seq not in mine]
+        unknown = [others[foreign % len(others)]] if others else []
+        assert self.channel(consumer.name).finish(consumer, unknown + ids) == unknown
+        for seq in done:
+            model.messages[seq].finish()
+        consumer.become_ready()
+        self.settle()
+
+    @has_consumers
+    @rule(number=index, which=index, delay_ns=delays)
+    def requeue(self, number: int, which: int, delay_ns: int) -> None:
+        consumer, model, mine = self.pick_in_flight(number)
+        if mine:
+            seq = mine[which % len(mine)]
+            assert self.channel(consumer.name).requeue(consumer, self.ids[seq], delay_ns)
+            model.requeue(seq, self.world.clock() + delay_ns if delay_ns else 0)
+            consumer.become_ready()
+        assert not self.channel(consumer.name).requeue(consumer, b"f" * 16, delay_ns)
+        self.settle()
+
+    @has_consumers
+    @rule(number=index, which=index)
+    def touch(self, number: int, which: int) -> None:
+        consumer, model, mine = self.pick_in_flight(number)
+        if mine:
+            seq = mine[which % len(mine)]
+            assert self.channel(consumer.name).touch(consumer, self.ids[seq])
+            message = model.messages[seq]
+            most_ns = message.delivered_ns + MAX_MSG_TIMEOUT_NS
+            message.deadline_ns = min(self.world.clock() + consumer.msg_timeout_ns, most_ns)
+        self.settle()
+
+    # ---- time and disk
+
+    @rule(ns=st.sampled_from([MS, 100 * MS, 700 * MS, 2 * SECOND, 6 * SECOND, 30 * SECOND]))
+    def pass_time(self, ns: int) -> None:
+        self.world.pass_time(ns)
+        self.settle()
+
+    @rule(keep=st.sampled_from([None, 0, 5, 30]))
+    def pass_time_on_a_full_disk(self, keep: int | None) -> None:
+        """Journals cannot be written."""
+        with broken_writes(keep):
+            self.world.pass_time(200 * MS)
+            self.settle()
+
+    @rule(number=index)
+    def read_from_a_failing_disk(self, number: int) -> None:
+        self.is_reading_broken = True
+        with mock.patch.object(os, "pread", _refuse):
+            self.mpub_several([([1, 20], 0)])
+            if self.consumers:
+                self.pick_consumer(number).set_rdy(50)
+            self.settle()
+        self.is_reading_broken = False
+        self.world.pass_time(2 * SECOND)  # it is tried again
+        self.settle()
+
+    @rule()
+    def tidy(self) -> None:
+        self.broker._tidy(self.topic)
+        assert self.topic.log is not None
+        for file in self.topic.log._files[:-1]:
+            assert self.model.is_needed(file.first_seq, file.end_seq), f"{file.path.name} is kept for nobody"
+        self.settle()
+
+    # ---- restarts
+
+    @rule(away_ns=st.sampled_from([0, SECOND, 10 * SECOND]))
+    def restart(self, away_ns: int) -> None:
+        while self.consumers:
+            self.leave(self.consumers[0])
+        self.broker.close()
+        self.start_again(away_ns)
+        for model in self.model.channels.values():
+            model.restart_cleanly(self.world.clock())
+        self.settle()
+
+    @rule(away_ns=st.sampled_from([0, SECOND, 10 * SECOND]))
+    def crash(self, away_ns: int) -> None:
+        self.consumers.clear()
+        self.start_again(away_ns)
+        for name, model in self.model.channels.items():
+            model.restart_after_a_crash(observe(self.channel(name)), self.world.clock())
+        self.settle()
+
+    def start_again(self, away_ns: int) -> None:
+        close_descriptors(self.directory)
+        now_ns = self.world.clock()
+        self.world = World()
+        self.world.clock.now_ns = now_ns + away_ns
+        self.is_reading_broken = False
+        self.broker = start_broker(self.world, self.directory, **self.options)
+        assert self.world.log.errors == []
+        assert set(self.broker.topics) == {NAME}
+
+    # ---- what always holds
+
+    @invariant()
+    def everything_is_where_the_model_has_it(self) -> None:
+        topic, model = self.topic, self.model
+        assert set(topic.channels) == set(model.channels)
+        assert (topic.next_seq, topic.depth) == (len(model.bodies), len(model.held))
+        assert topic.is_paused == model.is_paused
+        for name, expected in model.channels.items():
+            channel = topic.channels[name]
+            figures = channel.depth, channel.in_flight_count, channel.deferred_count
+            assert figures == tuple(expected.count(state) for state in (QUEUED, IN_FLIGHT, DEFERRED))
+            assert channel.is_paused == expected.is_paused
+            assert channel.lost_count == 0
+            for seq, (state, attempts, due_ns) in observe(channel).items():
+                if seq < expected.first:
+                    assert state == FINISHED
+                elif state == FINISHED:
+                    assert expected.messages[seq].state == FINISHED
+                else:
+                    assert expected.messages[seq].seen == (state, attempts, due_ns), seq
+
+    @invariant()
+    def nobody_waits_for_what_is_there(self) -> None:
+        if self.is_reading_broken:
+            return
+        for consumer in self.consumers:
+            channel = self.channel(consumer.name)
+            idle = consumer.capacity() > 0 and channel.depth > 0 and not channel.is_paused
+            assert not idle, f"{consumer.name} has {channel.depth} messages for a consumer that waits"
+
+    @invariant()
+    def memory_is_bounded(self) -> None:
+        assert self.topic._memory_count <= self.options["mem_queue_size"] + 6 * 4
+
+
+def broken_writes(keep: int | None) -> Any:
+    """A disk that takes nothing, or only the first `keep` bytes of each write."""
+    real = os.pwrite
+
+    def pwrite(fd: int, data: bytes, offset: int) -> int:
+        if keep is None:
+            _refuse()
+        return real(fd, data[:keep], offset)
+
+    return mock.patch.object(os, "pwrite", pwrite)
+
+
+def _refuse(*_: object) -> Any:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+TopicMachine.TestCase.settings = settings(
+    deadline=None,
+    max_examples=60,
+    stateful_step_count=40,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+test_topic_against_the_model: Callable[..., Any] = TopicMachine.TestCase

@@ -1,0 +1,209 @@
+"""What a URL says: queries, escapes, numbers, and the route or redirect that a target leads to."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from nsqd_py.errors import ClientError, HttpError
+from nsqd_py.http import bodies, heads
+from nsqd_py.http.query import BadQuery, parse_int64, parse_query, unescape
+from nsqd_py.http.routes import resolve
+from tests.unit.fakes import sized
+
+# ---- queries
+
+
+@pytest.mark.parametrize(
+    ("query", "params"),
+    [
+        (b"", {}),
+        (b"&&", {}),
+        (b"topic=a", {"topic": "a"}),
+        (b"topic=a&topic=b", {"topic": "a"}),
+        (b"topic", {"topic": ""}),
+        (b"topic=", {"topic": ""}),
+        (b"=a", {"": "a"}),
+        (b"a=b=c", {"a": "b=c"}),
+        (b"topic=a%23ephemeral&x=1+2%2b3", {"topic": "a#ephemeral", "x": "1 2+3"}),
+        (b"t%6Fpic=%c3%A4", {"topic": "ä"}),
+        (b"topic=%ff", {"topic": "\udcff"}),
+    ],
+)
+def test_a_query_becomes_its_first_values(query: bytes, params: dict[str, str]) -> None:
+    assert parse_query(query) == params
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        (b"topic=%zz", 'invalid URL escape "%zz"'),
+        (b"topic=a&x=%4", 'invalid URL escape "%4"'),
+        (b"%", 'invalid URL escape "%"'),
+        (b"topic=a;b=c", "invalid semicolon separator in query"),
+    ],
+)
+def test_a_malformed_query_is_an_error_wherever_it_is(query: bytes, reason: str) -> None:
+    with pytest.raises(BadQuery) as raised:
+        parse_query(query)
+    assert str(raised.value) == reason
+
+
+@given(st.binary())
+def test_unescape_undoes_escaping(raw: bytes) -> None:
+    assert unescape(b"".join(b"%%%02x" % byte for byte in raw)) == raw
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("0", 0), ("-1", -1), ("+10", 10), ("007", 7), (str(2**63 - 1), 2**63 - 1), (str(-(2**63)), -(2**63))],
+)
+def test_a_number_is_decimal(text: str, number: int) -> None:
+    assert parse_int64(text) == number
+
+
+@pytest.mark.parametrize("text", ["", "+", "x", " 1", "1 ", "1_0", "1.0", "0x1", "\u0661", str(2**63), "9" * 5000])
+def test_what_is_no_number_of_64_bits_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_int64(text)
+
+
+# ---- targets
+
+
+@pytest.mark.parametrize(
+    ("method", "url", "path"),
+    [
+        ("POST", "/pub?topic=a", "/pub"),
+        ("POST", "/p%75b?topic=a", "/pub"),
+        ("POST", "http://host:1/topic/create?topic=a", "/topic/create"),
+        ("GET", "/stats?" + "x=1&" * 1000, "/stats"),
+    ],
+)
+def test_a_path_has_a_route(method: str, url: str, path: str) -> None:
+    route = resolve(method, url).route
+    assert route is not None
+    assert (route.method, route.path) == (method, path)
+
+
+@pytest.mark.parametrize(
+    ("method", "url", "status", "header"),
+    [
+        ("GET", "/ping/", 301, "Location: /ping"),
+        ("GET", "/Stats?format=json", 301, "Location: /stats?format=json"),
+        ("GET", "http://host/ping/?a=b", 301, "Location: http://host/ping?a=b"),
+        ("POST", "/pub/?topic=a", 307, "Location: /pub?topic=a"),
+        ("POST", "//PUB?topic=a", 307, "Location: /pub?topic=a"),
+        ("POST", "/foo/../pub", 307, "Location: /pub"),
+        ("GET", "/pub", 405, "Allow: OPTIONS, POST"),
+        ("DELETE", "/ping", 405, "Allow: GET, OPTIONS"),
+        ("OPTIONS", "/pub", 200, "Allow: OPTIONS, POST"),
+        ("GET", "/topic/create/", 404, ""),
+        ("HEAD", "/ping/", 404, ""),
+        ("GET", "/", 404, ""),
+        ("OPTIONS", "/nope", 404, ""),
+        ("CONNECT", "host:80", 404, ""),
+        ("OPTIONS", "*", 200, ""),
+        ("POST", "/p%zzb", 400, ""),
+    ],
+)
+def test_a_path_without_a_route_has_an_answer(method: str, url: str, status: int, header: str) -> None:
+    reply = resolve(method, url).reply
+    assert reply is not None
+    assert reply.status == status
+    assert header in reply.headers
+    assert ("Allow:" in header, "Location:" in header) == ("Allow:" in reply.headers, "Location:" in reply.headers)
+
+
+def test_a_redirect_does_not_put_markup_of_the_client_into_its_page() -> None:
+    reply = resolve("GET", '/ping/?"><script>').reply
+    assert reply is not None
+    assert b"<script>" not in reply.body
+
+
+def test_a_malformed_query_keeps_its_route() -> None:
+    target = resolve("POST", "/pub?topic=%zz")
+    assert (target.params, target.query_error) == (None, 'invalid URL escape "%zz"')
+    assert target.route is not None
+
+
+# ---- bodies of /mpub
+
+_messages = st.lists(st.binary(min_size=1, max_size=20), min_size=1, max_size=50)
+
+
+@given(_messages)
+@example([b"a", b"b"])
+def test_lines_become_a_batch(messages: list[bytes]) -> None:
+    wanted = [line for message in messages for line in message.split(b"\n") if line]
+    body, count, stride = bodies.from_lines(b"\n".join(messages), 20)
+    assert (body, count) == (sized(*wanted), len(wanted))
+    assert stride in (0, 4 + len(wanted[0]) if wanted else 0)
+
+
+def test_lines_of_one_size_have_a_stride() -> None:
+    assert bodies.from_lines(b"ab\ncd\n", 2) == (sized(b"ab", b"cd"), 2, 6)
+
+
+def test_a_line_that_is_too_long_refuses_all() -> None:
+    with pytest.raises(HttpError, match="MSG_TOO_BIG"):
+        bodies.from_lines(b"ab\nabc", 2)
+
+
+@given(_messages, st.binary(max_size=9))
+def test_binary_bodies_are_batches_already(messages: list[bytes], behind: bytes) -> None:
+    data = len(messages).to_bytes(4, "big") + sized(*messages)
+    body, count, stride = bodies.from_binary(data + behind, 20, 1 << 20)
+    assert (body, count) == (sized(*messages), len(messages))
+    assert stride == 0 or {4 + len(message) for message in messages} == {stride}
+
+
+@given(_messages, st.data())
+def test_a_binary_body_that_is_cut_short_is_an_error(messages: list[bytes], data: st.DataObject) -> None:
+    whole = len(messages).to_bytes(4, "big") + sized(*messages)
+    with pytest.raises(ClientError) as raised:
+        bodies.from_binary(whole[: data.draw(st.integers(0, len(whole) - 1))], 20, 1 << 20)
+    assert raised.value.code in ("E_BAD_BODY", "E_BAD_MESSAGE")
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"", "E_BAD_BODY"),
+        (b"\0\0\0", "E_BAD_BODY"),
+        (b"\0\0\0\0", "E_BAD_BODY"),
+        (b"\xff\xff\xff\xff", "E_BAD_BODY"),
+        (b"\0\0\0\x15" + b"\0\0\0\1a" * 21, "E_BAD_BODY"),
+        (b"\0\0\0\1\0\0\0\0", "E_BAD_MESSAGE"),
+        (b"\0\0\0\1\xff\xff\xff\xff", "E_BAD_MESSAGE"),
+        (b"\0\0\0\2\0\0\0\1a\0\0\0\x0b" + b"x" * 11, "E_BAD_MESSAGE"),
+        (b"\0\0\0\2" + (b"\0\0\0\x0b" + b"x" * 11) * 2, "E_BAD_MESSAGE"),
+    ],
+)
+def test_binary_bodies_are_checked_as_mpub_is(data: bytes, code: str) -> None:
+    with pytest.raises(ClientError) as raised:
+        bodies.from_binary(data, max_msg_size=10, max_body_size=104)
+    assert raised.value.code == code
+
+
+# ---- heads
+
+
+def test_a_head_is_known_with_other_lengths_too() -> None:
+    def head(length: bytes) -> bytes:
+        return b"POST /pub?topic=known HTTP/1.1\r\nHost: x\r\nContent-Length: " + length + b"\r\nA: b\r\n\r\n"
+
+    heads.remember(head(b"7"), "known", 7)
+    assert heads.KNOWN[head(b"7")] == ("known", 7, b"\0\0\0\7")
+    assert heads.recognise(head(b"258")) == ("known", 258, b"\0\0\1\2")
+    for other in (b"0", b"01", b"-1", b"1 ", b" 1", b"", b"1" * 10, b"1\r\nContent-Length: 7", b"x"):
+        assert heads.recognise(head(other)) is None
+    assert heads.recognise(head(b"7").replace(b"A: b", b"A: c")) is None
+    assert heads.recognise(head(b"7").replace(b"known", b"other")) is None
+
+
+def test_heads_do_not_pile_up() -> None:
+    for number in range(5000):
+        heads.remember(b"POST /pub?topic=t HTTP/1.1\r\nContent-Length: 1\r\nN: %d\r\n\r\n" % number, "t", 1)
+    assert len(heads.KNOWN) <= 1024

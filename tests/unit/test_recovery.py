@@ -1,0 +1,399 @@
+"""What a start finds on disk: torn ends, damage, leftovers, gaps."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nsqd_py.broker import Broker
+from nsqd_py.diskqueue.files import LogFile, log_file_name
+from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, encode_header
+from nsqd_py.diskqueue.recovery import recover_file
+from tests.unit.fakes import (
+    FakeConsumer,
+    World,
+    close_descriptors,
+    make_batch,
+    messages_of,
+    sized,
+    start_broker,
+)
+
+TOPIC = "orders"
+MESSAGE = b"message %02d"
+RECORD_BYTES = RECORD_HEADER_BYTES + 4 + len(MESSAGE % 0)
+PER_FILE = 4
+FILE_BYTES = FILE_HEADER_BYTES + PER_FILE * RECORD_BYTES
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    close_descriptors(tmp_path)
+
+
+def write_log(directory: Path, count: int) -> list[Path]:
+    """`count` records of one message each, in files of four; left as by a crash."""
+    log = TopicLog(directory, TOPIC, FILE_BYTES, _no_damage)
+    for seq in range(count):
+        log.append([make_batch(seq, MESSAGE % seq)])
+    close_descriptors(directory)
+    return sorted(directory.glob("*.log"))
+
+
+def _no_damage(text: str) -> None:
+    raise AssertionError(text)
+
+
+def adopt(directory: Path, damage: list[str]) -> TopicLog:
+    """A log made of the files that are there."""
+    log = TopicLog(directory, TOPIC, FILE_BYTES, damage.append)
+    paths = sorted(directory.glob("*.log"))
+    for path in paths:
+        is_last = path == paths[-1]
+        log.adopt(recover_file(LogFile.open(path), is_last=is_last), is_last=is_last)
+    return log
+
+
+def read_all(log: TopicLog) -> list[tuple[int, bytes]]:
+    messages = []
+    seq = 0
+    while chunk := log.read(seq):
+        messages += messages_of(chunk)
+        seq = chunk[-1].end_seq
+    return messages
+
+
+def expected(*ranges: range) -> list[tuple[int, bytes]]:
+    return [(seq, MESSAGE % seq) for numbers in ranges for seq in numbers]
+
+
+def place_of(seq: int) -> int:
+    """Where a record begins in its file."""
+    return FILE_HEADER_BYTES + seq % PER_FILE * RECORD_BYTES
+
+
+def overwrite(path: Path, offset: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+def flip(path: Path, offset: int, bits: int) -> None:
+    overwrite(path, offset, bytes([path.read_bytes()[offset] ^ bits]))
+
+
+# --- the end of the last file
+
+
+@pytest.mark.parametrize("ending", ["truncated", "zeros"])
+def test_torn_at_every_offset(directory: Path, ending: str) -> None:
+    """Whatever a crash left of the last record: those before it are there, and the log goes on."""
+    (path,) = write_log(directory, 3)
+    whole = path.read_bytes()[: place_of(3)]
+    for cut in range(place_of(2), place_of(3)):
+        path.write_bytes(whole[:cut].ljust(FILE_BYTES if ending == "zeros" else 0, b"\0"))
+        damage: list[str] = []
+        log = adopt(directory, damage)
+        assert read_all(log) == expected(range(2))
+        assert log.next_seq == 2
+        log.append([make_batch(2, b"another")])
+        assert read_all(log) == [*expected(range(2)), (2, b"another")]
+        close_descriptors(directory)
+        again = adopt(directory, damage)
+        assert read_all(again) == [*expected(range(2)), (2, b"another")]
+        # A header that is whole can be recognised: what is cut off is kept and reported.
+        if cut >= place_of(2) + RECORD_HEADER_BYTES:
+            assert len(damage) == 1
+            (aside,) = directory.glob("*.damaged")
+            assert aside.read_bytes().startswith(whole[place_of(2) : cut])
+        for aside in directory.glob("*.damaged"):
+            aside.unlink()
+        close_descriptors(directory)
+
+
+def test_a_file_with_nothing_but_its_header(directory: Path) -> None:
+    (path,) = write_log(directory, 1)
+    path.write_bytes(path.read_bytes()[:FILE_HEADER_BYTES])
+    log = adopt(directory, [])
+    assert (log.next_seq, read_all(log)) == (0, [])
+    log.append([make_batch(0, MESSAGE % 0)])
+    assert read_all(log) == expected(range(1))
+
+
+@pytest.mark.parametrize("garbage", [b"\xff" * 300, b"NSQr" * 75, b"NSQr" + b"\0" * 300, b"x"])
+def test_garbage_behind_the_end(directory: Path, garbage: bytes) -> None:
+    (path,) = write_log(directory, 3)
+    path.write_bytes(path.read_bytes()[: place_of(3)] + garbage)
+    log = adopt(directory, [])
+    assert read_all(log) == expected(range(3))
+    log.append([make_batch(3, MESSAGE % 3)])
+    close_descriptors(directory)
+    assert read_all(adopt(directory, [])) == expected(range(4))
+
+
+@pytest.mark.parametrize("place", [0, 12, 16], ids=["magic", "version", "first_seq"])
+def test_a_last_record_that_cannot_be_recognised_is_kept_aside(directory: Path, place: int) -> None:
+    """Starting never deletes what it could not read: this record was acknowledged once."""
+    (path,) = write_log(directory, 3)
+    flip(path, place_of(2) + place, 0x40)
+    lost = path.read_bytes()[place_of(2) : place_of(3)]
+    damage: list[str] = []
+    log = adopt(directory, damage)
+    assert read_all(log) == expected(range(2))
+    assert damage
+    assert any(lost in aside.read_bytes() for aside in directory.glob("*.damaged"))
+
+
+# --- damage in the middle
+
+
+@pytest.mark.parametrize("bits", [0x01, 0x40, 0xFF])
+def test_every_damaged_byte_in_the_last_file_loses_one_record(directory: Path, bits: int) -> None:
+    (path,) = write_log(directory, 4)
+    good = path.read_bytes()
+    for place in range(place_of(1), place_of(2)):
+        path.write_bytes(good)
+        flip(path, place, bits)
+        damage: list[str] = []
+        log = adopt(directory, damage)
+        assert read_all(log) == expected(range(1), range(2, 4)), place
+        assert damage
+        assert log.next_seq == 4
+        close_descriptors(directory)
+
+
+HEADER_FIELDS = {
+    "magic": (0, 4), "length": (4, 8), "checksum": (8, 12), "version": (12, 13), "kind": (13, 14), "flags": (14, 16),
+    "first_seq": (16, 24), "base_id": (24, 32), "timestamp": (32, 40), "due": (40, 48), "count": (48, 52),
+    "stride": (52, 56), "size": (56, 60), "body": (60, RECORD_BYTES),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("low", "high"), HEADER_FIELDS.values(), ids=HEADER_FIELDS.keys())
+@pytest.mark.parametrize("bits", [0x01, 0x40, 0x80])
+def test_a_damaged_byte_in_a_closed_file_loses_one_record(directory: Path, low: int, high: int, bits: int) -> None:
+    """Seen from a consumer, and from a producer who goes on."""
+    write_log(directory, 10)
+    files = {path.name: path.read_bytes() for path in directory.glob("*.log")}
+    for place in range(low, high):
+        for name, content in files.items():
+            (directory / name).write_bytes(content)
+        flip(directory / log_file_name(TOPIC, 0), place_of(1) + place, bits)
+        others = [MESSAGE % seq for seq in range(10) if seq != 1]
+        assert received_by_a_new_channel(directory) == [*others, b"new"], f"byte {place}"
+        close_descriptors(directory)
+        for path in directory.iterdir():
+            path.unlink()
+
+
+def received_by_a_new_channel(directory: Path) -> list[bytes]:
+    """What a consumer gets after a start, and after one more publish."""
+    world = World()
+    broker = start_broker(world, directory, max_bytes_per_file=FILE_BYTES)
+    topic = broker.topics[TOPIC]
+    channel = broker.get_channel(topic, "ch")
+    consumer = FakeConsumer(world, rdy=100).subscribe(channel)
+    topic.publish(sized(b"new"), 1, 7, None, 0)
+    world.run()
+    received = consumer.bodies()
+    assert topic.next_seq == 11
+    assert channel.depth == 0
+    return received
+
+
+def test_damage_in_two_places(directory: Path) -> None:
+    paths = write_log(directory, 12)
+    flip(paths[2], place_of(9) + 58, 1)
+    flip(paths[2], place_of(11) + 58, 1)
+    overwrite(paths[0], place_of(1), b"\xaa" * (RECORD_BYTES * 2))
+    assert received(directory) == [MESSAGE % seq for seq in (0, 3, 4, 5, 6, 7, 8, 10)]
+
+
+def received(directory: Path) -> list[bytes]:
+    world = World()
+    broker = start_broker(world, directory, max_bytes_per_file=FILE_BYTES)
+    channel = broker.get_channel(broker.topics[TOPIC], "ch")
+    consumer = FakeConsumer(world, rdy=100).subscribe(channel)
+    world.run()
+    return consumer.bodies()
+
+
+# --- files that are used again
+
+
+def test_leftovers_of_a_used_file_never_come_back(directory: Path) -> None:
+    """The new file's records lie over the old ones; the rest of the old ones lies right behind them."""
+    log = TopicLog(directory, TOPIC, FILE_BYTES, _no_damage)
+    for seq in range(2 * PER_FILE):
+        log.append([make_batch(seq, MESSAGE % seq)])
+    log.drop_unneeded(lambda low, high: False)
+    log.append([make_batch(8, MESSAGE % 8)])
+    close_descriptors(directory)
+    used = directory / log_file_name(TOPIC, 8)
+    assert MESSAGE % 3 in used.read_bytes()
+
+    for _ in range(2):
+        again = adopt(directory, [])
+        assert read_all(again) == expected(range(4, 9))
+        assert again.next_seq == 9
+        close_descriptors(directory)
+
+
+def test_leftovers_with_the_numbers_that_are_expected_never_come_back(directory: Path) -> None:
+    """The worst case: old records that would go on exactly where the new ones end, but for the salt."""
+    (path,) = write_log(directory, 4)
+    file = LogFile.create(directory / "other", 0, 0, spare=path)
+    batch = make_batch(0, MESSAGE % 0)
+    record = [encode_header(batch, file.header.salt), batch.body]
+    file.append(record, sum(map(len, record)), 1)
+    (directory / "other").rename(path)
+    close_descriptors(directory)
+    assert MESSAGE % 1 in path.read_bytes()
+    log = adopt(directory, [])
+    assert read_all(log) == expected(range(1))
+
+
+# --- files that are missing or cannot be read at all
+
+
+def test_a_missing_file_loses_its_messages_only(directory: Path) -> None:
+    paths = write_log(directory, 12)
+    paths[1].unlink()
+    assert received(directory) == [MESSAGE % seq for seq in (*range(4), *range(8, 12))]
+
+
+def test_a_gap_is_no_backlog_for_a_channel_that_knows_of_it(directory: Path) -> None:
+    world = World()
+    broker = make_topic(world, directory, 12)
+    broker.close()
+    close_descriptors(directory)
+    (directory / log_file_name(TOPIC, 4)).unlink()
+    channel = start_broker(World(), directory, max_bytes_per_file=FILE_BYTES).topics[TOPIC].channels["ch"]
+    assert channel.depth == 8
+
+
+def make_topic(world: World, directory: Path, count: int) -> Broker:
+    """A broker whose topic has one channel and messages in files of four."""
+    broker = start_broker(world, directory, max_bytes_per_file=FILE_BYTES)
+    topic = broker.get_topic(TOPIC)
+    broker.get_channel(topic, "ch")
+    for seq in range(count):
+        topic.publish(sized(MESSAGE % seq), 1, 4 + len(MESSAGE % seq), None, 0)
+        world.run()
+    return broker
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_a_damaged_file_header_sets_the_file_aside(directory: Path, index: int) -> None:
+    paths = write_log(directory, 12)
+    flip(paths[index], 20, 1)
+    content = paths[index].read_bytes()
+    left = [seq for seq in range(12) if seq // PER_FILE != index]
+    assert received(directory) == [MESSAGE % seq for seq in left]
+    assert paths[index].with_name(paths[index].name + ".damaged").read_bytes() == content
+    assert not paths[index].exists() or index == 2
+
+
+def test_a_second_file_of_the_same_name_is_set_aside_too(directory: Path) -> None:
+    (path,) = write_log(directory, 2)
+    flip(path, 20, 1)
+    contents = {path.read_bytes()}
+    make_topic(World(), directory, 1)
+    close_descriptors(directory)
+    flip(path, 20, 1)
+    contents.add(path.read_bytes())
+    start_broker(World(), directory, max_bytes_per_file=FILE_BYTES)
+    assert contents <= {aside.read_bytes() for aside in directory.glob("*.damaged*")}
+
+
+def test_a_file_under_the_name_of_another_is_set_aside(directory: Path) -> None:
+    paths = write_log(directory, 8)
+    paths[1].rename(directory / log_file_name(TOPIC, 99))
+    assert received(directory) == [MESSAGE % seq for seq in range(4)]
+    assert (directory / (log_file_name(TOPIC, 99) + ".damaged")).exists()
+
+
+# --- channels whose messages are lost
+
+
+def test_lost_messages_that_were_waiting_are_finished_once(directory: Path) -> None:
+    """Messages that a journal says are waiting, in records that are gone: neither queued nor counted."""
+    world = World()
+    broker = make_topic(world, directory, 8)
+    channel = broker.topics[TOPIC].channels["ch"]
+    consumer = FakeConsumer(world, rdy=100).subscribe(channel)
+    world.run()
+    consumer.finish(*consumer.received[4:])
+    consumer.requeue(consumer.received[1])
+    consumer.requeue(consumer.received[2], delay_ns=10**12)
+    channel.save_changes()
+    close_descriptors(directory)
+    overwrite(directory / log_file_name(TOPIC, 0), place_of(1), b"\xaa" * 2 * RECORD_BYTES)
+
+    world = World()
+    channel = start_broker(world, directory, max_bytes_per_file=FILE_BYTES).topics[TOPIC].channels["ch"]
+    assert (channel.depth, channel.deferred_count) == (2, 0)
+    consumer = FakeConsumer(world, rdy=100).subscribe(channel)
+    world.run()
+    assert consumer.bodies() == [MESSAGE % 0, MESSAGE % 3]
+    assert channel.depth == 0
+
+
+def test_a_journal_goes_on_after_a_restart(directory: Path) -> None:
+    """What was finished above an unfinished message, and how often that was tried, survives two crashes."""
+    world = World()
+    broker = make_topic(world, directory, 8)
+    channel = broker.topics[TOPIC].channels["ch"]
+    consumer = FakeConsumer(world, rdy=100).subscribe(channel)
+    world.run()
+    consumer.set_rdy(0)
+    consumer.requeue(consumer.received[0])
+    consumer.finish(*consumer.received[1:7])
+    channel.save_changes()
+    close_descriptors(directory)
+
+    world = World()
+    channel = start_broker(world, directory, max_bytes_per_file=FILE_BYTES).topics[TOPIC].channels["ch"]
+    consumer = FakeConsumer(world, rdy=1).subscribe(channel)
+    world.run()
+    (first,) = consumer.take()
+    assert (first.body, first.attempts) == (MESSAGE % 0, 2)
+    consumer.set_rdy(0)
+    consumer.requeue(first)
+    channel.save_changes()
+    close_descriptors(directory)
+
+    world = World()
+    channel = start_broker(world, directory, max_bytes_per_file=FILE_BYTES).topics[TOPIC].channels["ch"]
+    consumer = FakeConsumer(world, rdy=100).subscribe(channel)
+    world.run()
+    assert [(message.body, message.attempts) for message in consumer.take()] == [(MESSAGE % 0, 3), (MESSAGE % 7, 1)]
+
+
+def test_a_start_leaves_no_descriptors_behind(directory: Path) -> None:
+    """Each log file and each journal is open once at the most."""
+    broker = make_topic(World(), directory, 1)
+    for name in ("a", "b", "c"):
+        broker.get_channel(broker.topics[TOPIC], name)
+    broker.pause_topic(broker.topics[TOPIC], True)
+    broker.close()
+    close_descriptors(directory)
+    start_broker(World(), directory)
+    files = open_files(directory)
+    assert len(files) == len(set(files))
+    # A topic's own journal is written anew each time that it is needed.
+    assert f"{TOPIC}.cursor" not in files
+
+
+def open_files(directory: Path) -> list[str]:
+    paths = []
+    for link in Path("/proc/self/fd").iterdir():
+        try:
+            path = link.readlink()
+        except OSError:
+            continue
+        if path.parent == directory:
+            paths.append(path.name)
+    return paths

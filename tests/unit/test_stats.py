@@ -1,0 +1,200 @@
+"""What /stats says of a broker: filters, order, and the two forms that it is shown in."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+import pytest
+
+from nsqd_py.stats import Stats, collect, health_text, memory_figures, render_json, render_text
+from nsqd_py.version import version_string
+
+START_S = 1_700_000_000.5
+
+
+def make_client(hostname: str, **figures: Any) -> Any:
+    session = SimpleNamespace(
+        client_id="id", hostname=hostname, user_agent="agent/1", state=3, sample_rate=0, topology_zone="z",
+        topology_region="r",
+    )  # fmt: skip
+    settings: dict[str, Any] = {
+        "session": session, "peer": "127.0.0.1:4321", "rdy": 7, "in_flight": {1: 1}, "message_count": 5,
+        "finish_count": 3, "requeue_count": 1, "connect_time": START_S, "pub_counts": {}, **figures,
+    }  # fmt: skip
+    return SimpleNamespace(**settings)
+
+
+def make_channel(name: str, *clients: Any, is_paused: bool = False) -> Any:
+    return SimpleNamespace(
+        name=name, depth=4, backend_depth=lambda first_in_memory: first_in_memory, in_flight_count=1,
+        deferred_count=2, message_count=9, requeue_count=3, timeout_count=6, is_paused=is_paused,
+        clients=dict.fromkeys(clients_as_keys(clients)),
+    )  # fmt: skip
+
+
+def clients_as_keys(clients: tuple[Any, ...]) -> list[Any]:
+    """SimpleNamespace has no hash; the stats only go through them."""
+    return [Hashed(client) for client in clients]
+
+
+class Hashed:
+    def __init__(self, target: Any) -> None:
+        self.__dict__.update(vars(target))
+
+
+def make_topic(name: str, *channels: Any, is_paused: bool = False) -> Any:
+    return SimpleNamespace(
+        name=name, depth=1, backend_depth=2, message_count=10, message_bytes=100, is_paused=is_paused,
+        first_in_memory=8, channels={channel.name: channel for channel in channels},
+    )  # fmt: skip
+
+
+def make_broker(*topics: Any, clients: tuple[Any, ...] = (), trouble: str | None = None) -> Any:
+    return SimpleNamespace(
+        topics={topic.name: topic for topic in topics},
+        clients=dict.fromkeys(clients_as_keys(clients)),
+        start_time=START_S,
+        health=lambda: trouble,
+    )
+
+
+def names(stats: Stats) -> Any:
+    """{topic: [channels]}, in order."""
+    assert stats.topics is not None
+    return {t["topic_name"]: [c["channel_name"] for c in t["channels"]] for t in stats.topics}
+
+
+BROKER = make_broker(
+    make_topic("zeta", make_channel("z"), make_channel("a")), make_topic("Mid"), make_topic("alpha", make_channel("a"))
+)
+
+
+@pytest.mark.parametrize(
+    ("topic", "channel", "found"),
+    [
+        ("", "", {"Mid": [], "alpha": ["a"], "zeta": ["a", "z"]}),
+        ("zeta", "", {"zeta": ["a", "z"]}),
+        ("zeta", "z", {"zeta": ["z"]}),
+        ("zeta", "other", {}),
+        ("", "a", {"alpha": ["a"], "zeta": ["a"]}),
+    ],
+)
+def test_topics_and_channels_are_selected_and_sorted(topic: str, channel: str, found: Any) -> None:
+    stats = names(collect(BROKER, topic, channel, include_clients=True))
+    assert (stats, list(stats)) == (found, list(found))
+
+
+def test_an_unknown_topic_is_none_and_a_fresh_server_has_an_empty_list() -> None:
+    assert collect(BROKER, "other", "", include_clients=True) == (None, None)
+    assert collect(make_broker(), "", "", include_clients=True) == ([], None)
+
+
+def test_clients_are_counted_when_they_are_left_out() -> None:
+    broker = make_broker(make_topic("t", make_channel("c", make_client("h"))), clients=(make_client("p"),))
+    with_clients = collect(broker, "", "", include_clients=True).topics
+    without = collect(broker, "", "", include_clients=False).topics
+    assert with_clients is not None and without is not None
+    assert len(with_clients[0]["channels"][0]["clients"]) == 1
+    assert (without[0]["channels"][0]["clients"], without[0]["channels"][0]["client_count"]) == (None, 1)
+
+
+def test_producers_are_those_who_published() -> None:
+    broker = make_broker(
+        make_topic("a"),
+        clients=(
+            make_client("idle"),
+            make_client("one", pub_counts={"a": 1}),
+            make_client("two", pub_counts={"a": 2, "b": 3}),
+        ),
+    )
+    producers = collect(broker, "", "", include_clients=True).producers
+    assert producers is not None
+    assert [(p["hostname"], p["pub_counts"]) for p in producers] == [
+        ("one", [{"topic": "a", "count": 1}]),
+        ("two", [{"topic": "a", "count": 2}, {"topic": "b", "count": 3}]),
+    ]
+    only_a = collect(broker, "a", "", include_clients=True).producers
+    assert only_a is not None
+    assert only_a[1]["pub_counts"] == [{"topic": "a", "count": 2}]
+    assert collect(broker, "", "", include_clients=False).producers is None
+
+
+def test_json_has_the_keys_in_the_order_that_go_has() -> None:
+    client = make_client("h", pub_counts={"t": 1})
+    broker = make_broker(make_topic("t", make_channel("c", client)), clients=(client,))
+    document = render_json(broker, collect(broker, "", "", include_clients=True), include_memory=True)
+    assert list(document) == ["version", "health", "start_time", "topics", "memory", "producers"]
+    topic = document["topics"][0]
+    assert " ".join(topic) == (
+        "topic_name channels depth backend_depth message_count message_bytes paused e2e_processing_latency"
+    )
+    assert " ".join(topic["channels"][0]) == (
+        "channel_name depth backend_depth in_flight_count deferred_count message_count requeue_count timeout_count "
+        "client_count clients paused e2e_processing_latency"
+    )
+    assert " ".join(document["producers"][0]) == (
+        "client_id hostname version remote_address state ready_count in_flight_count message_count finish_count "
+        "requeue_count connect_ts sample_rate deflate snappy user_agent topology_zone topology_region pub_counts tls "
+        "tls_cipher_suite tls_version tls_negotiated_protocol tls_negotiated_protocol_is_mutual"
+    )
+    assert topic["channels"][0]["backend_depth"] == 8
+    assert topic["e2e_processing_latency"] == {"count": 0, "percentiles": None}
+    assert orjson.loads(orjson.dumps(document))["start_time"] == 1_700_000_000
+    assert "memory" not in render_json(broker, Stats([], None), include_memory=False)
+
+
+def test_memory_is_measured() -> None:
+    figures = memory_figures()
+    assert figures["heap_objects"] > 1000
+    assert figures["heap_in_use_bytes"] > 1 << 20
+
+
+def test_trouble_with_the_disk_shows() -> None:
+    broker = make_broker(trouble="No space left on device: \udcff")
+    assert health_text(broker) == "NOK - No space left on device: \udcff"
+    assert orjson.dumps(render_json(broker, Stats([], None), include_memory=True))
+    assert health_text(make_broker()) == "OK"
+
+
+def test_the_text_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    consumer = make_client("host")
+    producer = make_client("prod", pub_counts={"t": 2, "u": 3}, peer="[::1]:99")
+    broker = make_broker(
+        make_topic("t", make_channel("c", consumer)),
+        make_topic("u", make_channel("d", is_paused=True), is_paused=True),
+        clients=(producer,),
+    )
+    stats = collect(broker, "", "", include_clients=True)
+    text = render_text(broker, stats, include_memory=False, now_s=START_S + 65.25)
+    assert text == (
+        f"{version_string('nsqd')}\n"
+        "start_time 2023-11-14T22:13:20Z\n"
+        "uptime 1m5.25s\n"
+        "\n"
+        "Health: OK\n"
+        "\n"
+        "Topics:\n"
+        "   [t              ] depth: 1     be-depth: 2     msgs: 10       e2e%: \n"
+        "      [c                        ] depth: 4     be-depth: 8     inflt: 1    def: 2    re-q: 3     "
+        "timeout: 6     msgs: 9        e2e%: \n"
+        "        [V2 host:4321 agent/1    ] state: 3 inflt: 1    rdy: 7    fin: 3        re-q: 1        "
+        "msgs: 5        connected: 1m5s\n"
+        "\n"
+        "*P [u              ] depth: 1     be-depth: 2     msgs: 10       e2e%: \n"
+        "   *P [d                        ] depth: 4     be-depth: 8     inflt: 1    def: 2    re-q: 3     "
+        "timeout: 6     msgs: 9        e2e%: \n"
+        "\n"
+        "Producers:\n"
+        "   [V2 prod:99 agent/1      ] msgs: 5        topics: t=2,u=3 connected: 1m5s\n"
+    )
+
+
+def test_the_text_form_of_a_fresh_server() -> None:
+    text = render_text(make_broker(), Stats([], None), include_memory=True)
+    assert "\n\nHealth: OK\n\nMemory:\n   heap_objects             \t" in text
+    assert text.endswith("\n\nTopics: None\n\nProducers: None\n")
