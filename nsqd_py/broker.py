@@ -138,6 +138,8 @@ class Broker:
         """Drop what no channel has yet. Raises OSError."""
         topic.empty()
         self.save_held(topic)
+        for channel in topic.channels.values():
+            channel.save()
         self._tidy(topic)
 
     # ---- channels
@@ -151,7 +153,11 @@ class Broker:
         if channel is None:
             topic.commit()
             channel = self.add_channel(topic, name, Position(topic.released, topic.released))
-            channel.save()
+            try:
+                channel.save()
+            except OSError:
+                del topic.channels[name]
+                raise
             self.log.info("TOPIC(%s): new channel(%s)", topic.name, name)
             if not channel.is_ephemeral and not topic.is_ephemeral:
                 self.want_metadata()
@@ -304,7 +310,7 @@ class Broker:
     def close(self) -> None:
         """Write down everything and close all files. Raises nothing: what fails is logged."""
         self.is_closing = True
-        for topic in self.topics.values():
+        for topic in list(self.topics.values()):
             topic.commit()
         self.sync.join()
         if self._metadata_greenlet is not None:
@@ -314,7 +320,7 @@ class Broker:
         except OSError as error:
             self.log.error("failed to persist metadata - %s", error)
         self.log.info("NSQ: closing topics")
-        for topic in self.topics.values():
+        for topic in list(self.topics.values()):
             self._close_topic(topic)
         self._journal_alarm.set(None)
         self._background.join()
@@ -324,12 +330,18 @@ class Broker:
         try:
             topic.close()
             for channel in topic.channels.values():
-                self.log.info("CHANNEL(%s): closing", channel.name)
-                channel.save_at_the_end()
-                if channel.journal is not None:
-                    channel.journal.close()
+                self._close_channel(channel)
             if topic.log is not None:
                 self.save_held(topic)
                 topic.log.close()
         except OSError as error:
             self.log.error("TOPIC(%s): failed to close - %s", topic.name, error)
+
+    def _close_channel(self, channel: Channel) -> None:
+        self.log.info("CHANNEL(%s): closing", channel.name)
+        try:
+            channel.save_at_the_end()
+        except OSError as error:
+            self.log.error("CHANNEL(%s): failed to write its position - %s", channel.name, error)
+        if channel.journal is not None:
+            channel.journal.close()

@@ -171,27 +171,45 @@ class Channel:
 
     def release(self, low: int, high: int, deferred: Sequence[tuple[int, int, int]]) -> None:
         """Messages low..high (not included) are there; `deferred` of them, as (low, high, due_ns), are not due yet."""
-        position = self.position
-        position.released = high
         self.message_count += high - low
         for deferred_low, deferred_high, due_ns in deferred:
-            position.skip(deferred_low, deferred_high)
-            batch = self._source.batch_at(deferred_low) if self._keeps_batches else None
-            position.defer(due_ns, (deferred_low, deferred_high, 0, batch))
-            self._deferred_alarm.set_no_later(due_ns)
-        if self.is_ephemeral and not deferred:
-            self._drop_overflow(low, high)
+            self._arrive(low, deferred_low)
+            self._arrive_deferred(deferred_low, deferred_high, due_ns)
+            low = deferred_high
+        self._arrive(low, high)
         if self._waiting and not self._in_turn and not self.is_paused:
             self._want_turn()
 
-    def _drop_overflow(self, low: int, high: int) -> None:
-        """An ephemeral channel holds no more than fits in memory: what comes then is lost, as with Go's nsqd."""
-        # Whoever could take messages right now has room for them beyond the queue.
-        free = sum(client.capacity() for client in self._waiting) if not self.is_paused else 0
-        excess = min(self.position.fresh_count - self._limits.mem_queue_size - free, high - low)
-        if excess > 0:
-            self.position.skip(high - excess, high)
-            self.position.finished.add_missing(high - excess, high)
+    def _arrive(self, low: int, high: int) -> None:
+        position = self.position
+        position.released = high
+        if self.is_ephemeral:
+            # It holds no more than fits in memory: what comes then is lost, as with Go's nsqd. Whoever could take
+            # messages right now has room for them beyond the queue.
+            room = self._limits.mem_queue_size
+            if not self.is_paused:
+                room += sum(max(0, client.capacity()) for client in self._waiting)
+            excess = min(position.fresh_count - room, high - low)
+            if excess > 0:
+                self._never_deliver(high - excess, high)
+
+    def _arrive_deferred(self, low: int, high: int, due_ns: int) -> None:
+        position = self.position
+        position.released = high
+        position.skip(low, high)
+        batch = self._source.batch_at(low) if self._keeps_batches else None
+        position.defer(due_ns, (low, high, 0, batch))
+        self._deferred_alarm.set_no_later(due_ns)
+
+    def miss(self, low: int, high: int) -> None:
+        """Messages low..high (not included) were dropped from the topic before the channel saw them."""
+        self.position.released = high
+        self._never_deliver(low, high)
+
+    def _never_deliver(self, low: int, high: int) -> None:
+        self.position.skip(low, high)
+        for gap_low, gap_high in list(self.position.finished.gaps(low, high)):
+            self._finish(gap_low, gap_high)
 
     def _want_turn(self) -> None:
         self._in_turn = True
@@ -227,13 +245,12 @@ class Channel:
         wanted = min(most, client.capacity())
         if wanted <= 0:
             return
+        client.watch_deadline(now_ns + client.msg_timeout_ns)  # first: reading may fail half-way
         left = wanted
         if self.position.again:
             left -= self._give_again(client, left, now_ns)
         while left and self.position.fresh_count and client.room_bytes() > 0:
             left -= self._give_fresh(client, left, now_ns)
-        if left < wanted:
-            client.watch_deadline(now_ns + client.msg_timeout_ns)
 
     def _give_fresh(self, client: Consumer, most: int, now_ns: int) -> int:
         """Send messages of one batch from the cursor's place; 0 when those there are lost."""
@@ -518,7 +535,8 @@ def restore_position(
     """
     position = Position(saved.finished.floor, released)
     position.finished = saved.finished
-    waiting = dict(saved.waiting)
+    covers = saved.finished.covers
+    waiting = {seq: state for seq, state in saved.waiting.items() if not covers(seq, seq + 1)}
     for low, high, due_ns in deferred:
         for gap_low, gap_high in saved.finished.gaps(low, min(high, released)):
             for seq in range(gap_low, gap_high):

@@ -47,7 +47,7 @@ class ClientConnection(Stream):
     """A producer or consumer. Its `Consumer` side is what its channel sees of it."""
 
     __slots__ = (
-        "_alarm", "_broker", "_heard_s", "_heartbeat", "_loop", "_magic_so_far", "_parser", "_topic", "channel",
+        "_alarm", "_broker", "_heard_s", "_heartbeat", "_last_topic", "_last_topic_name", "_loop", "_magic_so_far", "_parser", "_topic", "channel",
         "connect_time", "finish_count", "in_flight", "is_waiting", "message_count", "msg_timeout_ns", "pub_counts",
         "queued_bytes", "rdy", "requeue_count", "sample_rate", "session",
     )  # fmt: skip
@@ -66,6 +66,8 @@ class ClientConnection(Stream):
         self._heartbeat = broker.alarms.alarm(self._on_heartbeat)
         self._alarm = broker.alarms.alarm(self._on_deadline)
         self._topic: Topic | None = None
+        self._last_topic: Topic | None = None
+        self._last_topic_name = b""
         self.channel: Channel | None = None
         self.in_flight = InFlightTable()
         self.is_waiting = False
@@ -88,14 +90,30 @@ class ClientConnection(Stream):
             return
         self._heard_s = self._loop.now()
         body = parser.lone_pub(data)
-        if body is not None:
-            self._publish(_PUB, parser.pub_topic.decode(), body, 1, len(body))
-            self.out.append(frames.OK)
-            if not self._in_turn:
-                self.want_flush()
+        if body is not None and self._publish_now(parser.pub_topic, body):
             return
         parser.feed(data)
         self._run_commands(parser)
+
+    def _publish_now(self, topic_name: bytes, body: bytes) -> bool:
+        """A lone PUB on a connection with nothing else to send: written and answered without waiting for the
+        turn's end. 6 us of Python in all, the long way 12; False where the long way is needed.
+        """
+        topic = self._last_topic
+        if topic is None or topic_name is not self._last_topic_name or topic.is_closed:
+            self._last_topic_name = topic_name
+            topic = self._last_topic = self._broker.get_topic(topic_name.decode())
+        if self.out or self._unsent is not None:
+            return False
+        try:
+            if not topic.publish_now(body):
+                return False
+        except OSError as error:
+            self._answer_error(PubFailed(f"PUB failed {error.strerror or error}"))
+            return True
+        self.pub_counts[topic.name] += 1
+        self.send_now(frames.OK)
+        return True
 
     def _run_commands(self, parser: CommandParser) -> None:
         while not self._closing:

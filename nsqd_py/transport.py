@@ -117,6 +117,18 @@ class Stream:
             self._in_turn = True
             self._turn.add_flusher(self)
 
+    def send_now(self, data: bytes) -> None:
+        """Send at once, on a connection that has nothing else to send."""
+        try:
+            sent = self._sock.send(data)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError as error:
+            self.close(f"failed to write - {error}")
+            return
+        if sent < len(data):
+            self._wait_for_room(memoryview(data)[sent:])
+
     def want_flush(self) -> None:
         """As `send`, for what was put into `out` directly."""
         if not self._in_turn:
@@ -148,16 +160,8 @@ class Stream:
         if out:
             data = out[0] if len(out) == 1 else b"".join(out)
             out.clear()
-            try:
-                sent = self._sock.send(data)
-            except (BlockingIOError, InterruptedError):
-                sent = 0
-            except OSError as error:
-                self.close(f"failed to write - {error}")
-                return
-            if sent < len(data):
-                self._wait_for_room(memoryview(data)[sent:])
-            elif self._closing:
+            self.send_now(data)
+            if self._closing and self._unsent is None:
                 self._discard_input()
                 self.close("closed")
         elif self._closing:

@@ -42,11 +42,12 @@ def parse_log_file_name(name: str) -> tuple[str, int] | None:
 class LogFile:
     """An open log file. `end_offset` is where the next record goes, `end_seq` the number it begins with."""
 
-    __slots__ = ("_allocated", "_fd", "_index_offsets", "_index_seqs", "end_offset", "end_seq", "header", "path")
+    __slots__ = ("_allocated", "_fd", "_index_offsets", "_index_seqs", "end_offset", "end_seq", "header", "path", "salt")
 
     def __init__(self, path: Path, fd: int, header: FileHeader, allocated: int) -> None:
         self.path = path
         self.header = header
+        self.salt = header.salt
         self.end_seq = header.first_seq
         self.end_offset = FILE_HEADER_BYTES
         self._fd = fd
@@ -106,6 +107,22 @@ class LogFile:
             self._index_offsets.append(offset)
             self._index_seqs.append(self.end_seq)
         self.end_offset = offset + size
+        self.end_seq = end_seq
+
+    def append_record(self, record: bytes, end_seq: int) -> None:
+        """Write one record behind the last. Raises OSError; then the file is as it was."""
+        offset = self.end_offset
+        after = offset + len(record)
+        if after > self._allocated or offset - self._index_offsets[-1] >= _INDEX_EVERY:
+            self.append([record], len(record), end_seq)
+            return
+        try:
+            if os.pwrite(self._fd, record, offset) != after - offset:
+                raise OSError(errno.ENOSPC, "a record could be written in part only")
+        except OSError:
+            self.cut()
+            raise
+        self.end_offset = after
         self.end_seq = end_seq
 
     def _allocate(self, needed: int) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.files import SPARE_SUFFIX, LogFile, log_file_name
-from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, Damaged, Incomplete, decode, encode_header
+from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, Damaged, Incomplete, decode, encode_header, encode_record
 from nsqd_py.diskqueue.recovery import RecoveredFile, find_record
 
 READ_BYTES = 1024 * 1024
@@ -35,8 +35,9 @@ class TopicLog:
     """
 
     __slots__ = (
-        "_chunks", "_directory", "_directory_changed", "_files", "_first_seqs", "_in_background",
-        "_max_file_bytes", "_on_damage", "_spare", "_topic", "_unsynced", "damaged_bytes", "next_seq", "used_id",
+        "_chunks", "_directory", "_directory_changed", "_files", "_first_seqs", "_in_background", "_last",
+        "_max_file_bytes", "_on_damage", "_reported", "_small_until", "_spare", "_topic", "_unsynced",
+        "damaged_bytes", "next_seq", "used_id",
     )  # fmt: skip
 
     def __init__(
@@ -52,9 +53,12 @@ class TopicLog:
         self._max_file_bytes = max_file_bytes
         self._on_damage = on_damage
         self._in_background = in_background
+        self._small_until = max_file_bytes - RECORD_HEADER_BYTES
         self._files: list[LogFile] = []
+        self._last: LogFile | None = None
         self._first_seqs: list[int] = []
         self._chunks: OrderedDict[int, list[Batch]] = OrderedDict()
+        self._reported: set[tuple[str, int]] = set()
         self._spare: Path | None = None
         self._unsynced: set[LogFile] = set()
         self._directory_changed = False
@@ -75,6 +79,7 @@ class TopicLog:
         if is_last:
             recovered.file.cut()
         self._files.append(recovered.file)
+        self._last = recovered.file
         self._first_seqs.append(recovered.file.first_seq)
         self.next_seq = max(self.next_seq, recovered.file.end_seq)
         self.used_id = max(self.used_id, recovered.used_id)
@@ -103,13 +108,25 @@ class TopicLog:
         file = self._last
         if file is None or file.end_offset + size > self._max_file_bytes or file.end_seq != self.next_seq:
             file = self._file_for(size)
-        salt = file.header.salt
+        salt = file.salt
         buffers = []
         for batch in batches:
             buffers.append(encode_header(batch, salt))
             buffers.append(batch.body)
         end_seq = batch.first_seq + batch.count
         file.append(buffers, size, end_seq)
+        self.next_seq = end_seq
+        self.used_id = batch.base_id + batch.count - 1
+        self._unsynced.add(file)
+
+    def append_small(self, batch: Batch) -> None:
+        """As `append`, for one batch that is not worth a list of buffers. Raises OSError."""
+        file = self._last
+        if file is None or file.end_offset + len(batch.body) > self._small_until or file.end_seq != batch.first_seq:
+            self.append([batch])
+            return
+        end_seq = batch.first_seq + batch.count
+        file.append_record(encode_record(batch, file.salt), end_seq)
         self.next_seq = end_seq
         self.used_id = batch.base_id + batch.count - 1
         self._unsynced.add(file)
@@ -123,16 +140,13 @@ class TopicLog:
             file.cut()
         return self._new_file()
 
-    @property
-    def _last(self) -> LogFile | None:
-        return self._files[-1] if self._files else None
-
     def _new_file(self) -> LogFile:
         path = self._directory / log_file_name(self._topic, self.next_seq)
         spare, self._spare = self._spare, None
         file = LogFile.create(path, self.next_seq, self.used_id, spare)
         self._directory_changed = True
         self._files.append(file)
+        self._last = file
         self._first_seqs.append(self.next_seq)
         return file
 
@@ -220,10 +234,12 @@ class TopicLog:
 
     def _report_damage(self, file: LogFile, start: int, end: int) -> None:
         """Once for each place."""
+        if (file.path.name, start) in self._reported:
+            return
+        self._reported.add((file.path.name, start))
         aside = keep_aside(file, start, end)
-        if aside is not None:
-            self.damaged_bytes += end - start
-            self._on_damage(f"{file.path.name}: {end - start} damaged bytes at {start} passed over, kept as {aside}")
+        self.damaged_bytes += end - start
+        self._on_damage(f"{file.path.name}: {end - start} damaged bytes at {start} passed over, kept as {aside}")
 
     # ---- files that nobody needs
 
@@ -285,15 +301,15 @@ class TopicLog:
 
     def _forget(self) -> None:
         self._files.clear()
+        self._last = None
         self._first_seqs.clear()
         self._chunks.clear()
         self._unsynced.clear()
 
 
-def keep_aside(file: LogFile, start: int, end: int) -> str | None:
-    """Copy damaged bytes to a file of their own; its name. None when that has been done before. Raises OSError."""
+def keep_aside(file: LogFile, start: int, end: int) -> str:
+    """Copy damaged bytes to a file of their own, once; its name. Raises OSError."""
     aside = file.path.with_name(f"{file.path.stem}.{start}.damaged")
-    if aside.exists():
-        return None
-    aside.write_bytes(os.pread(file.fileno(), end - start, start))
+    if not aside.exists():
+        aside.write_bytes(os.pread(file.fileno(), end - start, start))
     return aside.name

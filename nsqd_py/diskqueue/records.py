@@ -46,6 +46,9 @@ _FRONT = Struct("<4sII")
 _CHECKED = Struct("<BBHQQqqII")
 _FILE_HEADER = Struct("<4sHHIIQQ")
 
+_pack_front = _FRONT.pack
+_pack_checked = _CHECKED.pack
+
 RECORD_HEADER_BYTES = _HEADER.size
 FILE_HEADER_BYTES = 64
 _CHECKED_FROM = _FRONT.size
@@ -93,7 +96,7 @@ class FileHeader:
 def encode_header(batch: Batch, salt: int) -> bytes:
     """The header of a batch's record; its body follows as it is."""
     body = batch.body
-    checked = _CHECKED.pack(
+    checked = _pack_checked(
         VERSION,
         PUBLISHED,
         0,
@@ -105,7 +108,27 @@ def encode_header(batch: Batch, salt: int) -> bytes:
         batch.stride,
     )
     checksum = extend(extend(salt, checked), body)
-    return _FRONT.pack(MAGIC, len(body), checksum) + checked
+    return _pack_front(MAGIC, len(body), checksum) + checked
+
+
+def encode_record(batch: Batch, salt: int) -> bytes:
+    """A small batch's record as one piece."""
+    body = batch.body
+    checked = (
+        _pack_checked(
+            VERSION,
+            PUBLISHED,
+            0,
+            batch.first_seq,
+            batch.base_id,
+            batch.timestamp_ns,
+            batch.due_ns,
+            batch.count,
+            batch.stride,
+        )
+        + body
+    )
+    return _pack_front(MAGIC, len(body), extend(salt, checked)) + checked
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,9 @@ from nsqd_py.turn import Turn
 MAX_STALLED_BYTES = heads.MAX_HEAD_BYTES + 256 * 1024
 # Unread bytes of a refused request's body that are skipped to keep the connection, as in Go.
 MAX_SKIPPED_BYTES = 256 * 1024
+# Bytes of answers at which a client that sends many requests at once has to take some first.
+MAX_ANSWERS_BYTES = 1 << 20
+TAKEN_POLL_S = 0.01
 # How long a refused client may go on sending, so that it reads the answer and no reset, as in Go.
 LINGER_S = 0.5
 
@@ -39,13 +42,15 @@ _AT_START, _IN_HEAD, _IN_BODY = range(3)
 class HttpConnection(Stream):
     """A client of the HTTP API; the `Publisher` of what it publishes.
 
-    _place    where in a message the parser is
-    _request  the request whose body is read; None also while a body is skipped
-    _is_deaf  no request follows any more, whatever comes
+    _place      where in a message the parser is
+    _request    the request whose body is read; None also while a body is skipped
+    _is_deaf    no request follows any more, whatever comes
+    _has_ended  the input ended while the worker was busy
+    _worker     the greenlet that does what may block, and meanwhile everything else
     """
 
     __slots__ = (
-        "_begun", "_broker", "_head", "_is_deaf", "_is_lingering", "_linger_timer", "_loop", "_max_msg_size",
+        "_begun", "_broker", "_has_ended", "_head", "_is_deaf", "_linger_timer", "_loop", "_max_msg_size",
         "_owes_continue", "_parser", "_place", "_queue", "_request", "_stalled_bytes", "_worker",
     )  # fmt: skip
 
@@ -61,7 +66,7 @@ class HttpConnection(Stream):
         self._stalled_bytes = 0
         self._request: Request | None = None
         self._is_deaf = False
-        self._is_lingering = False
+        self._has_ended = False
         self._linger_timer: Any = None
         self._owes_continue = False
         self._queue: deque[Request] = deque()
@@ -72,6 +77,8 @@ class HttpConnection(Stream):
     def on_data(self, data: bytes) -> None:
         if self._is_deaf:
             return
+        if self._unsent is not None:  # it does not take its answers: what is here is served, but no more is read
+            self._set_reading(False)
         if self._place == _AT_START and self._worker is None:
             data = self._publish_known(data)
             if not data:
@@ -82,8 +89,9 @@ class HttpConnection(Stream):
     def _publish_known(self, data: bytes) -> bytes:
         """Publish as long as whole requests come whose heads are known; gives the rest.
 
-        A client that publishes over one connection sends the same head each time. To look it up in place of
-        parsing it makes a request to /pub cost 2 us of Python, not 9: from 58 k/s to 94 k/s on one core.
+        A client sends the same head each time, but for the length. To look it up in place of parsing it saves three
+        quarters of the user time: 7 us per request in all of nsqd, not 30. 16 connections, 200 bytes, on 2 busy
+        cores: 41-60 k/s; 18-23 k/s with parsing, and 15-29 k/s of Go's nsqd in the same minutes.
         """
         known = heads.KNOWN
         start = 0
@@ -151,7 +159,10 @@ class HttpConnection(Stream):
             self._refuse_bytes(answers.refused_by_http(431))
 
     def on_end(self) -> None:
-        if self._is_deaf:
+        if self._worker is not None:
+            self._has_ended = True
+            self._set_reading(False)
+        elif self._is_deaf:
             self.close_when_sent()
         elif self._place == _AT_START:
             self._is_deaf = True
@@ -303,10 +314,22 @@ class HttpConnection(Stream):
         try:
             while self._queue and not self.closed:
                 self._perform(self._queue.popleft())
+                if sum(map(len, self.out)) > MAX_ANSWERS_BYTES:
+                    self._let_answers_leave()
         finally:
             self._worker = None
             self._pay_continue()
             self.release()
+            if self._has_ended and not self.closed:
+                self.on_end()
+
+    def _let_answers_leave(self) -> None:
+        """Wait until the client took its answers, so that a few requests do not fill the memory."""
+        self.release()
+        while not self.closed and (self.out or self._unsent is not None):
+            self._set_reading(False)
+            gevent.sleep(TAKEN_POLL_S)
+        self.hold()
 
     def _perform(self, request: Request) -> None:
         started_ns = time.perf_counter_ns()
@@ -350,7 +373,6 @@ class HttpConnection(Stream):
 
     def _linger(self) -> None:
         """Say that no more will come, and let the client finish: closing on unread input resets the connection."""
-        self._is_lingering = True
         self._loop.run_callback(self._half_close)
 
     def _half_close(self) -> None:

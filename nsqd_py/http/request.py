@@ -21,12 +21,11 @@ class Request:
     publisher, ticket  who is told when a publish fails, and which of its answers that is about
     reply              the answer when it is known before any handler runs
     is_unread          the rest of the body will not be read: the connection cannot go on
-    started_ns         on the clock of time.perf_counter_ns, for the log
     """
 
     __slots__ = (
         "broker", "is_http_1_0", "is_unread", "keep_alive", "method", "parts", "publisher", "reply", "size_bytes",
-        "size_limit", "started_ns", "target", "ticket", "url",
+        "size_limit", "target", "ticket", "url",
     )  # fmt: skip
 
     def __init__(
@@ -46,7 +45,6 @@ class Request:
         self.size_bytes = 0
         self.size_limit = UNLIMITED
         self.ticket = 0
-        self.started_ns = 0
 
     @property
     def route(self) -> Route:

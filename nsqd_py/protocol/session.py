@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,7 @@ STATE_SUBSCRIBED = 3
 STATE_CLOSING = 4
 
 DEFAULT_OUTPUT_BUFFER_SIZE = 16384
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _INT32 = range(-(1 << 31), 1 << 31)
 _INT64 = range(-(1 << 63), 1 << 63)
 
@@ -164,7 +166,8 @@ def _decode_identify(body: bytes) -> dict[str, Any]:
             continue
         if not _fits(value, kind):
             raise BadBody("IDENTIFY failed to decode JSON body")
-        values[key.lower()] = value
+        # Half a surrogate pair could be written neither to logs nor to /stats.
+        values[key.lower()] = _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", value) if kind is str else value
     return values
 
 

@@ -101,7 +101,9 @@ class ModelChannel:
             message.due_ns = due_ns
 
     def release(self, seq: int, due_ns: int) -> None:
-        self.messages[seq] = Message(DEFERRED if due_ns else QUEUED, due_ns=due_ns, wait=(due_ns, 0), kept_wait=(due_ns, 0))
+        self.messages[seq] = Message(
+            DEFERRED if due_ns else QUEUED, due_ns=due_ns, wait=(due_ns, 0), kept_wait=(due_ns, 0)
+        )
 
     def empty(self) -> None:
         for message in self.messages.values():

@@ -99,10 +99,7 @@ class FakeTurn:
 class FakeThreadPool:
     """Threads without threads."""
 
-    def apply(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        return function(*arguments)
-
-    def spawn(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def apply(self, function: Callable[..., Any], arguments: tuple[Any, ...] = ()) -> Any:
         return function(*arguments)
 
 
@@ -142,9 +139,7 @@ class Received:
 class FakeConsumer:
     """A consumer with the arithmetic of a real connection, that parses what it is sent."""
 
-    def __init__(
-        self, world: World, rdy: int = 1, msg_timeout_ns: int = 60 * SECOND, room: int = _UNLIMITED
-    ) -> None:
+    def __init__(self, world: World, rdy: int = 1, msg_timeout_ns: int = 60 * SECOND, room: int = _UNLIMITED) -> None:
         self.in_flight = InFlightTable()
         self.is_waiting = False
         self.msg_timeout_ns = msg_timeout_ns
@@ -287,7 +282,9 @@ def start_broker(world: World, directory: Path, **changed: int) -> Broker:
     broker = Broker(options, world.log, world.turn, world.alarms, FakeThreadPool())
     broker.clock = world.clock  # type: ignore[assignment]
     broker.wall_clock = world.clock
+    # What greenlets do in the background is done at once.
     broker.want_metadata = broker.persist_metadata  # type: ignore[method-assign]
+    broker._run_in_background = lambda work: work()  # type: ignore[method-assign]
     load(broker, directory)
     return broker
 

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsqd_py.diskqueue.journal import CHANGE, SNAPSHOT, Journal, Range, SavedPosition, Wait, decode_journal, encode_entry
+from nsqd_py.diskqueue.journal import (
+    CHANGE,
+    SNAPSHOT,
+    Journal,
+    Range,
+    SavedPosition,
+    Wait,
+    decode_journal,
+    encode_entry,
+)
 
 Entry = tuple[int, int, list[Range], list[Wait]]  # kind, floor, finished, waiting
 Plain = tuple[frozenset[int], dict[int, tuple[int, int]]]  # finished, waiting
@@ -196,9 +205,7 @@ def test_a_change_that_did_not_fit_is_as_if_it_never_was(path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("call", ["open", "write", "rename"])
-def test_a_failed_snapshot_leaves_the_journal_as_it_was(
-    path: Path, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
+def test_a_failed_snapshot_leaves_the_journal_as_it_was(path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     journal = Journal(path)
     journal.snapshot(1, [], [])
     journal.change(2, [], [])

@@ -1,75 +1,24 @@
-"""The log of a topic: its files, reading from anywhere, what a failing disk leaves behind."""
+"""The log of a topic: its files, reading from anywhere."""
+
+from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from nsqd_py.batch import Batch
-from nsqd_py.diskqueue.files import LogFile, log_file_name, parse_log_file_name
-from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.diskqueue.files import log_file_name, parse_log_file_name
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
-from nsqd_py.diskqueue.recovery import recover_file
 from tests.unit.fakes import close_descriptors, make_batch, messages_of
-
-TOPIC = "orders"
-
-
-class Disk:
-    """A log in a directory, and what is read of it by others."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.damage: list[str] = []
-        self.log = self.new_log()
-        self.written: list[tuple[int, bytes]] = []
-
-    def new_log(self, max_file_bytes: int = 1 << 20) -> TopicLog:
-        self.log = TopicLog(self.directory, TOPIC, max_file_bytes, self.damage.append)
-        return self.log
-
-    def batch(self, *messages: bytes) -> Batch:
-        return make_batch(self.log.next_seq, *messages)
-
-    def append(self, *messages: bytes) -> Batch:
-        batch = self.batch(*messages)
-        self.log.append([batch])
-        self.written += messages_of([batch])
-        return batch
-
-    def paths(self) -> list[Path]:
-        return sorted(self.directory.glob("*.log"))
-
-    def read_all(self, seq: int = 0) -> list[tuple[int, bytes]]:
-        """All messages from `seq` on, in as many reads as it takes."""
-        messages = []
-        while chunk := self.log.read(seq):
-            messages += [(number, body) for number, body in messages_of(chunk) if number >= seq]
-            assert chunk[-1].end_seq > seq
-            seq = chunk[-1].end_seq
-        return messages
-
-    def reopen(self) -> None:
-        """As after a crash."""
-        close_descriptors(self.directory)
-        self.new_log()
-        paths = self.paths()
-        for path in paths:
-            is_last = path == paths[-1]
-            self.log.adopt(recover_file(LogFile.open(path), is_last=is_last), is_last=is_last)
+from tests.unit.log_bench import TOPIC, Disk, fill, never
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
     yield Disk(tmp_path)
     close_descriptors(tmp_path)
-
-
-def never(low: int, high: int) -> bool:
-    return False
 
 
 # --- names
@@ -181,14 +130,6 @@ def test_a_shared_chunk_does_not_hide_what_was_appended_since(disk: Disk) -> Non
 # --- files that nobody needs
 
 
-def fill(disk: Disk, files: int) -> None:
-    """So many files of two messages each."""
-    disk.new_log(max_file_bytes=FILE_HEADER_BYTES + 2 * (RECORD_HEADER_BYTES + 104))
-    for i in range(2 * files):
-        disk.append(b"%04d" % i * 25)
-    assert disk.log.file_count == files
-
-
 def test_the_last_file_is_never_dropped(disk: Disk) -> None:
     fill(disk, 3)
     assert disk.log.drop_unneeded(never) == 2
@@ -272,128 +213,6 @@ def test_roll_lets_the_last_file_go(disk: Disk) -> None:
     disk.reopen()
     assert disk.log.next_seq == 2
     assert disk.log.used_id == 0x1000 + 1
-
-
-# --- a disk that fails
-
-
-def short_pwrite(keep: int) -> Callable[..., int]:
-    """A write that takes only the first `keep` bytes."""
-    real = os.pwrite
-    return lambda fd, data, offset: real(fd, data[:keep], offset)
-
-
-def short_pwritev(keep: int) -> Callable[..., int]:
-    real = os.pwrite
-    return lambda fd, buffers, offset: real(fd, b"".join(buffers)[:keep], offset)
-
-
-def refuse(*_: Any) -> int:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-@pytest.mark.parametrize("size", [10, 100_000], ids=["pwrite", "pwritev"])
-@pytest.mark.parametrize("keep", [None, 0, 1, 30, RECORD_HEADER_BYTES, RECORD_HEADER_BYTES + 8, 100])
-def test_a_failed_write_leaves_the_log_as_it_was(
-    disk: Disk, monkeypatch: pytest.MonkeyPatch, size: int, keep: int | None
-) -> None:
-    disk.append(b"before")
-    next_seq, used_id = disk.log.next_seq, disk.log.used_id
-    failing = [make_batch(1, b"f" * size), make_batch(2, b"g" * size)]
-    with monkeypatch.context() as patch:
-        writev = refuse if keep is None else short_pwritev(keep)
-        patch.setattr(os, "pwrite", refuse if keep is None else short_pwrite(keep))
-        patch.setattr(os, "pwritev", writev)
-        with pytest.raises(OSError) as caught:
-            disk.log.append(failing)
-    assert caught.value.errno == errno.ENOSPC
-    assert (disk.log.next_seq, disk.log.used_id) == (next_seq, used_id)
-    assert disk.read_all() == disk.written
-
-    disk.append(b"after", b"and more")
-    assert disk.read_all() == disk.written
-    disk.reopen()
-    assert disk.read_all() == disk.written
-    assert disk.log.next_seq == 3
-    disk.append(b"in the end")
-    assert disk.read_all() == disk.written
-    assert disk.damage == []
-
-
-@pytest.mark.parametrize("with_spare", [False, True])
-@pytest.mark.parametrize("call", ["open", "pwrite", "rename", "posix_fallocate"])
-def test_a_new_file_that_cannot_be_made(
-    disk: Disk, monkeypatch: pytest.MonkeyPatch, call: str, with_spare: bool
-) -> None:
-    fill(disk, 2)
-    if with_spare:
-        assert disk.log.drop_unneeded(never) == 1
-    kept = disk.written[2:] if with_spare else disk.written[:]
-    before = len(os.listdir("/proc/self/fd"))
-    is_needed_to_append = call in ("open", "pwrite") or (call == "rename" and with_spare)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, call, refuse)
-        if is_needed_to_append:
-            with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
-                disk.log.append([disk.batch(b"x" * 100)])
-            assert len(os.listdir("/proc/self/fd")) == before
-        else:
-            disk.append(b"x" * 100)
-            kept = [*kept, disk.written[-1]]
-    assert disk.read_all() == kept
-    disk.append(b"after")
-    kept = [*kept, disk.written[-1]]
-    assert disk.read_all() == kept
-    disk.reopen()
-    assert disk.read_all() == kept
-
-
-def test_a_failed_read_says_so_and_can_be_tried_again(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk.append(b"one")
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "pread", refuse)
-        with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
-            disk.log.read(0)
-    assert disk.read_all() == disk.written
-
-
-# --- damage that comes while it runs
-
-FIELDS = {"magic": 0, "length": 4, "length, high": 7, "checksum": 8, "version": 12, "first_seq": 16, "count": 48, "body": 58}
-
-
-@pytest.mark.parametrize("place", FIELDS.values(), ids=FIELDS.keys())
-@pytest.mark.parametrize("victim", [0, 5, 9])
-def test_only_the_damaged_record_is_lost(disk: Disk, place: int, victim: int) -> None:
-    for i in range(10):
-        disk.append(b"message %d" % i)
-    offset = FILE_HEADER_BYTES + victim * (RECORD_HEADER_BYTES + 4 + len(b"message 0")) + place
-    flip(disk.paths()[0], offset, 0x40)
-    expected = [message for message in disk.written if message[0] != victim]
-    for seq in range(10):
-        assert disk.read_all(seq) == [message for message in expected if message[0] >= seq]
-    assert disk.damage
-
-
-def test_damage_is_counted_once_and_kept_aside(disk: Disk) -> None:
-    for i in range(3):
-        disk.append(b"message %d" % i)
-    record_bytes = RECORD_HEADER_BYTES + 4 + len(b"message 0")
-    flip(disk.paths()[0], FILE_HEADER_BYTES + record_bytes + 60, 0xFF)
-    for _ in range(3):
-        assert [seq for seq, _ in disk.read_all()] == [0, 2]
-        disk.log._chunks.clear()  # readers that come later than chunks are kept
-    assert disk.log.damaged_bytes == record_bytes
-    (aside,) = disk.directory.glob("*.damaged")
-    assert len(aside.read_bytes()) == record_bytes
-
-
-def flip(path: Path, offset: int, bits: int) -> None:
-    with path.open("r+b") as file:
-        file.seek(offset)
-        (old,) = file.read(1)
-        file.seek(offset)
-        file.write(bytes([old ^ bits]))
 
 
 # --- syncing and the end

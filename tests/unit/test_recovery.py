@@ -369,7 +369,10 @@ def test_a_journal_goes_on_after_a_restart(directory: Path) -> None:
     channel = start_broker(world, directory, max_bytes_per_file=FILE_BYTES).topics[TOPIC].channels["ch"]
     consumer = FakeConsumer(world, rdy=100).subscribe(channel)
     world.run()
-    assert [(message.body, message.attempts) for message in consumer.take()] == [(MESSAGE % 0, 3), (MESSAGE % 7, 1)]
+    assert [(message.body, message.attempts) for message in consumer.take()] == [
+        (MESSAGE % 0, 3),
+        (MESSAGE % 7, 1),
+    ]
 
 
 def test_a_start_leaves_no_descriptors_behind(directory: Path) -> None:

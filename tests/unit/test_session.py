@@ -111,9 +111,7 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("field", "value"), [(field, value) for field, values in WRONG_TYPES for value in values]
-)
+@pytest.mark.parametrize(("field", "value"), [(field, value) for field, values in WRONG_TYPES for value in values])
 def test_wrong_type(field: str, value: str) -> None:
     assert refusal(f'{{"{field}":{value}}}'.encode()) == DECODE_ERROR
 

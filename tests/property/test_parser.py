@@ -1,0 +1,367 @@
+"""The parser of commands: the same outcome for every chunking, errors of the right kinds only, bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from struct import pack
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from nsqd_py.batch import Batch, uniform_stride
+from nsqd_py.errors import ClientError
+from nsqd_py.protocol import parser as parser_module
+from nsqd_py.protocol.parser import MAX_LINE_LENGTH, Command, CommandParser, LineTooLong
+from nsqd_py.protocol.session import STATE_CLOSING, STATE_SUBSCRIBED, Limits, Session
+from tests.unit.fakes import sized
+
+LIMITS = Limits(max_msg_size=40, max_body_size=150, max_rdy_count=100, max_req_timeout_ms=10_000)
+SHORT_LINE = 64  # in place of MAX_LINE_LENGTH, so that examples stay small
+
+Event = tuple[Any, ...]
+
+
+# --- a connection without a socket
+
+
+class Reader:
+    """Feeds a parser as a connection does, and notes what comes out, one event for each message or command."""
+
+    def __init__(self) -> None:
+        self.session = Session(LIMITS)
+        self.parser = CommandParser(self.session)
+        self.events: list[Event] = []
+        self.is_over = False
+
+    def read(self, data: bytes) -> None:
+        if self.is_over or not data:
+            return
+        body = self.parser.lone_pub(data)
+        if body is not None:
+            self.events += events_of(("PUB", self.parser.pub_topic, body, 1, len(body)))
+            return
+        before = len(self.parser.unread())
+        self.parser.feed(data)
+        try:
+            while (command := self.parser.next_command()) is not None:
+                self.events += events_of(command)
+                self.obey(command)
+        except ClientError as error:
+            self.end("error", error.wire)
+        except LineTooLong:
+            self.end("line too long")
+        self.check_memory(before + len(data))
+
+    def obey(self, command: Command) -> None:
+        """What changes the session."""
+        if command[0] == "IDENTIFY":
+            self.session.identify(command[2])
+        elif command[0] == "SUB":
+            self.session.state = STATE_SUBSCRIBED
+        elif command[0] == "CLS":
+            self.session.state = STATE_CLOSING
+
+    def check_memory(self, most: int) -> None:
+        if self.is_over:
+            return
+        unread = self.parser.unread()
+        assert len(unread) < max(parser_module.MAX_LINE_LENGTH, 4 + LIMITS.max_body_size)
+        assert len(self.parser._buffer) + len(self.parser._gathered) <= most
+
+    def finish(self) -> list[Event]:
+        if not self.is_over:
+            error = self.parser.end_of_input()
+            self.end("end", error.wire if error is not None else None)
+        return self.events
+
+    def end(self, *event: object) -> None:
+        self.is_over = True
+        self.events.append(event)
+
+
+def events_of(command: Command) -> Iterator[Event]:
+    name = command[0]
+    if name == "FIN":
+        yield from (("FIN", message_id) for message_id in (command[1] if len(command) == 2 else command[1][1:2]))
+    elif name in ("PUB", "MPUB"):
+        _, topic, body, count, stride = command
+        assert type(body) is bytes
+        assert stride in (0, uniform_stride(body, count))
+        messages = [Batch(0, 0, 0, 0, count, 0, body).message(i) for i in range(count)]
+        assert sized(*messages) == body
+        yield from ((("PUB", topic, message) for message in messages) if name == "PUB" else [("MPUB", topic, messages)])
+    else:
+        _, params, body = command
+        assert type(body) is bytes
+        yield name, params, body
+
+
+def outcome(chunks: Sequence[bytes]) -> list[Event]:
+    reader = Reader()
+    for chunk in chunks:
+        reader.read(chunk)
+    return reader.finish()
+
+
+def cut(data: bytes, places: Sequence[int]) -> list[bytes]:
+    edges = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
+    return [data[low:high] for low, high in zip(edges, edges[1:], strict=False)]
+
+
+# --- commands
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Bytes, and the events that they are."""
+
+    data: bytes
+    events: tuple[Event, ...]
+
+
+names = st.sampled_from([b"t", b"topic", b"a.b_c-9#ephemeral", b"x" * 40])
+messages = st.binary(min_size=1, max_size=40)
+newlines = st.sampled_from([b"\n", b"\n", b"\r\n"])
+message_ids = st.sampled_from([b"0123456789abcdef", b"f" * 16, b"ABCDEFGHIJKLMNOP", b"\x00\xff" * 8, b"0" * 15 + b"F"])
+
+
+@st.composite
+def pubs(draw: st.DrawFn) -> Sent:
+    """Some in a row, as a producer sends them."""
+    line = b"PUB " + draw(names) + draw(newlines)
+    bodies = draw(st.lists(messages, min_size=1, max_size=4))
+    data = b"".join(line + sized(body) for body in bodies)
+    topic = line.split()[1]
+    return Sent(data, tuple(("PUB", topic, body) for body in bodies))
+
+
+@st.composite
+def mpubs(draw: st.DrawFn) -> Sent:
+    size = draw(st.integers(1, 10))
+    alike = st.lists(st.binary(min_size=size, max_size=size), min_size=1, max_size=8)
+    others = st.lists(st.binary(min_size=1, max_size=20), min_size=1, max_size=5)
+    bodies = draw(alike | others)
+    topic = draw(names)
+    body = pack(">i", len(bodies)) + sized(*bodies)
+    return Sent(b"MPUB " + topic + draw(newlines) + sized(body), (("MPUB", topic, bodies),))
+
+
+@st.composite
+def dpubs(draw: st.DrawFn) -> Sent:
+    words = [b"DPUB", draw(names), b"%d" % draw(st.integers(0, 10_000))]
+    body = draw(messages)
+    return Sent(b" ".join(words) + draw(newlines) + sized(body), (("DPUB", words, body),))
+
+
+@st.composite
+def identifies(draw: st.DrawFn) -> Sent:
+    body = draw(st.sampled_from([b"{}", b'{"client_id":"me"}', b'{"heartbeat_interval":2000}']))
+    return Sent(b"IDENTIFY" + draw(newlines) + sized(body), (("IDENTIFY", [b"IDENTIFY"], body),))
+
+
+@st.composite
+def fins(draw: st.DrawFn) -> Sent:
+    ids = draw(st.lists(message_ids, min_size=1, max_size=5))
+    data = b"".join(b"FIN " + message_id + draw(newlines) for message_id in ids)
+    return Sent(data, tuple(("FIN", message_id) for message_id in ids))
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> Sent:
+    message_id = draw(message_ids)
+    words = draw(
+        st.sampled_from(
+            [
+                [b"NOP"],
+                [b"RDY", b"5"],
+                [b"RDY"],
+                [b"TOUCH", message_id],
+                [b"REQ", message_id, b"100"],
+                [b"RDY", b"0", b"x"],
+            ]
+        )
+    )
+    return Sent(b" ".join(words) + draw(newlines), ((words[0].decode(), words, b""),))
+
+
+def fixed(*words: bytes) -> Sent:
+    return Sent(b" ".join(words) + b"\n", ((words[0].decode(), list(words), b""),))
+
+
+publishes = pubs() | mpubs() | dpubs()
+before_sub = st.lists(identifies() | publishes | st.just(fixed(b"NOP")), max_size=5)
+after_sub = st.lists(fins() | lines() | publishes, max_size=8)
+conversations = st.tuples(before_sub, after_sub, st.booleans()).map(
+    lambda parts: [
+        *parts[0],
+        fixed(b"SUB", b"t", b"ch"),
+        *parts[1],
+        *([fixed(b"CLS"), fixed(b"NOP")] if parts[2] else []),
+    ]
+)
+places = st.lists(st.integers(0, 10_000), max_size=12)
+
+
+@given(conversations, places)
+@settings(deadline=None, max_examples=200)
+def test_valid_commands_in_any_chunking(conversation: list[Sent], where: list[int]) -> None:
+    data = b"".join(sent.data for sent in conversation)
+    expected = [event for sent in conversation for event in sent.events] + [("end", None)]
+    assert outcome([data]) == expected
+    assert outcome(cut(data, where)) == expected
+    assert outcome([data[i : i + 1] for i in range(len(data))]) == expected
+    assert outcome([sent.data for sent in conversation]) == expected
+
+
+# --- anything else
+
+int32 = st.sampled_from([0, 1, -1, 4, 5, 9, 40, 41, 42, 150, 151, 1 << 30, -(1 << 31)]).map(lambda n: pack(">i", n))
+scraps = (
+    st.sampled_from(
+        [
+            b"\n", b"\r\n", b" ", b"PUB t\n", b"PUB t\r\n", b"MPUB t\n", b"DPUB t 5\n", b"PUB bad!\n", b"PUB\n",
+            b"FIN ", b"FIN 0123456789abcdef\n", b"FIN 0123456789abcde\r\n", b"FIN 0123456789abcdef x\n",
+            b"FIN short\n", b"fin 0123456789abcdef\n", b"RDY -1\n", b"RDY 101\n", b"RDY x\n", b"REQ 0123456789abcdef\n", b"AUTH\n",
+            b"IDENTIFY\n", b"SUB t ch\n", b"SUB t\n", b"x" * 63, b"x" * 64, b"\xff\n", b"\0\0\0\1", b"\0\0\0\0",
+        ]
+    )
+    | int32
+    | st.binary(max_size=30)
+)  # fmt: skip
+
+
+@st.composite
+def false_mpubs(draw: st.DrawFn) -> bytes:
+    """Sizes and counts that do not fit each other."""
+    size = draw(st.integers(0, 42))
+    alike = st.lists(st.just(b"x" * size), max_size=10)
+    bodies = draw(alike | st.lists(st.binary(max_size=42), max_size=6))
+    body = sized(*bodies)
+    count = len(bodies) + draw(st.sampled_from([0, 0, 0, 1, -1]))
+    declared = len(body) + 4 + draw(st.sampled_from([0, 0, 1, -1, 30, -30]))
+    return b"MPUB t\n" + pack(">ii", declared, count) + body
+
+
+inputs = st.tuples(
+    st.booleans(),
+    st.lists(conversations.flatmap(st.sampled_from).map(lambda sent: sent.data) | scraps | false_mpubs()),
+).map(lambda parts: (b"SUB t ch\n" if parts[0] else b"") + b"".join(parts[1]))
+
+
+@given(inputs, places)
+@settings(deadline=None, max_examples=400)
+@example(b"\n\0\0\0\5hello", [1])
+@example(b"SUB t ch\nFIN 0123456789abcde\r\nFIN 01234\nFIN 012345\n", [9, 30])
+@example(b"MPUB t\n" + pack(">ii", 30, 4) + sized(*[b"x" * 33] * 4), [60])
+def test_any_bytes_in_any_chunking(data: bytes, where: list[int]) -> None:
+    """Commands, then one error or the end; and the same whatever the network does."""
+    with mock.patch.object(parser_module, "MAX_LINE_LENGTH", SHORT_LINE):
+        expected = outcome([data])
+        assert outcome(cut(data, where)) == expected
+        assert outcome([data[i : i + 1] for i in range(len(data))]) == expected
+    topics = [event[1] for event in expected if event[0] in ("PUB", "MPUB")]
+    assert b"" not in topics
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=200)
+def test_one_changed_byte_in_any_chunking(data: st.DataObject) -> None:
+    sent = bytearray(b"".join(sent.data for sent in data.draw(conversations)))
+    place = data.draw(st.integers(0, len(sent) - 1))
+    sent[place] ^= data.draw(st.integers(1, 255))
+    changed = bytes(sent)
+    with mock.patch.object(parser_module, "MAX_LINE_LENGTH", SHORT_LINE):
+        expected = outcome([changed])
+        assert outcome(cut(changed, data.draw(places))) == expected
+        assert outcome([changed[i : i + 1] for i in range(len(changed))]) == expected
+
+
+# --- single cases
+
+
+@pytest.mark.parametrize("line", [b"\n", b"\r\n"])
+def test_an_empty_line_is_no_publish(line: bytes) -> None:
+    """Not even when what follows it would be the body of one."""
+    assert outcome([line + sized(b"hello")]) == [("error", b"E_INVALID invalid command ")]
+
+
+@pytest.mark.parametrize("more", [b"", b"FIN 0123456789abcdef\n", b"NOP\n" * 10])
+def test_a_return_before_the_newline_is_no_part_of_an_id(more: bytes) -> None:
+    """Whether this FIN comes alone or in a run."""
+    events = outcome([b"SUB t ch\n", b"FIN 0123456789abcde\r\n" + more])
+    assert events[1:] == [("error", b"E_INVALID invalid message ID")]
+
+
+@pytest.mark.parametrize("newline", [b"", b"\n"])
+@pytest.mark.parametrize("chunk_bytes", [1 << 20, 4_096, 1])
+def test_longest_line(newline: bytes, chunk_bytes: int) -> None:
+    longest = b"x" * (MAX_LINE_LENGTH - 1) + b"\n"
+    longer = b"x" * MAX_LINE_LENGTH + newline
+    for line, is_too_long in ((longest, False), (longer, True)):
+        events = outcome([line[i : i + chunk_bytes] for i in range(0, len(line), chunk_bytes)])
+        assert (events == [("line too long",)]) == is_too_long
+        assert len(events) == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"PUB t\n\0\0", b"E_BAD_MESSAGE PUB failed to read message body size"),
+        (b"PUB t\n\0\0\0\5hel", b"E_BAD_MESSAGE PUB failed to read message body"),
+        (b"IDENTIFY\n\0\0\0\2", b"E_BAD_BODY IDENTIFY failed to read body"),
+        (b"IDENTIFY\n", b"E_BAD_BODY IDENTIFY failed to read body size"),
+        (b"MPUB t\n\0\0", b"E_BAD_BODY MPUB failed to read body size"),
+        (b"MPUB t\n\0\0\0\x20\0\0", b"E_BAD_BODY MPUB failed to read message count"),
+        (b"MPUB t\n\0\0\0\x20\0\0\0\2\0", b"E_BAD_MESSAGE MPUB failed to read message(0) body size"),
+        (b"MPUB t\n\0\0\0\x20\0\0\0\2\0\0\0\1x", b"E_BAD_MESSAGE MPUB failed to read message(1) body size"),
+        (b"MPUB t\n\0\0\0\x20\0\0\0\2\0\0\0\5x", b"E_BAD_MESSAGE MPUB failed to read message body"),
+        (b"PUB ", None),
+        (b"", None),
+    ],
+)
+def test_the_end_inside_a_command(data: bytes, text: bytes | None) -> None:
+    assert outcome([data]) == [("end", text)]
+    assert outcome([data[i : i + 1] for i in range(len(data))]) == [("end", text)]
+
+
+def test_an_idle_connection_holds_nothing() -> None:
+    reader = Reader()
+    reader.read(b"SUB t ch\n" + b"FIN 0123456789abcdef\n" * 1_000)
+    assert len(reader.events) == 1_001
+    assert reader.parser.unread() == b""
+    assert reader.parser._buffer == b""
+
+
+def test_a_run_of_fins_is_one_command() -> None:
+    session = Session(LIMITS, client_id="me")
+    session.state = STATE_SUBSCRIBED
+    parser = CommandParser(session)
+    parser.feed(b"FIN 0123456789abcdef\n" * 100 + b"FIN 012345")
+    assert parser.next_command() == ("FIN", [b"0123456789abcdef"] * 100)
+    assert parser.next_command() is None
+    assert parser.unread() == b"FIN 012345"
+
+
+def test_a_run_of_pubs_is_one_batch_but_for_its_first() -> None:
+    parser = CommandParser(Session(LIMITS))
+    parser.feed((b"PUB t\n" + sized(b"hello")) * 100)
+    assert parser.next_command() == ("PUB", b"t", sized(b"hello"), 1, 9)
+    assert parser.next_command() == ("PUB", b"t", sized(*[b"hello"] * 99), 99, 9)
+    assert parser.next_command() is None
+
+
+def test_an_mpub_of_one_size_keeps_its_stride_however_it_arrives() -> None:
+    bodies = [b"12345"] * 10
+    data = b"MPUB t\n" + sized(pack(">i", 10) + sized(*bodies))
+    for split in range(1, len(data)):
+        parser = CommandParser(Session(LIMITS))
+        parser.feed(data[:split])
+        command = parser.next_command()
+        if command is None:
+            parser.feed(data[split:])
+            command = parser.next_command()
+        assert command == ("MPUB", b"t", sized(*bodies), 10, 9)

@@ -1,0 +1,77 @@
+"""A channel in a test: its bodies are in memory, its consumers parse what they get."""
+
+from __future__ import annotations
+
+from nsqd_py.batch import Batch
+from nsqd_py.channel import Channel
+from nsqd_py.delivery import Position
+from nsqd_py.diskqueue.journal import Journal
+from tests.unit.fakes import SECOND, FakeConsumer, Received, World, limits, make_batch
+
+
+class Source:
+    """Batches in memory; a disk that may fail, or have lost some."""
+
+    def __init__(self) -> None:
+        self.batches: list[Batch] = []
+        self.error: OSError | None = None
+        self.fails_from = 0
+
+    @property
+    def end(self) -> int:
+        return self.batches[-1].end_seq if self.batches else 0
+
+    def batch_at(self, seq: int) -> Batch | None:
+        if self.error is not None and seq >= self.fails_from:
+            raise self.error
+        return next((batch for batch in self.batches if batch.end_seq > seq), None)
+
+
+class Bench:
+    """A channel with what it needs."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.source = Source()
+        self.limits = limits(mem_queue_size=10)
+        self.changes = 0
+        self.channel = self.new_channel()
+
+    def new_channel(self, name: str = "ch", journal: Journal | None = None) -> Channel:
+        def count(_: Channel) -> None:
+            self.changes += 1
+
+        world = self.world
+        self.channel = Channel(
+            name, Position(self.source.end, self.source.end), self.source, self.limits, world.turn, world.alarms,
+            world.clock, journal, count, keeps_batches=False,
+        )  # fmt: skip
+        return self.channel
+
+    def release(self, *bodies: bytes, due_ns: int = 0) -> None:
+        """One batch more."""
+        batch = make_batch(self.source.end, *bodies, due_ns=due_ns)
+        self.source.batches.append(batch)
+        deferred = [(batch.first_seq, batch.end_seq, due_ns)] if due_ns else []
+        self.channel.release(batch.first_seq, batch.end_seq, deferred)
+
+    def consumer(self, rdy: int = 1, msg_timeout_ns: int = 60 * SECOND, room: int = 1 << 40) -> FakeConsumer:
+        return FakeConsumer(self.world, rdy, msg_timeout_ns, room).subscribe(self.channel)
+
+    def run(self) -> None:
+        self.world.run()
+
+    def pass_time(self, ns: int) -> None:
+        self.world.pass_time(ns)
+
+    def figures(self) -> tuple[int, int, int]:
+        channel = self.channel
+        return channel.depth, channel.in_flight_count, channel.deferred_count
+
+
+def numbered(count: int) -> list[bytes]:
+    return [b"%03d" % i for i in range(count)]
+
+
+def bodies(received: list[Received]) -> list[bytes]:
+    return [message.body for message in received]

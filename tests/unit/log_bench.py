@@ -1,0 +1,70 @@
+"""The log of a topic in a test, and what is read of it by others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nsqd_py.batch import Batch
+from nsqd_py.diskqueue.files import LogFile
+from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
+from nsqd_py.diskqueue.recovery import recover_file
+from tests.unit.fakes import close_descriptors, make_batch, messages_of
+
+TOPIC = "orders"
+
+
+class Disk:
+    """A log in a directory, and what is read of it by others."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.damage: list[str] = []
+        self.log = self.new_log()
+        self.written: list[tuple[int, bytes]] = []
+
+    def new_log(self, max_file_bytes: int = 1 << 20) -> TopicLog:
+        self.log = TopicLog(self.directory, TOPIC, max_file_bytes, self.damage.append)
+        return self.log
+
+    def batch(self, *messages: bytes) -> Batch:
+        return make_batch(self.log.next_seq, *messages)
+
+    def append(self, *messages: bytes) -> Batch:
+        batch = self.batch(*messages)
+        self.log.append([batch])
+        self.written += messages_of([batch])
+        return batch
+
+    def paths(self) -> list[Path]:
+        return sorted(self.directory.glob("*.log"))
+
+    def read_all(self, seq: int = 0) -> list[tuple[int, bytes]]:
+        """All messages from `seq` on, in as many reads as it takes."""
+        messages = []
+        while chunk := self.log.read(seq):
+            messages += [(number, body) for number, body in messages_of(chunk) if number >= seq]
+            assert chunk[-1].end_seq > seq
+            seq = chunk[-1].end_seq
+        return messages
+
+    def reopen(self) -> None:
+        """As after a crash."""
+        close_descriptors(self.directory)
+        self.new_log()
+        paths = self.paths()
+        for path in paths:
+            is_last = path == paths[-1]
+            self.log.adopt(recover_file(LogFile.open(path), is_last=is_last), is_last=is_last)
+
+
+def never(low: int, high: int) -> bool:
+    return False
+
+
+def fill(disk: Disk, files: int) -> None:
+    """So many files of two messages each."""
+    disk.new_log(max_file_bytes=FILE_HEADER_BYTES + 2 * (RECORD_HEADER_BYTES + 104))
+    for i in range(2 * files):
+        disk.append(b"%04d" % i * 25)
+    assert disk.log.file_count == files

@@ -1,0 +1,281 @@
+"""Channels: bodies that cannot be read, and what a journal keeps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nsqd_py.channel import group_waiting, restore_position
+from nsqd_py.delivery import Position
+from nsqd_py.diskqueue.journal import Journal, SavedPosition
+from nsqd_py.diskqueue.ranges import SeqRanges
+from tests.unit.channel_bench import Bench, bodies, numbered
+from tests.unit.fakes import MS, SECOND
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+# --- bodies that cannot be read
+
+
+def test_nothing_is_lost_when_reading_fails(bench: Bench) -> None:
+    consumer = bench.consumer(rdy=10)
+    bench.source.error = OSError(5, "input/output error")
+    bench.release(*numbered(3))
+    bench.run()
+    assert consumer.take() == []
+    assert bench.figures() == (3, 0, 0)
+    bench.source.error = None
+    bench.pass_time(2 * SECOND)
+    assert consumer.bodies() == numbered(3)
+    assert bench.channel.lost_count == 0
+
+
+def test_nothing_is_lost_when_reading_fails_for_what_is_queued_again(bench: Bench) -> None:
+    consumer = bench.consumer(rdy=3)
+    bench.release(*numbered(3))
+    bench.run()
+    received = consumer.take()
+    bench.source.error = OSError(5, "input/output error")
+    for message in received:
+        consumer.requeue(message)
+    bench.run()
+    assert bench.figures() == (3, 0, 0)
+    bench.pass_time(3 * SECOND)
+    assert bench.figures() == (3, 0, 0)
+    bench.source.error = None
+    bench.pass_time(2 * SECOND)
+    assert [(message.body, message.attempts) for message in consumer.take()] == [(body, 2) for body in numbered(3)]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_what_was_sent_before_reading_failed_times_out(bench: Bench, again: bool) -> None:
+    consumer = bench.consumer(rdy=0, msg_timeout_ns=10 * SECOND)
+    bench.release(b"000")
+    bench.release(b"001")
+    if again:
+        other = bench.consumer(rdy=2)
+        bench.run()
+        for message in other.take():
+            other.requeue(message)
+        other.leave()
+    bench.source.error = OSError(5, "input/output error")
+    bench.source.fails_from = 1
+    consumer.set_rdy(5)
+    bench.run()
+    assert consumer.bodies() == [b"000"]
+    assert bench.figures() == (1, 1, 0)
+    bench.pass_time(10 * SECOND + MS)
+    assert bench.channel.timeout_count == 1
+
+
+def test_another_consumer_while_reading_fails(bench: Bench) -> None:
+    first = bench.consumer(rdy=5)
+    bench.source.error = OSError(5, "input/output error")
+    bench.release(*numbered(3))
+    bench.run()
+    first.leave()
+    second = bench.consumer(rdy=5)
+    bench.run()
+    bench.source.error = None
+    bench.pass_time(2 * SECOND)
+    assert second.bodies() == numbered(3)
+
+
+def test_a_paused_channel_does_not_retry(bench: Bench) -> None:
+    consumer = bench.consumer(rdy=5)
+    bench.source.error = OSError(5, "input/output error")
+    bench.release(b"x")
+    bench.run()
+    bench.channel.pause()
+    bench.source.error = None
+    bench.pass_time(5 * SECOND)
+    assert consumer.take() == []
+
+
+def test_lost_messages_are_passed_over_and_counted(bench: Bench) -> None:
+    bench.release(*numbered(3))
+    bench.release(b"lost", b"lost too")
+    bench.release(b"there")
+    del bench.source.batches[1]
+    consumer = bench.consumer(rdy=10)
+    bench.run()
+    received = consumer.take()
+    assert bodies(received) == [*numbered(3), b"there"]
+    assert bench.channel.lost_count == 2
+    consumer.finish(*received)
+    assert bench.figures() == (0, 0, 0)
+    assert bench.channel.position.finished.floor == 6
+
+
+def test_lost_messages_at_the_end(bench: Bench) -> None:
+    bench.release(b"there")
+    bench.release(b"lost")
+    del bench.source.batches[1]
+    consumer = bench.consumer(rdy=10)
+    bench.run()
+    assert consumer.bodies() == [b"there"]
+    assert bench.figures() == (0, 1, 0)
+    assert bench.channel.lost_count == 1
+
+
+# --- the journal
+
+
+Restored = Callable[[], Position]
+
+
+@pytest.fixture
+def restored(bench: Bench, tmp_path: Path) -> Restored:
+    """What a crash would leave of a channel with a journal."""
+    path = tmp_path / "t:ch.cursor"
+    bench.new_channel(journal=Journal(path)).save()
+
+    def restore() -> Position:
+        saved = Journal(path).load()
+        assert saved is not None
+        return restore_position(saved, bench.source.end, [], bench.world.clock())
+
+    return restore
+
+
+def summary(position: Position) -> tuple[int, int, list[tuple[int, int, int]]]:
+    """depth, deferred, and what is queued again."""
+    return (
+        position.depth,
+        position.deferred.count,
+        sorted((low, high, tries) for low, high, tries, _ in position.again),
+    )
+
+
+def test_changes_survive(bench: Bench, restored: Restored) -> None:
+    consumer = bench.consumer(rdy=6)
+    bench.release(*numbered(8))
+    bench.run()
+    received = consumer.take()
+    consumer.finish(received[0], received[2], received[3])
+    consumer.set_rdy(0)
+    consumer.requeue(received[1])
+    consumer.requeue(received[4], 5 * SECOND)
+    assert bench.changes == 1
+    bench.channel.save_changes()
+    assert summary(restored()) == (4, 1, [(1, 2, 1)])  # 1, 5, 6, 7; 5 was in flight
+    consumer.finish(received[5])
+    assert bench.changes == 2
+    bench.channel.save_changes()
+    assert summary(restored()) == (3, 1, [(1, 2, 1)])
+
+
+def test_what_is_not_saved_comes_again(bench: Bench, restored: Restored) -> None:
+    consumer = bench.consumer(rdy=2)
+    bench.release(*numbered(3))
+    bench.run()
+    consumer.finish(*consumer.take())
+    assert summary(restored()) == (3, 0, [])
+
+
+def test_a_clean_stop_counts_what_is_in_flight_as_tried(bench: Bench, restored: Restored) -> None:
+    consumer = bench.consumer(rdy=2)
+    bench.release(*numbered(3))
+    bench.run()
+    consumer.finish(consumer.take()[0])
+    bench.run()
+    bench.channel.save_at_the_end()
+    assert summary(restored()) == (2, 0, [(1, 3, 1)])
+
+
+def test_a_snapshot_keeps_the_attempts_of_what_is_in_flight(bench: Bench, restored: Restored) -> None:
+    consumer = bench.consumer()
+    bench.release(b"x")
+    bench.run()
+    consumer.requeue(consumer.take()[0])
+    bench.run()
+    assert consumer.take()[0].attempts == 2
+    bench.channel.save()
+    assert summary(restored()) == (1, 0, [(0, 1, 1)])
+
+
+def test_changes_that_could_not_be_written_are_written_later(
+    bench: Bench, restored: Restored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = bench.consumer(rdy=3)
+    bench.release(*numbered(3))
+    bench.run()
+    received = consumer.take()
+    consumer.finish(received[0])
+    journal = bench.channel.journal
+    assert journal is not None
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "change", fail)
+        with pytest.raises(OSError, match="no space"):
+            bench.channel.save_changes()
+    assert bench.channel.is_dirty
+    consumer.finish(received[1])
+    bench.channel.save_changes()
+    assert not bench.channel.is_dirty
+    assert summary(restored()) == (1, 0, [])
+
+
+def test_emptied_survives(bench: Bench, restored: Restored) -> None:
+    bench.consumer(rdy=2)
+    bench.release(*numbered(5))
+    bench.run()
+    bench.channel.empty()
+    assert summary(restored()) == (0, 0, [])
+
+
+# --- a position that is put back
+
+
+def test_restored_in_full() -> None:
+    now_ns = 1_000
+    finished = SeqRanges(10, [(12, 14), (20, 21)])
+    saved = SavedPosition(finished, {10: (0, 1), 11: (0, 1), 15: (5_000, 2), 16: (500, 3)})
+    position = restore_position(saved, 25, [(17, 19, 9_000), (12, 13, 9_000), (22, 23, 900)], now_ns)
+    assert position.depth == 15 - 3 - 3  # 10 to 24 but for finished and deferred ones
+    assert position.deferred.count == 3
+    assert sorted(position.again) == [(10, 12, 1, None), (16, 17, 3, None), (22, 23, 0, None)]
+    fresh = []
+    while position.fresh_count:
+        low, high = position.peek_fresh()
+        fresh += range(low, high)
+        position.take_fresh(high - low)
+    assert fresh == [14, 19, 21, 23, 24]
+    assert position.depth == position.again_count
+
+
+def test_restored_waiting_messages_that_are_finished_by_now() -> None:
+    """Records that are lost count as finished, whatever a journal says of them."""
+    saved = SavedPosition(SeqRanges(0, [(2, 8)]), {3: (0, 1), 5: (9_000, 1), 9: (0, 1)})
+    position = restore_position(saved, 10, [], 1_000)
+    assert (position.depth, position.deferred.count, list(position.again)) == (4, 0, [(9, 10, 1, None)])
+
+
+def test_group_waiting() -> None:
+    waiting = {3: (0, 1), 4: (0, 1), 5: (0, 2), 7: (0, 2), 8: (9, 2), 100: (0, 1)}
+    assert list(group_waiting(waiting, 50)) == [(3, 5, 0, 1), (5, 6, 0, 2), (7, 8, 0, 2), (8, 9, 9, 2)]
+    assert list(group_waiting({}, 50)) == []
+    assert list(group_waiting({0: (0, 1)}, 50)) == [(0, 1, 0, 1)]
+
+
+def test_many_deferred_messages_are_put_back_in_a_moment() -> None:
+    """Every other one is finished: as many spans as islands."""
+    count = 3_000
+    finished = SeqRanges(0)
+    for low in range(1, 2 * count, 2):
+        finished.add(low, low + 1)
+    deferred = [(low, low + 1, 1 << 60) for low in range(0, 2 * count, 2)]
+    started_s = time.process_time()
+    position = restore_position(SavedPosition(finished, {}), 2 * count, deferred, 1_000)
+    assert position.deferred.count == count
+    assert time.process_time() - started_s < 0.3  # 1.0 s when each looks through all islands

@@ -1,0 +1,220 @@
+"""`nsqd.dat`, and replacing a file so that a crash leaves the old or the new one."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsqd_py.errors import StartError
+from nsqd_py.metadata import METADATA_FILE, TopicEntry, encode_metadata, read_metadata, replace_file
+from nsqd_py.version import NSQ_VERSION
+from tests.unit.fakes import World, close_descriptors, sized, start_broker
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / METADATA_FILE
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    close_descriptors(tmp_path)
+
+
+# --- reading and writing
+
+
+def test_what_was_written_is_read(directory: Path, path: Path) -> None:
+    broker = start_broker(World(), directory)
+    for name in ("plain", "paused", "none#ephemeral"):
+        broker.get_topic(name)
+    for name in ("a", "b", "c#ephemeral"):
+        broker.get_channel(broker.topics["plain"], name)
+    broker.pause_topic(broker.topics["paused"], True)
+    broker.pause_channel(broker.topics["plain"], broker.topics["plain"].channels["b"], True)
+    data = encode_metadata(broker.topics.values())
+    assert json.loads(data)["version"] == NSQ_VERSION
+    path.write_bytes(data)
+    assert read_metadata(path) == [
+        TopicEntry("plain", False, {"a": False, "b": True}),
+        TopicEntry("paused", True, {}),
+    ]
+
+
+def test_as_go_writes_it(path: Path) -> None:
+    path.write_text(
+        '{"topics":[{"channels":[{"name":"ch","paused":true}],"name":"t","paused":false},'
+        '{"channels":[],"name":"u","paused":true}],"version":"1.3.0"}'
+    )
+    assert read_metadata(path) == [TopicEntry("t", False, {"ch": True}), TopicEntry("u", True, {})]
+
+
+@pytest.mark.parametrize(
+    ("text", "entries"),
+    [
+        ('{"topics":null}', []),
+        ('{"topics":[]}', []),
+        ('{"topics":[{"name":"t","channels":null}]}', [TopicEntry("t")]),
+        ('{"topics":[{"name":"t","more":1}],"more":2}', [TopicEntry("t")]),
+    ],
+)
+def test_what_may_be_missing(path: Path, text: str, entries: list[TopicEntry]) -> None:
+    path.write_text(text)
+    assert read_metadata(path) == entries
+
+
+def test_no_file_names_nothing(path: Path) -> None:
+    assert read_metadata(path) == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"1",
+        b"null",
+        b"{}",
+        b'{"topics":1}',
+        b'{"topics":"t"}',
+        b'{"topics":{"t":1}}',
+        b'{"topics":[1]}',
+        b'{"topics":[{}]}',
+        b'{"topics":[{"name":"t","channels":"ch"}]}',
+        b'{"topics":[{"name":"t","channels":["ch"]}]}',
+        b'{"topics":[{"name":"t","channels":[{}]}]}',
+        b"\xff\xfe",
+    ],
+)
+def test_what_cannot_be_understood_stops_the_start(path: Path, content: bytes) -> None:
+    """Rather no nsqd than one that has forgotten its channels."""
+    path.write_bytes(content)
+    with pytest.raises(StartError, match=METADATA_FILE):
+        read_metadata(path)
+
+
+def test_what_cannot_be_read_stops_the_start(path: Path) -> None:
+    path.mkdir()
+    with pytest.raises(StartError, match="failed to read metadata"):
+        read_metadata(path)
+
+
+# --- replacing
+
+
+def test_replace(path: Path) -> None:
+    replace_file(path, b"one")
+    replace_file(path, b"two")
+    assert path.read_bytes() == b"two"
+    assert os.listdir(path.parent) == [METADATA_FILE]
+
+
+def test_replace_syncs_the_file_before_the_rename_and_the_directory_after(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    real_rename = os.rename
+
+    def fsync(fd: int) -> None:
+        events.append(f"sync {Path(os.readlink(f'/proc/self/fd/{fd}')).name}")
+
+    def rename(source: Path, target: Path) -> None:
+        events.append("rename")
+        real_rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "rename", rename)
+    replace_file(path, b"one")
+    assert events == [f"sync {METADATA_FILE}.tmp", "rename", f"sync {path.parent.name}"]
+
+
+@pytest.mark.parametrize("call", ["open", "write", "short write", "fsync", "rename"])
+def test_a_replacement_that_fails_leaves_the_old_file(path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    replace_file(path, b"one")
+    before = len(os.listdir("/proc/self/fd"))
+
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        if call == "short write":
+            patch.setattr(os, "write", lambda fd, data: 1)
+        else:
+            patch.setattr(os, call, refuse)
+        with pytest.raises(OSError) as caught:
+            replace_file(path, b"two")
+    assert caught.value.errno == errno.ENOSPC
+    assert path.read_bytes() == b"one"
+    assert len(os.listdir("/proc/self/fd")) == before
+    replace_file(path, b"three")
+    assert path.read_bytes() == b"three"
+
+
+# --- what exists is the union of what it names and what has files
+
+
+def test_topics_and_channels_that_the_file_misses(directory: Path, path: Path) -> None:
+    """A crash may have come before it was written."""
+    world = World()
+    broker = start_broker(world, directory)
+    topic = broker.get_topic("t")
+    broker.get_channel(topic, "ch")
+    topic.publish(sized(b"x"), 1, 5, None, 0)
+    world.run()
+    path.unlink()
+    close_descriptors(directory)
+    again = start_broker(World(), directory)
+    assert again.topics["t"].channels["ch"].depth == 1
+
+
+def test_topics_and_channels_without_files(directory: Path, path: Path) -> None:
+    path.write_text('{"topics":[{"name":"t","paused":true,"channels":[{"name":"ch","paused":true}]}]}')
+    broker = start_broker(World(), directory)
+    topic = broker.topics["t"]
+    assert (topic.is_paused, topic.depth) == (True, 0)
+    assert (topic.channels["ch"].is_paused, topic.channels["ch"].depth) == (True, 0)
+
+
+def test_a_channel_whose_journal_is_lost_gets_everything_again(directory: Path) -> None:
+    world = World()
+    broker = start_broker(world, directory)
+    topic = broker.get_topic("t")
+    broker.get_channel(topic, "ch")
+    topic.publish(sized(b"x", b"y"), 2, 5, None, 0)
+    world.run()
+    (directory / "t:ch.cursor").unlink()
+    close_descriptors(directory)
+    assert start_broker(World(), directory).topics["t"].channels["ch"].depth == 2
+
+
+@pytest.mark.parametrize("name", ["t/../u", "", "x" * 65, "a b"])
+def test_names_that_are_not_valid_are_skipped(directory: Path, path: Path, name: str) -> None:
+    path.write_text(
+        json.dumps({"topics": [{"name": name}, {"name": "t", "channels": [{"name": name}, {"name": "ch"}]}]})
+    )
+    broker = start_broker(World(), directory)
+    assert set(broker.topics) == {"t"}
+    assert set(broker.topics["t"].channels) == {"ch"}
+
+
+def test_ephemeral_ones_are_not_made_again(directory: Path, path: Path) -> None:
+    path.write_text('{"topics":[{"name":"e#ephemeral"},{"name":"t","channels":[{"name":"c#ephemeral"}]}]}')
+    broker = start_broker(World(), directory)
+    assert set(broker.topics) == {"t"}
+    assert broker.topics["t"].channels == {}
+
+
+def test_leftovers_of_a_crash_are_removed(directory: Path) -> None:
+    for name in ("t.spare", "t.00000000000000000000.log.gone", "t:ch.cursor.tmp", "nsqd.dat.tmp"):
+        (directory / name).write_bytes(b"x")
+    (directory / "somebody's.txt").write_bytes(b"x")
+    assert start_broker(World(), directory).topics == {}
+    assert os.listdir(directory) == ["somebody's.txt"]

@@ -1,0 +1,212 @@
+"""Topics: ephemeral ones, disks that fail, and what a broker does with them."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsqd_py.broker import Broker
+from tests.unit.fakes import SECOND, FakeConsumer, World, close_descriptors, start_broker
+from tests.unit.topic_bench import Bench, drain, logged
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    yield Bench(tmp_path)
+    close_descriptors(tmp_path)
+
+
+# --- ephemeral topics
+
+
+def test_an_ephemeral_topic_writes_nothing(bench: Bench) -> None:
+    topic = bench.topic("orders#ephemeral")
+    channel = bench.channel(topic)
+    bench.publish(topic, b"one", b"two")
+    bench.publish(topic, b"later", due_ns=bench.world.clock() + SECOND)
+    bench.world.run()
+    assert list(bench.directory.iterdir()) == []
+    consumer = FakeConsumer(bench.world, rdy=10).subscribe(channel)
+    bench.world.run()
+    assert consumer.bodies() == [b"one", b"two"]
+    topic.trim_memory()
+    bench.world.pass_time(SECOND)
+    assert consumer.bodies() == [b"later"]
+
+
+@pytest.mark.parametrize("batches", [[3, 3, 3], [9], [1] * 9, [6, 1, 1, 1], [5, 4]])
+def test_an_ephemeral_topic_holds_no_more_than_memory_may(bench: Bench, batches: list[int]) -> None:
+    topic = bench.topic("orders#ephemeral", mem_queue_size=5)
+    for count in batches:
+        bench.publish(topic, *[b"x"] * count)
+        bench.world.run()
+    assert (topic.depth, topic.next_seq) == (5, 5)
+    assert drain(topic) == [b"x"] * 5
+    assert (topic.message_count, topic.message_bytes) == (9, 9)
+
+
+def test_an_ephemeral_topic_overflows_within_a_turn_too(bench: Bench) -> None:
+    """Deferred messages are batches of their own, also when they come in one turn."""
+    topic = bench.topic("orders#ephemeral", mem_queue_size=2)
+    for i in range(5):
+        bench.publish(topic, b"%d" % i, due_ns=bench.world.clock() + SECOND)
+    bench.world.run()
+    assert topic.depth == 2
+    assert drain(topic) == [b"0", b"1"]
+    assert topic.message_count == 5
+
+
+def test_an_ephemeral_topic_goes_on_after_an_overflow(bench: Bench) -> None:
+    topic = bench.topic("orders#ephemeral", mem_queue_size=2)
+    bench.publish(topic, b"a", b"b", b"c")
+    bench.world.run()
+    consumer = FakeConsumer(bench.world, rdy=10).subscribe(bench.channel(topic))
+    bench.world.run()
+    bench.publish(topic, b"d", b"e", b"f")
+    bench.world.run()
+    assert consumer.bodies() == [b"a", b"b", b"d", b"e", b"f"]
+
+
+# --- a disk that fails
+
+
+def refuse(*_: Any) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_publish_that_cannot_be_written_is_as_if_it_never_was(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = bench.topic()
+    channel = bench.channel(topic)
+    health: list[OSError | None] = []
+    topic.on_write = health.append
+    bench.publish(topic, b"before")
+    bench.world.run()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", refuse)
+        publishers = [bench.publish(topic, b"lost"), bench.publish(topic, b"lost", due_ns=1 << 62)]
+        bench.world.run()
+    for publisher in publishers:
+        ((ticket, error),) = publisher.failures
+        assert (ticket, error.errno) == (7, errno.ENOSPC)
+    assert (topic.next_seq, topic.message_count, channel.depth, channel.deferred_count) == (1, 1, 1, 0)
+    assert bench.world.log.errors
+    assert isinstance(health[-1], OSError)
+
+    after = bench.publish(topic, b"after")
+    bench.world.run()
+    assert after.failures == []
+    assert health[-1] is None
+    assert drain(topic) == [b"before", b"after"]
+    assert logged(topic) == [(0, b"before"), (1, b"after")]
+    assert channel.depth == 2
+
+
+def test_a_bug_while_writing_is_not_answered_with_ok(bench: Bench) -> None:
+    """A time that fits no record: the publisher must hear of it, and those who come later must not suffer."""
+    topic = bench.topic()
+    publisher = bench.publish(topic, b"lost", due_ns=1 << 63)
+    with pytest.raises(Exception):  # noqa: B017 - whichever it is
+        bench.world.run()
+    bench.publish(topic, b"after")
+    bench.world.run()
+    assert drain(topic) == [b"after"]
+    assert publisher.failures
+
+
+def test_commit_comes_before_a_pause(bench: Bench) -> None:
+    topic = bench.topic()
+    channel = bench.channel(topic)
+    bench.publish(topic, b"one")
+    topic.pause()
+    assert channel.depth == 1
+    bench.world.run()
+    assert topic.next_seq == 1
+
+
+def test_close_writes_what_was_published_and_takes_leave(bench: Bench) -> None:
+    topic = bench.topic()
+    consumer = FakeConsumer(bench.world).subscribe(bench.channel(topic))
+    bench.publish(topic, b"one")
+    topic.close()
+    assert logged(topic) == [(0, b"one")]
+    assert consumer.close_reason is not None
+
+
+# --- as a broker has it
+
+
+@pytest.fixture
+def broker(bench: Bench) -> Broker:
+    return start_broker(bench.world, bench.directory)
+
+
+def test_an_emptied_paused_topic_is_empty_after_a_restart(bench: Bench, broker: Broker) -> None:
+    topic = broker.get_topic("orders")
+    broker.get_channel(topic, "ch")
+    broker.pause_topic(topic, True)
+    bench.publish(topic, b"dropped")
+    bench.world.run()
+    broker.empty_topic(topic)
+    close_descriptors(bench.directory)
+    again = start_broker(World(), bench.directory).topics["orders"]
+    assert (again.is_paused, again.depth, again.channels["ch"].depth) == (True, 0, 0)
+
+
+def test_an_ephemeral_topic_is_deleted_with_its_ephemeral_channels_consumers(broker: Broker, bench: Bench) -> None:
+    """Closing a consumer deletes its channel, that the topic, which is being deleted already."""
+    topic = broker.get_topic("orders#ephemeral")
+    for name in ("a#ephemeral", "b#ephemeral"):
+        channel = broker.get_channel(topic, name)
+        consumer = FakeConsumer(bench.world).subscribe(channel)
+        consumer.close = lambda reason, c=consumer, ch=channel: broker.client_left(topic, ch, c)  # type: ignore
+    broker.delete_topic("orders#ephemeral")
+    assert broker.topics == {}
+    assert topic.channels == {}
+
+
+def test_closing_with_consumers_of_ephemeral_topics_saves_the_others(broker: Broker, bench: Bench) -> None:
+    topics = [broker.get_topic(name) for name in ("a#ephemeral", "lasting", "b#ephemeral")]
+    for topic in topics:
+        channel = broker.get_channel(topic, "ch#ephemeral")
+        consumer = FakeConsumer(bench.world).subscribe(channel)
+        consumer.close = lambda reason, c=consumer, ch=channel, t=topic: broker.client_left(t, ch, c)  # type: ignore
+    broker.close()
+    assert topics[1].is_closed
+
+
+def test_one_channel_that_cannot_be_saved_does_not_keep_the_others_from_it(
+    broker: Broker, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = broker.get_topic("orders")
+    first, second = broker.get_channel(topic, "first"), broker.get_channel(topic, "second")
+    bench.publish(topic, b"one")
+    bench.world.run()
+    for channel in (first, second):
+        consumer = FakeConsumer(bench.world, rdy=1).subscribe(channel)
+        bench.world.run()
+        consumer.finish(*consumer.take())
+    monkeypatch.setattr(first, "save_at_the_end", refuse)
+    broker.close()
+    assert bench.world.log.errors
+    close_descriptors(bench.directory)
+    assert start_broker(World(), bench.directory).topics["orders"].channels["second"].depth == 0
+
+
+def test_a_channel_whose_journal_cannot_be_written_does_not_exist(
+    broker: Broker, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = broker.get_topic("orders")
+    bench.publish(topic, b"one")
+    bench.world.run()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", refuse)
+        with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+            broker.get_channel(topic, "ch")
+    assert topic.depth == 1
+    assert broker.get_channel(topic, "ch").depth == 1
+    assert (bench.directory / "orders:ch.cursor").exists()
