@@ -14,7 +14,6 @@ from gevent import getcurrent
 
 from nsqd_py.logs import Log
 
-_LOWEST_PRIORITY = -2
 
 
 class Committer(Protocol):
@@ -38,9 +37,9 @@ class Flusher(Protocol):
 class Turn:
     """What is to be done at the end of this turn; each thing registers at most once (it keeps its own flag).
 
-    The end is a check watcher of the lowest priority, which the loop calls after all that was readable and all
-    timers: cheaper by 1 us than a scheduled callback. What greenlets register has no such end coming by itself,
-    since they run before the loop polls; for them one is scheduled.
+    The end is a prepare watcher, which the loop calls before it polls again: cheaper by 1 us than a scheduled
+    callback. Greenlets run at that time themselves, when it is too late for one; for them a callback is scheduled.
+    So is to be what a callback scheduled by `run_callback` would register: let it be a timer instead.
     """
 
     __slots__ = ("_committers", "_deliverers", "_flushers", "_hub", "_is_coming", "_log", "_watcher")
@@ -52,7 +51,7 @@ class Turn:
         self._committers: list[Committer] = []
         self._deliverers: list[Deliverer] = []
         self._flushers: list[Flusher] = []
-        self._watcher = hub.loop.check(ref=False, priority=_LOWEST_PRIORITY)
+        self._watcher = hub.loop.prepare(ref=False)
 
     def add_committer(self, committer: Committer) -> None:
         self._committers.append(committer)

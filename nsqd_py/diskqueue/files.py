@@ -68,6 +68,9 @@ class LogFile:
             return cls(path, fd, header, os.fstat(fd).st_size)
         except OSError:
             os.close(fd)
+            if spare is None:  # an empty file would be reported as damaged at the next start
+                with contextlib.suppress(OSError):
+                    path.unlink()
             raise
 
     @classmethod

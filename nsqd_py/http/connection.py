@@ -373,7 +373,9 @@ class HttpConnection(Stream):
 
     def _linger(self) -> None:
         """Say that no more will come, and let the client finish: closing on unread input resets the connection."""
-        self._loop.run_callback(self._half_close)
+        # A timer, not a scheduled callback: those run before the loop polls, and the end of the turn comes after.
+        self._linger_timer = self._loop.timer(0.0)
+        self._linger_timer.start(self._half_close)
 
     def _half_close(self) -> None:
         if self.closed:
@@ -386,6 +388,8 @@ class HttpConnection(Stream):
         except OSError as error:
             self.close(f"failed to shut down - {error}")
             return
+        if self._linger_timer is not None:
+            self._linger_timer.close()
         self._linger_timer = self._loop.timer(LINGER_S)
         self._linger_timer.start(self.close, "refused")
 

@@ -54,7 +54,7 @@ class CommandParser:
         self._session = session
         self._buffer = b""
         self._position = 0
-        self._pub_line = b"\n"  # no line: no command is a lone newline
+        self._pub_line = b""
         self._pub_topic = b""
         self._spec: CommandSpec | None = None
         self._params: Params = []
@@ -81,7 +81,7 @@ class CommandParser:
         The caller takes it instead of feeding `data`.
         """
         line = self._pub_line
-        if self._buffer or self._spec is not None or not data.startswith(line):
+        if not line or self._buffer or self._spec is not None or not data.startswith(line):
             return None
         start = len(line)
         if len(data) <= start + SIZE_BYTES:
@@ -117,7 +117,7 @@ class CommandParser:
             fins = self._fin_run()
             if fins is not None:
                 return fins
-        elif buffer.startswith(self._pub_line, position):
+        elif self._pub_topic and buffer.startswith(self._pub_line, position):
             pubs = self._pub_run()
             if pubs is not None:
                 return pubs
@@ -322,7 +322,7 @@ class CommandParser:
         if not 0 < size <= self._session.limits.max_msg_size:
             return 0
         stride = SIZE_BYTES + size
-        count = min(self._count, available // stride, self._session.limits.max_body_size // stride)
+        count = min(self._count, available // stride, (self._session.limits.max_body_size - SIZE_BYTES) // stride)
         if not count or uniform_stride(bytes(whole[first : first + count * stride]), count) != stride:
             return 0
         return count
@@ -354,6 +354,7 @@ def _is_fin_run(run: bytes) -> bool:
         and run[0::_FIN_LENGTH].count(b"F") == count
         and run[1::_FIN_LENGTH].count(b"I") == count
         and run[2::_FIN_LENGTH].count(b"N") == count
+        and b"\r" not in run
     )
 
 

@@ -100,6 +100,10 @@ class ModelChannel:
             message.state = DEFERRED
             message.due_ns = due_ns
 
+    def touch(self, seq: int, now_ns: int, timeout_ns: int, max_timeout_ns: int) -> None:
+        message = self.messages[seq]
+        message.deadline_ns = min(now_ns + timeout_ns, message.delivered_ns + max_timeout_ns)
+
     def release(self, seq: int, due_ns: int) -> None:
         self.messages[seq] = Message(
             DEFERRED if due_ns else QUEUED, due_ns=due_ns, wait=(due_ns, 0), kept_wait=(due_ns, 0)

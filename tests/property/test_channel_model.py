@@ -108,7 +108,6 @@ class TopicMachine(RuleBasedStateMachine):
             if not self.channel(name).is_dirty:
                 model.keep()
 
-    has_channels = precondition(lambda self: self.model.channels)
     has_consumers = precondition(lambda self: self.consumers)
 
     # ---- publishing
@@ -146,40 +145,41 @@ class TopicMachine(RuleBasedStateMachine):
 
     # ---- channels
 
-    @rule(name=st.sampled_from(CHANNELS))
-    def add_channel(self, name: str) -> None:
-        self.broker.get_channel(self.topic, name)
-        if name not in self.model.channels:
-            self.model.add_channel(name)
-            self.model.channels[name].keep()
+    @rule(
+        what=st.sampled_from(["pause", "unpause", "pause topic", "unpause topic", "empty", "delete", "tidy", "leave"]),
+        number=index,
+    )
+    def administer(self, what: str, number: int) -> None:
+        if what.endswith("topic"):
+            self.pause_topic(what == "pause topic")
+        elif what == "tidy":
+            self.tidy()
+        elif what == "leave" and self.consumers:
+            self.leave(self.pick_consumer(number))
+        elif self.model.channels:
+            self.administer_channel(what, self.pick_channel(number))
         self.settle()
 
-    @has_channels
-    @rule(number=index)
-    def delete_channel(self, number: int) -> None:
-        name = self.pick_channel(number)
-        if number % 3 == 0:  # not too often
+    def administer_channel(self, what: str, name: str) -> None:
+        channel, model = self.channel(name), self.model.channels[name]
+        if what == "empty":
+            self.broker.empty_channel(self.topic, channel)
+            model.empty()
+        elif what == "delete":
             for consumer in [consumer for consumer in self.consumers if consumer.name == name]:
                 self.leave(consumer)
             self.broker.delete_channel(self.topic, name)
             del self.model.channels[name]
-        self.settle()
+        else:
+            self.broker.pause_channel(self.topic, channel, what == "pause")
+            model.is_paused = what == "pause"
 
-    @has_channels
-    @rule(number=index, paused=st.booleans())
-    def pause_channel(self, number: int, paused: bool) -> None:
-        name = self.pick_channel(number)
-        self.broker.pause_channel(self.topic, self.channel(name), paused)
-        self.model.channels[name].is_paused = paused
-        self.settle()
-
-    @rule(paused=st.booleans())
     def pause_topic(self, paused: bool) -> None:
         self.broker.pause_topic(self.topic, paused)
         self.model.is_paused = paused
         self.model.release()
-        self.settle()
 
+    @precondition(lambda self: self.model.held)
     @rule()
     def empty_topic(self) -> None:
         self.broker.empty_topic(self.topic)
@@ -190,18 +190,18 @@ class TopicMachine(RuleBasedStateMachine):
         self.model.held.clear()
         self.settle()
 
-    @has_channels
-    @rule(number=index)
-    def empty_channel(self, number: int) -> None:
-        name = self.pick_channel(number)
-        if number % 3 == 0:
-            self.broker.empty_channel(self.topic, self.channel(name))
-            self.model.channels[name].empty()
+    @precondition(lambda self: len(self.model.channels) < len(CHANNELS))
+    @rule(name=st.sampled_from(CHANNELS))
+    def add_channel(self, name: str) -> None:
+        self.broker.get_channel(self.topic, name)
+        if name not in self.model.channels:
+            self.model.add_channel(name)
+            self.model.channels[name].keep()
         self.settle()
 
     # ---- consumers
 
-    @has_channels
+    @precondition(lambda self: self.model.channels and len(self.consumers) < 4)
     @rule(
         number=index,
         rdy=st.sampled_from([0, 1, 2, 5, 50]),
@@ -209,12 +209,13 @@ class TopicMachine(RuleBasedStateMachine):
         room=st.sampled_from([60, 300, 1 << 40]),
     )
     def subscribe(self, number: int, rdy: int, timeout_ns: int, room: int) -> None:
-        if len(self.consumers) < 5:
-            name = self.pick_channel(number)
-            consumer = ModelConsumer(self, name, rdy, timeout_ns, room)
-            self.consumers.append(consumer)
-            consumer.subscribe(self.channel(name))
+        self.connect(self.pick_channel(number), rdy, timeout_ns, room)
         self.settle()
+
+    def connect(self, name: str, rdy: int, timeout_ns: int, room: int) -> None:
+        consumer = ModelConsumer(self, name, rdy, timeout_ns, room)
+        self.consumers.append(consumer)
+        consumer.subscribe(self.channel(name))
 
     def leave(self, consumer: ModelConsumer) -> None:
         self.consumers.remove(consumer)
@@ -224,21 +225,34 @@ class TopicMachine(RuleBasedStateMachine):
         # Its messages stay in flight, and are nobody's to finish.
 
     @has_consumers
-    @rule(number=index)
-    def unsubscribe(self, number: int) -> None:
-        self.leave(self.pick_consumer(number))
-        self.settle()
-
-    @has_consumers
     @rule(number=index, rdy=st.sampled_from([0, 1, 2, 5, 50]))
-    def set_rdy(self, number: int, rdy: int) -> None:
-        self.pick_consumer(number).set_rdy(rdy)
+    def get_ready(self, number: int, rdy: int) -> None:
+        """The socket took everything, and it says how much more it wants."""
+        consumer = self.pick_consumer(number)
+        consumer.drain()
+        consumer.set_rdy(rdy)
         self.settle()
 
     @has_consumers
-    @rule(number=index)
-    def drain(self, number: int) -> None:
-        self.pick_consumer(number).drain()
+    @rule(answers=st.lists(st.tuples(st.sampled_from("FRT"), index, index, delays), min_size=1, max_size=8))
+    def answer(self, answers: list[tuple[str, int, int, int]]) -> None:
+        """In one turn."""
+        for what, number, which, delay_ns in answers:
+            consumer, model, mine = self.pick_in_flight(number)
+            seq = mine[which % len(mine)] if mine else None
+            if seq is None:
+                assert not consumer.channel.requeue(consumer, b"f" * 16, delay_ns)
+                assert not consumer.channel.touch(consumer, b"f" * 16)
+            elif what == "F":
+                assert consumer.channel.finish(consumer, [self.ids[seq]]) == []
+                model.messages[seq].finish()
+            elif what == "R":
+                assert consumer.channel.requeue(consumer, self.ids[seq], delay_ns)
+                model.requeue(seq, self.world.clock() + delay_ns if delay_ns else 0)
+            else:
+                assert consumer.channel.touch(consumer, self.ids[seq])
+                model.touch(seq, self.world.clock(), consumer.msg_timeout_ns, MAX_MSG_TIMEOUT_NS)
+            consumer.become_ready()
         self.settle()
 
     @has_consumers
@@ -256,33 +270,13 @@ class TopicMachine(RuleBasedStateMachine):
         consumer.become_ready()
         self.settle()
 
-    @has_consumers
-    @rule(number=index, which=index, delay_ns=delays)
-    def requeue(self, number: int, which: int, delay_ns: int) -> None:
-        consumer, model, mine = self.pick_in_flight(number)
-        if mine:
-            seq = mine[which % len(mine)]
-            assert self.channel(consumer.name).requeue(consumer, self.ids[seq], delay_ns)
-            model.requeue(seq, self.world.clock() + delay_ns if delay_ns else 0)
-            consumer.become_ready()
-        assert not self.channel(consumer.name).requeue(consumer, b"f" * 16, delay_ns)
-        self.settle()
-
-    @has_consumers
-    @rule(number=index, which=index)
-    def touch(self, number: int, which: int) -> None:
-        consumer, model, mine = self.pick_in_flight(number)
-        if mine:
-            seq = mine[which % len(mine)]
-            assert self.channel(consumer.name).touch(consumer, self.ids[seq])
-            message = model.messages[seq]
-            most_ns = message.delivered_ns + MAX_MSG_TIMEOUT_NS
-            message.deadline_ns = min(self.world.clock() + consumer.msg_timeout_ns, most_ns)
-        self.settle()
-
     # ---- time and disk
 
-    @rule(ns=st.sampled_from([MS, 100 * MS, 700 * MS, 2 * SECOND, 6 * SECOND, 30 * SECOND]))
+    @rule(ns=st.sampled_from([MS, 100 * MS, 2 * SECOND]))
+    def pass_a_moment(self, ns: int) -> None:
+        self.pass_time(ns)
+
+    @rule(ns=st.sampled_from([700 * MS, 2 * SECOND, 6 * SECOND, 30 * SECOND]))
     def pass_time(self, ns: int) -> None:
         self.world.pass_time(ns)
         self.settle()
@@ -306,32 +300,34 @@ class TopicMachine(RuleBasedStateMachine):
         self.world.pass_time(2 * SECOND)  # it is tried again
         self.settle()
 
-    @rule()
     def tidy(self) -> None:
         self.broker._tidy(self.topic)
         assert self.topic.log is not None
         for file in self.topic.log._files[:-1]:
             assert self.model.is_needed(file.first_seq, file.end_seq), f"{file.path.name} is kept for nobody"
-        self.settle()
 
     # ---- restarts
 
-    @rule(away_ns=st.sampled_from([0, SECOND, 10 * SECOND]))
-    def restart(self, away_ns: int) -> None:
-        while self.consumers:
-            self.leave(self.consumers[0])
-        self.broker.close()
+    @rule(is_crash=st.booleans(), away_ns=st.sampled_from([0, 100 * MS, 10 * SECOND]))
+    def restart(self, is_crash: bool, away_ns: int) -> None:
+        consumers = self.consumers[:]
+        if is_crash:
+            self.consumers.clear()
+        else:
+            while self.consumers:
+                self.leave(self.consumers[0])
+            self.broker.close()
         self.start_again(away_ns)
-        for model in self.model.channels.values():
-            model.restart_cleanly(self.world.clock())
-        self.settle()
-
-    @rule(away_ns=st.sampled_from([0, SECOND, 10 * SECOND]))
-    def crash(self, away_ns: int) -> None:
-        self.consumers.clear()
-        self.start_again(away_ns)
+        now_ns = self.world.clock()
         for name, model in self.model.channels.items():
-            model.restart_after_a_crash(observe(self.channel(name)), self.world.clock())
+            if is_crash:
+                model.restart_after_a_crash(observe(self.channel(name)), now_ns)
+            else:
+                model.restart_cleanly(now_ns)
+        self.settle()
+        self.everything_is_where_the_model_has_it()
+        for gone in consumers:
+            self.connect(gone.name, gone.rdy, gone.msg_timeout_ns, 1 << 40)
         self.settle()
 
     def start_again(self, away_ns: int) -> None:
@@ -382,8 +378,8 @@ class TopicMachine(RuleBasedStateMachine):
 
 TopicMachine.TestCase.settings = settings(
     deadline=None,
-    max_examples=60,
-    stateful_step_count=40,
+    max_examples=150,
+    stateful_step_count=50,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 test_topic_against_the_model: type = TopicMachine.TestCase
