@@ -15,7 +15,6 @@ from gevent import getcurrent
 from nsqd_py.logs import Log
 
 
-
 class Committer(Protocol):
     """A topic with publishes that are not in its log yet."""
 
@@ -42,12 +41,13 @@ class Turn:
     So is to be what a callback scheduled by `run_callback` would register: let it be a timer instead.
     """
 
-    __slots__ = ("_committers", "_deliverers", "_flushers", "_hub", "_is_coming", "_log", "_watcher")
+    __slots__ = ("_committers", "_deliverers", "_flushers", "_hub", "_is_coming", "_log", "_watcher", "last_reader")
 
     def __init__(self, hub: Any, log: Log) -> None:
         self._hub = hub
         self._log = log
         self._is_coming = False
+        self.last_reader: object = None
         self._committers: list[Committer] = []
         self._deliverers: list[Deliverer] = []
         self._flushers: list[Flusher] = []

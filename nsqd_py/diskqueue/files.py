@@ -42,7 +42,9 @@ def parse_log_file_name(name: str) -> tuple[str, int] | None:
 class LogFile:
     """An open log file. `end_offset` is where the next record goes, `end_seq` the number it begins with."""
 
-    __slots__ = ("_allocated", "_fd", "_index_offsets", "_index_seqs", "end_offset", "end_seq", "header", "path", "salt")
+    __slots__ = (
+        "_allocated", "_fd", "_index_offsets", "_index_seqs", "end_offset", "end_seq", "header", "path", "salt",
+    )  # fmt: skip
 
     def __init__(self, path: Path, fd: int, header: FileHeader, allocated: int) -> None:
         self.path = path

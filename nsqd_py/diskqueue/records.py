@@ -17,9 +17,9 @@ All numbers are little-endian. A record is a header of 56 bytes and the batch's 
     stride      u32      see `Batch`
 
 A file begins with a header of 64 bytes: magic `NSQf`, version u16, flags u16 (1: made of a used file), salt u32,
-checksum u32, first sequence number u64, highest id used before u64, zeros. The salt differs from file to file, so that what is
-left of a file that is used again never passes for its own. Kind 2 and compression are for archives and for
-the carry log; nsqd writes kind 1. Each record begins with its magic so that a reader finds the next one
+checksum u32, first sequence number u64, highest id used before u64, zeros. The salt differs from file to file, so
+that what is left of a file that is used again never passes for its own. Kind 2 and compression are for archives
+and for the carry log; nsqd writes kind 1. Each record begins with its magic so that a reader finds the next one
 behind damage.
 """
 

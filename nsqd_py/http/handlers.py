@@ -6,14 +6,19 @@ The order of the checks is that of Go's nsqd: it decides which of several errors
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
+
+import orjson
 
 from nsqd_py.batch import SIZE_BYTES
+from nsqd_py.broker import Broker
 from nsqd_py.channel import Channel
 from nsqd_py.errors import ClientError, HttpError
 from nsqd_py.http import answers, bodies
 from nsqd_py.http.answers import Reply
 from nsqd_py.http.query import parse_int64
 from nsqd_py.http.request import Request
+from nsqd_py.logs import parse_level
 from nsqd_py.protocol.commands import milliseconds_to_ns
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.stats import collect, health_text, render_json, render_text
@@ -21,6 +26,48 @@ from nsqd_py.topic import Topic
 from nsqd_py.version import NSQ_VERSION
 
 _BOOLS = {"true": True, "1": True, "false": False, "0": False}
+
+# ---- options
+
+
+def get_option(request: Request) -> Reply:
+    """An option by its key in the configuration file."""
+    try:
+        value = request.broker.options.by_config_key(request.target.argument)
+    except KeyError:
+        raise HttpError(400, "INVALID_OPTION") from None
+    return answers.text(value) if isinstance(value, str) else answers.json(value)
+
+
+def put_option(request: Request) -> Reply:
+    """Change one of the few options that may change while nsqd runs; the new value is the answer."""
+    if not request.body:
+        raise HttpError(413, "INVALID_VALUE")
+    change = _CHANGES.get(request.target.argument)
+    if change is None:
+        raise HttpError(400, "INVALID_OPTION")
+    try:
+        change(request.broker, request.body)
+    except ValueError:
+        raise HttpError(400, "INVALID_VALUE") from None
+    return get_option(request)
+
+
+def _change_log_level(broker: Broker, value: bytes) -> None:
+    broker.log.level = broker.options.log_level = parse_level(value.decode("utf-8", "replace"))
+
+
+def _change_lookupds(broker: Broker, value: bytes) -> None:
+    addresses = orjson.loads(value)
+    if not isinstance(addresses, list) or not all(isinstance(address, str) for address in addresses):
+        raise ValueError("not a list of addresses")
+    broker.options.lookupd_tcp_address = tuple(addresses)
+
+
+_CHANGES: dict[str, Callable[[Broker, bytes], None]] = {
+    "log_level": _change_log_level,
+    "nsqlookupd_tcp_addresses": _change_lookupds,
+}
 
 # ---- publishing
 

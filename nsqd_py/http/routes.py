@@ -19,6 +19,7 @@ from nsqd_py.http.request import Request
 
 _TARGETS_KEPT = 1024
 _LONGEST_TARGET_KEPT = 512  # bytes
+_CONFIG = "/config/"
 
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?]*")
 
@@ -39,6 +40,7 @@ class BodyRule:
 
 IGNORED = BodyRule("", "", answers.failure(HttpError(400, "INVALID_REQUEST")))
 MESSAGE = BodyRule("max_msg_size", "MSG_TOO_BIG", answers.INTERNAL_ERROR)
+OPTION = BodyRule("max_msg_size", "INVALID_VALUE", answers.INTERNAL_ERROR)
 MESSAGES = BodyRule("max_body_size", "BODY_TOO_BIG", answers.INTERNAL_ERROR)
 
 
@@ -76,6 +78,8 @@ ROUTES = (
     Route("POST", "/channel/empty", handlers.empty_channel),
     Route("POST", "/channel/pause", partial(handlers.pause_channel, paused=True)),
     Route("POST", "/channel/unpause", partial(handlers.pause_channel, paused=False)),
+    Route("GET", "/config/:opt", handlers.get_option),
+    Route("PUT", "/config/:opt", handlers.put_option, OPTION),
 )
 _BY_METHOD_AND_PATH = {(route.method, route.path): route for route in ROUTES}
 _METHODS = sorted({route.method for route in ROUTES})
@@ -85,13 +89,15 @@ _METHODS = sorted({route.method for route in ROUTES})
 class Target:
     """What a method and a URL ask for: a route, or an answer that is known already.
 
-    params  of the query; None when that is malformed, for which `query_error` has the reason
+    params    of the query; None when that is malformed, for which `query_error` has the reason
+    argument  the part of the path that stands for `:opt`
     """
 
     route: Route | None
     reply: Reply | None = None
     params: dict[str, str] | None = None
     query_error: str = ""
+    argument: str = ""
     is_logged: bool = True
 
 
@@ -109,13 +115,23 @@ def _resolve(method: str, url: str) -> Target:
         return Target(None, answers.refused_by_http(400), is_logged=False)
     if url == "*" and method == "OPTIONS":
         return Target(None, Reply(200), is_logged=False)
-    route = _BY_METHOD_AND_PATH.get((method, path))
+    pattern, argument = _pattern(path)
+    route = _BY_METHOD_AND_PATH.get((method, pattern))
     if route is None:
-        return _no_route(method, path, origin, question + query)
+        return _no_route(method, pattern, origin, question + query)
     try:
-        return Target(route, params=parse_query(query.encode("latin-1")), is_logged=route.is_logged)
+        params = parse_query(query.encode("latin-1"))
     except BadQuery as error:
-        return Target(route, query_error=str(error), is_logged=route.is_logged)
+        return Target(route, query_error=str(error), is_logged=route.is_logged, argument=argument)
+    return Target(route, params=params, is_logged=route.is_logged, argument=argument)
+
+
+def _pattern(path: str) -> tuple[str, str]:
+    """The path as the table has it, and what stands for `:opt` in it."""
+    argument = path.removeprefix(_CONFIG)
+    if path.startswith(_CONFIG) and argument and "/" not in argument:
+        return f"{_CONFIG}:opt", argument
+    return path, ""
 
 
 _resolve_kept = lru_cache(_TARGETS_KEPT)(_resolve)

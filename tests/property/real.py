@@ -50,7 +50,7 @@ def broken_writes(keep: int | None) -> Any:
     def pwrite(fd: int, data: bytes, offset: int) -> int:
         if keep is None:
             _refuse()
-        return real(fd, data[: min(keep, len(data) - 1)], offset)
+        return real(fd, data[: min(keep or 0, len(data) - 1)], offset)
 
     return mock.patch.object(os, "pwrite", pwrite)
 

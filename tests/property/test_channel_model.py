@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 from unittest import mock
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -134,11 +135,21 @@ class TopicMachine(RuleBasedStateMachine):
             assert publisher.failures == []
         self.settle()
 
+    @rule(length=st.sampled_from([1, 20, 60]))
+    def publish_lone(self, length: int) -> None:
+        """The short way of a lone PUB."""
+        (body,) = self.bodies([length])
+        assert self.topic.publish_now(sized(body))
+        self.model.publish([body], 0)
+        self.settle()
+
     @rule(lengths=sizes, delay_ns=delays, keep=st.sampled_from([None, 0, 10, 70, 130]))
     def publish_to_a_full_disk(self, lengths: list[int], delay_ns: int, keep: int | None) -> None:
         with broken_writes(keep):
             publisher = self.publish(lengths, delay_ns, self.bodies(lengths))
             self.world.run()
+            with pytest.raises(OSError):
+                self.topic.publish_now(sized(b"lost"))
         assert len(publisher.failures) == 1
         assert self.broker.health() is not None
         self.settle()
@@ -239,18 +250,19 @@ class TopicMachine(RuleBasedStateMachine):
         """In one turn."""
         for what, number, which, delay_ns in answers:
             consumer, model, mine = self.pick_in_flight(number)
+            channel = self.channel(consumer.name)
             seq = mine[which % len(mine)] if mine else None
             if seq is None:
-                assert not consumer.channel.requeue(consumer, b"f" * 16, delay_ns)
-                assert not consumer.channel.touch(consumer, b"f" * 16)
+                assert not channel.requeue(consumer, b"f" * 16, delay_ns)
+                assert not channel.touch(consumer, b"f" * 16)
             elif what == "F":
-                assert consumer.channel.finish(consumer, [self.ids[seq]]) == []
+                assert channel.finish(consumer, [self.ids[seq]]) == []
                 model.messages[seq].finish()
             elif what == "R":
-                assert consumer.channel.requeue(consumer, self.ids[seq], delay_ns)
+                assert channel.requeue(consumer, self.ids[seq], delay_ns)
                 model.requeue(seq, self.world.clock() + delay_ns if delay_ns else 0)
             else:
-                assert consumer.channel.touch(consumer, self.ids[seq])
+                assert channel.touch(consumer, self.ids[seq])
                 model.touch(seq, self.world.clock(), consumer.msg_timeout_ns, MAX_MSG_TIMEOUT_NS)
             consumer.become_ready()
         self.settle()

@@ -225,8 +225,9 @@ scraps = (
         [
             b"\n", b"\r\n", b" ", b"PUB t\n", b"PUB t\r\n", b"MPUB t\n", b"DPUB t 5\n", b"PUB bad!\n", b"PUB\n",
             b"FIN ", b"FIN 0123456789abcdef\n", b"FIN 0123456789abcde\r\n", b"FIN 0123456789abcdef x\n",
-            b"FIN short\n", b"fin 0123456789abcdef\n", b"RDY -1\n", b"RDY 101\n", b"RDY x\n", b"REQ 0123456789abcdef\n", b"AUTH\n",
-            b"IDENTIFY\n", b"SUB t ch\n", b"SUB t\n", b"x" * 63, b"x" * 64, b"\xff\n", b"\0\0\0\1", b"\0\0\0\0",
+            b"FIN short\n", b"fin 0123456789abcdef\n", b"RDY -1\n", b"RDY 101\n", b"RDY x\n",
+            b"REQ 0123456789abcdef\n", b"AUTH\n", b"IDENTIFY\n", b"SUB t ch\n", b"SUB t\n",
+            b"x" * 63, b"x" * 64, b"\xff\n", b"\0\0\0\1", b"\0\0\0\0",
         ]
     )
     | int32

@@ -245,7 +245,7 @@ def test_restored_in_full() -> None:
     assert position.depth == 15 - 3 - 3  # 10 to 24 but for finished and deferred ones
     assert position.deferred.count == 3
     assert sorted(position.again) == [(10, 12, 1, None), (16, 17, 3, None), (22, 23, 0, None)]
-    fresh = []
+    fresh: list[int] = []
     while position.fresh_count:
         low, high = position.peek_fresh()
         fresh += range(low, high)

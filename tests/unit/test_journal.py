@@ -21,7 +21,7 @@ from nsqd_py.diskqueue.journal import (
 )
 
 Entry = tuple[int, int, list[Range], list[Wait]]  # kind, floor, finished, waiting
-Plain = tuple[frozenset[int], dict[int, tuple[int, int]]]  # finished, waiting
+Plain = tuple[set[int], dict[int, tuple[int, int]]]  # finished, waiting
 
 ranges = st.tuples(st.integers(0, 40), st.integers(1, 8)).map(lambda r: (r[0], r[0] + r[1]))
 waits = st.tuples(ranges, st.sampled_from([0, 5, 10**18]), st.integers(0, 3)).map(lambda w: (*w[0], w[1], w[2]))
@@ -45,14 +45,14 @@ def plain_state(entries: list[Entry]) -> Plain:
         for low, high, due_ns, attempts in waits_now:
             waiting.update(dict.fromkeys(range(low, high), (due_ns, attempts)))
     finished.update(range(last_floor))
-    return frozenset(finished), {seq: state for seq, state in waiting.items() if seq not in finished}
+    return finished, {seq: state for seq, state in waiting.items() if seq not in finished}
 
 
 def plain_saved(saved: SavedPosition) -> Plain:
     finished = set(range(saved.finished.floor))
     for low, high in saved.finished.islands():
         finished.update(range(low, high))
-    return frozenset(finished), saved.waiting
+    return finished, saved.waiting
 
 
 @given(rows)

@@ -164,7 +164,12 @@ def test_a_dropped_file_becomes_the_next_one(disk: Disk) -> None:
 def test_nobody_is_asked_about_the_wrong_messages(disk: Disk) -> None:
     fill(disk, 3)
     asked: list[tuple[int, int]] = []
-    disk.log.drop_unneeded(lambda low, high: asked.append((low, high)) is None)
+
+    def is_needed(low: int, high: int) -> bool:
+        asked.append((low, high))
+        return True
+
+    disk.log.drop_unneeded(is_needed)
     assert asked == [(0, 2), (2, 4)]
 
 

@@ -14,7 +14,7 @@ import pytest
 from nsqd_py.errors import StartError
 from nsqd_py.metadata import METADATA_FILE, TopicEntry, encode_metadata, read_metadata, replace_file
 from nsqd_py.version import NSQ_VERSION
-from tests.unit.fakes import World, close_descriptors, sized, start_broker
+from tests.unit.fakes import SECOND, FakeConsumer, World, close_descriptors, sized, start_broker
 
 
 @pytest.fixture
@@ -156,6 +156,26 @@ def test_a_replacement_that_fails_leaves_the_old_file(path: Path, monkeypatch: p
     assert len(os.listdir("/proc/self/fd")) == before
     replace_file(path, b"three")
     assert path.read_bytes() == b"three"
+
+
+# --- a topic whose channels are all ephemeral
+
+
+def test_what_an_ephemeral_channel_finished_does_not_come_again(directory: Path) -> None:
+    """It has no journal; the topic has to remember for it what is done with."""
+    world = World()
+    broker = start_broker(world, directory, max_bytes_per_file=200)
+    topic = broker.get_topic("t")
+    channel = broker.get_channel(topic, "tail#ephemeral")
+    consumer = FakeConsumer(world, rdy=1_000).subscribe(channel)
+    for _ in range(12):
+        topic.publish(sized(b"x" * 20), 1, 24, None, 0)
+        world.run()
+    consumer.finish(*consumer.take())
+    world.pass_time(SECOND)
+    assert len(list(directory.glob("t.*.log"))) == 1
+    close_descriptors(directory)
+    assert start_broker(World(), directory).topics["t"].depth == 0
 
 
 # --- what exists is the union of what it names and what has files

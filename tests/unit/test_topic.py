@@ -9,7 +9,7 @@ import pytest
 
 from nsqd_py.batch import uniform_stride
 from nsqd_py.guid import IDS_PER_TICK
-from tests.unit.fakes import SECOND, FakeConsumer, close_descriptors, messages_of
+from tests.unit.fakes import SECOND, FakeConsumer, close_descriptors, messages_of, sized
 from tests.unit.topic_bench import Bench, drain, logged
 
 
@@ -101,6 +101,49 @@ def test_those_who_wait_for_the_disk_are_handed_on(bench: Bench) -> None:
     first, second = bench.publish(topic, b"one"), bench.publish(topic, b"two")
     bench.world.run()
     assert bench.syncer.calls == [(2, [(first, 7), (second, 7)])]
+
+
+# --- a lone message
+
+
+def test_a_lone_message_is_written_and_released_at_once(bench: Bench) -> None:
+    bench.syncer.every = 100
+    topic = bench.topic()
+    channel = bench.channel(topic)
+    for body in (b"one", b"two"):
+        assert topic.publish_now(sized(body))
+    assert logged(topic) == [(0, b"one"), (1, b"two")]
+    assert drain(topic) == [b"one", b"two"]
+    assert (channel.depth, topic.message_count, topic.message_bytes) == (2, 2, 6)
+    ids = [batch.base_id for batch in topic._memory]
+    assert ids == sorted(set(ids))
+    bench.publish(topic, b"three")
+    bench.world.run()
+    assert drain(topic) == [b"one", b"two", b"three"]
+
+
+def test_a_lone_message_waits_for_those_before_it(bench: Bench) -> None:
+    bench.syncer.every = 100
+    topic = bench.topic()
+    bench.publish(topic, b"one")
+    assert not topic.publish_now(sized(b"two"))
+    assert topic.next_seq == 0
+
+
+def test_a_lone_message_that_is_answered_after_a_sync_goes_the_long_way(bench: Bench) -> None:
+    assert bench.syncer.every == 1
+    assert not bench.topic().publish_now(sized(b"one"))
+    assert not bench.topic("orders#ephemeral").publish_now(sized(b"one"))
+
+
+@pytest.mark.parametrize("every", [2, 3, 5])
+def test_lone_messages_are_synced_as_often_as_others(bench: Bench, every: int) -> None:
+    """The syncer hears of the first, which sets its time, and of the one that makes it `every`."""
+    bench.syncer.every = every
+    topic = bench.topic()
+    for _ in range(every):
+        assert topic.publish_now(sized(b"x"))
+    assert [unsynced for unsynced, _ in bench.syncer.calls] == [1, every]
 
 
 # --- releasing

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nsqd_py.broker import Broker
-from tests.unit.fakes import SECOND, FakeConsumer, World, close_descriptors, start_broker
+from tests.unit.fakes import SECOND, FakeConsumer, World, close_descriptors, sized, start_broker
 from tests.unit.topic_bench import Bench, drain, logged
 
 
@@ -104,6 +104,24 @@ def test_a_publish_that_cannot_be_written_is_as_if_it_never_was(bench: Bench, mo
     assert drain(topic) == [b"before", b"after"]
     assert logged(topic) == [(0, b"before"), (1, b"after")]
     assert channel.depth == 2
+
+
+def test_a_lone_message_that_cannot_be_written(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.syncer.every = 100
+    topic = bench.topic()
+    channel = bench.channel(topic)
+    health: list[OSError | None] = []
+    topic.on_write = health.append
+    assert topic.publish_now(sized(b"before"))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", refuse)
+        with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+            topic.publish_now(sized(b"lost"))
+    assert (topic.next_seq, channel.depth) == (1, 1)
+    assert isinstance(health[-1], OSError)
+    assert topic.publish_now(sized(b"after"))
+    assert health[-1] is None
+    assert logged(topic) == [(0, b"before"), (1, b"after")]
 
 
 def test_a_bug_while_writing_is_not_answered_with_ok(bench: Bench) -> None:
