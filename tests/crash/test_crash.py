@@ -42,8 +42,10 @@ class Ledger:
     def __init__(self) -> None:
         self.acknowledged: set[bytes] = set()
         self.fin_sent: set[bytes] = set()
-        self.fin_processed: dict[bytes, float] = {}
-        self.killed = 0.0
+        # When, and in which life: a message may come again several lives later, when its turn comes.
+        self.fin_processed: dict[bytes, tuple[float, int]] = {}
+        self.life = 0
+        self.kills: list[float] = []
         self.came_after_fin_sent = 0
         self.came_after_fin_processed: list[bytes] = []
         self.came_long_after_fin: list[bytes] = []
@@ -64,7 +66,8 @@ class Ledger:
             self.came_after_fin_sent += 1
             return
         self.came_after_fin_processed.append(body[:9])
-        if processed < self.killed - JOURNAL_WRITTEN_S:
+        when, life = processed
+        if when < self.kills[life] - JOURNAL_WRITTEN_S:
             self.came_long_after_fin.append(body[:9])
 
     @property
@@ -141,7 +144,7 @@ class Load:
             sent.append(message.body)
             if len(sent) >= 50:
                 client.round_trip()
-                self._ledger.fin_processed.update(dict.fromkeys(sent, time.monotonic()))
+                self._ledger.fin_processed.update(dict.fromkeys(sent, (time.monotonic(), self._ledger.life)))
                 sent.clear()
 
 
@@ -179,9 +182,10 @@ def test_killed_under_load_loses_nothing(
     with nsqd_on(tmp_path / "nsqd") as nsqd:
         nsqd.create(TOPIC, CHANNEL)
         for kill in range(KILLS_EACH):
+            ledger.life = kill
             with Load(nsqd, ledger, seed + kill):
                 time.sleep(moments.uniform(*LOAD_S))  # a random moment is the point
-                ledger.killed = time.monotonic()
+                ledger.kills.append(time.monotonic())
                 nsqd.kill()
             nsqd.start()
         drain(nsqd, ledger)

@@ -178,6 +178,35 @@ def test_what_an_ephemeral_channel_finished_does_not_come_again(directory: Path)
     assert start_broker(World(), directory).topics["t"].depth == 0
 
 
+def test_files_that_were_dropped_are_neither_backlog_nor_lost(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A journal may know less than the one who dropped them: it could not be written, or not yet."""
+    world = World()
+    broker = start_broker(world, directory, max_bytes_per_file=200)
+    topic = broker.get_topic("t")
+    channel = broker.get_channel(topic, "ch")
+    consumer = FakeConsumer(world, rdy=1_000).subscribe(channel)
+    for _ in range(12):
+        topic.publish(sized(b"x" * 20), 1, 24, None, 0)
+        world.run()
+    consumer.finish(*consumer.take())
+
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", refuse)
+        world.pass_time(SECOND)
+    kept = len(list(directory.glob("t.*.log")))
+    close_descriptors(directory)
+    world = World()
+    channel = start_broker(world, directory).topics["t"].channels["ch"]
+    assert channel.depth in (kept, 12)  # dropped or not: what is there comes again
+    consumer = FakeConsumer(world, rdy=1_000).subscribe(channel)
+    world.run()
+    assert len(consumer.take()) == kept
+    assert channel.lost_count == 0
+
+
 # --- what exists is the union of what it names and what has files
 
 
