@@ -57,6 +57,7 @@ class Broker:
         self._journal_alarm = alarms.alarm(self._write_journals)
         self._dirty_channels: list[tuple[Topic, Channel]] = []
         self._background = gevent.pool.Group()
+        self._deleted: list[tuple[Topic, Channel]] = []
         self._metadata_lock = gevent.lock.Semaphore()
         self._metadata_wanted = False
         self._metadata_greenlet: Any = None
@@ -192,7 +193,8 @@ class Broker:
         self.log.info("TOPIC(%s): deleting channel %s", topic.name, name)
         channel.close()
         if channel.journal is not None:
-            channel.journal.remove()
+            channel.journal.mark_deleted()
+            self._deleted.append((topic, channel))
         if not topic.channels:
             if topic.is_ephemeral:
                 if self.topics.get(topic.name) is topic:
@@ -238,9 +240,12 @@ class Broker:
     def save_held(self, topic: Topic) -> None:
         """Write down from where on a topic's messages are kept from its channels. Raises OSError."""
         if topic.log is not None and topic.is_held:
-            journal = self._topic_journal(topic)
-            journal.snapshot(topic.released, [], [])
-            journal.close()
+            self._write_topic_journal(topic, topic.released)
+
+    def _write_topic_journal(self, topic: Topic, floor: int) -> None:
+        journal = self._topic_journal(topic)
+        journal.snapshot(floor, [], [])
+        journal.close()
 
     def _topic_journal(self, topic: Topic) -> Journal:
         return self.topic_journal(topic.name)
@@ -269,7 +274,19 @@ class Broker:
                 self._channel_changed(topic, channel)
             topics[topic] = None
         for topic in topics:
+            self._save_without_channels(topic)
             self._tidy(topic)
+
+    def _save_without_channels(self, topic: Topic) -> None:
+        """Where all channels are ephemeral, and keep no journal, the topic remembers what they are done with."""
+        if topic.log is None or any(channel.journal is not None for channel in topic.channels.values()):
+            return
+        floor = min((channel.position.finished.floor for channel in topic.channels.values()), default=topic.released)
+        try:
+            self._write_topic_journal(topic, floor)
+        except OSError as error:
+            self._disk_error = error
+            self.log.error("TOPIC(%s): failed to write its position - %s", topic.name, error)
 
     def _tidy(self, topic: Topic) -> None:
         """Let go of what nobody needs any more, in memory and on disk."""
@@ -303,7 +320,18 @@ class Broker:
         with self._metadata_lock:
             self.log.info("NSQ: persisting topic/channel metadata to %s", path)
             data = encode_metadata(self.topics.values())
+            deleted, self._deleted = self._deleted, []
             self._threadpool.apply(replace_file, (path, data))
+            for topic, channel in deleted:
+                self._remove_journal(topic, channel)
+
+    def _remove_journal(self, topic: Topic, channel: Channel) -> None:
+        """`nsqd.dat` does not name the channel any more: nothing needs to say that it is deleted."""
+        if channel.journal is not None:
+            channel.journal.close()
+            current = self.topics.get(topic.name)
+            if current is None or channel.name not in current.channels:  # else there is one of this name again
+                channel.journal.remove()
 
     # ---- the end
 

@@ -50,7 +50,7 @@ class ClientConnection(Stream):
     """A producer or consumer. Its `Consumer` side is what its channel sees of it."""
 
     __slots__ = (
-        "_alarm", "_broker", "_heard_s", "_heartbeat", "_last_topic", "_last_topic_name", "_loop", "_magic_so_far",
+        "_alarm", "_broker", "_has_failed", "_heard_s", "_heartbeat", "_last_topic", "_last_topic_name", "_loop", "_magic_so_far",
         "_parser", "_topic", "channel", "connect_time", "finish_count", "in_flight", "is_waiting",
         "message_count", "msg_timeout_ns", "pub_counts", "queued_bytes", "rdy", "requeue_count", "sample_rate",
         "session",
@@ -70,6 +70,7 @@ class ClientConnection(Stream):
         self._heartbeat = broker.alarms.alarm(self._on_heartbeat)
         self._alarm = broker.alarms.alarm(self._on_deadline)
         self._topic: Topic | None = None
+        self._has_failed = False
         self._last_topic: Topic | None = None
         self._last_topic_name = b""
         self.channel: Channel | None = None
@@ -301,8 +302,9 @@ class ClientConnection(Stream):
 
     def publish_failed(self, ticket: int, error: OSError) -> None:
         """The answer that is under way was too early: an error goes out in its place, and nothing after it."""
-        if self.closed:
+        if self.closed or self._has_failed:
             return
+        self._has_failed = True
         place, kind = divmod(ticket, len(_PUBLISH_ERRORS))
         name, failure = _PUBLISH_ERRORS[kind]
         del self.out[place:]

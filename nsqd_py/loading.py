@@ -9,7 +9,6 @@ from collections import defaultdict
 from pathlib import Path
 
 from nsqd_py.broker import Broker
-from nsqd_py.channel import restore_position
 from nsqd_py.diskqueue.files import GONE_SUFFIX, SPARE_SUFFIX, LogFile, parse_log_file_name
 from nsqd_py.diskqueue.journal import Journal, SavedPosition
 from nsqd_py.diskqueue.ranges import SeqRanges
@@ -18,6 +17,7 @@ from nsqd_py.diskqueue.recovery import DeferredSpan, recover_file
 from nsqd_py.errors import StartError
 from nsqd_py.metadata import METADATA_FILE, TopicEntry, read_metadata
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
+from nsqd_py.restoring import restore_position
 from nsqd_py.topic import Topic
 
 _CURSOR_SUFFIX = ".cursor"
@@ -71,6 +71,9 @@ class _TopicLoader:
     def load(self) -> None:
         self._read_files()
         saved = {name: self._read_journal(name) for name in self._valid_channels()}
+        for name in [name for name, position in saved.items() if position is not None and position.is_deleted]:
+            del saved[name]
+            self._broker.channel_journal(self._entry.name, name).remove()
         held = _load_and_close(self._broker.topic_journal(self._entry.name))
         log_end = self._log.next_seq
         for position in [*saved.values(), held]:
@@ -104,6 +107,9 @@ class _TopicLoader:
             self._log.adopt(recovered, is_last=is_last)
             self._gaps.extend(recovered.gaps)
             self._deferred.extend(recovered.deferred)
+        if self._log.first_seq:
+            # Files were dropped by what is finished in memory; a journal may have known less.
+            self._gaps.append((0, self._log.first_seq))
 
     def _set_aside(self, path: Path, reason: str) -> None:
         """A file that cannot be read at all keeps its bytes under another name."""
@@ -132,8 +138,8 @@ class _TopicLoader:
         if saved and not topic.is_paused:
             return
         reached = [position.end for position in saved.values() if position is not None]
-        start = held.finished.floor if held is not None else self._log.first_seq
-        topic.released = max([start, *reached])
+        start = held.finished.floor if held is not None else 0
+        topic.released = max([start, self._log.first_seq, *reached])
         topic.unreleased_deferred = [
             (span.low, span.high, span.due_ns) for span in self._deferred if span.low >= topic.released
         ]

@@ -72,7 +72,8 @@ class GroupSync:
             state.greenlet = gevent.spawn(self._run, topic, state)
 
     def _run(self, topic: Topic, state: _TopicSync) -> None:
-        """Sync as long as there is enough that waits for it."""
+        """Sync as long as there is enough that waits for it; after a failure try again in a while."""
+        error: OSError | None = None
         try:
             while True:
                 held, state.held = state.held, []
@@ -84,11 +85,11 @@ class GroupSync:
                     if error is not None:
                         publisher.publish_failed(ticket, error)
                     publisher.release()
-                if not state.held and topic.unsynced < self.every:
+                if error is not None or (not state.held and topic.unsynced < self.every):
                     break
         finally:
             state.greenlet = None
-        if topic.unsynced and state.alarm.due_ns is None and topic in self._topics:
+        if (topic.unsynced or error is not None) and state.alarm.due_ns is None and topic in self._topics:
             state.alarm.set(self._clock() + self._timeout_ns)
 
     def _sync(self, topic: Topic) -> OSError | None:

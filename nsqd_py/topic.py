@@ -221,7 +221,7 @@ class Topic:
             self.trim_memory()
         unsynced = self.unsynced
         self.unsynced = unsynced + 1
-        if not unsynced or unsynced >= syncer.every or self._write_failed:
+        if not unsynced or unsynced + 1 >= syncer.every or self._write_failed:
             self._note_unsynced(first_seq + 1, [])
         return True
 

@@ -1,7 +1,7 @@
 """How a channel's position is kept on disk.
 
 A journal is a row of entries, `[length u32][crc32c u32][payload]`, little-endian. The payload says what kind
-of entry it is (u8: 1 snapshot, 2 change), the floor (u64), and how many of each follow (two u32): ranges of
+of entry it is (u8: 1 snapshot, 2 change, 3 the channel is deleted), the floor (u64), and how many of each follow (two u32): ranges of
 finished messages (low u64, high u64), and runs that wait (low u64, high u64, due ns i64, attempts u16; due 0
 is: queued). A snapshot says all; a change says what is new since the entry before. Reading ends at the first
 entry that is cut off or does not match: what was finished since comes again, nothing is lost.
@@ -22,6 +22,7 @@ from nsqd_py.diskqueue.ranges import SeqRanges
 
 SNAPSHOT = 1
 CHANGE = 2
+DELETED = 3
 
 Range = tuple[int, int]
 Wait = tuple[int, int, int, int]  # low, high, due_ns, attempts
@@ -40,6 +41,7 @@ class SavedPosition:
 
     finished: SeqRanges = field(default_factory=SeqRanges)
     waiting: dict[int, tuple[int, int]] = field(default_factory=dict)  # sequence number: (due_ns, attempts)
+    is_deleted: bool = False
 
     @property
     def end(self) -> int:
@@ -62,7 +64,7 @@ def encode_entry(kind: int, floor: int, finished: Iterable[Range], waiting: Iter
 
 def decode_journal(data: bytes) -> tuple[SavedPosition, int]:
     """The position that the entries add up to, and how many bytes of `data` were whole entries."""
-    floor = 0
+    floor = kind = 0
     ranges: list[Range] = []
     waiting: dict[int, tuple[int, int]] = {}
     position = 0
@@ -82,7 +84,9 @@ def decode_journal(data: bytes) -> tuple[SavedPosition, int]:
         for low, high, due_ns, attempts in _WAIT.iter_unpack(payload[ranges_end:waits_end]):
             waiting.update(dict.fromkeys(range(low, high), (due_ns, attempts)))
         position += _FRAME.size + length
-    return _settle(floor, ranges, waiting), position
+    saved = _settle(floor, ranges, waiting)
+    saved.is_deleted = kind == DELETED
+    return saved, position
 
 
 def _settle(floor: int, ranges: list[Range], waiting: dict[int, tuple[int, int]]) -> SavedPosition:
@@ -124,7 +128,13 @@ class Journal:
 
     def change(self, floor: int, finished: Iterable[Range], waiting: Iterable[Wait]) -> None:
         """Append what is new."""
-        entry = encode_entry(CHANGE, floor, finished, waiting)
+        self._append(encode_entry(CHANGE, floor, finished, waiting))
+
+    def mark_deleted(self) -> None:
+        """Say that the channel is gone, whatever other files say: the file itself goes later."""
+        self._append(encode_entry(DELETED, 0, [], []))
+
+    def _append(self, entry: bytes) -> None:
         self._open()
         if os.pwrite(self._fd, entry, self._size) != len(entry):
             raise OSError(errno.ENOSPC, f"short write to {self.path.name}")

@@ -204,6 +204,9 @@ class TopicLog:
         chunk: list[Batch] = []
         while offset < file.end_offset and not chunk:
             data = file.read(offset, wanted)
+            if not data:  # somebody cut the file
+                self._report_damage(file, offset, file.end_offset)
+                break
             position = 0
             try:
                 while position < len(data):

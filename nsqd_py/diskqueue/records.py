@@ -95,8 +95,21 @@ class FileHeader:
 
 def encode_header(batch: Batch, salt: int) -> bytes:
     """The header of a batch's record; its body follows as it is."""
+    checked = _checked_header(batch)
     body = batch.body
-    checked = _pack_checked(
+    return _pack_front(MAGIC, len(body), extend(extend(salt, checked), body)) + checked
+
+
+def encode_record(batch: Batch, salt: int) -> bytes:
+    """A small batch's record as one piece."""
+    body = batch.body
+    checked = _checked_header(batch) + body
+    return _pack_front(MAGIC, len(body), extend(salt, checked)) + checked
+
+
+def _checked_header(batch: Batch) -> bytes:
+    """The rest of the header, which the checksum covers."""
+    return _pack_checked(
         VERSION,
         PUBLISHED,
         0,
@@ -107,28 +120,6 @@ def encode_header(batch: Batch, salt: int) -> bytes:
         batch.count,
         batch.stride,
     )
-    checksum = extend(extend(salt, checked), body)
-    return _pack_front(MAGIC, len(body), checksum) + checked
-
-
-def encode_record(batch: Batch, salt: int) -> bytes:
-    """A small batch's record as one piece."""
-    body = batch.body
-    checked = (
-        _pack_checked(
-            VERSION,
-            PUBLISHED,
-            0,
-            batch.first_seq,
-            batch.base_id,
-            batch.timestamp_ns,
-            batch.due_ns,
-            batch.count,
-            batch.stride,
-        )
-        + body
-    )
-    return _pack_front(MAGIC, len(body), extend(salt, checked)) + checked
 
 
 @dataclass(frozen=True, slots=True)

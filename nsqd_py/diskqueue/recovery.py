@@ -157,7 +157,8 @@ class _Walk:
         self._file.note(header.first_seq, position)
         self._file.end_seq = header.end_seq
         self._file.end_offset = position + header.record_bytes
-        self._recovered.used_id = max(self._recovered.used_id, header.base_id + header.count - 1)
+        if self._verify:  # the next file's header knows the highest id of one that is not verified
+            self._recovered.used_id = max(self._recovered.used_id, header.base_id + header.count - 1)
         if header.due_ns:
             self._recovered.deferred.append(DeferredSpan(header.first_seq, header.end_seq, header.due_ns))
 

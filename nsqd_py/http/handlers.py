@@ -194,6 +194,7 @@ def create_topic(request: Request) -> Reply:
 def delete_topic(request: Request) -> Reply:
     topic = _named_topic(request)
     request.broker.delete_topic(topic.name)
+    request.broker.persist_metadata()
     return answers.EMPTY
 
 
@@ -239,6 +240,7 @@ def create_channel(request: Request) -> Reply:
 def delete_channel(request: Request) -> Reply:
     topic, channel = _named_channel(request)
     request.broker.delete_channel(topic, channel.name)
+    request.broker.persist_metadata()
     return answers.EMPTY
 
 
