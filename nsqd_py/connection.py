@@ -50,8 +50,8 @@ class ClientConnection(Stream):
     """A producer or consumer. Its `Consumer` side is what its channel sees of it."""
 
     __slots__ = (
-        "_alarm", "_broker", "_has_failed", "_heard_s", "_heartbeat", "_last_topic", "_last_topic_name", "_loop", "_magic_so_far",
-        "_parser", "_topic", "channel", "connect_time", "finish_count", "in_flight", "is_waiting",
+        "_alarm", "_broker", "_has_failed", "_heard_s", "_heartbeat", "_last_topic", "_last_topic_name", "_loop",
+        "_magic_so_far", "_parser", "_topic", "channel", "connect_time", "finish_count", "in_flight", "is_waiting",
         "message_count", "msg_timeout_ns", "pub_counts", "queued_bytes", "rdy", "requeue_count", "sample_rate",
         "session",
     )  # fmt: skip

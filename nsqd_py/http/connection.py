@@ -340,14 +340,9 @@ class HttpConnection(Stream):
             self.log.info("%d %s %s (%s) %s", reply.status, request.method, request.url, self.peer, elapsed)
         if self.closed:
             return
-        self.send(
-            answers.encode(
-                reply,
-                is_http_1_0=request.is_http_1_0,
-                keep_alive=request.keep_alive,
-                with_body=request.method != "HEAD",
-            )
-        )
+        with_body = request.method != "HEAD"
+        is_http_1_0, keep_alive = request.is_http_1_0, request.keep_alive
+        self.send(answers.encode(reply, is_http_1_0=is_http_1_0, keep_alive=keep_alive, with_body=with_body))
         if request.is_unread:
             self._linger()
         elif not request.keep_alive:
