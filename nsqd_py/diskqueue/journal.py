@@ -3,8 +3,8 @@
 A journal is a row of entries, `[length u32][crc32c u32][payload]`, little-endian. The payload says what kind
 of entry it is (u8: 1 snapshot, 2 change, 3 the channel is deleted), the floor (u64), and how many of each follow
 (two u32): ranges of finished messages (low u64, high u64), and runs that wait (low u64, high u64, due ns i64,
-attempts u16; due 0 is: queued). A snapshot says all; a change says what is new since the entry before. Reading ends at the first
-entry that is cut off or does not match: what was finished since comes again, nothing is lost.
+attempts u16; due 0 is: queued). A snapshot says all; a change says what is new since the entry before. Reading
+ends at the first entry that is cut off or does not match: what was finished since comes again, nothing is lost.
 """
 
 from __future__ import annotations
