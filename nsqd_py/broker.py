@@ -45,6 +45,7 @@ class Broker:
         self.start_time = time.time()
         self.topics: dict[str, Topic] = {}
         self.clients: dict[Any, None] = {}
+        self.http_clients: dict[Any, None] = {}
         self.tcp_port = -1
         self.http_port = -1
         self.guids = GuidFactory(options.node_id)
@@ -73,8 +74,8 @@ class Broker:
         self._disk_error = error
 
     def _on_sync(self, topic: Topic, error: OSError | None) -> None:
+        self._disk_error = error
         if error is not None:
-            self._disk_error = error
             self.log.error("TOPIC(%s): failed to sync - %s", topic.name, error)
 
     def due_ns(self, delay_ns: int) -> int:
@@ -268,6 +269,7 @@ class Broker:
                 continue
             try:
                 channel.save_changes()
+                self._disk_error = None
             except OSError as error:
                 self._disk_error = error
                 self.log.error("CHANNEL(%s): failed to write its position - %s", channel.name, error)

@@ -23,7 +23,6 @@ from nsqd_py.logs import Log
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.session import Limits
 from nsqd_py.server import Listener
-from nsqd_py.transport import Stream
 from nsqd_py.turn import Turn
 from nsqd_py.version import NSQ_VERSION, version_string
 
@@ -46,7 +45,6 @@ class Daemon:
         self._broker = Broker(options, log, self._turn, self._alarms, self._hub.threadpool)
         self._limits = _limits(options)
         self._listeners: list[Listener] = []
-        self._streams: set[Stream] = set()
         self._stop = gevent.event.Event()
         self._lock: int | None = None
         self._is_loaded = False
@@ -125,7 +123,7 @@ class Daemon:
         for listener in self._listeners:
             listener.close()
         self._turn.end()
-        for client in list(self._broker.clients):
+        for client in [*self._broker.clients, *self._broker.http_clients]:
             client.close("nsqd is stopping")
         if self._is_loaded:  # a start that failed leaves what is on disk as it is
             self._broker.close()

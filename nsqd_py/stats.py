@@ -60,7 +60,7 @@ def _selected(things: Mapping[str, _Named], name: str) -> list[_Named]:
 
 
 def _topic_figures(topic: Topic, channels: list[Channel], topic_filter: str, include_clients: bool) -> Figures:
-    return {
+    figures: Figures = {
         "topic_name": topic.name,
         "channels": [_channel_figures(topic, channel, topic_filter, include_clients) for channel in channels],
         "depth": topic.depth,
@@ -70,6 +70,9 @@ def _topic_figures(topic: Topic, channels: list[Channel], topic_filter: str, inc
         "paused": topic.is_paused,
         "e2e_processing_latency": _no_latency(),
     }
+    if topic.log is not None and topic.log.damaged_bytes:
+        figures["damaged_bytes"] = topic.log.damaged_bytes  # ours: what of its log could not be read
+    return figures
 
 
 def _channel_figures(topic: Topic, channel: Channel, topic_filter: str, include_clients: bool) -> Figures:

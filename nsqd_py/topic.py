@@ -327,11 +327,14 @@ class Topic:
         memory = self._memory
         passed = min((c.position.next_fresh for c in self.channels.values()), default=self.released)
         passed = min(passed, self.released)
-        most = self._mem_queue_size if self.log is not None else self._memory_count
+        if self.log is not None:
+            most, most_batches = self._mem_queue_size, _MOST_BATCHES_IN_MEMORY
+        else:  # there is nowhere else to read from
+            most = most_batches = sys.maxsize
         drop = 0
         left = self._memory_count
         for batch in memory:
-            if batch.end_seq > passed and left <= most and len(memory) - drop <= _MOST_BATCHES_IN_MEMORY:
+            if batch.end_seq > passed and left <= most and len(memory) - drop <= most_batches:
                 break
             left -= batch.count
             drop += 1

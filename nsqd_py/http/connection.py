@@ -58,6 +58,7 @@ class HttpConnection(Stream):
         super().__init__(sock, peer, loop, turn, log)
         self._loop = loop
         self._broker = broker
+        broker.http_clients[self] = None
         self._max_msg_size: int = broker.options.max_msg_size
         self._parser: HttpRequestParser | None = None
         self._head = Head()
@@ -389,6 +390,7 @@ class HttpConnection(Stream):
         self._linger_timer.start(self.close, "refused")
 
     def on_close(self, reason: str) -> None:
+        self._broker.http_clients.pop(self, None)
         if self._linger_timer is not None:
             self._linger_timer.stop()
             self._linger_timer.close()

@@ -48,7 +48,7 @@ class Hashed:
 def make_topic(name: str, *channels: Any, is_paused: bool = False) -> Any:
     return SimpleNamespace(
         name=name, depth=1, backend_depth=2, message_count=10, message_bytes=100, is_paused=is_paused,
-        first_in_memory=8, channels={channel.name: channel for channel in channels},
+        first_in_memory=8, channels={channel.name: channel for channel in channels}, log=None,
     )  # fmt: skip
 
 
@@ -198,3 +198,12 @@ def test_the_text_form_of_a_fresh_server() -> None:
     text = render_text(make_broker(), Stats([], None), include_memory=True)
     assert "\n\nHealth: OK\n\nMemory:\n   heap_objects             \t" in text
     assert text.endswith("\n\nTopics: None\n\nProducers: None\n")
+
+
+def test_a_damaged_log_shows() -> None:
+    topic = make_topic("t")
+    topic.log = SimpleNamespace(damaged_bytes=0)
+    broker = make_broker(topic)
+    assert "damaged_bytes" not in collect(broker, "", "", False)["topics"][0]
+    topic.log.damaged_bytes = 77
+    assert collect(broker, "", "", False)["topics"][0]["damaged_bytes"] == 77
