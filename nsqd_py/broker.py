@@ -26,10 +26,12 @@ from nsqd_py.metadata import METADATA_FILE, encode_metadata, replace_file
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.sync import GroupSync
+from nsqd_py.threads import in_thread
 from nsqd_py.topic import Topic
 from nsqd_py.turn import Turn
 
 JOURNAL_DELAY_NS = 100_000_000
+_RETRY_METADATA_NS = 5_000_000_000
 
 
 class Broker:
@@ -62,6 +64,7 @@ class Broker:
         self._metadata_lock = gevent.lock.Semaphore()
         self._metadata_wanted = False
         self._metadata_greenlet: Any = None
+        self._metadata_alarm = alarms.alarm(lambda _now_ns: self.want_metadata())
         self.is_closing = False
 
     # ---- health
@@ -106,7 +109,13 @@ class Broker:
 
     def _run_in_background(self, work: Callable[[], None]) -> None:
         """In a thread, by way of a greenlet: the pool may make its caller wait, which the loop cannot."""
-        self._background.spawn(self._threadpool.apply, work)
+        self._background.spawn(self._try_in_thread, work)
+
+    def _try_in_thread(self, work: Callable[[], None]) -> None:
+        try:
+            in_thread(self._threadpool, work)
+        except OSError as error:  # a file that is not needed any more is left; the next start removes it
+            self.log.error("failed to remove a file - %s", error)
 
     def _report_damage(self, text: str) -> None:
         self.log.error("DISKQUEUE: %s", text)
@@ -313,6 +322,7 @@ class Broker:
                     self.persist_metadata()
                 except OSError as error:
                     self.log.error("failed to persist metadata - %s", error)
+                    self._metadata_alarm.set(self.clock() + _RETRY_METADATA_NS)
         finally:
             self._metadata_greenlet = None
 
@@ -323,7 +333,7 @@ class Broker:
             self.log.info("NSQ: persisting topic/channel metadata to %s", path)
             data = encode_metadata(self.topics.values())
             deleted, self._deleted = self._deleted, []
-            self._threadpool.apply(replace_file, (path, data))
+            in_thread(self._threadpool, replace_file, path, data)
             for topic, channel in deleted:
                 self._remove_journal(topic, channel)
 
@@ -353,6 +363,7 @@ class Broker:
         for topic in list(self.topics.values()):
             self._close_topic(topic)
         self._journal_alarm.set(None)
+        self._metadata_alarm.set(None)
         self._background.join()
 
     def _close_topic(self, topic: Topic) -> None:

@@ -239,6 +239,8 @@ class Channel:
                     waiting.append(client)
                 else:
                     client.is_waiting = False
+            if self.position.depth >= available:  # nobody could take any: never go round in circles
+                return
 
     def _give(self, client: Consumer, most: int, now_ns: int) -> None:
         """Send up to `most` messages, as many as the client takes."""
@@ -249,13 +251,15 @@ class Channel:
         left = wanted
         if self.position.again:
             left -= self._give_again(client, left, now_ns)
-        while left and self.position.fresh_count and client.room_bytes() > 0:
-            left -= self._give_fresh(client, left, now_ns)
+        while left and client.room_bytes() > 0:
+            low, high = self.position.peek_fresh()
+            if low == high:
+                break
+            left -= self._give_fresh(client, low, high, left, now_ns)
 
-    def _give_fresh(self, client: Consumer, most: int, now_ns: int) -> int:
-        """Send messages of one batch from the cursor's place; 0 when those there are lost."""
+    def _give_fresh(self, client: Consumer, low: int, high: int, most: int, now_ns: int) -> int:
+        """Send up to `most` messages of one batch of the fresh ones low..high; 0 when those there are lost."""
         position = self.position
-        low, high = position.peek_fresh()
         batch = self._source.batch_at(low)
         if batch is None or batch.first_seq > low:
             lost_until = high if batch is None else min(batch.first_seq, high)

@@ -14,6 +14,7 @@ from typing import Any
 import gevent
 
 from nsqd_py.pqueues import Alarm, Alarms
+from nsqd_py.threads import in_thread
 from nsqd_py.topic import Publisher, Topic
 
 _Ticket = tuple[Publisher, int]
@@ -98,7 +99,7 @@ class GroupSync:
             return None
         try:
             descriptors = log.take_unsynced()
-            self._threadpool.apply(sync_and_close, (descriptors,))
+            in_thread(self._threadpool, sync_and_close, descriptors)
         except OSError as error:
             log.sync_failed()
             return error
