@@ -226,8 +226,9 @@ class Channel:
             available = self.position.depth
             if available <= 0:
                 return
-            share = fair_share(available, len(waiting))
-            for _ in range(min(len(waiting), available)):
+            in_row = len(waiting)
+            share = fair_share(available, in_row)
+            for _ in range(min(in_row, available)):
                 client = waiting.popleft()
                 try:
                     self._give(client, share, now_ns)
@@ -239,8 +240,8 @@ class Channel:
                     waiting.append(client)
                 else:
                     client.is_waiting = False
-            if self.position.depth >= available:  # nobody could take any: never go round in circles
-                return
+            if self.position.depth >= available and len(waiting) >= in_row:
+                return  # nothing was taken by clients who still could: never go round in circles
 
     def _give(self, client: Consumer, most: int, now_ns: int) -> None:
         """Send up to `most` messages, as many as the client takes."""

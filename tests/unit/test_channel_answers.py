@@ -229,3 +229,14 @@ def test_deferred_longer_than_all_before(bench: Bench) -> None:
     for seconds in (10, 20, 30):
         bench.pass_time(10 * SECOND)
         assert consumer.bodies() == [b"%d" % seconds]
+
+
+def test_a_client_that_takes_nothing_keeps_nobody_waiting(bench: Bench) -> None:
+    """Its RDY was lowered while it stood first in the row."""
+    first = bench.consumer(rdy=1)
+    second = bench.consumer(rdy=1)
+    bench.run()
+    first.rdy = 0
+    bench.release(b"one")
+    bench.run()
+    assert (first.bodies(), second.bodies()) == ([], [b"one"])
