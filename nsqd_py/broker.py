@@ -142,7 +142,7 @@ class Broker:
         topic.channels.clear()
         if topic.log is not None:
             topic.log.remove()
-            self._topic_journal(topic).remove()
+            self.topic_journal(name).remove()
             self.want_metadata()
 
     def empty_topic(self, topic: Topic) -> None:
@@ -253,12 +253,9 @@ class Broker:
             self._write_topic_journal(topic, topic.released)
 
     def _write_topic_journal(self, topic: Topic, floor: int) -> None:
-        journal = self._topic_journal(topic)
+        journal = self.topic_journal(topic.name)
         journal.snapshot(floor, [], [])
         journal.close()
-
-    def _topic_journal(self, topic: Topic) -> Journal:
-        return self.topic_journal(topic.name)
 
     def topic_journal(self, topic_name: str) -> Journal:
         return Journal(self._directory / f"{topic_name}.cursor")

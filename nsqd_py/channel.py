@@ -486,18 +486,19 @@ class Channel:
 
     def save(self) -> None:
         """Write down everything, also how often what is in flight was tried. Raises OSError."""
-        if self.journal is not None:
-            finished = self.position.finished
-            self.journal.snapshot(finished.floor, finished.islands(), self._all_waiting(count_in_flight=False))
-        self._new_finished.clear()
-        self._new_waiting.clear()
-        self.is_dirty = False
+        self._snapshot(count_in_flight=False)
 
     def save_at_the_end(self) -> None:
         """As `save`, for a clean stop: what is in flight counts as tried. Raises OSError."""
+        self._snapshot(count_in_flight=True)
+
+    def _snapshot(self, *, count_in_flight: bool) -> None:
         if self.journal is not None:
             finished = self.position.finished
-            self.journal.snapshot(finished.floor, finished.islands(), self._all_waiting(count_in_flight=True))
+            waiting = self._all_waiting(count_in_flight=count_in_flight)
+            self.journal.snapshot(finished.floor, finished.islands(), waiting)
+        self._new_finished.clear()
+        self._new_waiting.clear()
         self.is_dirty = False
 
     def _all_waiting(self, *, count_in_flight: bool) -> list[Wait]:

@@ -17,10 +17,6 @@ class StartError(NsqdError):
     """nsqd cannot start; the text says why and how to mend it."""
 
 
-class StorageError(NsqdError):
-    """A publish could not be written: the disk is full or failing, or the topic is closing."""
-
-
 class ClientError(NsqdError):
     """An error that is answered to a client of the TCP protocol.
 

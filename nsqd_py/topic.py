@@ -188,7 +188,7 @@ class Topic:
                 self._fail(publishers, OSError(f"internal error: {error!r}"))
                 raise
         self._accept(batches)
-        self._note_unsynced(batches[0].first_seq, publishers)
+        self._note_written(self.next_seq - batches[0].first_seq, publishers)
 
     def publish_now(self, body: bytes) -> bool:
         """Take one message and write it at once: what `publish` and `commit` do for a lone PUB, in half the time.
@@ -219,21 +219,19 @@ class Topic:
         self._commits += 1
         if self._memory_count > self._memory_most or not self._commits % _TRIM_EVERY:
             self.trim_memory()
-        unsynced = self.unsynced
-        self.unsynced = unsynced + 1
-        if not unsynced or unsynced + 1 >= syncer.every or self._write_failed:
-            self._note_unsynced(first_seq + 1, [])
+        self._note_written(1, [])
         return True
 
-    def _note_unsynced(self, first_seq: int, publishers: list[tuple[Publisher, int]]) -> None:
+    def _note_written(self, count: int, publishers: list[tuple[Publisher, int]]) -> None:
+        """`count` messages more are in the log: the disk works, and they want a sync."""
         if self._write_failed:
             self._write_failed = False
             self.on_write(None)
         syncer = self._syncer
         if syncer is not None:
             before = self.unsynced
-            self.unsynced = before + self.next_seq - first_seq
-            if not before or self.unsynced >= syncer.every or self.next_seq == first_seq:
+            self.unsynced = before + count
+            if not before or self.unsynced >= syncer.every:
                 syncer.written(self, publishers)
 
     def _fail(self, publishers: list[tuple[Publisher, int]], error: OSError) -> None:

@@ -162,19 +162,6 @@ class LogFile:
         """Up to `size` bytes, none behind the last record. Raises OSError."""
         return os.pread(self._fd, min(size, self.end_offset - offset), offset)
 
-    def read_all(self) -> bytes:
-        """All bytes that are there, also behind the last record (for recovery). Raises OSError."""
-        size = os.fstat(self._fd).st_size
-        parts = []
-        offset = 0
-        while offset < size:
-            part = os.pread(self._fd, size - offset, offset)
-            if not part:
-                break
-            parts.append(part)
-            offset += len(part)
-        return b"".join(parts)
-
     # ---- the end
 
     def close(self) -> None:
