@@ -17,7 +17,7 @@ import gevent.event
 from nsqd_py.broker import Broker
 from nsqd_py.connection import ClientConnection
 from nsqd_py.errors import StartError
-from nsqd_py.http.connection import HttpConnection
+from nsqd_py.http.publishing import PublishingConnection
 from nsqd_py.loading import load
 from nsqd_py.logs import Log
 from nsqd_py.pqueues import Alarms
@@ -90,7 +90,7 @@ class Daemon:
         ClientConnection(sock, peer, self._loop, self._turn, self._log, self._broker, self._limits).start()
 
     def _on_http(self, sock: socket.socket, peer: str) -> None:
-        HttpConnection(sock, peer, self._loop, self._turn, self._log, self._broker).start()
+        PublishingConnection(sock, peer, self._loop, self._turn, self._log, self._broker).start()
 
     # ---- time
 

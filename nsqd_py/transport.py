@@ -2,13 +2,13 @@
 
 Reading and writing are callbacks of the event loop, not greenlets: an idle connection costs a few kB, and a
 busy one no switches. Whatever may take long (a disk sync, an admin call) stops the reader, runs in a
-greenlet of its own, and goes on afterwards. TLS, snappy and deflate will sit between this and the parser.
+greenlet of its own, and goes on afterwards. A `Layer` (TLS) sits between the socket and the parser.
 """
 
 from __future__ import annotations
 
 import socket
-from typing import Any
+from typing import Any, Protocol
 
 from nsqd_py.logs import Log
 from nsqd_py.turn import Turn
@@ -23,12 +23,34 @@ _STOP_READING_PIECES = 16 * 1024
 STOP_READING_ABOVE = 1024 * 1024  # unsent bytes at which a client that does not read is not read from either
 
 
+class LayerError(Exception):
+    """What arrived cannot be decoded; the connection ends."""
+
+
+class Layer(Protocol):
+    """What turns the bytes of the socket into those of the protocol, and back."""
+
+    is_secure: bool
+
+    def decode(self, received: bytes) -> bytes:
+        """The bytes for the parser; may be empty. Raises LayerError."""
+
+    def encode(self, data: bytes) -> bytes:
+        """The bytes for the socket; empty while they have to wait for the peer."""
+
+    def take_output(self) -> bytes:
+        """What the layer itself has to send: a handshake, and what waited for its end."""
+
+    def end(self) -> bytes:
+        """What says to the peer that nothing follows."""
+
+
 class Stream:
     """One connection's socket. Subclasses implement `on_data` and may extend `on_end` and `on_close`."""
 
     __slots__ = (
-        "_closing", "_fd_reader", "_fd_writer", "_holds", "_in_turn", "_read_size", "_reading", "_sock", "_turn",
-        "_unsent", "_unsent_before", "closed", "log", "out", "peer",
+        "_closing", "_fd_reader", "_fd_writer", "_holds", "_in_turn", "_layer", "_read_size", "_reading", "_sock",
+        "_turn", "_unsent", "_unsent_before", "closed", "log", "out", "peer",
     )  # fmt: skip
 
     def __init__(self, sock: socket.socket, peer: str, loop: Any, turn: Turn, log: Log) -> None:
@@ -39,6 +61,7 @@ class Stream:
         self._turn = turn
         self._fd_reader = loop.io(sock.fileno(), _READ)
         self._fd_writer: Any = None
+        self._layer: Layer | None = None
         self._read_size = SMALL_READ
         self._reading = False
         self._unsent: memoryview | None = None
@@ -81,12 +104,35 @@ class Stream:
                     self._read_size = LARGE_READ
                 elif len(data) < SMALL_READ:
                     self._read_size = SMALL_READ
+                if self._layer is not None:
+                    data = self._decoded(self._layer, data)
+                    if not data:
+                        return
                 self.on_data(data)
             else:
                 self.on_end()
+        except LayerError as error:
+            self.close(str(error))
         except Exception as error:  # a bug in one handler must not end the others' loop
             self.log.exception("client(%s) - %r", self.peer, error)
             self.close("internal error")
+
+    def _decoded(self, layer: Layer, received: bytes) -> bytes:
+        try:
+            return layer.decode(received)
+        finally:  # also after an error: it may have to be told
+            output = layer.take_output()
+            if output:
+                self._send_encoded(output)
+
+    def use_layer(self, layer: Layer) -> None:
+        """Put a layer between the socket and the protocol, before anything is read."""
+        self._layer = layer
+
+    @property
+    def is_secure(self) -> bool:
+        """True when nobody on the way can read or change what passes."""
+        return self._layer is not None and self._layer.is_secure
 
     def on_data(self, data: bytes) -> None:
         """Some bytes arrived; they are never empty."""
@@ -119,6 +165,20 @@ class Stream:
 
     def send_now(self, data: bytes) -> None:
         """Send at once, on a connection that has nothing else to send."""
+        if self._layer is not None:
+            data = self._layer.encode(data)
+            if not data:
+                return
+        self._hand_to_socket(data)
+
+    def _send_encoded(self, data: bytes) -> None:
+        """Send what a layer made, behind what still waits for the socket."""
+        if self._unsent is not None:
+            self._unsent = memoryview(bytes(self._unsent) + data)
+        else:
+            self._hand_to_socket(data)
+
+    def _hand_to_socket(self, data: bytes) -> None:
         try:
             sent = self._sock.send(data)
         except (BlockingIOError, InterruptedError):
@@ -162,10 +222,16 @@ class Stream:
             out.clear()
             self.send_now(data)
             if self._closing and self._unsent is None:
+                self._end_layer()
                 self._discard_input()
                 self.close("closed")
         elif self._closing:
+            self._end_layer()
             self.close("closed")
+
+    def _end_layer(self) -> None:
+        if self._layer is not None and not self.closed:
+            self._send_encoded(self._layer.end())
 
     def _wait_for_room(self, rest: memoryview) -> None:
         """The socket is full: go on when it takes more. A peer that reads nothing is not read from for long."""

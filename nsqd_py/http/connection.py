@@ -9,19 +9,18 @@ from __future__ import annotations
 import socket
 import time
 from collections import deque
-from typing import Any
+from typing import Any, Generic
 
 import gevent
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
-from nsqd_py.broker import Broker
 from nsqd_py.durations import format_duration
 from nsqd_py.errors import HttpError
-from nsqd_py.http import answers, handlers, heads
-from nsqd_py.http.answers import PREPARED, Reply
+from nsqd_py.http import answers, heads
+from nsqd_py.http.answers import Reply
 from nsqd_py.http.heads import Head, Refused
-from nsqd_py.http.request import Request
-from nsqd_py.http.routes import PUB, Target, resolve
+from nsqd_py.http.request import App, Request
+from nsqd_py.http.router import Router, Target
 from nsqd_py.logs import INFO, Log
 from nsqd_py.transport import Stream
 from nsqd_py.turn import Turn
@@ -39,9 +38,10 @@ LINGER_S = 0.5
 _AT_START, _IN_HEAD, _IN_BODY = range(3)
 
 
-class HttpConnection(Stream):
-    """A client of the HTTP API; the `Publisher` of what it publishes.
+class HttpConnection(Stream, Generic[App]):
+    """A client of the HTTP API of some program.
 
+    _begun      how many requests the parser has seen begin
     _place      where in a message the parser is
     _request    the request whose body is read; None also while a body is skipped
     _is_deaf    no request follows any more, whatever comes
@@ -50,27 +50,29 @@ class HttpConnection(Stream):
     """
 
     __slots__ = (
-        "_begun", "_broker", "_has_ended", "_head", "_is_deaf", "_linger_timer", "_loop", "_max_msg_size",
-        "_owes_continue", "_parser", "_place", "_queue", "_request", "_stalled_bytes", "_worker",
+        "_app", "_begun", "_has_ended", "_head", "_is_deaf", "_linger_timer", "_loop", "_owes_continue", "_parser",
+        "_place", "_queue", "_request", "_router", "_stalled_bytes", "_worker",
     )  # fmt: skip
 
-    def __init__(self, sock: socket.socket, peer: str, loop: Any, turn: Turn, log: Log, broker: Broker) -> None:
+    def __init__(
+        self, sock: socket.socket, peer: str, loop: Any, turn: Turn, log: Log, app: App, router: Router[App]
+    ) -> None:
         super().__init__(sock, peer, loop, turn, log)
         self._loop = loop
-        self._broker = broker
-        broker.http_clients[self] = None
-        self._max_msg_size: int = broker.options.max_msg_size
+        self._app = app
+        self._router = router
+        app.http_clients[self] = None
         self._parser: HttpRequestParser | None = None
         self._head = Head()
         self._place = _AT_START
         self._begun = 0
         self._stalled_bytes = 0
-        self._request: Request | None = None
+        self._request: Request[App] | None = None
         self._is_deaf = False
         self._has_ended = False
         self._linger_timer: Any = None
         self._owes_continue = False
-        self._queue: deque[Request] = deque()
+        self._queue: deque[Request[App]] = deque()
         self._worker: Any = None
 
     # ---- bytes in
@@ -81,61 +83,12 @@ class HttpConnection(Stream):
         if self._unsent is not None:  # it does not take its answers: what is here is served, but no more is read
             self._set_reading(False)
         if self._place == _AT_START and self._worker is None:
-            data = self._publish_known(data)
-            if not data:
-                return
-            data = self._learn(data)
+            data = self.take_known(data)
         self._parse(data)
 
-    def _publish_known(self, data: bytes) -> bytes:
-        """Publish as long as whole requests come whose heads are known; gives the rest.
-
-        A client sends the same head each time, but for the length. To look it up in place of parsing it saves three
-        quarters of the user time: 7 us per request in all of nsqd, not 30. 16 connections, 200 bytes, on 2 busy
-        cores: 41-60 k/s; 18-23 k/s with parsing, and 15-29 k/s of Go's nsqd in the same minutes.
-        """
-        known = heads.KNOWN
-        start = 0
-        while (end := data.find(b"\r\n\r\n", start) + 4) > 3:
-            if end - start > heads.MAX_KNOWN_BYTES:
-                break
-            head = data[start:end]
-            publish = known.get(head) or heads.recognise(head)
-            if publish is None:
-                break
-            topic_name, size, prefix = publish
-            after = end + size
-            if after > len(data) or size > self._max_msg_size:
-                break
-            out = self.out
-            topic = self._broker.topics.get(topic_name) or self._broker.get_topic(topic_name)
-            topic.publish(prefix + data[end:after], 1, 4 + size, self, len(out))
-            if time.time() >= PREPARED.valid_until_s:
-                PREPARED.renew(time.time())
-            out.append(PREPARED.ok)
-            start = after
-        if start:
-            self.want_flush()
-            return data[start:]
+    def take_known(self, data: bytes) -> bytes:
+        """Answer what needs no parsing, at the start of a request; gives the rest."""
         return data
-
-    def _learn(self, data: bytes) -> bytes:
-        """Parse a head alone, and remember it when it asks for a plain publish; gives the rest.
-
-        That exactly one request began, and is waiting for its body now, proves that all these bytes are its head.
-        """
-        end = data.find(b"\r\n\r\n") + 4
-        if not 3 < end <= heads.MAX_KNOWN_BYTES:
-            return data
-        head = data[:end]
-        self._begun = 0
-        self._parse(head)
-        request = self._request
-        if request is not None and self._begun == 1 and request.target.route is PUB and self._head.is_plain:
-            params = request.target.params
-            if params is not None and params.keys() == {"topic"} and handlers.is_valid(params["topic"]):
-                heads.remember(head, params["topic"], self._head.content_length)
-        return data[end:]
 
     def _parse(self, data: bytes) -> None:
         size_bytes = len(data)
@@ -215,7 +168,7 @@ class HttpConnection(Stream):
         if request.size_bytes > request.size_limit:
             self._request = None
             self._refuse(request, answers.failure(HttpError(413, request.route.body.too_big)))
-        elif request.route.body.limit:
+        elif request.route.body.limit is not None:
             request.parts.append(body)
 
     def on_message_complete(self) -> None:
@@ -231,9 +184,8 @@ class HttpConnection(Stream):
     def _begin_request(self, head: Head) -> None:
         """The head of a request is read and sound: refuse what can be refused, else await its body."""
         url = head.url.decode("latin-1")
-        request = Request(
-            self._broker, self, head.method, url, resolve(head.method, url), head.version == "1.0", head.keep_alive
-        )
+        target = self._router.resolve(head.method, url)
+        request = Request(self._app, self, head.method, url, target, head.version == "1.0", head.keep_alive)
         reply = request.target.reply or self._check_route(request, head)
         if reply is not None:
             self._refuse(request, reply)
@@ -242,11 +194,11 @@ class HttpConnection(Stream):
         self._owes_continue = head.expects_continue
         self._pay_continue()
 
-    def _check_route(self, request: Request, head: Head) -> Reply | None:
+    def _check_route(self, request: Request[App], head: Head) -> Reply | None:
         """Why a request is refused that has a route, by its head alone."""
         route = request.route
-        if route.body.limit:
-            request.size_limit = getattr(self._broker.options, route.body.limit)
+        if route.body.limit is not None:
+            request.size_limit = route.body.limit(self._app)
             if head.content_length > request.size_limit:
                 return answers.failure(HttpError(413, route.body.too_big))
         if route.check_head is not None:
@@ -256,7 +208,7 @@ class HttpConnection(Stream):
                 return answers.failure(error)
         return None
 
-    def _refuse(self, request: Request, reply: Reply) -> None:
+    def _refuse(self, request: Request[App], reply: Reply) -> None:
         """Answer without the body, which is skipped, or if that is too long ends the connection."""
         head = self._head
         request.reply = reply
@@ -267,7 +219,7 @@ class HttpConnection(Stream):
 
     def _refuse_bytes(self, reply: Reply) -> None:
         """Answer what is no request, or none that can be served, and listen no more."""
-        request = Request(self._broker, self, "", "", Target(None, is_logged=False), False, False)
+        request = Request(self._app, self, "", "", Target(None, is_logged=False), False, False)
         request.reply = reply
         request.is_unread = True
         self._request = None
@@ -297,7 +249,7 @@ class HttpConnection(Stream):
 
     # ---- answers
 
-    def _dispatch(self, request: Request) -> None:
+    def _dispatch(self, request: Request[App]) -> None:
         """A request is complete: answer it now, or in its turn."""
         if not request.keep_alive:
             self._is_deaf = True
@@ -332,7 +284,7 @@ class HttpConnection(Stream):
             gevent.sleep(TAKEN_POLL_S)
         self.hold()
 
-    def _perform(self, request: Request) -> None:
+    def _perform(self, request: Request[App]) -> None:
         started_ns = time.perf_counter_ns()
         request.ticket = len(self.out)
         reply = request.reply or self._call_handler(request)
@@ -349,7 +301,7 @@ class HttpConnection(Stream):
         elif not request.keep_alive:
             self.close_when_sent()
 
-    def _call_handler(self, request: Request) -> Reply:
+    def _call_handler(self, request: Request[App]) -> Reply:
         try:
             return request.route.handler(request)
         except HttpError as error:
@@ -359,11 +311,6 @@ class HttpConnection(Stream):
         except Exception as error:  # a bug in one handler costs that request only
             self.log.exception("panic in HTTP handler - %r", error)
         return answers.INTERNAL_ERROR
-
-    def publish_failed(self, ticket: int, error: OSError) -> None:
-        """The OK that is under way was too early: it is replaced."""
-        if not self.closed:
-            self.out[ticket] = answers.in_place_of(self.out[ticket], answers.EXITING)
 
     # ---- the end
 
@@ -390,7 +337,7 @@ class HttpConnection(Stream):
         self._linger_timer.start(self.close, "refused")
 
     def on_close(self, reason: str) -> None:
-        self._broker.http_clients.pop(self, None)
+        self._app.http_clients.pop(self, None)
         if self._linger_timer is not None:
             self._linger_timer.stop()
             self._linger_timer.close()

@@ -30,16 +30,16 @@ _BOOLS = {"true": True, "1": True, "false": False, "0": False}
 # ---- options
 
 
-def get_option(request: Request) -> Reply:
+def get_option(request: Request[Broker]) -> Reply:
     """An option by its key in the configuration file."""
     try:
-        value = request.broker.options.by_config_key(request.target.argument)
+        value = request.app.options.by_config_key(request.target.argument)
     except KeyError:
         raise HttpError(400, "INVALID_OPTION") from None
     return answers.text(value) if isinstance(value, str) else answers.json(value)
 
 
-def put_option(request: Request) -> Reply:
+def put_option(request: Request[Broker]) -> Reply:
     """Change one of the few options that may change while nsqd runs; the new value is the answer."""
     if not request.body:
         raise HttpError(413, "INVALID_VALUE")
@@ -47,7 +47,7 @@ def put_option(request: Request) -> Reply:
     if change is None:
         raise HttpError(400, "INVALID_OPTION")
     try:
-        change(request.broker, request.body)
+        change(request.app, request.body)
     except ValueError:
         raise HttpError(400, "INVALID_VALUE") from None
     return get_option(request)
@@ -72,21 +72,21 @@ _CHANGES: dict[str, Callable[[Broker, bytes], None]] = {
 # ---- publishing
 
 
-def pub(request: Request) -> Reply:
+def pub(request: Request[Broker]) -> Reply:
     body = request.body
     if not body:
         raise HttpError(400, "MSG_EMPTY")
     topic = _topic_to_publish_to(request)
     due_ns = _due_ns(request)
     sized = len(body).to_bytes(SIZE_BYTES, "big") + body
-    topic.publish(sized, 1, len(sized), request.publisher, request.ticket, due_ns)
+    topic.publish(sized, 1, len(sized), request.connection, request.ticket, due_ns)
     return answers.OK
 
 
-def mpub(request: Request) -> Reply:
+def mpub(request: Request[Broker]) -> Reply:
     topic = _topic_to_publish_to(request)
     due_ns = _due_ns(request)
-    options = request.broker.options
+    options = request.app.options
     if _is_binary(request):
         try:
             body, count, stride = bodies.from_binary(request.body, options.max_msg_size, options.max_body_size)
@@ -95,11 +95,11 @@ def mpub(request: Request) -> Reply:
     else:
         body, count, stride = bodies.from_lines(request.body, options.max_msg_size)
     if count:
-        topic.publish(body, count, stride, request.publisher, request.ticket, due_ns)
+        topic.publish(body, count, stride, request.connection, request.ticket, due_ns)
     return answers.OK
 
 
-def topic_name(request: Request) -> str:
+def topic_name(request: Request[Broker]) -> str:
     """The topic's name of a publish. Raises HttpError."""
     name = request.params.get("topic")
     if name is None:
@@ -109,11 +109,11 @@ def topic_name(request: Request) -> str:
     return name
 
 
-def _topic_to_publish_to(request: Request) -> Topic:
-    return request.broker.get_topic(topic_name(request))
+def _topic_to_publish_to(request: Request[Broker]) -> Topic:
+    return request.app.get_topic(topic_name(request))
 
 
-def _due_ns(request: Request) -> int:
+def _due_ns(request: Request[Broker]) -> int:
     """When the messages are due that are to be deferred; 0 for at once. Raises HttpError."""
     defer = request.params.get("defer")
     if defer is None:
@@ -122,33 +122,33 @@ def _due_ns(request: Request) -> int:
         delay_ns = milliseconds_to_ns(parse_int64(defer))
     except ValueError as error:
         raise HttpError(400, "INVALID_DEFER") from error
-    broker = request.broker
+    broker = request.app
     if not 0 <= delay_ns <= broker.options.max_defer_timeout_ns:
         raise HttpError(400, "INVALID_DEFER")
     return broker.due_ns(delay_ns)
 
 
-def _is_binary(request: Request) -> bool:
+def _is_binary(request: Request[Broker]) -> bool:
     """Lines are the default; a word that means nothing means binary."""
     word = request.params.get("binary")
     if word is None:
         return False
     if word not in _BOOLS:
-        request.broker.log.warning("deprecated value '%s' used for /mpub binary param", word)
+        request.app.log.warning("deprecated value '%s' used for /mpub binary param", word)
     return _BOOLS.get(word, True)
 
 
 # ---- looking
 
 
-def ping(request: Request) -> Reply:
+def ping(request: Request[Broker]) -> Reply:
     """OK, or 500 with what is wrong with the disk."""
-    broker = request.broker
+    broker = request.app
     return answers.plain(200 if broker.health() is None else 500, health_text(broker))
 
 
-def info(request: Request) -> Reply:
-    broker = request.broker
+def info(request: Request[Broker]) -> Reply:
+    broker = request.app
     options = broker.options
     return answers.json(
         {
@@ -168,9 +168,9 @@ def info(request: Request) -> Reply:
     )
 
 
-def stats(request: Request) -> Reply:
+def stats(request: Request[Broker]) -> Reply:
     params = request.params
-    broker = request.broker
+    broker = request.app
     figures = collect(
         broker,
         params.get("topic", ""),
@@ -186,34 +186,34 @@ def stats(request: Request) -> Reply:
 # ---- topics
 
 
-def create_topic(request: Request) -> Reply:
+def create_topic(request: Request[Broker]) -> Reply:
     _topic_to_publish_to(request)
     return answers.EMPTY
 
 
-def delete_topic(request: Request) -> Reply:
+def delete_topic(request: Request[Broker]) -> Reply:
     topic = _named_topic(request)
-    request.broker.delete_topic(topic.name)
-    request.broker.persist_metadata()
+    request.app.delete_topic(topic.name)
+    request.app.persist_metadata()
     return answers.EMPTY
 
 
-def empty_topic(request: Request) -> Reply:
+def empty_topic(request: Request[Broker]) -> Reply:
     name = request.params.get("topic")
     if name is not None and not is_valid(name):
         raise HttpError(400, "INVALID_TOPIC")
     topic = _named_topic(request)
-    request.broker.empty_topic(topic)
+    request.app.empty_topic(topic)
     return answers.EMPTY
 
 
-def pause_topic(request: Request, *, paused: bool) -> Reply:
+def pause_topic(request: Request[Broker], *, paused: bool) -> Reply:
     topic = _named_topic(request)
-    request.broker.pause_topic(topic, paused)
+    request.app.pause_topic(topic, paused)
     return answers.EMPTY
 
 
-def _named_topic(request: Request) -> Topic:
+def _named_topic(request: Request[Broker]) -> Topic:
     """The topic of the query, which must exist. Raises HttpError."""
     name = request.params.get("topic")
     if name is None:
@@ -221,8 +221,8 @@ def _named_topic(request: Request) -> Topic:
     return _existing_topic(request, name)
 
 
-def _existing_topic(request: Request, name: str) -> Topic:
-    topic = request.broker.find_topic(name)
+def _existing_topic(request: Request[Broker], name: str) -> Topic:
+    topic = request.app.find_topic(name)
     if topic is None:
         raise HttpError(404, "TOPIC_NOT_FOUND")
     return topic
@@ -231,32 +231,32 @@ def _existing_topic(request: Request, name: str) -> Topic:
 # ---- channels
 
 
-def create_channel(request: Request) -> Reply:
+def create_channel(request: Request[Broker]) -> Reply:
     topic, name = _topic_and_channel_name(request)
-    request.broker.get_channel(topic, name)
+    request.app.get_channel(topic, name)
     return answers.EMPTY
 
 
-def delete_channel(request: Request) -> Reply:
+def delete_channel(request: Request[Broker]) -> Reply:
     topic, channel = _named_channel(request)
-    request.broker.delete_channel(topic, channel.name)
-    request.broker.persist_metadata()
+    request.app.delete_channel(topic, channel.name)
+    request.app.persist_metadata()
     return answers.EMPTY
 
 
-def empty_channel(request: Request) -> Reply:
+def empty_channel(request: Request[Broker]) -> Reply:
     topic, channel = _named_channel(request)
-    request.broker.empty_channel(topic, channel)
+    request.app.empty_channel(topic, channel)
     return answers.EMPTY
 
 
-def pause_channel(request: Request, *, paused: bool) -> Reply:
+def pause_channel(request: Request[Broker], *, paused: bool) -> Reply:
     topic, channel = _named_channel(request)
-    request.broker.pause_channel(topic, channel, paused)
+    request.app.pause_channel(topic, channel, paused)
     return answers.EMPTY
 
 
-def _named_channel(request: Request) -> tuple[Topic, Channel]:
+def _named_channel(request: Request[Broker]) -> tuple[Topic, Channel]:
     """The topic and channel of the query, which must exist. Raises HttpError."""
     topic, name = _topic_and_channel_name(request)
     channel = topic.channels.get(name)
@@ -265,14 +265,14 @@ def _named_channel(request: Request) -> tuple[Topic, Channel]:
     return topic, channel
 
 
-def _topic_and_channel_name(request: Request) -> tuple[Topic, str]:
+def _topic_and_channel_name(request: Request[Broker]) -> tuple[Topic, str]:
     """The topic, which must exist, and a channel's name. Raises HttpError."""
     topic = _valid_argument(request, "topic")
     channel = _valid_argument(request, "channel")
     return _existing_topic(request, topic), channel
 
 
-def _valid_argument(request: Request, key: str) -> str:
+def _valid_argument(request: Request[Broker], key: str) -> str:
     name = request.params.get(key)
     if name is None:
         raise HttpError(400, f"MISSING_ARG_{key.upper()}")

@@ -2,38 +2,47 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from nsqd_py.broker import Broker
 from nsqd_py.errors import HttpError
-from nsqd_py.topic import Publisher
+from nsqd_py.logs import Log
 
 if TYPE_CHECKING:
     from nsqd_py.http.answers import Reply
-    from nsqd_py.http.routes import Route, Target
+    from nsqd_py.http.router import Route, Target
 
 UNLIMITED = 1 << 63
 
 
-class Request:
+class Application(Protocol):
+    """The program behind an HTTP API."""
+
+    log: Log
+    http_clients: dict[Any, None]
+
+
+App = TypeVar("App", bound=Application)
+
+
+class Request(Generic[App]):
     """A request whose head is read; the body follows in `parts`.
 
-    publisher, ticket  who is told when a publish fails, and which of its answers that is about
+    connection, ticket  who asks, and which of its answers this one will be
     reply              the answer when it is known before any handler runs
     is_unread          the rest of the body will not be read: the connection cannot go on
     """
 
     __slots__ = (
-        "broker", "is_http_1_0", "is_unread", "keep_alive", "method", "parts", "publisher", "reply", "size_bytes",
+        "app", "connection", "is_http_1_0", "is_unread", "keep_alive", "method", "parts", "reply", "size_bytes",
         "size_limit", "target", "ticket", "url",
     )  # fmt: skip
 
     def __init__(
-        self, broker: Broker, publisher: Publisher, method: str, url: str, target: Target,
+        self, app: App, connection: Any, method: str, url: str, target: Target[App],
         is_http_1_0: bool, keep_alive: bool,
     ) -> None:  # fmt: skip
-        self.broker = broker
-        self.publisher = publisher
+        self.app = app
+        self.connection = connection
         self.method = method
         self.url = url
         self.target = target
@@ -47,7 +56,7 @@ class Request:
         self.ticket = 0
 
     @property
-    def route(self) -> Route:
+    def route(self) -> Route[App]:
         """The route; only for requests that have one."""
         route = self.target.route
         assert route is not None
@@ -64,6 +73,6 @@ class Request:
         """The query's parameters. Raises HttpError 400 when it is malformed."""
         params = self.target.params
         if params is None:
-            self.broker.log.error("failed to parse request params - %s", self.target.query_error)
+            self.app.log.error("failed to parse request params - %s", self.target.query_error)
             raise HttpError(400, "INVALID_REQUEST")
         return params

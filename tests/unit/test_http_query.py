@@ -7,9 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nsqd_py.errors import ClientError, HttpError
-from nsqd_py.http import bodies, heads
+from nsqd_py.http import bodies, known_heads
 from nsqd_py.http.query import BadQuery, parse_int64, parse_query, unescape
-from nsqd_py.http.routes import resolve
+from nsqd_py.http.routes import ROUTER
 from tests.unit.fakes import sized
 
 # ---- queries
@@ -82,7 +82,7 @@ def test_what_is_no_number_of_64_bits_is_refused(text: str) -> None:
     ],
 )
 def test_a_path_has_a_route(method: str, url: str, path: str) -> None:
-    route = resolve(method, url).route
+    route = ROUTER.resolve(method, url).route
     assert route is not None
     assert (route.method, route.path) == (method, path)
 
@@ -109,7 +109,7 @@ def test_a_path_has_a_route(method: str, url: str, path: str) -> None:
     ],
 )
 def test_a_path_without_a_route_has_an_answer(method: str, url: str, status: int, header: str) -> None:
-    reply = resolve(method, url).reply
+    reply = ROUTER.resolve(method, url).reply
     assert reply is not None
     assert reply.status == status
     assert header in reply.headers
@@ -117,13 +117,13 @@ def test_a_path_without_a_route_has_an_answer(method: str, url: str, status: int
 
 
 def test_a_redirect_does_not_put_markup_of_the_client_into_its_page() -> None:
-    reply = resolve("GET", '/ping/?"><script>').reply
+    reply = ROUTER.resolve("GET", '/ping/?"><script>').reply
     assert reply is not None
     assert b"<script>" not in reply.body
 
 
 def test_a_malformed_query_keeps_its_route() -> None:
-    target = resolve("POST", "/pub?topic=%zz")
+    target = ROUTER.resolve("POST", "/pub?topic=%zz")
     assert (target.params, target.query_error) == (None, 'invalid URL escape "%zz"')
     assert target.route is not None
 
@@ -194,16 +194,16 @@ def test_a_head_is_known_with_other_lengths_too() -> None:
     def head(length: bytes) -> bytes:
         return b"POST /pub?topic=known HTTP/1.1\r\nHost: x\r\nContent-Length: " + length + b"\r\nA: b\r\n\r\n"
 
-    heads.remember(head(b"7"), "known", 7)
-    assert heads.KNOWN[head(b"7")] == ("known", 7, b"\0\0\0\7")
-    assert heads.recognise(head(b"258")) == ("known", 258, b"\0\0\1\2")
+    known_heads.remember(head(b"7"), "known", 7)
+    assert known_heads.KNOWN[head(b"7")] == ("known", 7, b"\0\0\0\7")
+    assert known_heads.recognise(head(b"258")) == ("known", 258, b"\0\0\1\2")
     for other in (b"0", b"01", b"-1", b"1 ", b" 1", b"", b"1" * 10, b"1\r\nContent-Length: 7", b"x"):
-        assert heads.recognise(head(other)) is None
-    assert heads.recognise(head(b"7").replace(b"A: b", b"A: c")) is None
-    assert heads.recognise(head(b"7").replace(b"known", b"other")) is None
+        assert known_heads.recognise(head(other)) is None
+    assert known_heads.recognise(head(b"7").replace(b"A: b", b"A: c")) is None
+    assert known_heads.recognise(head(b"7").replace(b"known", b"other")) is None
 
 
 def test_heads_do_not_pile_up() -> None:
     for number in range(5000):
-        heads.remember(b"POST /pub?topic=t HTTP/1.1\r\nContent-Length: 1\r\nN: %d\r\n\r\n" % number, "t", 1)
-    assert len(heads.KNOWN) <= 1024
+        known_heads.remember(b"POST /pub?topic=t HTTP/1.1\r\nContent-Length: 1\r\nN: %d\r\n\r\n" % number, "t", 1)
+    assert len(known_heads.KNOWN) <= 1024
