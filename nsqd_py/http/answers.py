@@ -63,7 +63,12 @@ EMPTY = Reply(200, _NSQ)
 
 def json(data: Any) -> Reply:
     """A success with data."""
-    return Reply(200, _NSQ, orjson.dumps(data), _JSON)
+    return encoded_json(orjson.dumps(data))
+
+
+def encoded_json(body: bytes) -> Reply:
+    """A success with data that is JSON already."""
+    return Reply(200, _NSQ, body, _JSON)
 
 
 def failure(error: HttpError, headers: str = "") -> Reply:

@@ -186,13 +186,17 @@ class HttpConnection(Stream, Generic[App]):
         url = head.url.decode("latin-1")
         target = self._router.resolve(head.method, url)
         request = Request(self._app, self, head.method, url, target, head.version == "1.0", head.keep_alive)
-        reply = request.target.reply or self._check_route(request, head)
+        reply = self.check_client() or request.target.reply or self._check_route(request, head)
         if reply is not None:
             self._refuse(request, reply)
             return
         self._request = request
         self._owes_continue = head.expects_continue
         self._pay_continue()
+
+    def check_client(self) -> Reply | None:
+        """Why this client may ask for nothing."""
+        return None
 
     def _check_route(self, request: Request[App], head: Head) -> Reply | None:
         """Why a request is refused that has a route, by its head alone."""

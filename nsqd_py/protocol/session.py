@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass, field
 from typing import Any
 
 from nsqd_py.errors import BadBody, IdentifyFailed
+from nsqd_py.protocol.fields import INT32, INT64, Kind, decode_fields
 
 # The values that /stats prints as a client's state.
 STATE_INIT = 0
@@ -15,9 +15,6 @@ STATE_SUBSCRIBED = 3
 STATE_CLOSING = 4
 
 DEFAULT_OUTPUT_BUFFER_SIZE = 16384
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_INT32 = range(-(1 << 31), 1 << 31)
-_INT64 = range(-(1 << 63), 1 << 63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,58 +133,27 @@ class Session:
         return json.dumps(answer, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-_IDENTIFY_FIELDS: dict[str, type | range] = {
+_IDENTIFY_FIELDS: dict[str, Kind] = {
     "client_id": str,
     "hostname": str,
-    "heartbeat_interval": _INT64,
-    "output_buffer_size": _INT64,
-    "output_buffer_timeout": _INT64,
+    "heartbeat_interval": INT64,
+    "output_buffer_size": INT64,
+    "output_buffer_timeout": INT64,
     "feature_negotiation": bool,
     "tls_v1": bool,
     "deflate": bool,
-    "deflate_level": _INT64,
+    "deflate_level": INT64,
     "snappy": bool,
-    "sample_rate": _INT32,
+    "sample_rate": INT32,
     "user_agent": str,
-    "msg_timeout": _INT64,
+    "msg_timeout": INT64,
     "topology_region": str,
     "topology_zone": str,
 }
 
 
 def _decode_identify(body: bytes) -> dict[str, Any]:
-    """Every field of IDENTIFY, absent ones with the zero of their type, as Go's JSON decoder fills a struct."""
-    values: dict[str, Any] = {
-        name: 0 if isinstance(kind, range) else kind() for name, kind in _IDENTIFY_FIELDS.items()
-    }
-    for key, value in _decode_object(body).items():
-        kind = _IDENTIFY_FIELDS.get(key.lower())
-        if kind is None or value is None:
-            continue
-        if not _fits(value, kind):
-            raise BadBody("IDENTIFY failed to decode JSON body")
-        # Half a surrogate pair could be written neither to logs nor to /stats.
-        values[key.lower()] = _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", value) if kind is str else value
-    return values
-
-
-def _fits(value: object, kind: type | range) -> bool:
-    if isinstance(kind, range):
-        return type(value) is int and value in kind
-    return type(value) is kind
-
-
-def _decode_object(body: bytes) -> dict[str, Any]:
     try:
-        decoded = json.loads(body.decode("utf-8", "replace"), parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
+        return decode_fields(body, _IDENTIFY_FIELDS)
+    except ValueError as error:
         raise BadBody("IDENTIFY failed to decode JSON body") from error
-    if decoded is None:
-        return {}
-    if not isinstance(decoded, dict):
-        raise BadBody("IDENTIFY failed to decode JSON body")
-    return decoded
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")

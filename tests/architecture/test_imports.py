@@ -20,6 +20,7 @@ CORE = sorted(
         *(ROOT / "nsqd_py" / f"{name}.py" for name in PURE_NAMES),
         ROOT / "nsqd_py/diskqueue/ranges.py",
         ROOT / "nsqd_py/diskqueue/records.py",
+        *(ROOT / "nsqlookupd_py" / f"{name}.py" for name in ("registry", "peer", "parser")),
     ]
 )  # fmt: skip
 IMPURE = {
@@ -56,7 +57,7 @@ def relative(path: Path) -> str:
 
 
 CORE_MODULES = {module_name(path) for path in CORE}
-ALL_MODULES = {module_name(path) for path in sources("nsqd_py")}
+ALL_MODULES = {module_name(path) for path in sources("nsqd_py", "nsqlookupd_py")}
 
 
 def test_the_lists_are_not_empty() -> None:
@@ -83,6 +84,7 @@ def test_the_core_imports_nothing_of_the_shell(path: Path) -> None:
         "nsqd_py",
         "nsqd_py.protocol",
         "nsqd_py.diskqueue",
+        "nsqlookupd_py",
     }  # as the place of what is named behind them
     own = {name for name in imports_of(path) if name in ALL_MODULES}
     assert own - CORE_MODULES - packages == set()

@@ -1,0 +1,58 @@
+"""What every daemon does with its own process: how it begins, what limits it lifts, how it ends."""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import signal
+from types import TracebackType
+from typing import Any
+
+import gevent
+import gevent.event
+
+_FIRST_GENERATION = 200_000
+_OLDER_GENERATIONS = 50
+
+
+def raise_descriptor_limit() -> None:
+    """Thousands of clients need thousands of descriptors: take all that the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def calm_collector() -> None:
+    """Keep the cycle collector from walking what lives as long as the process, and from running often."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_FIRST_GENERATION, _OLDER_GENERATIONS, _OLDER_GENERATIONS)
+
+
+class StopSignals:
+    """SIGTERM and SIGINT, while it is entered: the first says to stop, a second one ends the process at once."""
+
+    def __init__(self) -> None:
+        self._asked = gevent.event.Event()
+        self._handlers: list[Any] = []
+
+    def __enter__(self) -> StopSignals:
+        self._handlers = [gevent.signal_handler(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for handler in self._handlers:
+            handler.cancel()
+
+    def wait(self) -> None:
+        """Returns when a signal came."""
+        self._asked.wait()
+
+    def _on_signal(self) -> None:
+        if self._asked.is_set():
+            # What was acknowledged is written; only the tidy end is missing.
+            os._exit(1)
+        self._asked.set()

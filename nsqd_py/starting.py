@@ -1,0 +1,46 @@
+"""How a daemon's command begins: options, log, a refusal in one line. Imports nothing that is slow."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from nsqd_py.errors import StartError
+from nsqd_py.logs import Log
+from nsqd_py.settings import BadOptions, Options
+
+
+@dataclass(frozen=True)
+class DaemonCommand:
+    """A command that serves until a signal ends it.
+
+    read_options   from the command line; raises BadOptions
+    check_options  raises BadOptions where the daemon cannot start with them
+    serve          runs the daemon; raises StartError. It imports what it needs itself, so that --version, --help
+                   and a refusal do not wait for gevent
+    """
+
+    name: str
+    log_prefix: str
+    read_options: Callable[[Sequence[str]], Options]
+    check_options: Callable[[Options], None]
+    serve: Callable[[Options, Log], None]
+
+    def main(self, argv: Sequence[str] | None = None) -> int:
+        """Runs until a signal ends it, and returns the exit status: 1 where it could not start."""
+        try:
+            options = self.read_options(sys.argv[1:] if argv is None else argv)
+        except BadOptions as error:
+            Log(self.log_prefix).fatal("%s", error)
+            return 1
+        log = Log(options.log_prefix, options.log_level)
+        try:
+            self.check_options(options)
+            for setting in options.without_effect():
+                log.warning("--%s has no effect now: %s", setting.name, setting.step_note)
+            self.serve(options, log)
+        except (BadOptions, StartError) as error:
+            log.fatal("failed to instantiate %s - %s", self.name, error)
+            return 1
+        return 0

@@ -1,0 +1,94 @@
+"""The settings that every server of NSQ has for TLS, and what has to hold of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nsqd_py.kinds import FALSE_WORDS, TRUE_WORDS, Kind, choice
+from nsqd_py.settings import BadOptions, Options
+
+# --tls-required, with the numbers that /config/tls_required answers.
+TLS_NOT_REQUIRED = 0
+TLS_REQUIRED_EXCEPT_HTTP = 1
+TLS_REQUIRED = 2
+
+# --tls-min-version, with the version numbers of the TLS protocol.
+TLS_VERSIONS = {"tls1.0": 0x0301, "tls1.1": 0x0302, "tls1.2": 0x0303, "tls1.3": 0x0304}
+DEFAULT_TLS_VERSION = TLS_VERSIONS["tls1.0"]
+
+_TLS_REQUIRED_WORDS = {"true": TLS_REQUIRED, "false": TLS_NOT_REQUIRED, "tcp-https": TLS_REQUIRED_EXCEPT_HTTP}
+
+
+def _parse_tls_required(text: str) -> int:
+    word = text.lower()
+    if word in TRUE_WORDS:
+        return TLS_REQUIRED
+    if word in FALSE_WORDS:
+        return TLS_NOT_REQUIRED
+    if word == "tcp-https":
+        return TLS_REQUIRED_EXCEPT_HTTP
+    raise ValueError("expected true, false or tcp-https")
+
+
+def _show_tls_required(value: int) -> str:
+    return next(word for word, number in _TLS_REQUIRED_WORDS.items() if number == value)
+
+
+def _tls_required_from_native(value: Any) -> int:
+    return _parse_tls_required(str(value))
+
+
+TLS_REQUIRED_KIND = Kind(
+    "[=bool|tcp-https]", _parse_tls_required, _tls_required_from_native, _show_tls_required, bare_value="true"
+)
+TLS_VERSION_KIND = choice({**TLS_VERSIONS, "": DEFAULT_TLS_VERSION}, word="version")
+
+
+def check_auth_policy(value: str) -> str | None:
+    # A misspelt policy would let every client in.
+    if value in ("", "require", "require-verify"):
+        return None
+    return "--tls-client-auth-policy must be require or require-verify"
+
+
+def implied_tls_required(options: Options) -> int:
+    """--tls-required, which a policy for the certificates of clients implies."""
+    if options.tls_client_auth_policy and options.tls_required == TLS_NOT_REQUIRED:
+        return TLS_REQUIRED
+    required: int = options.tls_required
+    return required
+
+
+def check_tls(options: Options) -> None:
+    """Raises BadOptions where TLS cannot be served with these options. Reads the files; changes nothing."""
+    has_certificate = bool(options.tls_cert or options.tls_key)
+    if options.tls_required != TLS_NOT_REQUIRED and not has_certificate:
+        raise BadOptions("--tls-required (or --tls-client-auth-policy) needs --tls-cert and --tls-key")
+    if has_certificate:
+        _check_certificate(options.tls_cert, options.tls_key)
+    if options.tls_root_ca_file:
+        check_authorities(options.tls_root_ca_file, "--tls-root-ca-file")
+
+
+def _check_certificate(cert_path: str, key_path: str) -> None:
+    if not cert_path or not key_path:
+        raise BadOptions("--tls-cert and --tls-key belong together; only one of them is given")
+    import ssl  # only where TLS is asked for: it is slow to import
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        # With an empty password, a key that needs one fails instead of asking on the terminal.
+        context.load_cert_chain(cert_path, key_path, password="")
+    except OSError as error:  # SSLError is one
+        files = f"--tls-cert {cert_path} with --tls-key {key_path}"
+        raise BadOptions(f"cannot use {files}: {error.strerror}") from error
+
+
+def check_authorities(path: str, flag: str) -> None:
+    """Raises BadOptions for a file that holds no certificates."""
+    import ssl
+
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cafile=path)
+    except OSError as error:
+        raise BadOptions(f"cannot use {flag} {path}: {error.strerror}") from error

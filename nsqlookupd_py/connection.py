@@ -1,0 +1,144 @@
+"""One nsqd's connection to nsqlookupd, as callbacks of the event loop."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from nsqd_py.errors import ClientError, Invalid
+from nsqd_py.logs import Log
+from nsqd_py.transport import Stream
+from nsqd_py.turn import Turn
+from nsqlookupd_py.commands import COMMANDS, in_words
+from nsqlookupd_py.parser import LookupParser
+from nsqlookupd_py.peer import Peer, identify
+from nsqlookupd_py.registry import Registry
+
+MAGIC = b"  V1"
+
+# A host that is gone without a word is found out after these, as by Go's nsqlookupd: s, s, number of probes.
+_KEEPALIVE = ((socket.TCP_KEEPIDLE, 15), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 9))
+
+
+def frame(data: bytes) -> bytes:
+    """A response: `[4-byte size][data]`."""
+    return len(data).to_bytes(4, "big") + data
+
+
+class PeerConnection(Stream):
+    """An nsqd that registers its topics and channels. They are gone with the connection.
+
+    registry    where they are put down
+    identified  who it is, once it said so
+    """
+
+    __slots__ = (
+        "_awaits_body", "_clock", "_introduction", "_magic", "_on_close", "_parser", "_requires_tls", "identified",
+        "registry",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        peer: str,
+        loop: Any,
+        turn: Turn,
+        log: Log,
+        registry: Registry,
+        clock: Callable[[], int],
+        introduction: bytes,
+        *,
+        requires_tls: bool,
+        on_close: Callable[[PeerConnection], object],
+    ) -> None:
+        """`introduction` is the response to IDENTIFY."""
+        super().__init__(sock, peer, loop, turn, log)
+        if sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, value in _KEEPALIVE:
+                sock.setsockopt(socket.IPPROTO_TCP, option, value)
+        self.registry = registry
+        self.identified: Peer | None = None
+        self._clock = clock
+        self._introduction = introduction
+        self._requires_tls = requires_tls
+        self._on_close = on_close
+        self._magic = b""
+        self._parser: LookupParser | None = None
+        self._awaits_body = False
+
+    def now_ns(self) -> int:
+        return self._clock()
+
+    def on_data(self, data: bytes) -> None:
+        parser = self._parser
+        if parser is None:
+            data = self._read_magic(data)
+            parser = self._parser
+            if parser is None:
+                return
+        parser.feed(data)
+        try:
+            while (response := self._next_response(parser)) is not None:
+                self.send(frame(response))
+        except ClientError as error:
+            self.log.error("[%s] - %s", self.peer, error.wire.decode("utf-8", "backslashreplace"))
+            self._end_with(error.wire)
+
+    def _read_magic(self, data: bytes) -> bytes:
+        """What follows the magic, once that is complete."""
+        missing = len(MAGIC) - len(self._magic)
+        self._magic += data[:missing]
+        if self._magic == MAGIC:
+            self._parser = LookupParser()
+        elif len(self._magic) == len(MAGIC):
+            self.log.error("client(%s) bad protocol magic '%s'", self.peer, self._magic.decode("latin-1"))
+            self._end_with(b"E_BAD_PROTOCOL")
+        return data[missing:]
+
+    def _next_response(self, parser: LookupParser) -> bytes | None:
+        """The response to the next command; None while that is not complete. Raises ClientError."""
+        if self._awaits_body:
+            return self._identify(parser)
+        words = parser.next_line()
+        if words is None:
+            return None
+        verb = words[0]
+        if self._requires_tls and not self.is_secure:
+            raise Invalid(f"cannot {verb} in current state (TLS required)")
+        if verb == "IDENTIFY":
+            if self.identified is not None:
+                raise Invalid("cannot IDENTIFY again")
+            self._awaits_body = True
+            return self._identify(parser)
+        command = COMMANDS.get(verb)
+        if command is None:
+            raise Invalid(f"invalid command {verb}")
+        return command(self, words)
+
+    def _identify(self, parser: LookupParser) -> bytes | None:
+        body = parser.next_body()
+        if body is None:
+            return None
+        self._awaits_body = False
+        peer = self.identified = identify(self.peer, body, self._clock())
+        self.registry.add_peer(peer)
+        info = peer.info
+        self.log.info(
+            "CLIENT(%s): IDENTIFY Address:%s TCP:%d HTTP:%d Version:%s",
+            self.peer, info["broadcast_address"], info["tcp_port"], info["http_port"], info["version"],
+        )  # fmt: skip
+        return self._introduction
+
+    def _end_with(self, data: bytes) -> None:
+        self.send(frame(data))
+        self.close_when_sent()
+
+    def on_close(self, reason: str) -> None:
+        self.log.info("PROTOCOL(V1): [%s] exiting ioloop (%s)", self.peer, reason)
+        self._on_close(self)
+        peer, self.identified = self.identified, None
+        if peer is not None:
+            for registration in self.registry.remove_peer(peer):
+                self.log.info("DB: client(%s) UNREGISTER %s", self.peer, in_words(*registration))

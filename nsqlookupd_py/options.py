@@ -1,0 +1,83 @@
+"""The settings of nsqlookupd. Names, kinds and defaults are those of Go's; those for TLS are nsqd's."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+
+from nsqd_py.durations import SECOND_NS
+from nsqd_py.kinds import BOOL, DURATION, LOG_LEVEL, STRING
+from nsqd_py.logs import INFO
+from nsqd_py.settings import Options, Program, Setting
+from nsqd_py.tls_options import (
+    DEFAULT_TLS_VERSION,
+    TLS_NOT_REQUIRED,
+    TLS_REQUIRED_KIND,
+    TLS_VERSION_KIND,
+    check_auth_policy,
+    check_tls,
+    implied_tls_required,
+)
+
+LOG_PREFIX = "[nsqlookupd] "
+
+# Each: name, kind, default; then what it does.
+# fmt: off
+_GENERAL = (
+    Setting("log-level", LOG_LEVEL, INFO,
+        "Write log lines of this level and above: debug, info, warn, error, fatal."),
+    Setting("log-prefix", STRING, LOG_PREFIX, "What every log line begins with."),
+    Setting("verbose", BOOL, False, "Deprecated, without effect: use --log-level.", config_key=""),
+)
+
+_ADDRESSES = (
+    Setting("tcp-address", STRING, "0.0.0.0:4160",
+        "Where nsqd registers: host:port, or the path of a unix socket."),
+    Setting("http-address", STRING, "0.0.0.0:4161",
+        "Where consumers and tools ask: host:port, or the path of a unix socket."),
+    Setting("broadcast-address", STRING, socket.gethostname(),
+        "Host name or address under which nsqd reaches this nsqlookupd's HTTP port.",
+        default_text="the host name"),
+)
+
+_PRODUCERS = (
+    Setting("inactive-producer-timeout", DURATION, 300 * SECOND_NS,
+        "How long an nsqd is still named after its last sign of life."),
+    Setting("tombstone-lifetime", DURATION, 45 * SECOND_NS,
+        "How long an nsqd that was tombstoned for a topic is not named for it."),
+)
+
+_TLS = (
+    Setting("tls-cert", STRING, "",
+        "Certificate file (PEM); lets clients speak TLS, on the TCP and on the HTTP port."),
+    Setting("tls-key", STRING, "", "Key file of the certificate (PEM)."),
+    Setting("tls-client-auth-policy", STRING, "",
+        "Certificates of clients: require or require-verify (signed by --tls-root-ca-file).",
+        check=check_auth_policy),
+    Setting("tls-root-ca-file", STRING, "", "File with the certificate authorities to trust (PEM)."),
+    Setting("tls-required", TLS_REQUIRED_KIND, TLS_NOT_REQUIRED,
+        "Refuse clients without TLS: true, false, or tcp-https (plain HTTP stays open)."),
+    Setting("tls-min-version", TLS_VERSION_KIND, DEFAULT_TLS_VERSION,
+        "Lowest TLS version that clients may speak: tls1.0, tls1.1, tls1.2, tls1.3."),
+)
+# fmt: on
+
+NSQLOOKUPD = Program(
+    "nsqlookupd",
+    "nsqlookupd-py",
+    "Know which nsqd has which topics and channels, and tell consumers. "
+    "Flags may have one dash or two, and their values follow after a space or =.",
+    {"General": _GENERAL, "Addresses": _ADDRESSES, "Producers": _PRODUCERS, "TLS": _TLS},
+)
+
+
+def read_options(argv: Sequence[str]) -> Options:
+    """nsqlookupd's options from its command line, as `Program.read` gives them, settled."""
+    options = NSQLOOKUPD.read(argv)
+    return options.replace(tls_required=implied_tls_required(options))
+
+
+def check_options(options: Options) -> None:
+    """Raises BadOptions where nsqlookupd cannot start with `options`. Reads the TLS files; changes nothing."""
+    options.check()
+    check_tls(options)
