@@ -17,7 +17,7 @@ _READ_BYTES = 256 * 1024
 class TlsFiles:
     """What a server needs to know for TLS.
 
-    client_auth_policy  "", "require" (any certificate) or "require-verify" (signed by `root_ca_file`)
+    client_auth_policy  "", or "require-verify": clients show a certificate that is signed by `root_ca_file`
     min_version         number of the lowest version of the protocol, as `ssl.TLSVersion` has it
     """
 

@@ -83,8 +83,17 @@ class PeerConnection(Stream):
             while (response := self._next_response(parser)) is not None:
                 self.send(frame(response))
         except ClientError as error:
-            self.log.error("[%s] - %s", self.peer, error.wire.decode("utf-8", "backslashreplace"))
-            self._end_with(error.wire)
+            self._fail(error)
+
+    def on_end(self) -> None:
+        if self._parser is not None and self._awaits_body:
+            self._fail(self._parser.cut_short())
+        else:
+            self.close_when_sent()
+
+    def _fail(self, error: ClientError) -> None:
+        self.log.error("[%s] - %s", self.peer, error.wire.decode("utf-8", "backslashreplace"))
+        self._end_with(error.wire)
 
     def _read_magic(self, data: bytes) -> bytes:
         """What follows the magic, once that is complete."""

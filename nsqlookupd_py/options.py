@@ -8,18 +8,24 @@ from collections.abc import Sequence
 from nsqd_py.durations import SECOND_NS
 from nsqd_py.kinds import BOOL, DURATION, LOG_LEVEL, STRING
 from nsqd_py.logs import INFO
-from nsqd_py.settings import Options, Program, Setting
+from nsqd_py.settings import BadOptions, Options, Program, Setting
 from nsqd_py.tls_options import (
     DEFAULT_TLS_VERSION,
     TLS_NOT_REQUIRED,
     TLS_REQUIRED_KIND,
     TLS_VERSION_KIND,
-    check_auth_policy,
     check_tls,
     implied_tls_required,
 )
 
 LOG_PREFIX = "[nsqlookupd] "
+
+
+
+def _check_auth_policy(value: str) -> str | None:
+    # A misspelt policy would let every client in.
+    return None if value in ("", "require-verify") else "--tls-client-auth-policy must be require-verify"
+
 
 # Each: name, kind, default; then what it does.
 # fmt: off
@@ -52,8 +58,7 @@ _TLS = (
         "Certificate file (PEM); lets clients speak TLS, on the TCP and on the HTTP port."),
     Setting("tls-key", STRING, "", "Key file of the certificate (PEM)."),
     Setting("tls-client-auth-policy", STRING, "",
-        "Certificates of clients: require or require-verify (signed by --tls-root-ca-file).",
-        check=check_auth_policy),
+        "Certificates of clients: require-verify (one signed by --tls-root-ca-file).", check=_check_auth_policy),
     Setting("tls-root-ca-file", STRING, "", "File with the certificate authorities to trust (PEM)."),
     Setting("tls-required", TLS_REQUIRED_KIND, TLS_NOT_REQUIRED,
         "Refuse clients without TLS: true, false, or tcp-https (plain HTTP stays open)."),
@@ -80,4 +85,6 @@ def read_options(argv: Sequence[str]) -> Options:
 def check_options(options: Options) -> None:
     """Raises BadOptions where nsqlookupd cannot start with `options`. Reads the TLS files; changes nothing."""
     options.check()
+    if options.tls_client_auth_policy and not options.tls_root_ca_file:
+        raise BadOptions("--tls-client-auth-policy=require-verify needs --tls-root-ca-file")
     check_tls(options)

@@ -50,3 +50,8 @@ class LookupParser:
             return None
         self._position = start + size
         return self._buffer[start : start + size]
+
+    def cut_short(self) -> BadBody:
+        """Why a body is missing whose rest will not come."""
+        missing = "body size" if len(self._buffer) - self._position < _SIZE_BYTES else "body"
+        return BadBody(f"IDENTIFY failed to read {missing}")

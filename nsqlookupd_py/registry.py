@@ -116,11 +116,9 @@ class Registry:
 
         An ephemeral topic goes with its last peer, and so do its channels.
         """
-        removed = [
-            (topic, channel)
-            for channel in list(self._channels.get(topic, ()))
-            if self.unregister_channel(peer, topic, channel)
-        ]
+        removed = [(topic, channel) for channel, peers in self._channels.get(topic, {}).items() if peer in peers]
+        for _, channel in removed:
+            self.unregister_channel(peer, topic, channel)
         peer.topics.discard(topic)
         producers = self._topics.get(topic)
         if producers is None:

@@ -1,4 +1,4 @@
-"""Fixtures that start nsqd."""
+"""Fixtures that start nsqd and nsqlookupd."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess
+from tests.support.nsqlookupd_process import MakeNsqlookupd, NsqlookupdProcess
 
 
 @pytest.fixture
@@ -29,3 +30,18 @@ def make_nsqd(tmp_path: Path) -> Iterator[MakeNsqd]:
 def nsqd(make_nsqd: MakeNsqd) -> NsqdProcess:
     """An nsqd with default flags."""
     return make_nsqd()
+
+
+@pytest.fixture
+def make_nsqlookupd(tmp_path: Path) -> Iterator[MakeNsqlookupd]:
+    """`make_nsqlookupd(*flags)` starts an nsqlookupd."""
+    processes: list[NsqlookupdProcess] = []
+
+    def make(*flags: str) -> NsqlookupdProcess:
+        process = NsqlookupdProcess(tmp_path / f"nsqlookupd{len(processes)}.log", *flags)
+        processes.append(process)
+        return process.start()
+
+    yield make
+    for process in processes:
+        process.destroy()

@@ -1,4 +1,4 @@
-"""nsqd as a child process, with helpers to look into it from outside.
+"""A daemon as a child process; and nsqd as one, with helpers to look into it from outside.
 
 The environment variable NSQD_COMMAND replaces the program under test, to run the same tests on another nsqd.
 """
@@ -17,8 +17,9 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
+from tests.support.network import LOOPBACK, Host
 from tests.support.wire import Client
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -62,15 +63,33 @@ class HTTPAnswer(NamedTuple):
         return json.loads(self.body)
 
 
-class NsqdProcess:
-    """One nsqd with its data directory. It may be started, stopped and killed many times."""
+class ServerProcess:
+    """A program that logs where it listens. It may be started, stopped and killed many times.
 
-    def __init__(self, data_path: Path, *flags: str) -> None:
-        self.data_path = data_path
-        self.flags: Sequence[str] = flags
-        self.log_path = data_path.with_name(data_path.name + ".log")
+    With port 0 it gets new ports at each start. `tcp_port` and `http_port` are those of its last start.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        flags: Sequence[str],
+        log_path: Path,
+        host: Host = LOOPBACK,
+        ports: tuple[int, int] = (0, 0),
+    ) -> None:
+        tcp_port, http_port = ports
+        self.host = host
+        self.log_path = log_path
         self.tcp_port = 0
         self.http_port = 0
+        self._command = [
+            *host.command_prefix,
+            *command,
+            f"--tcp-address={host.address}:{tcp_port}",
+            f"--http-address={host.address}:{http_port}",
+            f"--broadcast-address={host.address}",
+            *flags,
+        ]
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0
 
@@ -88,24 +107,18 @@ class NsqdProcess:
     def launch(self) -> None:
         """Starts the process, and does not wait for it to listen."""
         assert not self.is_running
-        self.data_path.mkdir(exist_ok=True)
-        command = [
-            *nsqd_command(),
-            "--tcp-address=127.0.0.1:0",
-            "--http-address=127.0.0.1:0",
-            "--broadcast-address=127.0.0.1",
-            f"--data-path={self.data_path}",
-            *self.flags,
-        ]
         with self.log_path.open("ab") as log:
             self._log_start = log.tell()
-            self._process = subprocess.Popen(command, cwd=REPOSITORY, stdout=log, stderr=log)
+            self._process = subprocess.Popen(self._command, cwd=REPOSITORY, stdout=log, stderr=log)
 
-    def start(self) -> NsqdProcess:
-        self.launch()
-        ports = wait_until(self._read_ports, START_DEADLINE_S, "nsqd to listen")
+    def wait_until_it_listens(self) -> None:
+        ports = wait_until(self._read_ports, START_DEADLINE_S, f"{self.log_path.stem} to listen")
         assert ports is not None
         self.tcp_port, self.http_port = ports["TCP"], ports["HTTP"]
+
+    def start(self) -> Self:
+        self.launch()
+        self.wait_until_it_listens()
         return self
 
     def stop(self) -> int:
@@ -150,22 +163,15 @@ class NsqdProcess:
         if len(ports) == 2:
             return ports
         if not self.is_running:
-            raise AssertionError(f"nsqd ended at start:\n{self.log_text()}")
+            raise AssertionError(f"{self.log_path.stem} ended at start:\n{self.log_text()}")
         return None
 
     # --- talking to it
 
-    def connect(self, **settings: Any) -> Client:
-        """A connection; with settings it is identified."""
-        client = Client(self.tcp_port)
-        if settings:
-            client.identify(**settings)
-        return client
-
     def http(
         self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
     ) -> HTTPAnswer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=30)
+        connection = http.client.HTTPConnection(self.host.address, self.http_port, timeout=30)
         try:
             # A body that is too big is refused before all of it has left here.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -180,6 +186,34 @@ class NsqdProcess:
         answer = self.http("POST", path, body)
         assert answer.status == 200, answer
         return answer
+
+    def is_healthy(self) -> bool:
+        answer = self.http("GET", "/ping")
+        return (answer.status, answer.body) == (200, b"OK")
+
+
+class NsqdProcess(ServerProcess):
+    """One nsqd with its data directory."""
+
+    def __init__(
+        self, data_path: Path, *flags: str, host: Host = LOOPBACK, ports: tuple[int, int] = (0, 0)
+    ) -> None:
+        log_path = data_path.with_name(data_path.name + ".log")
+        super().__init__(nsqd_command(), [f"--data-path={data_path}", *flags], log_path, host, ports)
+        self.data_path = data_path
+
+    def launch(self) -> None:
+        self.data_path.mkdir(exist_ok=True)
+        super().launch()
+
+    # --- talking to it
+
+    def connect(self, **settings: Any) -> Client:
+        """A connection; with settings it is identified."""
+        client = Client(self.tcp_port)
+        if settings:
+            client.identify(**settings)
+        return client
 
     def stats(self, query: str = "") -> dict[str, Any]:
         answer = self.http("GET", f"/stats?format=json{query}")
@@ -218,7 +252,3 @@ class NsqdProcess:
         self.post(f"/topic/create?topic={topic.replace('#', '%23')}")
         for channel in channels:
             self.post(f"/channel/create?topic={topic.replace('#', '%23')}&channel={channel.replace('#', '%23')}")
-
-    def is_healthy(self) -> bool:
-        answer = self.http("GET", "/ping")
-        return (answer.status, answer.body) == (200, b"OK")

@@ -1,23 +1,37 @@
-"""docs/options.md says what the declarations of the settings say."""
+"""The reference pages in docs/ say what the declarations of the settings say."""
 
 from pathlib import Path
 
+import pytest
+
 from nsqd_py.options import NSQD
+from nsqd_py.settings import Program
 from nsqd_py.settings_docs import reference_page
+from nsqlookupd_py.options import NSQLOOKUPD
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "options.md"
-COMMAND = "python -m nsqd_py.settings_docs"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 
-
-def test_the_page_is_fresh() -> None:
-    assert PAGE.read_text("utf-8") == reference_page(NSQD, COMMAND), f"run: {COMMAND} > docs/options.md"
-
-
-def test_the_page_has_every_flag() -> None:
-    page = PAGE.read_text("utf-8")
-    assert [s.name for s in NSQD.settings if f"`{s.usage}`".replace("|", "\\|") not in page] == []
+PAGES = [
+    (NSQD, "options.md", "python -m nsqd_py.settings_docs"),
+    (NSQLOOKUPD, "options-nsqlookupd.md", "python -m nsqlookupd_py.settings_docs"),
+]
+pages = pytest.mark.parametrize(("program", "name", "command"), PAGES, ids=[name for _, name, _ in PAGES])
 
 
-def test_the_page_is_the_same_on_every_machine() -> None:
-    by_name = {setting.name: setting for setting in NSQD.settings}
-    assert by_name["node-id"].default_text and by_name["broadcast-address"].default_text
+@pages
+def test_the_page_is_fresh(program: Program, name: str, command: str) -> None:
+    assert (DOCS / name).read_text("utf-8") == reference_page(program, command), f"run: {command} > docs/{name}"
+
+
+@pages
+def test_the_page_has_every_flag(program: Program, name: str, command: str) -> None:
+    page = (DOCS / name).read_text("utf-8")
+    assert [s.name for s in program.settings if f"`{s.usage}`".replace("|", "\\|") not in page] == []
+
+
+@pages
+def test_the_page_is_the_same_on_every_machine(program: Program, name: str, command: str) -> None:
+    by_name = {setting.name: setting for setting in program.settings}
+    of_the_host = [by_name[flag] for flag in ("node-id", "broadcast-address") if flag in by_name]
+    assert of_the_host
+    assert all(setting.default_text for setting in of_the_host)

@@ -1,0 +1,84 @@
+"""nsqlookupd as a child process, with helpers to look into it from outside.
+
+The environment variable NSQLOOKUPD_COMMAND replaces the program under test, as NSQD_COMMAND does for nsqd.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from tests.support.network import LOOPBACK, Host
+from tests.support.nsqd_process import ServerProcess
+
+# make_nsqlookupd(*flags) starts an nsqlookupd; see tests/conftest.py.
+MakeNsqlookupd = Callable[..., "NsqlookupdProcess"]
+
+Producer = dict[str, Any]
+
+
+def nsqlookupd_command() -> list[str]:
+    command = os.environ.get("NSQLOOKUPD_COMMAND")
+    return shlex.split(command) if command else [sys.executable, "-m", "apps.nsqlookupd"]
+
+
+class NsqlookupdProcess(ServerProcess):
+    """One nsqlookupd. It keeps nothing: a restart forgets all."""
+
+    def __init__(self, log_path: Path, *flags: str, host: Host = LOOPBACK, ports: tuple[int, int] = (0, 0)) -> None:
+        super().__init__(nsqlookupd_command(), flags, log_path, host, ports)
+
+    @property
+    def http_address(self) -> str:
+        return f"{self.host.address}:{self.http_port}"
+
+    # --- what it says
+
+    def topics(self) -> list[str]:
+        return sorted(self._get("/topics")["topics"])
+
+    def channels(self, topic: str) -> list[str]:
+        """The channels of a topic, also those that no nsqd has any more."""
+        return sorted(self._get(f"/channels?topic={quote(topic)}")["channels"])
+
+    def nodes(self) -> list[Producer]:
+        producers: list[Producer] = self._get("/nodes")["producers"]
+        return producers
+
+    def lookup(self, topic: str) -> list[Producer]:
+        """The producers of a topic; none when it does not know the topic."""
+        answer = self.http("GET", f"/lookup?topic={quote(topic)}")
+        if answer.status == 404:
+            assert answer.json() == {"message": "TOPIC_NOT_FOUND"}
+            return []
+        assert answer.status == 200, answer
+        producers: list[Producer] = answer.json()["producers"]
+        return producers
+
+    def channel_producers(self, topic: str, channel: str) -> list[Producer]:
+        """The producers that have this channel. Only /debug knows."""
+        producers: list[Producer] = self._get("/debug").get(f"channel:{topic}:{channel}", [])
+        return producers
+
+    def _get(self, path: str) -> Any:
+        answer = self.http("GET", path)
+        assert answer.status == 200, answer
+        return answer.json()
+
+    # --- what nsqadmin asks of it
+
+    def create_channel(self, topic: str, channel: str) -> None:
+        self.post(f"/channel/create?topic={quote(topic)}&channel={quote(channel)}")
+
+    def delete_topic(self, topic: str) -> None:
+        self.post(f"/topic/delete?topic={quote(topic)}")
+
+    def tombstone(self, topic: str, node: ServerProcess) -> None:
+        """Hides a topic's producer, for the tombstone lifetime."""
+        address = f"{node.host.address}:{node.http_port}"
+        self.post(f"/topic/tombstone?topic={quote(topic)}&node={quote(address)}")
