@@ -1,4 +1,4 @@
-# make run     start nsqd here, on the default ports
+# make run     start nsqlookupd and nsqd here, on the default ports
 # make test    everything that a change has to pass
 # make check   only what needs no running nsqd: lint, types, architecture
 # make bench   the measurements of the README; BENCH_ARGS="--help" lists what it takes
@@ -13,10 +13,11 @@ BENCH_ARGS ?=
 .PHONY: run test check bench
 
 run: $(INSTALLED)
-	@mkdir -p data
+	@echo "nsqd on 4150 (TCP) and 4151 (HTTP), nsqlookupd on 4160 and 4161, messages in ./data; Ctrl-C stops both."
 	@echo "Try, in another terminal:  curl -d 'hello' 'http://127.0.0.1:4151/pub?topic=greetings'"
-	@echo "And see it waiting:        curl http://127.0.0.1:4151/stats"
-	@exec $(BIN)/nsqd-py --data-path=./data
+	@echo "See it waiting:            curl http://127.0.0.1:4151/stats"
+	@echo "And where it can be had:   curl 'http://127.0.0.1:4161/lookup?topic=greetings'"
+	@exec contrib/run-local.sh $(BIN) ./data
 
 test: check
 	$(BIN)/python -m pytest

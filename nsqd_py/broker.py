@@ -22,6 +22,7 @@ from nsqd_py.diskqueue.journal import Journal
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.guid import GuidFactory
 from nsqd_py.logs import Log
+from nsqd_py.lookup.watcher import Lookups, NoLookups
 from nsqd_py.metadata import METADATA_FILE, encode_metadata, replace_file
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.names import is_ephemeral
@@ -50,6 +51,7 @@ class Broker:
         self.http_clients: dict[Any, None] = {}
         self.tcp_port = -1
         self.http_port = -1
+        self.lookups: Lookups = NoLookups()
         self.guids = GuidFactory(options.node_id)
         self.sync = GroupSync(
             options.sync_every, options.sync_timeout_ns, threadpool, alarms, self.clock, self._on_sync
@@ -98,7 +100,16 @@ class Broker:
             self.log.info("TOPIC(%s): created", name)
             if not topic.is_ephemeral:
                 self.want_metadata()
+            self.lookups.topic_made(topic)
         return topic
+
+    def wait_until_started(self, topic: Topic, timeout_s: float | None = None) -> bool:
+        """Wait until the channels that a new topic has elsewhere are known; whether they are. Blocks this greenlet."""
+        return topic.is_started or self.lookups.wait_until_started(topic, timeout_s)
+
+    def wait_until_all_started(self, timeout_s: float) -> None:
+        """Likewise for all topics of now. Blocks this greenlet."""
+        self.lookups.wait_until_all_started(timeout_s)
 
     def make_log(self, topic_name: str) -> TopicLog:
         """A log with no files yet."""
@@ -137,8 +148,10 @@ class Broker:
         topic.close()
         self.sync.forget(topic)
         for channel in topic.channels.values():
+            self.lookups.notify(name, channel.name, was_deleted=True)
             if channel.journal is not None:
                 channel.journal.remove()
+        self.lookups.notify(name, "", was_deleted=True)
         topic.channels.clear()
         if topic.log is not None:
             topic.log.remove()
@@ -170,6 +183,7 @@ class Broker:
                 del topic.channels[name]
                 raise
             self.log.info("TOPIC(%s): new channel(%s)", topic.name, name)
+            self.lookups.notify(topic.name, name, was_deleted=False)
             if not channel.is_ephemeral and not topic.is_ephemeral:
                 self.want_metadata()
             topic.release()
@@ -201,6 +215,7 @@ class Broker:
         topic.commit()
         channel = topic.channels.pop(name)
         self.log.info("TOPIC(%s): deleting channel %s", topic.name, name)
+        self.lookups.notify(topic.name, name, was_deleted=True)
         channel.close()
         if channel.journal is not None:
             channel.journal.mark_deleted()

@@ -20,6 +20,8 @@ from nsqd_py.errors import StartError
 from nsqd_py.http.publishing import PublishingConnection
 from nsqd_py.loading import load
 from nsqd_py.logs import Log
+from nsqd_py.lookup.peers import LookupPeers
+from nsqd_py.lookup.tls import client_context
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.session import Limits
 from nsqd_py.server import Listener
@@ -43,6 +45,7 @@ class Daemon:
         self._alarms = Alarms()
         self._timer = self._loop.timer(0.0)
         self._broker = Broker(options, log, self._turn, self._alarms, self._hub.threadpool)
+        self._lookups = LookupPeers(self._broker, options, log, _lookupd_tls(options))
         self._limits = _limits(options)
         self._listeners: list[Listener] = []
         self._stop = gevent.event.Event()
@@ -63,8 +66,11 @@ class Daemon:
             self._listen()
             self._broker.persist_metadata()
             _calm_collector()
+            self._broker.lookups = self._lookups
+            self._lookups.set_addresses(self._options.lookupd_tcp_address)
             for listener in self._listeners:
                 listener.start()
+            self._lookups.start()
             self._stop.wait()
         except OSError as error:
             raise StartError(str(error)) from error
@@ -120,6 +126,7 @@ class Daemon:
         self._stop.set()
 
     def _shut_down(self) -> None:
+        self._lookups.close()  # first of all, so that consumers stop finding what is about to go
         for listener in self._listeners:
             listener.close()
         self._turn.end()
@@ -154,6 +161,18 @@ def _limits(options: Any) -> Limits:
         topology_region=options.topology_region,
         topology_zone=options.topology_zone,
     )
+
+
+def _lookupd_tls(options: Any) -> Any:
+    """The TLS context for nsqlookupds, None without TLS. Raises StartError."""
+    if not options.lookupd_tls:
+        return None
+    from gevent import ssl  # only where TLS is asked for: it is slow to import
+
+    try:
+        return client_context(options, ssl.SSLContext)
+    except OSError as error:
+        raise StartError(f"failed to set up TLS to nsqlookupd - {error.strerror or error}") from error
 
 
 def _lock_directory(path: str) -> int:

@@ -25,6 +25,7 @@ from nsqd_py.kinds import (
 )
 from nsqd_py.logs import INFO
 from nsqd_py.settings import BadOptions, Options, Program, Setting
+from nsqd_py.tls_options import check_authorities
 
 __all__ = ["NSQD", "BadOptions", "Options", "check_options", "default_node_id", "read_options", "settled"]
 
@@ -139,22 +140,31 @@ _ADDRESSES = (
 )
 
 _LOOKUP = (
-    _later("lookupd-tcp-address", STRINGS, (),
+    Setting("lookupd-tcp-address", STRINGS, (),
         "TCP address of an nsqlookupd to register with; may be repeated.",
         config_key="nsqlookupd_tcp_addresses"),
+    Setting("lookupd-tls", BOOL, False,
+        "Speak TLS with nsqlookupds, on their TCP and on their HTTP port."),
+    Setting("lookupd-tls-root-ca-file", STRING, "",
+        "File with the certificate authorities that sign for nsqlookupds (PEM); empty is those of the system."),
+    Setting("lookupd-tls-cert", STRING, "", "Certificate file (PEM) to show to nsqlookupds."),
+    Setting("lookupd-tls-key", STRING, "",
+        "Key file of that certificate (PEM); may be empty where the certificate file holds the key."),
+    Setting("lookupd-tls-insecure-skip-verify", BOOL, False,
+        "Take any certificate from nsqlookupds: encrypted, but with whomever."),
     _later("auth-http-address", STRINGS, (),
         "Auth server to ask what a client may do, as host:port or URL; may be repeated.",
         config_key="auth_http_addresses"),
     _later("auth-http-request-method", STRING, "get",
         "How the auth server is asked: get or post.", check=_check_request_method),
-    _later("http-client-connect-timeout", DURATION, 2 * SECOND_NS,
+    Setting("http-client-connect-timeout", DURATION, 2 * SECOND_NS,
         "How long to wait for a connection to an auth server or nsqlookupd."),
-    _later("http-client-request-timeout", DURATION, 5 * SECOND_NS,
+    Setting("http-client-request-timeout", DURATION, 5 * SECOND_NS,
         "How long to wait for an answer of an auth server or nsqlookupd."),
-    _later("topology-region", STRING, "",
-        "Region of this nsqd (several zones); nearer consumers are served first."),
-    _later("topology-zone", STRING, "",
-        "Zone of this nsqd (what fails together); nearer consumers are served first."),
+    Setting("topology-region", STRING, "",
+        "Region of this nsqd (several zones), told to nsqlookupd; a later version serves nearer consumers first."),
+    Setting("topology-zone", STRING, "",
+        "Zone of this nsqd (what fails together), told to nsqlookupd; a later version serves nearer consumers first."),
     _later("enable-experiment", STRINGS, (),
         'Turn on an experiment ("topology-aware-consumption"); may be repeated.'),
 )
@@ -284,6 +294,7 @@ def check_options(options: Options) -> None:
         _check_certificate(options.tls_cert, options.tls_key)
     if options.tls_root_ca_file:
         _check_authorities(options.tls_root_ca_file)
+    _check_lookupd_tls(options)
 
 
 def _check_certificate(cert_path: str, key_path: str) -> None:
@@ -307,3 +318,19 @@ def _check_authorities(path: str) -> None:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cafile=path)
     except OSError as error:
         raise BadOptions(f"cannot use --tls-root-ca-file {path}: {error.strerror}") from error
+
+
+def _check_lookupd_tls(options: Options) -> None:
+    certificate, key = options.lookupd_tls_cert, options.lookupd_tls_key
+    if options.lookupd_tls_root_ca_file:
+        check_authorities(options.lookupd_tls_root_ca_file, "--lookupd-tls-root-ca-file")
+    if key and not certificate:
+        raise BadOptions("--lookupd-tls-key needs --lookupd-tls-cert")
+    if certificate:
+        import ssl
+
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(certificate, key or None, password="")
+        except OSError as error:
+            files = f"--lookupd-tls-cert {certificate}" + (f" with --lookupd-tls-key {key}" if key else "")
+            raise BadOptions(f"cannot use {files}: {error.strerror}") from error

@@ -269,6 +269,10 @@ class Topic:
     def _cut_overflow(self, batches: list[Batch]) -> list[Batch]:
         """An ephemeral topic without channels holds no more than fits in memory; what comes then is lost."""
         room = self._mem_queue_size - self.depth
+        if not self.is_started and room < sum(batch.count for batch in batches):
+            self.start()  # rather without a channel that is not known yet than without the messages
+            if not self.is_held:
+                return batches
         kept = []
         for batch in batches:
             fitting = max(0, min(room, batch.count))
@@ -351,8 +355,12 @@ class Topic:
         self.is_paused = False
         self.release()
 
+    def hold(self) -> None:
+        """Keep what is published from the channels until `start`: not all of them are there yet."""
+        self.is_started = False
+
     def start(self) -> None:
-        """Begin to release (a new topic waits until its channels are known)."""
+        """Begin to release, or go on."""
         self.is_started = True
         self.release()
 

@@ -6,6 +6,7 @@ The order of the checks is that of Go's nsqd: it decides which of several errors
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Callable
 
 import orjson
@@ -24,6 +25,9 @@ from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.stats import collect, health_text, render_json, render_text
 from nsqd_py.topic import Topic
 from nsqd_py.version import NSQ_VERSION
+
+# How long /stats waits for what a new topic is about to learn.
+NEW_TOPICS_S = 0.25
 
 _BOOLS = {"true": True, "1": True, "false": False, "0": False}
 
@@ -62,6 +66,7 @@ def _change_lookupds(broker: Broker, value: bytes) -> None:
     if not isinstance(addresses, list) or not all(isinstance(address, str) for address in addresses):
         raise ValueError("not a list of addresses")
     broker.options.lookupd_tcp_address = tuple(addresses)
+    broker.lookups.set_addresses(addresses)
 
 
 _CHANGES: dict[str, Callable[[Broker, bytes], None]] = {
@@ -171,6 +176,7 @@ def info(request: Request[Broker]) -> Reply:
 def stats(request: Request[Broker]) -> Reply:
     params = request.params
     broker = request.app
+    _wait_for_new_topics(broker)
     figures = collect(
         broker,
         params.get("topic", ""),
@@ -183,11 +189,20 @@ def stats(request: Request[Broker]) -> Reply:
     return answers.text(render_text(broker, figures, include_memory=include_memory))
 
 
+def _wait_for_new_topics(broker: Broker) -> None:
+    """Give new topics a moment to learn their channels: whoever published looks for them next."""
+    until_s = time.monotonic() + NEW_TOPICS_S
+    for topic in [topic for topic in broker.topics.values() if not topic.is_started]:
+        broker.wait_until_started(topic, max(0.0, until_s - time.monotonic()))
+
+
 # ---- topics
 
 
 def create_topic(request: Request[Broker]) -> Reply:
-    _topic_to_publish_to(request)
+    """Returns when the topic has its channels: nsqlookupds are asked for those that it has elsewhere."""
+    topic = _topic_to_publish_to(request)
+    request.app.wait_until_started(topic)
     return answers.EMPTY
 
 

@@ -1,0 +1,130 @@
+"""A small HTTP client on gevent, for questions that have short JSON answers.
+
+It asks nsqlookupds, auth servers and other daemons. Each question has a connection of its own and one deadline
+for everything; call it from a greenlet.
+"""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import gevent
+import orjson
+from gevent import socket
+
+MAX_ANSWER_BYTES = 16 * 1024 * 1024
+_SHOWN_BYTES = 200
+
+# A family of addresses, and an address as `connect` takes it.
+Target = tuple[int, tuple[Any, ...]]
+# The targets of a host and port, the best first. Raises OSError.
+Resolve = Callable[[str, int], Sequence[Target]]
+
+
+class HttpClientError(Exception):
+    """There is no answer that could be used; the text says why."""
+
+
+class Unreachable(HttpClientError):
+    """No connection could be made, so nothing was asked."""
+
+
+def resolve_by_hub(host: str, port: int) -> list[Target]:
+    """With the resolver that gevent's hub has. Raises OSError."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [(int(family), target) for family, _, _, _, target in found]
+
+
+@dataclass(frozen=True)
+class HttpClient:
+    """Asks with these limits; None is no limit. With a `tls` context (of gevent.ssl) all connections are HTTPS."""
+
+    connect_timeout_s: float | None
+    request_timeout_s: float | None
+    resolve: Resolve = resolve_by_hub
+    tls: Any = None
+    max_answer_bytes: int = MAX_ANSWER_BYTES
+    headers: Mapping[str, str] = field(default_factory=lambda: {"Accept": "application/vnd.nsq; version=1.0"})
+
+    def get_json(self, host: str, port: int, path: str, *, tls_name: str = "") -> Any:
+        """The answer to a GET, which has to be 200 and JSON. Raises HttpClientError.
+
+        `tls_name` is what the server's certificate has to be for; by default the host.
+        """
+        deadline = gevent.Timeout(self.request_timeout_s)
+        connection = _Connection(host, port, lambda: self._connect(host, port, tls_name or host))
+        deadline.start()
+        try:
+            connection.request("GET", path, headers=dict(self.headers))
+            return self._read_json(connection.getresponse())
+        except gevent.Timeout as timeout:
+            if timeout is not deadline:
+                raise
+            raise HttpClientError(f"no answer within {self.request_timeout_s}s") from None
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise HttpClientError(_reason(error)) from error
+        finally:
+            deadline.close()
+            connection.close()
+
+    def _read_json(self, response: http.client.HTTPResponse) -> Any:
+        body = response.read(self.max_answer_bytes + 1)
+        if response.status != 200:
+            shown = body[:_SHOWN_BYTES].decode(errors="replace")
+            raise HttpClientError(f'got response {response.status} {response.reason} "{shown}"')
+        if len(body) > self.max_answer_bytes:
+            raise HttpClientError(f"the answer is longer than {self.max_answer_bytes} bytes")
+        return orjson.loads(body)
+
+    def _connect(self, host: str, port: int, tls_name: str) -> Any:
+        """Raises Unreachable."""
+        too_late = TimeoutError(f"no connection within {self.connect_timeout_s}s")
+        try:
+            with gevent.Timeout(self.connect_timeout_s, too_late):
+                return connect_any(self.resolve(host, port), self.tls, tls_name)
+        except OSError as error:
+            raise Unreachable(_reason(error)) from error
+
+
+class _Connection(http.client.HTTPConnection):
+    """The protocol of the standard library, on a socket that it does not make itself."""
+
+    def __init__(self, host: str, port: int, open_socket: Callable[[], Any]) -> None:
+        super().__init__(host, port)
+        self._open_socket = open_socket
+
+    def connect(self) -> None:
+        self.sock = self._open_socket()
+
+
+def connect_any(targets: Sequence[Target], tls: Any, tls_name: str) -> Any:
+    """A connection to the first of the targets that takes one. Raises OSError."""
+    failed: OSError = OSError("the name has no address")
+    for target in targets:
+        try:
+            return connect(target, tls, tls_name)
+        except OSError as error:
+            failed = error
+    raise failed
+
+
+def connect(target: Target, tls: Any = None, tls_name: str = "") -> Any:
+    """A connected socket of gevent's, after the handshake where there is a TLS context. Raises OSError."""
+    family, address = target
+    sock: Any = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.connect(address)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock if tls is None else tls.wrap_socket(sock, server_hostname=tls_name)
+    except BaseException:  # a time-out is not even an Exception; the socket must not stay open for it
+        with suppress(OSError):
+            sock.close()
+        raise
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

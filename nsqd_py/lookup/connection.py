@@ -1,0 +1,113 @@
+"""A connection to nsqlookupd: commands out, responses in.
+
+A response is its size in four bytes and then its data. Nothing else ever comes: when there is something to be
+read that no command asked for, it is the end.
+"""
+
+from __future__ import annotations
+
+import ssl
+from contextlib import suppress
+from typing import Any
+
+import gevent
+from gevent.event import Event
+
+from nsqd_py.errors import NsqdError
+from nsqd_py.http_client import Target, connect
+
+MAGIC = b"  V1"
+OK = b"OK"
+CONNECT_TIMEOUT_S = 1.0
+RESPONSE_TIMEOUT_S = 5.0
+_READ_BYTES = 64 * 1024
+_SIZE_BYTES = 4
+_READ = 1
+_NOTHING_TO_READ = (BlockingIOError, ssl.SSLWantReadError)
+
+
+class BadResponse(NsqdError):
+    """nsqlookupd said what cannot be understood, or what says no."""
+
+
+class LookupConnection:
+    """Every method that waits has a limit, and raises OSError when it is reached or the connection ends."""
+
+    def __init__(self, target: Target, max_response_bytes: int, tls: Any = None, tls_name: str = "") -> None:
+        """Connects."""
+        self._max_response_bytes = max_response_bytes
+        self._input = bytearray()
+        timeout_s = CONNECT_TIMEOUT_S if tls is None else RESPONSE_TIMEOUT_S
+        with gevent.Timeout(timeout_s, TimeoutError(f"no connection within {timeout_s:g}s")):
+            self._sock = connect(target, tls, tls_name)
+        self._watcher = gevent.get_hub().loop.io(self._sock.fileno(), _READ)
+        self._out = [MAGIC]
+
+    def send(self, *commands: bytes) -> None:
+        """Returns when the kernel has all of it."""
+        data = b"".join([*self._out, *commands])
+        self._out = []
+        with gevent.Timeout(RESPONSE_TIMEOUT_S, TimeoutError("could not be sent")):
+            self._sock.sendall(data)
+
+    def read(self) -> bytes:
+        """The next response. Raises BadResponse for one that is too long."""
+        response = self._take()
+        if response is not None:
+            return response
+        with gevent.Timeout(RESPONSE_TIMEOUT_S, TimeoutError(f"no response within {RESPONSE_TIMEOUT_S:g}s")):
+            while response is None:
+                self._receive()
+                response = self._take()
+        return response
+
+    def ask(self, command: bytes) -> bytes:
+        self.send(command)
+        return self.read()
+
+    def _take(self) -> bytes | None:
+        data = self._input
+        if len(data) < _SIZE_BYTES:
+            return None
+        size = int.from_bytes(data[:_SIZE_BYTES], "big", signed=True)
+        if not 0 <= size <= self._max_response_bytes:
+            raise BadResponse(f"response body size ({size}) is greater than limit ({self._max_response_bytes})")
+        end = _SIZE_BYTES + size
+        if len(data) < end:
+            return None
+        response = bytes(data[_SIZE_BYTES:end])
+        del data[:end]
+        return response
+
+    def _receive(self) -> None:
+        data = self._sock.recv(_READ_BYTES)
+        if not data:
+            raise ConnectionError("closed by nsqlookupd")
+        self._input += data
+
+    def wait(self, wake: Event, timeout_s: float) -> None:
+        """Until `wake` is set, or the time is over, or the connection is. Raises BadResponse for bytes unasked for."""
+        self._watcher.start(wake.set)
+        try:
+            wake.wait(timeout_s)
+        finally:
+            self._watcher.stop()
+        self._check_silence()
+
+    def _check_silence(self) -> None:
+        sock = self._sock
+        sock.settimeout(0.0)
+        try:
+            self._receive()
+        except _NOTHING_TO_READ:
+            return
+        finally:
+            sock.settimeout(None)
+        raise BadResponse("a response that nothing asked for")
+
+    def close(self) -> None:
+        self._watcher.stop()
+        self._watcher.close()
+        with suppress(OSError):
+            self._sock.close()
+

@@ -1,0 +1,113 @@
+"""Where an nsqlookupd listens: addresses as they are configured, and the endpoints behind their names."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from nsqd_py.server import join_address, split_address
+
+_MAX_PORT = 65535
+
+
+class Endpoint(NamedTuple):
+    """An IP address and port, in the form that sockets take."""
+
+    family: int
+    target: tuple[str, int] | tuple[str, int, int, int]
+
+    @property
+    def ip(self) -> str:
+        return self.target[0]
+
+    def __str__(self) -> str:
+        return join_address(self.target[0], self.target[1])
+
+
+class Address(NamedTuple):
+    """What was configured: `text` as it was written, and its parts. Without a host it is this machine."""
+
+    text: str
+    host: str
+    port: int
+
+    @property
+    def endpoint(self) -> Endpoint | None:
+        """The endpoint where the host is an IP address, None where it is a name."""
+        return literal_endpoint(self.host, self.port)
+
+
+def parse_address(text: str) -> Address:
+    """`host:port`, `:port` or `[v6]:port`. Raises ValueError."""
+    parts = split_address(text)
+    if parts is None or not 0 < parts[1] <= _MAX_PORT:
+        raise ValueError("an address is a host and a port, as in 127.0.0.1:4160")
+    host, port = parts
+    return Address(text, host or "localhost", port)
+
+
+def literal_endpoint(host: str, port: int) -> Endpoint | None:
+    """The endpoint of an IP address in text; None for a name."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return None
+    if address.version == 4:
+        return Endpoint(socket.AF_INET, (host, port))
+    bare, _, scope = host.partition("%")
+    return Endpoint(socket.AF_INET6, (bare, port, 0, _scope_id(scope)))
+
+
+def _scope_id(scope: str) -> int:
+    if not scope or scope.isdecimal():
+        return int(scope or 0)
+    try:
+        return socket.if_nametoindex(scope)
+    except OSError:
+        return 0
+
+
+class Choice:
+    """Which endpoints of one name are used: those of one family, as both may lead to one and the same nsqlookupd.
+
+    An nsqlookupd that is registered with twice would list this nsqd twice. The family that the resolver sorts
+    first is used, until nothing of it can be connected.
+    """
+
+    def __init__(self) -> None:
+        self._resolved: tuple[Endpoint, ...] = ()
+        self._leaving: tuple[Endpoint, ...] = ()
+        self._family: int | None = None
+
+    @property
+    def all(self) -> tuple[Endpoint, ...]:
+        """All that may be used, also later."""
+        return self._resolved + self._leaving
+
+    @property
+    def in_use(self) -> tuple[Endpoint, ...]:
+        chosen = tuple(endpoint for endpoint in self._resolved if endpoint.family == self._family)
+        return chosen + self._leaving
+
+    def resolved(self, endpoints: Sequence[Endpoint], is_connected: Callable[[Endpoint], bool]) -> None:
+        """The name has these endpoints now. One that it has no more is left when its connection ends."""
+        self._leaving = tuple(
+            endpoint for endpoint in self.in_use if endpoint not in endpoints and is_connected(endpoint)
+        )
+        self._resolved = tuple(dict.fromkeys(endpoints))
+        families = [endpoint.family for endpoint in self._resolved]
+        if families and self._family not in families:
+            self._family = families[0]
+
+    def ended(self, endpoint: Endpoint) -> None:
+        """There is no connection to this one any more."""
+        self._leaving = tuple(other for other in self._leaving if other != endpoint)
+
+    def change_family(self) -> bool:
+        """Nothing of the family in use can be connected; False where there is no other."""
+        others = [endpoint.family for endpoint in self._resolved if endpoint.family != self._family]
+        if others:
+            self._family = others[0]
+        return bool(others)

@@ -1,0 +1,209 @@
+"""One nsqlookupd: a greenlet that stays connected with it and tells it what this nsqd has."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakSet
+
+import gevent
+from gevent.event import Event
+
+from nsqd_py.http_client import HttpClient
+from nsqd_py.logs import Log
+from nsqd_py.lookup.backoff import Backoff
+from nsqd_py.lookup.changes import Changes, Key, register_all
+from nsqd_py.lookup.connection import OK, BadResponse, LookupConnection
+from nsqd_py.lookup.endpoints import Address, Endpoint
+from nsqd_py.lookup.identity import PeerInfo, parse_peer_info
+from nsqd_py.lookup.inventory import Inventory
+from nsqd_py.lookup.query import ChannelQuery
+from nsqd_py.lookup.trouble import Trouble
+from nsqd_py.topic import Topic
+
+PING = b"PING\n"
+PING_EVERY_S = 15.0
+# What nsqlookupd takes in one piece while its answers wait: 40 kB at most, less than any socket's buffer.
+COMMANDS_AT_ONCE = 256
+FIRST_RETRY_S = 0.1
+MOST_RETRY_S = 5.0
+# A connection that lasted this long was a good one; what follows is a new trouble.
+LASTED_S = 10.0
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What all peers of a nsqd share.
+
+    identify   makes the IDENTIFY command
+    on_known   called by a peer that was identified, before it registers anything; may wait
+    on_failed  called when a connection, or an attempt to make one, ended; True when others are tried in its place
+    """
+
+    log: Log
+    inventory: Inventory
+    identify: Callable[[], bytes]
+    on_known: Callable[[LookupPeer], None]
+    on_failed: Callable[[LookupPeer], bool]
+    client: HttpClient
+    tls: Any
+    max_response_bytes: int
+    clock: Callable[[], float] = time.monotonic
+
+
+class LookupPeer:
+    """An endpoint of a configured address. It may be started and stopped many times.
+
+    query         its HTTP side, known since it was first connected, None before
+    asked         the topics whose channels it was asked for
+    was_tried     whether the first attempt has ended, well or not
+    is_connected  it was identified, and the connection stands
+    is_failing    since it was last started, the latest attempt failed
+    """
+
+    def __init__(self, endpoint: Endpoint, address: Address, surroundings: Surroundings) -> None:
+        self.endpoint = endpoint
+        self.name = address.text if address.endpoint is not None else f"{address.text} at {endpoint}"
+        self.query: ChannelQuery | None = None
+        self.asked: WeakSet[Topic] = WeakSet()
+        self.was_tried = False
+        self.is_connected = False
+        self.is_failing = False
+        self._tls_name = address.host
+        self._around = surroundings
+        self._log = surroundings.log
+        self._clock = surroundings.clock
+        self._backoff = Backoff(FIRST_RETRY_S, MOST_RETRY_S)
+        self._trouble = Trouble(self._log, self._clock)
+        self._refusals = Trouble(self._log, self._clock)
+        self._changes = Changes()
+        self._wake = Event()
+        self._greenlet: gevent.Greenlet[..., None] | None = None
+
+    # ---- its life
+
+    @property
+    def is_started(self) -> bool:
+        return self._greenlet is not None
+
+    def start(self) -> None:
+        if self._greenlet is None:
+            self.is_failing = False
+            self._greenlet = gevent.spawn(self._run)
+
+    def stop(self) -> gevent.Greenlet[..., None] | None:
+        """Ends its connection soon; what is returned can be joined."""
+        greenlet, self._greenlet = self._greenlet, None
+        if greenlet is not None and greenlet is not gevent.getcurrent():
+            greenlet.kill(block=False)
+        return greenlet
+
+    def note(self, key: Key, was_deleted: bool) -> None:
+        """Something was made or deleted: tell it soon."""
+        self._changes.note(key, was_deleted)
+        self._wake.set()
+
+    # ---- one connection after the other
+
+    def _run(self) -> None:
+        while self._greenlet is gevent.getcurrent():  # else it was stopped, by what its own failure led to
+            gevent.sleep(self._backoff.wait_s(self._clock()))
+            self._try_once()
+
+    def _try_once(self) -> None:
+        began_s = self._clock()
+        if not self._trouble.is_on:
+            self._log.info("LOOKUP connecting to %s", self.name)
+        try:
+            self._connect_and_serve()
+        except (OSError, BadResponse) as error:
+            self._failed(error, lasted_s=self._clock() - began_s)
+
+    def _connect_and_serve(self) -> None:
+        around = self._around
+        connection = LookupConnection(self.endpoint, around.max_response_bytes, around.tls, self._tls_name)
+        try:
+            self._serve(connection)
+        finally:
+            connection.close()
+            self.is_connected = False
+            self._changes.forget()
+
+    def _failed(self, error: Exception, lasted_s: float) -> None:
+        if lasted_s >= LASTED_S:
+            self._backoff.reset()
+        self._backoff.failed(self._clock())
+        self.was_tried = self.is_failing = True
+        reason = getattr(error, "strerror", None) or error
+        if self._around.on_failed(self):  # as ::1 for a localhost that listens on 127.0.0.1
+            self._log.info("LOOKUPD(%s): %s", self.name, reason)
+        else:
+            self._trouble.report("LOOKUPD(%s): %s", self.name, reason)
+
+    def _serve(self, connection: LookupConnection) -> None:
+        """Tell everything, then what changes, until something fails."""
+        self._identify(connection)
+        self._around.on_known(self)
+        self._register_all(connection)
+        self._trouble.end("LOOKUPD(%s): connected again", self.name)
+        ping_at_s = self._clock() + PING_EVERY_S
+        while True:
+            connection.wait(self._wake, max(0.0, ping_at_s - self._clock()))
+            self._wake.clear()
+            if self._changes:
+                self._tell_changes(connection)
+            if self._clock() >= ping_at_s:
+                self._log.debug("LOOKUPD(%s): sending heartbeat", self.name)
+                self._tell(connection, [PING])
+                ping_at_s = self._clock() + PING_EVERY_S
+
+    def _identify(self, connection: LookupConnection) -> None:
+        info = parse_peer_info(connection.ask(self._around.identify()))
+        self._log.info("LOOKUPD(%s): peer info %s", self.name, info)
+        if not info.broadcast_address:
+            self._log.error("LOOKUPD(%s): no broadcast address", self.name)
+        self._know(info)
+        self.was_tried = self.is_connected = True
+        self.is_failing = False
+
+    def _know(self, info: PeerInfo) -> None:
+        self.query = None
+        if info.http_port:
+            self.query = ChannelQuery(
+                self._around.client, info.broadcast_address, self.endpoint.ip, info.http_port, self._tls_name
+            )
+
+    # ---- telling
+
+    def _register_all(self, connection: LookupConnection) -> None:
+        # From the same moment on, changes are gathered: nothing falls between.
+        keys = self._around.inventory.keys()
+        self._changes.begin(keys)
+        commands = register_all(keys)
+        self._log.info("LOOKUPD(%s): registering %d topics and channels", self.name, len(keys))
+        self._tell(connection, commands)
+
+    def _tell_changes(self, connection: LookupConnection) -> None:
+        commands = self._changes.take(self._around.inventory.has)
+        for command in commands:
+            self._log.info("LOOKUPD(%s): %s", self.name, _shown(command))
+        self._tell(connection, commands)
+
+    def _tell(self, connection: LookupConnection, commands: Sequence[bytes]) -> None:
+        for window in _windows(commands):
+            connection.send(*window)
+            for command in window:
+                response = connection.read()
+                if response != OK:  # nsqlookupd closes the connection with it
+                    self._refusals.report("LOOKUPD(%s): %s - %s", self.name, _shown(command), _shown(response))
+
+
+def _windows(commands: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    for start in range(0, len(commands), COMMANDS_AT_ONCE):
+        yield commands[start : start + COMMANDS_AT_ONCE]
+
+
+def _shown(data: bytes) -> str:
+    return data.decode(errors="replace").rstrip("\n")

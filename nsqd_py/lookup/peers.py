@@ -1,0 +1,197 @@
+"""All nsqlookupds of a nsqd: the configured addresses, and a peer for each endpoint behind them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gevent
+from gevent.event import Event
+
+from nsqd_py.broker import Broker
+from nsqd_py.http_client import HttpClient
+from nsqd_py.logs import Log
+from nsqd_py.lookup.endpoints import Endpoint, parse_address
+from nsqd_py.lookup.host import LookupHost
+from nsqd_py.lookup.identity import identify
+from nsqd_py.lookup.inventory import Inventory
+from nsqd_py.lookup.peer import LookupPeer, Surroundings
+from nsqd_py.lookup.precreation import Precreation
+from nsqd_py.lookup.resolver import Resolver
+from nsqd_py.settings import Options
+from nsqd_py.topic import Topic
+
+_SECOND_NS = 1e9
+_CLOSE_S = 1.0
+
+
+class LookupPeers:
+    """Registers everything that `broker` has with the nsqlookupds of `set_addresses`, from `start` to `close`."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        options: Options,
+        log: Log,
+        tls: Any = None,
+        resolver: Resolver | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`tls` is a context of gevent.ssl, for all connections, or None."""
+        self._log = log
+        self._clock = clock
+        self._resolver = resolver or Resolver()
+        self._hosts: dict[str, LookupHost] = {}
+        self._peers: dict[Endpoint, LookupPeer] = {}
+        self._is_running = False
+        self._progress = Event()
+        request_timeout_s = _limit_s(options.http_client_request_timeout_ns)
+        connect_timeout_s = _limit_s(options.http_client_connect_timeout_ns)
+        client = HttpClient(connect_timeout_s, request_timeout_s, self._resolver.resolve, tls)
+        self._precreation = Precreation(broker, self, request_timeout_s, log)
+        self._surroundings = Surroundings(
+            log,
+            Inventory(broker.topics),
+            lambda: identify(options, broker.tcp_port, broker.http_port),
+            self._on_known,
+            self._on_failed,
+            client,
+            tls,
+            options.max_body_size,
+            clock,
+        )
+
+    # ---- its life
+
+    def start(self) -> None:
+        """Connect with all."""
+        self._is_running = True
+        for host in list(self._hosts.values()):
+            host.start()
+
+    def close(self) -> None:
+        """End all connections: the nsqlookupds forget this nsqd. Blocks this greenlet until they are closed."""
+        if not self._is_running:
+            return
+        self._log.info("LOOKUP: closing")
+        self._is_running = False
+        for host in self._hosts.values():
+            host.stop()
+        self._hosts.clear()
+        stopped = [peer.stop() for peer in self._peers.values()]
+        gevent.joinall([greenlet for greenlet in stopped if greenlet is not None], _CLOSE_S)
+        self._peers.clear()
+        self._precreation.close()
+
+    def set_addresses(self, addresses: Sequence[str]) -> None:
+        """Register with these from now on, and with no others. One that cannot be used is logged."""
+        wanted = dict.fromkeys(addresses)
+        for text in [text for text in self._hosts if text not in wanted]:
+            self._log.info("LOOKUP(%s): removing peer", text)
+            self._hosts.pop(text).stop()
+        for text in wanted:
+            if text not in self._hosts:
+                self._add_host(text)
+        self._settle()
+
+    def _add_host(self, text: str) -> None:
+        try:
+            address = parse_address(text)
+        except ValueError as error:
+            self._log.error("LOOKUP(%s): cannot be used - %s", text, error)
+            return
+        self._log.info("LOOKUP(%s): adding peer", text)
+        host = LookupHost(address, self._resolver, self._log, self._clock, self._is_connected, self._settle)
+        self._hosts[text] = host
+        if self._is_running:
+            host.start()
+
+    # ---- what the broker tells and asks
+
+    def topic_made(self, topic: Topic) -> None:
+        self.notify(topic.name, "", was_deleted=False)
+        if self._hosts:
+            self._precreation.begin(topic)
+
+    def notify(self, topic_name: str, channel_name: str, was_deleted: bool) -> None:
+        for peer in self._peers.values():
+            if peer.is_started:
+                peer.note((topic_name, channel_name), was_deleted)
+
+    def wait_until_started(self, topic: Topic, timeout_s: float | None = None) -> bool:
+        return self._precreation.wait(topic, timeout_s)
+
+    def wait_until_all_started(self, timeout_s: float) -> None:
+        self._precreation.wait_for_all(timeout_s)
+
+    # ---- peers come and go
+
+    def _settle(self) -> None:
+        """Let there be a peer for each endpoint, and run those that are to be used."""
+        hosts = self._hosts.values()
+        known = {endpoint: host for host in reversed(hosts) for endpoint in host.choice.all}
+        used = {endpoint for host in hosts for endpoint in host.choice.in_use}
+        for endpoint in [endpoint for endpoint in self._peers if endpoint not in known]:
+            self._peers.pop(endpoint).stop()
+        for endpoint, host in known.items():
+            if endpoint not in self._peers:
+                self._peers[endpoint] = LookupPeer(endpoint, host.address, self._surroundings)
+        for endpoint, peer in self._peers.items():
+            if endpoint in used:
+                peer.start()
+            else:
+                peer.stop()
+        self._progress.set()
+
+    def _is_connected(self, endpoint: Endpoint) -> bool:
+        peer = self._peers.get(endpoint)
+        return peer is not None and peer.is_connected
+
+    def _on_known(self, peer: LookupPeer) -> None:
+        self._progress.set()
+        self._precreation.catch_up(peer)
+
+    def _on_failed(self, peer: LookupPeer) -> bool:
+        """Whether there is hope elsewhere: another family, of which something may be connected."""
+        has_hope = False
+        for host in self._hosts.values():
+            if peer.endpoint in host.choice.in_use:
+                has_hope = self._give_up(host, peer.endpoint) or has_hope
+                host.resolve_soon()
+        self._settle()
+        return has_hope
+
+    def _give_up(self, host: LookupHost, endpoint: Endpoint) -> bool:
+        choice = host.choice
+        choice.ended(endpoint)
+        if not self._all_fail(choice.in_use) or not choice.change_family():
+            return False
+        return not self._all_fail(choice.in_use)
+
+    def _all_fail(self, endpoints: Sequence[Endpoint]) -> bool:
+        peers = [self._peers.get(endpoint) for endpoint in endpoints]
+        return all(peer is not None and peer.is_failing for peer in peers)
+
+    # ---- who can be asked
+
+    def wait_until_tried(self, timeout_s: float) -> None:
+        """Until each nsqlookupd has been tried once, at most this long. Blocks this greenlet."""
+        end_s = self._clock() + timeout_s
+        while any(self._is_untried(host) for host in self._hosts.values()):
+            self._progress.clear()
+            if not self._progress.wait(end_s - self._clock()):
+                return
+
+    def _is_untried(self, host: LookupHost) -> bool:
+        return not host.was_resolved or any(not self._peers[endpoint].was_tried for endpoint in host.choice.in_use)
+
+    def peers_to_ask(self) -> list[LookupPeer]:
+        """Those that have been connected at some time, each nsqlookupd once."""
+        by_place = {peer.query.place: peer for peer in self._peers.values() if peer.query is not None}
+        return list(by_place.values())
+
+
+def _limit_s(duration_ns: int) -> float | None:
+    """A duration as a limit in seconds; 0 is none, as in Go."""
+    return duration_ns / _SECOND_NS if duration_ns > 0 else None

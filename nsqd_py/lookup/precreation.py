@@ -1,0 +1,174 @@
+"""The channels of a new topic: made before its first message is released, so that each of them gets it.
+
+Which there are on other nsqds, the nsqlookupds know. Nobody waits for them: what is published meanwhile is in the
+topic's log, and answered.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import gevent
+from gevent.pool import Group
+
+from nsqd_py.channel import Channel
+from nsqd_py.http_client import HttpClientError
+from nsqd_py.logs import Log
+from nsqd_py.lookup.peer import LookupPeer
+from nsqd_py.topic import Topic
+
+# How long a new topic waits for nsqlookupds that this nsqd has only begun to connect with.
+FIRST_ATTEMPTS_S = 2.0
+_QUESTIONS_AT_ONCE = 8
+# Each question has a deadline of its own. What waited for its turn behind others is given up a little later.
+_MARGIN_S = 0.1
+
+
+class Broker(Protocol):
+    """What of the broker is needed here."""
+
+    topics: dict[str, Topic]
+
+    def get_channel(self, topic: Topic, name: str) -> Channel:
+        """Raises OSError."""
+
+
+class KnownPeers(Protocol):
+    """The nsqlookupds."""
+
+    def wait_until_tried(self, timeout_s: float) -> None:
+        """Until each has been tried once."""
+
+    def peers_to_ask(self) -> Sequence[LookupPeer]:
+        """Those that have been connected at some time, each nsqlookupd once."""
+
+
+class Precreation:
+    """Starts new topics. `longest_s` is how long the nsqlookupds have for their answers; None is any time."""
+
+    def __init__(self, broker: Broker, peers: KnownPeers, longest_s: float | None, log: Log) -> None:
+        self._broker = broker
+        self._peers = peers
+        self._longest_s = longest_s
+        self._log = log
+        self._starting: dict[Topic, gevent.Greenlet[..., None]] = {}
+        self._greenlets = Group()
+        self._is_closed = False
+
+    # ---- new topics
+
+    def begin(self, topic: Topic) -> None:
+        """Hold the topic, and start it when its channels are made, or could not be learned."""
+        if not self._is_closed:
+            topic.hold()
+            self._starting[topic] = self._greenlets.spawn(self._start, topic)
+
+    def wait(self, topic: Topic, timeout_s: float | None) -> bool:
+        """Wait until it is started; whether it is. Blocks this greenlet."""
+        greenlet = self._starting.get(topic)
+        if greenlet is not None:
+            greenlet.join(timeout_s)
+        return topic.is_started
+
+    def wait_for_all(self, timeout_s: float) -> None:
+        """Wait until all topics of now are started. Blocks this greenlet."""
+        gevent.joinall(list(self._starting.values()), timeout_s)
+
+    def close(self) -> None:
+        """Ask no more. What is held stays so: its messages are in the log, and the next start releases them."""
+        self._is_closed = True
+        self._greenlets.kill()
+
+    def _start(self, topic: Topic) -> None:
+        try:
+            self._peers.wait_until_tried(FIRST_ATTEMPTS_S)
+            self._add_channels(topic, self._find(topic))
+        finally:
+            self._starting.pop(topic, None)
+            if not self._is_closed and not topic.is_closed:
+                topic.start()
+
+    def _find(self, topic: Topic) -> list[str]:
+        """The channels that any nsqlookupd knows, sorted."""
+        peers = self._peers.peers_to_ask()
+        if not peers:
+            self._log.error("no available nsqlookupd to query for channels to pre-create for topic %s", topic.name)
+            return []
+        questions = [self._greenlets.spawn(self._ask, peer, topic) for peer in peers]
+        try:
+            gevent.joinall(questions, self._longest_s and self._longest_s + _MARGIN_S)
+        finally:
+            gevent.killall(questions, block=False)
+        found: set[str] = set()
+        for peer, question in zip(peers, questions, strict=True):
+            if question.ready():
+                found.update(question.value or ())
+            else:
+                self._warn(peer, topic, "no answer in time")
+        return sorted(found)
+
+    def _ask(self, peer: LookupPeer, topic: Topic) -> list[str] | None:
+        """The channels that it knows; None where it could not be asked."""
+        assert peer.query is not None
+        try:
+            names = peer.query.channels(topic.name)
+        except HttpClientError as error:
+            self._warn(peer, topic, error)
+            return None
+        peer.asked.add(topic)
+        return names
+
+    def _warn(self, peer: LookupPeer, topic: Topic, reason: object) -> None:
+        text = "failed to query nsqlookupd %s for channels to pre-create for topic %s - %s"
+        self._log.warning(text, peer.name, topic.name, reason)
+
+    def _add_channels(self, topic: Topic, names: Iterable[str]) -> None:
+        """Make channels that all begin at the same message."""
+        was_started = topic.is_started
+        topic.hold()
+        try:
+            for name in names:
+                self._add_channel(topic, name)
+        finally:
+            if was_started:
+                topic.start()
+
+    def _add_channel(self, topic: Topic, name: str) -> None:
+        if self._broker.topics.get(topic.name) is not topic:
+            return  # deleted while the answers were under way
+        try:
+            self._broker.get_channel(topic, name)
+        except OSError as error:
+            self._log.error("TOPIC(%s): failed to pre-create channel %s - %s", topic.name, name, error)
+
+    # ---- topics that an nsqlookupd was not asked for
+
+    def catch_up(self, peer: LookupPeer) -> None:
+        """Ask a peer that has come (back) for the channels of topics that still have none.
+
+        This is done before it learns that this nsqd has these topics, and sends consumers: the first of their
+        channels would get alone what waits for all. Blocks the peer's greenlet, for a bounded time.
+        """
+        missed = deque(topic for topic in self._broker.topics.values() if self._is_missed(topic, peer))
+        if not missed or peer.query is None or self._is_closed:
+            return
+        count = min(_QUESTIONS_AT_ONCE, len(missed))
+        askers = [self._greenlets.spawn(self._ask_for_missed, peer, missed) for _ in range(count)]
+        try:
+            gevent.joinall(askers, self._longest_s)
+        finally:
+            gevent.killall(askers, block=False)
+
+    def _is_missed(self, topic: Topic, peer: LookupPeer) -> bool:
+        return topic not in peer.asked and not topic.is_closed and (not topic.channels or not topic.is_started)
+
+    def _ask_for_missed(self, peer: LookupPeer, missed: deque[Topic]) -> None:
+        while missed:
+            topic = missed.popleft()
+            names = self._ask(peer, topic)
+            if names is None:  # nor would it answer the others
+                missed.clear()
+            elif names and not (topic.channels and topic.is_started):
+                self._add_channels(topic, names)
