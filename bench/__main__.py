@@ -6,7 +6,7 @@ import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -19,6 +19,7 @@ from bench import record, report
 from bench.duel import PEER, SUBJECT, Contender, Result, compare
 from bench.machine import commit, this_machine
 from bench.scenarios import SCENARIOS, Scenario
+from bench.server import NSQD, NSQLOOKUPD, Daemon
 
 _FILES = 20_000
 _INTERRUPTED = 130
@@ -45,6 +46,8 @@ def _pattern(context: click.Context, parameter: click.Parameter, value: str) -> 
 @click.option("--rounds", default=5, type=click.IntRange(1), show_default=True, help="Runs of each side.")
 @click.option("--nsqd", callback=_command, metavar="CMD", help="The subject.  [default: python -m apps.nsqd]")
 @click.option("--peer-nsqd", callback=_command, metavar="CMD", help="Another nsqd to run in turn with it.")
+@click.option("--nsqlookupd", callback=_command, metavar="CMD", help="The subject of the lookup scenarios.")
+@click.option("--peer-nsqlookupd", callback=_command, metavar="CMD", help="Another one to run in turn with it.")
 @click.option("--seconds", type=click.FloatRange(0.1), help="Length of runs that go by time.")
 @click.option("--messages", type=click.IntRange(1000), help="Messages in runs that go by count; most in others.")
 @click.option(
@@ -58,16 +61,19 @@ def main(
     rounds: int,
     nsqd: tuple[str, ...] | None,
     peer_nsqd: tuple[str, ...] | None,
+    nsqlookupd: tuple[str, ...] | None,
+    peer_nsqlookupd: tuple[str, ...] | None,
     seconds: float | None,
     messages: int | None,
     scratch: Path | None,
     recorded: bool,
 ) -> None:
-    """Measure nsqd, alone or side by side with another one."""
-    scenarios = _chosen(only, has_peer=peer_nsqd is not None)
-    contenders = [Contender(SUBJECT, nsqd or (sys.executable, "-m", "apps.nsqd"))]
-    if peer_nsqd:
-        contenders.append(Contender(PEER, peer_nsqd))
+    """Measure nsqd and nsqlookupd, alone or side by side with others."""
+    contenders = {
+        NSQD: _contenders(NSQD, nsqd, peer_nsqd),
+        NSQLOOKUPD: _contenders(NSQLOOKUPD, nsqlookupd, peer_nsqlookupd),
+    }
+    scenarios = _chosen(only, {daemon for daemon, sides in contenders.items() if len(sides) > 1})
     _allow_many_files()
     signal.signal(signal.SIGTERM, _interrupt)
 
@@ -79,7 +85,7 @@ def main(
                 results.append(
                     compare(
                         scenario,
-                        contenders,
+                        contenders[scenario.daemon],
                         rounds,
                         seconds=seconds,
                         messages=messages,
@@ -94,13 +100,20 @@ def main(
     click.echo(f"{machine}; commit {revision}; median of {rounds} rounds")
     report.show(results, Console())
     if recorded and results:
-        click.echo(f"recorded in {record.write(results, contenders, machine, revision)}")
+        click.echo(f"recorded in {record.write(results, machine, revision)}")
     sys.exit(status or any(result.failure for result in results))
 
 
-def _chosen(only: re.Pattern[str], *, has_peer: bool) -> list[Scenario]:
-    """Those whose label matches; without a peer, each load once."""
-    chosen = [s for s in SCENARIOS if only.search(s.label) and (has_peer or s.label == s.load)]
+def _contenders(
+    daemon: Daemon, command: tuple[str, ...] | None, peer_command: tuple[str, ...] | None
+) -> list[Contender]:
+    subject = Contender(SUBJECT, command or (sys.executable, "-m", daemon.module))
+    return [subject, Contender(PEER, peer_command)] if peer_command else [subject]
+
+
+def _chosen(only: re.Pattern[str], with_peer: Set[Daemon]) -> list[Scenario]:
+    """Those whose label matches; where the daemon has no peer, each load once."""
+    chosen = [s for s in SCENARIOS if only.search(s.label) and (s.daemon in with_peer or s.label == s.load)]
     if not chosen:
         raise click.BadParameter("no scenario matches", param_hint="--only")
     return chosen

@@ -17,7 +17,7 @@ SUBJECT, PEER = "subject", "peer"
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """An nsqd to be measured."""
+    """A server to be measured."""
 
     role: str
     command: tuple[str, ...]
@@ -36,6 +36,7 @@ class Result:
     runs: dict[str, list[Run]] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     flags: dict[str, list[str]] = field(default_factory=dict)
+    commands: dict[str, tuple[str, ...]] = field(default_factory=dict)
     failure: str | None = None
 
     def median(self, role: str) -> float | None:
@@ -89,12 +90,12 @@ def compare(
             announce(f"{scenario.label}: round {number + 1} of {rounds}, {contender.role}")
             side = scenario.subject if contender.role == SUBJECT else scenario.peer
             amount = Amount(seconds or side.amount.seconds, messages or side.amount.messages)
-            flags = [] if contender.sets_queue_size else [side.flag]
+            flags = [] if contender.sets_queue_size else list(side.flags)
             os.sync()  # Each run starts without the write-back of the one before.
             try:
                 with (
                     cores(1 if scenario.one_core else None),
-                    Server(contender.command, flags, scratch) as server,
+                    Server(scenario.daemon, contender.command, flags, scratch) as server,
                 ):
                     run, version = generate(scenario.load, server.endpoint, amount), server.version
             except LoadError as error:
@@ -103,4 +104,5 @@ def compare(
             result.runs.setdefault(contender.role, []).append(run)
             result.versions[contender.role] = version
             result.flags[contender.role] = flags
+            result.commands[contender.role] = contender.command
     return result

@@ -1,44 +1,68 @@
 """One load in a process of its own: `python -m bench.generator LOAD TCP_PORT HTTP_PORT PID SECONDS MESSAGES`.
 
-Prints the run as JSON. Also useful by hand, under a profiler, against an nsqd that is already running.
+Prints the run as JSON. Also useful by hand, under a profiler, against a server that is already running; a load
+that wants it restarted prints `restart`, and reads its new pid and the time of its start.
 """
 
 import gc
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
+from threading import Timer
 
 from bench.loads import LOADS
 from bench.run import Amount, Endpoint, LoadError, Run
 from bench.wire import ProtocolError
 
 _ROOT = Path(__file__).resolve().parent.parent
-_LIMIT_S = 180.0
+_LIMIT_S = 300.0
+_RESTART = "restart\n"
 
 
 def generate(load: str, endpoint: Endpoint, amount: Amount) -> Run:
-    """Run the load in a new process; raises LoadError with what it said when it fails."""
+    """Run the load in a new process; raises LoadError with what it said when it fails.
+
+    This process stays the parent of the server, and restarts it when the load says so.
+    """
     process = subprocess.Popen(
         _command(load, endpoint, amount),
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])},
         start_new_session=True,  # Ctrl-C reaches this process only, which then ends its children.
     )
+    limit = Timer(_LIMIT_S, process.kill)
+    limit.start()
     try:
-        output, errors = process.communicate(timeout=_LIMIT_S)
-    except subprocess.TimeoutExpired:
-        raise LoadError(f"{load}: no result within {_LIMIT_S:g} s") from None
+        result = _converse(process, endpoint)
+        _, errors = process.communicate()
     finally:
+        limit.cancel()
         process.kill()
         process.wait()
+    if process.returncode == -signal.SIGKILL:
+        raise LoadError(f"{load}: no result within {_LIMIT_S:g} s, or killed")
     if process.returncode:
         raise LoadError(errors.strip().rpartition("\n")[2] or f"{load}: exit status {process.returncode}")
-    return Run(**json.loads(output))
+    return Run(**json.loads(result))
+
+
+def _converse(process: subprocess.Popen[str], endpoint: Endpoint) -> str:
+    """Restart the server as often as the load wants it; the result, or nothing if it failed."""
+    assert process.stdin is not None and process.stdout is not None
+    for line in process.stdout:
+        if line != _RESTART:
+            return line
+        endpoint = endpoint.restart()
+        print(endpoint.pid, endpoint.started_s, file=process.stdin, flush=True)
+    return ""
 
 
 def _command(load: str, endpoint: Endpoint, amount: Amount) -> list[str]:
@@ -48,7 +72,13 @@ def _command(load: str, endpoint: Endpoint, amount: Amount) -> list[str]:
 
 def main(arguments: list[str]) -> int:
     load, tcp_port, http_port, pid, seconds, messages = arguments
-    endpoint = Endpoint(int(tcp_port), int(http_port), int(pid))
+
+    def restart() -> Endpoint:
+        print(_RESTART, end="", flush=True)
+        new_pid, started_s = sys.stdin.readline().split()
+        return Endpoint(int(tcp_port), int(http_port), int(new_pid), float(started_s), restart)
+
+    endpoint = Endpoint(int(tcp_port), int(http_port), int(pid), time.perf_counter(), restart)
     gc.disable()
     try:
         run = LOADS[load](endpoint, Amount(float(seconds), int(messages)))

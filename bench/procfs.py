@@ -30,7 +30,12 @@ def busy_s() -> float:
 
 def rss_bytes(pid: int) -> int:
     """Resident memory now."""
-    return sum(_rss_bytes(member) for member in family(pid))
+    return sum(_kilobytes(f"/proc/{member}/status", "VmRSS:") for member in family(pid)) * 1024
+
+
+def pss_bytes(pid: int) -> int:
+    """Resident memory now, of shared pages only the part that is its own."""
+    return sum(_kilobytes(f"/proc/{member}/smaps_rollup", "Pss:") for member in family(pid)) * 1024
 
 
 def _cpu_ticks(pid: int) -> int:
@@ -38,8 +43,8 @@ def _cpu_ticks(pid: int) -> int:
     return int(after_name[_UTIME]) + int(after_name[_STIME])
 
 
-def _rss_bytes(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
+def _kilobytes(path: str, name: str) -> int:
+    for line in Path(path).read_text().splitlines():
+        if line.startswith(name):
+            return int(line.split()[1])
     return 0

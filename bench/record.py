@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from bench.duel import Contender, Result
+from bench.duel import Result
 from bench.machine import Machine
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -16,7 +16,6 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 def write(
     results: Sequence[Result],
-    contenders: Sequence[Contender],
     machine: Machine,
     commit: str,
     directory: Path = RESULTS,
@@ -29,7 +28,6 @@ def write(
         "date": today,
         "commit": commit,
         "machine": asdict(machine),
-        "commands": {contender.role: _portable(contender.command) for contender in contenders},
         "results": [_entry(result) for result in results],
     }
     path.write_text(json.dumps(content, indent=1) + "\n")
@@ -44,6 +42,7 @@ def _entry(result: Result) -> dict[str, Any]:
         "lower_is_better": scenario.lower_is_better,
         "at_least": scenario.at_least,
         "below": scenario.below,
+        "commands": {role: _portable(command) for role, command in result.commands.items()},
         "flags": result.flags,
         "versions": result.versions,
         "verdict": result.verdict,

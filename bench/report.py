@@ -31,7 +31,11 @@ def figure(value: float | None, unit: str) -> str:
     for step, prefix in ((1e6, "M "), (1e3, "k ")):
         if unit.endswith("/s") and value >= step:
             return f"{value / step:.3g} {prefix}{unit}"
-    return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+    return f"{_digits(value)} {unit}"
+
+
+def _digits(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def target(result: Result) -> str:
@@ -69,7 +73,7 @@ def _remarks(result: Result) -> list[str]:
     for role, runs in result.runs.items():
         for name in result.scenario.details:
             values = sorted(run.details[name] for run in runs)
-            remarks.append(f"{result.scenario.label}, {role}: {name} {values[0]:,.0f}–{values[-1]:,.0f}")
+            remarks.append(f"{result.scenario.label}, {role}: {name} {_digits(values[0])}–{_digits(values[-1])}")
     noise = max((run.others_cpu_s / run.elapsed_s for runs in result.runs.values() for run in runs), default=0)
     if noise > _NOISY_CORES:
         remarks.append(f"{result.scenario.label}: other processes used up to {noise:.1f} cores during a run")

@@ -13,11 +13,16 @@ class LoadError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A running nsqd on 127.0.0.1."""
+    """A running server on 127.0.0.1. `started_s` is the time of `time.perf_counter`, which all processes share.
+
+    `restart` kills it, starts another one on the same ports, and does not wait for it to listen.
+    """
 
     tcp_port: int
     http_port: int
     pid: int
+    started_s: float
+    restart: Callable[[], "Endpoint"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,11 @@ class Stopwatch:
         self._busy_s = procfs.busy_s()
         self.started_s = time.perf_counter()
         self.elapsed_s = self.client_cpu_s = self.server_cpu_s = self.others_cpu_s = 0.0
+
+    def turn_to(self, server: Endpoint) -> None:
+        """The server was restarted: time runs from then on, and its CPU is that of the new process."""
+        self._server_pid, self._server_cpu_s = server.pid, 0.0
+        self.started_s = server.started_s
 
     def stop(self) -> None:
         self.elapsed_s = time.perf_counter() - self.started_s

@@ -3,19 +3,21 @@
 from dataclasses import dataclass
 
 from bench.run import Amount, Run
+from bench.server import NSQD, NSQLOOKUPD, Daemon
 
 MEMORY_QUEUE = "--mem-queue-size=10000000"
 DISK_QUEUE = "--mem-queue-size=0"
 MILLION_QUEUE = "--mem-queue-size=1000000"
 DEFAULT_QUEUE = "--mem-queue-size=10000"
+LOOKUP_P99_MS, LOOKUP_MEMORY_MB, LOOKUP_RESTART_S = 10.0, 500.0, 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """How one nsqd is started and loaded."""
+    """How one server is started and loaded."""
 
-    flag: str
     amount: Amount
+    flags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class Scenario:
     below: float | None = None
     one_core: bool = False
     details: tuple[str, ...] = ()
+    daemon: Daemon = NSQD
 
     @property
     def label(self) -> str:
@@ -53,11 +56,17 @@ _TIMED = Amount(seconds=3, messages=_MOST)
 
 
 def _sides(amount: Amount, peer_amount: Amount | None = None, peer_flag: str = MEMORY_QUEUE) -> tuple[Side, Side]:
-    return Side(DEFAULT_QUEUE, amount), Side(peer_flag, peer_amount or amount)
+    return Side(amount, (DEFAULT_QUEUE,)), Side(peer_amount or amount, (peer_flag,))
 
 
 def _counted(messages: int) -> Amount:
     return Amount(seconds=60, messages=messages)
+
+
+def _lookup(load: str, unit: str, *details: str, below: float | None = None) -> Scenario:
+    """One of 200 nsqds with 500 topics of 3 channels each."""
+    side = Side(_TIMED)
+    return Scenario(load, unit, side, side, lower_is_better=True, below=below, details=details, daemon=NSQLOOKUPD)
 
 
 SCENARIOS = (
@@ -79,10 +88,17 @@ SCENARIOS = (
     Scenario(
         "memory",
         "MB",
-        Side(MILLION_QUEUE, _counted(1_000_000)),
-        Side(MILLION_QUEUE, _counted(1_000_000)),
+        Side(_counted(1_000_000), (MILLION_QUEUE,)),
+        Side(_counted(1_000_000), (MILLION_QUEUE,)),
         lower_is_better=True,
         below=300,
     ),
     Scenario("idle-connections", "KB", *_sides(_TIMED), lower_is_better=True, below=20),
+    _lookup("lookup-register", "s"),
+    _lookup("lookup-register-pipelined", "s"),
+    _lookup("lookup", "ms", "p50_ms", "max_ms", "requests_per_s", below=LOOKUP_P99_MS),
+    _lookup("lookup-paced", "ms", "p50_ms", "max_ms", "requests_per_s", below=LOOKUP_P99_MS),
+    _lookup("lookup-memory", "MB", "pss_mb", "asked_mb", below=LOOKUP_MEMORY_MB),
+    _lookup("lookup-restart", "s", "registered_s", "asked_p99_ms", below=LOOKUP_RESTART_S),
+    _lookup("lookup-restart-paced", "s", "registered_s", "asked_p99_ms", below=LOOKUP_RESTART_S),
 )

@@ -1,4 +1,4 @@
-"""A fresh nsqd for one run: its own ports, its own data directory, ended by its pid."""
+"""A fresh server for one run: its own ports, its own data directory, ended by its pid."""
 
 import os
 import signal
@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,10 +18,26 @@ from bench.run import Endpoint, LoadError
 _READY_WITHIN_S = 20.0
 
 
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """A kind of server: its name, the module that is ours, and whether it takes nsqd's flags for HTTPS and data."""
+
+    name: str
+    module: str
+    keeps_data: bool
+
+
+NSQD = Daemon("nsqd", "apps.nsqd", keeps_data=True)
+NSQLOOKUPD = Daemon("nsqlookupd", "apps.nsqlookupd", keeps_data=False)
+
+
 class Server:
     """A context manager: started and answering /ping inside, gone with its data after."""
 
-    def __init__(self, command: Sequence[str], flags: Sequence[str], scratch: Path | None = None) -> None:
+    def __init__(
+        self, daemon: Daemon, command: Sequence[str], flags: Sequence[str] = (), scratch: Path | None = None
+    ) -> None:
+        self._daemon = daemon
         self._command = [*command, *flags]
         self._scratch = scratch
         self._process: subprocess.Popen[bytes] | None = None
@@ -40,37 +57,48 @@ class Server:
     ) -> None:
         self._stop()
 
+    def restart(self) -> Endpoint:
+        """Kill it and start it on the same ports and data; does not wait for it to listen."""
+        self._kill()
+        return self._launch()
+
     def _start(self, directory: Path) -> None:
-        tcp_port, http_port, https_port = _free_ports(3)
-        data = directory / "data"
-        data.mkdir()
+        self._ports = tcp_port, http_port, https_port = _free_ports(3)
         self._log = directory / "log"
-        with self._log.open("wb") as log:
+        self._command += [
+            f"--tcp-address=127.0.0.1:{tcp_port}",
+            f"--http-address=127.0.0.1:{http_port}",
+            "--broadcast-address=127.0.0.1",
+        ]
+        if self._daemon.keeps_data:
+            data = directory / "data"
+            data.mkdir()
+            self._command += [f"--https-address=127.0.0.1:{https_port}", f"--data-path={data}"]
+        self._launch()
+
+    def _launch(self) -> Endpoint:
+        with self._log.open("ab") as log:
+            started_s = time.perf_counter()
             self._process = subprocess.Popen(
-                [
-                    *self._command,
-                    f"--tcp-address=127.0.0.1:{tcp_port}",
-                    f"--http-address=127.0.0.1:{http_port}",
-                    f"--https-address=127.0.0.1:{https_port}",
-                    "--broadcast-address=127.0.0.1",
-                    f"--data-path={data}",
-                ],
+                self._command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C reaches the bench only; see `_stop`.
             )
-        self.endpoint = Endpoint(tcp_port, http_port, self._process.pid)
+        tcp_port, http_port, _ = self._ports
+        self.endpoint = Endpoint(tcp_port, http_port, self._process.pid, started_s, self.restart)
+        return self.endpoint
 
     def _wait_until_ready(self) -> None:
         assert self._process is not None
-        admin = Admin(self.endpoint.http_port)
+        admin, name = Admin(self.endpoint.http_port), self._daemon.name
         deadline_s = time.monotonic() + _READY_WITHIN_S
         while not admin.ping():
             if self._process.poll() is not None:
-                raise LoadError(f"nsqd ended with status {self._process.returncode}: {self._last_words()}")
+                raise LoadError(f"{name} ended with status {self._process.returncode}: {self._last_words()}")
             if time.monotonic() > deadline_s:
-                raise LoadError(f"nsqd does not answer /ping after {_READY_WITHIN_S:g} s: {self._last_words()}")
+                raise LoadError(f"{name} does not answer /ping after {_READY_WITHIN_S:g} s: {self._last_words()}")
             time.sleep(0.02)
         self.version = admin.version()
 
@@ -80,11 +108,14 @@ class Server:
     def _stop(self) -> None:
         """SIGKILL, to the session that was started: on SIGTERM an nsqd writes its memory queues to disk,
         which can take longer than the run."""
+        self._kill()
+        self._directory.cleanup()
+
+    def _kill(self) -> None:
         if self._process is not None:
             if self._process.poll() is None:
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
-        self._directory.cleanup()
 
 
 def _free_ports(count: int) -> list[int]:

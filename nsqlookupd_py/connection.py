@@ -10,6 +10,7 @@ from nsqd_py.errors import ClientError, Invalid
 from nsqd_py.logs import Log
 from nsqd_py.transport import Stream
 from nsqd_py.turn import Turn
+from nsqlookupd_py.backlog import COMMANDS_AT_ONCE, Backlog
 from nsqlookupd_py.commands import COMMANDS, in_words
 from nsqlookupd_py.parser import LookupParser
 from nsqlookupd_py.peer import Peer, identify
@@ -34,8 +35,8 @@ class PeerConnection(Stream):
     """
 
     __slots__ = (
-        "_awaits_body", "_clock", "_introduction", "_magic", "_on_close", "_parser", "_requires_tls", "identified",
-        "registry",
+        "_awaits_body", "_backlog", "_clock", "_has_ended", "_introduction", "_is_behind", "_magic", "_on_close",
+        "_parser", "_requires_tls", "identified", "registry",
     )  # fmt: skip
 
     def __init__(
@@ -46,6 +47,7 @@ class PeerConnection(Stream):
         turn: Turn,
         log: Log,
         registry: Registry,
+        backlog: Backlog,
         clock: Callable[[], int],
         introduction: bytes,
         *,
@@ -60,6 +62,7 @@ class PeerConnection(Stream):
                 sock.setsockopt(socket.IPPROTO_TCP, option, value)
         self.registry = registry
         self.identified: Peer | None = None
+        self._backlog = backlog
         self._clock = clock
         self._introduction = introduction
         self._requires_tls = requires_tls
@@ -67,6 +70,8 @@ class PeerConnection(Stream):
         self._magic = b""
         self._parser: LookupParser | None = None
         self._awaits_body = False
+        self._is_behind = False
+        self._has_ended = False
 
     def now_ns(self) -> int:
         return self._clock()
@@ -79,14 +84,44 @@ class PeerConnection(Stream):
             if parser is None:
                 return
         parser.feed(data)
+        if self._is_behind:
+            self._set_reading(False)
+        elif self.work(COMMANDS_AT_ONCE):
+            self._is_behind = True
+            self._set_reading(False)
+            self._backlog.add(self)
+
+    def work(self, most: int) -> bool:
+        """Do at most so many of the commands that are here; True when there are more."""
+        parser = self._parser
+        if parser is None or self._closing or self.closed:
+            return False
         try:
-            while (response := self._next_response(parser)) is not None:
+            for _ in range(most):
+                response = self._next_response(parser)
+                if response is None:
+                    self._catch_up()
+                    return False
                 self.send(frame(response))
         except ClientError as error:
             self._fail(error)
+            return False
+        return True
+
+    def _catch_up(self) -> None:
+        """All that arrived is done: read on."""
+        if self._is_behind:
+            self._is_behind = False
+            if self._unsent is None:  # else it is read from when it took its answers
+                self._set_reading(True)
+            if self._has_ended:
+                self.on_end()
 
     def on_end(self) -> None:
-        if self._parser is not None and self._awaits_body:
+        if self._is_behind:
+            self._has_ended = True
+            self._set_reading(False)
+        elif self._parser is not None and self._awaits_body:
             self._fail(self._parser.cut_short())
         else:
             self.close_when_sent()

@@ -18,6 +18,7 @@ from nsqd_py.tls_options import TLS_NOT_REQUIRED, TLS_REQUIRED
 from nsqd_py.transport import Stream
 from nsqd_py.turn import Turn
 from nsqd_py.version import NSQ_VERSION, version_string
+from nsqlookupd_py.backlog import Backlog
 from nsqlookupd_py.connection import PeerConnection
 from nsqlookupd_py.http import LookupApi, LookupHttpConnection
 from nsqlookupd_py.registry import Registry
@@ -32,6 +33,7 @@ class Daemon:
         hub = gevent.get_hub()
         self._loop = hub.loop
         self._turn = Turn(hub, log)
+        self._backlog = Backlog(self._loop)
         self._clock = SteadyClock()
         self._registry = Registry(options.inactive_producer_timeout_ns, options.tombstone_lifetime_ns)
         self._api = LookupApi(self._registry, self._clock, log, requires_tls=options.tls_required == TLS_REQUIRED)
@@ -43,6 +45,7 @@ class Daemon:
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT. Raises StartError."""
         raise_descriptor_limit()
+        self._log.gather(self._turn)
         self._log.info("%s", version_string("nsqlookupd"))
         with StopSignals() as signals:
             try:
@@ -90,8 +93,9 @@ class Daemon:
     def _on_peer(self, sock: socket.socket, peer: str) -> None:
         self._log.info("TCP: new client(%s)", peer)
         connection = PeerConnection(
-            sock, peer, self._loop, self._turn, self._log, self._registry, self._clock, self._introduction,
-            requires_tls=self._options.tls_required != TLS_NOT_REQUIRED, on_close=self._peers.pop,
+            sock, peer, self._loop, self._turn, self._log, self._registry, self._backlog, self._clock,
+            self._introduction, requires_tls=self._options.tls_required != TLS_NOT_REQUIRED,
+            on_close=self._peers.pop,
         )  # fmt: skip
         self._peers[connection] = None
         self._start(connection)
@@ -112,3 +116,4 @@ class Daemon:
         for connection in [*self._peers, *self._api.http_clients]:
             connection.close("nsqlookupd is stopping")
         self._log.info("NSQLOOKUPD: bye")
+        self._log.flush()

@@ -1,6 +1,6 @@
-"""The loads by name. Each runs alone in a process of its own, against an nsqd that is fresh."""
+"""The loads by name. Each runs alone in a process of its own, against a server that is fresh."""
 
-from bench.loads import http_pub, idle, latency, memory, mpub, pub, sub, ten_channels
+from bench.loads import http_pub, idle, latency, lookup, memory, mpub, pub, sub, ten_channels
 from bench.run import Load
 
 LOADS: dict[str, Load] = {
@@ -13,4 +13,11 @@ LOADS: dict[str, Load] = {
     "latency": latency.load,
     "memory": memory.load,
     "idle-connections": idle.load,
+    "lookup-register": lookup.one_at_a_time,
+    "lookup-register-pipelined": lookup.pipelined,
+    "lookup": lookup.closed_loop,
+    "lookup-paced": lookup.paced,
+    "lookup-memory": lookup.memory,
+    "lookup-restart": lookup.restart,
+    "lookup-restart-paced": lookup.paced_restart,
 }

@@ -9,7 +9,7 @@ import pytest
 
 from nsqd_py.logs import DEBUG, ERROR, FATAL, INFO, WARNING, Log, level_word, parse_level
 
-NOON = datetime(2026, 11, 21, 12, 0, 0, 1234)
+NOON_S = datetime(2026, 11, 21, 12, 0, 0, 1234).timestamp()
 
 
 class Pipe:
@@ -20,7 +20,7 @@ class Pipe:
         os.set_blocking(self.reader, False)
 
     def log(self, level: int = INFO, prefix: str = "[nsqd] ") -> Log:
-        return Log(prefix, level, descriptor=self.writer, now=lambda: NOON)
+        return Log(prefix, level, descriptor=self.writer, clock=lambda: NOON_S)
 
     def text(self) -> str:
         try:
@@ -35,6 +35,21 @@ def pipe() -> Iterator[Pipe]:
     yield pipe
     os.close(pipe.reader)
     os.close(pipe.writer)
+
+
+class Turn:
+    """The end of a turn that a test decides on."""
+
+    def __init__(self) -> None:
+        self.flushers: list[Log] = []
+
+    def add_flusher(self, flusher: Log) -> None:
+        self.flushers.append(flusher)
+
+    def end(self) -> None:
+        for flusher in self.flushers:
+            flusher.flush()
+        self.flushers.clear()
 
 
 class Unprintable:
@@ -114,6 +129,39 @@ def test_an_exception_comes_with_its_traceback(pipe: Pipe) -> None:
 def test_what_no_encoding_has_is_escaped(pipe: Pipe) -> None:
     pipe.log().info("topic %s", b"\xff\xe9".decode(errors="surrogateescape"))
     assert pipe.text().endswith("topic \\udcff\\udce9\n")
+
+
+def test_lines_of_one_turn_are_written_together(pipe: Pipe) -> None:
+    log, turn = pipe.log(), Turn()
+    log.gather(turn)
+    for number in range(3):
+        log.info("line %d", number)
+    assert pipe.text() == ""
+    assert turn.flushers == [log]
+    turn.end()
+    assert re.findall(r"line \d", pipe.text()) == ["line 0", "line 1", "line 2"]
+    log.info("line 3")
+    turn.end()
+    assert pipe.text().endswith("line 3\n")
+
+
+@pytest.mark.parametrize("write", ["error", "fatal", "exception"])
+def test_an_error_does_not_wait_for_the_end_of_the_turn(pipe: Pipe, write: str) -> None:
+    log, turn = pipe.log(), Turn()
+    log.gather(turn)
+    log.info("before")
+    getattr(log, write)("it failed")
+    assert re.findall(r"before|it failed", pipe.text()) == ["before", "it failed"]
+    turn.end()
+    assert pipe.text() == ""
+
+
+def test_the_time_goes_on(pipe: Pipe) -> None:
+    times = iter([NOON_S, NOON_S + 0.5, NOON_S + 61])
+    log = Log(descriptor=pipe.writer, clock=lambda: next(times))
+    for _ in range(3):
+        log.info("tick")
+    assert re.findall(r"12:\S+", pipe.text()) == ["12:00:00.001234", "12:00:00.501234", "12:01:01.001234"]
 
 
 def test_a_closed_reader_raises_nothing() -> None:

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -183,11 +184,14 @@ def test_many_commands_in_one_piece_are_answered_in_order(nsqlookupd: Nsqlookupd
 
 
 def test_a_client_that_reads_no_answers_is_not_read_from_for_ever(nsqlookupd: NsqlookupdProcess) -> None:
+    before_bytes = psutil.Process(nsqlookupd.pid).memory_info().rss
     with LookupClient(nsqlookupd.tcp_port) as client:
-        client._socket.settimeout(2.0)
+        client._socket.settimeout(1.0)
         with pytest.raises(TimeoutError):
             for _ in range(2000):
                 client.send(b"PING\n" * 20_000)
+        grown_bytes = psutil.Process(nsqlookupd.pid).memory_info().rss - before_bytes
+        assert grown_bytes < 20_000_000
     with LookupClient(nsqlookupd.tcp_port) as other:
         assert other.ask("PING") == OK
 
