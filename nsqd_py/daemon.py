@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import fcntl
-import gc
 import os
-import resource
-import signal
 import socket
 from pathlib import Path
 from typing import Any
 
 import gevent
-import gevent.event
 
 from nsqd_py.broker import Broker
 from nsqd_py.connection import ClientConnection
@@ -23,14 +19,13 @@ from nsqd_py.logs import Log
 from nsqd_py.lookup.peers import LookupPeers
 from nsqd_py.lookup.tls import client_context
 from nsqd_py.pqueues import Alarms
+from nsqd_py.process import StopSignals, calm_collector, raise_descriptor_limit
 from nsqd_py.protocol.session import Limits
 from nsqd_py.server import Listener
 from nsqd_py.turn import Turn
 from nsqd_py.version import NSQ_VERSION, version_string
 
 _MS = 1_000_000
-_FIRST_GENERATION = 200_000
-_OLDER_GENERATIONS = 50
 
 
 class Daemon:
@@ -48,36 +43,36 @@ class Daemon:
         self._lookups = LookupPeers(self._broker, options, log, _lookupd_tls(options))
         self._limits = _limits(options)
         self._listeners: list[Listener] = []
-        self._stop = gevent.event.Event()
         self._lock: int | None = None
         self._is_loaded = False
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT. Raises StartError."""
-        _raise_descriptor_limit()
+        raise_descriptor_limit()
         self._lock = _lock_directory(self._options.data_path or ".")
         self._log.info("%s", version_string("nsqd"))
         self._log.info("ID: %d", self._options.node_id)
         self._alarms.on_earlier = self._set_timer
-        signals = [gevent.signal_handler(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)]
+        with StopSignals() as signals:
+            self._serve(signals)
+
+    def _serve(self, signals: StopSignals) -> None:
         try:
             load(self._broker, Path(self._options.data_path or "."))
             self._is_loaded = True
             self._listen()
             self._broker.persist_metadata()
-            _calm_collector()
+            calm_collector()
             self._broker.lookups = self._lookups
             self._lookups.set_addresses(self._options.lookupd_tcp_address)
             for listener in self._listeners:
                 listener.start()
             self._lookups.start()
-            self._stop.wait()
+            signals.wait()
         except OSError as error:
             raise StartError(str(error)) from error
         finally:
             self._shut_down()
-            for handler in signals:
-                handler.cancel()
 
     # ---- connections
 
@@ -118,12 +113,6 @@ class Daemon:
                 self._set_timer(next_ns)
 
     # ---- the end
-
-    def _on_signal(self) -> None:
-        if self._stop.is_set():
-            # Asked twice: go now. What was acknowledged is written; only the tidy end is missing.
-            os._exit(1)
-        self._stop.set()
 
     def _shut_down(self) -> None:
         self._lookups.close()  # first of all, so that consumers stop finding what is about to go
@@ -189,17 +178,3 @@ def _lock_directory(path: str) -> int:
             f"failed to lock data-path: {path} is in use by another nsqd; stop it or choose another --data-path"
         ) from error
     return descriptor
-
-
-def _raise_descriptor_limit() -> None:
-    """Thousands of clients need thousands of descriptors: take all that the system allows."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _calm_collector() -> None:
-    """Keep the cycle collector from walking what lives as long as the process, and from running often."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_FIRST_GENERATION, _OLDER_GENERATIONS, _OLDER_GENERATIONS)

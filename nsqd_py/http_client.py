@@ -78,6 +78,8 @@ class HttpClient:
             raise HttpClientError(f'got response {response.status} {response.reason} "{shown}"')
         if len(body) > self.max_answer_bytes:
             raise HttpClientError(f"the answer is longer than {self.max_answer_bytes} bytes")
+        if response.length:
+            raise HttpClientError("the answer is cut off")
         return orjson.loads(body)
 
     def _connect(self, host: str, port: int, tls_name: str) -> Any:

@@ -7,40 +7,34 @@ import socket
 import zlib
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from nsqd_py.durations import HOUR_NS, MILLISECOND_NS, MINUTE_NS, SECOND_NS
 from nsqd_py.kinds import (
     BOOL,
     DURATION,
-    FALSE_WORDS,
     FLOATS,
     INT,
     LOG_LEVEL,
     STRING,
     STRINGS,
-    TRUE_WORDS,
-    Kind,
-    choice,
 )
 from nsqd_py.logs import INFO
 from nsqd_py.settings import BadOptions, Options, Program, Setting
-from nsqd_py.tls_options import check_authorities
+from nsqd_py.tls_options import (
+    DEFAULT_TLS_VERSION,
+    TLS_NOT_REQUIRED,
+    TLS_REQUIRED_KIND,
+    TLS_VERSION_KIND,
+    check_auth_policy,
+    check_authorities,
+    check_tls,
+    implied_tls_required,
+)
 
 __all__ = ["NSQD", "BadOptions", "Options", "check_options", "default_node_id", "read_options", "settled"]
 
 LOG_PREFIX = "[nsqd] "
 
-# --tls-required, with the numbers that /config/tls_required answers.
-TLS_NOT_REQUIRED = 0
-TLS_REQUIRED_EXCEPT_HTTP = 1
-TLS_REQUIRED = 2
-
-# --tls-min-version, with the version numbers of the TLS protocol.
-TLS_VERSIONS = {"tls1.0": 0x0301, "tls1.1": 0x0302, "tls1.2": 0x0303, "tls1.3": 0x0304}
-DEFAULT_TLS_VERSION = TLS_VERSIONS["tls1.0"]
-
-_TLS_REQUIRED_WORDS = {"true": TLS_REQUIRED, "false": TLS_NOT_REQUIRED, "tcp-https": TLS_REQUIRED_EXCEPT_HTTP}
 _NODE_IDS = 1024
 
 
@@ -48,34 +42,6 @@ def default_node_id(hostname: str) -> int:
     """The id that Go's nsqd gives to a host of that name."""
     digest = hashlib.md5(hostname.encode(), usedforsecurity=False).digest()
     return zlib.crc32(digest) % _NODE_IDS
-
-
-# --- kinds that only nsqd has
-
-
-def _parse_tls_required(text: str) -> int:
-    word = text.lower()
-    if word in TRUE_WORDS:
-        return TLS_REQUIRED
-    if word in FALSE_WORDS:
-        return TLS_NOT_REQUIRED
-    if word == "tcp-https":
-        return TLS_REQUIRED_EXCEPT_HTTP
-    raise ValueError("expected true, false or tcp-https")
-
-
-def _show_tls_required(value: int) -> str:
-    return next(word for word, number in _TLS_REQUIRED_WORDS.items() if number == value)
-
-
-def _tls_required_from_native(value: Any) -> int:
-    return _parse_tls_required(str(value))
-
-
-_TLS_REQUIRED_KIND = Kind(
-    "[=bool|tcp-https]", _parse_tls_required, _tls_required_from_native, _show_tls_required, bare_value="true"
-)
-_TLS_VERSION_KIND = choice({**TLS_VERSIONS, "": DEFAULT_TLS_VERSION}, word="version")
 
 
 # --- checks of single values
@@ -91,13 +57,6 @@ def _check_deflate_level(value: int) -> str | None:
 
 def _check_request_method(value: str) -> str | None:
     return None if value in ("get", "post") else "--auth-http-request-method must be get or post"
-
-
-def _check_auth_policy(value: str) -> str | None:
-    # A misspelt policy would let every client in.
-    if value in ("", "require", "require-verify"):
-        return None
-    return "--tls-client-auth-policy must be require or require-verify"
 
 
 def _check_percentiles(values: tuple[float, ...]) -> str | None:
@@ -234,11 +193,11 @@ _SECURITY = (
     _later("tls-key", STRING, "", "Key file of the certificate (PEM)."),
     _later("tls-client-auth-policy", STRING, "",
         "Certificates of clients: require (any), or require-verify (signed by --tls-root-ca-file).",
-        check=_check_auth_policy),
+        check=check_auth_policy),
     _later("tls-root-ca-file", STRING, "", "File with the certificate authorities to trust (PEM)."),
-    _later("tls-required", _TLS_REQUIRED_KIND, TLS_NOT_REQUIRED,
+    _later("tls-required", TLS_REQUIRED_KIND, TLS_NOT_REQUIRED,
         "Refuse clients without TLS: true, false, or tcp-https (plain HTTP stays open)."),
-    _later("tls-min-version", _TLS_VERSION_KIND, DEFAULT_TLS_VERSION,
+    _later("tls-min-version", TLS_VERSION_KIND, DEFAULT_TLS_VERSION,
         "Lowest TLS version that clients may speak: tls1.0, tls1.1, tls1.2, tls1.3."),
     _later("deflate", BOOL, True, "Let clients negotiate deflate compression."),
     _later("max-deflate-level", INT, 6,
@@ -271,9 +230,7 @@ NSQD = Program(
 
 def settled(options: Options) -> Options:
     """The options with what some of them imply for others."""
-    changes: dict[str, int] = {}
-    if options.tls_client_auth_policy and options.tls_required == TLS_NOT_REQUIRED:
-        changes["tls_required"] = TLS_REQUIRED
+    changes = {"tls_required": implied_tls_required(options)}
     if options.max_defer_timeout_ns == 0:
         changes["max_defer_timeout_ns"] = options.max_req_timeout_ns
     return options.replace(**changes)
@@ -287,37 +244,8 @@ def read_options(argv: Sequence[str]) -> Options:
 def check_options(options: Options) -> None:
     """Raises BadOptions where nsqd cannot start with `options`. Reads the TLS files; changes nothing."""
     options.check()
-    has_certificate = bool(options.tls_cert or options.tls_key)
-    if options.tls_required != TLS_NOT_REQUIRED and not has_certificate:
-        raise BadOptions("--tls-required (or --tls-client-auth-policy) needs --tls-cert and --tls-key")
-    if has_certificate:
-        _check_certificate(options.tls_cert, options.tls_key)
-    if options.tls_root_ca_file:
-        _check_authorities(options.tls_root_ca_file)
+    check_tls(options)
     _check_lookupd_tls(options)
-
-
-def _check_certificate(cert_path: str, key_path: str) -> None:
-    if not cert_path or not key_path:
-        raise BadOptions("--tls-cert and --tls-key belong together; only one of them is given")
-    import ssl  # only where TLS is asked for: it is slow to import
-
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        # With an empty password, a key that needs one fails instead of asking on the terminal.
-        context.load_cert_chain(cert_path, key_path, password="")
-    except OSError as error:  # SSLError is one
-        files = f"--tls-cert {cert_path} with --tls-key {key_path}"
-        raise BadOptions(f"cannot use {files}: {error.strerror}") from error
-
-
-def _check_authorities(path: str) -> None:
-    import ssl
-
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cafile=path)
-    except OSError as error:
-        raise BadOptions(f"cannot use --tls-root-ca-file {path}: {error.strerror}") from error
 
 
 def _check_lookupd_tls(options: Options) -> None:

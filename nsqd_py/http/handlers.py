@@ -6,7 +6,6 @@ The order of the checks is that of Go's nsqd: it decides which of several errors
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Callable
 
 import orjson
@@ -176,7 +175,8 @@ def info(request: Request[Broker]) -> Reply:
 def stats(request: Request[Broker]) -> Reply:
     params = request.params
     broker = request.app
-    _wait_for_new_topics(broker)
+    # Whoever published to a new topic looks for its channels next: they are about to be known.
+    broker.wait_until_all_started(NEW_TOPICS_S)
     figures = collect(
         broker,
         params.get("topic", ""),
@@ -187,13 +187,6 @@ def stats(request: Request[Broker]) -> Reply:
     if params.get("format") == "json":
         return answers.json(render_json(broker, figures, include_memory=include_memory))
     return answers.text(render_text(broker, figures, include_memory=include_memory))
-
-
-def _wait_for_new_topics(broker: Broker) -> None:
-    """Give new topics a moment to learn their channels: whoever published looks for them next."""
-    until_s = time.monotonic() + NEW_TOPICS_S
-    for topic in [topic for topic in broker.topics.values() if not topic.is_started]:
-        broker.wait_until_started(topic, max(0.0, until_s - time.monotonic()))
 
 
 # ---- topics

@@ -12,7 +12,7 @@ Key = tuple[str, str]
 
 
 class Changes:
-    """Between `begin` and the end of one connection. What is not connected is told everything later anyway."""
+    """What is new since `begin`. While there is no connection that is of no use: the next one begins again."""
 
     def __init__(self) -> None:
         self._told: set[Key] = set()
@@ -22,10 +22,6 @@ class Changes:
         """All of `existing` is about to be told; what changes from now on is new."""
         self._told = set(existing)
         self._pending.clear()
-
-    def forget(self) -> None:
-        """The connection is gone, and what was told with it."""
-        self.begin(())
 
     def note(self, key: Key, was_deleted: bool) -> None:
         if not was_deleted:

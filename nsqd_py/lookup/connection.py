@@ -110,4 +110,3 @@ class LookupConnection:
         self._watcher.close()
         with suppress(OSError):
             self._sock.close()
-

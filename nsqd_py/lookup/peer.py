@@ -129,7 +129,6 @@ class LookupPeer:
         finally:
             connection.close()
             self.is_connected = False
-            self._changes.forget()
 
     def _failed(self, error: Exception, lasted_s: float) -> None:
         if lasted_s >= LASTED_S:

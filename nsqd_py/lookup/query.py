@@ -55,4 +55,4 @@ def lasting_channels(answer: Any) -> list[str]:
 
 
 def _is_lasting(name: str) -> bool:
-    return is_valid_name(name.encode()) and not is_ephemeral(name)
+    return is_valid_name(name.encode(errors="replace")) and not is_ephemeral(name)

@@ -11,15 +11,13 @@ import pytest
 from apps import nsqd as nsqd_command
 from nsqd_py.options import (
     NSQD,
-    TLS_NOT_REQUIRED,
-    TLS_REQUIRED,
-    TLS_REQUIRED_EXCEPT_HTTP,
     BadOptions,
     Options,
     check_options,
     default_node_id,
     read_options,
 )
+from nsqd_py.tls_options import TLS_NOT_REQUIRED, TLS_REQUIRED, TLS_REQUIRED_EXCEPT_HTTP
 from nsqd_py.version import version_string
 
 SECOND_NS = 1_000_000_000
@@ -92,7 +90,11 @@ def test_defaults_of_nsqd() -> None:
     options = NSQD.defaults()
     assert {key: options.by_config_key(key) for key in NSQD_DEFAULTS} == NSQD_DEFAULTS
     others = {setting.key for setting in NSQD.settings} - NSQD_DEFAULTS.keys()
-    assert others == {"", "id", "broadcast_address", "max_defer_timeout"}
+    of_lookupd_tls = {
+        "lookupd_tls", "lookupd_tls_cert", "lookupd_tls_insecure_skip_verify", "lookupd_tls_key",
+        "lookupd_tls_root_ca_file",
+    }  # fmt: skip
+    assert others == {"", "id", "broadcast_address", "max_defer_timeout"} | of_lookupd_tls
     check_options(options)
 
 

@@ -1,0 +1,654 @@
+"""nsqd and its nsqlookupds: what it tells them, what it asks them, and that it never waits for them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import gevent
+import pytest
+
+from nsqd_py.lookup.peers import LookupPeers
+from nsqd_py.options import NSQD
+from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.unit.fakes import World, start_broker
+
+HOST = "127.0.0.1"
+SOON_S = 0.1  # longer than any answer of nsqd may take, whatever nsqlookupds do
+
+
+# --- an nsqlookupd that does what a test wants
+
+
+class Session:
+    """One connection of an nsqd: what it sent, in order, and what it has registered."""
+
+    def __init__(self, sock: Any) -> None:
+        self.sock = sock
+        self.identity: dict[str, Any] = {}
+        self.commands: list[str] = []
+        self.has_ended = False
+        self.unsent: list[bytes] = []
+
+    @property
+    def registered(self) -> set[str]:
+        """`topic` and `topic channel`, each."""
+        known: set[str] = set()
+        for command in self.commands:
+            verb, _, words = command.partition(" ")
+            if verb == "REGISTER":
+                known |= {words, words.split(" ")[0]}
+            elif verb == "UNREGISTER":
+                known.discard(words)
+        return known
+
+
+class FakeLookupd:
+    """Threads that speak nsqlookupd's two protocols.
+
+    channels    topic: the channels that other nsqds have
+    is_silent   take what comes and answer nothing
+    answers_from  on each connection, answer no command before so many have come
+    may_answer_http  HTTP waits until it is set
+    """
+
+    def __init__(self, channels: dict[str, list[str]] | None = None, *, tls: ssl.SSLContext | None = None) -> None:
+        self.channels = channels or {}
+        self.is_silent = False
+        self.answers_from = 1
+        self.response = b"OK"
+        self.broadcast_address = HOST
+        self.may_answer_http = threading.Event()
+        self.may_answer_http.set()
+        self.asked: list[str] = []
+        self.events: list[str] = []  # commands and questions in the order in which they came
+        self.sessions: list[Session] = []
+        self.tcp_port = self.http_port = 0
+        self._tls = tls
+        self._listener: socket.socket | None = None
+        self._http: ThreadingHTTPServer | None = None
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.tcp_port}"
+
+    @property
+    def flag(self) -> str:
+        return f"--lookupd-tcp-address={self.address}"
+
+    @property
+    def live(self) -> list[Session]:
+        """Connections that stand and were identified."""
+        return [session for session in self.sessions if session.identity and not session.has_ended]
+
+    @property
+    def registered(self) -> set[str]:
+        """What all nsqds have here now."""
+        return set().union(*(session.registered for session in self.live))
+
+    def start(self) -> FakeLookupd:
+        """On the ports of its last start, if there was one."""
+        self._listener = socket.create_server((HOST, self.tcp_port))
+        self.tcp_port = self._listener.getsockname()[1]
+        self._http = ThreadingHTTPServer((HOST, self.http_port), self._handler())
+        if self._tls is not None:
+            self._http.socket = self._tls.wrap_socket(self._http.socket, server_side=True)
+        self.http_port = self._http.server_address[1]
+        threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True).start()
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+        return self
+
+    def stop(self) -> None:
+        """Dies: connections end, nothing listens, what was registered is forgotten."""
+        if self._listener is None or self._http is None:
+            return
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._listener = None
+        self.may_answer_http.set()
+        self._http.shutdown()
+        self._http.server_close()
+        for session in self.sessions:
+            with contextlib.suppress(OSError):
+                session.sock.shutdown(socket.SHUT_RDWR)
+        wait_until(lambda: all(session.has_ended for session in self.sessions), what="its connections to end")
+
+    def speak(self) -> None:
+        """Silent no more; what it did not say comes now."""
+        self.is_silent = False
+        for session in self.sessions:
+            for data in session.unsent:
+                self._answer(session, data)
+
+    # --- TCP
+
+    def _accept(self, listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                sock, _ = listener.accept()
+                session = Session(sock)
+                self.sessions.append(session)
+                threading.Thread(target=self._serve, args=(session,), daemon=True).start()
+
+    def _serve(self, session: Session) -> None:
+        with contextlib.suppress(OSError, EOFError):
+            if self._tls is not None:
+                session.sock = self._tls.wrap_socket(session.sock, server_side=True)
+            self._read_commands(session, session.sock.makefile("rb"))
+        session.has_ended = True
+        session.sock.close()
+
+    def _read_commands(self, session: Session, source: Any) -> None:
+        assert _exactly(source, 4) == b"  V1"
+        unanswered = 0
+        while line := source.readline():
+            if line == b"IDENTIFY\n":
+                body = _exactly(source, int.from_bytes(_exactly(source, 4), "big"))
+                self._answer(session, self._info())
+                session.identity = json.loads(body)
+                continue
+            session.commands.append(line.decode().rstrip("\n"))
+            self.events.append(session.commands[-1])
+            unanswered += 1
+            if len(session.commands) >= self.answers_from:
+                for _ in range(unanswered):
+                    self._answer(session, self.response)
+                unanswered = 0
+
+    def _info(self) -> bytes:
+        info = {"tcp_port": self.tcp_port, "http_port": self.http_port, "version": "1.3.0"}
+        return json.dumps({**info, "broadcast_address": self.broadcast_address, "hostname": "h"}).encode()
+
+    def _answer(self, session: Session, data: bytes) -> None:
+        if self.is_silent:
+            session.unsent.append(data)
+        else:
+            session.sock.sendall(len(data).to_bytes(4, "big") + data)
+
+    # --- HTTP
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        fake = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                url = urlsplit(self.path)
+                topic = parse_qs(url.query)["topic"][0]
+                fake.asked.append(topic)
+                fake.events.append(f"{url.path} {topic}")
+                fake.may_answer_http.wait()
+                body = json.dumps({"channels": fake.channels.get(topic, [])}).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        return Handler
+
+
+def _exactly(source: Any, size: int) -> bytes:
+    data: bytes = source.read(size)
+    if len(data) < size:
+        raise EOFError
+    return data
+
+
+MakeLookupd = Callable[..., FakeLookupd]
+
+
+@pytest.fixture
+def make_lookupd() -> Iterator[MakeLookupd]:
+    """`make_lookupd(channels)` starts one."""
+    fakes: list[FakeLookupd] = []
+
+    def make(*args: Any, **settings: Any) -> FakeLookupd:
+        fakes.append(FakeLookupd(*args, **settings))
+        return fakes[-1].start()
+
+    yield make
+    for fake in fakes:
+        fake.stop()
+
+
+@pytest.fixture
+def lookupd(make_lookupd: MakeLookupd) -> FakeLookupd:
+    return make_lookupd()
+
+
+def connected(make_nsqd: MakeNsqd, *fakes: FakeLookupd) -> NsqdProcess:
+    """An nsqd that is registered with each of them."""
+    nsqd = make_nsqd(*(fake.flag for fake in fakes))
+    for fake in fakes:
+        wait_until(lambda fake=fake: fake.live, what="nsqd to connect")
+    return nsqd
+
+
+def wait_for(fake: FakeLookupd, *registrations: str, deadline_s: float = 10.0) -> None:
+    """Until it has exactly these."""
+    expected = set(registrations)
+    wait_until(lambda: fake.registered == expected, deadline_s, f"{expected} to be registered")
+
+
+def channels_of(nsqd: NsqdProcess, topic: str) -> dict[str, int]:
+    """Channels with their depths."""
+    stats = nsqd.topic_stats(topic) or {"channels": ()}
+    return {channel["channel_name"]: channel["depth"] for channel in stats["channels"]}
+
+
+def wait_for_depths(nsqd: NsqdProcess, topic: str, depths: dict[str, int]) -> None:
+    seen: list[dict[str, int]] = []
+
+    def match() -> bool:
+        seen[:] = [channels_of(nsqd, topic)]
+        return seen[0] == depths
+
+    try:
+        wait_until(match)
+    except AssertionError as error:
+        raise AssertionError(f"wanted {depths}, depths are {seen}") from error
+
+
+# --- telling
+
+
+def test_nsqd_says_who_it_is(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
+    nsqd = make_nsqd(lookupd.flag, "--topology-zone=z", "--topology-region=r")
+    session = wait_until(lambda: lookupd.live)[0]
+    info = nsqd.http("GET", "/info").json()
+    assert session.identity == {
+        "version": info["version"],
+        "tcp_port": nsqd.tcp_port,
+        "http_port": nsqd.http_port,
+        "hostname": socket.gethostname(),
+        "broadcast_address": "127.0.0.1",
+        "topology_zone": "z",
+        "topology_region": "r",
+    }
+
+
+def test_broadcast_ports_are_told_in_place_of_its_own(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
+    make_nsqd(lookupd.flag, "--broadcast-tcp-port=1111", "--broadcast-http-port=2222")
+    identity = wait_until(lambda: lookupd.live)[0].identity
+    assert (identity["tcp_port"], identity["http_port"]) == (1111, 2222)
+
+
+def test_changes_are_told_as_they_come(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
+    nsqd = connected(make_nsqd, lookupd)
+    nsqd.create("orders", "a", "b")
+    wait_for(lookupd, "orders", "orders a", "orders b")
+    nsqd.post("/channel/delete?topic=orders&channel=a")
+    wait_for(lookupd, "orders", "orders b")
+    nsqd.post("/topic/delete?topic=orders")
+    wait_for(lookupd)
+    assert lookupd.events[-2:] == ["UNREGISTER orders b", "UNREGISTER orders"]
+
+
+def test_ephemeral_ones_are_told_too(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
+    nsqd = connected(make_nsqd, lookupd)
+    with nsqd.connect() as client:
+        client.sub("tmp#ephemeral", "tail#ephemeral")
+        wait_for(lookupd, "tmp#ephemeral", "tmp#ephemeral tail#ephemeral")
+    wait_for(lookupd)
+
+
+def test_a_topic_made_again_is_told_as_deleted_and_made(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
+    """Only so nsqlookupd forgets that it was tombstoned."""
+    nsqd = connected(make_nsqd, lookupd)
+    nsqd.create("orders", "ch")
+    wait_for(lookupd, "orders", "orders ch")
+    lookupd.is_silent = True  # it is told at one go, when it answers again
+    nsqd.create("other")
+    wait_until(lambda: "REGISTER other" in lookupd.events)
+    nsqd.post("/topic/delete?topic=orders")
+    nsqd.create("orders", "ch", "new")
+    lookupd.speak()
+    wait_for(lookupd, "other", "orders", "orders ch", "orders new")
+    told = lookupd.live[0].commands[lookupd.live[0].commands.index("REGISTER other") + 1 :]
+    assert told[:2] == ["UNREGISTER orders ch", "UNREGISTER orders"]
+    assert sorted(told[2:]) == ["REGISTER orders", "REGISTER orders ch", "REGISTER orders new"]
+
+
+def test_a_lookupd_that_was_restarted_is_told_everything(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
+    nsqd = connected(make_nsqd, lookupd)
+    nsqd.create("orders", "a", "b")
+    nsqd.create("empty")
+    wait_for(lookupd, "orders", "orders a", "orders b", "empty")
+    lookupd.stop()
+    nsqd.post("/channel/delete?topic=orders&channel=b")
+    nsqd.create("new", "ch")
+    lookupd.start()
+    wait_for(lookupd, "orders", "orders a", "empty", "new", "new ch")
+    assert lookupd.live[0].commands.count("REGISTER orders") == 0  # its channel says it too
+    wait_until(lambda: "connected again" in nsqd.log_text(), what="a word of the recovery")
+    assert len([line for line in nsqd.log_text().splitlines() if "ERROR: LOOKUPD(" in line]) == 1
+
+
+def test_what_was_loaded_is_told_in_a_pipe(tmp_path: Path, lookupd: FakeLookupd) -> None:
+    """Answers come only after 200 commands: one at a time would wait for ever."""
+    topics = [{"name": f"t{n}", "paused": False, "channels": [{"name": c, "paused": False} for c in "abc"]}
+              for n in range(500)]  # fmt: skip
+    nsqd = NsqdProcess(tmp_path / "nsqd", lookupd.flag)
+    nsqd.data_path.mkdir()
+    (nsqd.data_path / "nsqd.dat").write_text(json.dumps({"topics": topics, "version": "1.3.0"}))
+    lookupd.answers_from = 200
+    try:
+        nsqd.start()
+        wait_until(lambda: len(lookupd.registered) == 2000, what="1500 channels")
+    finally:
+        nsqd.destroy()
+
+
+def test_nsqd_leaves_the_lookupds_before_its_clients(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
+    nsqd = connected(make_nsqd, lookupd)
+    assert nsqd.stop() == 0
+    wait_until(lambda: not lookupd.live)
+    log = nsqd.log_text()
+    assert -1 < log.index("LOOKUP: closing") < log.index("TCP: closing")
+
+
+def test_a_refused_command_is_logged(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
+    nsqd = connected(make_nsqd, lookupd)
+    lookupd.response = b"E_BAD_TOPIC REGISTER topic name 'orders' is not valid"
+    nsqd.create("orders")
+    wait_until(lambda: "REGISTER orders - E_BAD_TOPIC" in nsqd.log_text())
+
+
+def test_a_bad_address_is_logged_and_others_are_used(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
+    nsqd = make_nsqd("--lookupd-tcp-address=nowhere", lookupd.flag, lookupd.flag)
+    wait_until(lambda: lookupd.live)
+    nsqd.create("orders")
+    wait_for(lookupd, "orders")
+    assert "ERROR: LOOKUP(nowhere): cannot be used" in nsqd.log_text()
+    assert len(lookupd.sessions) == 1
+
+
+# --- never waiting
+
+
+def test_a_silent_lookupd_delays_nobody(make_nsqd: MakeNsqd, make_lookupd: MakeLookupd) -> None:
+    """It takes connections and commands, and says nothing; when it is well again, it knows everything."""
+    silent = make_lookupd()
+    silent.is_silent = True
+    nsqd = make_nsqd(silent.flag)
+    slowest_s = 0.0
+    with nsqd.connect() as publisher:
+        for number in range(20):
+            start = time.monotonic()
+            publisher.pub(f"topic{number}", b"message")
+            with nsqd.connect() as consumer:
+                consumer.sub(f"topic{number}", "ch", rdy_count=1)
+            slowest_s = max(slowest_s, time.monotonic() - start)
+    assert slowest_s < SOON_S
+    silent.is_silent = False
+    expected = {f"topic{n}" for n in range(20)} | {f"topic{n} ch" for n in range(20)}
+    wait_for(silent, *expected)
+    for number in range(20):
+        wait_for_depths(nsqd, f"topic{number}", {"ch": 1})
+
+
+def test_hanging_http_delays_no_publish_and_a_dead_lookupd_frees_the_topic(
+    make_nsqd: MakeNsqd, lookupd: FakeLookupd
+) -> None:
+    nsqd = connected(make_nsqd, lookupd)
+    lookupd.may_answer_http.clear()
+    with nsqd.connect() as client:
+        start = time.monotonic()
+        client.pub("orders", b"message")
+        client.sub("orders", "ch", rdy_count=1)
+        assert time.monotonic() - start < SOON_S
+        wait_until(lambda: lookupd.asked == ["orders"])
+        assert channels_of(nsqd, "orders") == {"ch": 0}  # held: other channels would miss it
+        lookupd.stop()
+        assert client.message().body == b"message"
+
+
+# --- the channels of a new topic
+
+
+def test_first_messages_of_all_publishers_reach_all_channels(
+    make_nsqd: MakeNsqd, make_lookupd: MakeLookupd
+) -> None:
+    """Two nsqlookupds know different channels; ephemeral ones and bad names are left out."""
+    one = make_lookupd({"orders": ["a", "both", "tail#ephemeral", "bad name!", ""]})
+    two = make_lookupd({"orders": ["b", "both"]})
+    nsqd = connected(make_nsqd, one, two)
+    one.may_answer_http.clear()
+
+    def publish(number: int) -> None:
+        with nsqd.connect() as client:
+            client.pub("orders", b"%d" % number)
+
+    with ThreadPoolExecutor(10) as pool:
+        list(pool.map(publish, range(10)))
+    wait_until(lambda: (one.asked, two.asked) == (["orders"], ["orders"]))
+    assert channels_of(nsqd, "orders") == {}
+    one.may_answer_http.set()
+    wait_for_depths(nsqd, "orders", {"a": 10, "b": 10, "both": 10})
+    names = {"orders", "orders a", "orders b", "orders both"}
+    wait_for(one, *names)
+    wait_for(two, *names)
+
+
+def test_a_publish_right_after_the_start_reaches_all_channels(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
+    """The connection with nsqlookupd is only being made."""
+    lookupd.channels["orders"] = ["a", "b"]
+    nsqd = make_nsqd(lookupd.flag)
+    nsqd.post("/pub?topic=orders", b"message")
+    wait_for_depths(nsqd, "orders", {"a": 1, "b": 1})
+
+
+def test_held_messages_survive_a_crash(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
+    lookupd.channels["orders"] = ["a", "b"]
+    nsqd = connected(make_nsqd, lookupd)
+    lookupd.may_answer_http.clear()
+    with nsqd.connect() as client:
+        client.pub("orders", b"one", b"two")
+    wait_until(lambda: lookupd.asked)
+    nsqd.kill()
+    lookupd.may_answer_http.set()
+    nsqd.start()
+    wait_for_depths(nsqd, "orders", {"a": 2, "b": 2})
+
+
+def test_held_messages_survive_a_stop(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
+    """Also those of a topic that has a channel by now."""
+    nsqd = connected(make_nsqd, lookupd)
+    lookupd.may_answer_http.clear()
+    with nsqd.connect() as client:
+        client.pub("orders", b"one", b"two")
+        client.sub("orders", "ch")
+    wait_until(lambda: lookupd.asked)
+    assert nsqd.stop() == 0
+    nsqd.start()
+    wait_for_depths(nsqd, "orders", {"ch": 2})
+
+
+def test_a_topic_deleted_while_it_is_asked_for_stays_deleted(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
+    lookupd.channels["orders"] = ["a"]
+    nsqd = connected(make_nsqd, lookupd)
+    lookupd.may_answer_http.clear()
+    with nsqd.connect() as client:
+        client.pub("orders", b"message")
+        wait_until(lambda: lookupd.asked)
+        nsqd.post("/topic/delete?topic=orders")
+        lookupd.may_answer_http.set()
+        client.pub("other", b"message")  # its question comes behind the other's answer
+        wait_for(lookupd, "other")
+    assert nsqd.topic_stats("orders") is None
+    assert "REGISTER orders a" not in lookupd.events
+
+
+def test_a_lookupd_that_was_away_is_asked_before_it_is_told(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
+    """So that no consumer comes and gets alone what waits for all channels."""
+    lookupd.channels = {"orders": ["a", "b"], "known": ["x"]}
+    nsqd = connected(make_nsqd, lookupd)
+    nsqd.create("asked")
+    wait_until(lambda: lookupd.asked == ["asked"])
+    lookupd.stop()
+    with nsqd.connect() as client:
+        client.pub("orders", b"message")
+        client.sub("known", "ch")
+        wait_until(lambda: nsqd.log_text().count("failed to query nsqlookupd") == 2)
+    lookupd.start()
+    wait_for_depths(nsqd, "orders", {"a": 1, "b": 1})
+    wait_for(lookupd, "asked", "orders", "orders a", "orders b", "known", "known ch")
+    assert lookupd.asked == ["asked", "orders"]  # `asked` is no news, and `known` has a channel
+    # It had its channels when it was told of: nothing was there to be told of without them.
+    assert "REGISTER orders" not in lookupd.live[0].commands
+
+
+def test_topics_loaded_without_channels_are_asked_for(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
+    lookupd.channels["orders"] = ["a", "b"]
+    lookupd.stop()
+    nsqd = make_nsqd(lookupd.flag)
+    nsqd.post("/pub?topic=orders", b"message")
+    nsqd.stop()
+    lookupd.start()
+    nsqd.start()
+    wait_for_depths(nsqd, "orders", {"a": 1, "b": 1})
+
+
+def test_an_unknown_broadcast_address_is_replaced_by_that_of_the_connection(
+    make_nsqd: MakeNsqd, lookupd: FakeLookupd
+) -> None:
+    lookupd.broadcast_address = "no-such-host.invalid"
+    lookupd.channels["orders"] = ["a"]
+    nsqd = connected(make_nsqd, lookupd)
+    nsqd.post("/pub?topic=orders", b"message")
+    wait_for_depths(nsqd, "orders", {"a": 1})
+
+
+# --- addresses that change
+
+
+class Embedded:
+    """A broker and its nsqlookupds in this process; the fakes have threads of their own."""
+
+    def __init__(self, directory: Path, *addresses: str) -> None:
+        self.broker = start_broker(World(), directory)
+        self.peers = LookupPeers(self.broker, NSQD.defaults(), self.broker.log)
+        self.broker.lookups = self.peers
+        self.peers.set_addresses(addresses)
+        self.peers.start()
+
+
+def wait_here(condition: Callable[[], Any]) -> None:
+    """Lets greenlets run until it is true."""
+    with gevent.Timeout(10, AssertionError("waited 10 s")):
+        while not condition():
+            gevent.sleep(0.01)
+
+
+def test_addresses_are_exchanged_while_it_runs(tmp_path: Path, make_lookupd: MakeLookupd) -> None:
+    first, second = make_lookupd(), make_lookupd()
+    embedded = Embedded(tmp_path, first.address, first.address)
+    embedded.broker.get_topic("orders")
+    wait_here(lambda: first.registered == {"orders"})
+    embedded.peers.set_addresses((first.address, second.address))
+    wait_here(lambda: second.registered == {"orders"})
+    assert len(first.sessions) == 1
+    embedded.peers.set_addresses((second.address,))
+    wait_here(lambda: not first.live)
+    embedded.broker.get_topic("new")
+    wait_here(lambda: second.registered == {"orders", "new"})
+    assert "REGISTER new" not in first.events
+    embedded.peers.close()
+    wait_here(lambda: not second.live)
+
+
+def test_a_name_for_two_families_is_registered_with_once(tmp_path: Path, make_lookupd: MakeLookupd) -> None:
+    """Nobody listens on ::1, so 127.0.0.1 it is."""
+    fake = make_lookupd()
+    embedded = Embedded(tmp_path, f"localhost:{fake.tcp_port}", f"127.0.0.1:{fake.tcp_port}")
+    embedded.broker.get_topic("orders")
+    wait_here(lambda: fake.registered == {"orders"})
+    embedded.peers.close()
+    assert len(fake.sessions) == 1
+
+
+# --- TLS
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """cert.pem with key.pem for localhost, which signs itself; other.pem signs nothing."""
+    if not shutil.which("openssl"):
+        pytest.skip("openssl makes the certificates of this test")
+    directory = tmp_path_factory.mktemp("certificates")
+    for name in ("cert", "other"):
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+             "-subj", f"/CN={name}", "-addext", "subjectAltName=DNS:localhost", "-days", "1",
+             "-keyout", directory / ("key.pem" if name == "cert" else "other.key"), "-out", directory / f"{name}.pem"],
+            check=True, capture_output=True,
+        )  # fmt: skip
+    return directory
+
+
+@pytest.fixture
+def tls_lookupd(make_lookupd: MakeLookupd, certificates: Path) -> FakeLookupd:
+    """It wants a certificate too."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates / "cert.pem", certificates / "key.pem")
+    context.load_verify_locations(certificates / "cert.pem")
+    context.verify_mode = ssl.CERT_REQUIRED
+    return make_lookupd({"orders": ["a"]}, tls=context)
+
+
+def tls_flags(
+    fake: FakeLookupd, certificates: Path, authority: str = "cert.pem", host: str = "localhost"
+) -> list[str]:
+    return [
+        f"--lookupd-tcp-address={host}:{fake.tcp_port}",
+        "--lookupd-tls",
+        f"--lookupd-tls-root-ca-file={certificates / authority}",
+        f"--lookupd-tls-cert={certificates / 'cert.pem'}",
+        f"--lookupd-tls-key={certificates / 'key.pem'}",
+    ]
+
+
+def test_tls_on_both_ports(make_nsqd: MakeNsqd, tls_lookupd: FakeLookupd, certificates: Path) -> None:
+    """The name that counts is the configured one, whatever the nsqlookupd says of itself."""
+    nsqd = make_nsqd(*tls_flags(tls_lookupd, certificates))
+    wait_until(lambda: tls_lookupd.live)
+    nsqd.post("/pub?topic=orders", b"message")
+    wait_for_depths(nsqd, "orders", {"a": 1})
+    wait_for(tls_lookupd, "orders", "orders a")
+    tls_lookupd.stop()
+    wait_until(lambda: "closed by nsqlookupd" in nsqd.log_text(), what="the end to be noticed")
+
+
+def test_tls_with_a_stranger_is_refused(make_nsqd: MakeNsqd, tls_lookupd: FakeLookupd, certificates: Path) -> None:
+    nsqd = make_nsqd(*tls_flags(tls_lookupd, certificates, "other.pem"))
+    wait_until(lambda: "certificate verify failed" in nsqd.log_text())
+    assert not tls_lookupd.live
+
+
+def test_tls_with_another_host_is_refused(make_nsqd: MakeNsqd, tls_lookupd: FakeLookupd, certificates: Path) -> None:
+    nsqd = make_nsqd(*tls_flags(tls_lookupd, certificates, host=HOST))
+    wait_until(lambda: "IP address mismatch" in nsqd.log_text())
+    assert not tls_lookupd.live
+
+
+def test_tls_with_a_stranger_when_it_is_asked_for(
+    make_nsqd: MakeNsqd, tls_lookupd: FakeLookupd, certificates: Path
+) -> None:
+    flags = tls_flags(tls_lookupd, certificates, "other.pem")
+    make_nsqd(*flags, "--lookupd-tls-insecure-skip-verify")
+    wait_until(lambda: tls_lookupd.live)

@@ -1,0 +1,112 @@
+"""Addresses of nsqlookupds, and which of a name's endpoints are used."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from nsqd_py.lookup.endpoints import Address, Choice, Endpoint, parse_address
+from nsqd_py.lookup.resolver import Resolver
+
+V4 = Endpoint(socket.AF_INET, ("127.0.0.1", 4160))
+OTHER_V4 = Endpoint(socket.AF_INET, ("127.0.0.2", 4160))
+V6 = Endpoint(socket.AF_INET6, ("::1", 4160, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "endpoint"),
+    [
+        ("127.0.0.1:4160", "127.0.0.1", V4),
+        ("[::1]:4160", "::1", V6),
+        ("lookup.local:4160", "lookup.local", None),
+        (":4160", "localhost", None),
+    ],
+)
+def test_addresses(text: str, host: str, endpoint: Endpoint | None) -> None:
+    address = parse_address(text)
+    assert address == Address(text, host, 4160)
+    assert address.endpoint == endpoint
+
+
+@pytest.mark.parametrize("text", ["", "host", "host:", "host:http", "host:0", "host:65536", "::1:4160", "/a/socket"])
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(ValueError, match="a host and a port"):
+        parse_address(text)
+
+
+def test_endpoints_are_shown_as_addresses() -> None:
+    assert (str(V4), str(V6)) == ("127.0.0.1:4160", "[::1]:4160")
+
+
+def nobody(endpoint: Endpoint) -> bool:
+    return False
+
+
+def test_the_first_family_is_used_alone() -> None:
+    choice = Choice()
+    assert choice.in_use == choice.all == ()
+    choice.resolved([V4, V6, OTHER_V4, V4], nobody)
+    assert choice.in_use == (V4, OTHER_V4)
+    assert choice.all == (V4, V6, OTHER_V4)
+
+
+def test_the_other_family_where_the_first_cannot_be_connected() -> None:
+    choice = Choice()
+    choice.resolved([V6, V4], nobody)
+    assert choice.change_family()
+    assert choice.in_use == (V4,)
+    choice.resolved([V6, V4], nobody)  # what works is not left for an order
+    assert choice.in_use == (V4,)
+    assert choice.change_family()
+    assert choice.in_use == (V6,)
+
+
+def test_there_may_be_no_other_family() -> None:
+    choice = Choice()
+    choice.resolved([V4], nobody)
+    assert not choice.change_family()
+    assert choice.in_use == (V4,)
+
+
+def test_a_family_that_vanished_is_replaced() -> None:
+    choice = Choice()
+    choice.resolved([V6], nobody)
+    choice.resolved([V4], nobody)
+    assert choice.in_use == choice.all == (V4,)
+
+
+def test_an_endpoint_that_vanished_stays_while_it_is_connected() -> None:
+    choice = Choice()
+    choice.resolved([V4], nobody)
+    choice.resolved([OTHER_V4], lambda endpoint: endpoint == V4)
+    assert choice.in_use == choice.all == (OTHER_V4, V4)
+    choice.ended(V4)
+    assert choice.in_use == choice.all == (OTHER_V4,)
+
+
+def test_names_are_looked_up_in_a_thread() -> None:
+    asked = []
+
+    def look_up(host: str, port: int, type: int) -> list[object]:
+        asked.append((host, port, type))
+        return [
+            (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", port, 0, 0)),
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)),
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)),
+        ]
+
+    resolver = Resolver(look_up)
+    assert resolver.resolve("lookup", 4160) == [V6, V4]
+    assert resolver.resolve("127.0.0.1", 4160) == [V4]
+    assert resolver.resolve("::1", 4160) == [V6]
+    assert asked == [("lookup", 4160, socket.SOCK_STREAM)]
+
+
+@pytest.mark.parametrize("error", [socket.gaierror(-2, "unknown"), UnicodeError("label too long")])
+def test_a_failing_resolver_is_an_oserror(error: Exception) -> None:
+    def look_up(*_: object, **__: object) -> list[object]:
+        raise error
+
+    with pytest.raises(OSError, match="unknown|label too long"):
+        Resolver(look_up).resolve("lookup", 4160)

@@ -1,0 +1,171 @@
+"""Questions over HTTP, and what nsqlookupds answer to them."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gevent
+import pytest
+from gevent.server import StreamServer
+
+from nsqd_py.http_client import HttpClient, HttpClientError, Unreachable
+from nsqd_py.lookup.endpoints import Endpoint
+from nsqd_py.lookup.query import ChannelQuery, lasting_channels
+
+HOST = "127.0.0.1"
+Serve = Callable[[Any], None]
+
+
+def answer(body: bytes, status: str = "200 OK") -> bytes:
+    return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+class Server:
+    """Sends the same bytes to everybody, and keeps what it was asked; `then` runs before it closes."""
+
+    def __init__(self, response: bytes, then: Callable[[], object] = lambda: None) -> None:
+        self.requests: list[bytes] = []
+        self._response = response
+        self._then = then
+        self._server = StreamServer((HOST, 0), self._serve)
+        self._server.start()
+        self.port = self._server.server_port
+
+    def _serve(self, sock: Any, _: object) -> None:
+        self.requests.append(sock.recv(65536))
+        sock.sendall(self._response)
+        self._then()
+
+    def stop(self) -> None:
+        self._server.stop(0)
+
+
+@pytest.fixture
+def make_server() -> Iterator[Callable[..., Server]]:
+    servers: list[Server] = []
+
+    def make(*args: Any) -> Server:
+        servers.append(Server(*args))
+        return servers[-1]
+
+    yield make
+    for server in servers:
+        server.stop()
+
+
+MakeServer = Callable[..., Server]
+
+
+def resolve(host: str, port: int) -> list[Endpoint]:
+    """Knows one name, with an address where nobody listens before the right one."""
+    if host == "two.local":
+        return [Endpoint(socket.AF_INET, (ip, port)) for ip in ("127.0.0.9", HOST)]
+    if host == HOST:
+        return [Endpoint(socket.AF_INET, (host, port))]
+    raise socket.gaierror(-2, "Name or service not known")
+
+
+def client(**changes: Any) -> HttpClient:
+    return HttpClient(**({"connect_timeout_s": 5.0, "request_timeout_s": 5.0, "resolve": resolve} | changes))
+
+
+def closed_port() -> int:
+    with socket.socket() as sock:
+        sock.bind((HOST, 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def test_a_question(make_server: MakeServer) -> None:
+    server = make_server(answer(b'{"a": [1]}'))
+    assert client().get_json("two.local", server.port, "/x?y=z%23") == {"a": [1]}
+    lines = server.requests[0].decode().split("\r\n")
+    assert lines[0] == "GET /x?y=z%23 HTTP/1.1"
+    assert f"Host: two.local:{server.port}" in lines
+    assert "Accept: application/vnd.nsq; version=1.0" in lines
+
+
+@pytest.mark.parametrize(
+    ("response", "reason"),
+    [
+        (answer(b'{"message":"NO"}', "404 Not Found"), 'got response 404 Not Found "{"message":"NO"}"'),
+        (answer(b"no json"), "JSON|unexpected|invalid"),
+        (answer(b'"' + b"x" * 100 + b'"'), "longer than 100 bytes"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{}", "cut off"),
+        (b"SSH-2.0\r\n", "SSH"),
+        (b"", "without response"),
+    ],
+)
+def test_an_answer_that_cannot_be_used(make_server: MakeServer, response: bytes, reason: str) -> None:
+    with pytest.raises(HttpClientError, match=reason):
+        client(max_answer_bytes=100).get_json(HOST, make_server(response).port, "/")
+
+
+@pytest.mark.parametrize("host", [HOST, "unknown.local"])
+def test_nobody_there(host: str) -> None:
+    with pytest.raises(Unreachable, match="refused|not known"):
+        client().get_json(host, closed_port(), "/")
+
+
+@pytest.mark.parametrize("response", [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n1"])
+def test_one_deadline_for_the_whole_answer(make_server: MakeServer, response: bytes) -> None:
+    server = make_server(response, lambda: gevent.sleep(10))
+    with pytest.raises(HttpClientError, match=r"no answer within 0\.05s"):
+        client(request_timeout_s=0.05).get_json(HOST, server.port, "/")
+
+
+def test_a_resolver_that_hangs_is_a_connection_that_takes_too_long() -> None:
+    def hang(host: str, port: int) -> list[Endpoint]:
+        gevent.sleep(10)
+        return []
+
+    with pytest.raises(Unreachable, match=r"no connection within 0\.05s"):
+        client(connect_timeout_s=0.05, resolve=hang).get_json("h", 1, "/")
+
+
+def test_a_timeout_of_the_caller_is_left_to_it(make_server: MakeServer) -> None:
+    server = make_server(b"", lambda: gevent.sleep(10))
+    with pytest.raises(gevent.Timeout), gevent.Timeout(0.05):
+        client().get_json(HOST, server.port, "/")
+
+
+# --- channels
+
+
+def test_lasting_channels() -> None:
+    names = ["a", "b#ephemeral", "bad name", "", "x" * 65, 7, None, "\ud800", "c.d_e-f", "a"]
+    assert lasting_channels({"channels": names}) == ["a", "c.d_e-f", "a"]
+
+
+@pytest.mark.parametrize("data", [None, [], "channels", {}, {"channels": None}, {"channels": {}}])
+def test_what_is_no_list_of_channels(data: object) -> None:
+    with pytest.raises(HttpClientError, match="no list"):
+        lasting_channels(data)
+
+
+def test_the_topic_is_quoted(make_server: MakeServer) -> None:
+    server = make_server(answer(b'{"channels":["a"]}'))
+    assert ChannelQuery(client(), HOST, HOST, server.port, "").channels("t#ephemeral") == ["a"]
+    assert server.requests[0].startswith(b"GET /channels?topic=t%23ephemeral HTTP/1.1\r\n")
+
+
+def test_where_the_broadcast_address_leads_nowhere_the_ip_is_asked(make_server: MakeServer) -> None:
+    server = make_server(answer(b'{"channels":["a"]}'))
+    resolved = []
+
+    def noted(host: str, port: int) -> list[Endpoint]:
+        resolved.append(host)
+        return resolve(host, port)
+
+    query = ChannelQuery(client(resolve=noted), "unknown.local", HOST, server.port, "")
+    assert query.place == ("unknown.local", server.port)
+    assert [query.channels("t"), query.channels("t")] == [["a"], ["a"]]
+    assert resolved == ["unknown.local", HOST, HOST]  # what works is asked first from then on
+
+
+def test_no_way_at_all() -> None:
+    query = ChannelQuery(client(), "", HOST, closed_port(), "")
+    with pytest.raises(Unreachable):
+        query.channels("t")

@@ -1,0 +1,77 @@
+"""What nsqd says of its settings for nsqlookupds before it starts."""
+
+from __future__ import annotations
+
+import shutil
+import ssl
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from nsqd_py.lookup.tls import client_context
+from nsqd_py.options import BadOptions, check_options, read_options
+
+
+@pytest.fixture(scope="module")
+def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with cert.pem, key.pem, and both.pem, which holds the two."""
+    if not shutil.which("openssl"):
+        pytest.skip("openssl makes the certificate of this test")
+    directory = tmp_path_factory.mktemp("pem")
+    make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    files = ["-keyout", directory / "key.pem", "-out", directory / "cert.pem"]
+    subprocess.run([*make, "-subj", "/CN=localhost", "-days", "1", *files], check=True, capture_output=True)
+    (directory / "both.pem").write_bytes((directory / "key.pem").read_bytes() + (directory / "cert.pem").read_bytes())
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--lookupd-tls-key={}/key.pem"], "^--lookupd-tls-key needs --lookupd-tls-cert$"),
+        (["--lookupd-tls-cert={}/none.pem"], "^cannot use --lookupd-tls-cert .*/none.pem: No such file"),
+        (["--lookupd-tls-cert={}/cert.pem"], "^cannot use --lookupd-tls-cert .*/cert.pem: "),
+        (
+            ["--lookupd-tls-cert={}/key.pem", "--lookupd-tls-key={}/cert.pem"],
+            "^cannot use --lookupd-tls-cert .*/key.pem with --lookupd-tls-key .*/cert.pem: ",
+        ),
+        (["--lookupd-tls-root-ca-file={}/key.pem"], "^cannot use --lookupd-tls-root-ca-file .*/key.pem: "),
+    ],
+)
+def test_files_that_cannot_be_used(pem: Path, flags: list[str], complaint: str) -> None:
+    options = read_options([flag.format(pem) for flag in flags])
+    with pytest.raises(BadOptions, match=complaint) as refusal:
+        check_options(options)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--lookupd-tls-cert={}/cert.pem", "--lookupd-tls-key={}/key.pem", "--lookupd-tls-root-ca-file={}/cert.pem"],
+        ["--lookupd-tls-cert={}/both.pem"],
+        [],
+    ],
+)
+def test_files_that_can_be_used(pem: Path, flags: list[str]) -> None:
+    options = read_options(["--lookupd-tls", *(flag.format(pem) for flag in flags)])
+    check_options(options)
+    context = client_context(options)
+    assert context is not None
+    assert (context.check_hostname, context.verify_mode) == (True, ssl.CERT_REQUIRED)
+
+
+def test_verification_is_left_out_only_when_told_so() -> None:
+    context = client_context(read_options(["--lookupd-tls", "--lookupd-tls-insecure-skip-verify"]))
+    assert context is not None
+    assert (context.check_hostname, context.verify_mode) == (False, ssl.CERT_NONE)
+    assert client_context(read_options(["--lookupd-tls-insecure-skip-verify"])) is None
+
+
+def test_nothing_that_takes_effect_is_called_without_effect() -> None:
+    options = read_options(
+        ["--lookupd-tcp-address=a:1", "--http-client-connect-timeout=1s", "--http-client-request-timeout=1s",
+         "--broadcast-tcp-port=1", "--broadcast-http-port=2", "--topology-zone=z", "--topology-region=r"]
+    )  # fmt: skip
+    assert options.without_effect() == []

@@ -1,0 +1,341 @@
+"""Peers in one process with small nsqlookupds: names, families, silence, and what is not understood."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gevent
+import orjson
+import pytest
+from gevent.event import Event
+from gevent.server import StreamServer
+
+from nsqd_py.lookup import host as host_module
+from nsqd_py.lookup import peer as peer_module
+from nsqd_py.lookup.connection import BadResponse, LookupConnection
+from nsqd_py.lookup.endpoints import parse_address
+from nsqd_py.lookup.host import LookupHost
+from nsqd_py.lookup.identity import PeerInfo, parse_peer_info
+from nsqd_py.lookup.peers import LookupPeers
+from nsqd_py.lookup.resolver import Resolver
+from nsqd_py.options import NSQD
+from tests.unit.fakes import World, start_broker
+
+HOST = "127.0.0.1"
+
+
+def sized(data: bytes) -> bytes:
+    return len(data).to_bytes(4, "big") + data
+
+
+def endpoint_of(server: StreamServer) -> Any:
+    return parse_address(f"{HOST}:{server.server_port}").endpoint
+
+
+def wait_here(condition: Callable[[], Any]) -> None:
+    """Lets greenlets run until it is true."""
+    with gevent.Timeout(10, AssertionError("waited 10 s")):
+        while not condition():
+            gevent.sleep(0.005)
+
+
+class SmallLookupd:
+    """Answers IDENTIFY and says OK to the rest."""
+
+    def __init__(self, identity: bytes = b'{"broadcast_address":"h"}') -> None:
+        self.identity = identity
+        self.lines: list[bytes] = []
+        self.connections = 0
+        self.server = StreamServer((HOST, 0), self._serve)
+        self.server.start()
+
+    @property
+    def port(self) -> int:
+        port: int = self.server.server_port
+        return port
+
+    def _serve(self, sock: Any, _: object) -> None:
+        self.connections += 1
+        source = sock.makefile("rb")
+        assert source.read(4) == b"  V1"
+        assert source.readline() == b"IDENTIFY\n"
+        source.read(int.from_bytes(source.read(4), "big"))
+        sock.sendall(sized(self.identity))
+        for line in source:
+            self.lines.append(line)
+            sock.sendall(sized(b"OK"))
+
+
+@pytest.fixture
+def lookupd() -> Iterator[SmallLookupd]:
+    fake = SmallLookupd()
+    yield fake
+    fake.server.stop(0)
+
+
+class Names:
+    """A resolver's answers, by host; a host that is missing is unknown."""
+
+    def __init__(self, **ips: list[str]) -> None:
+        self.ips = ips
+        self.count = 0
+
+    def look_up(self, host: str, port: int, type: int) -> list[Any]:
+        self.count += 1
+        if host not in self.ips:
+            raise socket.gaierror(-2, "Name or service not known")
+        return [
+            (socket.AF_INET6, type, 6, "", (ip, port, 0, 0)) if ":" in ip else (socket.AF_INET, type, 6, "", (ip, port))
+            for ip in self.ips[host]
+        ]
+
+
+@pytest.fixture
+def make_peers(tmp_path: Path) -> Iterator[Callable[..., LookupPeers]]:
+    """`make_peers(names, *addresses)` runs those of a broker with the topic `orders`."""
+    running: list[LookupPeers] = []
+
+    def make(names: Names, *addresses: str) -> LookupPeers:
+        broker = start_broker(World(), tmp_path)
+        broker.get_topic("orders")
+        peers = LookupPeers(broker, NSQD.defaults(), broker.log, resolver=Resolver(names.look_up))
+        broker.lookups = peers
+        running.append(peers)
+        peers.set_addresses(addresses)
+        peers.start()
+        return peers
+
+    yield make
+    for peers in running:
+        peers.close()
+
+
+MakePeers = Callable[..., LookupPeers]
+
+# --- names
+
+
+def test_of_two_families_the_one_that_works_is_registered_with_once(
+    make_peers: MakePeers, lookupd: SmallLookupd
+) -> None:
+    peers = make_peers(Names(lookup=["::1", HOST]), f"lookup:{lookupd.port}")
+    wait_here(lambda: lookupd.lines == [b"REGISTER orders\n"])
+    assert lookupd.connections == 1
+    assert [peer.is_started for peer in peers._peers.values()] == [False, True]
+    assert peers._log.errors == []  # type: ignore[attr-defined]
+
+
+def test_all_addresses_of_a_family_are_registered_with(make_peers: MakePeers, lookupd: SmallLookupd) -> None:
+    peers = make_peers(Names(lookup=[HOST, "127.0.0.2"]), f"lookup:{lookupd.port}")
+    wait_here(lambda: lookupd.lines == [b"REGISTER orders\n"])
+    assert [str(endpoint) for endpoint in peers._peers] == [f"{HOST}:{lookupd.port}", f"127.0.0.2:{lookupd.port}"]
+    assert all(peer.is_started for peer in peers._peers.values())
+
+
+def test_one_endpoint_behind_two_addresses_is_one_peer(make_peers: MakePeers, lookupd: SmallLookupd) -> None:
+    peers = make_peers(Names(lookup=[HOST]), f"lookup:{lookupd.port}", f"{HOST}:{lookupd.port}")
+    wait_here(lambda: lookupd.lines == [b"REGISTER orders\n"])
+    wait_here(lambda: all(host.choice.in_use for host in peers._hosts.values()))
+    peers.set_addresses((f"lookup:{lookupd.port}",))
+    peers.notify("new", "", was_deleted=False)  # there is none of this name
+    peers.notify("orders", "", was_deleted=True)  # and it was made again
+    wait_here(lambda: lookupd.lines[1:] == [b"UNREGISTER orders\n", b"REGISTER orders\n"])
+    assert lookupd.connections == 1
+
+
+def test_a_resolution_that_fails_keeps_what_is_there(lookupd: SmallLookupd) -> None:
+    names = Names()
+    log: Any = World().log
+    progress: list[int] = []
+    address = parse_address("lookup:4160")
+    host = LookupHost(address, Resolver(names.look_up), log, lambda: 0.0, lambda _: False, lambda: progress.append(1))
+    assert not host.resolve()
+    assert (host.was_resolved, host.choice.all) == (True, ())
+    names.ips["lookup"] = [HOST]
+    assert host.resolve()
+    del names.ips["lookup"]
+    assert not host.resolve()
+    assert [str(endpoint) for endpoint in host.choice.in_use] == [f"{HOST}:4160"]
+    assert len(progress) == 3
+    assert log.errors == ["LOOKUP(lookup:4160): failed to resolve - Name or service not known"] * 2
+
+
+def test_a_name_that_is_known_later_is_found(make_peers: MakePeers, lookupd: SmallLookupd) -> None:
+    names = Names()
+    make_peers(names, f"lookup:{lookupd.port}")
+    wait_here(lambda: names.count > 0)
+    names.ips["lookup"] = [HOST]
+    wait_here(lambda: lookupd.lines == [b"REGISTER orders\n"])
+
+
+def test_a_name_that_moved_is_looked_up_again_when_its_peer_fails(
+    make_peers: MakePeers, lookupd: SmallLookupd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not only after the 30 s that it is left alone otherwise. What it was before is given up."""
+    monkeypatch.setattr(host_module, "RESOLVE_AT_MOST_EVERY_S", 0.01)
+    names = Names(lookup=["127.0.0.9"])
+    peers = make_peers(names, f"lookup:{lookupd.port}")
+    wait_here(lambda: peers._log.errors)  # type: ignore[attr-defined]
+    names.ips["lookup"] = [HOST]
+    wait_here(lambda: lookupd.lines == [b"REGISTER orders\n"])
+    assert [str(endpoint) for endpoint in peers._peers] == [f"{HOST}:{lookupd.port}"]
+
+
+def test_a_resolver_that_hangs_stops_nothing(make_peers: MakePeers, lookupd: SmallLookupd) -> None:
+    """Neither another nsqlookupd nor the end."""
+    hang = threading.Event()
+
+    def look_up(*_: object, **__: object) -> list[Any]:
+        hang.wait(30)
+        return []
+
+    names = Names()
+    names.look_up = look_up  # type: ignore[method-assign]
+    peers = make_peers(names, "one:4160", "two:4160", "three:4160", f"{HOST}:{lookupd.port}")
+    wait_here(lambda: lookupd.lines == [b"REGISTER orders\n"])
+    with gevent.Timeout(5):
+        peers.close()
+    hang.set()
+
+
+# --- failures
+
+
+def test_pings_come_whatever_else_does(
+    make_peers: MakePeers, lookupd: SmallLookupd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For an nsqlookupd they alone are signs of life."""
+    monkeypatch.setattr(peer_module, "PING_EVERY_S", 0.02)
+    peers = make_peers(Names(), f"{HOST}:{lookupd.port}")
+
+    def pings_after_a_change() -> int:
+        peers.notify("orders", "", was_deleted=False)
+        return lookupd.lines.count(b"PING\n")
+
+    wait_here(lambda: pings_after_a_change() > 2)
+    assert lookupd.connections == 1
+
+
+def test_one_that_refuses_was_tried_and_nobody_waits_for_it(make_peers: MakePeers, lookupd: SmallLookupd) -> None:
+    lookupd.server.stop(0)
+    peers = make_peers(Names(), f"{HOST}:{lookupd.port}")
+    assert peers.peers_to_ask() == []
+    with gevent.Timeout(5):
+        peers.wait_until_tried(60)
+
+
+def test_a_lookupd_that_refuses_to_be_introduced_is_tried_ever_less_often(
+    make_peers: MakePeers, lookupd: SmallLookupd
+) -> None:
+    lookupd.identity = b"E_INVALID"
+    peers = make_peers(Names(), f"{HOST}:{lookupd.port}")
+    wait_here(lambda: lookupd.connections == 3)
+    (peer,) = peers._peers.values()
+    wait_here(lambda: peer._backoff.wait_s(peer._clock()) > 0.2)
+    assert peer.query is None
+    assert peers._log.errors == [f"LOOKUPD({HOST}:{lookupd.port}): lookupd returned E_INVALID"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("response", "info"),
+    [
+        (b'{"tcp_port":1,"http_port":2,"version":"v","broadcast_address":"b","x":0}', PeerInfo(1, 2, "v", "b")),
+        (b"{}", PeerInfo(0, 0, "", "")),
+    ],
+)
+def test_peer_info(response: bytes, info: PeerInfo) -> None:
+    assert parse_peer_info(response) == info
+
+
+@pytest.mark.parametrize(
+    "response",
+    [b"E_BAD_BODY x", b"OK", b"", b"[]", b"7", b'{"http_port":"1"}', b'{"tcp_port":65536}', b'{"version":1}'],
+)
+def test_what_is_no_peer_info(response: bytes) -> None:
+    with pytest.raises(BadResponse):
+        parse_peer_info(response)
+
+
+# --- a connection
+
+
+@pytest.fixture
+def make_server() -> Iterator[Callable[[Callable[[Any], None]], StreamServer]]:
+    """`make_server(serve)` calls `serve(sock)` for each connection, and closes it then."""
+    servers: list[StreamServer] = []
+
+    def make(serve: Callable[[Any], None]) -> StreamServer:
+        server = StreamServer((HOST, 0), lambda sock, _: serve(sock))
+        servers.append(server)
+        server.start()
+        return server
+
+    yield make
+    for server in servers:
+        server.stop(0)
+
+
+MakeServer = Callable[[Callable[[Any], None]], StreamServer]
+
+
+def test_responses_in_pieces(make_server: MakeServer) -> None:
+    def serve(sock: Any) -> None:
+        for byte in sized(b"one") + sized(b"") + sized(b"three"):
+            sock.sendall(bytes([byte]))
+            gevent.sleep(0)
+        gevent.sleep(10)
+
+    connection = LookupConnection(endpoint_of(make_server(serve)), 100)
+    assert [connection.read() for _ in range(3)] == [b"one", b"", b"three"]
+    connection.close()
+
+
+@pytest.mark.parametrize("size", [101, -1])
+def test_a_response_that_is_too_long_is_not_read(make_server: MakeServer, size: int) -> None:
+    server = make_server(lambda sock: sock.sendall(size.to_bytes(4, "big", signed=True)))
+    connection = LookupConnection(endpoint_of(server), 100)
+    with pytest.raises(BadResponse, match=f"size \\({size}\\)"):
+        connection.read()
+    connection.close()
+
+
+def test_the_end_is_noticed_at_once(make_server: MakeServer) -> None:
+    connection = LookupConnection(endpoint_of(make_server(lambda sock: None)), 100)
+    with pytest.raises(ConnectionError, match="closed"):
+        connection.wait(Event(), 60)
+    connection.close()
+
+
+def test_waiting_ends_with_its_time_or_a_change(make_server: MakeServer) -> None:
+    connection = LookupConnection(endpoint_of(make_server(lambda sock: gevent.sleep(10))), 100)
+    wake = Event()
+    connection.wait(wake, 0.01)
+    assert not wake.is_set()
+    gevent.spawn(wake.set)
+    with gevent.Timeout(5):
+        connection.wait(wake, 60)
+    connection.close()
+
+
+def test_what_nothing_asked_for_is_an_error(make_server: MakeServer) -> None:
+    def serve(sock: Any) -> None:
+        sock.sendall(sized(b"OK"))
+        gevent.sleep(10)
+
+    connection = LookupConnection(endpoint_of(make_server(serve)), 100)
+    with pytest.raises(BadResponse, match="nothing asked for"):
+        connection.wait(Event(), 60)
+    connection.close()
+
+
+def test_identify_tells_the_real_ports(make_peers: MakePeers, lookupd: SmallLookupd) -> None:
+    peers = make_peers(Names(), f"{HOST}:{lookupd.port}")
+    command = peers._surroundings.identify()
+    head, body = command[:13], orjson.loads(command[13:])
+    assert head == b"IDENTIFY\n" + (len(command) - 13).to_bytes(4, "big")
+    assert (body["tcp_port"], body["http_port"]) == (-1, -1)
+    assert body.keys() >= {"version", "hostname", "broadcast_address", "topology_zone", "topology_region"}

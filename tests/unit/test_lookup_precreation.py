@@ -1,0 +1,265 @@
+"""A new topic waits for its channels, and nobody waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from weakref import WeakSet
+
+import gevent
+import pytest
+from gevent.event import Event
+
+from nsqd_py.broker import Broker
+from nsqd_py.http_client import HttpClientError
+from nsqd_py.lookup.precreation import Precreation
+from nsqd_py.topic import Topic
+from tests.unit.fakes import World, sized, start_broker
+
+
+class FakePeer:
+    """Knows channels, says so when it may."""
+
+    def __init__(self, *channels: str, is_hung: bool = False, error: str = "") -> None:
+        self.name = "peer"
+        self.asked: WeakSet[Topic] = WeakSet()
+        self.query = self
+        self.may_answer = Event()
+        self.questions: list[str] = []
+        self._channels = list(channels)
+        self._error = error
+        if not is_hung:
+            self.may_answer.set()
+
+    def channels(self, topic_name: str) -> list[str]:
+        self.questions.append(topic_name)
+        self.may_answer.wait()
+        if self._error:
+            raise HttpClientError(self._error)
+        return self._channels
+
+
+class Scene:
+    """A broker that asks the peers of this test; answers have `longest_s`."""
+
+    def __init__(self, directory: Path, longest_s: float = 10.0) -> None:
+        self.world = World()
+        self.warnings: list[str] = []
+        self.world.log.warning = lambda text, *args: self.warnings.append(text % args)
+        self.broker: Broker = start_broker(self.world, directory)
+        self.peers: list[Any] = []
+        self.are_tried = Event()
+        self.are_tried.set()
+        self.precreation = Precreation(self.broker, self, longest_s, self.world.log)
+        self.broker.lookups = SimpleNamespace(
+            topic_made=self.precreation.begin,
+            notify=lambda *_, **__: None,
+            wait_until_started=self.precreation.wait,
+        )  # type: ignore[assignment]
+
+    def wait_until_tried(self, timeout_s: float) -> None:
+        self.are_tried.wait(timeout_s)
+
+    def peers_to_ask(self) -> list[Any]:
+        return self.peers
+
+    def publish(self, name: str, *bodies: bytes) -> Topic:
+        topic = self.broker.get_topic(name)
+        topic.publish(sized(*bodies), len(bodies), 0, None, 0)
+        self.world.run()
+        return topic
+
+
+def depths(topic: Topic) -> dict[str, int]:
+    return {name: channel.depth for name, channel in sorted(topic.channels.items())}
+
+
+@pytest.fixture
+def make_scene(tmp_path: Path) -> Iterator[Callable[..., Scene]]:
+    scenes: list[Scene] = []
+
+    def make(*peers: FakePeer, **settings: Any) -> Scene:
+        scene = Scene(tmp_path, **settings)
+        scene.peers += peers
+        scenes.append(scene)
+        return scene
+
+    yield make
+    for scene in scenes:
+        scene.precreation.close()
+
+
+MakeScene = Callable[..., Scene]
+
+
+def test_channels_of_all_peers_get_what_came_meanwhile(make_scene: MakeScene) -> None:
+    slow = FakePeer("b", "both", is_hung=True)
+    scene = make_scene(FakePeer("a", "both"), slow)
+    topic = scene.publish("orders", b"one")
+    gevent.sleep(0)
+    scene.broker.get_channel(topic, "mine")
+    scene.publish("orders", b"two")
+    assert (depths(topic), topic.depth) == ({"mine": 0}, 2)
+    slow.may_answer.set()
+    assert scene.broker.wait_until_started(topic, 5)
+    assert depths(topic) == {"a": 2, "b": 2, "both": 2, "mine": 2}
+    assert scene.broker.get_topic("orders") is topic
+    assert slow.questions == ["orders"]
+
+
+def test_a_peer_that_hangs_is_waited_for_so_long_and_no_longer(make_scene: MakeScene) -> None:
+    hung = FakePeer("b", is_hung=True)
+    scene = make_scene(FakePeer("a"), hung, longest_s=0.05)
+    topic = scene.publish("orders", b"one")
+    assert not scene.broker.wait_until_started(topic, 0.001)
+    assert scene.broker.wait_until_started(topic)
+    assert depths(topic) == {"a": 1}
+    assert len(scene.warnings) == 1 and scene.warnings[0].endswith("topic orders - no answer in time")
+    assert topic not in hung.asked
+
+
+def test_a_peer_that_fails_costs_nothing(make_scene: MakeScene) -> None:
+    scene = make_scene(FakePeer(error="refused"), FakePeer("a"))
+    topic = scene.publish("orders", b"one")
+    assert scene.broker.wait_until_started(topic, 5)
+    assert depths(topic) == {"a": 1}
+    assert [line.endswith("topic orders - refused") for line in scene.warnings] == [True]
+
+
+def test_nobody_to_ask(make_scene: MakeScene) -> None:
+    scene = make_scene()
+    topic = scene.publish("orders", b"one")
+    assert scene.broker.wait_until_started(topic, 5)
+    assert scene.world.log.errors == ["no available nsqlookupd to query for channels to pre-create for topic orders"]
+
+
+def test_peers_that_are_only_connecting_are_waited_for(make_scene: MakeScene) -> None:
+    scene = make_scene()
+    scene.are_tried.clear()
+    topic = scene.publish("orders", b"one")
+    gevent.sleep(0)
+    scene.peers.append(FakePeer("a"))
+    scene.are_tried.set()
+    assert scene.broker.wait_until_started(topic, 5)
+    assert depths(topic) == {"a": 1}
+
+
+def test_a_topic_that_is_deleted_meanwhile(make_scene: MakeScene) -> None:
+    """And made again: the answer to the first is none for the second."""
+    slow = FakePeer("a", is_hung=True)
+    scene = make_scene(slow)
+    topic = scene.publish("orders", b"one")
+    gevent.sleep(0)
+    scene.broker.delete_topic("orders")
+    scene.peers = []
+    again = scene.publish("orders", b"new")
+    assert scene.broker.wait_until_started(again, 5)
+    slow.may_answer.set()
+    scene.precreation.wait(topic, 5)
+    assert (depths(again), depths(topic)) == ({}, {})
+
+
+def test_closing_leaves_it_held(make_scene: MakeScene, tmp_path: Path) -> None:
+    """What it has belongs to channels that are not known yet; the next start releases it."""
+    scene = make_scene(FakePeer("a", is_hung=True))
+    topic = scene.publish("orders", b"one")
+    scene.broker.get_channel(topic, "mine")
+    gevent.sleep(0)
+    scene.precreation.close()
+    assert depths(topic) == {"mine": 0}
+    scene.broker.close()
+    restarted = start_broker(World(), tmp_path)
+    assert depths(restarted.topics["orders"]) == {"mine": 1}
+
+
+def test_a_channel_that_cannot_be_made_keeps_no_other_from_it(make_scene: MakeScene) -> None:
+    scene = make_scene(FakePeer("a", "b"))
+    get_channel = scene.broker.get_channel
+
+    def fail_for_a(topic: Topic, name: str) -> Any:
+        if name == "a":
+            raise OSError("disk full")
+        return get_channel(topic, name)
+
+    scene.broker.get_channel = fail_for_a  # type: ignore[method-assign]
+    topic = scene.publish("orders", b"one")
+    assert scene.broker.wait_until_started(topic, 5)
+    assert depths(topic) == {"b": 1}
+    assert scene.world.log.errors == ["TOPIC(orders): failed to pre-create channel a - disk full"]
+
+
+def test_an_ephemeral_topic_waits_until_it_is_full(make_scene: MakeScene) -> None:
+    """It has no log: rather the channels that it has than none of them."""
+    scene = make_scene(FakePeer("late", is_hung=True))
+    topic = scene.broker.get_topic("orders#ephemeral")
+    scene.broker.get_channel(topic, "ch")
+    room = scene.broker.options.mem_queue_size
+    scene.publish("orders#ephemeral", *[b"x"] * room)
+    assert (depths(topic), topic.depth) == ({"ch": 0}, room)
+    scene.publish("orders#ephemeral", b"one more")
+    assert (depths(topic), topic.depth) == ({"ch": room + 1}, 0)
+
+
+# --- peers that come late
+
+
+def new_topic(scene: Scene, name: str, *bodies: bytes) -> Topic:
+    """A topic that nobody could be asked for."""
+    topic = scene.publish(name, *bodies)
+    assert scene.broker.wait_until_started(topic, 5)
+    return topic
+
+
+def test_a_late_peer_is_asked_for_what_was_missed(make_scene: MakeScene) -> None:
+    scene = make_scene()
+    topics = [new_topic(scene, f"t{number}", b"one") for number in range(20)]
+    scene.broker.get_channel(topics[0], "has one")
+    peer: Any = FakePeer("a", "b")
+    scene.precreation.catch_up(peer)
+    assert sorted(peer.questions) == sorted(topic.name for topic in topics[1:])
+    assert [depths(topic) for topic in topics[1:]] == [{"a": 1, "b": 1}] * 19
+    assert depths(topics[0]) == {"has one": 1}
+
+
+def test_a_peer_is_asked_once(make_scene: MakeScene) -> None:
+    """Channels that were deleted since do not come back with its next connection."""
+    peer: Any = FakePeer("a")
+    scene = make_scene(peer)
+    topic = new_topic(scene, "orders", b"one")
+    scene.broker.delete_channel(topic, "a")
+    scene.precreation.catch_up(peer)
+    assert (peer.questions, depths(topic)) == (["orders"], {})
+
+
+def test_a_late_peer_that_fails_is_not_asked_on(make_scene: MakeScene) -> None:
+    scene = make_scene()
+    for number in range(50):
+        new_topic(scene, f"t{number}")
+    peer: Any = FakePeer(error="refused")
+    scene.precreation.catch_up(peer)
+    assert len(peer.questions) < 10
+    assert not peer.asked
+
+
+def test_a_late_peer_that_hangs_is_waited_for_so_long(make_scene: MakeScene) -> None:
+    scene = make_scene(longest_s=0.05)
+    topic = new_topic(scene, "orders")
+    peer: Any = FakePeer("a", is_hung=True)
+    with gevent.Timeout(5):
+        scene.precreation.catch_up(peer)
+    assert topic not in peer.asked
+
+
+def test_a_late_peer_helps_a_topic_that_still_waits(make_scene: MakeScene) -> None:
+    """It joins those that are being asked; nothing is released before their time."""
+    hung = FakePeer("a", is_hung=True)
+    scene = make_scene(hung)
+    topic = scene.publish("orders", b"one")
+    gevent.sleep(0)
+    scene.precreation.catch_up(FakePeer("b"))  # type: ignore[arg-type]
+    assert depths(topic) == {"b": 0}
+    hung.may_answer.set()
+    assert scene.broker.wait_until_started(topic, 5)
+    assert depths(topic) == {"a": 1, "b": 1}
