@@ -27,9 +27,11 @@ LOOKUPD_FLAGS = ("--inactive-producer-timeout=20s",)
 # A lookupd that can be reached hears of a change within this time,
 SOON_S = 5.0
 # and what was away, or could not be reached, is back within this one.
-RETURN_S = 45.0
+RETURN_S = 20.0
 # No answer takes longer than this, whatever happens to the lookupds.
 ANSWER_S = 1.0
+# Some hundred publishes, one each 10 ms, on a busy machine.
+PUBLISHES_S = 60.0
 
 T = TypeVar("T")
 
@@ -131,7 +133,7 @@ class Publisher:
         goal = len(self.acknowledged) + count
         assert self._running is not None
         running = self._running
-        wait_until(lambda: len(self.acknowledged) >= goal or running.done(), what=f"{count} publishes")
+        wait_until(lambda: len(self.acknowledged) >= goal or running.done(), PUBLISHES_S, f"{count} publishes")
         assert not running.done(), running.result()
         assert self.slowest_s < ANSWER_S, f"an answer took {self.slowest_s:.3f} s"
 
@@ -176,7 +178,7 @@ class Cluster:
     def start(self) -> None:
         start_all(self.lookupds)
         start_all(self.nsqds)
-        self.wait_until_whole()
+        self.wait_until_whole(RETURN_S * 2)
 
     def close(self) -> None:
         for process in (*self.lookupds, *self.nsqds, *self._guests):
@@ -199,12 +201,12 @@ class Cluster:
             # With something to tell, it connects at once.
             nsqd.create("nudge")
             nsqd.delete_topic("nudge")
-        self.wait_until_whole()
+        self.wait_until_whole(RETURN_S * 2)
 
-    def wait_until_whole(self) -> None:
+    def wait_until_whole(self, deadline_s: float = RETURN_S) -> None:
         """Until each lookupd lists each nsqd, once."""
-        for lookupd in self.lookupds:
-            eventually(lambda lookupd=lookupd: names(lookupd.nodes()), identities(self.nsqds), RETURN_S * 2)
+        expected = [identities(self.nsqds)] * len(self.lookupds)
+        eventually(lambda: [names(lookupd.nodes()) for lookupd in self.lookupds], expected, deadline_s)
 
     # --- what is done to it
 
@@ -231,12 +233,14 @@ class Cluster:
         lookupds: Sequence[NsqlookupdProcess] = (),
     ) -> None:
         """Until the lookupds (all, if none is given) list these nsqds for the topic, or its channel, each once."""
-        for lookupd in lookupds or self.lookupds:
+        asked = lookupds or self.lookupds
+        expected = [identities(nsqds)] * len(asked)
+        eventually(lambda: [producers_of(lookupd, topic, channel) for lookupd in asked], expected, deadline_s)
 
-            def listed(lookupd: NsqlookupdProcess = lookupd) -> list[str]:
-                return names(lookupd.channel_producers(topic, channel) if channel else lookupd.lookup(topic))
-
-            eventually(listed, identities(nsqds), deadline_s)
+    def wait_for_channels(self, topic: str, channels: Sequence[str]) -> None:
+        """Until every lookupd lists these channels for the topic."""
+        expected = [sorted(channels)] * len(self.lookupds)
+        eventually(lambda: [lookupd.channels(topic) for lookupd in self.lookupds], expected)
 
 
 def start_all(processes: Sequence[ServerProcess]) -> None:
@@ -255,6 +259,11 @@ def hung(process: ServerProcess) -> Iterator[None]:
         yield
     finally:
         process.signal(signal.SIGCONT)
+
+
+def producers_of(lookupd: NsqlookupdProcess, topic: str, channel: str) -> list[str]:
+    """The producers of a topic, or of a channel of it if one is named."""
+    return names(lookupd.channel_producers(topic, channel) if channel else lookupd.lookup(topic))
 
 
 def names(producers: Sequence[Producer]) -> list[str]:

@@ -214,7 +214,7 @@ class Relay:
         for source in (self._wake_reader, self._listener):
             self._selector.register(source, selectors.EVENT_READ)
         self._is_closing = False
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def hold(self) -> None:
