@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import socket
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.support import wire
 from tests.support.network import Network
 from tests.support.nsqd_process import NsqdProcess, ServerProcess, wait_until
 from tests.support.nsqlookupd_process import NsqlookupdProcess, Producer
@@ -59,22 +56,11 @@ def answered_within(limit_s: float = ANSWER_S) -> Iterator[None]:
     assert took_s < limit_s, f"took {took_s:.3f} s"
 
 
-class ClientAt(Client):
-    """A connection to an nsqd that is not on 127.0.0.1."""
-
-    def __init__(self, address: str, port: int) -> None:
-        self._socket = socket.create_connection((address, port), wire.DEADLINE_S)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._input = bytearray()
-        self._kept = deque()
-        self.send(wire.MAGIC)
-
-
 class ClusterNsqd(NsqdProcess):
     """An nsqd on a host of its own."""
 
     def connect(self, **settings: Any) -> Client:
-        client = ClientAt(self.host.address, NSQD_PORTS[0])
+        client = Client(NSQD_PORTS[0], address=self.host.address)
         if settings:
             client.identify(**settings)
         return client

@@ -107,12 +107,14 @@ def auth(secret: bytes) -> bytes:
 class Client:
     """One connection to nsqd."""
 
-    def __init__(self, port: int, *, magic: bytes = MAGIC, receive_buffer_bytes: int = 0) -> None:
+    def __init__(
+        self, port: int, *, address: str = "127.0.0.1", magic: bytes = MAGIC, receive_buffer_bytes: int = 0
+    ) -> None:
         self._socket = socket.socket()
         if receive_buffer_bytes:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         self._socket.settimeout(DEADLINE_S)
-        self._socket.connect(("127.0.0.1", port))
+        self._socket.connect((address, port))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._input = bytearray()
         self._kept: deque[Frame] = deque()
