@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench import certificate
 from bench.generator import generate
 from bench.machine import cores
 from bench.run import Amount, LoadError, Run
@@ -91,6 +92,8 @@ def compare(
             side = scenario.subject if contender.role == SUBJECT else scenario.peer
             amount = Amount(seconds or side.amount.seconds, messages or side.amount.messages)
             flags = [] if contender.sets_queue_size else list(side.flags)
+            if scenario.with_tls:
+                flags += certificate.flags()
             os.sync()  # Each run starts without the write-back of the one before.
             try:
                 with (

@@ -28,6 +28,7 @@ class Scenario:
     `below` against the subject's median, in `unit`. `one_core` puts server and load on the same core: where
     they only ever wait for each other, a second core adds the time that waking it takes (on a virtual machine
     several times that of the exchange itself) and takes it away again whenever the kernel moves one of them.
+    `with_tls` gives the servers a certificate.
     """
 
     load: str
@@ -41,6 +42,7 @@ class Scenario:
     one_core: bool = False
     details: tuple[str, ...] = ()
     daemon: Daemon = NSQD
+    with_tls: bool = False
 
     @property
     def label(self) -> str:
@@ -72,6 +74,9 @@ def _lookup(load: str, unit: str, *details: str, below: float | None = None) -> 
 SCENARIOS = (
     Scenario("mpub", "msg/s", *_sides(_TIMED), at_least=1.2),
     Scenario("mpub", "msg/s", *_sides(_TIMED, peer_flag=DISK_QUEUE), peer_setting="on disk", at_least=4),
+    Scenario("mpub-tls", "msg/s", *_sides(_TIMED), at_least=0.9, with_tls=True),
+    Scenario("mpub-snappy", "msg/s", *_sides(_TIMED), at_least=1),
+    Scenario("mpub-deflate", "msg/s", *_sides(_TIMED), at_least=1),
     Scenario("sub", "msg/s", *_sides(_counted(2_000_000)), at_least=1.4),
     Scenario(
         "sub",
@@ -94,6 +99,7 @@ SCENARIOS = (
         below=300,
     ),
     Scenario("idle-connections", "KB", *_sides(_TIMED), lower_is_better=True, below=20),
+    Scenario("idle-heartbeats", "%", *_sides(Amount(seconds=30, messages=_MOST)), lower_is_better=True, below=5),
     _lookup("lookup-register", "s"),
     _lookup("lookup-register-pipelined", "s"),
     _lookup("lookup", "ms", "p50_ms", "max_ms", "requests_per_s", below=LOOKUP_P99_MS),

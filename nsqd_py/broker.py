@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gevent
 import gevent.lock
@@ -20,9 +20,12 @@ from nsqd_py.clock import SteadyClock, wall_ns
 from nsqd_py.delivery import Position
 from nsqd_py.diskqueue.journal import Journal
 from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.drain import Drain
+from nsqd_py.errors import Draining
 from nsqd_py.guid import GuidFactory
 from nsqd_py.logs import Log
 from nsqd_py.lookup.watcher import Lookups, NoLookups
+from nsqd_py.loop_lag import LoopLag
 from nsqd_py.metadata import METADATA_FILE, encode_metadata, replace_file
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.names import is_ephemeral
@@ -30,6 +33,12 @@ from nsqd_py.sync import GroupSync
 from nsqd_py.threads import in_thread
 from nsqd_py.topic import Topic
 from nsqd_py.turn import Turn
+
+if TYPE_CHECKING:
+    from nsqd_py.certificates import CertificateKeeper
+    from nsqd_py.http.guard import Guard
+    from nsqd_py.latency import LatencyMeter
+    from nsqd_py.limits import Connections
 
 JOURNAL_DELAY_NS = 100_000_000
 _RETRY_METADATA_NS = 5_000_000_000
@@ -47,15 +56,23 @@ class Broker:
         self.wall_clock: Callable[[], int] = wall_ns
         self.start_time = time.time()
         self.topics: dict[str, Topic] = {}
+        self.open_topics = self.topics  # those that take messages: all, or none when it drains
+        self.drain = Drain(self)
+        self.connections: Connections | None = None
         self.clients: dict[Any, None] = {}
         self.http_clients: dict[Any, None] = {}
         self.tcp_port = -1
         self.http_port = -1
         self.lookups: Lookups = NoLookups()
+        self.tls: CertificateKeeper | None = None
+        self.admin_guard: Guard | None = None
+        self.https_port = -1
         self.guids = GuidFactory(options.node_id)
         self.sync = GroupSync(
             options.sync_every, options.sync_timeout_ns, threadpool, alarms, self.clock, self._on_sync
         )
+        self.loop_lag = LoopLag(alarms, self.clock)
+        self.write_errors = 0
         self._directory = Path(options.data_path or ".")
         self._threadpool = threadpool
         self._disk_error: OSError | None = None
@@ -72,11 +89,15 @@ class Broker:
     # ---- health
 
     def health(self) -> str | None:
-        """What is wrong with the disk; None when the last write was good."""
-        return None if self._disk_error is None else str(self._disk_error)
+        """What is wrong with the disk, or that it takes no messages any more; None when all is well."""
+        if self._disk_error is not None:
+            return str(self._disk_error)
+        return "draining" if self.drain.is_active else None
 
     def _on_write(self, error: OSError | None) -> None:
         self._disk_error = error
+        if error is not None:
+            self.write_errors += 1
 
     def _on_sync(self, topic: Topic, error: OSError | None) -> None:
         self._disk_error = error
@@ -93,9 +114,11 @@ class Broker:
         return self.topics.get(name)
 
     def get_topic(self, name: str) -> Topic:
-        """The topic of this name, made now if there is none."""
-        topic = self.topics.get(name)
+        """The topic of this name to publish to, made now if there is none. Raises Draining."""
+        topic = self.open_topics.get(name)
         if topic is None:
+            if self.drain.is_active:
+                raise Draining
             topic = self.add_topic(name, None if is_ephemeral(name) else self.make_log(name))
             self.log.info("TOPIC(%s): created", name)
             if not topic.is_ephemeral:
@@ -204,8 +227,21 @@ class Broker:
             lambda channel: self._channel_changed(topic, channel),
             keeps_batches=topic.log is None,
         )
+        if self.options.e2e_processing_latency_percentile:
+            channel.latency = self._latency_meter()
         topic.channels[name] = channel
         return channel
+
+    def _latency_meter(self) -> LatencyMeter:
+        from nsqd_py.latency import LatencyMeter  # only where it is asked for
+
+        options = self.options
+        return LatencyMeter(
+            options.e2e_processing_latency_percentile,
+            options.e2e_processing_latency_window_time_ns,
+            self.clock,
+            self.wall_clock,
+        )
 
     def channel_journal(self, topic_name: str, channel_name: str) -> Journal:
         return Journal(self._directory / f"{topic_name}:{channel_name}.cursor")

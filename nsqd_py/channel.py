@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from nsqd_py.batch import Batch
-from nsqd_py.delivery import Position, fair_share
+from nsqd_py.delivery import GLOBAL, REGION_LOCAL, TOPOLOGY_AWARE, ZONE_LOCAL, Position, by_nearness, fair_share
 from nsqd_py.diskqueue.journal import Journal, Range, Wait
 from nsqd_py.diskqueue.ranges import runs_of
 from nsqd_py.inflight import Delivery, Entry, InFlightTable
@@ -34,6 +34,7 @@ class Consumer(Protocol):
     msg_timeout_ns: int
     sample_rate: int
     message_count: int
+    nearness: int  # how near it is to this nsqd, see `nsqd_py.delivery`
 
     def capacity(self) -> int:
         """How many messages it takes now: RDY less what is in flight, 0 while it has no room."""
@@ -57,8 +58,21 @@ class MessageSource(Protocol):
         """The batch that holds `seq`, or the first behind it; None when there is neither."""
 
 
+class FinishMeter(Protocol):
+    """Who measures how long messages take from publish to finish."""
+
+    def finished(self, deliveries: Mapping[Delivery, int]) -> None:
+        """So many messages of each are being finished."""
+
+    def figures(self, others: Iterable[Any]) -> dict[str, Any]:
+        """What it measured, together with other meters."""
+
+
 class ChannelLimits(Protocol):
     """The options that a channel obeys; times in ns."""
+
+    @property
+    def enable_experiment(self) -> Sequence[str]: ...
 
     mem_queue_size: int
     max_msg_timeout_ns: int
@@ -92,6 +106,9 @@ class Channel:
         self.requeue_count = 0
         self.timeout_count = 0
         self.lost_count = 0
+        self.latency: FinishMeter | None = None
+        self._prefers_near = TOPOLOGY_AWARE in limits.enable_experiment
+        self._counts_by_nearness = [0, 0, 0]
         self._source = source
         self._limits = limits
         self._turn = turn
@@ -220,8 +237,17 @@ class Channel:
     def deliver(self) -> None:
         """Called by the turn: give what there is to those who are ready, in fair shares."""
         self._in_turn = False
-        waiting = self._waiting
         now_ns = self._clock()
+        if self._prefers_near:
+            rows = by_nearness(self._waiting)
+            self._waiting.clear()
+            for row in rows:  # those further away get what those nearer cannot take
+                self._share_out(row, now_ns)
+                self._waiting.extend(row)
+        else:
+            self._share_out(self._waiting, now_ns)
+
+    def _share_out(self, waiting: deque[Consumer], now_ns: int) -> None:
         while waiting and not self.is_paused and not self.is_closed:
             available = self.position.depth
             if available <= 0:
@@ -318,6 +344,7 @@ class Channel:
         client.in_flight.add(ids, batch.first_seq + first, delivery)
         count = after - first
         client.message_count += count
+        self._counts_by_nearness[client.nearness] += count
         client.send_frames(parts, count * (len(batch.body) // batch.count + _FRAME_OVERHEAD))
 
     def _sample(self, rate: int, batch: Batch, first: int, after: int) -> Iterator[tuple[int, int]]:
@@ -328,10 +355,27 @@ class Channel:
             else:
                 self._finish(batch.first_seq + index, batch.first_seq + index + 1)
 
+    @property
+    def zone_local_msg_count(self) -> int:
+        """Messages sent to consumers in this nsqd's zone."""
+        return self._counts_by_nearness[ZONE_LOCAL]
+
+    @property
+    def region_local_msg_count(self) -> int:
+        """Messages sent to consumers in this nsqd's region, but not in its zone."""
+        return self._counts_by_nearness[REGION_LOCAL]
+
+    @property
+    def global_msg_count(self) -> int:
+        """Messages sent to all other consumers."""
+        return self._counts_by_nearness[GLOBAL]
+
     # ---- what consumers say
 
     def finish(self, client: Consumer, ids: list[bytes]) -> list[bytes]:
         """Done with these messages. Gives the ids that the client does not have in flight."""
+        if self.latency is not None:
+            self.latency.finished(client.in_flight.deliveries(ids))
         finished, missing = client.in_flight.finish(ids)
         if finished:
             for low, high in runs_of(finished):

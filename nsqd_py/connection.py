@@ -10,14 +10,18 @@ import os
 import socket
 import time
 from collections import Counter
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from nsqd_py.broker import Broker
 from nsqd_py.channel import Channel
+from nsqd_py.compression import DeflateLayer, SnappyLayer
+from nsqd_py.delivery import GLOBAL, TOPOLOGY_AWARE, nearness
 from nsqd_py.errors import (
     AuthDisabled,
     ClientError,
     DpubFailed,
+    Draining,
     FinFailed,
     MpubFailed,
     PubFailed,
@@ -26,14 +30,21 @@ from nsqd_py.errors import (
     TouchFailed,
 )
 from nsqd_py.inflight import InFlightTable
+from nsqd_py.limits import HANDSHAKE, TimeLimits
 from nsqd_py.logs import Log
 from nsqd_py.protocol import frames
 from nsqd_py.protocol.commands import Params, milliseconds_to_ns, parse_number, words
-from nsqd_py.protocol.parser import CommandParser, LineTooLong
-from nsqd_py.protocol.session import STATE_CLOSING, STATE_SUBSCRIBED, Limits, Session
+from nsqd_py.protocol.guarded_parser import GuardedParser
+from nsqd_py.protocol.parser import Command, CommandParser, LineTooLong
+from nsqd_py.protocol.session import STATE_CLOSING, STATE_SUBSCRIBED, Limits, Session, Upgrades
 from nsqd_py.topic import Topic
-from nsqd_py.transport import SMALL_READ, Stream
+from nsqd_py.transport import SMALL_READ, Layer, Stacked, Stream
 from nsqd_py.turn import Turn
+
+if TYPE_CHECKING:
+    from nsqd_py.auth.guard import Guard, Step
+    from nsqd_py.auth.permissions import Authorization
+    from nsqd_py.tls import TlsInfo, TlsLayer
 
 MAGIC_V2 = b"  V2"
 ROOM_BYTES = 1024 * 1024  # output at which a consumer gets no more until its socket took it
@@ -50,10 +61,10 @@ class ClientConnection(Stream):
     """A producer or consumer. Its `Consumer` side is what its channel sees of it."""
 
     __slots__ = (
-        "_alarm", "_broker", "_has_failed", "_heard_s", "_heartbeat", "_last_topic", "_last_topic_name", "_loop",
-        "_magic_so_far", "_parser", "_topic", "channel", "connect_time", "finish_count", "in_flight", "is_waiting",
-        "message_count", "msg_timeout_ns", "pub_counts", "queued_bytes", "rdy", "requeue_count", "sample_rate",
-        "session",
+        "_alarm", "_broker", "_guard", "_has_failed", "_heard_s", "_heartbeat", "_is_paused", "_last_topic",
+        "_last_topic_name", "_loop", "_magic_so_far", "_parser", "_tls", "_topic", "_upgrades", "channel",
+        "connect_time", "finish_count", "in_flight", "is_waiting", "nearness", "message_count", "msg_timeout_ns",
+        "pub_counts", "queued_bytes", "rdy", "requeue_count", "sample_rate", "session",
     )  # fmt: skip
 
     def __init__(
@@ -66,10 +77,14 @@ class ClientConnection(Stream):
         self._magic_so_far = b""
         self._parser: CommandParser | None = None
         self._loop = loop
-        self._heard_s = 0.0
+        self._heard_s = loop.now()
         self._heartbeat = broker.alarms.alarm(self._on_heartbeat)
         self._alarm = broker.alarms.alarm(self._on_deadline)
         self._topic: Topic | None = None
+        self._tls: TlsLayer | None = None
+        self._upgrades = Upgrades()
+        self._guard: Guard | None = None
+        self._is_paused = False
         self._has_failed = False
         self._last_topic: Topic | None = None
         self._last_topic_name = b""
@@ -80,6 +95,7 @@ class ClientConnection(Stream):
         self.queued_bytes = 0
         self.msg_timeout_ns = self.session.msg_timeout_ms * _MS
         self.sample_rate = 0
+        self.nearness = GLOBAL
         self.message_count = 0
         self.finish_count = 0
         self.requeue_count = 0
@@ -93,10 +109,10 @@ class ClientConnection(Stream):
         if parser is None:
             self._on_magic(data)
             return
-        self._heard_s = self._loop.now()
         body = parser.lone_pub(data)
         if body is not None and self._publish_now(parser.pub_topic, body):
-            if self._turn.last_reader is self:
+            self._heard_s = self._loop.now()
+            if self._turn.last_reader is self and self._layer is None:
                 self._linger(parser)
             self._turn.last_reader = self
             return
@@ -142,7 +158,9 @@ class ClientConnection(Stream):
         topic = self._last_topic
         if topic is None or topic_name is not self._last_topic_name or topic.is_closed:
             self._last_topic_name = topic_name
-            topic = self._last_topic = self._broker.get_topic(topic_name.decode())
+            topic = self._last_topic = self._broker.open_topics.get(topic_name.decode())
+            if topic is None:  # the long way makes it, or says why not
+                return False
         if self.out or self._unsent is not None:
             return False
         try:
@@ -156,11 +174,12 @@ class ClientConnection(Stream):
         return True
 
     def _run_commands(self, parser: CommandParser) -> None:
-        while not self._closing:
+        while not self._closing and not self._is_paused:
             try:
                 command = parser.next_command()
                 if command is None:
                     return
+                self._heard_s = self._loop.now()  # by whole commands: bytes of one that never ends are no sign of life
                 _HANDLERS[command[0]](self, *command[1:])
             except ClientError as error:
                 self._answer_error(error)
@@ -181,7 +200,7 @@ class ClientConnection(Stream):
             self.send(frames.BAD_PROTOCOL)
             self.close_when_sent()
             return
-        self._parser = CommandParser(self.session)
+        self._parser = CommandParser(self.session) if self._guard is None else GuardedParser(self.session)
         self._broker.clients[self] = None
         self._heard_s = self._loop.now()
         self._set_heartbeat()
@@ -209,18 +228,117 @@ class ClientConnection(Stream):
         self.log.info("[%s] IDENTIFY: %s %s %s", self.peer, session.client_id, session.hostname, session.user_agent)
         self.msg_timeout_ns = session.msg_timeout_ms * _MS
         self.sample_rate = session.sample_rate
+        options = self._broker.options
+        if TOPOLOGY_AWARE in options.enable_experiment:
+            self.nearness = nearness(
+                options.topology_zone, options.topology_region, session.topology_zone, session.topology_region
+            )
         self._set_heartbeat()
         self.send(frames.response(answer))
+        if session.upgrades != Upgrades():
+            self._upgrade(session.upgrades)
+
+    def _upgrade(self, upgrades: Upgrades) -> None:
+        """Change the transport as agreed; each change is confirmed by an OK in its own form."""
+        parser = self._parser
+        assert parser is not None
+        self.session.has_upgraded = True
+        self._upgrades = upgrades
+        received = parser.take_unread()
+        added: Layer | None = None
+        for layer in self._layers(upgrades):
+            self.add_layer(layer)
+            self.send(frames.OK)
+            added = layer if added is None else Stacked(added, layer)
+        if added is not None and received:  # what came behind the IDENTIFY is in the new form already
+            self._on_encoded(added, received)
+
+    def _layers(self, upgrades: Upgrades) -> Iterator[Layer]:
+        if upgrades.tls:
+            assert self._broker.tls is not None
+            self.log.info("PROTOCOL(V2): [%s] upgrading connection to TLS", self.peer)
+            from nsqd_py.tls import TlsLayer  # only where TLS is asked for: it is slow to import
+
+            self._tls = TlsLayer(self._broker.tls.server)
+            self.session.needs_tls = False
+            yield self._tls
+        if upgrades.snappy:
+            self.log.info("PROTOCOL(V2): [%s] upgrading connection to snappy", self.peer)
+            yield SnappyLayer()
+        if upgrades.deflate_level:
+            level = upgrades.deflate_level
+            self.log.info("PROTOCOL(V2): [%s] upgrading connection to deflate (level %d)", self.peer, level)
+            yield DeflateLayer(level)
+
+    @property
+    def tls_info(self) -> TlsInfo | None:
+        """What was agreed on for TLS; None without it."""
+        return self._tls.info if self._tls is not None else None
+
+    @property
+    def uses_snappy(self) -> bool:
+        return self._upgrades.snappy
+
+    @property
+    def uses_deflate(self) -> bool:
+        return self._upgrades.deflate_level > 0
+
+    # ---- authorization
+
+    def require_auth(self, guard: Guard) -> None:
+        """Let the client do only what `guard` permits; to be called before it starts."""
+        self._guard = guard
+
+    @property
+    def authorization(self) -> Authorization | None:
+        """What the client may do since its AUTH; None without that."""
+        return self._guard.authorization if self._guard is not None else None
 
     def _auth(self, params: Params, body: bytes) -> None:
-        raise AuthDisabled("AUTH disabled")
+        if self._guard is None:
+            raise AuthDisabled("AUTH disabled")
+        self._guard.authenticate(body, lambda answer: self.send(frames.response(answer)))
+
+    def _permit(self, name: str, topic_name: bytes, channel_name: bytes, command: Command | None) -> None:
+        assert self._guard is not None
+        self._guard.check(name, topic_name, channel_name, lambda: self._act(command))
+
+    def _act(self, command: Command | None) -> None:
+        if command is not None:
+            _HANDLERS[command[0]](self, *command[1:])
+
+    def pause(self) -> None:
+        """Neither read, act nor send until `go_on`: somebody has to be asked first."""
+        self._is_paused = True
+        self.forget_pub()
+        self.hold()
+
+    def go_on(self, step: Step) -> None:
+        """End the pause: take `step`, which may raise ClientError, then what the client sent behind it."""
+        assert self._parser is not None
+        self._is_paused = False
+        self._heard_s = self._loop.now()  # it was not listened to
+        self.release()
+        try:
+            step()
+        except ClientError as error:
+            self._answer_error(error)
+        self._run_commands(self._parser)
+
+    def forget_pub(self) -> None:
+        """The next PUB is no quick one: whether it is permitted may have changed."""
+        assert self._parser is not None
+        self._parser.forget_pub()
 
     def _sub(self, params: Params, body: bytes) -> None:
-        topic = self._broker.get_topic(params[1].decode())
+        name = params[1].decode()
         try:
+            topic = self._broker.find_topic(name) or self._broker.get_topic(name)
             channel = self._broker.get_channel(topic, params[2].decode())
         except OSError as error:
             raise SubFailed(f"SUB failed {error.strerror or error}") from error
+        except Draining as error:
+            raise SubFailed("SUB failed nsqd is draining") from error
         if not channel.add_client(self):
             most = self._broker.options.max_channel_consumers
             raise SubFailed(f"SUB failed consumers for {topic.name}:{channel.name} exceeds limit of {most}")
@@ -297,8 +415,17 @@ class ClientConnection(Stream):
     def _publish(self, kind: int, topic_name: str, body: bytes, count: int, stride: int, due_ns: int = 0) -> None:
         # The ticket says which answer is to be replaced if the log cannot take it, and how that is called.
         ticket = len(self.out) * len(_PUBLISH_ERRORS) + kind
-        self._broker.get_topic(topic_name).publish(body, count, stride, self, ticket, due_ns)
+        try:
+            topic = self._broker.get_topic(topic_name)
+        except Draining as error:
+            name, failure = _PUBLISH_ERRORS[kind]
+            raise failure(f"{name} failed nsqd is draining") from error
+        topic.publish(body, count, stride, self, ticket, due_ns)
         self.pub_counts[topic_name] += count
+
+    def forget_topic(self) -> None:
+        """Ask anew for the topic at the next publish: it may take no more."""
+        self._last_topic = None
 
     def publish_failed(self, ticket: int, error: OSError) -> None:
         """The answer that is under way was too early: an error goes out in its place, and nothing after it."""
@@ -356,6 +483,11 @@ class ClientConnection(Stream):
             self._maybe_ready()
         self._alarm.set(self.in_flight.next_deadline_ns)
 
+    def overdue(self, now_s: float, limits: TimeLimits) -> str:
+        if self._parser is None and limits.handshake_s and now_s - self._heard_s >= limits.handshake_s:
+            return HANDSHAKE
+        return super().overdue(now_s, limits)
+
     def _set_heartbeat(self) -> None:
         interval_ms = self.session.heartbeat_interval_ms
         self._heartbeat.set(self._broker.clock() + interval_ms * _MS if interval_ms else None)
@@ -365,7 +497,8 @@ class ClientConnection(Stream):
         interval_ns = self.session.heartbeat_interval_ms * _MS
         if self.closed or not interval_ns:
             return
-        silent_ns = int((self._loop.now() - self._heard_s) * 1e9)
+        # Who is paused is not listened to.
+        silent_ns = 0 if self._is_paused else int((self._loop.now() - self._heard_s) * 1e9)
         if silent_ns >= _SILENT_INTERVALS * interval_ns:
             self.close("failed to read command - i/o timeout")
         elif self._is_stuck():
@@ -381,6 +514,8 @@ class ClientConnection(Stream):
         self.log.info("PROTOCOL(V2): [%s] exiting ioloop - %s", self.peer, reason)
         self._heartbeat.set(None)
         self._alarm.set(None)
+        if self._guard is not None:
+            self._guard.close()
         self._broker.clients.pop(self, None)
         channel, topic = self.channel, self._topic
         if channel is not None and topic is not None:
@@ -400,4 +535,5 @@ _HANDLERS: dict[str, Any] = {
     "CLS": ClientConnection._cls,
     "IDENTIFY": ClientConnection._identify,
     "AUTH": ClientConnection._auth,
+    "PERMIT": ClientConnection._permit,
 }

@@ -4,28 +4,48 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import socket
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gevent
 
 from nsqd_py.broker import Broker
 from nsqd_py.connection import ClientConnection
+from nsqd_py.debug.collector import COLLECTIONS
 from nsqd_py.errors import StartError
+from nsqd_py.http import answers
+from nsqd_py.http.guard import admin_guard
 from nsqd_py.http.publishing import PublishingConnection
+from nsqd_py.limits import connections
 from nsqd_py.loading import load
 from nsqd_py.logs import Log
 from nsqd_py.lookup.peers import LookupPeers
+from nsqd_py.lookup.resolver import Resolver
 from nsqd_py.lookup.tls import client_context
 from nsqd_py.pqueues import Alarms
-from nsqd_py.process import StopSignals, calm_collector, raise_descriptor_limit
+from nsqd_py.process import StopSignals, calm_collector, log_uncaught_errors, raise_descriptor_limit
+from nsqd_py.protocol.frames import TOO_MANY_CONNECTIONS
 from nsqd_py.protocol.session import Limits
-from nsqd_py.server import Listener
+from nsqd_py.server import Farewell, Listener, OnConnection
+from nsqd_py.statsd import StatsdReporter
+from nsqd_py.systemd import InheritedSockets, Notifier
+from nsqd_py.tls_options import TLS_NOT_REQUIRED
+from nsqd_py.transport import Stream
 from nsqd_py.turn import Turn
 from nsqd_py.version import NSQ_VERSION, version_string
 
+if TYPE_CHECKING:
+    from nsqd_py.auth.guard import Guard, Guarded
+    from nsqd_py.certificates import CertificateKeeper
+
+CHECK_CERTIFICATE_NS = 2_000_000_000
 _MS = 1_000_000
+
+# What clients hear that are one too many. Through TLS nothing can be said without its handshake.
+_FAREWELLS: dict[str, Farewell] = {"TCP": lambda: TOO_MANY_CONNECTIONS, "HTTP": answers.farewell, "HTTPS": bytes}
 
 
 class Daemon:
@@ -40,58 +60,127 @@ class Daemon:
         self._alarms = Alarms()
         self._timer = self._loop.timer(0.0)
         self._broker = Broker(options, log, self._turn, self._alarms, self._hub.threadpool)
-        self._lookups = LookupPeers(self._broker, options, log, _lookupd_tls(options))
+        resolver = Resolver()
+        self._lookups = LookupPeers(self._broker, options, log, _lookupd_tls(options), resolver)
+        self._make_guard = _guard_maker(options, self._broker, resolver)
+        self._statsd = StatsdReporter(self._broker, resolver)
+        self._certificate_alarm = self._alarms.alarm(self._check_certificate)
         self._limits = _limits(options)
+        self._connections = self._broker.connections = connections(options, log, self._loop)
+        self._notifier = Notifier.from_environment()
+        self._inherited = InheritedSockets.from_environment(log)
         self._listeners: list[Listener] = []
+        self._drainer: gevent.Greenlet[..., None] | None = None
         self._lock: int | None = None
         self._is_loaded = False
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT. Raises StartError."""
         raise_descriptor_limit()
+        log_uncaught_errors(self._hub, self._log)
         self._lock = _lock_directory(self._options.data_path or ".")
         self._log.info("%s", version_string("nsqd"))
         self._log.info("ID: %d", self._options.node_id)
         self._alarms.on_earlier = self._set_timer
+        reload = gevent.signal_handler(signal.SIGHUP, self._reload)
+        drain = gevent.signal_handler(signal.SIGUSR1, self._broker.drain.begin)
         with StopSignals() as signals:
             self._serve(signals)
+        reload.cancel()
+        drain.cancel()
 
     def _serve(self, signals: StopSignals) -> None:
         try:
+            self._notifier.status("loading messages")
             load(self._broker, Path(self._options.data_path or "."))
             self._is_loaded = True
+            self._broker.tls = keep_certificate(self._options, self._log)
+            self._broker.admin_guard = admin_guard(self._options, self._log)
             self._listen()
             self._broker.persist_metadata()
             calm_collector()
+            COLLECTIONS.watch()
             self._broker.lookups = self._lookups
             self._lookups.set_addresses(self._options.lookupd_tcp_address)
+            self._connections.start()
             for listener in self._listeners:
                 listener.start()
             self._lookups.start()
+            self._statsd.start()
+            self._broker.loop_lag.start()
+            self._drainer = gevent.spawn(self._drain, signals)
+            self._notifier.ready(f"serving on {self._listeners[0].address}")
+            self._notifier.start_watchdog(self._loop)
             signals.wait()
         except OSError as error:
             raise StartError(str(error)) from error
         finally:
             self._shut_down()
 
+    def _drain(self, signals: StopSignals) -> None:
+        self._broker.drain.wait_until_over(self._notifier.status)
+        signals.stop()
+
     # ---- connections
 
     def _listen(self) -> None:
         options = self._options
-        tcp = Listener("TCP", options.tcp_address, self._loop, self._log, self._on_client)
-        self._listeners.append(tcp)
-        self._broker.tcp_port = tcp.port
+        broker = self._broker
+        broker.tcp_port = self._add_listener("TCP", options.tcp_address, self._on_client).port
         if options.http_address:
-            http = Listener("HTTP", options.http_address, self._loop, self._log, self._on_http)
-            self._listeners.append(http)
-            self._broker.http_port = http.port
+            broker.http_port = self._add_listener("HTTP", options.http_address, self._on_http).port
+        if options.unix_socket:
+            self._add_listener("TCP", options.unix_socket, self._on_client)
+        if options.http_unix_socket:
+            self._add_listener("HTTP", options.http_unix_socket, self._on_http)
+        if broker.tls is not None:
+            self._certificate_alarm.set(broker.clock() + CHECK_CERTIFICATE_NS)
+            if options.https_address:
+                broker.https_port = self._add_listener("HTTPS", options.https_address, self._on_https).port
+        self._inherited.close_others()
+
+    def _add_listener(self, name: str, address: str, on_connection: OnConnection) -> Listener:
+        """Listen at the address, or where systemd does for it. Gives the listener that has a port, if any has."""
+        sockets = self._inherited.take(name.lower(), address)
+        added = [Listener(name, address, self._loop, self._log, on_connection, sock) for sock in sockets]
+        for listener in added:
+            listener.guard(self._connections, _FAREWELLS[name])
+        self._listeners += added
+        return max(added, key=lambda listener: listener.port)
 
     def _on_client(self, sock: socket.socket, peer: str) -> None:
         self._log.info("TCP: new client(%s)", peer)
-        ClientConnection(sock, peer, self._loop, self._turn, self._log, self._broker, self._limits).start()
+        client = ClientConnection(sock, peer, self._loop, self._turn, self._log, self._broker, self._limits)
+        if self._make_guard is not None:
+            client.require_auth(self._make_guard(client))
+        self._start(client)
 
     def _on_http(self, sock: socket.socket, peer: str) -> None:
-        PublishingConnection(sock, peer, self._loop, self._turn, self._log, self._broker).start()
+        self._start(PublishingConnection(sock, peer, self._loop, self._turn, self._log, self._broker))
+
+    def _on_https(self, sock: socket.socket, peer: str) -> None:
+        from nsqd_py.tls import TlsLayer  # only where TLS is asked for: it is slow to import
+
+        assert self._broker.tls is not None
+        connection = PublishingConnection(sock, peer, self._loop, self._turn, self._log, self._broker)
+        connection.add_layer(TlsLayer(self._broker.tls.server))
+        self._start(connection)
+
+    def _start(self, stream: Stream) -> None:
+        self._connections.add(stream)
+        stream.start()
+
+    def _check_certificate(self, now_ns: int) -> None:
+        assert self._broker.tls is not None
+        self._broker.tls.check()
+        self._certificate_alarm.set(now_ns + CHECK_CERTIFICATE_NS)
+
+    def _reload(self) -> None:
+        """SIGHUP: read again what may have changed on disk."""
+        self._log.info("NSQ: reloading")
+        with self._notifier.reloading():
+            if self._broker.tls is not None:
+                self._broker.tls.reload()
 
     # ---- time
 
@@ -115,7 +204,12 @@ class Daemon:
     # ---- the end
 
     def _shut_down(self) -> None:
+        self._notifier.stopping()
+        if self._drainer is not None:
+            self._drainer.kill()
         self._lookups.close()  # first of all, so that consumers stop finding what is about to go
+        self._statsd.stop()
+        self._broker.loop_lag.stop()
         for listener in self._listeners:
             listener.close()
         self._turn.end()
@@ -124,6 +218,7 @@ class Daemon:
         if self._is_loaded:  # a start that failed leaves what is on disk as it is
             self._broker.close()
         self._timer.close()
+        self._connections.close()
         self._log.info("NSQ: bye")
         if self._lock is not None:
             os.close(self._lock)
@@ -146,10 +241,33 @@ def _limits(options: Any) -> Limits:
         max_deflate_level=options.max_deflate_level,
         deflate_enabled=options.deflate,
         snappy_enabled=options.snappy,
+        tls_enabled=bool(options.tls_cert),
+        tls_required=options.tls_required != TLS_NOT_REQUIRED,
+        auth_required=bool(options.auth_http_address),
         version=NSQ_VERSION,
         topology_region=options.topology_region,
         topology_zone=options.topology_zone,
     )
+
+
+def keep_certificate(options: Any, log: Log) -> CertificateKeeper | None:
+    """The certificate to show to clients; None without TLS. Raises OSError."""
+    if not options.tls_cert:
+        return None
+    from nsqd_py import certificates  # only where TLS is asked for: it is slow to import
+
+    return certificates.keep_certificate(options, log)
+
+
+def _guard_maker(options: Any, broker: Broker, resolver: Resolver) -> Callable[[Guarded], Guard] | None:
+    """What makes the guard of a client; None where clients need no authorization."""
+    if not options.auth_http_address:
+        return None
+    from nsqd_py.auth.guard import Guard  # only where there is an auth server: it needs the regular expressions
+    from nsqd_py.auth.servers import configured_servers
+
+    servers = configured_servers(options, resolver.resolve)
+    return lambda client: Guard(client, servers, broker.alarms, broker.clock)
 
 
 def _lookupd_tls(options: Any) -> Any:

@@ -7,6 +7,8 @@ to be handed out again, what is deferred, what is finished. It knows numbers onl
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
+from typing import Protocol, TypeVar
 
 from nsqd_py.diskqueue.ranges import SeqRanges
 from nsqd_py.pqueues import DeferredQueue, Run
@@ -107,6 +109,36 @@ class Position:
         self._skipped = 0
         self.next_fresh = self.released
         self.finished = SeqRanges(self.released)
+
+
+# How near a consumer is to this nsqd; where that does not count, all are GLOBAL.
+GLOBAL, REGION_LOCAL, ZONE_LOCAL = range(3)
+
+TOPOLOGY_AWARE = "topology-aware-consumption"
+
+
+def nearness(zone: str, region: str, client_zone: str, client_region: str) -> int:
+    """How near a client is that says it is in this zone and region."""
+    if client_zone == zone:
+        return ZONE_LOCAL
+    return REGION_LOCAL if client_region == region else GLOBAL
+
+
+class Placed(Protocol):
+    """A client with a place."""
+
+    nearness: int
+
+
+AnyPlaced = TypeVar("AnyPlaced", bound=Placed)
+
+
+def by_nearness(clients: Iterable[AnyPlaced]) -> list[deque[AnyPlaced]]:
+    """The clients in rows, the nearest first, each row in the order in which they came."""
+    rows: dict[int, deque[AnyPlaced]] = {ZONE_LOCAL: deque(), REGION_LOCAL: deque(), GLOBAL: deque()}
+    for client in clients:
+        rows[client.nearness].append(client)
+    return [row for row in rows.values() if row]
 
 
 def fair_share(available: int, clients: int) -> int:

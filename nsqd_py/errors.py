@@ -17,6 +17,10 @@ class StartError(NsqdError):
     """nsqd cannot start; the text says why and how to mend it."""
 
 
+class LayerError(NsqdError):
+    """What arrived is not encrypted or compressed as agreed; the connection ends."""
+
+
 class ClientError(NsqdError):
     """An error that is answered to a client of the TCP protocol.
 
@@ -60,6 +64,22 @@ class AuthDisabled(ClientError):
     code = "E_AUTH_DISABLED"
 
 
+class AuthFailed(ClientError):
+    code = "E_AUTH_FAILED"
+
+
+class AuthFirst(ClientError):
+    code = "E_AUTH_FIRST"
+
+
+class AuthError(ClientError):
+    code = "E_AUTH_ERROR"
+
+
+class Unauthorized(ClientError):
+    code = "E_UNAUTHORIZED"
+
+
 class SubFailed(ClientError):
     code = "E_SUB_FAILED"
 
@@ -98,3 +118,10 @@ class HttpError(NsqdError):
         super().__init__(message)
         self.status = status
         self.message = message
+
+
+class Draining(HttpError):
+    """nsqd is going out of service, and takes no new messages, topics or channels."""
+
+    def __init__(self) -> None:
+        super().__init__(503, "DRAINING")

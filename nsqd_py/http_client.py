@@ -6,11 +6,13 @@ for everything; call it from a greenlet.
 
 from __future__ import annotations
 
+import base64
 import http.client
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+from urllib.parse import quote, unquote, urlsplit
 
 import gevent
 import orjson
@@ -18,6 +20,8 @@ from gevent import socket
 
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 _SHOWN_BYTES = 200
+_PORTS = {"http": 80, "https": 443}
+_SECOND_NS = 1e9
 
 # A family of addresses, and an address as `connect` takes it.
 Target = tuple[int, tuple[Any, ...]]
@@ -33,6 +37,53 @@ class Unreachable(HttpClientError):
     """No connection could be made, so nothing was asked."""
 
 
+class BadStatus(HttpClientError):
+    """An answer came, but with another status than 200."""
+
+    def __init__(self, status: int, reason: str, body: bytes) -> None:
+        super().__init__(f'got response {status} {reason} "{body[:_SHOWN_BYTES].decode(errors="replace")}"')
+        self.status = status
+        self.body = body
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """Where to ask. `login` is user and password, as `user:password`, or empty."""
+
+    is_secure: bool
+    host: str
+    port: int
+    path: str
+    login: str = ""
+
+    @property
+    def place(self) -> str:
+        """How it is called in logs: without path, query and login, which may be secrets."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.is_secure else 'http'}://{host}:{self.port}"
+
+    def with_query(self, query: str) -> Url:
+        return replace(self, path=f"{self.path}{'&' if '?' in self.path else '?'}{query}")
+
+
+def parse_url(text: str) -> Url:
+    """The parts of an http or https URL. Raises ValueError."""
+    parts = urlsplit(text)
+    if parts.scheme not in _PORTS or not parts.hostname:
+        raise ValueError("a URL begins with http:// or https:// and a host")
+    port = _PORTS[parts.scheme] if parts.port is None else parts.port
+    if not port:
+        raise ValueError("port 0 cannot be connected")
+    path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~") + (f"?{parts.query}" if parts.query else "")
+    login = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else ""
+    return Url(parts.scheme == "https", parts.hostname, port, path, login)
+
+
+def limit_s(duration_ns: int) -> float | None:
+    """A duration as a limit in seconds; 0 is none, as in Go."""
+    return duration_ns / _SECOND_NS if duration_ns > 0 else None
+
+
 def resolve_by_hub(host: str, port: int) -> list[Target]:
     """With the resolver that gevent's hub has. Raises OSError."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -41,7 +92,10 @@ def resolve_by_hub(host: str, port: int) -> list[Target]:
 
 @dataclass(frozen=True)
 class HttpClient:
-    """Asks with these limits; None is no limit. With a `tls` context (of gevent.ssl) all connections are HTTPS."""
+    """Asks with these limits; None is no limit. `tls` is a context (of gevent.ssl) for https.
+
+    With it, `get_json` asks over https; `ask` does what its URL says.
+    """
 
     connect_timeout_s: float | None
     request_timeout_s: float | None
@@ -55,11 +109,33 @@ class HttpClient:
 
         `tls_name` is what the server's certificate has to be for; by default the host.
         """
+        connection = _Connection(host, port, lambda: self._connect(host, port, self.tls, tls_name or host))
+        return self._exchange(connection, "GET", path, None, {})
+
+    def ask(self, url: Url, document: Any = None) -> Any:
+        """The answer to a GET, or to a POST of `document`, which has to be 200 and JSON. Raises HttpClientError."""
+        tls = self.tls if url.is_secure else None
+        connection = _Connection(url.host, url.port, lambda: self._connect(url.host, url.port, tls, url.host))
+        headers = {}
+        if url.login:
+            headers["Authorization"] = "Basic " + base64.b64encode(url.login.encode()).decode()
+        if document is None:
+            return self._exchange(connection, "GET", url.path, None, headers)
+        headers["Content-Type"] = "application/json"
+        return self._exchange(connection, "POST", url.path, orjson.dumps(document), headers)
+
+    def _exchange(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: dict[str, str],
+    ) -> Any:
         deadline = gevent.Timeout(self.request_timeout_s)
-        connection = _Connection(host, port, lambda: self._connect(host, port, tls_name or host))
         deadline.start()
         try:
-            connection.request("GET", path, headers=dict(self.headers))
+            connection.request(method, path, body, {**self.headers, **headers})
             return self._read_json(connection.getresponse())
         except gevent.Timeout as timeout:
             if timeout is not deadline:
@@ -74,20 +150,19 @@ class HttpClient:
     def _read_json(self, response: http.client.HTTPResponse) -> Any:
         body = response.read(self.max_answer_bytes + 1)
         if response.status != 200:
-            shown = body[:_SHOWN_BYTES].decode(errors="replace")
-            raise HttpClientError(f'got response {response.status} {response.reason} "{shown}"')
+            raise BadStatus(response.status, response.reason, body)
         if len(body) > self.max_answer_bytes:
             raise HttpClientError(f"the answer is longer than {self.max_answer_bytes} bytes")
         if response.length:
             raise HttpClientError("the answer is cut off")
         return orjson.loads(body)
 
-    def _connect(self, host: str, port: int, tls_name: str) -> Any:
+    def _connect(self, host: str, port: int, tls: Any, tls_name: str) -> Any:
         """Raises Unreachable."""
         too_late = TimeoutError(f"no connection within {self.connect_timeout_s}s")
         try:
             with gevent.Timeout(self.connect_timeout_s, too_late):
-                return connect_any(self.resolve(host, port), self.tls, tls_name)
+                return connect_any(self.resolve(host, port), tls, tls_name)
         except OSError as error:
             raise Unreachable(_reason(error)) from error
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nsqd_py.durations import MAX_NS, MILLISECOND_NS, MIN_NS, format_duration, parse_duration
-from nsqd_py.logs import LEVELS, level_word, parse_level
+from nsqd_py.logs import JSON, LEVELS, TEXT, level_word, parse_level
 
 MAX_INT = 2**63 - 1
 MIN_INT = -(2**63)
@@ -170,3 +170,4 @@ DURATION = Kind("duration", parse_duration, _duration_from_native, format_durati
 STRINGS = _Strings("string ...", str, _strings_from_native, _listed, join=_all_strings)
 FLOATS = Kind("float,...", _parse_floats, _floats_from_native, _listed, join=_all_floats)
 LOG_LEVEL = Kind("level", parse_level, _refuse(f"one of {', '.join(LEVELS)}"), level_word)
+LOG_FORMAT = choice({TEXT: TEXT, JSON: JSON}, word="format")

@@ -8,17 +8,21 @@ import zlib
 from collections.abc import Sequence
 from functools import partial
 
+from nsqd_py.delivery import TOPOLOGY_AWARE
 from nsqd_py.durations import HOUR_NS, MILLISECOND_NS, MINUTE_NS, SECOND_NS
+from nsqd_py.http.credentials import check_auth_file
 from nsqd_py.kinds import (
     BOOL,
     DURATION,
     FLOATS,
     INT,
+    LOG_FORMAT,
     LOG_LEVEL,
     STRING,
     STRINGS,
 )
-from nsqd_py.logs import INFO
+from nsqd_py.limit_options import LIMIT_SETTINGS
+from nsqd_py.logs import INFO, TEXT
 from nsqd_py.settings import BadOptions, Options, Program, Setting
 from nsqd_py.tls_options import (
     DEFAULT_TLS_VERSION,
@@ -51,12 +55,29 @@ def _check_node_id(value: int) -> str | None:
     return None if 0 <= value < _NODE_IDS else f"--node-id must be [0,{_NODE_IDS})"
 
 
+def _check_drain_timeout(value: int) -> str | None:
+    return None if value >= 0 else "--drain-timeout must not be negative"
+
+
 def _check_deflate_level(value: int) -> str | None:
     return None if 1 <= value <= 9 else "--max-deflate-level must be [1,9]"
 
 
 def _check_request_method(value: str) -> str | None:
     return None if value in ("get", "post") else "--auth-http-request-method must be get or post"
+
+
+def _check_auth_addresses(addresses: tuple[str, ...]) -> str | None:
+    if not addresses:
+        return None
+    from nsqd_py.auth.servers import auth_url  # only where there is one: it needs an HTTP client
+
+    for address in addresses:
+        try:
+            auth_url(address)
+        except ValueError as error:
+            return f"--auth-http-address {address}: {error}"
+    return None
 
 
 def _check_percentiles(values: tuple[float, ...]) -> str | None:
@@ -75,10 +96,15 @@ _TIMER = "accepted for compatibility; one timer serves all deadlines"
 _GENERAL = (
     Setting("log-level", LOG_LEVEL, INFO,
         "Write log lines of this level and above: debug, info, warn, error, fatal."),
+    Setting("log-format", LOG_FORMAT, TEXT,
+        "Form of the log on stderr: text (lines as Go's NSQ writes them), or json (an object a line)."),
     Setting("log-prefix", STRING, LOG_PREFIX, "What every log line begins with."),
     Setting("node-id", INT, default_node_id(_HOSTNAME),
         "Number of this node in [0,1024), part of every message id; give each nsqd of a cluster its own.",
         config_key="id", check=_check_node_id, default_text="a hash of the host name"),
+    Setting("drain-timeout", DURATION, 0,
+        "Longest time to deliver what is there after SIGUSR1 or POST /drain, before nsqd ends; 0s is any time.",
+        check=_check_drain_timeout),
     Setting("verbose", BOOL, False, "Deprecated, without effect: use --log-level.", config_key=""),
     Setting("worker-id", BOOL, False, "Deprecated, without effect: use --node-id.", config_key=""),
 )
@@ -88,7 +114,11 @@ _ADDRESSES = (
         "Where TCP clients connect: host:port, or the path of a unix socket."),
     Setting("http-address", STRING, "0.0.0.0:4151",
         "Where HTTP clients connect: host:port, or the path of a unix socket."),
-    _later("https-address", STRING, "0.0.0.0:4152", "Where HTTPS clients connect: host:port."),
+    Setting("https-address", STRING, "0.0.0.0:4152", "Where HTTPS clients connect: host:port."),
+    Setting("unix-socket", STRING, "",
+        "Path of a unix socket where TCP clients connect too, beside --tcp-address."),
+    Setting("http-unix-socket", STRING, "",
+        "Path of a unix socket where HTTP clients connect too, beside --http-address."),
     Setting("broadcast-address", STRING, _HOSTNAME,
         "Host name or address under which other machines reach this nsqd; nsqlookupd is told it.",
         default_text="the host name"),
@@ -111,21 +141,21 @@ _LOOKUP = (
         "Key file of that certificate (PEM); may be empty where the certificate file holds the key."),
     Setting("lookupd-tls-insecure-skip-verify", BOOL, False,
         "Take any certificate from nsqlookupds: encrypted, but with whomever."),
-    _later("auth-http-address", STRINGS, (),
-        "Auth server to ask what a client may do, as host:port or URL; may be repeated.",
-        config_key="auth_http_addresses"),
-    _later("auth-http-request-method", STRING, "get",
+    Setting("auth-http-address", STRINGS, (),
+        "Auth server to ask what a client may do, as host:port (the path is /auth) or URL; may be repeated.",
+        config_key="auth_http_addresses", check=_check_auth_addresses),
+    Setting("auth-http-request-method", STRING, "get",
         "How the auth server is asked: get or post.", check=_check_request_method),
     Setting("http-client-connect-timeout", DURATION, 2 * SECOND_NS,
         "How long to wait for a connection to an auth server or nsqlookupd."),
     Setting("http-client-request-timeout", DURATION, 5 * SECOND_NS,
         "How long to wait for an answer of an auth server or nsqlookupd."),
     Setting("topology-region", STRING, "",
-        "Region of this nsqd (several zones), told to nsqlookupd; a later version serves nearer consumers first."),
+        "Region of this nsqd (several zones), told to nsqlookupd and clients."),
     Setting("topology-zone", STRING, "",
-        "Zone of this nsqd (what fails together), told to nsqlookupd; a later version serves nearer consumers first."),
-    _later("enable-experiment", STRINGS, (),
-        'Turn on an experiment ("topology-aware-consumption"); may be repeated.'),
+        "Zone of this nsqd (what fails together), told to nsqlookupd and clients."),
+    Setting("enable-experiment", STRINGS, (),
+        f'Turn on an experiment ("{TOPOLOGY_AWARE}": nearer consumers are served first); may be repeated.'),
 )
 
 _DISK = (
@@ -173,37 +203,39 @@ _CLIENTS = (
 )
 
 _STATSD = (
-    _later("statsd-address", STRING, "", "UDP address (host:port) of a statsd to send metrics to."),
-    _later("statsd-interval", DURATION, MINUTE_NS, "Time between two reports to statsd."),
-    _later("statsd-mem-stats", BOOL, True, "Report memory and garbage collection to statsd too."),
-    _later("statsd-prefix", STRING, "nsq.%s",
+    Setting("statsd-address", STRING, "", "UDP address (host:port) of a statsd to send metrics to."),
+    Setting("statsd-interval", DURATION, MINUTE_NS, "Time between two reports to statsd."),
+    Setting("statsd-mem-stats", BOOL, True, "Report memory and garbage collection to statsd too."),
+    Setting("statsd-prefix", STRING, "nsq.%s",
         "What the names of metrics begin with; %s stands for this nsqd's address."),
-    _later("statsd-udp-packet-size", INT, 508, "Size in bytes that statsd packets are filled to."),
-    _later("statsd-exclude-ephemeral", BOOL, False,
+    Setting("statsd-udp-packet-size", INT, 508, "Size in bytes that statsd packets are filled to."),
+    Setting("statsd-exclude-ephemeral", BOOL, False,
         "Leave ephemeral topics and channels out of the reports to statsd."),
-    _later("e2e-processing-latency-percentile", FLOATS, (),
+    Setting("e2e-processing-latency-percentile", FLOATS, (),
         "Percentiles, each in (0,1], of the time from publish to finish to keep track of; may be repeated.",
         config_key="e2e_processing_latency_percentiles", check=_check_percentiles),
-    _later("e2e-processing-latency-window-time", DURATION, 10 * MINUTE_NS,
+    Setting("e2e-processing-latency-window-time", DURATION, 10 * MINUTE_NS,
         "How far back these percentiles look."),
 )
 
 _SECURITY = (
-    _later("tls-cert", STRING, "", "Certificate file (PEM); turns TLS on."),
-    _later("tls-key", STRING, "", "Key file of the certificate (PEM)."),
-    _later("tls-client-auth-policy", STRING, "",
+    Setting("tls-cert", STRING, "", "Certificate file (PEM); turns TLS on."),
+    Setting("tls-key", STRING, "", "Key file of the certificate (PEM)."),
+    Setting("tls-client-auth-policy", STRING, "",
         "Certificates of clients: require (any), or require-verify (signed by --tls-root-ca-file).",
         check=check_auth_policy),
-    _later("tls-root-ca-file", STRING, "", "File with the certificate authorities to trust (PEM)."),
-    _later("tls-required", TLS_REQUIRED_KIND, TLS_NOT_REQUIRED,
+    Setting("tls-root-ca-file", STRING, "", "File with the certificate authorities to trust (PEM)."),
+    Setting("tls-required", TLS_REQUIRED_KIND, TLS_NOT_REQUIRED,
         "Refuse clients without TLS: true, false, or tcp-https (plain HTTP stays open)."),
-    _later("tls-min-version", TLS_VERSION_KIND, DEFAULT_TLS_VERSION,
+    Setting("tls-min-version", TLS_VERSION_KIND, DEFAULT_TLS_VERSION,
         "Lowest TLS version that clients may speak: tls1.0, tls1.1, tls1.2, tls1.3."),
-    _later("deflate", BOOL, True, "Let clients negotiate deflate compression."),
-    _later("max-deflate-level", INT, 6,
+    Setting("http-auth-file", STRING, "",
+        "File with who may administer over HTTP: lines of htpasswd -B, and token:name:sha256; empty lets all."),
+    Setting("deflate", BOOL, True, "Let clients negotiate deflate compression."),
+    Setting("max-deflate-level", INT, 6,
         "Highest deflate level that a client may ask for, 1 to 9; higher ones cost more processor time.",
         check=_check_deflate_level),
-    _later("snappy", BOOL, True, "Let clients negotiate snappy compression."),
+    Setting("snappy", BOOL, True, "Let clients negotiate snappy compression."),
 )
 # fmt: on
 
@@ -218,6 +250,7 @@ NSQD = Program(
         "Messages": _MESSAGES,
         "Disk": _DISK,
         "Clients": _CLIENTS,
+        "Limits": LIMIT_SETTINGS,
         "Discovery, authorization and topology": _LOOKUP,
         "TLS and compression": _SECURITY,
         "Metrics": _STATSD,
@@ -245,7 +278,10 @@ def check_options(options: Options) -> None:
     """Raises BadOptions where nsqd cannot start with `options`. Reads the TLS files; changes nothing."""
     options.check()
     check_tls(options)
+    check_auth_file(options)
     _check_lookupd_tls(options)
+    if options.statsd_address and options.statsd_interval_ns <= 0:
+        raise BadOptions("--statsd-interval must be above 0s")
 
 
 def _check_lookupd_tls(options: Options) -> None:

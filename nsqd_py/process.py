@@ -12,6 +12,8 @@ from typing import Any
 import gevent
 import gevent.event
 
+from nsqd_py.logs import Log
+
 _FIRST_GENERATION = 200_000
 _OLDER_GENERATIONS = 50
 
@@ -30,11 +32,21 @@ def calm_collector() -> None:
     gc.set_threshold(_FIRST_GENERATION, _OLDER_GENERATIONS, _OLDER_GENERATIONS)
 
 
+def log_uncaught_errors(hub: Any, log: Log) -> None:
+    """What no code caught, in a greenlet or a callback of the loop, is an error line like others; the loop goes on."""
+
+    def report(context: object, kind: object, error: BaseException, traceback: object) -> None:
+        log.exception("uncaught in %r - %r", context, error, error=error)
+
+    hub.print_exception = report
+
+
 class StopSignals:
     """SIGTERM and SIGINT, while it is entered: the first says to stop, a second one ends the process at once."""
 
     def __init__(self) -> None:
         self._asked = gevent.event.Event()
+        self._has_come = False
         self._handlers: list[Any] = []
 
     def __enter__(self) -> StopSignals:
@@ -48,11 +60,16 @@ class StopSignals:
             handler.cancel()
 
     def wait(self) -> None:
-        """Returns when a signal came."""
+        """Returns when a signal came, or `stop` was called."""
         self._asked.wait()
 
+    def stop(self) -> None:
+        """End as with a first signal."""
+        self._asked.set()
+
     def _on_signal(self) -> None:
-        if self._asked.is_set():
+        if self._has_come:
             # What was acknowledged is written; only the tidy end is missing.
             os._exit(1)
+        self._has_come = True
         self._asked.set()

@@ -7,20 +7,29 @@ import os
 import socket
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from nsqd_py.errors import StartError
 from nsqd_py.logs import Log
 
 BACKLOG = 4096
 _ACCEPTS_PER_EVENT = 256
+_DISCARDED_BYTES = 64 * 1024
 _PAUSE_WITHOUT_DESCRIPTORS_S = 0.1
 _OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 _READ = 1
 
 OnConnection = Callable[[socket.socket, str], None]
+Farewell = Callable[[], bytes]
+
+
+class Door(Protocol):
+    """Who may come in; `nsqd_py.limits.Connections` is one."""
+
+    def refuses(self, peer: str, descriptor: int) -> str: ...
 
 
 def split_address(address: str) -> tuple[str, int] | None:
@@ -46,15 +55,20 @@ def peer_name(peer: Any) -> str:
 class Listener:
     """A bound socket that hands on each connection. `port` is -1 for a Unix socket."""
 
-    def __init__(self, name: str, address: str, loop: Any, log: Log, on_connection: OnConnection) -> None:
-        """Binds. Raises StartError."""
+    def __init__(
+        self, name: str, address: str, loop: Any, log: Log, on_connection: OnConnection,
+        inherited: socket.socket | None = None,
+    ) -> None:  # fmt: skip
+        """Binds, unless it gets a socket that listens already. Raises StartError."""
         self.name = name
         self._log = log
         self._loop = loop
         self._on_connection = on_connection
+        self._door: Door | None = None
+        self._farewell: Farewell = bytes
         self._path: str | None = None
         try:
-            self._sock = self._bind(address)
+            self._sock = self._bind(address) if inherited is None else inherited
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
             raise StartError(f"listen ({address}) failed - {reason}") from error
@@ -89,6 +103,11 @@ class Listener:
         self._path = path
         return sock
 
+    def guard(self, door: Door, farewell: Farewell) -> None:
+        """Let in whom `door` does not refuse; the others are told what `farewell` gives."""
+        self._door = door
+        self._farewell = farewell
+
     def start(self) -> None:
         self._log.info("%s: listening on %s", self.name, self.address)
         self._watcher.start(self._on_readable)
@@ -105,10 +124,14 @@ class Listener:
                     self._watcher.stop()
                     self._pause.start(self._resume)
                 return
+            name = peer_name(peer)
+            if self._door is not None and self._door.refuses(name, sock.fileno()):
+                _turn_away(sock, self._farewell())
+                continue
             try:
-                self._on_connection(sock, peer_name(peer))
+                self._on_connection(sock, name)
             except OSError as error:  # the peer is gone already
-                self._log.info("%s: client(%s) - %s", self.name, peer_name(peer), error)
+                self._log.info("%s: client(%s) - %s", self.name, name, error)
                 sock.close()
 
     def _resume(self) -> None:
@@ -124,6 +147,15 @@ class Listener:
         self._sock.close()
         if self._path is not None:
             Path(self._path).unlink(missing_ok=True)
+
+
+def _turn_away(sock: socket.socket, farewell: bytes) -> None:
+    """Close without waiting for anything: what fits into the socket's own buffer is all that is said."""
+    with sock, suppress(OSError):
+        sock.setblocking(False)
+        sock.send(farewell)
+        sock.shutdown(socket.SHUT_WR)
+        sock.recv(_DISCARDED_BYTES)  # closing on unread input resets the connection, and the client may miss the rest
 
 
 def _remove_dead_socket(path: Path) -> None:

@@ -34,7 +34,7 @@ class DaemonCommand:
         except BadOptions as error:
             Log(self.log_prefix).fatal("%s", error)
             return 1
-        log = Log(options.log_prefix, options.log_level)
+        log = Log(options.log_prefix, options.log_level, form=options.log_format)
         try:
             self.check_options(options)
             for setting in options.without_effect():
@@ -42,5 +42,8 @@ class DaemonCommand:
             self.serve(options, log)
         except (BadOptions, StartError) as error:
             log.fatal("failed to instantiate %s - %s", self.name, error)
+            return 1
+        except Exception as error:  # a bug: its traceback goes where all log lines go, in their form
+            log.exception("%s ends - %r", self.name, error)
             return 1
         return 0

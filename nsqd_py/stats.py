@@ -1,26 +1,26 @@
-"""What /stats says: figures of topics, channels, clients and memory, in the words and order of Go's nsqd."""
+"""What /stats says: figures of topics, channels and clients, in the words and order of Go's nsqd.
+
+Where there are thousands of them this takes a while: the work rests now and then, so that messages go on flowing.
+What is seen then is no single moment: topics, channels and clients may come and go in between.
+"""
 
 from __future__ import annotations
 
-import gc
-import os
-import sys
-import time
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from typing import Any, NamedTuple, TypeVar, cast
+
+import orjson
 
 from nsqd_py.broker import Broker
 from nsqd_py.channel import Channel
 from nsqd_py.connection import ClientConnection
-from nsqd_py.durations import SECOND_NS, format_duration
+from nsqd_py.debug.pace import ONE_ROUND_S, Pace
+from nsqd_py.memory import memory_figures
 from nsqd_py.topic import Topic
-from nsqd_py.version import NSQ_VERSION, version_string
+from nsqd_py.version import NSQ_VERSION
 
 Figures = dict[str, Any]
 _Named = TypeVar("_Named", Topic, Channel)
-
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Stats(NamedTuple):
@@ -37,18 +37,23 @@ class Stats(NamedTuple):
 
 
 def collect(broker: Broker, topic: str, channel: str, *, include_clients: bool) -> Stats:
-    """The figures of all topics and channels, or of one where `topic` or `channel` is not empty."""
+    """The figures of all topics and channels, or of one where `topic` or `channel` is not empty.
+
+    Blocks this greenlet while it rests.
+    """
     if topic and topic not in broker.topics:
         return Stats(None, None)
+    collector = _Collector(topic, include_clients)
     topics = [
-        _topic_figures(found, channels, topic, include_clients)
+        collector.topic(found, channels)
         for found in _selected(broker.topics, topic)
+        if broker.topics.get(found.name) is found  # not deleted during a rest
         if (channels := _selected(found.channels, channel)) or not channel
     ]
     producers = None
     if include_clients:
-        clients = cast("Iterable[ClientConnection]", broker.clients)
-        producers = [_client_figures(client, topic) for client in clients if client.pub_counts] or None
+        clients = cast("list[ClientConnection]", list(broker.clients))
+        producers = collector.clients(client for client in clients if client.pub_counts) or None
     return Stats(topics, producers)
 
 
@@ -59,42 +64,70 @@ def _selected(things: Mapping[str, _Named], name: str) -> list[_Named]:
     return [things[key] for key in sorted(things)]
 
 
-def _topic_figures(topic: Topic, channels: list[Channel], topic_filter: str, include_clients: bool) -> Figures:
-    figures: Figures = {
-        "topic_name": topic.name,
-        "channels": [_channel_figures(topic, channel, topic_filter, include_clients) for channel in channels],
-        "depth": topic.depth,
-        "backend_depth": topic.backend_depth,
-        "message_count": topic.message_count,
-        "message_bytes": topic.message_bytes,
-        "paused": topic.is_paused,
-        "e2e_processing_latency": _no_latency(),
-    }
-    if topic.log is not None and topic.log.damaged_bytes:
-        figures["damaged_bytes"] = topic.log.damaged_bytes  # ours: what of its log could not be read
-    return figures
+class _Collector:
+    """One walk through topics, channels and clients."""
+
+    def __init__(self, topic_filter: str, include_clients: bool) -> None:
+        self._topic_filter = topic_filter
+        self._include_clients = include_clients
+        self._pace = Pace(ONE_ROUND_S)
+
+    def topic(self, topic: Topic, channels: list[Channel]) -> Figures:
+        figures: Figures = {
+            "topic_name": topic.name,
+            "channels": [self._channel(topic, channel) for channel in channels],
+            "depth": topic.depth,
+            "backend_depth": topic.backend_depth,
+            "message_count": topic.message_count,
+            "message_bytes": topic.message_bytes,
+            "paused": topic.is_paused,
+            "e2e_processing_latency": _latency(topic.channels.values()),
+        }
+        if topic.log is not None and topic.log.damaged_bytes:
+            figures["damaged_bytes"] = topic.log.damaged_bytes  # ours: what of its log could not be read
+        return figures
+
+    def _channel(self, topic: Topic, channel: Channel) -> Figures:
+        self._pace.rest_if_due()
+        clients = cast("list[ClientConnection]", list(channel.clients))
+        return {
+            "channel_name": channel.name,
+            "depth": channel.depth,
+            "backend_depth": channel.backend_depth(topic.first_in_memory),
+            "in_flight_count": channel.in_flight_count,
+            "deferred_count": channel.deferred_count,
+            "message_count": channel.message_count,
+            **_topology_counts(channel),
+            "requeue_count": channel.requeue_count,
+            "timeout_count": channel.timeout_count,
+            "client_count": len(clients),
+            "clients": self.clients(clients) if self._include_clients else None,
+            "paused": channel.is_paused,
+            "e2e_processing_latency": _latency((channel,)),
+        }
+
+    def clients(self, clients: Iterable[ClientConnection]) -> list[Figures]:
+        rows = []
+        for client in clients:
+            self._pace.rest_if_due()
+            rows.append(_client_figures(client, self._topic_filter))
+        return rows
 
 
-def _channel_figures(topic: Topic, channel: Channel, topic_filter: str, include_clients: bool) -> Figures:
-    clients = cast("Iterable[ClientConnection]", channel.clients)
-    return {
-        "channel_name": channel.name,
-        "depth": channel.depth,
-        "backend_depth": channel.backend_depth(topic.first_in_memory),
-        "in_flight_count": channel.in_flight_count,
-        "deferred_count": channel.deferred_count,
-        "message_count": channel.message_count,
-        "requeue_count": channel.requeue_count,
-        "timeout_count": channel.timeout_count,
-        "client_count": len(channel.clients),
-        "clients": [_client_figures(client, topic_filter) for client in clients] if include_clients else None,
-        "paused": channel.is_paused,
-        "e2e_processing_latency": _no_latency(),
-    }
+def _latency(channels: Iterable[Channel]) -> Figures:
+    """Of all these channels together."""
+    meters = [channel.latency for channel in channels if channel.latency is not None]
+    return meters[0].figures(meters[1:]) if meters else {"count": 0, "percentiles": None}
 
 
-def _no_latency() -> Figures:
-    return {"count": 0, "percentiles": None}
+def _topology_counts(channel: Channel) -> Figures:
+    """Those that are not 0, as with Go's nsqd."""
+    counts = (
+        ("zone_local_msg_count", channel.zone_local_msg_count),
+        ("region_local_msg_count", channel.region_local_msg_count),
+        ("global_msg_count", channel.global_msg_count),
+    )
+    return {name: count for name, count in counts if count}
 
 
 def _client_figures(client: ClientConnection, topic_filter: str) -> Figures:
@@ -112,9 +145,10 @@ def _client_figures(client: ClientConnection, topic_filter: str) -> Figures:
         "requeue_count": client.requeue_count,
         "connect_ts": int(client.connect_time),
         "sample_rate": session.sample_rate,
-        "deflate": False,
-        "snappy": False,
+        "deflate": client.uses_deflate,
+        "snappy": client.uses_snappy,
         "user_agent": session.user_agent,
+        **_authorization_figures(client),
         "topology_zone": session.topology_zone,
         "topology_region": session.topology_region,
     }
@@ -126,36 +160,31 @@ def _client_figures(client: ClientConnection, topic_filter: str) -> Figures:
     ]
     if pub_counts:
         figures["pub_counts"] = pub_counts
-    figures["tls"] = False
-    figures["tls_cipher_suite"] = ""
-    figures["tls_version"] = ""
-    figures["tls_negotiated_protocol"] = ""
-    figures["tls_negotiated_protocol_is_mutual"] = False
+    return figures | _tls_figures(client)
+
+
+def _authorization_figures(client: ClientConnection) -> Figures:
+    """Nothing of a client without an AUTH; no identity where the auth server gave none."""
+    authorization = client.authorization
+    if authorization is None:
+        return {}
+    figures: Figures = {"authed": True}
+    if authorization.identity:
+        figures["auth_identity"] = authorization.identity
+    if authorization.identity_url:
+        figures["auth_identity_url"] = authorization.identity_url
     return figures
 
 
-def memory_figures() -> Figures:
-    """Memory under the names that Go gives it: blocks and resident bytes of this process, 0 where Python has none."""
+def _tls_figures(client: ClientConnection) -> Figures:
+    info = client.tls_info
     return {
-        "heap_objects": sys.getallocatedblocks(),
-        "heap_idle_bytes": 0,
-        "heap_in_use_bytes": _resident_bytes(),
-        "heap_released_bytes": 0,
-        "gc_pause_usec_100": 0,
-        "gc_pause_usec_99": 0,
-        "gc_pause_usec_95": 0,
-        "next_gc_bytes": 0,
-        "gc_total_runs": sum(generation["collections"] for generation in gc.get_stats()),
+        "tls": info is not None,
+        "tls_cipher_suite": info.cipher if info else "",
+        "tls_version": info.version if info else "",
+        "tls_negotiated_protocol": info.negotiated_protocol if info else "",
+        "tls_negotiated_protocol_is_mutual": info.negotiated_protocol_is_mutual if info else False,
     }
-
-
-def _resident_bytes() -> int:
-    """0 where the system does not tell."""
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * _PAGE_BYTES
-    except OSError:
-        return 0
 
 
 def health_text(broker: Broker) -> str:
@@ -164,75 +193,37 @@ def health_text(broker: Broker) -> str:
     return "OK" if trouble is None else f"NOK - {trouble}"
 
 
-# ---- showing
+# ---- as JSON
 
 
 def render_json(broker: Broker, stats: Stats, *, include_memory: bool) -> Figures:
-    """What `/stats?format=json` answers."""
+    """What `/stats?format=json` answers, its large parts encoded already. Blocks this greenlet while it rests."""
+    pace = Pace(ONE_ROUND_S)
     document: Figures = {
         "version": NSQ_VERSION,
         "health": health_text(broker).encode("utf-8", "replace").decode(),
         "start_time": int(broker.start_time),
-        "topics": stats.topics,
+        "topics": _encoded_topics(stats.topics, pace),
     }
     if include_memory:
         document["memory"] = memory_figures()
-    document["producers"] = stats.producers
+    document["producers"] = _encoded(stats.producers, pace)
     return document
 
 
-def render_text(broker: Broker, stats: Stats, *, include_memory: bool, now_s: float | None = None) -> str:
-    """What `/stats` answers to people; `now_s` is the time in s since the epoch."""
-    now_s = time.time() if now_s is None else now_s
-    started = datetime.fromtimestamp(int(broker.start_time)).astimezone()
-    lines = [
-        version_string("nsqd"),
-        f"start_time {started.isoformat().replace('+00:00', 'Z')}",
-        f"uptime {format_duration(int((now_s - broker.start_time) * SECOND_NS))}",
-        "",
-        f"Health: {health_text(broker)}",
-    ]
-    if include_memory:
-        lines += ["", "Memory:"]
-        lines += [f"   {name:<25}\t{value}" for name, value in memory_figures().items()]
-    lines += ["", "Topics:" if stats.topics else "Topics: None"]
-    for number, topic in enumerate(stats.topics or ()):
-        lines += [""] if number else []
-        lines += _topic_lines(topic, now_s)
-    lines += ["", "Producers:" if stats.producers else "Producers: None"]
-    lines += [f"   {_client_line(producer, now_s)}" for producer in stats.producers or ()]
-    return "\n".join(lines) + "\n"
+def _encoded_topics(topics: list[Figures] | None, pace: Pace) -> list[orjson.Fragment] | None:
+    for topic in topics or ():
+        for channel in topic["channels"]:
+            channel["clients"] = _encoded(channel["clients"], pace)
+    return _encoded(topics, pace)
 
 
-def _topic_lines(topic: Figures, now_s: float) -> list[str]:
-    lines = [
-        f"{'*P ' if topic['paused'] else '   '}[{topic['topic_name']:<15}] depth: {topic['depth']:<5} "
-        f"be-depth: {topic['backend_depth']:<5} msgs: {topic['message_count']:<8} e2e%: "
-    ]
-    for channel in topic["channels"]:
-        lines.append(
-            f"{'   *P ' if channel['paused'] else '      '}[{channel['channel_name']:<25}] "
-            f"depth: {channel['depth']:<5} be-depth: {channel['backend_depth']:<5} "
-            f"inflt: {channel['in_flight_count']:<4} def: {channel['deferred_count']:<4} "
-            f"re-q: {channel['requeue_count']:<5} timeout: {channel['timeout_count']:<5} "
-            f"msgs: {channel['message_count']:<8} e2e%: "
-        )
-        lines += [f"        {_client_line(client, now_s)}" for client in channel["clients"] or ()]
-    return lines
-
-
-def _client_line(client: Figures, now_s: float) -> str:
-    port = client["remote_address"].rpartition(":")[2]
-    name = f"{client['hostname']}:{port} {client['user_agent']}"
-    connected = format_duration(int(now_s - client["connect_ts"]) * SECOND_NS)
-    head = f"[{client['version']} {name:<21}]"
-    counts = client.get("pub_counts")
-    if counts:
-        total = sum(count["count"] for count in counts)
-        topics = ",".join(f"{count['topic']}={count['count']}" for count in counts)
-        return f"{head} msgs: {total:<8} topics: {topics} connected: {connected}"
-    return (
-        f"{head} state: {client['state']} inflt: {client['in_flight_count']:<4} rdy: {client['ready_count']:<4} "
-        f"fin: {client['finish_count']:<8} re-q: {client['requeue_count']:<8} "
-        f"msgs: {client['message_count']:<8} connected: {connected}"
-    )
+def _encoded(rows: list[Figures] | None, pace: Pace) -> list[orjson.Fragment] | None:
+    """Each row by itself: all in one would take as long as there are many."""
+    if rows is None:
+        return None
+    fragments = []
+    for row in rows:
+        pace.rest_if_due()
+        fragments.append(orjson.Fragment(orjson.dumps(row)))
+    return fragments

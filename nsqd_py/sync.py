@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
 import gevent
 
+from nsqd_py.histogram import Histogram
 from nsqd_py.pqueues import Alarm, Alarms
 from nsqd_py.threads import in_thread
 from nsqd_py.topic import Publisher, Topic
+
+_DURATION_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 _Ticket = tuple[Publisher, int]
 
@@ -32,13 +36,17 @@ class _TopicSync:
 
 
 class GroupSync:
-    """Syncs the logs of all topics; `timeout_ns` after a write at the latest."""
+    """Syncs the logs of all topics; `timeout_ns` after a write at the latest.
+
+    durations_s  how long syncs took, those that failed too
+    """
 
     def __init__(
         self, every: int, timeout_ns: int, threadpool: Any, alarms: Alarms, clock: Callable[[], int],
         on_sync: Callable[[Topic, OSError | None], None],
     ) -> None:  # fmt: skip
         self.every = max(1, every)
+        self.durations_s = Histogram(_DURATION_BOUNDS_S)
         self._timeout_ns = timeout_ns
         self._threadpool = threadpool
         self._alarms = alarms
@@ -97,12 +105,15 @@ class GroupSync:
         log = topic.log
         if log is None:
             return None
+        began_s = time.perf_counter()
         try:
             descriptors = log.take_unsynced()
             in_thread(self._threadpool, sync_and_close, descriptors)
         except OSError as error:
             log.sync_failed()
             return error
+        finally:
+            self.durations_s.observe(time.perf_counter() - began_s)
         return None
 
     def join(self) -> None:

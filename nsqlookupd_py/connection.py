@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nsqd_py.errors import ClientError, Invalid
+from nsqd_py.limits import HANDSHAKE, TimeLimits
 from nsqd_py.logs import Log
 from nsqd_py.transport import Stream
 from nsqd_py.turn import Turn
@@ -17,6 +18,7 @@ from nsqlookupd_py.peer import Peer, identify
 from nsqlookupd_py.registry import Registry
 
 MAGIC = b"  V1"
+TOO_MANY_CONNECTIONS = b"E_TOO_MANY_CONNECTIONS"
 
 # A host that is gone without a word is found out after these, as by Go's nsqlookupd: s, s, number of probes.
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 15), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 9))
@@ -35,8 +37,8 @@ class PeerConnection(Stream):
     """
 
     __slots__ = (
-        "_awaits_body", "_backlog", "_clock", "_has_ended", "_introduction", "_is_behind", "_magic", "_on_close",
-        "_parser", "_requires_tls", "identified", "registry",
+        "_awaits_body", "_backlog", "_begun_s", "_clock", "_has_ended", "_has_spoken", "_introduction", "_is_behind",
+        "_magic", "_on_close", "_parser", "_requires_tls", "identified", "registry",
     )  # fmt: skip
 
     def __init__(
@@ -72,6 +74,8 @@ class PeerConnection(Stream):
         self._awaits_body = False
         self._is_behind = False
         self._has_ended = False
+        self._has_spoken = False
+        self._begun_s = loop.now()
 
     def now_ns(self) -> int:
         return self._clock()
@@ -102,6 +106,7 @@ class PeerConnection(Stream):
                 if response is None:
                     self._catch_up()
                     return False
+                self._has_spoken = True
                 self.send(frame(response))
         except ClientError as error:
             self._fail(error)
@@ -174,6 +179,13 @@ class PeerConnection(Stream):
             self.peer, info["broadcast_address"], info["tcp_port"], info["http_port"], info["version"],
         )  # fmt: skip
         return self._introduction
+
+    def overdue(self, now_s: float, limits: TimeLimits) -> str:
+        """There are no heartbeats here: magic and a first command have to come in one limit."""
+        waits = not self._has_spoken and not self._is_behind
+        if waits and limits.handshake_s and now_s - self._begun_s >= limits.handshake_s:
+            return HANDSHAKE
+        return super().overdue(now_s, limits)
 
     def _end_with(self, data: bytes) -> None:
         self.send(frame(data))

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import signal
 import socket
-from typing import Any
 
 import gevent
 import orjson
 
+from nsqd_py.certificates import CHECK_EVERY_S, CertificateKeeper, keep_certificate
 from nsqd_py.clock import SteadyClock
+from nsqd_py.debug.collector import COLLECTIONS
 from nsqd_py.errors import StartError
+from nsqd_py.http import answers
+from nsqd_py.http.guard import admin_guard
+from nsqd_py.limits import connections
 from nsqd_py.logs import Log
-from nsqd_py.process import StopSignals, calm_collector, raise_descriptor_limit
-from nsqd_py.server import Listener
+from nsqd_py.process import StopSignals, calm_collector, log_uncaught_errors, raise_descriptor_limit
+from nsqd_py.server import Farewell, Listener, OnConnection
 from nsqd_py.settings import Options
+from nsqd_py.systemd import InheritedSockets, Notifier
+from nsqd_py.tls import TlsIfAsked
 from nsqd_py.tls_options import TLS_NOT_REQUIRED, TLS_REQUIRED
 from nsqd_py.transport import Stream
 from nsqd_py.turn import Turn
 from nsqd_py.version import NSQ_VERSION, version_string
 from nsqlookupd_py.backlog import Backlog
-from nsqlookupd_py.connection import PeerConnection
+from nsqlookupd_py.connection import TOO_MANY_CONNECTIONS, PeerConnection, frame
 from nsqlookupd_py.http import LookupApi, LookupHttpConnection
 from nsqlookupd_py.registry import Registry
+
+# What clients hear that are one too many.
+_FAREWELLS: dict[str, Farewell] = {"TCP": lambda: frame(TOO_MANY_CONNECTIONS), "HTTP": answers.farewell}
 
 
 class Daemon:
@@ -38,57 +48,75 @@ class Daemon:
         self._registry = Registry(options.inactive_producer_timeout_ns, options.tombstone_lifetime_ns)
         self._api = LookupApi(self._registry, self._clock, log, requires_tls=options.tls_required == TLS_REQUIRED)
         self._peers: dict[PeerConnection, None] = {}
+        self._connections = connections(options, log, self._loop)
+        self._notifier = Notifier.from_environment()
+        self._inherited = InheritedSockets.from_environment(log)
         self._listeners: list[Listener] = []
-        self._tls: Any = None
+        self._tls: CertificateKeeper | None = None
+        self._certificate_timer = self._loop.timer(CHECK_EVERY_S, CHECK_EVERY_S)
         self._introduction = b""
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT. Raises StartError."""
         raise_descriptor_limit()
+        log_uncaught_errors(gevent.get_hub(), self._log)
         self._log.gather(self._turn)
         self._log.info("%s", version_string("nsqlookupd"))
+        reload = gevent.signal_handler(signal.SIGHUP, self._reload)
         with StopSignals() as signals:
             try:
-                self._prepare_tls()
+                self._tls = keep_certificate(self._options, self._log)
+                self._api.admin_guard = admin_guard(self._options, self._log)
+                if self._tls is not None:
+                    self._certificate_timer.start(self._check_certificate)
                 self._listen()
                 calm_collector()
+                COLLECTIONS.watch()
+                self._connections.start()
                 for listener in self._listeners:
                     listener.start()
+                self._notifier.ready(f"serving on {self._listeners[0].address}")
+                self._notifier.start_watchdog(self._loop)
                 signals.wait()
             except OSError as error:
                 raise StartError(str(error)) from error
             finally:
                 self._shut_down()
+                reload.cancel()
 
-    def _prepare_tls(self) -> None:
-        options = self._options
-        if options.tls_cert:
-            from nsqd_py.tls import TlsFiles, server_context
+    def _reload(self) -> None:
+        """SIGHUP: read again what may have changed on disk."""
+        self._log.info("NSQLOOKUPD: reloading")
+        with self._notifier.reloading():
+            if self._tls is not None:
+                self._tls.reload()
 
-            self._tls = server_context(
-                TlsFiles(
-                    options.tls_cert,
-                    options.tls_key,
-                    options.tls_root_ca_file,
-                    options.tls_client_auth_policy,
-                    options.tls_min_version,
-                )
-            )
+    def _check_certificate(self) -> None:
+        assert self._tls is not None
+        self._tls.check()
 
     def _listen(self) -> None:
         options = self._options
-        tcp = Listener("TCP", options.tcp_address, self._loop, self._log, self._on_peer)
-        self._listeners.append(tcp)
-        http = Listener("HTTP", options.http_address, self._loop, self._log, self._on_http)
-        self._listeners.append(http)
+        tcp_port = self._add_listener("TCP", options.tcp_address, self._on_peer).port
+        http_port = self._add_listener("HTTP", options.http_address, self._on_http).port
+        self._inherited.close_others()
         introduction = {
             "broadcast_address": options.broadcast_address,
             "hostname": socket.gethostname(),
-            "http_port": http.port,
-            "tcp_port": tcp.port,
+            "http_port": http_port,
+            "tcp_port": tcp_port,
             "version": NSQ_VERSION,
         }
         self._introduction = orjson.dumps(introduction)
+
+    def _add_listener(self, name: str, address: str, on_connection: OnConnection) -> Listener:
+        """Listen at the address, or where systemd does for it. Gives the listener that has a port, if any has."""
+        sockets = self._inherited.take(name.lower(), address)
+        added = [Listener(name, address, self._loop, self._log, on_connection, sock) for sock in sockets]
+        for listener in added:
+            listener.guard(self._connections, _FAREWELLS[name])
+        self._listeners += added
+        return max(added, key=lambda listener: listener.port)
 
     def _on_peer(self, sock: socket.socket, peer: str) -> None:
         self._log.info("TCP: new client(%s)", peer)
@@ -105,12 +133,14 @@ class Daemon:
 
     def _start(self, stream: Stream) -> None:
         if self._tls is not None:
-            from nsqd_py.tls import TlsIfAsked
-
-            stream.use_layer(TlsIfAsked(self._tls))
+            stream.add_layer(TlsIfAsked(self._tls.server))
+        self._connections.add(stream)
         stream.start()
 
     def _shut_down(self) -> None:
+        self._notifier.stopping()
+        self._certificate_timer.close()
+        self._connections.close()
         for listener in self._listeners:
             listener.close()
         for connection in [*self._peers, *self._api.http_clients]:

@@ -6,13 +6,15 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-import gevent
 import orjson
 
+from nsqd_py.debug.handlers import debug_routes
+from nsqd_py.debug.pace import Pace
 from nsqd_py.errors import HttpError
 from nsqd_py.http import answers
 from nsqd_py.http.answers import Reply
 from nsqd_py.http.connection import HttpConnection
+from nsqd_py.http.guard import Guard
 from nsqd_py.http.request import Request
 from nsqd_py.http.router import Route, Router
 from nsqd_py.logs import Log
@@ -24,7 +26,6 @@ from nsqlookupd_py.registry import Registration, Registry, TopicView
 
 # What Go's zero time is in nanoseconds: how /debug says "never".
 _NEVER_TOMBSTONED = -6795364578871345152
-_REGISTRATIONS_PER_SLICE = 50
 
 
 class LookupApi:
@@ -35,6 +36,7 @@ class LookupApi:
         self.clock = clock
         self.log = log
         self.requires_tls = requires_tls
+        self.admin_guard: Guard | None = None
         self.http_clients: dict[Any, None] = {}
         self._topics_json = b""
         self._topics_revision = -1
@@ -113,11 +115,11 @@ def _encode_node(peer: Peer, view: NodeView) -> bytes:
 def debug(request: Request[LookupApi]) -> Reply:
     """Everything, as `category:topic:channel` to its producers. It may be long: others are served in between."""
     parts = []
-    for number, registration in enumerate(request.app.registry.registrations()):
+    pace = Pace()
+    for registration in request.app.registry.registrations():
         if registration.producers:
             parts.append(_encode_registration(registration))
-        if number % _REGISTRATIONS_PER_SLICE == 0:
-            gevent.sleep(0)
+        pace.rest_if_due()
     return answers.encoded_json(b"{" + b",".join(parts) + b"}")
 
 
@@ -206,11 +208,12 @@ ROUTES: tuple[Route[LookupApi], ...] = (
     Route("GET", "/topics", topics, is_hot=True),
     Route("GET", "/channels", channels, is_hot=True),
     Route("GET", "/nodes", nodes, is_hot=True),
-    Route("GET", "/debug", debug),
-    Route("POST", "/topic/create", create_topic, is_hot=True),
-    Route("POST", "/topic/delete", delete_topic, is_hot=True),
-    Route("POST", "/topic/tombstone", tombstone, is_hot=True),
-    Route("POST", "/channel/create", create_channel, is_hot=True),
-    Route("POST", "/channel/delete", delete_channel, is_hot=True),
+    Route("GET", "/debug", debug, is_admin=True),
+    Route("POST", "/topic/create", create_topic, is_hot=True, is_admin=True),
+    Route("POST", "/topic/delete", delete_topic, is_hot=True, is_admin=True),
+    Route("POST", "/topic/tombstone", tombstone, is_hot=True, is_admin=True),
+    Route("POST", "/channel/create", create_channel, is_hot=True, is_admin=True),
+    Route("POST", "/channel/delete", delete_channel, is_hot=True, is_admin=True),
+    *debug_routes(),
 )
 ROUTER = Router(ROUTES)

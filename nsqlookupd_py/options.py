@@ -6,8 +6,10 @@ import socket
 from collections.abc import Sequence
 
 from nsqd_py.durations import SECOND_NS
-from nsqd_py.kinds import BOOL, DURATION, LOG_LEVEL, STRING
-from nsqd_py.logs import INFO
+from nsqd_py.http.credentials import check_auth_file
+from nsqd_py.kinds import BOOL, DURATION, LOG_FORMAT, LOG_LEVEL, STRING
+from nsqd_py.limit_options import LIMIT_SETTINGS
+from nsqd_py.logs import INFO, TEXT
 from nsqd_py.settings import BadOptions, Options, Program, Setting
 from nsqd_py.tls_options import (
     DEFAULT_TLS_VERSION,
@@ -32,6 +34,8 @@ def _check_auth_policy(value: str) -> str | None:
 _GENERAL = (
     Setting("log-level", LOG_LEVEL, INFO,
         "Write log lines of this level and above: debug, info, warn, error, fatal."),
+    Setting("log-format", LOG_FORMAT, TEXT,
+        "Form of the log on stderr: text (lines as Go's NSQ writes them), or json (an object a line)."),
     Setting("log-prefix", STRING, LOG_PREFIX, "What every log line begins with."),
     Setting("verbose", BOOL, False, "Deprecated, without effect: use --log-level.", config_key=""),
 )
@@ -64,6 +68,8 @@ _TLS = (
         "Refuse clients without TLS: true, false, or tcp-https (plain HTTP stays open)."),
     Setting("tls-min-version", TLS_VERSION_KIND, DEFAULT_TLS_VERSION,
         "Lowest TLS version that clients may speak: tls1.0, tls1.1, tls1.2, tls1.3."),
+    Setting("http-auth-file", STRING, "",
+        "File with who may administer over HTTP: lines of htpasswd -B, and token:name:sha256; empty lets all."),
 )
 # fmt: on
 
@@ -72,7 +78,7 @@ NSQLOOKUPD = Program(
     "nsqlookupd-py",
     "Know which nsqd has which topics and channels, and tell consumers. "
     "Flags may have one dash or two, and their values follow after a space or =.",
-    {"General": _GENERAL, "Addresses": _ADDRESSES, "Producers": _PRODUCERS, "TLS": _TLS},
+    {"General": _GENERAL, "Addresses": _ADDRESSES, "Producers": _PRODUCERS, "Limits": LIMIT_SETTINGS, "TLS": _TLS},
 )
 
 
@@ -88,3 +94,4 @@ def check_options(options: Options) -> None:
     if options.tls_client_auth_policy and not options.tls_root_ca_file:
         raise BadOptions("--tls-client-auth-policy=require-verify needs --tls-root-ca-file")
     check_tls(options)
+    check_auth_file(options)

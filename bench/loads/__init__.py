@@ -1,10 +1,13 @@
 """The loads by name. Each runs alone in a process of its own, against a server that is fresh."""
 
-from bench.loads import http_pub, idle, latency, lookup, memory, mpub, pub, sub, ten_channels
+from bench.loads import heartbeats, http_pub, idle, latency, lookup, memory, mpub, pub, sub, ten_channels, transports
 from bench.run import Load
 
 LOADS: dict[str, Load] = {
     "mpub": mpub.load,
+    "mpub-tls": transports.tls,
+    "mpub-snappy": transports.snappy_load,
+    "mpub-deflate": transports.deflate,
     "sub": sub.load,
     "pub-pipelined": pub.pipelined,
     "pub-single": pub.single,
@@ -13,6 +16,7 @@ LOADS: dict[str, Load] = {
     "latency": latency.load,
     "memory": memory.load,
     "idle-connections": idle.load,
+    "idle-heartbeats": heartbeats.load,
     "lookup-register": lookup.one_at_a_time,
     "lookup-register-pipelined": lookup.pipelined,
     "lookup": lookup.closed_loop,

@@ -98,6 +98,11 @@ class TopicLog:
     def file_count(self) -> int:
         return len(self._files)
 
+    @property
+    def size_bytes(self) -> int:
+        """Of all records that are kept; a file on disk may be larger, by what is allocated ahead."""
+        return sum(file.end_offset for file in self._files)
+
     # ---- writing
 
     def append(self, batches: list[Batch]) -> None:

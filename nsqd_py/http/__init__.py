@@ -7,5 +7,7 @@
     heads.py       the head of a request, and heads that came before     pure
     request.py     one request, as handlers see it
     handlers.py    what each path does
+    credentials.py who may use admin paths
+    guard.py       lets nobody else to them
     connection.py  bytes in, requests, bytes out
 """

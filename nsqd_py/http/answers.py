@@ -20,11 +20,15 @@ REASONS = {
     301: "Moved Permanently",
     307: "Temporary Redirect",
     400: "Bad Request",
+    401: "Unauthorized",
     403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
+    408: "Request Timeout",
+    409: "Conflict",
     413: "Request Entity Too Large",
     417: "Expectation Failed",
+    429: "Too Many Requests",
     431: "Request Header Fields Too Large",
     500: "Internal Server Error",
     501: "Not Implemented",
@@ -76,6 +80,14 @@ def failure(error: HttpError, headers: str = "") -> Reply:
     return Reply(error.status, headers + _NSQ, orjson.dumps({"message": error.message}), _JSON)
 
 
+def tls_required(https_port: int) -> Reply:
+    """Why a plain connection is refused, and where to go instead; a port below 0 is none."""
+    message: dict[str, Any] = {"message": "TLS_REQUIRED"}
+    if https_port >= 0:
+        message["https_port"] = https_port
+    return Reply(403, _NSQ, orjson.dumps(message), _JSON)
+
+
 def plain(status: int, body: str, headers: str = "") -> Reply:
     """Text without NSQ's header: /ping, and what HTTP itself refuses."""
     return Reply(status, headers, body.encode("utf-8", "replace"), _TEXT)
@@ -97,6 +109,12 @@ def redirect(status: int, location: str) -> Reply:
 
 INTERNAL_ERROR = failure(HttpError(500, "INTERNAL_ERROR"))
 EXITING = failure(HttpError(503, "EXITING"))
+TOO_MANY_CONNECTIONS = failure(HttpError(503, "TOO_MANY_CONNECTIONS"))
+UNAUTHORIZED = failure(
+    HttpError(401, "UNAUTHORIZED"),
+    'WWW-Authenticate: Basic realm="nsq", charset="UTF-8"\r\nWWW-Authenticate: Bearer realm="nsq"\r\n',
+)
+TOO_MANY_LOGINS = failure(HttpError(429, "TOO_MANY_LOGINS"), "Retry-After: 1\r\n")
 
 
 # ---- bytes
@@ -130,6 +148,11 @@ def encode(reply: Reply, *, is_http_1_0: bool, keep_alive: bool, with_body: bool
     else:
         version, connection = "HTTP/1.1", "" if keep_alive else "Connection: close\r\n"
     return _bytes(reply, PREPARED.date, version, connection, with_body)
+
+
+def farewell() -> bytes:
+    """What a client gets that is not let in."""
+    return encode(TOO_MANY_CONNECTIONS, is_http_1_0=False, keep_alive=False)
 
 
 def in_place_of(answer: bytes, reply: Reply) -> bytes:

@@ -21,6 +21,7 @@ from nsqd_py.http.answers import Reply
 from nsqd_py.http.heads import Head, Refused
 from nsqd_py.http.request import App, Request
 from nsqd_py.http.router import Router, Target
+from nsqd_py.limits import BODY, HEAD, IDLE, TimeLimits
 from nsqd_py.logs import INFO, Log
 from nsqd_py.transport import Stream
 from nsqd_py.turn import Turn
@@ -32,10 +33,13 @@ MAX_SKIPPED_BYTES = 256 * 1024
 # Bytes of answers at which a client that sends many requests at once has to take some first.
 MAX_ANSWERS_BYTES = 1 << 20
 TAKEN_POLL_S = 0.01
+# A body may come as slowly as this, beside the time that it has in any case.
+MIN_BODY_BYTES_PER_S = 1024
 # How long a refused client may go on sending, so that it reads the answer and no reset, as in Go.
 LINGER_S = 0.5
 
-_AT_START, _IN_HEAD, _IN_BODY = range(3)
+_NEW, _AT_START, _IN_HEAD, _IN_BODY = range(4)
+_KEPT_WAITING = {_NEW: HEAD, _AT_START: IDLE, _IN_HEAD: HEAD, _IN_BODY: BODY}
 
 
 class HttpConnection(Stream, Generic[App]):
@@ -45,13 +49,15 @@ class HttpConnection(Stream, Generic[App]):
     _place      where in a message the parser is
     _request    the request whose body is read; None also while a body is skipped
     _is_deaf    no request follows any more, whatever comes
+    _since_s    when a sweep first saw it wait for what it waits for now; 0 when none did
+    _answered_bytes  size of what was answered to what the last read brought
     _has_ended  the input ended while the worker was busy
     _worker     the greenlet that does what may block, and meanwhile everything else
     """
 
     __slots__ = (
-        "_app", "_begun", "_has_ended", "_head", "_is_deaf", "_linger_timer", "_loop", "_owes_continue", "_parser",
-        "_place", "_queue", "_request", "_router", "_stalled_bytes", "_worker",
+        "_answered_bytes", "_app", "_begun", "_body_bytes", "_has_ended", "_head", "_is_deaf", "_linger_timer", "_loop",
+        "_owes_continue", "_parser", "_place", "_queue", "_request", "_router", "_since_s", "_stalled_bytes", "_worker",
     )  # fmt: skip
 
     def __init__(
@@ -64,7 +70,10 @@ class HttpConnection(Stream, Generic[App]):
         app.http_clients[self] = None
         self._parser: HttpRequestParser | None = None
         self._head = Head()
-        self._place = _AT_START
+        self._place = _NEW
+        self._since_s = 0.0
+        self._body_bytes = 0
+        self._answered_bytes = 0
         self._begun = 0
         self._stalled_bytes = 0
         self._request: Request[App] | None = None
@@ -82,7 +91,9 @@ class HttpConnection(Stream, Generic[App]):
             return
         if self._unsent is not None:  # it does not take its answers: what is here is served, but no more is read
             self._set_reading(False)
-        if self._place == _AT_START and self._worker is None:
+        if self._place <= _AT_START and self._worker is None:
+            self._place = _AT_START
+            self._since_s = 0.0
             data = self.take_known(data)
         self._parse(data)
 
@@ -92,17 +103,12 @@ class HttpConnection(Stream, Generic[App]):
 
     def _parse(self, data: bytes) -> None:
         size_bytes = len(data)
+        self._answered_bytes = 0
         while data and not self._is_deaf:
             if self._parser is None:
                 self._parser = HttpRequestParser(self)
             try:
-                self._parser.feed_data(data)
-                data = b""
-            except HttpParserUpgrade as upgrade:
-                # No protocol to change to: go on behind the head, with a head that asks for no upgrade.
-                data = data[upgrade.args[0] :]
-                self._parser = HttpRequestParser(self)
-                self._parser.feed_data(self._head.without_upgrade())
+                data = self._feed(self._parser, data)
             except HttpParserCallbackError:
                 raise
             except HttpParserError:
@@ -112,13 +118,26 @@ class HttpConnection(Stream, Generic[App]):
         if self._stalled_bytes > MAX_STALLED_BYTES and not self._is_deaf:
             self._refuse_bytes(answers.refused_by_http(431))
 
+    def _feed(self, parser: HttpRequestParser, data: bytes) -> bytes:
+        """Parse it; gives what follows a head that asks for another protocol. Raises HttpParserError."""
+        try:
+            parser.feed_data(data)
+            return b""
+        except HttpParserUpgrade as upgrade:
+            rest = data[upgrade.args[0] :]
+        if not self._is_deaf:
+            # No protocol to change to: go on behind the head, with a head that asks for no upgrade.
+            self._parser = HttpRequestParser(self)
+            self._parser.feed_data(self._head.without_upgrade())
+        return rest
+
     def on_end(self) -> None:
         if self._worker is not None:
             self._has_ended = True
             self._set_reading(False)
         elif self._is_deaf:
             self.close_when_sent()
-        elif self._place == _AT_START:
+        elif self._place <= _AT_START:
             self._is_deaf = True
             self.close_when_sent()
         else:
@@ -129,6 +148,7 @@ class HttpConnection(Stream, Generic[App]):
     def on_message_begin(self) -> None:
         self._begun += 1
         self._place = _IN_HEAD
+        self._since_s = 0.0
         self._stalled_bytes = 0
         self._head = Head()
 
@@ -143,6 +163,8 @@ class HttpConnection(Stream, Generic[App]):
         parser = self._parser
         assert parser is not None
         self._place = _IN_BODY
+        self._since_s = 0.0
+        self._body_bytes = 0
         self._stalled_bytes = 0
         if self._is_deaf:
             return
@@ -161,6 +183,7 @@ class HttpConnection(Stream, Generic[App]):
 
     def on_body(self, body: bytes) -> None:
         self._stalled_bytes = 0
+        self._body_bytes += len(body)
         request = self._request
         if request is None:
             return
@@ -169,10 +192,11 @@ class HttpConnection(Stream, Generic[App]):
             self._request = None
             self._refuse(request, answers.failure(HttpError(413, request.route.body.too_big)))
         elif request.route.body.limit is not None:
-            request.parts.append(body)
+            request.keep(body)
 
     def on_message_complete(self) -> None:
         self._place = _AT_START
+        self._since_s = 0.0
         self._stalled_bytes = 0
         request = self._request
         if request is not None:
@@ -201,6 +225,10 @@ class HttpConnection(Stream, Generic[App]):
     def _check_route(self, request: Request[App], head: Head) -> Reply | None:
         """Why a request is refused that has a route, by its head alone."""
         route = request.route
+        if route.is_admin:
+            refusal = self._check_credentials(request, head)
+            if refusal is not None:
+                return refusal
         if route.body.limit is not None:
             request.size_limit = route.body.limit(self._app)
             if head.content_length > request.size_limit:
@@ -211,6 +239,17 @@ class HttpConnection(Stream, Generic[App]):
             except HttpError as error:
                 return answers.failure(error)
         return None
+
+    def _check_credentials(self, request: Request[App], head: Head) -> Reply | None:
+        """Refuse who is clearly not allowed to administer; a password is left to be checked by the worker."""
+        guard = self._app.admin_guard
+        if guard is None:
+            return None
+        authorization = head.fields.get(b"authorization", b"")
+        passes = guard.known(authorization)
+        if passes is None:
+            request.credentials = authorization
+        return answers.UNAUTHORIZED if passes is False else None
 
     def _refuse(self, request: Request[App], reply: Reply) -> None:
         """Answer without the body, which is skipped, or if that is too long ends the connection."""
@@ -257,8 +296,8 @@ class HttpConnection(Stream, Generic[App]):
         """A request is complete: answer it now, or in its turn."""
         if not request.keep_alive:
             self._is_deaf = True
-        is_quick = request.reply is not None or request.route.is_hot
-        if self._worker is None and is_quick:
+        is_quick = request.reply is not None or (request.route.is_hot and not request.credentials)
+        if self._worker is None and is_quick and self._answered_bytes <= MAX_ANSWERS_BYTES:
             self._perform(request)
             return
         self._queue.append(request)
@@ -270,9 +309,11 @@ class HttpConnection(Stream, Generic[App]):
         """The greenlet that does what may block. It ends what it began even if the client is gone meanwhile."""
         try:
             while self._queue and not self.closed:
-                self._perform(self._queue.popleft())
-                if sum(map(len, self.out)) > MAX_ANSWERS_BYTES:
+                if self._answered_bytes > MAX_ANSWERS_BYTES:
                     self._let_answers_leave()
+                    self._answered_bytes = 0
+                self._perform(self._queue.popleft())
+                gevent.sleep(0)  # a client with many requests is not to keep the others waiting
         finally:
             self._worker = None
             self._pay_continue()
@@ -299,15 +340,22 @@ class HttpConnection(Stream, Generic[App]):
             return
         with_body = request.method != "HEAD"
         is_http_1_0, keep_alive = request.is_http_1_0, request.keep_alive
-        self.send(answers.encode(reply, is_http_1_0=is_http_1_0, keep_alive=keep_alive, with_body=with_body))
+        answer = answers.encode(reply, is_http_1_0=is_http_1_0, keep_alive=keep_alive, with_body=with_body)
+        self._answered_bytes += len(answer)
+        self.send(answer)
         if request.is_unread:
             self._linger()
         elif not request.keep_alive:
             self.close_when_sent()
 
+    def _refusal(self, request: Request[App]) -> Reply | None:
+        """Why a request is refused whose credentials take time to check."""
+        guard = self._app.admin_guard
+        return guard.check(request.credentials) if request.credentials and guard is not None else None
+
     def _call_handler(self, request: Request[App]) -> Reply:
         try:
-            return request.route.handler(request)
+            return self._refusal(request) or request.route.handler(request)
         except HttpError as error:
             return answers.failure(error)
         except OSError as error:
@@ -315,6 +363,30 @@ class HttpConnection(Stream, Generic[App]):
         except Exception as error:  # a bug in one handler costs that request only
             self.log.exception("panic in HTTP handler - %r", error)
         return answers.INTERNAL_ERROR
+
+    # ---- time
+
+    def overdue(self, now_s: float, limits: TimeLimits) -> str:
+        """While it is not read from, or does not take its answers, it is not the client who is waited for."""
+        if not self._reading or self._unsent is not None or self._is_deaf:
+            self._since_s = 0.0
+        elif not self._since_s:
+            self._since_s = now_s
+        else:
+            limit_s = limits.idle_s if self._place == _AT_START else limits.head_s
+            waited_s = now_s - self._since_s
+            if self._place == _IN_BODY:
+                waited_s -= self._body_bytes / MIN_BODY_BYTES_PER_S
+            if limit_s and waited_s >= limit_s:
+                return _KEPT_WAITING[self._place]
+        return super().overdue(now_s, limits)
+
+    def time_out(self, reason: str) -> None:
+        """Say so to a client whose request has begun and is not answered yet."""
+        if reason == HEAD and self._place == _IN_HEAD or reason == BODY and self._request is not None:
+            self._refuse_bytes(answers.refused_by_http(408))
+        else:
+            super().time_out(reason)
 
     # ---- the end
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 
+import gevent
 import orjson
 
 from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.broker import Broker
 from nsqd_py.channel import Channel
-from nsqd_py.errors import ClientError, HttpError
+from nsqd_py.durations import parse_duration
+from nsqd_py.errors import ClientError, Draining, HttpError
 from nsqd_py.http import answers, bodies
 from nsqd_py.http.answers import Reply
 from nsqd_py.http.query import parse_int64
@@ -21,7 +23,9 @@ from nsqd_py.http.request import Request
 from nsqd_py.logs import parse_level
 from nsqd_py.protocol.commands import milliseconds_to_ns
 from nsqd_py.protocol.names import is_valid_name
-from nsqd_py.stats import collect, health_text, render_json, render_text
+from nsqd_py.stats import collect, health_text, render_json
+from nsqd_py.stats_text import render_text
+from nsqd_py.threads import in_thread
 from nsqd_py.topic import Topic
 from nsqd_py.version import NSQ_VERSION
 
@@ -146,9 +150,10 @@ def _is_binary(request: Request[Broker]) -> bool:
 
 
 def ping(request: Request[Broker]) -> Reply:
-    """OK, or 500 with what is wrong with the disk."""
+    """OK, or what is wrong: 503 while it drains, so that load balancers go elsewhere; 500 with the disk."""
     broker = request.app
-    return answers.plain(200 if broker.health() is None else 500, health_text(broker))
+    status_of_trouble = 503 if broker.drain.is_active else 500
+    return answers.plain(200 if broker.health() is None else status_of_trouble, health_text(broker))
 
 
 def info(request: Request[Broker]) -> Reply:
@@ -185,8 +190,36 @@ def stats(request: Request[Broker]) -> Reply:
     )
     include_memory = _BOOLS.get(params.get("include_mem", ""), True)
     if params.get("format") == "json":
-        return answers.json(render_json(broker, figures, include_memory=include_memory))
+        return answers.json(render_json(broker, figures, include_memory=include_memory) | broker.drain.figures())
     return answers.text(render_text(broker, figures, include_memory=include_memory))
+
+
+def metrics(request: Request[Broker]) -> Reply:
+    """Figures for Prometheus. Its library takes 50 ms to import: at the first scrape, in a thread."""
+    in_thread(gevent.get_hub().threadpool, _import_metrics)
+    from nsqd_py.metrics import CONTENT_TYPE, exposition
+
+    return Reply(200, body=exposition(request.app), content_type=CONTENT_TYPE)
+
+
+def _import_metrics() -> None:
+    import nsqd_py.metrics  # noqa: F401
+
+
+# ---- going out of service
+
+
+def drain(request: Request[Broker]) -> Reply:
+    """Take no more messages, deliver those that are here, end. `timeout` limits that; a later one replaces it."""
+    timeout = request.params.get("timeout")
+    try:
+        timeout_ns = None if timeout is None else parse_duration(timeout)
+    except ValueError as error:
+        raise HttpError(400, "INVALID_TIMEOUT") from error
+    if timeout_ns is not None and timeout_ns < 0:
+        raise HttpError(400, "INVALID_TIMEOUT")
+    request.app.drain.begin(timeout_ns)
+    return answers.json(request.app.drain.figures())
 
 
 # ---- topics
@@ -241,6 +274,8 @@ def _existing_topic(request: Request[Broker], name: str) -> Topic:
 
 def create_channel(request: Request[Broker]) -> Reply:
     topic, name = _topic_and_channel_name(request)
+    if request.app.drain.is_active:
+        raise Draining
     request.app.get_channel(topic, name)
     return answers.EMPTY
 

@@ -8,7 +8,7 @@ from nsqd_py.http.answers import Reply, plain, refused_by_http
 
 MAX_HEAD_BYTES = (1 << 20) + 4096  # Go's default, with its slack
 
-_WANTED = {b"host", b"content-length", b"transfer-encoding", b"expect"}
+_WANTED = {b"authorization", b"content-length", b"expect", b"host", b"transfer-encoding"}
 _HOST = re.compile(rb"[A-Za-z0-9!$%&()*+,\-.:;='\[\]_~]*")
 _VERSIONS = {"1.0", "1.1"}
 
@@ -46,6 +46,8 @@ class Head:
         name = name.lower()
         if name in _WANTED:
             if name in self.fields:
+                if name == b"authorization":  # the first one counts, as in Go
+                    return
                 self._doubled = True
             self.fields[name] = value
             if name == b"content-length":

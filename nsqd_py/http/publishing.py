@@ -8,23 +8,33 @@ from typing import Any
 
 from nsqd_py.broker import Broker
 from nsqd_py.http import answers, handlers, known_heads
-from nsqd_py.http.answers import PREPARED
+from nsqd_py.http.answers import PREPARED, Reply
 from nsqd_py.http.connection import HttpConnection
 from nsqd_py.http.routes import PUB, ROUTER
 from nsqd_py.logs import Log
+from nsqd_py.tls_options import TLS_REQUIRED
 from nsqd_py.turn import Turn
 
 
 class PublishingConnection(HttpConnection[Broker]):
     """A client of nsqd's HTTP API; the `Publisher` of what it publishes."""
 
-    __slots__ = ("_max_msg_size",)
+    __slots__ = ("_max_msg_size", "_refuses_plain")
 
     def __init__(self, sock: socket.socket, peer: str, loop: Any, turn: Turn, log: Log, broker: Broker) -> None:
         super().__init__(sock, peer, loop, turn, log, broker, ROUTER)
         self._max_msg_size: int = broker.options.max_msg_size
+        self._refuses_plain = broker.options.tls_required == TLS_REQUIRED
+
+    def check_client(self) -> Reply | None:
+        """Where TLS is required, a plain connection is told where to get it."""
+        if self._refuses_plain and not self.is_secure:
+            return answers.tls_required(self._app.https_port)
+        return None
 
     def take_known(self, data: bytes) -> bytes:
+        if self._refuses_plain and not self.is_secure:
+            return data
         data = self._publish_known(data)
         return self._learn(data) if data else data
 
@@ -49,7 +59,9 @@ class PublishingConnection(HttpConnection[Broker]):
             if after > len(data) or size > self._max_msg_size:
                 break
             out = self.out
-            topic = self._app.topics.get(topic_name) or self._app.get_topic(topic_name)
+            topic = self._app.open_topics.get(topic_name)
+            if topic is None:  # the handler makes it, or says why not
+                break
             topic.publish(prefix + data[end:after], 1, 4 + size, self, len(out))
             if time.time() >= PREPARED.valid_until_s:
                 PREPARED.renew(time.time())

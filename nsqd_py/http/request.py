@@ -9,16 +9,19 @@ from nsqd_py.logs import Log
 
 if TYPE_CHECKING:
     from nsqd_py.http.answers import Reply
+    from nsqd_py.http.guard import Guard
     from nsqd_py.http.router import Route, Target
 
 UNLIMITED = 1 << 63
+_MOST_PARTS = 64
 
 
 class Application(Protocol):
-    """The program behind an HTTP API."""
+    """The program behind an HTTP API; `admin_guard` keeps its admin paths, where there is one."""
 
     log: Log
     http_clients: dict[Any, None]
+    admin_guard: Guard | None
 
 
 App = TypeVar("App", bound=Application)
@@ -29,12 +32,13 @@ class Request(Generic[App]):
 
     connection, ticket  who asks, and which of its answers this one will be
     reply              the answer when it is known before any handler runs
+    credentials        an Authorization header that has to be checked first; empty for none
     is_unread          the rest of the body will not be read: the connection cannot go on
     """
 
     __slots__ = (
-        "app", "connection", "is_http_1_0", "is_unread", "keep_alive", "method", "parts", "reply", "size_bytes",
-        "size_limit", "target", "ticket", "url",
+        "app", "connection", "credentials", "is_http_1_0", "is_unread", "keep_alive", "method", "parts", "reply",
+        "size_bytes", "size_limit", "target", "ticket", "url",
     )  # fmt: skip
 
     def __init__(
@@ -49,8 +53,9 @@ class Request(Generic[App]):
         self.is_http_1_0 = is_http_1_0
         self.keep_alive = keep_alive
         self.is_unread = False
+        self.credentials = b""
         self.reply: Reply | None = None
-        self.parts: list[bytes] = []
+        self.parts: list[bytes | bytearray] = []
         self.size_bytes = 0
         self.size_limit = UNLIMITED
         self.ticket = 0
@@ -66,7 +71,17 @@ class Request(Generic[App]):
     def body(self) -> bytes:
         """All of the body, for the routes that keep it."""
         parts = self.parts
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
+
+    def keep(self, part: bytes) -> None:
+        """Some more of the body. One that comes byte by byte takes no object for each."""
+        parts = self.parts
+        if len(parts) < _MOST_PARTS:
+            parts.append(part)
+        else:
+            if len(parts) == _MOST_PARTS:
+                parts.append(bytearray())
+            parts[-1] += part
 
     @property
     def params(self) -> dict[str, str]:

@@ -46,6 +46,7 @@ class Route(Generic[App]):
     """One path with one method.
 
     is_hot      the handler never blocks, and runs at once
+    is_admin    only for who may administer, where --http-auth-file says who that is
     check_head  what can be refused before the body is read; raises HttpError
     """
 
@@ -54,6 +55,7 @@ class Route(Generic[App]):
     handler: Callable[[Request[App]], Reply]
     body: BodyRule[App] = IGNORED
     is_hot: bool = False
+    is_admin: bool = False
     is_logged: bool = True
     check_head: Callable[[Request[App]], object] | None = None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from nsqd_py.broker import Broker
+from nsqd_py.debug.handlers import debug_routes
 from nsqd_py.http import answers, handlers
 from nsqd_py.http.router import BodyRule, Route, Router
 
@@ -24,18 +25,21 @@ ROUTES: tuple[Route[Broker], ...] = (
     Route("GET", "/ping", handlers.ping, is_hot=True),
     Route("GET", "/info", handlers.info),
     Route("GET", "/stats", handlers.stats),
+    Route("GET", "/metrics", handlers.metrics),
     Route("POST", "/mpub", handlers.mpub, MESSAGES, is_hot=True, is_logged=False, check_head=handlers.topic_name),
-    Route("POST", "/topic/create", handlers.create_topic),
-    Route("POST", "/topic/delete", handlers.delete_topic),
-    Route("POST", "/topic/empty", handlers.empty_topic),
-    Route("POST", "/topic/pause", partial(handlers.pause_topic, paused=True)),
-    Route("POST", "/topic/unpause", partial(handlers.pause_topic, paused=False)),
-    Route("POST", "/channel/create", handlers.create_channel),
-    Route("POST", "/channel/delete", handlers.delete_channel),
-    Route("POST", "/channel/empty", handlers.empty_channel),
-    Route("POST", "/channel/pause", partial(handlers.pause_channel, paused=True)),
-    Route("POST", "/channel/unpause", partial(handlers.pause_channel, paused=False)),
+    Route("POST", "/topic/create", handlers.create_topic, is_admin=True),
+    Route("POST", "/topic/delete", handlers.delete_topic, is_admin=True),
+    Route("POST", "/topic/empty", handlers.empty_topic, is_admin=True),
+    Route("POST", "/topic/pause", partial(handlers.pause_topic, paused=True), is_admin=True),
+    Route("POST", "/topic/unpause", partial(handlers.pause_topic, paused=False), is_admin=True),
+    Route("POST", "/channel/create", handlers.create_channel, is_admin=True),
+    Route("POST", "/channel/delete", handlers.delete_channel, is_admin=True),
+    Route("POST", "/channel/empty", handlers.empty_channel, is_admin=True),
+    Route("POST", "/channel/pause", partial(handlers.pause_channel, paused=True), is_admin=True),
+    Route("POST", "/channel/unpause", partial(handlers.pause_channel, paused=False), is_admin=True),
+    Route("POST", "/drain", handlers.drain, is_admin=True),
     Route("GET", "/config/:opt", handlers.get_option),
-    Route("PUT", "/config/:opt", handlers.put_option, OPTION),
+    Route("PUT", "/config/:opt", handlers.put_option, OPTION, is_admin=True),
+    *debug_routes(),
 )
 ROUTER = Router(ROUTES)

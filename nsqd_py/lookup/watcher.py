@@ -26,6 +26,9 @@ class Lookups(Protocol):
     def wait_until_all_started(self, timeout_s: float) -> None:
         """Likewise for all topics of now."""
 
+    def close(self) -> None:
+        """Let them forget this nsqd. Blocks this greenlet until it is done."""
+
 
 class NoLookups:
     """There are none."""
@@ -43,4 +46,7 @@ class NoLookups:
         return topic.is_started
 
     def wait_until_all_started(self, timeout_s: float) -> None:
+        pass
+
+    def close(self) -> None:
         pass

@@ -20,6 +20,11 @@ NO_BODY = 0
 SIZED_BODY = 1  # [4-byte size][body]
 MULTI_BODY = 2  # [4-byte size][4-byte count], then count times [4-byte size][message]
 
+# When it is asked whether a client may do this, where clients have to be authorized.
+NEVER = 0
+BEFORE_BODY = 1
+AFTER_BODY = 2
+
 _UINT64 = (1 << 64) - 1
 _INT64_SIGN = 1 << 63
 
@@ -32,6 +37,7 @@ class CommandSpec:
     body        NO_BODY, SIZED_BODY or MULTI_BODY
     body_error  what a bad or missing body is: BadBody or BadMessage
     body_name   how the error texts call the body
+    permission  NEVER, BEFORE_BODY or AFTER_BODY: when its topic (and channel) have to be permitted
     """
 
     name: str
@@ -39,6 +45,7 @@ class CommandSpec:
     body: int = NO_BODY
     body_error: type[ClientError] = BadBody
     body_name: str = "body"
+    permission: int = NEVER
 
 
 def words(raw: bytes) -> str:
@@ -168,15 +175,15 @@ COMMANDS: dict[bytes, CommandSpec] = {
     for spec in (
         CommandSpec("IDENTIFY", _check_identify, SIZED_BODY),
         CommandSpec("AUTH", _check_auth, SIZED_BODY),
-        CommandSpec("SUB", _check_sub),
+        CommandSpec("SUB", _check_sub, permission=BEFORE_BODY),
         CommandSpec("RDY", _check_rdy),
         CommandSpec("FIN", _consumer_check("FIN", 2)),
         CommandSpec("REQ", _consumer_check("REQ", 3)),
         CommandSpec("TOUCH", _consumer_check("TOUCH", 2)),
         CommandSpec("CLS", _check_cls),
         CommandSpec("NOP", _check_nop),
-        CommandSpec("PUB", _check_pub, SIZED_BODY, BadMessage, "message body"),
-        CommandSpec("MPUB", _check_mpub, MULTI_BODY),
-        CommandSpec("DPUB", _check_dpub, SIZED_BODY, BadMessage, "message body"),
+        CommandSpec("PUB", _check_pub, SIZED_BODY, BadMessage, "message body", AFTER_BODY),
+        CommandSpec("MPUB", _check_mpub, MULTI_BODY, permission=BEFORE_BODY),
+        CommandSpec("DPUB", _check_dpub, SIZED_BODY, BadMessage, "message body", AFTER_BODY),
     )
 }

@@ -39,6 +39,7 @@ OK = response(b"OK")
 HEARTBEAT = response(b"_heartbeat_")
 CLOSE_WAIT = response(b"CLOSE_WAIT")
 BAD_PROTOCOL = error(b"E_BAD_PROTOCOL")
+TOO_MANY_CONNECTIONS = error(b"E_TOO_MANY_CONNECTIONS")
 
 
 def hex_ids(first: int, count: int) -> list[bytes]:

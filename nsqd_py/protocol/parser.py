@@ -96,9 +96,20 @@ class CommandParser:
         """The topic of the last PUB."""
         return self._pub_topic
 
+    def forget_pub(self) -> None:
+        """Let the next PUB be checked as if none had come: what was permitted once need not be any more."""
+        self._pub_line = b""
+
     def unread(self) -> bytes:
-        """The bytes that belong to no command yet (handed on where a connection changes its transport)."""
+        """The bytes that belong to no command yet."""
         return bytes(self._gathered) or self._buffer[self._position :]
+
+    def take_unread(self) -> bytes:
+        """Give away what follows the last command: the connection has changed what its bytes mean."""
+        unread = self._buffer[self._position :]
+        self._buffer = b""
+        self._position = 0
+        return unread
 
     def next_command(self) -> Command | None:
         """The next whole command; None when more bytes are needed.
@@ -189,6 +200,8 @@ class CommandParser:
             line = line[:-1]
         self._position = newline + 1
         params = line.split(b" ")
+        if self._session.needs_tls and params[0] != b"IDENTIFY":
+            raise Invalid(f"cannot {words(params[0])} in current state (TLS required)")
         spec = COMMANDS.get(params[0])
         if spec is None:
             raise Invalid(f"invalid command {words(params[0])}")

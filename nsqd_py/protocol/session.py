@@ -36,9 +36,21 @@ class Limits:
     max_deflate_level: int = 6
     deflate_enabled: bool = True
     snappy_enabled: bool = True
+    tls_enabled: bool = False
+    tls_required: bool = False
+    auth_required: bool = False
     version: str = ""
     topology_region: str = ""
     topology_zone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrades:
+    """What the transport of a connection is agreed to become. `deflate_level` 0 is no deflate."""
+
+    tls: bool = False
+    snappy: bool = False
+    deflate_level: int = 0
 
 
 @dataclass(slots=True)
@@ -57,14 +69,19 @@ class Session:
     output_buffer_timeout_ms: int = field(init=False)
     sample_rate: int = 0
     state: int = STATE_INIT
+    needs_tls: bool = field(init=False)
+    upgrades: Upgrades = field(init=False)
+    has_upgraded: bool = False
 
     def __post_init__(self) -> None:
+        self.needs_tls = self.limits.tls_required
+        self.upgrades = Upgrades()
         self.heartbeat_interval_ms = self.limits.heartbeat_interval_ms
         self.msg_timeout_ms = self.limits.msg_timeout_ms
         self.output_buffer_timeout_ms = self.limits.output_buffer_timeout_ms
 
     def identify(self, body: bytes) -> bytes:
-        """Take over what an IDENTIFY body says; the data of the response.
+        """Take over what an IDENTIFY body says; the data of the response. `upgrades` says what follows it.
 
         Raises BadBody for what is no JSON object of the right types, or asks for what is not allowed.
         """
@@ -111,20 +128,26 @@ class Session:
 
     def _negotiated(self, wanted: dict[str, Any]) -> bytes:
         limits = self.limits
-        if wanted["deflate"] and wanted["snappy"] and limits.deflate_enabled and limits.snappy_enabled:
+        may_upgrade = not self.has_upgraded
+        deflate = wanted["deflate"] and limits.deflate_enabled and may_upgrade
+        snappy = wanted["snappy"] and limits.snappy_enabled and may_upgrade
+        if deflate and snappy:
             raise IdentifyFailed("cannot enable both deflate and snappy compression")
+        level = min(wanted["deflate_level"] if deflate and wanted["deflate_level"] > 0 else 6, limits.max_deflate_level)
+        tls = wanted["tls_v1"] and limits.tls_enabled and may_upgrade
+        self.upgrades = Upgrades(tls, snappy, level if deflate else 0)
         answer = {
             "max_rdy_count": limits.max_rdy_count,
             "version": limits.version,
             "max_msg_timeout": limits.max_msg_timeout_ms,
             "msg_timeout": self.msg_timeout_ms,
-            "tls_v1": False,
-            "deflate": False,
-            "deflate_level": min(6, limits.max_deflate_level),
+            "tls_v1": tls,
+            "deflate": deflate,
+            "deflate_level": level,
             "max_deflate_level": limits.max_deflate_level,
-            "snappy": False,
+            "snappy": snappy,
             "sample_rate": self.sample_rate,
-            "auth_required": False,
+            "auth_required": limits.auth_required,
             "output_buffer_size": self.output_buffer_size,
             "output_buffer_timeout": self.output_buffer_timeout_ms,
             "topology_region": limits.topology_region,

@@ -20,6 +20,7 @@ CORE = sorted(
         *(ROOT / "nsqd_py" / f"{name}.py" for name in PURE_NAMES),
         ROOT / "nsqd_py/diskqueue/ranges.py",
         ROOT / "nsqd_py/diskqueue/records.py",
+        ROOT / "nsqd_py/auth/permissions.py",
         *(ROOT / "nsqlookupd_py" / f"{name}.py" for name in ("registry", "peer", "parser")),
     ]
 )  # fmt: skip
@@ -83,6 +84,7 @@ def test_the_core_imports_nothing_of_the_shell(path: Path) -> None:
     packages = {
         "nsqd_py",
         "nsqd_py.protocol",
+        "nsqd_py.auth",
         "nsqd_py.diskqueue",
         "nsqlookupd_py",
     }  # as the place of what is named behind them

@@ -4,31 +4,92 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 from tests.support import real_clients
-from tests.support.nsqd_process import REPOSITORY, NsqdProcess
+from tests.support.certificates import Certificates, make_certificates
+from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess
 
+NSQJS = REPOSITORY / "tests" / "support" / "nsqjs"
+MODULES = {"pynsq": "nsq", "gnsq": "gnsq", "ansq": "ansq"}
 # pynsq has no variant with compression: it cannot read a compressed stream in Python 3.
-MODULES = {"pynsq": "nsq", "gnsq": "gnsq", "gnsq-deflate": "gnsq", "ansq": "ansq"}
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    ("pynsq", {}),
+    ("pynsq", {"tls_v1": True}),
+    ("gnsq", {}),
+    ("gnsq", {"deflate": True, "deflate_level": 6}),
+    ("gnsq", {"snappy": True}),
+    ("ansq", {}),
+]
 
 
-@pytest.mark.parametrize("library", MODULES)
-def test_library_publishes_and_consumes(nsqd: NsqdProcess, library: str) -> None:
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.mark.parametrize(
+    ("library", "settings"), VARIANTS, ids=["-".join([library, *settings]) for library, settings in VARIANTS]
+)
+def test_library_publishes_and_consumes(
+    make_nsqd: MakeNsqd, certificates: Certificates, library: str, settings: dict[str, Any]
+) -> None:
     if importlib.util.find_spec(MODULES[library]) is None:
         pytest.skip(f"needs the module {MODULES[library]}")
+    nsqd = make_nsqd(*certificates.server_flags, "--https-address=127.0.0.1:0")
+    if "tls_v1" in settings:
+        settings = settings | {"authority": str(certificates.authority)}
     program = subprocess.run(
-        [sys.executable, "-m", "tests.support.real_clients", library, str(nsqd.tcp_port)],
+        [sys.executable, "-m", "tests.support.real_clients", library, str(nsqd.tcp_port), json.dumps(settings)],
         cwd=REPOSITORY,
         capture_output=True,
         timeout=90,
     )
     assert program.returncode == 0, program.stderr.decode()
-    outcome = json.loads(program.stdout)
+    check_outcome(nsqd, json.loads(program.stdout))
 
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"deflate": True, "deflateLevel": 6},
+        {"snappy": True},
+        {"tls": True, "tlsVerification": False},
+        {"tls": True, "tlsVerification": False, "snappy": True},
+    ],
+    ids=["plain", "deflate", "snappy", "tls", "tls-snappy"],
+)
+def test_nsqjs_publishes_and_consumes(
+    make_nsqd: MakeNsqd, certificates: Certificates, settings: dict[str, Any]
+) -> None:
+    if not (NSQJS / "node_modules" / "nsqjs").is_dir() or not shutil.which("node"):
+        pytest.skip("needs Node.js with npm: `make test` installs nsqjs where they are")
+    nsqd = make_nsqd(*certificates.server_flags, "--https-address=127.0.0.1:0")
+    plan = {
+        "topic": real_clients.TOPIC,
+        "channel": real_clients.CHANNEL,
+        "singles": real_clients.SINGLES,
+        "batches": real_clients.IN_BATCHES,
+        "later": real_clients.LATER,
+        "defer_ms": real_clients.DEFER_MS,
+        "count": len(real_clients.ALL),
+        "settings": settings,
+    }
+    program = subprocess.run(
+        ["node", "client.js", str(nsqd.tcp_port), json.dumps(plan)], cwd=NSQJS, capture_output=True, timeout=90
+    )
+    assert program.returncode == 0, program.stderr.decode()
+    check_outcome(nsqd, json.loads(program.stdout))
+
+
+def check_outcome(nsqd: NsqdProcess, outcome: dict[str, Any]) -> None:
+    """Every message was finished, requeued and touched as planned, and nsqd counts the same."""
     expected = real_clients.ALL
     requeued = sorted(filter(real_clients.is_requeued, expected))
     assert sorted(outcome["finished"]) == sorted(expected)

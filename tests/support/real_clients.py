@@ -1,6 +1,6 @@
 """Runs a client library of others against an nsqd, as a program of its own.
 
-    python -m tests.support.real_clients pynsq 4150
+    python -m tests.support.real_clients pynsq 4150 ['{"snappy": true}']
 
 Each library publishes by PUB, MPUB and DPUB, and consumes what it published: some messages it requeues at
 their first attempt, some it touches, all it finishes in the end. The outcome is printed as JSON.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import sys
 from typing import Any
 
@@ -17,7 +18,6 @@ TOPIC, CHANNEL = "clients", "channel"
 SINGLE, BATCHES, BATCH, DEFERRED = 150, 3, 100, 10
 DEFER_MS = 400
 TIME_LIMIT_S = 60.0
-GNSQ_SETTINGS: dict[str, dict[str, Any]] = {"gnsq": {}, "gnsq-deflate": {"deflate": True, "deflate_level": 6}}
 
 SINGLES = [f"single-{number}" for number in range(SINGLE)]
 IN_BATCHES = [[f"batch-{batch}-{number}" for number in range(BATCH)] for batch in range(BATCHES)]
@@ -61,7 +61,7 @@ class Outcome:
         print(json.dumps(vars(self)))
 
 
-async def run_pynsq(port: int) -> Outcome:
+async def run_pynsq(port: int, **settings: Any) -> Outcome:
     import nsq  # type: ignore[import-untyped]
 
     outcome = Outcome()
@@ -80,7 +80,9 @@ async def run_pynsq(port: int) -> Outcome:
         if outcome.is_complete:
             done.set()
 
-    writer = nsq.Writer([address])
+    if settings.get("tls_v1"):
+        settings["tls_options"] = {"cert_reqs": ssl.CERT_REQUIRED, "ca_certs": settings.pop("authority")}
+    writer = nsq.Writer([address], **settings)
     while not writer.conns:
         await asyncio.sleep(0.02)
 
@@ -103,6 +105,7 @@ async def run_pynsq(port: int) -> Outcome:
         message_handler=handle,
         nsqd_tcp_addresses=[address],
         max_in_flight=50,
+        **settings,
     )
     for body in LATER:
         await sent(writer.dpub, TOPIC, DEFER_MS, body.encode())
@@ -111,7 +114,7 @@ async def run_pynsq(port: int) -> Outcome:
     return outcome
 
 
-async def run_ansq(port: int) -> Outcome:
+async def run_ansq(port: int, **settings: Any) -> Outcome:
     import ansq
 
     outcome = Outcome()
@@ -148,7 +151,10 @@ def run_gnsq(port: int, **settings: Any) -> Outcome:
 
     outcome = Outcome()
     address = f"127.0.0.1:{port}"
-    producer = gnsq.Producer([address])  # it cannot compress: it trips over the OK after the upgrade
+    if "auth_secret" in settings:
+        settings["auth_secret"] = settings["auth_secret"].encode()
+    # It cannot compress: it trips over the OK after the upgrade.
+    producer = gnsq.Producer([address], auth_secret=settings.get("auth_secret"))
     producer.start()
     for body in SINGLES:
         assert producer.publish(TOPIC, body.encode()) == b"OK"
@@ -178,11 +184,12 @@ def run_gnsq(port: int, **settings: Any) -> Outcome:
 
 def main() -> None:
     library, port = sys.argv[1], int(sys.argv[2])
-    if library in GNSQ_SETTINGS:
-        run_gnsq(port, **GNSQ_SETTINGS[library]).print()
+    settings = json.loads(sys.argv[3]) if len(sys.argv) > 3 else {}
+    if library == "gnsq":
+        run_gnsq(port, **settings).print()
         return
     run = {"pynsq": run_pynsq, "ansq": run_ansq}[library]
-    asyncio.run(asyncio.wait_for(run(port), TIME_LIMIT_S)).print()
+    asyncio.run(asyncio.wait_for(run(port, **settings), TIME_LIMIT_S)).print()
 
 
 if __name__ == "__main__":

@@ -144,6 +144,7 @@ class FakeConsumer:
         self.is_waiting = False
         self.msg_timeout_ns = msg_timeout_ns
         self.sample_rate = 0
+        self.nearness = 0
         self.message_count = 0
         self.rdy = rdy
         self.received: list[Received] = []
@@ -269,6 +270,8 @@ def limits(**changed: int) -> SimpleNamespace:
             "sync_every": 1 << 40,
             "sync_timeout_ns": 1_000 * SECOND,
             "node_id": 7,
+            "e2e_processing_latency_percentile": (),
+            "enable_experiment": (),
             "data_path": "",
         }
         | changed

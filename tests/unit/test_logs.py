@@ -1,13 +1,19 @@
 """Log lines."""
 
+import json
 import os
 import re
+import time
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Any
 
+import gevent
 import pytest
 
-from nsqd_py.logs import DEBUG, ERROR, FATAL, INFO, WARNING, Log, level_word, parse_level
+from nsqd_py.log_sink import KEPT_BYTES
+from nsqd_py.logs import DEBUG, ERROR, FATAL, INFO, JSON, TEXT, WARNING, Log, level_word, parse_level
+from nsqd_py.process import log_uncaught_errors
 
 NOON_S = datetime(2026, 11, 21, 12, 0, 0, 1234).timestamp()
 
@@ -19,14 +25,17 @@ class Pipe:
         self.reader, self.writer = os.pipe()
         os.set_blocking(self.reader, False)
 
-    def log(self, level: int = INFO, prefix: str = "[nsqd] ") -> Log:
-        return Log(prefix, level, descriptor=self.writer, clock=lambda: NOON_S)
+    def log(self, level: int = INFO, prefix: str = "[nsqd] ", form: str = TEXT) -> Log:
+        return Log(prefix, level, form=form, descriptor=self.writer, clock=lambda: NOON_S)
 
     def text(self) -> str:
         try:
             return os.read(self.reader, 65536).decode()
         except BlockingIOError:
             return ""
+
+    def objects(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.text().splitlines()]
 
 
 @pytest.fixture
@@ -178,6 +187,139 @@ def test_a_full_pipe_raises_nothing(pipe: Pipe) -> None:
     for _ in range(100):
         pipe.log().info("x" * 4000)
     assert "INFO: xxx" in pipe.text()
+
+
+# --- a reader that does not read
+
+
+def read_until_told_of_losses(pipe: Pipe, log: Log) -> str:
+    """What was kept goes out when the log is used again."""
+    text = ""
+    for _ in range(100):
+        text += pipe.text()
+        if "were lost" in text:
+            return text
+        log.info("later")
+    raise AssertionError("no word of lost lines")
+
+
+def test_a_reader_that_does_not_read_stops_nothing(pipe: Pipe) -> None:
+    assert os.get_blocking(pipe.writer)
+    log = pipe.log()
+    for number in range(2000):
+        log.info("line %d %s", number, "x" * 1000)
+    assert os.get_blocking(pipe.writer)
+    text = pipe.text()
+    assert re.findall(r"line \d+", text)[:2] == ["line 0", "line 1"]
+
+
+def test_lines_that_were_lost_are_counted_and_none_is_torn(pipe: Pipe) -> None:
+    log = pipe.log()
+    for number in range(1000):
+        log.info("line %d %s", number, "x" * 1000)
+    text = read_until_told_of_losses(pipe, log)
+    kept = [int(number) for number in re.findall(r"INFO: line (\d+) x{1000}\n", text)]
+    lost = [int(count) for count in re.findall(r"WARNING: (\d+) log lines were lost", text)]
+    assert kept == list(range(len(kept)))
+    assert text.count("line ") == len(kept)
+    assert len(kept) + sum(lost) == 1000
+    assert len(kept) * 1000 > KEPT_BYTES
+
+
+def test_a_line_longer_than_all_that_is_kept_arrives_whole(pipe: Pipe) -> None:
+    log = pipe.log()
+    log.info("x" * 2 * KEPT_BYTES)
+    log.info("next")
+    text = read_until_told_of_losses(pipe, log)
+    assert f"INFO: {'x' * 2 * KEPT_BYTES}\n" in text
+    assert "INFO: next" not in text
+
+
+# --- JSON
+
+
+def test_a_json_line(pipe: Pipe) -> None:
+    pipe.log(form=JSON).info("TCP: listening on %s", "127.0.0.1:4150")
+    text = pipe.text()
+    assert text.endswith("}\n") and text.count("\n") == 1
+    line = json.loads(text)
+    assert list(line) == ["time", "level", "prefix", "message"]
+    assert (line["level"], line["prefix"]) == ("info", "[nsqd]")
+    assert line["message"] == "TCP: listening on 127.0.0.1:4150"
+
+
+def test_the_time_of_a_json_line_has_microseconds_and_a_zone(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    request.addfinalizer(time.tzset)  # after the zone is put back
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    pipe.log(form=JSON).info("tick")
+    [line] = pipe.objects()
+    moment = datetime.fromisoformat(line["time"])
+    assert moment.timestamp() == pytest.approx(NOON_S, abs=1e-6)
+    assert moment.utcoffset() == timedelta(hours=5, minutes=30)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.001234\+05:30", line["time"])
+
+
+def test_json_levels_are_the_words_of_the_setting(pipe: Pipe) -> None:
+    log = pipe.log(DEBUG, form=JSON)
+    for write in (log.debug, log.info, log.warning, log.error, log.fatal):
+        write("text")
+    assert [line["level"] for line in pipe.objects()] == ["debug", "info", "warn", "error", "fatal"]
+
+
+def test_an_empty_prefix_is_no_field(pipe: Pipe) -> None:
+    pipe.log(prefix=" ", form=JSON).info("text")
+    assert "prefix" not in pipe.objects()[0]
+
+
+def test_whatever_is_in_it_a_json_line_is_one_line(pipe: Pipe) -> None:
+    log = pipe.log(form=JSON)
+    log.info("a\nb \"%s\" \u2028 \x00", b"\xff\xe9".decode(errors="surrogateescape"))
+    text = pipe.text()
+    assert text.count("\n") == 1
+    assert json.loads(text)["message"] == 'a\nb "\\udcff\\udce9" \u2028 \x00'
+
+
+def test_a_json_traceback_is_a_field(pipe: Pipe) -> None:
+    try:
+        fail()
+    except ZeroDivisionError as error:
+        pipe.log(form=JSON).exception("client %s - %r", "a", error)
+    [line] = pipe.objects()
+    assert (line["level"], line["message"]) == ("error", "client a - ZeroDivisionError('by 100%')")
+    lines = line["traceback"].splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[-1] == "ZeroDivisionError: by 100%"
+
+
+def test_json_lines_of_one_turn_are_written_together(pipe: Pipe) -> None:
+    log, turn = pipe.log(form=JSON), Turn()
+    log.gather(turn)
+    for number in range(3):
+        log.info("line %d", number)
+    assert pipe.text() == ""
+    turn.end()
+    assert [line["message"] for line in pipe.objects()] == ["line 0", "line 1", "line 2"]
+
+
+@pytest.mark.parametrize("start", [gevent.spawn, lambda work: gevent.get_hub().loop.run_callback(work)])
+def test_what_nobody_caught_is_a_line_too(
+    pipe: Pipe, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, start: Any
+) -> None:
+    hub = gevent.get_hub()
+    monkeypatch.setattr(hub, "print_exception", hub.print_exception)
+    log_uncaught_errors(hub, pipe.log(form=JSON))
+    start(fail)
+    gevent.idle()
+    [line] = pipe.objects()
+    assert line["message"].startswith("uncaught in <")
+    assert line["traceback"].endswith("ZeroDivisionError: by 100%")
+    assert capfd.readouterr() == ("", "")
+
+
+# --- levels
 
 
 @pytest.mark.parametrize(

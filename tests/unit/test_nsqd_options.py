@@ -79,6 +79,27 @@ NSQD_DEFAULTS = {
 }
 
 
+# Those that Go's nsqd does not have.
+OURS = {
+    "drain_timeout",
+    "handshake_timeout",
+    "http_auth_file",
+    "http_head_timeout",
+    "http_idle_timeout",
+    "http_unix_socket",
+    "log_format",
+    "lookupd_tls",
+    "lookupd_tls_cert",
+    "lookupd_tls_insecure_skip_verify",
+    "lookupd_tls_key",
+    "lookupd_tls_root_ca_file",
+    "max_connections",
+    "max_connections_per_address",
+    "unix_socket",
+    "write_timeout",
+}
+
+
 def read_line(directory: Path, line: str) -> Options:
     """nsqd's options from a config file with one line."""
     path = directory / "nsqd.cfg"
@@ -90,11 +111,7 @@ def test_defaults_of_nsqd() -> None:
     options = NSQD.defaults()
     assert {key: options.by_config_key(key) for key in NSQD_DEFAULTS} == NSQD_DEFAULTS
     others = {setting.key for setting in NSQD.settings} - NSQD_DEFAULTS.keys()
-    of_lookupd_tls = {
-        "lookupd_tls", "lookupd_tls_cert", "lookupd_tls_insecure_skip_verify", "lookupd_tls_key",
-        "lookupd_tls_root_ca_file",
-    }  # fmt: skip
-    assert others == {"", "id", "broadcast_address", "max_defer_timeout"} | of_lookupd_tls
+    assert others == {"", "id", "broadcast_address", "max_defer_timeout"} | OURS
     check_options(options)
 
 
@@ -147,6 +164,7 @@ def test_deferrals_are_as_long_as_requeue_delays_unless_told() -> None:
 BAD_OPTIONS = [
     (["--node-id=1024"], r"^--node-id must be \[0,1024\)$"),
     (["--node-id=-1"], r"^--node-id must be \[0,1024\)$"),
+    (["--drain-timeout=-1s"], "^--drain-timeout must not be negative$"),
     (["--max-deflate-level=0"], "^--max-deflate-level must be"),
     (["--max-deflate-level=10"], "^--max-deflate-level must be"),
     (["--auth-http-request-method=put"], "must be get or post"),

@@ -26,12 +26,17 @@ DEFAULTS = {
     "tombstone_lifetime": 45 * SECOND_NS,
 }
 OF_TLS = {"tls_cert", "tls_client_auth_policy", "tls_key", "tls_min_version", "tls_required", "tls_root_ca_file"}
+OF_LIMITS = {
+    "handshake_timeout", "http_head_timeout", "http_idle_timeout", "max_connections", "max_connections_per_address",
+    "write_timeout",
+}  # fmt: skip
 
 
 def test_defaults() -> None:
     options = NSQLOOKUPD.defaults()
     assert {key: options.by_config_key(key) for key in DEFAULTS} == DEFAULTS
-    assert {setting.key for setting in NSQLOOKUPD.settings} - DEFAULTS.keys() == {"", "broadcast_address"} | OF_TLS
+    others = {setting.key for setting in NSQLOOKUPD.settings} - DEFAULTS.keys()
+    assert others == {"", "broadcast_address", "http_auth_file", "log_format"} | OF_TLS | OF_LIMITS
     check_options(options)
 
 

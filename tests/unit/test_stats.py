@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import time
 from types import SimpleNamespace
 from typing import Any
 
+import gevent
 import orjson
 import pytest
+from gevent.socket import socketpair
 
-from nsqd_py.stats import Stats, collect, health_text, memory_figures, render_json, render_text
+from nsqd_py.debug.pace import Pace
+from nsqd_py.inflight import Delivery
+from nsqd_py.latency import LatencyMeter
+from nsqd_py.memory import memory_figures
+from nsqd_py.stats import Stats, collect, health_text, render_json
+from nsqd_py.stats_text import render_text
 from nsqd_py.version import version_string
+from tests.unit.fakes import MS, SECOND, FakeClock, make_batch
 
 START_S = 1_700_000_000.5
 
@@ -22,14 +31,18 @@ def make_client(hostname: str, **figures: Any) -> Any:
     )  # fmt: skip
     settings: dict[str, Any] = {
         "session": session, "peer": "127.0.0.1:4321", "rdy": 7, "in_flight": {1: 1}, "message_count": 5,
-        "finish_count": 3, "requeue_count": 1, "connect_time": START_S, "pub_counts": {}, **figures,
+        "finish_count": 3, "requeue_count": 1, "connect_time": START_S, "pub_counts": {}, "uses_deflate": False,
+        "uses_snappy": False, "authorization": None, "tls_info": None, **figures,
     }  # fmt: skip
     return SimpleNamespace(**settings)
 
 
-def make_channel(name: str, *clients: Any, is_paused: bool = False) -> Any:
+def make_channel(name: str, *clients: Any, is_paused: bool = False, **figures: Any) -> Any:
+    settings: dict[str, Any] = {
+        "zone_local_msg_count": 0, "region_local_msg_count": 0, "global_msg_count": 0, "latency": None, **figures,
+    }  # fmt: skip
     return SimpleNamespace(
-        name=name, depth=4, backend_depth=lambda first_in_memory: first_in_memory, in_flight_count=1,
+        **settings, name=name, depth=4, backend_depth=lambda first_in_memory: first_in_memory, in_flight_count=1,
         deferred_count=2, message_count=9, requeue_count=3, timeout_count=6, is_paused=is_paused,
         clients=dict.fromkeys(clients_as_keys(clients)),
     )  # fmt: skip
@@ -125,7 +138,8 @@ def test_producers_are_those_who_published() -> None:
 def test_json_has_the_keys_in_the_order_that_go_has() -> None:
     client = make_client("h", pub_counts={"t": 1})
     broker = make_broker(make_topic("t", make_channel("c", client)), clients=(client,))
-    document = render_json(broker, collect(broker, "", "", include_clients=True), include_memory=True)
+    stats = collect(broker, "", "", include_clients=True)
+    document = orjson.loads(orjson.dumps(render_json(broker, stats, include_memory=True)))
     assert list(document) == ["version", "health", "start_time", "topics", "memory", "producers"]
     topic = document["topics"][0]
     assert " ".join(topic) == (
@@ -142,8 +156,110 @@ def test_json_has_the_keys_in_the_order_that_go_has() -> None:
     )
     assert topic["channels"][0]["backend_depth"] == 8
     assert topic["e2e_processing_latency"] == {"count": 0, "percentiles": None}
-    assert orjson.loads(orjson.dumps(document))["start_time"] == 1_700_000_000
+    assert document["topics"][0]["channels"][0]["clients"] == document["producers"]
+    assert document["start_time"] == 1_700_000_000
     assert "memory" not in render_json(broker, Stats([], None), include_memory=False)
+
+
+def test_what_clients_negotiated_shows() -> None:
+    tls = SimpleNamespace(
+        version="TLS1.3", cipher="TLS_AES_128_GCM_SHA256", negotiated_protocol="", negotiated_protocol_is_mutual=True
+    )
+    authorization = SimpleNamespace(identity="me", identity_url="http://me")
+    plain = make_client("plain", pub_counts={"t": 1})
+    rich = make_client(
+        "rich", pub_counts={"t": 1}, uses_snappy=True, uses_deflate=True, tls_info=tls, authorization=authorization
+    )
+    nameless = make_client("x", pub_counts={"t": 1}, authorization=SimpleNamespace(identity="", identity_url=""))
+    producers = collect(make_broker(clients=(plain, rich, nameless)), "", "", include_clients=True).producers
+    assert producers is not None
+    assert " ".join(producers[1]) == (
+        "client_id hostname version remote_address state ready_count in_flight_count message_count finish_count "
+        "requeue_count connect_ts sample_rate deflate snappy user_agent authed auth_identity auth_identity_url "
+        "topology_zone topology_region pub_counts tls tls_cipher_suite tls_version tls_negotiated_protocol "
+        "tls_negotiated_protocol_is_mutual"
+    )
+    changed = {key: value for key, value in producers[1].items() if producers[0].get(key) != value}
+    assert changed == {
+        "hostname": "rich",
+        "deflate": True,
+        "snappy": True,
+        "authed": True,
+        "auth_identity": "me",
+        "auth_identity_url": "http://me",
+        "tls": True,
+        "tls_cipher_suite": "TLS_AES_128_GCM_SHA256",
+        "tls_version": "TLS1.3",
+        "tls_negotiated_protocol_is_mutual": True,
+    }
+    assert {key for key in producers[2] if key.startswith("auth")} == {"authed"}
+
+
+def test_counts_by_topology_show_where_there_are_any() -> None:
+    channel = make_channel("c", zone_local_msg_count=3, global_msg_count=4)
+    topics = collect(make_broker(make_topic("t", channel)), "", "", include_clients=False).topics
+    assert topics is not None
+    assert list(topics[0]["channels"][0])[5:9] == [
+        "message_count", "zone_local_msg_count", "global_msg_count", "requeue_count",
+    ]  # fmt: skip
+    assert topics[0]["channels"][0]["zone_local_msg_count"] == 3
+
+
+def test_latencies_show_of_a_channel_and_of_all_channels_of_a_topic() -> None:
+    clock = FakeClock()
+    meters = [LatencyMeter((1.0, 0.5), 100 * SECOND, clock, clock) for _ in range(2)]
+    batch = make_batch(0, b"1")
+    for meter, latency_ns in zip(meters, (1_500, 20 * MS), strict=True):
+        clock.now_ns = batch.timestamp_ns + latency_ns
+        meter.finished({Delivery(batch, 1, 0, 0): 1})
+    topic = make_topic("t", *(make_channel(f"c{i}", latency=meter) for i, meter in enumerate(meters)))
+    broker = make_broker(topic, make_topic("none", make_channel("c")))
+    stats = collect(broker, "t", "c0", include_clients=False)
+    assert stats.topics is not None
+    of_topic, of_channel = stats.topics[0], stats.topics[0]["channels"][0]
+    assert [entry["quantile"] for entry in of_topic["e2e_processing_latency"]["percentiles"]] == [1.0, 0.5]
+    assert (of_topic["e2e_processing_latency"]["count"], of_channel["e2e_processing_latency"]["count"]) == (2, 1)
+    assert of_channel["e2e_processing_latency"]["percentiles"][0]["value"] == pytest.approx(1_500, rel=0.02)
+    text = render_text(broker, collect(broker, "", "", include_clients=False), include_memory=False)
+    assert re.findall(r"e2e%: (.*)", text) == ["", "", "20.0ms, 1.5us", "1.5us, 1.5us", "20.0ms, 20.0ms"]
+
+
+def test_sockets_are_served_while_many_topics_are_gone_through() -> None:
+    """Whoever waits for an echo gets one in every other slice of the work, however slow the machine is."""
+    broker = make_broker(*(make_topic(f"t{i:04}", *(make_channel(f"c{j}") for j in range(3))) for i in range(1500)))
+    here, there = socketpair()
+    echoes = 0
+
+    def echo() -> None:
+        while data := there.recv(1):
+            there.send(data)
+
+    def ask() -> None:
+        nonlocal echoes
+        while True:
+            here.send(b"x")
+            here.recv(1)
+            echoes += 1
+
+    greenlets = [gevent.spawn(echo), gevent.spawn(ask)]
+    stats = collect(broker, "", "", include_clients=True)
+    render_json(broker, stats, include_memory=False)
+    gevent.killall(greenlets)
+    here.close()
+    there.close()
+    assert stats.topics is not None
+    assert len(stats.topics) == 1500
+    assert echoes >= 5
+
+
+def test_a_topic_that_goes_while_others_are_looked_at_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = make_broker(make_topic("a", make_channel("c")), make_topic("b"), make_topic("d"))
+
+    def rest(_: Pace) -> None:
+        broker.topics.pop("b", None)
+
+    monkeypatch.setattr(Pace, "rest_if_due", rest)
+    assert names(collect(broker, "", "", include_clients=False)) == {"a": ["c"], "d": []}
 
 
 def test_memory_is_measured() -> None:

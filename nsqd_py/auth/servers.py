@@ -1,0 +1,161 @@
+"""Asking auth servers: which, how, and what when one does not answer."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlencode
+
+import gevent
+import orjson
+
+from nsqd_py.auth.permissions import Authorization, BadAnswer, compile_rules, read_answer
+from nsqd_py.http_client import BadStatus, HttpClient, HttpClientError, Resolve, Url, limit_s, parse_url
+from nsqd_py.settings import Options
+
+MAX_ANSWER_BYTES = 1024 * 1024
+_FORBIDDEN = 403
+_HIGHEST_PORT = 65535
+_RULES_AT_A_TIME = 16
+
+
+class NoAuthorization(Exception):
+    """No auth server gave an answer; the text says why of each. It is not for clients to see."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What an auth server is told of a client. `common_name` is that of its TLS certificate."""
+
+    secret: bytes
+    remote_ip: str
+    is_tls: bool
+    common_name: str
+
+    @property
+    def values(self) -> dict[str, str | bytes]:
+        return {
+            "common_name": self.common_name,
+            "remote_ip": self.remote_ip,
+            "secret": self.secret,
+            "tls": "true" if self.is_tls else "false",
+        }
+
+    @property
+    def query(self) -> str:
+        return urlencode(self.values)
+
+    @property
+    def document(self) -> dict[str, list[str]]:
+        """The form as JSON, in which each name has a list of values."""
+        return {
+            name: [value.decode(errors="replace") if isinstance(value, bytes) else value]
+            for name, value in self.values.items()
+        }
+
+
+class AuthServers:
+    """Each question begins at one of the servers by chance, and goes on to the others where it fails."""
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        method: str,
+        client: HttpClient,
+        make_tls: Callable[[], Any],
+        choose: Callable[[int], int] = random.randrange,
+    ) -> None:
+        """`make_tls` gives the context (of gevent.ssl) for https; it is called when that is first needed."""
+        self._urls = {address: auth_url(address) for address in addresses}
+        self._is_post = method == "post"
+        self._client = replace(client, max_answer_bytes=MAX_ANSWER_BYTES)
+        self._make_tls = make_tls
+        self._choose = choose
+
+    def ask(self, question: Question) -> Authorization:
+        """What the client may do. Blocks this greenlet. Raises NoAuthorization."""
+        addresses = list(self._urls)
+        start = self._choose(len(addresses))
+        failures = []
+        for address in addresses[start:] + addresses[:start]:
+            try:
+                return self._ask_one(self._urls[address], question)
+            except (HttpClientError, BadAnswer) as error:
+                failures.append(f"failed to auth against {self._urls[address].place} - {error}")
+        raise NoAuthorization("; ".join(failures))
+
+    def _ask_one(self, url: Url, question: Question) -> Authorization:
+        document = question.document if self._is_post else None
+        if not self._is_post:
+            url = url.with_query(question.query)
+        try:
+            found = self._send(url, document)
+        except BadStatus as refusal:
+            secure_url = https_instead(url, refusal)
+            if secure_url is None:
+                raise
+            found = self._send(secure_url, document)
+        return authorization(found)
+
+    def _send(self, url: Url, document: Mapping[str, Any] | None) -> Any:
+        if url.is_secure and self._client.tls is None:
+            try:
+                self._client = replace(self._client, tls=self._make_tls())
+            except OSError as error:
+                raise HttpClientError(f"cannot set up TLS - {error.strerror or error}") from error
+        return self._client.ask(url, document)
+
+
+def auth_url(address: str) -> Url:
+    """`host:port` means http, and the path /auth; anything else is a URL. Raises ValueError."""
+    return parse_url(address if "://" in address else f"http://{address}/auth")
+
+
+def https_instead(url: Url, refusal: BadStatus) -> Url | None:
+    """Where a server that answers 403 wants to be asked: `{"message": "TLS_REQUIRED", "https_port": 4152}`."""
+    if refusal.status != _FORBIDDEN or url.is_secure:
+        return None
+    try:
+        told = orjson.loads(refusal.body)
+    except ValueError:
+        return None
+    port = told.get("https_port") if isinstance(told, dict) else None
+    if type(port) is not int or not 0 < port <= _HIGHEST_PORT:
+        return None
+    return replace(url, is_secure=True, port=port)
+
+
+def authorization(document: Any) -> Authorization:
+    """Raises BadAnswer. Lets other greenlets run between its regular expressions."""
+    answer = read_answer(document)
+    rules = []
+    for rule in compile_rules(answer.grants):
+        rules.append(rule)
+        if not len(rules) % _RULES_AT_A_TIME:
+            gevent.sleep(0)
+    return Authorization(answer.ttl_s, answer.identity, answer.identity_url, rules)
+
+
+def configured_servers(options: Options, resolve: Resolve) -> AuthServers:
+    """The servers of `--auth-http-address`."""
+    connect_timeout_s = limit_s(options.http_client_connect_timeout_ns)
+    request_timeout_s = limit_s(options.http_client_request_timeout_ns)
+    client = HttpClient(connect_timeout_s, request_timeout_s, resolve)
+    return AuthServers(
+        options.auth_http_address, options.auth_http_request_method, client, lambda: _tls_context(options)
+    )
+
+
+def _tls_context(options: Options) -> Any:
+    """Auth servers show a certificate that is signed by `--tls-root-ca-file`, or as the system has it."""
+    from gevent import ssl  # only where TLS is asked for: it is slow to import
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = max(context.minimum_version, ssl.TLSVersion(options.tls_min_version))
+    if options.tls_root_ca_file:
+        context.load_verify_locations(cafile=options.tls_root_ca_file)
+    else:
+        context.load_default_certs()
+    return context

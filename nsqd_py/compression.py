@@ -1,0 +1,169 @@
+"""Compression on a connection, as layers of a `Stream`: bytes in and bytes out.
+
+Both are bounded: however much a few bytes would become, `decode` gives at most `STEP_BYTES` at a time.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import cramjam
+import google_crc32c
+
+from nsqd_py.errors import LayerError
+
+STEP_BYTES = 1024 * 1024
+
+# ---- snappy
+# https://github.com/google/snappy/blob/main/framing_format.txt: chunks of [1-byte type][3-byte size][data], the size
+# little-endian; data of the two types that carry something begin with the masked crc32c of what they carry.
+
+_IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
+_MAGIC = _IDENTIFIER[4:]
+_COMPRESSED, _PLAIN, _FIRST_SKIPPABLE, _IDENTIFIER_TYPE = 0x00, 0x01, 0x80, 0xFF
+_HEADER_BYTES = 4
+_CRC_BYTES = 4
+_CHUNK_BYTES = 65536  # the most that a chunk may carry
+_LARGEST_CHUNK = _CRC_BYTES + 76490  # what such a chunk becomes at worst, which is snappy's bound for 64 KiB
+_WORTH_IT = 7 / 8  # a chunk that shrinks by less is sent as it is
+
+_crc32c = google_crc32c.value
+_compress = cramjam.snappy.compress_raw
+_decompress = cramjam.snappy.decompress_raw
+_decompressed_size = cramjam.snappy.decompress_raw_len
+
+
+def masked_crc32c(data: bytes) -> bytes:
+    crc: int = _crc32c(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8 & 0xFFFFFFFF).to_bytes(_CRC_BYTES, "little")
+
+
+class SnappyLayer:
+    """Snappy in the framing format. The checksums are the processor's own: a library that frames takes ten times as
+    long (54 us, not 6, for 40 kB).
+    """
+
+    __slots__ = ("_has_begun", "_input", "_is_identified", "has_more")
+
+    is_secure = False
+
+    def __init__(self) -> None:
+        self._input = b""
+        self._is_identified = False
+        self._has_begun = False
+        self.has_more = False
+
+    def decode(self, received: bytes) -> bytes:
+        """Raises LayerError for what is no snappy."""
+        data = self._input + received if self._input else received
+        parts: list[bytes] = []
+        size_bytes = 0
+        position = 0
+        while position + _HEADER_BYTES <= len(data) and size_bytes < STEP_BYTES:
+            kind = data[position]
+            size = int.from_bytes(data[position + 1 : position + _HEADER_BYTES], "little")
+            self._check(kind, size)
+            start = position + _HEADER_BYTES
+            if start + size > len(data):
+                break
+            position = start + size
+            carried = self._carried(kind, data[start:position])
+            size_bytes += len(carried)
+            parts.append(carried)
+        self._input = data[position:]
+        self.has_more = size_bytes >= STEP_BYTES
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _check(self, kind: int, size: int) -> None:
+        """Refuse a chunk before its data is waited for."""
+        if not self._is_identified and kind != _IDENTIFIER_TYPE:
+            raise LayerError("snappy: the stream has no identifier")
+        if kind in (_COMPRESSED, _PLAIN):
+            if not _CRC_BYTES <= size <= _LARGEST_CHUNK:
+                raise LayerError(f"snappy: a chunk of {size} bytes")
+        elif kind < _FIRST_SKIPPABLE:
+            raise LayerError(f"snappy: a chunk of unknown type {kind}")
+
+    def _carried(self, kind: int, data: bytes) -> bytes:
+        if kind == _IDENTIFIER_TYPE:
+            if data != _MAGIC:
+                raise LayerError("snappy: another identifier")
+            self._is_identified = True
+            return b""
+        if kind >= _FIRST_SKIPPABLE:
+            return b""
+        carried = self._decompressed(data[_CRC_BYTES:]) if kind == _COMPRESSED else data[_CRC_BYTES:]
+        if len(carried) > _CHUNK_BYTES:
+            raise LayerError("snappy: a chunk carries too much")
+        if masked_crc32c(carried) != data[:_CRC_BYTES]:
+            raise LayerError("snappy: a checksum is wrong")
+        return carried
+
+    def _decompressed(self, block: bytes) -> bytes:
+        try:
+            if _decompressed_size(block) > _CHUNK_BYTES:
+                raise LayerError("snappy: a chunk carries too much")
+            return bytes(_decompress(block))
+        except cramjam.DecompressionError as error:
+            raise LayerError(f"snappy: {error}") from error
+
+    def encode(self, data: bytes) -> bytes:
+        parts = []
+        if not self._has_begun:
+            self._has_begun = True
+            parts.append(_IDENTIFIER)
+        for start in range(0, len(data), _CHUNK_BYTES):
+            chunk = data[start : start + _CHUNK_BYTES]
+            block = bytes(_compress(chunk))
+            kind = _COMPRESSED
+            if len(block) >= len(chunk) * _WORTH_IT:
+                kind, block = _PLAIN, chunk
+            parts.append((kind | len(block) + _CRC_BYTES << 8).to_bytes(_HEADER_BYTES, "little"))
+            parts.append(masked_crc32c(chunk))
+            parts.append(block)
+        return b"".join(parts)
+
+    def take_output(self) -> bytes:
+        return b""
+
+    def end(self) -> bytes:
+        return b""
+
+
+# ---- deflate
+
+
+class DeflateLayer:
+    """Raw deflate (RFC 1951), flushed after everything that is sent, so that nothing waits in a half block."""
+
+    __slots__ = ("_compressor", "_decompressor", "_input", "has_more")
+
+    is_secure = False
+
+    def __init__(self, level: int) -> None:
+        self._compressor = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
+        self._decompressor = zlib.decompressobj(-zlib.MAX_WBITS)
+        self._input = b""
+        self.has_more = False
+
+    def decode(self, received: bytes) -> bytes:
+        """Raises LayerError for what is no deflate."""
+        if self._decompressor.eof:
+            raise LayerError("deflate: the stream has ended")
+        try:
+            data = self._decompressor.decompress(self._input + received, STEP_BYTES)
+        except zlib.error as error:
+            raise LayerError(f"deflate: {error}") from error
+        self._input = self._decompressor.unconsumed_tail
+        # What fills the step may have more behind it, that needs no more input.
+        self.has_more = (bool(self._input) or len(data) == STEP_BYTES) and not self._decompressor.eof
+        return data
+
+    def encode(self, data: bytes) -> bytes:
+        return self._compressor.compress(data) + self._compressor.flush(zlib.Z_SYNC_FLUSH)
+
+    def take_output(self) -> bytes:
+        return b""
+
+    def end(self) -> bytes:
+        return self._compressor.flush()

@@ -1,0 +1,117 @@
+"""Stacks that were seen so many times, as a flame graph (an SVG without scripts) or in folded lines.
+
+A box is a function. Its width is its share of all samples; what it called stands on top of it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping
+from html import escape
+
+# Outermost function first.
+Stack = tuple[str, ...]
+
+WIDTH = 1200
+_ROW_HEIGHT = 17
+_TITLE_HEIGHT = 30
+_TEXT_SIZE = 12
+_CHARACTER_WIDTH = 7.3
+_SMALLEST_WIDTH = 0.4  # narrower boxes are left out, with all that stands on them
+
+# Hue by what a function's name begins with: our own code, the event loop, and everything else.
+_HUES = {"nsqd_py": 24, "nsqlookupd_py": 24, "apps": 24, "gevent": 130, "greenlet": 130}
+_OTHER_HUE = 205
+
+
+class _Box:
+    """A function as it was called from those below it."""
+
+    __slots__ = ("callees", "name", "samples")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.samples = 0
+        self.callees: dict[str, _Box] = {}
+
+    def callee(self, name: str) -> _Box:
+        found = self.callees.get(name)
+        if found is None:
+            found = self.callees[name] = _Box(name)
+        return found
+
+    @property
+    def height(self) -> int:
+        """Rows of boxes, with this one."""
+        return 1 + max((box.height for box in self.callees.values()), default=0)
+
+
+def folded(stacks: Mapping[Stack, int]) -> str:
+    """`outer;inner 12`, a line each: what other programs that draw flame graphs read."""
+    lines = [f"{';'.join(map(_folded_name, stack))} {samples}\n" for stack, samples in sorted(stacks.items())]
+    return "".join(lines)
+
+
+def _folded_name(name: str) -> str:
+    return "_".join(name.replace(";", ":").split())
+
+
+def draw(stacks: Mapping[Stack, int], title: str) -> str:
+    """The flame graph as SVG. Pointing at a box shows its function, samples and share."""
+    root = _tree(stacks)
+    height = _TITLE_HEIGHT + root.height * _ROW_HEIGHT
+    boxes = _draw_box(root, 0.0, height - _ROW_HEIGHT, root.samples) if root.samples else ()
+    return "\n".join((*_beginning(height, title), *boxes, "</svg>\n"))
+
+
+def _tree(stacks: Mapping[Stack, int]) -> _Box:
+    root = _Box("all")
+    for stack, samples in stacks.items():
+        box = root
+        box.samples += samples
+        for name in stack:
+            box = box.callee(name)
+            box.samples += samples
+    return root
+
+
+def _beginning(height: int, title: str) -> tuple[str, ...]:
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
+        f' font-family="monospace" font-size="{_TEXT_SIZE}">',
+        "<style>g:hover rect { stroke: black } text { pointer-events: none }</style>",
+        f'<rect width="{WIDTH}" height="{height}" fill="#fffdf7"/>',
+        f'<text x="{WIDTH // 2}" y="20" text-anchor="middle" font-size="15">{escape(title)}</text>',
+    )
+
+
+def _draw_box(box: _Box, left: float, top: int, total: int) -> Iterator[str]:
+    """A box, and those on top of it from left to right, in the order of their names."""
+    width = WIDTH * box.samples / total
+    if width < _SMALLEST_WIDTH:
+        return
+    share = f"{box.name}: {box.samples} samples, {box.samples / total:.1%}"
+    yield (
+        f"<g><title>{escape(share)}</title>"
+        f'<rect x="{left:.1f}" y="{top}" width="{width:.1f}" height="{_ROW_HEIGHT - 1}" fill="{_colour(box.name)}"/>'
+        f"{_label(box.name, left, top, width)}</g>"
+    )
+    for _, callee in sorted(box.callees.items()):
+        yield from _draw_box(callee, left, top - _ROW_HEIGHT, total)
+        left += WIDTH * callee.samples / total
+
+
+def _label(name: str, left: float, top: int, width: float) -> str:
+    """As much of the name's end as fits: it begins with packages, which the neighbours share."""
+    room = int((width - 6) / _CHARACTER_WIDTH)
+    if room < 3:
+        return ""
+    shown = name if len(name) <= room else f"\u2026{name[1 - room :]}"
+    return f'<text x="{left + 3:.1f}" y="{top + 12}">{escape(shown)}</text>'
+
+
+def _colour(name: str) -> str:
+    """The same for a function each time, and about the same for those of a package."""
+    hue = _HUES.get(name.partition(".")[0], _OTHER_HUE)
+    shade = zlib.crc32(name.encode("utf-8", "replace"))
+    return f"hsl({hue + shade % 21 - 10},{70 + shade // 21 % 20}%,{64 + shade // 420 % 14}%)"

@@ -1,0 +1,151 @@
+"""Who may use admin paths: the lines of --http-auth-file, and what a request says for itself.
+
+    name:$2y$10$...          a user with a password, as `htpasswd -B` writes it
+    token:name:sha256        a bearer token, by the SHA-256 of it in hex; the name is for people
+
+A token is random, so a fast digest is enough for it, and checking one costs nothing. A password is not: its digest
+is slow on purpose.
+"""
+
+from __future__ import annotations
+
+import binascii
+import hashlib
+import hmac
+import os
+import re
+import stat
+from base64 import b64decode
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from nsqd_py.errors import StartError
+
+_MOST_FILE_BYTES = 1 << 20
+_MOST_LOGIN_BYTES = 1024
+# bcrypt takes 2**cost rounds: 4 s of a core at 16.
+_HIGHEST_COST = 16
+
+_BCRYPT = re.compile(rb"\$2[aby]\$(\d\d)\$[./A-Za-z0-9]{53}")
+_SHA256 = re.compile(rb"[0-9a-fA-F]{64}")
+_DIGEST_CHARACTERS = 31  # of a bcrypt hash, behind its salt
+
+
+class BadAuthFile(StartError):
+    """The file cannot be used; the text says which, and why. It never shows what a line holds."""
+
+
+class Login(NamedTuple):
+    """What `Authorization: Basic` says."""
+
+    user: bytes
+    password: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Users with the bcrypt hashes of their passwords, and the SHA-256 digests of tokens."""
+
+    hashes: dict[bytes, bytes]
+    tokens: tuple[bytes, ...]
+
+    def has_token(self, token: bytes) -> bool:
+        """Takes the same time whatever the token, and whichever it is."""
+        digest = hashlib.sha256(token).digest()
+        matches = [hmac.compare_digest(known, digest) for known in self.tokens]
+        return any(matches)
+
+    def hash_of(self, user: bytes) -> bytes:
+        """To check a password against. For a user that is unknown one that no password has, just as slow."""
+        known = self.hashes.get(user)
+        if known is not None:
+            return known
+        return next(iter(self.hashes.values()))[:-_DIGEST_CHARACTERS] + b"." * _DIGEST_CHARACTERS
+
+
+# ---- the file
+
+
+def read_credentials(path: str) -> Credentials:
+    """Raises BadAuthFile."""
+    try:
+        with open(path, "rb", opener=_open_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # a pipe could not be read again
+                raise BadAuthFile(f"--http-auth-file {path}: not a file")
+            text = file.read(_MOST_FILE_BYTES + 1)
+    except OSError as error:
+        raise BadAuthFile(f"--http-auth-file {path}: {error.strerror}") from error
+    if len(text) > _MOST_FILE_BYTES:
+        raise BadAuthFile(f"--http-auth-file {path}: more than {_MOST_FILE_BYTES} bytes")
+    return parse_credentials(text, path)
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """A pipe would wait for its writer."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def check_auth_file(options: Any) -> None:
+    """Raises BadAuthFile where the options name a file that cannot be used."""
+    if options.http_auth_file:
+        read_credentials(options.http_auth_file)
+
+
+def parse_credentials(text: bytes, path: str) -> Credentials:
+    """Raises BadAuthFile, also for no lines: a file that is being written looks like that."""
+    hashes: dict[bytes, bytes] = {}
+    tokens: dict[bytes, bytes] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.strip()
+        if line and not line.startswith(b"#"):
+            problem = _add_line(line, hashes, tokens)
+            if problem:
+                raise BadAuthFile(f"--http-auth-file {path}, line {number}: {problem}")
+    if not hashes and not tokens:
+        raise BadAuthFile(f"--http-auth-file {path}: no user and no token in it")
+    return Credentials(hashes, tuple(tokens.values()))
+
+
+def _add_line(line: bytes, hashes: dict[bytes, bytes], tokens: dict[bytes, bytes]) -> str | None:
+    """What is wrong with the line, or None."""
+    name, colon, secret = line.partition(b":")
+    if not colon or not name:
+        return "expected user:hash or token:name:sha256"
+    if name == b"token" and b":" in secret:
+        name, _, digest = secret.partition(b":")
+        if not name or _SHA256.fullmatch(digest) is None:
+            return "expected token:name:sha256, the last in 64 hexadecimal digits"
+        return _add(name, bytes.fromhex(digest.decode("ascii")), tokens)
+    bcrypt = _BCRYPT.fullmatch(secret)
+    if bcrypt is None:
+        return "expected a hash by bcrypt ($2y$, $2b$ or $2a$), as htpasswd -B makes it"
+    if not 4 <= int(bcrypt[1]) <= _HIGHEST_COST:
+        return f"the cost of a hash has to be between 4 and {_HIGHEST_COST}"
+    return _add(name, secret, hashes)
+
+
+def _add(name: bytes, secret: bytes, known: dict[bytes, bytes]) -> str | None:
+    if name in known:
+        return f"{name.decode('utf-8', 'backslashreplace')} is there already"
+    known[name] = secret
+    return None
+
+
+# ---- the request
+
+
+def split_authorization(header: bytes) -> tuple[bytes, bytes]:
+    """(scheme in lower case, the rest)."""
+    scheme, _, rest = header.partition(b" ")
+    return scheme.lower(), rest.strip()
+
+
+def parse_login(encoded: bytes) -> Login | None:
+    """The rest of `Authorization: Basic`; None when it is none, or too long for one."""
+    if len(encoded) > _MOST_LOGIN_BYTES:
+        return None
+    try:
+        user, colon, password = b64decode(encoded, validate=True).partition(b":")
+    except binascii.Error:
+        return None
+    return Login(user, password) if colon else None

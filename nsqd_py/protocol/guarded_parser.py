@@ -1,0 +1,45 @@
+"""The parser of a client that has to be authorized: in between the commands, it says what is to be permitted.
+
+    ("PERMIT", name, topic, channel, command)
+
+means: act on `command` if the client may do this. `command` is None where it is still to be read. A row of PUBs
+to one topic is asked about once, until `forget_pub`.
+"""
+
+from __future__ import annotations
+
+from nsqd_py.protocol.commands import AFTER_BODY, BEFORE_BODY
+from nsqd_py.protocol.parser import Command, CommandParser
+from nsqd_py.protocol.session import Session
+
+
+class GuardedParser(CommandParser):
+    """A `CommandParser` with questions; a class of its own, so that the other one has nothing to do with them."""
+
+    __slots__ = ("_was_asked",)
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self._was_asked = False
+
+    def _command_line(self) -> Command | None:
+        command = super()._command_line()
+        if command is not None and command[0] == "SUB":
+            _, topic_name, channel_name, *_ = command[1]
+            return "PERMIT", "SUB", topic_name, channel_name, command
+        return command
+
+    def _command_with_body(self) -> Command | None:
+        spec = self._spec
+        assert spec is not None
+        topic_name = self._params[1] if spec.permission else b""
+        if spec.permission == BEFORE_BODY and not self._was_asked:
+            self._was_asked = True
+            return "PERMIT", spec.name, topic_name, b"", None
+        command = super()._command_with_body()
+        if command is None:
+            return None
+        self._was_asked = False
+        if spec.permission == AFTER_BODY:
+            return "PERMIT", spec.name, topic_name, b"", command
+        return command

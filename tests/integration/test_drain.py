@@ -1,0 +1,205 @@
+"""Taking an nsqd out of service: it takes no more, delivers what it has, and ends."""
+
+from __future__ import annotations
+
+import http.client
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqlookupd_process import MakeNsqlookupd
+from tests.support.wire import bodies, dpub, mpub, pub, req, sub
+
+pytestmark = pytest.mark.ours
+
+REFUSED = {
+    "PUB": pub("orders", b"late"),
+    "MPUB": mpub("orders", [b"late", b"later"]),
+    "DPUB": dpub("orders", 100, b"late"),
+    "PUB to a new topic": pub("new", b"late"),
+    "PUB PUB": pub("orders", b"late") * 2,
+}
+
+
+def by_http(nsqd: NsqdProcess) -> None:
+    nsqd.post("/drain")
+
+
+def by_signal(nsqd: NsqdProcess) -> None:
+    nsqd.signal(signal.SIGUSR1)
+
+
+ways = pytest.mark.parametrize("start_drain", [by_http, by_signal])
+
+
+@ways
+def test_everything_is_delivered_and_then_nsqd_ends(nsqd: NsqdProcess, start_drain: Callable[..., None]) -> None:
+    consumer = nsqd.connect()
+    consumer.sub("orders", "billing", rdy_count=2)
+    with nsqd.connect() as producer:
+        producer.mpub("orders", [b"%d" % number for number in range(10)])
+        producer.dpub("orders", 300, b"deferred")
+        first, second = consumer.messages(2)
+        start_drain(nsqd)
+        wait_until(lambda: nsqd.http("GET", "/ping").status == 503)
+        consumer.send(req(first.id, 200))
+        consumer.fin(second)
+        rest = consumer.consume(9)
+        assert nsqd.is_running
+        last = consumer.consume(1)
+    assert [*bodies(rest), *bodies(last)] == [b"%d" % number for number in range(2, 10)] + [b"0", b"deferred"]
+    assert nsqd.wait() == 0
+    assert "drained, 0 messages stay in the log" in nsqd.log_text()
+
+
+@ways
+def test_an_nsqd_without_messages_ends_at_once(nsqd: NsqdProcess, start_drain: Callable[..., None]) -> None:
+    nsqd.create("orders", "billing")
+    start_drain(nsqd)
+    assert nsqd.wait(5) == 0
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_publishers_are_told_why_and_their_messages_are_not_taken(nsqd: NsqdProcess, name: str) -> None:
+    with nsqd.connect() as producer:
+        producer.pub("orders", b"taken")
+        producer.pub("orders", b"taken")  # on the short way of a lone PUB
+        nsqd.post("/drain")
+        answer = producer.ask(REFUSED[name])
+        verb = name.split(" ")[0]
+        assert answer.data == f"E_{verb}_FAILED {verb} failed nsqd is draining".encode()
+        assert producer.rest() == []
+    assert [topic["depth"] for topic in nsqd.stats()["topics"]] == [2]
+
+
+def test_http_publishers_go_elsewhere(nsqd: NsqdProcess) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", nsqd.http_port, timeout=10)
+
+    def ask(path: str, body: bytes) -> tuple[int, bytes]:
+        connection.request("POST", path, body)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+    for _ in range(3):  # then its head is known
+        assert ask("/pub?topic=orders", b"taken") == (200, b"OK")
+    nsqd.post("/drain")
+    refused = (503, b'{"message":"DRAINING"}')
+    paths = ("/pub?topic=orders", "/pub?topic=new", "/mpub?topic=orders", "/mpub?topic=orders&binary=true")
+    assert {path: ask(path, b"late") for path in paths} == dict.fromkeys(paths, refused)
+    assert ask("/pub?topic=orders", b"late") == refused
+    connection.close()
+    assert [topic["depth"] for topic in nsqd.stats()["topics"]] == [3]
+
+
+def test_what_is_new_comes_only_with_a_consumer_of_what_is_there(nsqd: NsqdProcess) -> None:
+    nsqd.post("/pub?topic=orders", b"waiting for a channel")
+    nsqd.post("/drain")
+    for path in ("/topic/create?topic=new", "/channel/create?topic=orders&channel=ch"):
+        answer = nsqd.http("POST", path)
+        assert (answer.status, answer.json()) == (503, {"message": "DRAINING"})
+    with nsqd.connect() as stranger:
+        assert stranger.ask(sub("new", "ch")).data == b"E_SUB_FAILED SUB failed nsqd is draining"
+    assert nsqd.is_running
+    with nsqd.connect() as consumer:
+        consumer.sub("orders", "ch", rdy_count=1)
+        assert bodies(consumer.consume(1)) == [b"waiting for a channel"]
+        assert nsqd.wait() == 0
+
+
+def test_its_state_is_seen(nsqd: NsqdProcess) -> None:
+    nsqd.post("/pub?topic=orders", b"kept")
+    assert not [key for key in nsqd.stats() if key.startswith("drain")]
+    answer = nsqd.post("/drain?timeout=1h").json()
+    assert answer["draining"] is True
+    assert answer["drain_messages_left"] == 1
+    assert answer["drain_deadline"] - answer["drain_start_time"] == 3600
+    assert {key: value for key, value in nsqd.stats().items() if key.startswith("drain")} == answer
+    assert nsqd.stats()["health"] == "NOK - draining"
+    assert "Health: NOK - draining" in nsqd.http("GET", "/stats").text
+    ping = nsqd.http("GET", "/ping")
+    assert (ping.status, ping.body) == (503, b"NOK - draining")
+
+
+def test_nsqlookupd_forgets_it_while_its_consumers_go_on(
+    make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd
+) -> None:
+    lookupd = make_nsqlookupd()
+    nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}")
+    nsqd.create("orders", "billing")
+    wait_until(lambda: lookupd.channel_producers("orders", "billing"))
+    with nsqd.connect() as consumer:
+        consumer.sub("orders", "billing", rdy_count=1)
+        nsqd.post("/pub?topic=orders", b"first")
+        message = consumer.message()
+        nsqd.post("/drain")
+        wait_until(lambda: not lookupd.nodes())
+        assert lookupd.lookup("orders") == []
+        nsqd.http("PUT", "/config/nsqlookupd_tcp_addresses", f'["127.0.0.1:{lookupd.tcp_port}"]'.encode())
+        with nsqd.connect() as another:
+            another.sub("orders", "audit")
+        consumer.round_trip()
+        assert lookupd.nodes() == []
+        consumer.fin(message)
+        assert nsqd.wait() == 0
+
+
+def test_messages_that_are_left_at_the_time_limit_are_there_after_the_next_start(make_nsqd: MakeNsqd) -> None:
+    nsqd = make_nsqd("--drain-timeout=200ms")
+    with nsqd.connect() as producer:
+        producer.pub("orders", b"left", b"in flight")
+        producer.dpub("orders", 3_000_000, b"deferred for long")
+        consumer = nsqd.connect()
+        consumer.sub("orders", "billing", rdy_count=1)
+        consumer.message()
+        nsqd.signal(signal.SIGUSR1)
+        assert nsqd.wait() == 0
+    assert "drained, 3 messages stay in the log" in nsqd.log_text()
+    nsqd.start()
+    nsqd.wait_for_channel("orders", "billing", depth=2, deferred_count=1)
+    assert nsqd.is_healthy()
+    assert nsqd.http("POST", "/pub?topic=orders", b"as ever").body == b"OK"
+
+
+def test_a_later_request_changes_the_time_limit(nsqd: NsqdProcess) -> None:
+    nsqd.post("/pub?topic=orders", b"left")
+    assert nsqd.post("/drain").json()["drain_deadline"] is None
+    assert nsqd.post("/drain?timeout=1h").json()["drain_deadline"] is not None
+    assert nsqd.post("/drain").json()["drain_deadline"] is not None
+    nsqd.signal(signal.SIGUSR1)
+    assert nsqd.is_running
+    nsqd.post("/drain?timeout=1ms")
+    assert nsqd.wait() == 0
+
+
+@pytest.mark.parametrize("timeout", ["soon", "30", "-1s", ""])
+def test_a_time_limit_that_is_none_starts_nothing(nsqd: NsqdProcess, timeout: str) -> None:
+    answer = nsqd.http("POST", f"/drain?timeout={timeout}")
+    assert (answer.status, answer.json()) == (400, {"message": "INVALID_TIMEOUT"})
+    assert nsqd.is_healthy()
+
+
+def test_a_stop_does_not_wait_for_the_drain(nsqd: NsqdProcess) -> None:
+    nsqd.post("/pub?topic=orders", b"left")
+    nsqd.post("/drain")
+    assert nsqd.stop() == 0
+    assert "drained" not in nsqd.log_text()
+    assert "NSQ: bye" in nsqd.log_text()
+    nsqd.start()
+    assert nsqd.topic_stats("orders")["depth"] == 1  # type: ignore[index]
+
+
+def test_what_a_consumer_left_in_flight_is_waited_for(make_nsqd: MakeNsqd) -> None:
+    nsqd = make_nsqd("--msg-timeout=300ms")
+    nsqd.post("/pub?topic=orders", b"once more")
+    with nsqd.connect() as consumer:
+        consumer.sub("orders", "billing", rdy_count=1)
+        consumer.message()
+    nsqd.post("/drain")
+    nsqd.wait_for_channel("orders", "billing", in_flight_count=1, client_count=0)
+    with nsqd.connect() as consumer:
+        consumer.sub("orders", "billing", rdy_count=1)
+        [message] = consumer.consume(1)
+        assert (message.body, message.attempts) == (b"once more", 2)
+    assert nsqd.wait() == 0

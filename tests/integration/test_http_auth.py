@@ -1,0 +1,220 @@
+"""--http-auth-file: who may administer over HTTP, and what stays open to all."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import re
+import subprocess
+import sys
+import threading
+from base64 import b64encode
+from pathlib import Path
+from typing import Any
+
+import bcrypt
+import pytest
+
+from nsqd_py.http.router import Route
+from nsqd_py.http.routes import ROUTES as NSQD_ROUTES
+from nsqlookupd_py.http import ROUTES as NSQLOOKUPD_ROUTES
+from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, ServerProcess, wait_until
+from tests.support.nsqlookupd_process import MakeNsqlookupd
+
+pytestmark = pytest.mark.ours
+
+TOKEN = "5a1f0c"
+WITH_TOKEN = {"Authorization": f"Bearer {TOKEN}"}
+TOKEN_LINE = f"token:ci:{hashlib.sha256(TOKEN.encode()).hexdigest()}\n"
+
+ADMIN_PATHS_OF_NSQD = [
+    ("POST", "/topic/create?topic=t"),
+    ("POST", "/channel/create?topic=t&channel=c"),
+    ("POST", "/channel/pause?topic=t&channel=c"),
+    ("POST", "/channel/unpause?topic=t&channel=c"),
+    ("POST", "/channel/empty?topic=t&channel=c"),
+    ("POST", "/channel/delete?topic=t&channel=c"),
+    ("POST", "/topic/pause?topic=t"),
+    ("POST", "/topic/unpause?topic=t"),
+    ("POST", "/topic/empty?topic=t"),
+    ("POST", "/topic/delete?topic=t"),
+    ("PUT", "/config/log_level"),
+    ("GET", "/debug/pprof/"),
+    ("GET", "/debug/pprof/profile?seconds=1"),
+    ("GET", "/debug/pprof/heap"),
+    ("GET", "/debug/pprof/cmdline"),
+    ("GET", "/debug/greenlets"),
+    ("GET", "/debug/gc"),
+    ("POST", "/debug/freememory"),
+]
+OPEN_PATHS_OF_NSQD = ["/ping", "/info", "/stats", "/config/log_level"]
+ADMIN_PATHS_OF_NSQLOOKUPD = [
+    ("POST", "/topic/create?topic=t"),
+    ("POST", "/channel/create?topic=t&channel=c"),
+    ("POST", "/channel/delete?topic=t&channel=c"),
+    ("POST", "/topic/tombstone?topic=t&node=n:1"),
+    ("POST", "/topic/delete?topic=t"),
+    ("GET", "/debug"),
+    ("GET", "/debug/greenlets"),
+]
+OPEN_PATHS_OF_NSQLOOKUPD = ["/ping", "/info", "/topics", "/channels?topic=t", "/nodes"]
+
+
+def password_line(user: str, password: str, cost: int = 4) -> str:
+    return f"{user}:{bcrypt.hashpw(password.encode(), bcrypt.gensalt(cost)).decode()}\n"
+
+
+def with_password(user: str, password: str) -> dict[str, str]:
+    return {"Authorization": f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"}
+
+
+@pytest.fixture
+def auth_file(tmp_path: Path) -> Path:
+    path = tmp_path / "auth"
+    path.write_text(f"# the admins\n{password_line('ann', 'secret')}{TOKEN_LINE}")
+    return path
+
+
+@pytest.fixture
+def guarded(make_nsqd: MakeNsqd, auth_file: Path) -> NsqdProcess:
+    return make_nsqd(f"--http-auth-file={auth_file}")
+
+
+def check_paths(daemon: ServerProcess, admin_paths: list[tuple[str, str]], open_paths: list[str]) -> None:
+    for method, path in admin_paths:
+        for headers in ({}, with_password("ann", "wrong"), {"Authorization": "Bearer wrong"}):
+            refused = daemon.http(method, path, b"info" if method == "PUT" else None, headers)
+            assert (refused.status, refused.json()) == (401, {"message": "UNAUTHORIZED"}), (method, path)
+            schemes = [value.partition(" ")[0] for value in refused.headers.get_all("WWW-Authenticate") or ()]
+            assert schemes == ["Basic", "Bearer"]
+    for method, path in admin_paths:
+        assert daemon.http(method, path, b"info" if method == "PUT" else None, WITH_TOKEN).status == 200, path
+    for path in open_paths:
+        assert daemon.http("GET", path).status == 200
+
+
+def test_admin_paths_of_nsqd(guarded: NsqdProcess) -> None:
+    check_paths(guarded, ADMIN_PATHS_OF_NSQD, OPEN_PATHS_OF_NSQD)
+
+
+def test_admin_paths_of_nsqlookupd(make_nsqlookupd: MakeNsqlookupd, auth_file: Path) -> None:
+    check_paths(
+        make_nsqlookupd(f"--http-auth-file={auth_file}"), ADMIN_PATHS_OF_NSQLOOKUPD, OPEN_PATHS_OF_NSQLOOKUPD
+    )
+
+
+def test_every_path_that_changes_something_is_in_the_table() -> None:
+    routes: list[Route[Any]] = [*NSQD_ROUTES, *NSQLOOKUPD_ROUTES]
+    open_to_all = {(route.method, route.path) for route in routes if not route.is_admin}
+    assert {(method, path) for method, path in open_to_all if method != "GET"} == {("POST", "/pub"), ("POST", "/mpub")}
+    assert not [path for _, path in open_to_all if path.startswith("/debug")]
+
+
+def test_users_come_and_go_with_the_file(guarded: NsqdProcess, auth_file: Path) -> None:
+    ann, bob = with_password("ann", "secret"), with_password("bob", "geheim")
+    assert guarded.http("POST", "/topic/create?topic=t", headers=ann).status == 200
+    assert guarded.http("POST", "/topic/create?topic=t", headers=bob).status == 401
+    auth_file.write_text(password_line("bob", "geheim").replace("$2b$", "$2y$"))
+    wait_until(lambda: guarded.http("GET", "/debug/gc", headers=bob).status == 200)
+    assert guarded.http("GET", "/debug/gc", headers=ann).status == 401
+    assert guarded.http("GET", "/debug/gc", headers=WITH_TOKEN).status == 401
+
+
+def test_publishing_is_open_also_with_credentials(guarded: NsqdProcess) -> None:
+    """On one connection, so that heads are known from the second request on."""
+    connection = http.client.HTTPConnection("127.0.0.1", guarded.http_port, timeout=10)
+    for headers in ({}, WITH_TOKEN, with_password("ann", "wrong")):
+        for path, body in (("/pub?topic=t", b"one"), ("/mpub?topic=t", b"two\nthree")):
+            for _ in range(3):
+                connection.request("POST", path, body, headers)
+                answer = connection.getresponse()
+                assert (answer.status, answer.read()) == (200, b"OK")
+    connection.close()
+    topic = guarded.topic_stats("t")
+    assert topic is not None
+    assert topic["message_count"] == 27
+
+
+def test_the_body_of_a_refused_request_is_skipped(guarded: NsqdProcess) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", guarded.http_port, timeout=10)
+    for headers, status in (({}, 401), (with_password("ann", "no"), 401), (with_password("ann", "secret"), 200)):
+        connection.request("PUT", "/config/log_level", b"debug", headers)
+        answer = connection.getresponse()
+        answer.read()
+        assert answer.status == status
+    connection.close()
+    assert guarded.http("GET", "/config/log_level").text == "1"
+
+
+def test_requests_in_a_row_are_answered_in_their_order(guarded: NsqdProcess) -> None:
+    """Passwords take time, tokens none: the answers keep their places."""
+    connection = http.client.HTTPConnection("127.0.0.1", guarded.http_port, timeout=10)
+    connection.connect()
+    logins = [with_password("ann", "secret"), WITH_TOKEN, with_password("ann", "wrong"), WITH_TOKEN, {}]
+    lines = [f"Authorization: {login['Authorization']}\r\n" if login else "" for login in logins]
+    connection.sock.sendall(
+        "".join(f"POST /topic/create?topic=t HTTP/1.1\r\nHost: x\r\n{line}\r\n" for line in lines).encode()
+        + b"GET /ping HTTP/1.0\r\n\r\n"
+    )
+    received = b"".join(iter(lambda: connection.sock.recv(65536), b""))
+    connection.close()
+    statuses = re.findall(rb"HTTP/1\.[01] (\d+) ", received)
+    assert statuses == [b"200", b"200", b"401", b"200", b"401", b"200"]
+
+
+def test_a_bad_file_at_reload_is_logged_and_the_old_users_stay(guarded: NsqdProcess, auth_file: Path) -> None:
+    auth_file.write_text("ann:secret\n")
+
+    def is_told() -> bool:
+        assert guarded.http("GET", "/debug/gc", headers=WITH_TOKEN).status == 200
+        return "line 1: expected a hash" in guarded.log_text()
+
+    wait_until(is_told)
+    assert " ERROR: HTTP: --http-auth-file" in guarded.log_text()
+    assert guarded.http("GET", "/debug/gc", headers=with_password("ann", "secret")).status == 200
+
+
+@pytest.mark.parametrize("command", ["apps.nsqd", "apps.nsqlookupd"])
+@pytest.mark.parametrize(("text", "problem"), [("ann:secret\n", "line 1: expected a hash"), (None, "No such file")])
+def test_a_bad_file_at_the_start_is_one_line_and_status_1(
+    tmp_path: Path, command: str, text: str | None, problem: str
+) -> None:
+    path = tmp_path / "auth"
+    if text is not None:
+        path.write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-m", command, f"--http-auth-file={path}"],
+        cwd=REPOSITORY, capture_output=True, text=True, timeout=20, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert f"--http-auth-file {path}" in done.stderr
+    assert problem in done.stderr
+
+
+def test_a_flood_of_wrong_passwords_keeps_nobody_waiting(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
+    path = tmp_path / "auth"
+    path.write_text(password_line("ann", "secret", cost=9) + TOKEN_LINE)  # 30 ms each
+    nsqd = make_nsqd(f"--http-auth-file={path}")
+    statuses: list[int] = []
+
+    def attack(number: int) -> None:
+        for attempt in range(2):
+            answer = nsqd.http("GET", "/debug/gc", headers=with_password("ann", f"{number}.{attempt}"))
+            statuses.append(answer.status)
+
+    attackers = [threading.Thread(target=attack, args=(number,)) for number in range(30)]
+    for attacker in attackers:
+        attacker.start()
+    with nsqd.connect() as client:
+        client.sub("t", "c", 1)
+        during = 0
+        while any(attacker.is_alive() for attacker in attackers):
+            client.pub("t", b"message")
+            client.fin(client.message(deadline_s=2.0))
+            assert nsqd.http("GET", "/debug/gc", headers=WITH_TOKEN).status == 200
+            during += 1
+    assert during > 20
+    assert set(statuses) == {401, 429}
+    assert nsqd.http("GET", "/debug/gc", headers=with_password("ann", "secret")).status == 200
+    assert nsqd.stop() == 0

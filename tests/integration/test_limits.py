@@ -1,0 +1,402 @@
+"""Clients that mean harm, or are broken: floods, silence, bytes one at a time, answers that nobody reads.
+
+Beside each, an honest publisher works on, and is not to notice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import MakeNsqd
+from tests.support.network import Host
+from tests.support.nsqd_process import NsqdProcess, ServerProcess, wait_until
+from tests.support.nsqlookupd_process import MakeNsqlookupd
+from tests.support.wire import ERROR, MAGIC, Client, Closed, Frame, fin, pub, rdy, sub
+
+TOO_MANY = Frame(ERROR, b"E_TOO_MANY_CONNECTIONS")
+PING = b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n"
+POST = b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx"
+NOT_FOUND = b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n"
+DEADLINE_S = 20.0
+MB = 1_000_000
+STUCK = 20
+# What nine of ten publishes of an honest client may take while others misbehave: 0.2 ms alone, on an idle machine.
+NEIGHBOUR_LIMIT_S = 0.1
+
+pytestmark = pytest.mark.ours
+
+
+class Crowd:
+    """Plain sockets, that are closed at the end."""
+
+    def __init__(self) -> None:
+        self.socks: list[socket.socket] = []
+
+    def connect(self, port: int, source: str = "127.0.0.1", receive_buffer_bytes: int = 0) -> socket.socket:
+        sock = socket.socket()
+        self.socks.append(sock)
+        if receive_buffer_bytes:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        sock.settimeout(DEADLINE_S)
+        sock.bind((source, 0))
+        sock.connect(("127.0.0.1", port))
+        return sock
+
+    def connect_path(self, path: Path) -> socket.socket:
+        sock = socket.socket(socket.AF_UNIX)
+        self.socks.append(sock)
+        sock.connect(str(path))
+        return sock
+
+    def close(self) -> None:
+        for sock in self.socks:
+            sock.close()
+
+
+@pytest.fixture
+def crowd() -> Iterator[Crowd]:
+    crowd = Crowd()
+    yield crowd
+    crowd.close()
+
+
+def read_all(sock: socket.socket) -> bytes:
+    """What comes before the connection is closed or reset."""
+    data = b""
+    with contextlib.suppress(ConnectionResetError):
+        while part := sock.recv(65536):
+            data += part
+    return data
+
+
+def is_closed(sock: socket.socket) -> bool:
+    """Closed by the other side; what it sent before is thrown away."""
+    sock.setblocking(False)
+    try:
+        while sock.recv(65536):
+            pass
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def rss_bytes(process: ServerProcess) -> int:
+    pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+class Neighbour:
+    """An honest publisher, with the times that its publishes took."""
+
+    def __init__(self, nsqd: NsqdProcess) -> None:
+        self._client = nsqd.connect()
+        self._client.pub("honest", b"warm")
+        self._times_s: list[float] = []
+
+    def work(self) -> None:
+        began_s = time.perf_counter()
+        self._client.pub("honest", b"message")
+        self._times_s.append(time.perf_counter() - began_s)
+
+    @property
+    def latency_s(self) -> float:
+        """What nine of ten publishes took at most."""
+        return sorted(self._times_s)[len(self._times_s) * 9 // 10]
+
+
+# ---- how many connections
+
+
+def test_an_address_gets_so_many_connections_and_others_theirs(make_nsqd: MakeNsqd, crowd: Crowd) -> None:
+    nsqd = make_nsqd("--max-connections-per-address=3")
+    held = [crowd.connect(port, "127.0.0.2") for port in (nsqd.tcp_port, nsqd.tcp_port, nsqd.http_port)]
+    held[2].sendall(PING)
+    assert held[2].recv(4096).startswith(b"HTTP/1.1 200 ")
+    refused = crowd.connect(nsqd.tcp_port, "127.0.0.2")
+    assert read_all(refused) == struct.pack(">ii", 4 + len(TOO_MANY.data), ERROR) + TOO_MANY.data
+    answer = read_all(crowd.connect(nsqd.http_port, "127.0.0.2"))
+    assert answer.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+    assert b"Connection: close\r\n" in answer and answer.endswith(b'{"message":"TOO_MANY_CONNECTIONS"}')
+    nsqd.connect().pub("t", b"from another address")
+    held[0].close()
+
+    def comes_in_again() -> bool:
+        again = crowd.connect(nsqd.http_port, "127.0.0.2")
+        again.sendall(PING)
+        return again.recv(4096).startswith(b"HTTP/1.1 200 ")
+
+    wait_until(comes_in_again, what="a place to be free")
+
+
+def test_a_flood_is_turned_away_and_the_others_do_not_notice(make_nsqd: MakeNsqd, crowd: Crowd) -> None:
+    nsqd = make_nsqd("--max-connections-per-address=20")
+    neighbour = Neighbour(nsqd)
+    sources = [f"127.0.0.{host}" for host in range(10, 15)]
+    for number in range(1500):
+        crowd.connect((nsqd.tcp_port, nsqd.http_port)[number % 2], sources[number % len(sources)])
+        if number % 10 == 0:
+            neighbour.work()
+    kept = len(sources) * 20
+    wait_until(lambda: sum(map(is_closed, crowd.socks)) == len(crowd.socks) - kept, what="the others to be closed")
+    assert neighbour.latency_s < NEIGHBOUR_LIMIT_S
+    lines = [line for line in nsqd.log_text().splitlines() if "refused" in line]
+    assert len(lines) <= 2, lines
+
+
+def test_all_connections_together_have_a_limit(make_nsqd: MakeNsqd, crowd: Crowd) -> None:
+    nsqd = make_nsqd("--max-connections=4")
+    clients = [nsqd.connect(client_id=str(number)) for number in range(4)]
+    with Client(nsqd.tcp_port) as late:
+        assert late.rest() == [TOO_MANY]
+    clients[0].pub("t", b"those who are in work on")
+    clients[1].close()
+    wait_until(nsqd.is_healthy, what="a place to be free")
+
+
+def test_the_last_descriptors_are_for_files(tmp_path: Path, crowd: Crowd) -> None:
+    few = Host("127.0.0.1", ("sh", "-c", 'ulimit -n 256 && exec "$0" "$@"'))
+    nsqd = NsqdProcess(tmp_path / "nsqd", host=few).start()
+    try:
+        publisher = nsqd.connect()
+        for _ in range(300):
+            crowd.connect(nsqd.tcp_port)
+        wait_until(lambda: any(map(is_closed, crowd.socks)), what="somebody to be refused")
+        for number in range(5):
+            publisher.pub(f"topic{number}", b"for which a file is needed")
+        assert "Accept() failure" not in nsqd.log_text()
+    finally:
+        nsqd.destroy()
+
+
+def test_nsqlookupd_has_the_same_limits(make_nsqlookupd: MakeNsqlookupd, crowd: Crowd) -> None:
+    nsqlookupd = make_nsqlookupd("--max-connections-per-address=1", "--handshake-timeout=200ms")
+    silent = crowd.connect(nsqlookupd.tcp_port, "127.0.0.2")
+    assert read_all(crowd.connect(nsqlookupd.tcp_port, "127.0.0.2")) == b"\x00\x00\x00\x16E_TOO_MANY_CONNECTIONS"
+    assert read_all(crowd.connect(nsqlookupd.http_port, "127.0.0.2")).startswith(b"HTTP/1.1 503 ")
+    wait_until(lambda: is_closed(silent), what="the silent one to be closed")
+
+
+# ---- silence, and bytes one at a time
+
+
+def test_who_says_nothing_is_closed_and_costs_nobody_time(make_nsqd: MakeNsqd, crowd: Crowd) -> None:
+    nsqd = make_nsqd("--handshake-timeout=1s", "--http-head-timeout=1s")
+    neighbour = Neighbour(nsqd)
+    for number in range(1000):
+        crowd.connect((nsqd.tcp_port, nsqd.http_port)[number % 2])
+
+    def all_are_closed() -> bool:
+        neighbour.work()
+        return all(map(is_closed, crowd.socks))
+
+    wait_until(all_are_closed, what="all to be closed")
+    assert neighbour.latency_s < NEIGHBOUR_LIMIT_S
+
+
+SLOW = {
+    "the magic": ("tcp", b"", MAGIC[:3]),
+    "a head": ("http", b"GET /", b"x" * 10_000),
+    "a body": ("http", b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 50000\r\n\r\n", b"x" * 10_000),
+    "chunks": (
+        "http",
+        b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"1\r\nx\r\n" * 2_000,
+    ),
+}
+
+
+@pytest.mark.parametrize("what", SLOW)
+def test_who_dribbles_is_closed_and_costs_nobody_time(make_nsqd: MakeNsqd, crowd: Crowd, what: str) -> None:
+    protocol, beginning, rest = SLOW[what]
+    nsqd = make_nsqd("--handshake-timeout=500ms", "--http-head-timeout=500ms")
+    neighbour = Neighbour(nsqd)
+    port = nsqd.tcp_port if protocol == "tcp" else nsqd.http_port
+    dribbling = [crowd.connect(port) for _ in range(100)]
+    for sock in dribbling:
+        sock.sendall(beginning)
+    position, began_s = 0, time.monotonic()
+    while dribbling:
+        assert time.monotonic() < began_s + DEADLINE_S, f"{len(dribbling)} are still served"
+        neighbour.work()
+        closed, _, _ = select.select(dribbling, [], [], 0.01)  # an answer is an end too: it is a refusal
+        dribbling = [sock for sock in dribbling if sock not in closed]
+        for sock in dribbling:
+            with contextlib.suppress(OSError):
+                sock.send(rest[position : position + 1])
+        position += 1
+    assert neighbour.latency_s < NEIGHBOUR_LIMIT_S
+
+
+def test_a_command_has_two_heartbeat_intervals_however_its_bytes_come(nsqd: NsqdProcess) -> None:
+    client = nsqd.connect(heartbeat_interval=1000)
+    client.send(pub("t", b"x" * 10_000)[:-9_999])
+    began_s = time.monotonic()
+    with pytest.raises(Closed):
+        while time.monotonic() < began_s + DEADLINE_S:
+            client.send(b"x")
+            with contextlib.suppress(TimeoutError):
+                client.frame(0.02)
+    assert 1.5 < time.monotonic() - began_s < 4
+
+
+# ---- who does not read
+
+
+def push(socks: list[socket.socket], data: bytes, nsqd: NsqdProcess, neighbour: Neighbour) -> int:
+    """Send to all without reading, until nsqd has closed them all; its most memory meanwhile."""
+    most_bytes = 0
+    deadline_s = time.monotonic() + DEADLINE_S
+    left = list(socks)
+    for sock in left:
+        sock.setblocking(False)
+    while left:
+        assert time.monotonic() < deadline_s, f"{len(left)} are still served"
+        for sock in left[:]:
+            try:
+                sock.send(data)
+            except BlockingIOError:
+                pass
+            except OSError:
+                left.remove(sock)
+        neighbour.work()
+        most_bytes = max(most_bytes, rss_bytes(nsqd))
+    return most_bytes
+
+
+PIPELINES = {
+    "failing FINs": ("nsqd.sock", MAGIC + sub("t", "c"), fin(b"0123456789abcdef") * 500),
+    "publishes": ("nsqd.sock", MAGIC, pub("t", b"x") * 1000),
+    "failing HTTP requests": ("http.sock", b"", NOT_FOUND * 300),
+    "HTTP publishes": ("http.sock", b"", POST * 200),
+    "statistics": ("http.sock", b"", b"GET /stats?format=json HTTP/1.1\r\nHost: x\r\n\r\n" * 100),
+}
+
+
+@pytest.mark.parametrize("what", PIPELINES)
+def test_what_is_kept_for_clients_that_do_not_read_is_bounded(tmp_path: Path, crowd: Crowd, what: str) -> None:
+    # Unix sockets hold little, so that much waits in nsqd itself.
+    name, beginning, data = PIPELINES[what]
+    flags = ("--write-timeout=500ms", "--mem-queue-size=100", "--log-level=info")
+    paths = (f"--unix-socket={tmp_path}/nsqd.sock", f"--http-unix-socket={tmp_path}/http.sock")
+    nsqd = NsqdProcess(tmp_path / "nsqd", *flags, *paths).start()
+    try:
+        for number in range(30):
+            nsqd.create(f"topic_in_the_statistics_{number}")
+        neighbour = Neighbour(nsqd)
+        before_bytes = rss_bytes(nsqd)
+        stuck = [crowd.connect_path(tmp_path / name) for _ in range(STUCK)]
+        for sock in stuck:
+            sock.sendall(beginning)
+        most_bytes = push(stuck, data, nsqd, neighbour)
+        print(what, "memory", (most_bytes - before_bytes)/MB, "latency", neighbour.latency_s, neighbour._times_s[-1], max(neighbour._times_s), len(neighbour._times_s))
+        assert (most_bytes - before_bytes) / STUCK < 3 * MB
+        assert neighbour.latency_s < NEIGHBOUR_LIMIT_S
+    finally:
+        nsqd.destroy()
+
+
+def test_200_consumers_that_do_not_read(make_nsqd: MakeNsqd, crowd: Crowd) -> None:
+    nsqd = make_nsqd("--write-timeout=1s", "--msg-timeout=3s", "--log-level=info")
+    neighbour = Neighbour(nsqd)
+    nsqd.create("t", *(f"c{number}" for number in range(200)))
+    publisher = nsqd.connect()
+    for _ in range(2):
+        publisher.mpub("t", [b"x" * 50_000] * 50)
+    before_bytes = rss_bytes(nsqd)
+    stuck = [crowd.connect(nsqd.tcp_port, receive_buffer_bytes=4096) for _ in range(200)]
+    for number, sock in enumerate(stuck):
+        sock.sendall(MAGIC + sub("t", f"c{number}") + rdy(2500))
+    most_bytes = push(stuck, b"", nsqd, neighbour)
+    assert most_bytes - before_bytes < 400 * MB
+    # What they did not take is for others.
+    nsqd.wait_for_channel("t", "c0", client_count=0, in_flight_count=0, depth=100)
+
+
+def test_a_client_that_reads_slowly_is_kept(make_nsqd: MakeNsqd, crowd: Crowd) -> None:
+    nsqd = make_nsqd("--write-timeout=400ms")
+    sock = crowd.connect(nsqd.http_port, receive_buffer_bytes=65536)
+    sock.sendall(b"GET /stats?format=json HTTP/1.1\r\nHost: x\r\n\r\n" * 20_000)
+    began_s = time.monotonic()
+    while time.monotonic() < began_s + 1.5:
+        assert sock.recv(65536), "it was closed"
+        select.select([], [], [], 0.02)
+
+
+# ---- sizes
+
+
+HUGE = 1 << 30
+DECLARATIONS = {
+    "PUB": ("tcp", MAGIC + b"PUB t\n" + struct.pack(">i", HUGE)),
+    "MPUB": ("tcp", MAGIC + b"MPUB t\n" + struct.pack(">ii", HUGE, HUGE // 8)),
+    "a message of an MPUB": ("tcp", MAGIC + b"MPUB t\n" + struct.pack(">iii", HUGE, 1, HUGE - 8)),
+    "DPUB": ("tcp", MAGIC + b"DPUB t 1\n" + struct.pack(">i", HUGE)),
+    "IDENTIFY": ("tcp", MAGIC + b"IDENTIFY\n" + struct.pack(">i", HUGE)),
+    "AUTH": ("tcp", MAGIC + b"AUTH\n" + struct.pack(">i", HUGE)),
+    "a body": ("http", b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % HUGE),
+    "a chunk": ("http", b"POST /mpub?topic=t HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n" % HUGE),
+    "a body that is not wanted": ("http", b"GET /ping HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % HUGE),
+}
+
+
+def test_a_size_that_is_only_declared_takes_no_memory(make_nsqd: MakeNsqd, crowd: Crowd) -> None:
+    nsqd = make_nsqd(f"--max-body-size={HUGE + 8}", f"--max-msg-size={HUGE + 8}")
+    Neighbour(nsqd).work()
+    before_bytes = rss_bytes(nsqd)
+    for protocol, beginning in DECLARATIONS.values():
+        for _ in range(10):
+            sock = crowd.connect(nsqd.tcp_port if protocol == "tcp" else nsqd.http_port)
+            sock.sendall(beginning + (struct.pack(">i", 1) + b"x") * 200)
+    Neighbour(nsqd).work()
+    assert rss_bytes(nsqd) - before_bytes < 5 * MB
+    assert not any(map(is_closed, crowd.socks))
+
+
+@pytest.mark.parametrize("what", DECLARATIONS)
+def test_a_size_above_the_limit_is_refused_at_once(nsqd: NsqdProcess, crowd: Crowd, what: str) -> None:
+    protocol, beginning = DECLARATIONS[what]
+    sock = crowd.connect(nsqd.tcp_port if protocol == "tcp" else nsqd.http_port)
+    if what == "a body that is not wanted":
+        pytest.skip("it is skipped as it comes")
+    sock.sendall(beginning + (b"x" * 6 * MB if what == "a chunk" else b""))
+    answer = read_all(sock)
+    if protocol == "http":
+        assert answer.startswith(b"HTTP/1.1 413 ")
+    else:
+        assert answer[8:].startswith((b"E_BAD_BODY", b"E_BAD_MESSAGE"))
+
+
+def test_a_body_in_tiny_chunks_takes_about_its_size(make_nsqd: MakeNsqd, crowd: Crowd) -> None:
+    nsqd = make_nsqd()
+    before_bytes = rss_bytes(nsqd)
+    sock = crowd.connect(nsqd.http_port)
+    sock.sendall(b"POST /mpub?topic=t HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+    sock.sendall(b"2\r\nxy\r\n" * 1_000_000)
+    wait_until(nsqd.is_healthy)
+    assert rss_bytes(nsqd) - before_bytes < 25 * MB
+    sock.sendall(b"0\r\n\r\n")
+    assert sock.recv(4096).startswith(b"HTTP/1.1 413 ")  # as one message it is too big
+
+
+def test_nsqlookupd_takes_no_memory_for_what_is_declared(make_nsqlookupd: MakeNsqlookupd, crowd: Crowd) -> None:
+    nsqlookupd = make_nsqlookupd()
+    nsqlookupd.topics()
+    before_bytes = rss_bytes(nsqlookupd)
+    for _ in range(50):
+        crowd.connect(nsqlookupd.tcp_port).sendall(b"  V1IDENTIFY\n" + struct.pack(">i", 1 << 20) + b"{")
+    nsqlookupd.topics()
+    assert rss_bytes(nsqlookupd) - before_bytes < 5 * MB
+    refused = crowd.connect(nsqlookupd.tcp_port)
+    refused.sendall(b"  V1IDENTIFY\n" + struct.pack(">i", (1 << 20) + 1))
+    assert read_all(refused)[4:].startswith(b"E_BAD_BODY")

@@ -1,0 +1,217 @@
+"""/metrics as Prometheus reads it, and the dashboard that is made for it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+
+pytestmark = pytest.mark.ours
+
+DASHBOARD = Path(__file__).parents[2] / "contrib" / "grafana" / "nsqd.json"
+# What expressions consist of beside metrics and labels.
+PROMQL = {
+    "and", "by", "histogram_quantile", "increase", "label_values", "max", "min", "on", "rate", "sum",
+}  # fmt: skip
+
+Labels = frozenset[tuple[str, str]]
+
+
+class Scrape:
+    """One answer of /metrics."""
+
+    def __init__(self, nsqd: NsqdProcess) -> None:
+        answer = nsqd.http("GET", "/metrics")
+        assert answer.status == 200
+        assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+        self.families = {family.name: family for family in text_string_to_metric_families(answer.text)}
+        self.samples: dict[str, dict[Labels, float]] = {}
+        for family in self.families.values():
+            for sample in family.samples:
+                of_name = self.samples.setdefault(sample.name, {})
+                assert frozenset(sample.labels.items()) not in of_name, f"{sample.name} has {sample.labels} twice"
+                of_name[frozenset(sample.labels.items())] = sample.value
+
+    def value(self, name: str, **labels: str) -> float:
+        return self.samples[name][frozenset(labels.items())]
+
+    def sum(self, name: str) -> float:
+        return sum(self.samples[name].values())
+
+
+@pytest.fixture(scope="module")
+def nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
+    """One nsqd for most of these tests: each uses topics of its own."""
+    flags = "--e2e-processing-latency-percentile=0.99,0.5", "--sync-timeout=10ms"
+    process = NsqdProcess(tmp_path_factory.mktemp("metrics") / "nsqd", *flags).start()
+    yield process
+    process.destroy()
+
+
+def test_topics_and_channels(nsqd: NsqdProcess) -> None:
+    nsqd.create("orders", "c")
+    nsqd.create("held", "c")
+    nsqd.post("/topic/pause?topic=held")
+    nsqd.post("/pub?topic=held", b"four")
+    with nsqd.connect() as client:
+        client.sub("orders", "c", rdy_count=3)
+        client.mpub("orders", [b"1", b"22", b"333", b"4444", b"55555", b"666666"])
+        client.dpub("orders", 60_000, b"later")
+        first, second, _ = (client.message() for _ in range(3))
+        client.send(b"REQ " + second.id + b" 60000\n")
+        client.fin(first)
+        nsqd.wait_for_channel("orders", "c", in_flight_count=3, depth=1, deferred_count=2)
+        scrape = Scrape(nsqd)
+    of_topic = {
+        name: scrape.value(f"nsqd_topic_{name}", topic="orders")
+        for name in ("messages_total", "message_bytes_total", "depth", "backend_depth", "paused")
+    }
+    assert of_topic == {
+        "messages_total": 7, "message_bytes_total": 26, "depth": 0, "backend_depth": 0, "paused": 0,
+    }  # fmt: skip
+    assert scrape.value("nsqd_topic_paused", topic="held") == 1
+    assert scrape.value("nsqd_topic_depth", topic="held") == 1
+    names = (
+        "messages_total", "requeued_total", "timed_out_total", "lost_total", "depth", "backend_depth", "in_flight",
+        "deferred", "clients", "paused",
+    )  # fmt: skip
+    of_channel = {name: scrape.value(f"nsqd_channel_{name}", topic="orders", channel="c") for name in names}
+    assert of_channel == {
+        "messages_total": 7, "requeued_total": 1, "timed_out_total": 0, "lost_total": 0, "depth": 1,
+        "backend_depth": 0, "in_flight": 3, "deferred": 2, "clients": 1, "paused": 0,
+    }  # fmt: skip
+    for quantile in ("0.99", "0.5"):
+        assert 0 < scrape.value("nsqd_channel_e2e_latency_seconds", topic="orders", channel="c", quantile=quantile) < 60
+        assert 0 < scrape.value("nsqd_topic_e2e_latency_seconds", topic="orders", quantile=quantile) < 60
+    assert scrape.value("nsqd_log_bytes", topic="orders") > 20
+    assert scrape.value("nsqd_log_files", topic="orders") == 1
+
+
+def test_types_are_declared(nsqd: NsqdProcess) -> None:
+    kinds = {name: family.type for name, family in Scrape(nsqd).families.items()}
+    assert kinds["nsqd_topic_messages"] == kinds["nsqd_channel_requeued"] == "counter"
+    assert kinds["nsqd_channel_depth"] == kinds["nsqd_log_bytes"] == "gauge"
+    assert kinds["nsqd_log_sync_duration_seconds"] == kinds["nsqd_event_loop_lag_seconds"] == "histogram"
+    assert "unknown" not in kinds.values()
+
+
+def test_the_process(nsqd: NsqdProcess) -> None:
+    nsqd.post("/pub?topic=synced", b"1")
+
+    def is_synced() -> Scrape | None:
+        scrape = Scrape(nsqd)
+        counts = [scrape.sum(f"nsqd_{name}_seconds_count") for name in ("log_sync_duration", "event_loop_lag")]
+        return scrape if all(counts) else None
+
+    scrape = wait_until(is_synced, what="a sync and a look at the loop")
+    assert scrape is not None
+    assert scrape.sum("nsqd_log_sync_duration_seconds_bucket") >= scrape.sum("nsqd_log_sync_duration_seconds_count")
+    assert 0 < scrape.sum("nsqd_log_sync_duration_seconds_sum") < 60
+    assert scrape.sum("nsqd_log_write_errors_total") == 0
+    assert scrape.sum("nsqd_healthy") == 1
+    assert scrape.sum("nsqd_build_info") == 1
+    assert scrape.value("nsqd_connections", protocol="http") == 1
+    assert 1 << 20 < scrape.sum("process_resident_memory_bytes") < 1 << 32
+    assert scrape.sum("process_cpu_seconds_total") > 0
+    assert 5 < scrape.sum("process_open_fds") <= scrape.sum("process_max_fds")
+    assert scrape.value("python_gc_collections_total", generation="0") > 0
+
+
+def test_every_valid_name_can_be_a_label(nsqd: NsqdProcess) -> None:
+    for topic in ("a.b-c_D0", "." * 64, "x#ephemeral"):
+        nsqd.create(topic, "-._9", "y#ephemeral")
+        assert Scrape(nsqd).value("nsqd_channel_depth", topic=topic, channel="y#ephemeral") == 0
+
+
+def test_without_percentiles_there_are_no_latencies(make_nsqd: MakeNsqd) -> None:
+    nsqd = make_nsqd()
+    nsqd.create("t", "c")
+    scrape = Scrape(nsqd)
+    assert scrape.value("nsqd_channel_depth", topic="t", channel="c") == 0
+    assert not [name for name in scrape.families if "latency" in name]
+
+
+# --- the dashboard
+
+
+@pytest.fixture(scope="module")
+def dashboard() -> Any:
+    return json.loads(DASHBOARD.read_text("utf-8"))
+
+
+def panels(dashboard: Any) -> Iterator[Any]:
+    for panel in dashboard["panels"]:
+        yield panel
+        yield from panel.get("panels", ())
+
+
+def expressions(dashboard: Any) -> list[str]:
+    of_panels = [target["expr"] for panel in panels(dashboard) for target in panel.get("targets", ())]
+    of_variables = [v["query"]["query"] for v in dashboard["templating"]["list"] if v["type"] == "query"]
+    return of_panels + of_variables
+
+
+def metrics_of(expression: str) -> set[str]:
+    """The words of an expression that are neither labels nor part of the language."""
+    rest = re.sub(r"\{[^}]*\}|\[[^]]*\]|\"[^\"]*\"", "", expression)
+    rest = re.sub(r"\b(by|on)\s*\([^)]*\)", "", rest)
+    rest = re.sub(r"label_values\((\w+),\s*\w+\)", r"\1", rest)
+    return set(re.findall(r"[a-z_][a-z0-9_]*", rest)) - PROMQL
+
+
+def test_metrics_are_found_in_expressions() -> None:
+    expression = 'histogram_quantile(0.5, sum by (le) (rate(a_bucket{x=~"y"}[5m]))) and on (instance) b > 0'
+    assert metrics_of(expression) == {"a_bucket", "b"}
+    assert metrics_of('label_values(c{instance=~"$i"}, topic)') == {"c"}
+
+
+def test_every_metric_of_the_dashboard_is_exported(nsqd: NsqdProcess, dashboard: Any) -> None:
+    nsqd.create("of-the-dashboard", "c")
+    scrape = Scrape(nsqd)
+    # These have samples only where something was refused; they are declared all the same.
+    exported = scrape.samples.keys() | {f"{f.name}_total" for f in scrape.families.values() if f.type == "counter"}
+    wanted = set().union(*map(metrics_of, expressions(dashboard)))
+    assert len(wanted) > 20
+    assert wanted - exported == set()
+
+
+def test_labels_of_the_dashboard_are_those_of_its_metrics(nsqd: NsqdProcess, dashboard: Any) -> None:
+    nsqd.create("of-the-dashboard", "c")
+    samples = Scrape(nsqd).samples
+    for expression in expressions(dashboard):
+        for metric, selector in re.findall(r"([a-z_]+)\{([^}]*)\}", expression):
+            wanted = set(re.findall(r"(\w+)=~", selector)) - {"instance"}  # which Prometheus adds
+            for labels in samples.get(metric, ()):
+                assert wanted <= {name for name, _ in labels}, (metric, selector)
+
+
+def test_the_dashboard_is_what_grafana_loads(dashboard: Any) -> None:
+    assert (dashboard["title"], dashboard["id"]) == ("nsqd", None)
+    assert re.fullmatch(r"[a-zA-Z0-9_-]{1,40}", dashboard["uid"])
+    assert dashboard["schemaVersion"] >= 36
+    everything = list(panels(dashboard))
+    assert len({panel["id"] for panel in everything}) == len(everything) > 15
+    taken: set[tuple[int, int]] = set()
+    for panel in everything:
+        place = panel["gridPos"]
+        assert 0 <= place["x"] < place["x"] + place["w"] <= 24, panel["title"]
+        cells = {(x, y) for x in range(place["x"], place["x"] + place["w"])
+                 for y in range(place["y"], place["y"] + place["h"])}  # fmt: skip
+        assert not cells & taken, f"{panel['title']} lies over another panel"
+        taken |= cells
+        assert panel["type"] in ("row", "stat", "timeseries")
+        assert panel["title"]
+        if panel["type"] != "row":
+            assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+            assert [target["refId"] for target in panel["targets"]] == list("ABCDEF"[: len(panel["targets"])])
+    variables = [variable["name"] for variable in dashboard["templating"]["list"]]
+    assert variables == ["datasource", "instance", "topic", "channel"]
+    used = set(re.findall(r"\$(\w+)", json.dumps([*map(str, expressions(dashboard))]))) - {"__rate_interval"}
+    assert used <= set(variables)

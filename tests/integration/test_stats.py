@@ -1,0 +1,100 @@
+"""/stats of many topics, and latencies from publish to finish."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.nsqd_process import MakeNsqd, NsqdProcess
+
+TOPICS, CHANNELS = 1000, 3
+
+
+def test_latencies_of_channels_and_topics(make_nsqd: MakeNsqd) -> None:
+    nsqd = make_nsqd("--e2e-processing-latency-percentile=1.0,0.5")
+    nsqd.create("t", "a", "b")
+    nsqd.create("alone")
+    with nsqd.connect() as client:
+        client.sub("t", "a", rdy_count=10)
+        client.mpub("t", [b"1", b"2", b"3"])
+        client.fin(*(client.message() for _ in range(3)))
+        client.round_trip()
+    of_topic = nsqd.topic_stats("t")
+    of_alone = nsqd.topic_stats("alone")
+    assert of_topic is not None
+    assert of_alone is not None
+    latencies = {channel["channel_name"]: channel["e2e_processing_latency"] for channel in of_topic["channels"]}
+    assert latencies["b"] == {"count": 0, "percentiles": [{"quantile": q, "value": 0} for q in (1.0, 0.5)]}
+    assert of_alone["e2e_processing_latency"] == {"count": 0, "percentiles": None}
+    for latency in (latencies["a"], of_topic["e2e_processing_latency"]):
+        assert latency["count"] == 3
+        assert [entry["quantile"] for entry in latency["percentiles"]] == [1.0, 0.5]
+        assert all(0 < entry["value"] < 60e9 for entry in latency["percentiles"])
+    text = nsqd.http("GET", "/stats?topic=t").text
+    assert len(re.findall(r"e2e%: [1-9]\d*\.\d(?:ns|us|ms|s), [1-9]\d*\.\d(?:ns|us|ms|s)\n", text)) == 2
+    assert "e2e%: 0.0ns, 0.0ns\n" in text
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
+    """An nsqd with many topics."""
+    data_path: Path = tmp_path_factory.mktemp("stats") / "nsqd"
+    data_path.mkdir()
+    channels = [{"name": f"channel{number}", "paused": False} for number in range(CHANNELS)]
+    topics = [{"name": f"topic{number:04}", "paused": False, "channels": channels} for number in range(TOPICS)]
+    (data_path / "nsqd.dat").write_text(json.dumps({"version": "1.3.0", "topics": topics}))
+    process = NsqdProcess(data_path).start()
+    yield process
+    process.destroy()
+
+
+def cpu_s(nsqd: NsqdProcess) -> float:
+    """Processor time that the process has used, by the clock of the scheduler."""
+    return int(Path(f"/proc/{nsqd.pid}/schedstat").read_text().split()[0]) / 1e9
+
+
+@pytest.mark.ours
+def test_a_thousand_topics_take_less_than_100_ms(large: NsqdProcess) -> None:
+    """Of processor time, which other work on the machine does not change much; the best of some."""
+
+    def ask() -> float:
+        before_s = cpu_s(large)
+        stats = large.stats()
+        assert len(stats["topics"]) == TOPICS
+        assert sum(len(topic["channels"]) for topic in stats["topics"]) == TOPICS * CHANNELS
+        return cpu_s(large) - before_s
+
+    assert min(ask() for _ in range(5)) < 0.1
+
+
+@pytest.mark.ours
+@pytest.mark.parametrize("path", ["/stats?format=json", "/stats", "/metrics"])
+def test_messages_flow_while_figures_are_gathered(large: NsqdProcess, path: str) -> None:
+    """Round trips through the same nsqd: in each scrape there have to be several, not one that waits for its end."""
+    asked = threading.Event()
+    began_s, ended_s = 0.0, 0.0
+
+    def ask() -> None:
+        nonlocal began_s, ended_s
+        began_s = time.monotonic()
+        assert large.http("GET", path).status == 200
+        ended_s = time.monotonic()
+        asked.set()
+
+    trips_s = []
+    with large.connect() as client:
+        client.sub("topic0000", "channel0", rdy_count=1)
+        asker = threading.Thread(target=ask)
+        asker.start()
+        while not asked.is_set():
+            client.pub("topic0000", b"x")
+            client.fin(client.message())
+            trips_s.append(time.monotonic())
+        asker.join()
+    assert len([at_s for at_s in trips_s if began_s < at_s < ended_s]) > 20

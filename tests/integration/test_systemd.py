@@ -1,0 +1,251 @@
+"""nsqd and nsqlookupd under a service manager: what it hears, and the ports that it opens for them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.nsqd_process import REPOSITORY, nsqd_command, wait_until
+from tests.support.nsqlookupd_process import nsqlookupd_command
+from tests.support.wire import Client
+
+pytestmark = pytest.mark.ours
+
+# What systemd does between fork and exec: the sockets from descriptor 3 on, and the id of this process.
+HANDOVER = """
+import os, sys
+for place, descriptor in enumerate(map(int, sys.argv[1].split(",")), 3):
+    os.dup2(descriptor, place)
+os.environ["LISTEN_PID"] = str(os.getpid())
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+
+
+class Manager:
+    """Starts one service as systemd would, and hears what it says."""
+
+    def __init__(self, directory: Path, command: list[str], *flags: str, **variables: str) -> None:
+        self.log_path = directory / "log"
+        self._command = [*command, *flags]
+        self._notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._notify.bind(str(directory / "notify"))
+        self._notify.settimeout(20)
+        self._environment = os.environ | {"NOTIFY_SOCKET": str(directory / "notify")} | variables
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *sockets: socket.socket) -> None:
+        command = self._command
+        variables = {}
+        descriptors = [sock.fileno() for sock in sockets]
+        if sockets:
+            variables["LISTEN_FDS"] = str(len(sockets))
+            command = [sys.executable, "-c", HANDOVER, ",".join(map(str, descriptors)), *command]
+        with self.log_path.open("wb") as log:
+            self._process = subprocess.Popen(
+                command, cwd=REPOSITORY, stdout=log, stderr=log, env=self._environment | variables, pass_fds=descriptors
+            )
+
+    def hear(self) -> dict[str, str]:
+        """The next thing that it says, signs of life left out."""
+        while True:
+            said = dict(line.split("=", 1) for line in self._notify.recv(4096).decode().splitlines())
+            if "WATCHDOG" not in said:
+                return said
+
+    def hear_until(self, key: str) -> dict[str, str]:
+        while key not in (said := self.hear()):
+            pass
+        return said
+
+    def hear_sign_of_life(self) -> None:
+        while self._notify.recv(4096) != b"WATCHDOG=1":
+            pass
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def wait(self) -> int:
+        assert self._process is not None
+        return self._process.wait(20)
+
+    def close(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        self._notify.close()
+
+
+@pytest.fixture
+def managers() -> Iterator[list[Manager]]:
+    managers: list[Manager] = []
+    yield managers
+    for manager in managers:
+        manager.close()
+
+
+ANY_PORTS = ("--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0")
+
+
+def nsqd(managers: list[Manager], directory: Path, *flags: str, **variables: str) -> Manager:
+    (directory / "data").mkdir()
+    manager = Manager(directory, nsqd_command(), f"--data-path={directory / 'data'}", *flags, **variables)
+    managers.append(manager)
+    return manager
+
+
+def nsqlookupd(managers: list[Manager], directory: Path, *flags: str, **variables: str) -> Manager:
+    manager = Manager(directory, nsqlookupd_command(), *flags, **variables)
+    managers.append(manager)
+    return manager
+
+
+@pytest.fixture
+def ports() -> Iterator[list[socket.socket]]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+    yield sockets
+    for sock in sockets:
+        sock.close()
+
+
+def number(sock: socket.socket) -> int:
+    port: int = sock.getsockname()[1]
+    return port
+
+
+def ping(sock: socket.socket) -> bytes:
+    with socket.create_connection(sock.getsockname(), timeout=10) as connection:
+        connection.sendall(b"GET /ping HTTP/1.0\r\n\r\n")
+        return connection.makefile("rb").read().rpartition(b"\r\n")[2]
+
+
+# ---- what it hears
+
+
+def test_nsqd_says_what_it_does(managers: list[Manager], tmp_path: Path) -> None:
+    service = nsqd(managers, tmp_path, *ANY_PORTS, WATCHDOG_USEC="100000")
+    service.start()
+    assert service.hear() == {"STATUS": "loading messages"}
+    ready = service.hear()
+    assert ready["READY"] == "1"
+    assert (place := re.fullmatch(r"serving on 127\.0\.0\.1:(\d+)", ready["STATUS"]))
+    service.hear_sign_of_life()
+    service.signal(signal.SIGHUP)
+    assert service.hear()["RELOADING"] == "1"
+    assert service.hear() == {"READY": "1"}
+    with Client(int(place.group(1))) as producer:  # it listens since it said so
+        producer.pub("orders", b"left")
+    service.signal(signal.SIGUSR1)
+    assert service.hear() == {"STATUS": "draining, 1 messages to deliver"}
+    service.signal(signal.SIGTERM)
+    assert service.hear_until("STOPPING")["STATUS"] == "stopping"
+    assert service.wait() == 0
+
+
+def test_nsqlookupd_says_what_it_does(managers: list[Manager], tmp_path: Path) -> None:
+    service = nsqlookupd(managers, tmp_path, *ANY_PORTS, WATCHDOG_USEC="100000")
+    service.start()
+    assert service.hear()["READY"] == "1"
+    service.hear_sign_of_life()
+    service.signal(signal.SIGHUP)
+    assert service.hear()["RELOADING"] == "1"
+    assert service.hear() == {"READY": "1"}
+    service.signal(signal.SIGTERM)
+    assert service.hear() == {"STOPPING": "1", "STATUS": "stopping"}
+    assert service.wait() == 0
+
+
+def test_a_start_that_fails_is_never_ready(managers: list[Manager], tmp_path: Path, ports: list[socket.socket]) -> None:
+    service = nsqd(managers, tmp_path, f"--tcp-address=127.0.0.1:{number(ports[0])}")
+    service.start()
+    assert service.wait() == 1
+    assert "READY" not in service.hear_until("STOPPING")
+
+
+# ---- ports that are open already
+
+
+def test_nsqd_serves_on_ports_that_were_open_before(
+    managers: list[Manager], tmp_path: Path, ports: list[socket.socket]
+) -> None:
+    http, tcp = ports
+    service = nsqd(managers, tmp_path, LISTEN_FDNAMES="http:tcp:admin")
+    with Client(number(tcp)) as producer, socket.create_server(("127.0.0.1", 0)) as useless:
+        service.start(http, tcp, useless)  # the producer waits, and is not refused
+        producer.pub("orders", b"early")
+    assert "no use for socket 'admin'" in service.log_path.read_text()
+    assert ping(http) == b"OK"
+    service.signal(signal.SIGTERM)
+    assert service.wait() == 0
+    with Client(number(tcp)):  # the manager holds the port, for the next start
+        pass
+
+
+def test_ports_without_names_are_those_of_the_addresses(
+    managers: list[Manager], tmp_path: Path, ports: list[socket.socket]
+) -> None:
+    http, tcp = ports
+    addresses = (f"--tcp-address=0.0.0.0:{number(tcp)}", f"--http-address=0.0.0.0:{number(http)}")
+    service = nsqd(managers, tmp_path, *addresses, LISTEN_FDNAMES="nsqd.socket:nsqd.socket")
+    service.start(http, tcp)
+    service.hear_until("READY")
+    assert ping(http) == b"OK"
+    with Client(number(tcp)) as producer:
+        producer.pub("orders", b"hello")
+
+
+def test_a_unix_socket_of_the_manager_stays(managers: list[Manager], tmp_path: Path) -> None:
+    path = tmp_path / "http.sock"
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(path))
+        sock.listen()
+        service = nsqd(managers, tmp_path, "--tcp-address=127.0.0.1:0", LISTEN_FDNAMES="http")
+        service.start(sock)
+        service.hear_until("READY")
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+            client.sendall(b"GET /ping HTTP/1.0\r\n\r\n")
+            assert client.makefile("rb").read().endswith(b"\r\nOK")
+        service.signal(signal.SIGTERM)
+        assert service.wait() == 0
+        assert path.exists()
+
+
+def test_nsqlookupd_serves_on_ports_that_were_open_before(
+    managers: list[Manager], tmp_path: Path, ports: list[socket.socket]
+) -> None:
+    http, tcp = ports
+    service = nsqlookupd(managers, tmp_path, LISTEN_FDNAMES="http:tcp")
+    service.start(http, tcp)
+    service.hear_until("READY")
+    assert ping(http) == b"OK"
+    with socket.create_connection(tcp.getsockname(), timeout=10) as peer:
+        peer.sendall(b"  V1PING\n")
+        assert peer.recv(100) == b"\x00\x00\x00\x02OK"
+
+
+# ---- what it logs
+
+
+@pytest.mark.parametrize("start", [nsqd, nsqlookupd])
+def test_with_json_every_line_is_an_object(managers: list[Manager], tmp_path: Path, start: type) -> None:
+    service = start(managers, tmp_path, *ANY_PORTS, "--log-format=json", "--log-level=debug")
+    service.start()
+    service.hear_until("READY")
+    wait_until(lambda: "listening on" in service.log_path.read_text())
+    service.signal(signal.SIGTERM)
+    assert service.wait() == 0
+    lines = [json.loads(line) for line in service.log_path.read_text().splitlines()]
+    assert len(lines) > 3
+    assert {tuple(line) for line in lines} == {("time", "level", "prefix", "message")}
+    assert {line["prefix"] for line in lines} == {f"[{start.__name__}]"}
+    assert lines[-1]["message"].endswith(": bye")

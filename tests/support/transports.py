@@ -1,0 +1,86 @@
+"""The test client of `wire`, with TLS and compression as other libraries do them."""
+
+from __future__ import annotations
+
+import ssl
+import time
+import zlib
+from typing import Any
+
+import snappy
+
+from tests.support.wire import OK, Client, Closed
+
+
+class TransportClient(Client):
+    """A client that asks for TLS or compression, and speaks it then."""
+
+    def __init__(self, port: int, **settings: Any) -> None:
+        super().__init__(port, **settings)
+        self._compress: Any = lambda data: data
+        self._decompress: Any = lambda data: data
+
+    def upgrade(self, context: ssl.SSLContext | None = None, **fields: Any) -> dict[str, Any]:
+        """IDENTIFY with these fields, and what they lead to; the negotiated settings."""
+        negotiated = self.identify(tls_v1=context is not None, **fields)
+        if negotiated["tls_v1"]:
+            assert context is not None
+            self.start_tls(context)
+        if negotiated["snappy"]:
+            self.start_snappy()
+        if negotiated["deflate"]:
+            self.start_deflate(negotiated["deflate_level"])
+        return negotiated
+
+    def start_tls(self, context: ssl.SSLContext) -> None:
+        """TLS from here on. Raises ssl.SSLError, or `Closed` where nsqd refuses."""
+        try:
+            self._socket = context.wrap_socket(self._socket, server_hostname="localhost")
+        except ConnectionResetError as error:
+            raise Closed from error
+        assert self.frame() == OK
+
+    def start_snappy(self) -> None:
+        self._compress = snappy.StreamCompressor().add_chunk
+        self._begin(snappy.StreamDecompressor().decompress)
+
+    def start_deflate(self, level: int = 6) -> None:
+        compressor = zlib.compressobj(level, zlib.DEFLATED, -15)
+        self._compress = lambda data: compressor.compress(data) + compressor.flush(zlib.Z_SYNC_FLUSH)
+        self._begin(zlib.decompressobj(-15).decompress)
+
+    def _begin(self, decompress: Any) -> None:
+        """What has come behind the negotiation is compressed already, an OK first."""
+        self._decompress = decompress
+        received = bytes(self._input)
+        self._input.clear()
+        if received:
+            self._input += decompress(received)
+        assert self.frame() == OK
+
+    @property
+    def tls_version(self) -> str | None:
+        return self._socket.version() if isinstance(self._socket, ssl.SSLSocket) else None
+
+    def send_raw(self, data: bytes) -> None:
+        """As it is, under whatever was agreed."""
+        super().send(data)
+
+    def send(self, *parts: bytes) -> None:
+        # The client of `wire` sends its magic before this class is ready.
+        compress = getattr(self, "_compress", None)
+        super().send(compress(b"".join(parts)) if compress else b"".join(parts))
+
+    def _receive(self, deadline: float) -> None:
+        while True:
+            self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+            try:
+                received = self._socket.recv(1 << 18)
+            except ConnectionResetError as error:
+                raise Closed from error
+            if not received:
+                raise Closed
+            data = self._decompress(received)
+            if data:
+                self._input += data
+                return

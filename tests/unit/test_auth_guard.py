@@ -1,0 +1,292 @@
+"""The guard of one client: what it remembers, when it asks again, and what the client gets to see."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import gevent
+import pytest
+from gevent.event import Event
+
+from nsqd_py.auth.guard import Guard, Step
+from nsqd_py.auth.permissions import Authorization, compile_rules, read_answer
+from nsqd_py.auth.servers import NoAuthorization, Question
+from nsqd_py.errors import AuthFirst, ClientError, Invalid, Unauthorized
+from nsqd_py.pqueues import Alarms
+from nsqd_py.tls import TlsInfo
+from tests.support.auth_server import EVERYTHING, Grant, answer_of
+
+SECOND_NS = 1_000_000_000
+ORDERS: Grant = ("^orders$", ("^archive$", "^$"), ("publish", "subscribe"))
+
+
+class FakeServers:
+    """Gives `answer`, or raises it, once it may."""
+
+    def __init__(self) -> None:
+        self.questions: list[Question] = []
+        self.answer: Authorization | Exception = granted(EVERYTHING)
+        self.may_answer = Event()
+        self.may_answer.set()
+
+    def ask(self, question: Question) -> Authorization:
+        self.questions.append(question)
+        self.may_answer.wait()
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+class FakeClient:
+    """Keeps what it was told to do."""
+
+    def __init__(self) -> None:
+        self.log: Any = logging.getLogger("test")
+        self.peer = "192.0.2.1:5"
+        self.tls_info: TlsInfo | None = None
+        self.is_paused = False
+        self.forgotten_pubs = 0
+        self.errors: list[str] = []
+        self.closed = ""
+
+    def pause(self) -> None:
+        assert not self.is_paused
+        self.is_paused = True
+
+    def go_on(self, step: Step) -> None:
+        assert self.is_paused
+        self.is_paused = False
+        try:
+            step()
+        except ClientError as error:
+            self.errors.append(error.wire.decode())
+
+    def forget_pub(self) -> None:
+        self.forgotten_pubs += 1
+
+    def close(self, reason: str) -> None:
+        self.closed = reason
+
+
+def granted(*grants: Grant, ttl: int = 60) -> Authorization:
+    answer = read_answer(answer_of(*grants, ttl=ttl))
+    return Authorization(answer.ttl_s, answer.identity, answer.identity_url, list(compile_rules(answer.grants)))
+
+
+class Scene:
+    """A guard with fakes around it, and a clock that the test sets."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+        self.client = FakeClient()
+        self.servers = FakeServers()
+        self.alarms = Alarms()
+        servers: Any = self.servers
+        self.guard = Guard(self.client, servers, self.alarms, lambda: self.now_ns)
+        self.done: list[str] = []
+
+    def authenticate(self, secret: bytes = b"sesame") -> None:
+        self.guard.authenticate(secret, lambda answer: self.done.append(answer.decode()))
+        self.settle()
+
+    def check(self, command: str, topic: bytes, channel: bytes = b"") -> None:
+        self.guard.check(command, topic, channel, lambda: self.done.append(command))
+
+    def settle(self) -> None:
+        gevent.sleep(0)
+        gevent.sleep(0)
+
+    def advance(self, seconds: int) -> None:
+        self.now_ns += seconds * SECOND_NS
+        self.alarms.ring_due(self.now_ns)
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_auth_tells_the_client_who_it_is(scene: Scene) -> None:
+    scene.servers.answer = granted(EVERYTHING, ORDERS)
+    assert scene.guard.authorization is None
+    scene.authenticate()
+    assert scene.done == ['{"identity":"me","identity_url":"http://me.example/","permission_count":2}']
+    assert scene.guard.authorization is scene.servers.answer
+    assert scene.servers.questions == [Question(b"sesame", "192.0.2.1", False, "")]
+
+
+def test_the_certificate_of_the_client_is_part_of_the_question(scene: Scene) -> None:
+    scene.client.tls_info = TlsInfo("tls1.3", "AES", "name")
+    scene.authenticate()
+    assert scene.servers.questions == [Question(b"sesame", "192.0.2.1", True, "name")]
+
+
+def test_nothing_is_permitted_before_auth(scene: Scene) -> None:
+    with pytest.raises(AuthFirst, match="^AUTH required before MPUB$"):
+        scene.check("MPUB", b"orders")
+    assert scene.done == []
+
+
+def test_what_is_permitted_and_what_is_not(scene: Scene) -> None:
+    scene.servers.answer = granted(ORDERS)
+    scene.authenticate()
+    scene.check("PUB", b"orders")
+    scene.check("SUB", b"orders", b"archive")
+    assert scene.done[1:] == ["PUB", "SUB"]
+    with pytest.raises(Unauthorized, match='^AUTH failed for SUB on "orders" "other"$'):
+        scene.check("SUB", b"orders", b"other")
+    with pytest.raises(Unauthorized, match='^AUTH failed for DPUB on "others" ""$'):
+        scene.check("DPUB", b"others")
+
+
+def test_a_decision_is_made_once(scene: Scene) -> None:
+    decided = []
+
+    class Counting:
+        ttl_s, identity, identity_url, rules = 60, "", "", (1,)
+
+        def permits(self, topic: bytes, channel: bytes) -> bool:
+            decided.append(topic)
+            return True
+
+    answer: Any = Counting()
+    scene.servers.answer = answer
+    scene.authenticate()
+    for topic in (b"a", b"b", b"a", b"b"):
+        scene.check("PUB", topic)
+    assert decided == [b"a", b"b"]
+    assert scene.done[1:] == ["PUB"] * 4
+
+
+def test_auth_twice(scene: Scene) -> None:
+    scene.authenticate()
+    with pytest.raises(Invalid, match="^AUTH already set$"):
+        scene.authenticate()
+
+
+def test_a_holder_of_no_authorizations(scene: Scene) -> None:
+    scene.servers.answer = granted()
+    scene.authenticate()
+    assert scene.client.errors == ["E_UNAUTHORIZED AUTH no authorizations found"]
+    assert scene.guard.authorization is None
+
+
+@pytest.mark.parametrize(
+    ("failure", "error"),
+    [
+        (NoAuthorization("not for clients"), "E_AUTH_FAILED AUTH failed"),
+        (RuntimeError("a bug"), "E_AUTH_ERROR AUTH error"),
+    ],
+)
+def test_why_the_servers_failed_is_not_told(
+    scene: Scene, failure: Exception, error: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene.servers.answer = failure
+    scene.authenticate()
+    assert scene.client.errors == [error]
+    assert str(failure) in caplog.text
+    assert "sesame" not in caplog.text
+
+
+def test_a_bug_behind_the_answer_ends_the_connection(scene: Scene) -> None:
+    def fail(answer: bytes) -> None:
+        raise RuntimeError
+
+    scene.guard.authenticate(b"sesame", fail)
+    scene.settle()
+    assert scene.client.closed == "internal error"
+
+
+# --- renewal
+
+
+def test_the_servers_are_asked_again_when_the_authorization_has_expired(scene: Scene) -> None:
+    scene.servers.answer = granted(EVERYTHING, ttl=10)
+    scene.authenticate()
+    scene.check("PUB", b"orders")
+    scene.advance(9)
+    scene.check("PUB", b"orders")
+    assert (len(scene.servers.questions), scene.client.forgotten_pubs) == (1, 0)
+    scene.advance(1)
+    assert (len(scene.servers.questions), scene.client.forgotten_pubs) == (1, 1)  # not before the next command
+    scene.check("PUB", b"orders")
+    assert scene.client.is_paused
+    scene.settle()
+    assert scene.servers.questions == [Question(b"sesame", "192.0.2.1", False, "")] * 2
+    assert scene.done[1:] == ["PUB"] * 3
+    scene.advance(9)
+    scene.check("PUB", b"orders")
+    assert len(scene.servers.questions) == 2
+    scene.advance(1)
+    scene.check("PUB", b"orders")
+    assert scene.client.is_paused
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (granted(("^other$", (".*",), ("publish",))), 'E_UNAUTHORIZED AUTH failed for PUB on "orders" ""'),
+        (granted(), 'E_UNAUTHORIZED AUTH failed for PUB on "orders" ""'),
+        (NoAuthorization("away"), "E_AUTH_FAILED AUTH failed"),
+    ],
+)
+def test_what_is_revoked_is_refused_after_the_renewal(scene: Scene, answer: Any, error: str) -> None:
+    scene.servers.answer = granted(EVERYTHING, ttl=10)
+    scene.authenticate()
+    scene.check("PUB", b"orders")
+    scene.servers.answer = answer
+    scene.advance(10)
+    scene.check("PUB", b"orders")
+    scene.settle()
+    assert scene.client.errors == [error]
+    assert scene.done[1:] == ["PUB"]
+
+
+# --- the end
+
+
+def test_a_client_that_goes_while_its_guard_asks(scene: Scene) -> None:
+    scene.servers.may_answer.clear()
+    scene.authenticate()
+    assert scene.client.is_paused
+    scene.guard.close()
+    scene.servers.may_answer.set()
+    scene.settle()
+    assert scene.client.is_paused
+    assert scene.done == []
+
+
+def test_a_client_that_goes_is_not_rung_for(scene: Scene) -> None:
+    scene.authenticate()
+    scene.guard.close()
+    scene.advance(100)
+    assert scene.client.forgotten_pubs == 0
+
+
+def test_a_client_that_is_gone_is_not_kept_in_memory_for_long(scene: Scene) -> None:
+    scene.servers.answer = granted(EVERYTHING, ttl=1_000_000)
+    scene.authenticate()
+    scene.advance(600)
+    assert (scene.guard._is_fresh, scene.client.forgotten_pubs) == (True, 0)
+    scene.guard.close()
+    scene.advance(60)
+    assert scene.alarms.next_due_ns is None
+
+
+def test_a_long_authorization_expires_on_time(scene: Scene) -> None:
+    scene.servers.answer = granted(EVERYTHING, ttl=150)
+    scene.authenticate()
+    for _ in range(149):
+        scene.advance(1)
+    assert scene.client.forgotten_pubs == 0
+    scene.advance(1)
+    assert scene.client.forgotten_pubs == 1
+
+
+def test_the_memory_of_decisions_has_a_bound(scene: Scene) -> None:
+    scene.authenticate()
+    for number in range(3000):
+        scene.check("PUB", str(number).encode())
+    assert len(scene.guard._permitted) <= 1024
+    assert scene.done[1:] == ["PUB"] * 3000

@@ -1,0 +1,112 @@
+"""What the parser asks permission for, where clients have to be authorized."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqd_py.errors import BadBody, BadMessage
+from nsqd_py.protocol.guarded_parser import GuardedParser
+from nsqd_py.protocol.parser import Command
+from nsqd_py.protocol.session import Limits, Session
+from tests.support.wire import auth, dpub, int32, mpub, pub, sub
+
+
+def guarded() -> GuardedParser:
+    return GuardedParser(Session(Limits(auth_required=True)))
+
+
+def commands(parser: GuardedParser, *parts: bytes) -> list[Command]:
+    found = []
+    for data in parts:
+        parser.feed(data)
+        while (command := parser.next_command()) is not None:
+            found.append(command)
+    return found
+
+
+def one_pub(body: bytes) -> Command:
+    return "PUB", b"t", int32(len(body)) + body, 1, len(body) + 4
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (auth(b"s"), [("AUTH", [b"AUTH"], b"s")]),
+        (b"NOP\n", [("NOP", [b"NOP"], b"")]),
+        (sub("t", "c"), [("PERMIT", "SUB", b"t", b"c", ("SUB", [b"SUB", b"t", b"c"], b""))]),
+        (pub("t", b"1"), [("PERMIT", "PUB", b"t", b"", one_pub(b"1"))]),
+        (dpub("t", 5, b"1"), [("PERMIT", "DPUB", b"t", b"", ("DPUB", [b"DPUB", b"t", b"5"], b"1"))]),
+        (b"MPUB t\n", [("PERMIT", "MPUB", b"t", b"", None)]),
+        (
+            mpub("t", [b"1"]),
+            [("PERMIT", "MPUB", b"t", b"", None), ("MPUB", b"t", int32(1) + b"1", 1, 5)],
+        ),
+    ],
+)
+def test_what_is_asked(data: bytes, expected: list[Command]) -> None:
+    assert commands(guarded(), data) == expected
+
+
+def test_a_row_of_publishes_is_asked_about_once() -> None:
+    parser = guarded()
+    assert [command[0] for command in commands(parser, pub("t", b"1") * 3)] == ["PERMIT", "PUB"]
+    assert parser.lone_pub(pub("t", b"2")) == int32(1) + b"2"
+    assert commands(parser, pub("u", b"1"))[0][:3] == ("PERMIT", "PUB", b"u")
+
+
+def test_a_publish_is_asked_about_again_when_the_last_is_forgotten() -> None:
+    parser = guarded()
+    commands(parser, pub("t", b"1"))
+    parser.forget_pub()
+    assert parser.lone_pub(pub("t", b"2")) is None
+    assert commands(parser, pub("t", b"2") * 2)[0] == ("PERMIT", "PUB", b"t", b"", one_pub(b"2"))
+
+
+def test_a_bad_body_of_a_publish_comes_before_the_permission() -> None:
+    with pytest.raises(BadMessage):
+        commands(guarded(), b"PUB t\n" + int32(0))
+
+
+def test_a_bad_body_of_many_comes_behind_it() -> None:
+    parser = guarded()
+    parser.feed(b"MPUB t\n" + int32(0))
+    assert parser.next_command() == ("PERMIT", "MPUB", b"t", b"", None)
+    with pytest.raises(BadBody):
+        parser.next_command()
+
+
+def acted_on(found: Iterable[Command]) -> list[tuple[bytes, bytes]]:
+    """(topic, bodies with their sizes) of each publish, when all is permitted."""
+    published = []
+    for command in found:
+        inner = command[4] if command[0] == "PERMIT" else command
+        if inner is not None:
+            published.append((inner[1], inner[2]))
+    return published
+
+
+PUBLISHES = st.lists(
+    st.tuples(st.sampled_from(["t", "u"]), st.sampled_from([pub, None]), st.binary(min_size=1, max_size=5)), max_size=8
+)
+
+
+@given(PUBLISHES, st.lists(st.integers(1, 30), max_size=20), st.booleans())
+def test_nothing_is_lost_or_changed_in_any_chunking(
+    publishes: list[tuple[str, object, bytes]], sizes: list[int], forgets: bool
+) -> None:
+    data = b"".join(pub(topic, body) if kind else mpub(topic, [body]) for topic, kind, body in publishes)
+    parser = guarded()
+    found = []
+    for size in [*sizes, len(data)]:
+        found += acted_on(commands(parser, data[:size])) if data[:size] else []
+        data = data[size:]
+        if forgets:
+            parser.forget_pub()
+    bodies = [(topic, bodies) for topic, bodies in found]
+    for topic in (b"t", b"u"):
+        expected = b"".join(int32(len(body)) + body for name, _, body in publishes if name.encode() == topic)
+        assert b"".join(body for name, body in bodies if name == topic) == expected

@@ -1,0 +1,272 @@
+"""Who may use admin paths: the file, headers, what is remembered, and floods of wrong passwords."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from base64 import b64encode
+from pathlib import Path
+
+import bcrypt
+import gevent
+import pytest
+
+from nsqd_py.http import guard as guard_module
+from nsqd_py.http.answers import TOO_MANY_LOGINS, UNAUTHORIZED
+from nsqd_py.http.credentials import BadAuthFile, Login, parse_credentials, parse_login, read_credentials
+from nsqd_py.http.guard import MOST_WAITING, REMEMBERED_S, Guard
+from nsqd_py.logs import Log
+
+TOKEN = b"b9c1d2"
+TOKEN_LINE = b"token:ci:" + hashlib.sha256(TOKEN).hexdigest().encode()
+HASH = bcrypt.hashpw(b"secret", bcrypt.gensalt(4))
+
+
+def basic(user: bytes, password: bytes) -> bytes:
+    return b"Basic " + b64encode(user + b":" + password)
+
+
+class Recorder(Log):
+    """Keeps the lines, and writes none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def error(self, text: str, *args: object) -> None:
+        self.lines.append("ERROR " + text % args)
+
+    def info(self, text: str, *args: object) -> None:
+        self.lines.append("INFO " + text % args)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Gate:
+    """A guard on a file, with a clock; and how many passwords it had to compute."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.path = path
+        self.clock = Clock()
+        self.log = Recorder()
+        self.computed: list[Login] = []
+        self.write(b"ann:" + HASH, TOKEN_LINE)
+        self.guard = Guard(str(path), self.log, self.clock)
+        compute = guard_module._is_right
+
+        def counted(login: Login, known_hash: bytes) -> bool:
+            self.computed.append(login)
+            return compute(login, known_hash)
+
+        monkeypatch.setattr(guard_module, "_is_right", counted)
+
+    def write(self, *lines: bytes) -> None:
+        """Replaces the file, as editors do."""
+        new = self.path.with_suffix(".new")
+        new.write_bytes(b"\n".join(lines) + b"\n")
+        new.replace(self.path)
+
+    def look_again(self) -> None:
+        self.clock.now_s += 1.0
+
+
+@pytest.fixture
+def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
+    return Gate(tmp_path / "auth", monkeypatch)
+
+
+# ---- the file
+
+
+@pytest.mark.parametrize("version", [b"2a", b"2b", b"2y"])
+def test_hashes_of_all_versions(version: bytes) -> None:
+    line = b"ann:$" + version + HASH[3:]
+    credentials = parse_credentials(b"# who may\n\n" + line + b"\r\n" + TOKEN_LINE, "f")
+    assert bcrypt.checkpw(b"secret", credentials.hash_of(b"ann"))
+    assert credentials.has_token(TOKEN)
+
+
+def test_a_user_may_be_called_token() -> None:
+    assert parse_credentials(b"token:" + HASH, "f").hashes == {b"token": HASH}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (b"", "no user and no token in it"),
+        (b"# nothing but this\n", "no user and no token in it"),
+        (b"ann", "line 1: expected user:hash or token:name:sha256"),
+        (b"\n:" + HASH, "line 2: expected user:hash or token:name:sha256"),
+        (b"ann:secret", "line 1: expected a hash by bcrypt"),
+        (b"ann:$apr1$lZL6V/ci$eIMz/iKDkbtys/uU7LEK00", "line 1: expected a hash by bcrypt"),
+        (b"ann:" + HASH[:-1], "line 1: expected a hash by bcrypt"),
+        (b"ann:$2y$17$" + HASH[7:], "line 1: the cost of a hash has to be between 4 and 16"),
+        (b"ann:" + HASH + b"\nann:" + HASH, "line 2: ann is there already"),
+        (b"token:ci:secret", "line 1: expected token:name:sha256"),
+        (b"token::" + b"0" * 64, "line 1: expected token:name:sha256"),
+        (TOKEN_LINE + b"\n" + TOKEN_LINE, "line 2: ci is there already"),
+    ],
+)
+def test_a_bad_file_is_told_without_its_secrets(text: bytes, problem: str) -> None:
+    with pytest.raises(BadAuthFile) as caught:
+        parse_credentials(text, "/the/file")
+    assert str(caught.value).startswith("--http-auth-file /the/file")
+    assert problem in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    large = tmp_path / "large"
+    large.write_bytes(b"#" * (2 << 20))
+    problems = {pipe: "not a file", tmp_path: "Is a directory", tmp_path / "none": "No such file", large: "more than"}
+    for path, problem in problems.items():
+        with pytest.raises(BadAuthFile, match=f"{path}: {problem}"):
+            read_credentials(str(path))
+
+
+@pytest.mark.parametrize(
+    ("encoded", "login"),
+    [
+        (b64encode(b"ann:secret"), Login(b"ann", b"secret")),
+        (b64encode(b"ann:a:b"), Login(b"ann", b"a:b")),
+        (b64encode(b":"), Login(b"", b"")),
+        (b64encode(b"ann"), None),
+        (b"ann:secret", None),
+        (b"", None),
+        (b64encode(b"ann:" + b"x" * 1024), None),
+    ],
+)
+def test_logins(encoded: bytes, login: Login | None) -> None:
+    assert parse_login(encoded) == login
+
+
+# ---- the guard
+
+
+@pytest.mark.parametrize(
+    ("authorization", "known"),
+    [
+        (b"", False),
+        (b"Bearer " + TOKEN, True),
+        (b"bearer   " + TOKEN, True),
+        (b"Bearer " + TOKEN + b"0", False),
+        (b"Bearer", False),
+        (b"Basic " + TOKEN, False),
+        (b"Digest ann", False),
+        (basic(b"ann", b"secret"), None),
+        (basic(b"nobody", b"secret"), None),
+    ],
+)
+def test_what_is_known_at_once(gate: Gate, authorization: bytes, known: bool | None) -> None:
+    assert gate.guard.known(authorization) is known
+
+
+def test_passwords(gate: Gate) -> None:
+    check = gate.guard.check
+    assert check(basic(b"ann", b"secret")) is None
+    assert check(basic(b"ann", b"Secret")) is UNAUTHORIZED
+    assert check(basic(b"ann", b"")) is UNAUTHORIZED
+    assert check(basic(b"ann", b"sec\0ret" * 30)) is UNAUTHORIZED
+
+
+def test_of_a_long_password_the_beginning_counts_as_for_htpasswd(gate: Gate) -> None:
+    gate.write(b"ann:" + bcrypt.hashpw(b"x" * 72, bcrypt.gensalt(4)))
+    gate.look_again()
+    assert gate.guard.check(basic(b"ann", b"x" * 100)) is None
+    assert gate.guard.check(basic(b"ann", b"x" * 71)) is UNAUTHORIZED
+
+
+def test_an_unknown_user_takes_as_long(gate: Gate) -> None:
+    assert gate.guard.check(basic(b"nobody", b"secret")) is UNAUTHORIZED
+    assert gate.computed == [Login(b"nobody", b"secret")]
+
+
+def test_without_users_no_password_is_computed(gate: Gate) -> None:
+    gate.write(TOKEN_LINE)
+    gate.look_again()
+    assert gate.guard.known(basic(b"ann", b"secret")) is False
+
+
+def test_a_right_password_is_remembered_for_a_while_and_a_wrong_one_is_not(gate: Gate) -> None:
+    right, wrong = basic(b"ann", b"secret"), basic(b"ann", b"wrong")
+    gate.guard.check(right)
+    gate.guard.check(wrong)
+    assert gate.guard.known(right) is True
+    assert gate.guard.known(wrong) is None
+    gate.clock.now_s += REMEMBERED_S
+    assert gate.guard.known(right) is None
+
+
+def test_requests_at_the_same_time_compute_one_password(gate: Gate) -> None:
+    asked = [gevent.spawn(gate.guard.check, basic(b"ann", b"secret")) for _ in range(5)]
+    gevent.joinall(asked)
+    assert [one.value for one in asked] == [None] * 5
+    assert len(gate.computed) == 1
+
+
+def test_a_flood_is_sent_away_and_tokens_pass(gate: Gate) -> None:
+    flood = [gevent.spawn(gate.guard.check, basic(b"ann", b"%d" % number)) for number in range(MOST_WAITING + 10)]
+    gevent.sleep(0.001)
+    assert gate.guard.known(b"Bearer " + TOKEN) is True
+    gevent.joinall(flood)
+    replies = [one.value for one in flood]
+    assert replies.count(UNAUTHORIZED) == MOST_WAITING
+    assert replies.count(TOO_MANY_LOGINS) == 10
+    assert gate.guard.check(basic(b"ann", b"secret")) is None
+
+
+def test_a_changed_file_counts_at_once_for_all(gate: Gate) -> None:
+    before = basic(b"ann", b"secret")
+    gate.guard.check(before)
+    gate.write(b"bob:" + bcrypt.hashpw(b"other", bcrypt.gensalt(4)))
+    gate.look_again()
+    assert gate.guard.known(b"Bearer " + TOKEN) is False
+    assert gate.guard.known(before) is None
+    assert gate.guard.check(before) is UNAUTHORIZED
+    assert gate.guard.check(basic(b"bob", b"other")) is None
+    assert gate.log.lines == [f"INFO HTTP: read --http-auth-file {gate.path} again"]
+
+
+def test_a_file_that_becomes_bad_changes_nothing_and_is_told_once(gate: Gate) -> None:
+    gate.write(b"ann:secret")
+    for _ in range(3):
+        gate.look_again()
+        assert gate.guard.known(b"Bearer " + TOKEN) is True
+    assert len(gate.log.lines) == 1
+    assert gate.log.lines[0].startswith(f"ERROR HTTP: --http-auth-file {gate.path}, line 1: expected a hash")
+    gate.path.unlink()
+    gate.look_again()
+    assert gate.guard.known(b"Bearer " + TOKEN) is True
+    assert "No such file" in gate.log.lines[1]
+    gate.write(b"ann:" + HASH)
+    gate.look_again()
+    assert gate.guard.known(b"Bearer " + TOKEN) is False
+
+
+def test_what_was_right_before_a_change_is_not_remembered(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    compute = guard_module._is_right
+
+    def changed_meanwhile(login: Login, known_hash: bytes) -> bool:
+        gate.write(b"bob:" + HASH)
+        gate.look_again()
+        gate.guard.known(b"")
+        return compute(login, known_hash)
+
+    monkeypatch.setattr(guard_module, "_is_right", changed_meanwhile)
+    gate.guard.check(basic(b"ann", b"secret"))
+    assert gate.guard.known(basic(b"ann", b"secret")) is None
+
+
+def test_memory_of_what_was_right_is_bounded(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard_module, "_MOST_REMEMBERED", 2)
+    for password in (b"secret", b"secret\0", b"secret\0\0"):
+        gate.guard._remember(password)
+    assert len(gate.guard._remembered) == 1

@@ -1,0 +1,150 @@
+"""Percentiles of the time from publish to finish: what counts, for how long, and how exactly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nsqd_py.inflight import Delivery
+from nsqd_py.latency import LatencyMeter
+from tests.unit.fakes import (
+    MS,
+    SECOND,
+    START_NS,
+    FakeClock,
+    FakeConsumer,
+    World,
+    limits,
+    make_batch,
+    sized,
+    start_broker,
+)
+
+WINDOW_NS = 10 * SECOND
+
+
+def make_meter(clock: FakeClock, *percentiles: float) -> LatencyMeter:
+    return LatencyMeter(percentiles or (0.5,), WINDOW_NS, clock, clock)
+
+
+def finish_after(meter: LatencyMeter, clock: FakeClock, latency_ns: int, count: int = 1) -> None:
+    """Messages that were published so long ago are finished now."""
+    batch = make_batch(0, *[b"m"] * count)
+    batch.timestamp_ns = clock.now_ns - latency_ns
+    meter.finished({Delivery(batch, 1, 0, 0): count})
+
+
+def count(meter: LatencyMeter) -> Any:
+    return meter.figures()["count"]
+
+
+def test_without_messages_the_values_are_0() -> None:
+    figures = make_meter(FakeClock(), 1.0, 0.99).figures()
+    assert figures == {"count": 0, "percentiles": [{"quantile": 1.0, "value": 0.0}, {"quantile": 0.99, "value": 0.0}]}
+
+
+def test_percentiles_are_right_to_one_percent() -> None:
+    clock = FakeClock()
+    meter = make_meter(clock, 1.0, 0.99, 0.5, 0.01)
+    for latency_ms in range(1, 1001):
+        finish_after(meter, clock, latency_ms * MS)
+    figures = meter.figures()
+    assert figures["count"] == 1000
+    values_ms = [entry["value"] / MS for entry in figures["percentiles"]]
+    assert values_ms == [pytest.approx(value, rel=0.012) for value in (1000, 990, 500, 10)]
+
+
+def test_messages_of_one_batch_count_each() -> None:
+    clock = FakeClock()
+    meter = make_meter(clock, 0.75, 0.25)
+    finish_after(meter, clock, 1 * SECOND, count=90)
+    finish_after(meter, clock, 1 * MS, count=30)
+    figures = meter.figures()
+    assert figures["count"] == 120
+    assert [entry["value"] for entry in figures["percentiles"]] == [
+        pytest.approx(1 * SECOND, rel=0.02),
+        pytest.approx(1 * MS, rel=0.02),
+    ]
+
+
+def test_the_window_forgets_half_of_itself_at_a_time() -> None:
+    clock = FakeClock()
+    meter = make_meter(clock)
+    finish_after(meter, clock, MS)
+    clock.now_ns = START_NS + WINDOW_NS // 2
+    finish_after(meter, clock, MS)
+    finish_after(meter, clock, MS)
+    clock.now_ns = START_NS + WINDOW_NS - 1
+    assert count(meter) == 3
+    clock.now_ns += 1
+    assert count(meter) == 2
+    clock.now_ns = START_NS + WINDOW_NS * 3 // 2
+    assert count(meter) == 0
+
+
+def test_after_a_long_silence_nothing_old_is_left() -> None:
+    clock = FakeClock()
+    meter = make_meter(clock)
+    finish_after(meter, clock, MS)
+    clock.now_ns += 1000 * WINDOW_NS + WINDOW_NS // 4
+    finish_after(meter, clock, MS, count=5)
+    assert count(meter) == 5
+    clock.now_ns += WINDOW_NS // 2
+    assert count(meter) == 5
+
+
+def test_figures_of_several_meters_leave_each_as_it_was() -> None:
+    clock = FakeClock()
+    one, other = make_meter(clock), make_meter(clock)
+    finish_after(one, clock, MS, count=2)
+    finish_after(other, clock, SECOND, count=3)
+    assert one.figures([other])["count"] == 5
+    assert one.figures([other])["percentiles"][0]["value"] == pytest.approx(SECOND, rel=0.02)
+    assert (count(one), count(other)) == (2, 3)
+
+
+def test_a_wall_clock_that_was_set_back_gives_no_negative_latency() -> None:
+    clock = FakeClock()
+    meter = make_meter(clock)
+    finish_after(meter, clock, -SECOND)
+    assert meter.figures() == {"count": 1, "percentiles": [{"quantile": 0.5, "value": 0.0}]}
+
+
+# ---- in a channel
+
+
+def make_channel(world: World, directory: Any, **changed: Any) -> tuple[Any, Any]:
+    changed = {
+        "e2e_processing_latency_percentile": (1.0,), "e2e_processing_latency_window_time_ns": WINDOW_NS, **changed,
+    }  # fmt: skip
+    broker = start_broker(world, directory, **changed)
+    topic = broker.get_topic("t")
+    return topic, broker.get_channel(topic, "c")
+
+
+def publish(topic: Any, *messages: bytes) -> None:
+    topic.publish(sized(*messages), len(messages), 0, None, 0)
+
+
+def test_a_channel_measures_what_its_clients_finish(tmp_path: Any) -> None:
+    world = World()
+    topic, channel = make_channel(world, tmp_path)
+    consumer = FakeConsumer(world, rdy=10).subscribe(channel)
+    publish(topic, b"1", b"22", b"333")
+    world.run()
+    first, second, third = consumer.take()
+    world.pass_time(2 * SECOND)
+    assert channel.touch(consumer, second.id)
+    assert consumer.finish(first, second, first) == [first.id]
+    figures = channel.latency.figures()
+    assert figures["count"] == 2
+    assert figures["percentiles"][0]["value"] == pytest.approx(2 * SECOND, rel=0.02)
+    assert consumer.requeue(third)
+    assert channel.latency.figures()["count"] == 2
+
+
+def test_without_percentiles_nothing_is_measured(tmp_path: Any) -> None:
+    assert limits().e2e_processing_latency_percentile == ()
+    _, channel = make_channel(World(), tmp_path, e2e_processing_latency_percentile=())
+    assert channel.latency is None

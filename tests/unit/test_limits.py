@@ -1,0 +1,179 @@
+"""Who may connect, and how long a client may keep a daemon waiting. Time is an argument; the loop is a fake."""
+
+from __future__ import annotations
+
+import resource
+from typing import Any
+
+import pytest
+
+from nsqd_py.limits import ADDRESS, ALL, DESCRIPTORS, IDLE, WRITE, Connections, TimeLimits, highest_descriptor, host_of
+from nsqd_py.logs import FATAL, Log
+
+FIRST_DESCRIPTOR = 3
+
+
+class FakeLoop:
+    """Its timers are started by nobody; a test sweeps itself."""
+
+    def timer(self, *_times: float) -> FakeLoop:
+        return self
+
+    def start(self, *_arguments: Any) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class KeptLog(Log):
+    def __init__(self) -> None:
+        super().__init__(level=FATAL)
+        self.lines: list[str] = []
+
+    def warning(self, text: str, *arguments: object) -> None:
+        self.lines.append(text % arguments)
+
+    info = warning
+
+
+class Visitor:
+    """A connection that is overdue from `due_s` on, for `reason`."""
+
+    def __init__(self, peer: str, due_s: float = 1e9, reason: str = IDLE) -> None:
+        self.peer = peer
+        self.owner: Any = None
+        self.ended = ""
+        self._due_s = due_s
+        self._reason = reason
+
+    def overdue(self, now_s: float, limits: TimeLimits) -> str:
+        return self._reason if now_s >= self._due_s else ""
+
+    def time_out(self, reason: str) -> None:
+        self.ended = reason
+        self.owner.remove(self)
+
+
+def crowd(most: int = 0, most_per_host: int = 0) -> tuple[Connections, KeptLog]:
+    log = KeptLog()
+    connections = Connections(most, most_per_host, TimeLimits(), log, FakeLoop())
+    connections.start()
+    return connections, log
+
+
+def enter(connections: Connections, peer: str) -> Visitor | None:
+    """The visitor, if it is let in."""
+    if connections.refuses(peer, FIRST_DESCRIPTOR):
+        return None
+    visitor = Visitor(peer)
+    connections.add(visitor)
+    return visitor
+
+
+# ---- how many
+
+
+def test_without_limits_everybody_comes_in() -> None:
+    connections, _ = crowd()
+    assert all(enter(connections, f"10.0.0.1:{port}") for port in range(1, 1001))
+    assert len(connections) == 1000
+    assert not connections.refused
+
+
+def test_who_is_above_the_limit_stays_outside_until_somebody_leaves() -> None:
+    connections, _ = crowd(most=2)
+    first = enter(connections, "10.0.0.1:1")
+    assert first and enter(connections, "10.0.0.2:1")
+    assert enter(connections, "10.0.0.3:1") is None
+    assert connections.refused == {ALL: 1}
+    connections.remove(first)
+    assert enter(connections, "10.0.0.3:2")
+    assert len(connections) == 2
+
+
+def test_an_address_has_its_own_limit() -> None:
+    connections, _ = crowd(most_per_host=2)
+    first = enter(connections, "10.0.0.1:1")
+    assert first and enter(connections, "10.0.0.1:2")
+    assert enter(connections, "10.0.0.1:3") is None
+    assert enter(connections, "10.0.0.2:1")
+    assert connections.refused == {ADDRESS: 1}
+    connections.remove(first)
+    assert enter(connections, "10.0.0.1:3")
+
+
+def test_clients_of_a_unix_socket_have_no_address() -> None:
+    connections, _ = crowd(most_per_host=1)
+    assert enter(connections, "@")
+    assert enter(connections, "@")
+
+
+@pytest.mark.parametrize(
+    ("peer", "host"),
+    [
+        ("10.0.0.1:4150", "10.0.0.1"),
+        ("[::ffff:10.0.0.1]:4150", "10.0.0.1"),
+        ("[2001:db8::1]:4150", "2001:db8::1"),
+        ("@", ""),
+    ],
+)
+def test_the_address_of_a_peer(peer: str, host: str) -> None:
+    assert host_of(peer) == host
+
+
+def test_the_last_descriptors_are_kept_for_files() -> None:
+    connections, _ = crowd()
+    highest = highest_descriptor()
+    assert connections.refuses("10.0.0.1:1", highest) == ""
+    assert connections.refuses("10.0.0.1:1", highest + 1) == DESCRIPTORS
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert limit * 0.9 < highest < limit - 1
+
+
+# ---- time
+
+
+def test_a_sweep_ends_who_is_overdue() -> None:
+    connections, _ = crowd()
+    patient, slow = Visitor("10.0.0.1:1"), Visitor("10.0.0.1:2", due_s=5, reason=WRITE)
+    connections.add(patient)
+    connections.add(slow)
+    connections.sweep(4.9)
+    assert len(connections) == 2
+    connections.sweep(5.0)
+    assert (patient.ended, slow.ended) == ("", WRITE)
+    assert len(connections) == 1
+    assert connections.timed_out == {WRITE: 1}
+
+
+@pytest.mark.parametrize(
+    ("limits", "sweep_s"),
+    [
+        (TimeLimits(), 1.0),
+        (TimeLimits(handshake_s=10, idle_s=600), 1.0),
+        (TimeLimits(handshake_s=10, write_s=0.4), 0.1),
+        (TimeLimits(head_s=0.001), 0.05),
+    ],
+)
+def test_sweeps_come_often_enough_for_the_shortest_limit(limits: TimeLimits, sweep_s: float) -> None:
+    assert limits.sweep_s == sweep_s
+
+
+# ---- the log
+
+
+def test_a_flood_is_one_line_in_ten_seconds() -> None:
+    connections, log = crowd(most=1)
+    enter(connections, "10.0.0.1:1")
+    for port in range(100):
+        enter(connections, f"10.0.0.2:{port}")
+    connections.sweep(100.0)
+    assert log.lines == [
+        "refused 100 connections, the last of client(10.0.0.2:99) - as many as --max-connections are there"
+    ]
+    enter(connections, "10.0.0.3:1")
+    connections.sweep(109.0)
+    assert len(log.lines) == 1
+    connections.sweep(110.0)
+    assert log.lines[1].startswith("refused 1 connections, the last of client(10.0.0.3:1)")
+    connections.sweep(200.0)
+    assert len(log.lines) == 2

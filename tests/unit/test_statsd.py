@@ -1,0 +1,201 @@
+"""What a report to statsd says, and how it is cut into packets."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import gevent
+import pytest
+from gevent import socket
+
+from nsqd_py.lookup.resolver import Resolver
+from nsqd_py.memory import memory_figures
+from nsqd_py.statsd import Reports, StatsdReporter, full_prefix, packets
+from tests.unit.fakes import FakeLog
+
+
+def make_channel(name: str, messages: int = 0, *percentiles: tuple[float, float], **figures: Any) -> dict[str, Any]:
+    return {
+        "channel_name": name, "depth": 1, "backend_depth": 2, "in_flight_count": 3, "deferred_count": 4,
+        "message_count": messages, "requeue_count": 5, "timeout_count": 6, "client_count": 7,
+        "e2e_processing_latency": latency(*percentiles), **figures,
+    }  # fmt: skip
+
+
+def make_topic(name: str, messages: int, *channels: dict[str, Any], percentiles: Any = ()) -> dict[str, Any]:
+    return {
+        "topic_name": name, "channels": list(channels), "depth": 8, "backend_depth": 9, "message_count": messages,
+        "message_bytes": 10 * messages, "e2e_processing_latency": latency(*percentiles),
+    }  # fmt: skip
+
+
+def latency(*percentiles: tuple[float, float]) -> dict[str, Any]:
+    return {"count": 0, "percentiles": [{"quantile": q, "value": value} for q, value in percentiles] or None}
+
+
+def lines(reports: Reports, *topics: dict[str, Any], memory: Any = None) -> list[str]:
+    return [line.removesuffix("\n") for line in reports.lines(topics, memory)]
+
+
+def test_keys_and_their_order_are_those_of_go() -> None:
+    topic = make_topic("t", 2, make_channel("c", 3, (0.999, 1e9 + 0.9)), percentiles=((1.0, 7.5), (0.995, 2.0)))
+    assert lines(Reports("p.", exclude_ephemeral=False), topic) == [
+        "p.topic.t.message_count:2|c",
+        "p.topic.t.message_bytes:20|c",
+        "p.topic.t.depth:8|g",
+        "p.topic.t.backend_depth:9|g",
+        "p.topic.t.e2e_processing_latency_100:7|g",
+        "p.topic.t.e2e_processing_latency_100:2|g",  # as Go rounds 99.5
+        "p.topic.t.channel.c.message_count:3|c",
+        "p.topic.t.channel.c.depth:1|g",
+        "p.topic.t.channel.c.backend_depth:2|g",
+        "p.topic.t.channel.c.in_flight_count:3|g",
+        "p.topic.t.channel.c.deferred_count:4|g",
+        "p.topic.t.channel.c.requeue_count:5|c",
+        "p.topic.t.channel.c.timeout_count:6|c",
+        "p.topic.t.channel.c.clients:7|g",
+        "p.topic.t.channel.c.e2e_processing_latency_100:1000000000|g",
+    ]
+
+
+def test_memory_comes_last_and_counts_collections_since_the_last_report() -> None:
+    reports = Reports("", exclude_ephemeral=False)
+    memory = memory_figures() | {"gc_total_runs": 10, "heap_objects": 5}
+    first = lines(reports, memory=memory)
+    assert [line.partition(":")[0] for line in first] == [
+        "mem.heap_objects", "mem.heap_idle_bytes", "mem.heap_in_use_bytes", "mem.heap_released_bytes",
+        "mem.gc_pause_usec_100", "mem.gc_pause_usec_99", "mem.gc_pause_usec_95", "mem.next_gc_bytes", "mem.gc_runs",
+    ]  # fmt: skip
+    assert (first[0], first[-1]) == ("mem.heap_objects:5|g", "mem.gc_runs:10|c")
+    assert lines(reports, memory=memory | {"gc_total_runs": 13})[-1] == "mem.gc_runs:3|c"
+
+
+def counters(found: list[str]) -> dict[str, int]:
+    return {key: int(value[:-2]) for key, _, value in (line.partition(":") for line in found) if value.endswith("|c")}
+
+
+def test_counters_are_what_came_since_the_last_report() -> None:
+    reports = Reports("", exclude_ephemeral=False)
+    lines(reports, make_topic("t", 5, make_channel("c", 5)))
+    second = counters(lines(reports, make_topic("t", 7, make_channel("c", 6, requeue_count=9))))
+    assert second == {
+        "topic.t.message_count": 2,
+        "topic.t.message_bytes": 20,
+        "topic.t.channel.c.message_count": 1,
+        "topic.t.channel.c.requeue_count": 4,
+        "topic.t.channel.c.timeout_count": 0,
+    }
+
+
+def test_a_topic_that_was_made_anew_counts_from_0() -> None:
+    reports = Reports("", exclude_ephemeral=False)
+    lines(reports, make_topic("fewer", 5), make_topic("away", 5))
+    lines(reports, make_topic("fewer", 2))
+    third = counters(lines(reports, make_topic("fewer", 3), make_topic("away", 6)))
+    assert (third["topic.fewer.message_count"], third["topic.away.message_count"]) == (1, 6)
+    again = Reports("", exclude_ephemeral=False)
+    lines(again, make_topic("fewer", 5))
+    assert counters(lines(again, make_topic("fewer", 2)))["topic.fewer.message_count"] == 2
+
+
+def test_ephemeral_ones_may_be_left_out() -> None:
+    topics = make_topic("a#ephemeral", 1, make_channel("c")), make_topic("b", 1, make_channel("d#ephemeral"))
+    kept = lines(Reports("", exclude_ephemeral=True), *topics)
+    assert {line.rpartition(".")[0] for line in kept} == {"topic.b"}
+    assert len(lines(Reports("", exclude_ephemeral=False), *topics)) == 2 * (4 + 8)
+
+
+@pytest.mark.parametrize(
+    ("template", "host", "prefix"),
+    [
+        ("nsq.%s", "10.0.0.1", "nsq.10_0_0_1_4151."),
+        ("%s.%s.", "host", "host_4151.host_4151."),
+        ("plain", "host", "plain."),
+        ("", "host", ""),
+        ("%s", "::1", "[__1]_4151."),
+    ],
+)
+def test_the_prefix_has_the_address(template: str, host: str, prefix: str) -> None:
+    assert full_prefix(template, host, 4151) == prefix
+
+
+def test_packets_end_with_lines_and_are_as_full_as_may_be() -> None:
+    given = ["a" * 9 + "\n", "b" * 9 + "\n", "c" * 9 + "\n", "d" * 40 + "\n", "e\n"]
+    assert packets(given, 20) == [(given[0] + given[1]).encode(), given[2].encode(), given[3].encode(), b"e\n"]
+    assert packets(given, 19)[0] == given[0].encode()
+    assert packets(given, 0) == ["".join(given).encode()]
+    assert packets([], 20) == []
+
+
+# ---- the reporter
+
+
+def make_broker(address: str, **changed: Any) -> Any:
+    options = {
+        "statsd_address": address, "statsd_interval_ns": 20_000_000, "statsd_prefix": "%s", "statsd_mem_stats": False,
+        "statsd_udp_packet_size": 508, "statsd_exclude_ephemeral": False, "broadcast_address": "h",
+        "broadcast_http_port": 0, **changed,
+    }  # fmt: skip
+    topic = SimpleNamespace(
+        name="t", depth=0, backend_depth=0, message_count=1, message_bytes=2, is_paused=False, channels={}, log=None,
+        first_in_memory=0,
+    )  # fmt: skip
+    return SimpleNamespace(options=SimpleNamespace(**options), topics={"t": topic}, http_port=99, log=FakeLog())
+
+
+def test_it_reports_again_and_again_and_stops() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink:
+        sink.bind(("127.0.0.1", 0))
+        sink.settimeout(10)
+        broker = make_broker(f"127.0.0.1:{sink.getsockname()[1]}")
+        reporter = StatsdReporter(broker, Resolver())
+        reporter.start()
+        assert broker.options.statsd_prefix == "h_99."
+        assert sink.recv(1000).splitlines()[0] == b"h_99.topic.t.message_count:1|c"
+        assert sink.recv(1000).splitlines()[0] == b"h_99.topic.t.message_count:0|c"
+        reporter.stop()
+        assert broker.log.errors == []
+
+
+def test_a_name_that_is_not_found_is_logged_and_tried_again() -> None:
+    found: list[Any] = []
+
+    def look_up(host: str, port: int, **_: Any) -> list[Any]:
+        found.append((host, port))
+        raise OSError("no such name")
+
+    broker = make_broker("statsd.example:8125")
+    reporter = StatsdReporter(broker, Resolver(look_up))
+    reporter.start()
+    with gevent.Timeout(10):
+        while len(found) < 2:
+            gevent.sleep(0.005)
+    reporter.stop()
+    assert found[0] == ("statsd.example", 8125)
+    assert broker.log.errors[0] == "failed to create UDP socket to statsd(statsd.example:8125) - no such name"
+
+
+def test_a_look_up_that_hangs_stops_neither_the_loop_nor_the_end() -> None:
+    began: list[float] = []
+
+    def look_up(host: str, port: int, **_: Any) -> list[Any]:
+        began.append(time.monotonic())
+        time.sleep(3)  # in a thread, as a resolver that does not answer
+        raise OSError("too late")
+
+    reporter = StatsdReporter(make_broker("statsd.example:8125"), Resolver(look_up), stop_s=0.05)
+    reporter.start()
+    with gevent.Timeout(10):
+        while not began:
+            gevent.sleep(0.001)
+    reporter.stop()
+    assert time.monotonic() - began[0] < 2
+
+
+def test_without_an_address_nothing_runs() -> None:
+    reporter = StatsdReporter(make_broker(""), Resolver())
+    reporter.start()
+    assert reporter._greenlet is None
+    reporter.stop()

@@ -1,0 +1,235 @@
+"""How long a client may keep nsqd or nsqlookupd waiting, on connections in this process.
+
+The clock is the test's: what `overdue` says is asked for at given times, as the sweep of `nsqd_py.limits` does.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gevent
+import gevent.socket
+import pytest
+
+from nsqd_py.broker import Broker
+from nsqd_py.clock import SteadyClock
+from nsqd_py.connection import ClientConnection
+from nsqd_py.http.publishing import PublishingConnection
+from nsqd_py.limits import BODY, HANDSHAKE, HEAD, IDLE, WRITE, TimeLimits
+from nsqd_py.logs import FATAL, Log
+from nsqd_py.options import read_options
+from nsqd_py.pqueues import Alarms
+from nsqd_py.protocol.session import Limits
+from nsqd_py.transport import Stream
+from nsqd_py.turn import Turn
+from nsqlookupd_py.backlog import Backlog
+from nsqlookupd_py.connection import PeerConnection
+from nsqlookupd_py.registry import Registry
+from tests.support.wire import MAGIC, NOP, pub
+
+LIMITS = TimeLimits(handshake_s=10, head_s=30, idle_s=600, write_s=60)
+NONE = TimeLimits()
+DEADLINE_S = 10.0
+PING = b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n"
+POST_A_BYTE = b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx"
+POST_100_KB = b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 102400\r\n\r\n"
+
+pytestmark = pytest.mark.ours
+
+
+class Dialogue:
+    """A client, and nsqd's side of its connection. The first sweep, at 0 s, is when nsqd starts to wait."""
+
+    def __init__(self, make: Callable[[socket.socket], Stream]) -> None:
+        ours, theirs = socket.socketpair()
+        self.stream = make(theirs)
+        self.stream.start()
+        self._began_s = gevent.get_hub().loop.now()
+        self.client = gevent.socket.socket(fileno=ours.detach())
+        self.client.settimeout(DEADLINE_S)
+
+    def say(self, data: bytes) -> None:
+        """Returns when it was read."""
+        self.client.sendall(data)
+        wait(lambda: self.stream.closed or not _readable(self.stream), "nsqd to read")
+
+    def sweep(self, at_s: float, limits: TimeLimits = LIMITS) -> str:
+        """For what it is overdue, so long after the beginning."""
+        return self.stream.overdue(self._began_s + at_s, limits)
+
+    def end(self, reason: str) -> bytes:
+        """What the client gets when it is ended for that."""
+        self.stream.time_out(reason)
+        answer = b""
+        while data := self.client.recv(65536):
+            answer += data
+        return answer
+
+
+def _readable(stream: Stream) -> bool:
+    try:
+        return bool(stream._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+    except BlockingIOError:
+        return False
+
+
+def wait(condition: Callable[[], object], what: str) -> None:
+    with gevent.Timeout(DEADLINE_S, AssertionError(f"waited for {what}")):
+        while not condition():
+            gevent.sleep(0.001)
+
+
+class Nsqd:
+    """A broker, and connections to it."""
+
+    def __init__(self, directory: Path) -> None:
+        hub = gevent.get_hub()
+        log = Log(level=FATAL)
+        turn = Turn(hub, log)
+        broker = Broker(read_options([f"--data-path={directory}"]), log, turn, Alarms(), hub.threadpool)
+        self.http = lambda: Dialogue(lambda sock: PublishingConnection(sock, "a:5", hub.loop, turn, log, broker))
+        self.tcp = lambda: Dialogue(lambda sock: ClientConnection(sock, "a:5", hub.loop, turn, log, broker, Limits()))
+        self.broker = broker
+
+
+@pytest.fixture
+def nsqd(tmp_path: Path) -> Iterator[Nsqd]:
+    nsqd = Nsqd(tmp_path)
+    yield nsqd
+    nsqd.broker.close()
+
+
+# ---- HTTP
+
+
+def test_a_connection_that_never_asks_has_as_long_as_a_head(nsqd: Nsqd) -> None:
+    http = nsqd.http()
+    assert [http.sweep(at_s) for at_s in (0, 29.9, 30)] == ["", "", HEAD]
+    assert http.end(HEAD) == b""
+
+
+def test_a_head_that_dribbles_is_ended_with_408(nsqd: Nsqd) -> None:
+    http = nsqd.http()
+    http.say(PING[:1])
+    assert http.sweep(0) == ""
+    for second in range(1, 30):
+        http.say(PING[second : second + 1])
+        assert http.sweep(second) == ""
+    assert http.sweep(30) == HEAD
+    answer = http.end(HEAD)
+    assert answer.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+    assert b"Connection: close\r\n" in answer
+
+
+@pytest.mark.parametrize("requests", [PING, POST_A_BYTE])
+def test_a_connection_that_asked_may_idle_for_longer(nsqd: Nsqd, requests: bytes) -> None:
+    http = nsqd.http()
+    http.sweep(0)
+    http.say(requests)
+    assert [http.sweep(at_s) for at_s in (20, 100, 619)] == ["", "", ""]
+    http.say(requests)  # each request is a new beginning, also one whose head is known
+    assert [http.sweep(at_s) for at_s in (620, 700, 1219, 1220)] == ["", "", "", IDLE]
+    http.client.recv(65536)
+    assert http.end(IDLE) == b""
+
+
+def test_a_body_has_time_by_its_size(nsqd: Nsqd) -> None:
+    http = nsqd.http()
+    http.say(POST_100_KB + b"x" * 50 * 1024)
+    assert [http.sweep(at_s) for at_s in (0, 30, 79.9)] == ["", "", ""]
+    http.say(b"x" * 10 * 1024)
+    assert [http.sweep(at_s) for at_s in (80, 89.9, 90)] == ["", "", BODY]
+    assert http.end(BODY).startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_body_that_dribbles_is_too_slow(nsqd: Nsqd) -> None:
+    http = nsqd.http()
+    http.say(POST_100_KB)
+    http.sweep(0)
+    for second in range(1, 30):
+        http.say(b"x")
+        assert http.sweep(second) == ""
+    assert http.sweep(31) == BODY
+
+
+def test_the_rest_of_a_refused_body_is_not_waited_for_either(nsqd: Nsqd) -> None:
+    http = nsqd.http()
+    http.say(b"POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
+    http.sweep(0)
+    assert http.sweep(30) == BODY
+    assert http.end(BODY).startswith(b"HTTP/1.1 404 ")  # the answer that it had already
+
+
+def test_who_takes_no_answer_is_ended_for_that(nsqd: Nsqd) -> None:
+    http = nsqd.http()
+    many = b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n" * 1000
+    http.client.setblocking(False)
+    wait(lambda: _sent_nothing(http.client, many) and http.stream.unsent_bytes, "answers that are not taken")
+    assert [http.sweep(at_s) for at_s in (0, 59.9, 60)] == ["", "", WRITE]
+    http.client.settimeout(DEADLINE_S)
+    wait(lambda: http.client.recv(100_000) and http.sweep(70) == "", "some to be taken")
+
+
+def _sent_nothing(client: Any, data: bytes) -> bool:
+    try:
+        return client.send(data) == 0
+    except BlockingIOError:
+        return True
+
+
+def test_without_limits_nothing_is_overdue(nsqd: Nsqd) -> None:
+    dialogues = [nsqd.http(), nsqd.http(), nsqd.tcp()]
+    dialogues[1].say(PING[:5])
+    for dialogue in dialogues:
+        assert dialogue.sweep(0, NONE) == dialogue.sweep(1e6, NONE) == ""
+
+
+# ---- TCP
+
+
+def test_a_magic_that_does_not_come_is_not_waited_for(nsqd: Nsqd) -> None:
+    silent, dribbling = nsqd.tcp(), nsqd.tcp()
+    dribbling.say(MAGIC[:3])
+    for tcp in (silent, dribbling):
+        assert [tcp.sweep(at_s) for at_s in (0, 9.9, 10)] == ["", "", HANDSHAKE]
+        assert tcp.end(HANDSHAKE) == b""
+
+
+def test_after_the_magic_the_heartbeats_decide(nsqd: Nsqd) -> None:
+    tcp = nsqd.tcp()
+    tcp.say(MAGIC)
+    assert tcp.sweep(1000) == ""
+
+
+def test_bytes_of_a_command_that_never_ends_are_no_sign_of_life(nsqd: Nsqd) -> None:
+    tcp = nsqd.tcp()
+    tcp.say(MAGIC)
+    heard_s = tcp.stream._heard_s  # type: ignore[attr-defined]
+    for byte in pub("t", b"body")[:-1]:
+        tcp.say(bytes([byte]))
+    assert tcp.stream._heard_s == heard_s  # type: ignore[attr-defined]
+    tcp.say(b"y" + NOP)
+    assert tcp.stream._heard_s > heard_s  # type: ignore[attr-defined]
+
+
+# ---- nsqlookupd
+
+
+def test_nsqlookupd_waits_for_a_first_command_only_so_long() -> None:
+    hub = gevent.get_hub()
+    log = Log(level=FATAL)
+
+    def make(sock: socket.socket) -> PeerConnection:
+        return PeerConnection(
+            sock, "a:5", hub.loop, Turn(hub, log), log, Registry(0, 0), Backlog(hub.loop), SteadyClock(), b"{}",
+            requires_tls=False, on_close=lambda _connection: None,
+        )  # fmt: skip
+
+    silent, greeting, speaking = Dialogue(make), Dialogue(make), Dialogue(make)
+    greeting.say(b"  V1IDENT")
+    speaking.say(b"  V1PING\n")
+    assert [peer.sweep(9.9) for peer in (silent, greeting, speaking)] == ["", "", ""]
+    assert [peer.sweep(10.1) for peer in (silent, greeting, speaking)] == [HANDSHAKE, HANDSHAKE, ""]
