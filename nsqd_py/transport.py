@@ -75,10 +75,8 @@ class Stacked:
 
     def decode(self, received: bytes) -> bytes:
         """As `Layer.decode`. Raises LayerError."""
-        if self._upper.has_more:
-            return self._upper.decode(b"")
-        data = self._lower.decode(received)
-        return self._upper.decode(data) if data else b""
+        data = self._lower.decode(received) if received or self._lower.has_more else b""
+        return self._upper.decode(data) if data or self._upper.has_more else b""
 
     def encode(self, data: bytes) -> bytes:
         return self._lower.encode(self._upper.encode(data))
@@ -110,9 +108,9 @@ class Stream:
     """One connection's socket. Subclasses implement `on_data` and may extend `on_end` and `on_close`."""
 
     __slots__ = (
-        "_closing", "_fd_reader", "_fd_writer", "_holds", "_in_turn", "_layer", "_read_size", "_reading", "_sock",
-        "_stuck_since_s", "_turn", "_unsent", "_untaken_before", "_untaken_swept", "closed", "log", "out", "owner",
-        "peer",
+        "_closing", "_decoding", "_fd_reader", "_fd_writer", "_holds", "_in_turn", "_layer", "_read_size", "_reading",
+        "_sock", "_stuck_since_s", "_turn", "_unsent", "_untaken_before", "_untaken_swept", "closed", "log", "out",
+        "owner", "peer",
     )  # fmt: skip
 
     def __init__(self, sock: socket.socket, peer: str, loop: Any, turn: Turn, log: Log) -> None:
@@ -124,6 +122,7 @@ class Stream:
         self._fd_reader = loop.io(sock.fileno(), _READ)
         self._fd_writer: Any = None
         self._layer: Layer | None = None
+        self._decoding: Layer | None = None  # has more of what has arrived
         self._read_size = SMALL_READ
         self._reading = False
         self._unsent: memoryview | None = None
@@ -146,7 +145,7 @@ class Stream:
         self._set_reading(True)
 
     def _set_reading(self, wanted: bool) -> None:
-        wanted = wanted and not self.closed and not self._holds and not self._closing
+        wanted = wanted and not self.closed and not self._holds and not self._closing and self._decoding is None
         if wanted != self._reading:
             self._reading = wanted
             if wanted:
@@ -185,12 +184,24 @@ class Stream:
 
     def _on_encoded(self, layer: Layer, received: bytes) -> None:
         data = self._decoded(layer, received)
-        while data or layer.has_more:
-            if data:
-                self.on_data(data)
-            if self.closed or self._closing:
-                return
-            data = layer.decode(b"") if layer.has_more else b""
+        if data:
+            self.on_data(data)
+        if layer.has_more and not self.closed and not self._closing:
+            # A few bytes have become many: the rest in later turns, when this much is written and let go.
+            self._set_reading(False)
+            self._decoding = layer
+            if not self._holds:
+                self._fd_reader.loop.timer(0.0).start(self._decode_more)
+
+    def _decode_more(self) -> None:
+        layer, self._decoding = self._decoding, None
+        if layer is None or self.closed or self._closing:
+            return
+        try:
+            self._on_encoded(layer, b"")
+        except LayerError as error:
+            self.close(str(error))
+        self._set_reading(True)
 
     def _decoded(self, layer: Layer, received: bytes) -> bytes:
         try:
@@ -238,6 +249,8 @@ class Stream:
         self._holds -= 1
         if not self._holds and not self.closed:
             self.want_flush()
+            if self._decoding is not None:
+                self._fd_reader.loop.timer(0.0).start(self._decode_more)
             self._set_reading(True)
 
     # ---- writing

@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 import snappy
 
@@ -162,6 +163,26 @@ def test_a_plain_client_of_a_tls_port_is_told_nothing_it_cannot_read(nsqd: NsqdP
             while True:
                 client._input.clear()
                 client._receive(time.monotonic() + 10)
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["tcp", "tls"])
+@pytest.mark.parametrize("kind", ["snappy", "deflate"])
+def test_what_becomes_much_is_taken_bit_by_bit(
+    make_nsqd: MakeNsqd, certificates: Certificates, kind: str, secure: bool
+) -> None:
+    """200 MB of messages from less than 10 MB, and at most a fraction of it in memory at once."""
+    nsqd = make_nsqd(*tls_flags(certificates), "--mem-queue-size=5")
+    before_bytes = psutil.Process(nsqd.pid).memory_info().rss
+    with TransportClient(nsqd.tcp_port) as client:
+        client.upgrade(certificates.client_context() if secure else None, **{kind: True})
+        for _ in range(10):
+            client.send(wire.pub("bomb", b"\0" * 1_000_000) * 20)
+        for _ in range(200):
+            assert client.frame() == OK
+        grown_bytes = psutil.Process(nsqd.pid).memory_info().rss - before_bytes
+    assert grown_bytes < 100_000_000
+    nsqd.create("bomb", "channel")
+    nsqd.wait_for_channel("bomb", "channel", depth=200)
 
 
 # ---- policies
