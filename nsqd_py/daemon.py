@@ -138,6 +138,9 @@ class Daemon:
             if options.https_address:
                 broker.https_port = self._add_listener("HTTPS", options.https_address, self._on_https).port
         self._inherited.close_others()
+        # What others are told, and `/config` shows.
+        options.broadcast_tcp_port = options.broadcast_tcp_port or max(0, broker.tcp_port)
+        options.broadcast_http_port = options.broadcast_http_port or max(0, broker.http_port)
 
     def _add_listener(self, name: str, address: str, on_connection: OnConnection) -> Listener:
         """Listen at the address, or where systemd does for it. Gives the listener that has a port, if any has."""
@@ -230,7 +233,7 @@ def _limits(options: Any) -> Limits:
         max_msg_size=options.max_msg_size,
         max_body_size=options.max_body_size,
         max_rdy_count=options.max_rdy_count,
-        max_req_timeout_ms=options.max_req_timeout_ns // _MS,
+        max_defer_timeout_ms=options.max_defer_timeout_ns // _MS,
         msg_timeout_ms=options.msg_timeout_ns // _MS,
         max_msg_timeout_ms=options.max_msg_timeout_ns // _MS,
         max_heartbeat_interval_ms=options.max_heartbeat_interval_ns // _MS,

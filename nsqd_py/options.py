@@ -6,7 +6,6 @@ import hashlib
 import socket
 import zlib
 from collections.abc import Sequence
-from functools import partial
 
 from nsqd_py.delivery import TOPOLOGY_AWARE
 from nsqd_py.durations import HOUR_NS, MILLISECOND_NS, MINUTE_NS, SECOND_NS
@@ -88,7 +87,6 @@ def _check_percentiles(values: tuple[float, ...]) -> str | None:
 # --- the settings
 
 _HOSTNAME = socket.gethostname()
-_later = partial(Setting, step_note="takes effect in a later version")
 _TIMER = "accepted for compatibility; one timer serves all deadlines"
 
 # Each: name, kind, default; then what it does.

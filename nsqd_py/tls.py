@@ -37,13 +37,16 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class TlsInfo:
-    """What a client and this server agreed on. `common_name` is that of the client's certificate."""
+    """What a client and this server agreed on. `common_name` is that of the client's certificate.
+
+    `negotiated_protocol_is_mutual` is always true, as Go's TLS says since long.
+    """
 
     version: str
     cipher: str
     common_name: str = ""
     negotiated_protocol: str = ""
-    negotiated_protocol_is_mutual: bool = False
+    negotiated_protocol_is_mutual: bool = True
 
 
 class Engine(Protocol):

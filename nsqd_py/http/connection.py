@@ -148,7 +148,6 @@ class HttpConnection(Stream, Generic[App]):
     def on_message_begin(self) -> None:
         self._begun += 1
         self._place = _IN_HEAD
-        self._since_s = 0.0
         self._stalled_bytes = 0
         self._head = Head()
 

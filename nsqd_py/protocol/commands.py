@@ -165,7 +165,7 @@ def _check_dpub(session: Session, params: Params) -> None:
         timeout_ms = parse_number(params[2])
     except ValueError:
         raise Invalid(f"DPUB could not parse timeout {words(params[2])}") from None
-    limit_ms = session.limits.max_req_timeout_ms
+    limit_ms = session.limits.max_defer_timeout_ms
     if not 0 <= milliseconds_to_ns(timeout_ms) <= limit_ms * 1_000_000:
         raise Invalid(f"DPUB timeout {timeout_ms & _UINT64} out of range 0-{limit_ms}")
 

@@ -24,7 +24,7 @@ class Limits:
     max_msg_size: int = 1 << 20
     max_body_size: int = 5 << 20
     max_rdy_count: int = 2500
-    max_req_timeout_ms: int = 3_600_000
+    max_defer_timeout_ms: int = 3_600_000
     msg_timeout_ms: int = 60_000
     max_msg_timeout_ms: int = 900_000
     heartbeat_interval_ms: int = 30_000

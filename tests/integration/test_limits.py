@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import socket
 import struct
 import time
@@ -17,10 +18,11 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import MakeNsqd
+from tests.support.lookup_wire import LookupClient
 from tests.support.network import Host
 from tests.support.nsqd_process import NsqdProcess, ServerProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
-from tests.support.wire import ERROR, MAGIC, Client, Closed, Frame, fin, pub, rdy, sub
+from tests.support.wire import ERROR, MAGIC, Client, Closed, Frame, fin, identify, pub, rdy, sub
 
 TOO_MANY = Frame(ERROR, b"E_TOO_MANY_CONNECTIONS")
 PING = b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -30,7 +32,7 @@ DEADLINE_S = 20.0
 MB = 1_000_000
 STUCK = 20
 # What nine of ten publishes of an honest client may take while others misbehave: 0.2 ms alone, on an idle machine.
-NEIGHBOUR_LIMIT_S = 0.1
+NEIGHBOUR_LIMIT_S = 0.3
 
 pytestmark = pytest.mark.ours
 
@@ -67,6 +69,14 @@ def crowd() -> Iterator[Crowd]:
     crowd = Crowd()
     yield crowd
     crowd.close()
+
+
+def read_until_end(sock: socket.socket) -> bytes:
+    """What comes before the connection is closed in good order."""
+    data = b""
+    while part := sock.recv(65536):
+        data += part
+    return data
 
 
 def read_all(sock: socket.socket) -> bytes:
@@ -152,6 +162,18 @@ def test_a_flood_is_turned_away_and_the_others_do_not_notice(make_nsqd: MakeNsqd
     assert neighbour.latency_s < NEIGHBOUR_LIMIT_S
     lines = [line for line in nsqd.log_text().splitlines() if "refused" in line]
     assert len(lines) <= 2, lines
+
+
+def test_who_has_spoken_already_hears_why_it_is_refused(make_nsqd: MakeNsqd, crowd: Crowd) -> None:
+    nsqd = make_nsqd("--max-connections=1")
+    with nsqd.connect(client_id="first"):
+        nsqd.signal(signal.SIGSTOP)
+        late = [crowd.connect(port) for port in (nsqd.tcp_port, nsqd.http_port)]
+        late[0].sendall(MAGIC + identify())
+        late[1].sendall(PING)
+        nsqd.signal(signal.SIGCONT)
+        assert read_until_end(late[0]).endswith(TOO_MANY.data)
+        assert read_until_end(late[1]).startswith(b"HTTP/1.1 503 ")
 
 
 def test_all_connections_together_have_a_limit(make_nsqd: MakeNsqd, crowd: Crowd) -> None:
@@ -299,8 +321,7 @@ def test_what_is_kept_for_clients_that_do_not_read_is_bounded(tmp_path: Path, cr
         for sock in stuck:
             sock.sendall(beginning)
         most_bytes = push(stuck, data, nsqd, neighbour)
-        print(what, "memory", (most_bytes - before_bytes)/MB, "latency", neighbour.latency_s, neighbour._times_s[-1], max(neighbour._times_s), len(neighbour._times_s))
-        assert (most_bytes - before_bytes) / STUCK < 3 * MB
+        assert (most_bytes - before_bytes) / STUCK < 2.5 * MB
         assert neighbour.latency_s < NEIGHBOUR_LIMIT_S
     finally:
         nsqd.destroy()
@@ -325,12 +346,16 @@ def test_200_consumers_that_do_not_read(make_nsqd: MakeNsqd, crowd: Crowd) -> No
 
 def test_a_client_that_reads_slowly_is_kept(make_nsqd: MakeNsqd, crowd: Crowd) -> None:
     nsqd = make_nsqd("--write-timeout=400ms")
-    sock = crowd.connect(nsqd.http_port, receive_buffer_bytes=65536)
-    sock.sendall(b"GET /stats?format=json HTTP/1.1\r\nHost: x\r\n\r\n" * 20_000)
+    publisher = nsqd.connect()
+    for _ in range(4):
+        publisher.mpub("t", [b"x" * 50_000] * 50)
+    sock = crowd.connect(nsqd.tcp_port, receive_buffer_bytes=65536)
+    sock.sendall(MAGIC + sub("t", "c") + rdy(2500))
     began_s = time.monotonic()
     while time.monotonic() < began_s + 1.5:
-        assert sock.recv(65536), "it was closed"
+        assert sock.recv(8192), "it was closed"
         select.select([], [], [], 0.02)
+    assert nsqd.wait_for_channel("t", "c")["client_count"] == 1
 
 
 # ---- sizes
@@ -363,18 +388,15 @@ def test_a_size_that_is_only_declared_takes_no_memory(make_nsqd: MakeNsqd, crowd
     assert not any(map(is_closed, crowd.socks))
 
 
-@pytest.mark.parametrize("what", DECLARATIONS)
-def test_a_size_above_the_limit_is_refused_at_once(nsqd: NsqdProcess, crowd: Crowd, what: str) -> None:
-    protocol, beginning = DECLARATIONS[what]
-    sock = crowd.connect(nsqd.tcp_port if protocol == "tcp" else nsqd.http_port)
-    if what == "a body that is not wanted":
-        pytest.skip("it is skipped as it comes")
-    sock.sendall(beginning + (b"x" * 6 * MB if what == "a chunk" else b""))
-    answer = read_all(sock)
-    if protocol == "http":
-        assert answer.startswith(b"HTTP/1.1 413 ")
-    else:
-        assert answer[8:].startswith((b"E_BAD_BODY", b"E_BAD_MESSAGE"))
+def test_a_size_above_the_limit_is_refused_at_once(nsqd: NsqdProcess, crowd: Crowd) -> None:
+    for what, (protocol, beginning) in DECLARATIONS.items():
+        sock = crowd.connect(nsqd.tcp_port if protocol == "tcp" else nsqd.http_port)
+        if what == "a body that is not wanted":
+            continue  # it is thrown away as it comes
+        sock.sendall(beginning + (b"x" * 6 * MB if what == "a chunk" else b""))
+        answer = read_all(sock)
+        refusals = (b"HTTP/1.1 413 ",) if protocol == "http" else (b"E_BAD_BODY", b"E_BAD_MESSAGE")
+        assert answer[0 if protocol == "http" else 8 :].startswith(refusals), what
 
 
 def test_a_body_in_tiny_chunks_takes_about_its_size(make_nsqd: MakeNsqd, crowd: Crowd) -> None:
@@ -387,6 +409,21 @@ def test_a_body_in_tiny_chunks_takes_about_its_size(make_nsqd: MakeNsqd, crowd: 
     assert rss_bytes(nsqd) - before_bytes < 25 * MB
     sock.sendall(b"0\r\n\r\n")
     assert sock.recv(4096).startswith(b"HTTP/1.1 413 ")  # as one message it is too big
+
+
+def test_large_answers_of_nsqlookupd_that_nobody_reads(make_nsqlookupd: MakeNsqlookupd, crowd: Crowd) -> None:
+    nsqlookupd = make_nsqlookupd()
+    with LookupClient(nsqlookupd.tcp_port) as peer:
+        peer.introduce()
+        peer.register(*(f"{number:064}" for number in range(1000)))
+        before_bytes = rss_bytes(nsqlookupd)
+        for _ in range(20):
+            # 37 MB of answers to what one read brings
+            crowd.connect(nsqlookupd.http_port, receive_buffer_bytes=4096).sendall(
+                b"GET /topics HTTP/1.1\r\nHost: x\r\n\r\n" * 560
+            )
+        wait_until(nsqlookupd.topics)
+        assert rss_bytes(nsqlookupd) - before_bytes < 20 * 4 * MB
 
 
 def test_nsqlookupd_takes_no_memory_for_what_is_declared(make_nsqlookupd: MakeNsqlookupd, crowd: Crowd) -> None:

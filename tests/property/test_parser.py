@@ -19,7 +19,7 @@ from nsqd_py.protocol.parser import MAX_LINE_LENGTH, Command, CommandParser, Lin
 from nsqd_py.protocol.session import STATE_CLOSING, STATE_SUBSCRIBED, Limits, Session
 from tests.unit.fakes import sized
 
-LIMITS = Limits(max_msg_size=40, max_body_size=150, max_rdy_count=100, max_req_timeout_ms=10_000)
+LIMITS = Limits(max_msg_size=40, max_body_size=150, max_rdy_count=100, max_defer_timeout_ms=10_000)
 SHORT_LINE = 64  # in place of MAX_LINE_LENGTH, so that examples stay small
 
 Event = tuple[Any, ...]

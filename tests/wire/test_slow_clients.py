@@ -180,6 +180,19 @@ def _sent_nothing(client: Any, data: bytes) -> bool:
         return True
 
 
+def test_requests_that_came_together_give_way_to_others(nsqd: Nsqd) -> None:
+    http = nsqd.http()
+    http.client.sendall(b"GET /info HTTP/1.1\r\nHost: x\r\n\r\n" * 100)
+    turns = 0
+    with gevent.Timeout(DEADLINE_S):
+        while not http.stream._worker:  # type: ignore[attr-defined]
+            gevent.sleep(0)
+        while http.stream._worker:  # type: ignore[attr-defined]
+            gevent.sleep(0)
+            turns += 1
+    assert turns >= 90
+
+
 def test_without_limits_nothing_is_overdue(nsqd: Nsqd) -> None:
     dialogues = [nsqd.http(), nsqd.http(), nsqd.tcp()]
     dialogues[1].say(PING[:5])
