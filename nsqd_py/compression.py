@@ -12,7 +12,7 @@ import google_crc32c
 
 from nsqd_py.errors import LayerError
 
-STEP_BYTES = 1024 * 1024
+STEP_BYTES = 256 * 1024
 
 # ---- snappy
 # https://github.com/google/snappy/blob/main/framing_format.txt: chunks of [1-byte type][3-byte size][data], the size
@@ -43,7 +43,7 @@ class SnappyLayer:
     long (54 us, not 6, for 40 kB).
     """
 
-    __slots__ = ("_has_begun", "_input", "_is_identified", "has_more")
+    __slots__ = ("_has_begun", "_input", "_is_identified", "_skip_bytes", "has_more")
 
     is_secure = False
 
@@ -51,10 +51,15 @@ class SnappyLayer:
         self._input = b""
         self._is_identified = False
         self._has_begun = False
+        self._skip_bytes = 0  # of a chunk that carries nothing, and may be 16 MB long: it is not kept
         self.has_more = False
 
     def decode(self, received: bytes) -> bytes:
         """Raises LayerError for what is no snappy."""
+        if self._skip_bytes:
+            skipped = min(self._skip_bytes, len(received))
+            self._skip_bytes -= skipped
+            received = received[skipped:]
         data = self._input + received if self._input else received
         parts: list[bytes] = []
         size_bytes = 0
@@ -65,6 +70,9 @@ class SnappyLayer:
             self._check(kind, size)
             start = position + _HEADER_BYTES
             if start + size > len(data):
+                if _FIRST_SKIPPABLE <= kind < _IDENTIFIER_TYPE:
+                    self._skip_bytes = start + size - len(data)
+                    position = len(data)
                 break
             position = start + size
             carried = self._carried(kind, data[start:position])
@@ -83,6 +91,8 @@ class SnappyLayer:
                 raise LayerError(f"snappy: a chunk of {size} bytes")
         elif kind < _FIRST_SKIPPABLE:
             raise LayerError(f"snappy: a chunk of unknown type {kind}")
+        elif kind == _IDENTIFIER_TYPE and size != len(_MAGIC):
+            raise LayerError("snappy: another identifier")
 
     def _carried(self, kind: int, data: bytes) -> bytes:
         if kind == _IDENTIFIER_TYPE:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import tracemalloc
 import zlib
 
 import cramjam
@@ -95,6 +96,7 @@ def good(data: bytes) -> bytes:
     [
         (good(b"x"), "no identifier"),
         (chunk(0xFF, b"sNaPpX"), "another identifier"),
+        (b"\xff\xff\xff\xff", "another identifier"),
         (IDENTIFIER + chunk(1, b"\0\0\0\0x"), "checksum"),
         (IDENTIFIER + chunk(0, masked_crc32c(b"x") + b"\xff\xff\xff"), "snappy: "),
         (IDENTIFIER + chunk(0, b"crc"), "a chunk of 3 bytes"),
@@ -111,7 +113,21 @@ def test_what_is_no_snappy_is_refused(sent: bytes, why: str) -> None:
 
 def test_snappy_skips_what_may_be_skipped() -> None:
     sent = IDENTIFIER + chunk(0x80, b"?") + good(b"one") + chunk(0xFE, b"\0" * 9) + IDENTIFIER + good(b"two")
-    assert decode_all(SnappyLayer(), sent, list(range(len(sent)))) == b"onetwo"
+    for cuts in (list(range(len(sent))), []):
+        assert decode_all(SnappyLayer(), sent, cuts) == b"onetwo"
+
+
+def test_snappy_keeps_nothing_of_what_may_be_skipped() -> None:
+    layer = SnappyLayer()
+    size = 10_000_000
+    layer.decode(IDENTIFIER + b"\x80" + size.to_bytes(3, "little"))
+    tracemalloc.start()
+    for _ in range(size // 100_000):
+        assert layer.decode(b"?" * 100_000) == b""
+    kept_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept_bytes < 500_000
+    assert layer.decode(good(b"next")) == b"next"
 
 
 @layers
