@@ -20,6 +20,7 @@ from nsqd_py.http import answers
 from nsqd_py.http.guard import admin_guard
 from nsqd_py.http.publishing import PublishingConnection
 from nsqd_py.limits import connections
+from nsqd_py.listening import Listeners
 from nsqd_py.loading import load
 from nsqd_py.logs import Log
 from nsqd_py.lookup.peers import LookupPeers
@@ -29,9 +30,9 @@ from nsqd_py.pqueues import Alarms
 from nsqd_py.process import StopSignals, calm_collector, log_uncaught_errors, raise_descriptor_limit
 from nsqd_py.protocol.frames import TOO_MANY_CONNECTIONS
 from nsqd_py.protocol.session import Limits
-from nsqd_py.server import Farewell, Listener, OnConnection
+from nsqd_py.server import Farewell
 from nsqd_py.statsd import StatsdReporter
-from nsqd_py.systemd import InheritedSockets, Notifier
+from nsqd_py.systemd import Notifier
 from nsqd_py.tls_options import TLS_NOT_REQUIRED
 from nsqd_py.transport import Stream
 from nsqd_py.turn import Turn
@@ -68,8 +69,7 @@ class Daemon:
         self._limits = _limits(options)
         self._connections = self._broker.connections = connections(options, log, self._loop)
         self._notifier = Notifier.from_environment()
-        self._inherited = InheritedSockets.from_environment(log)
-        self._listeners: list[Listener] = []
+        self._listeners = Listeners(self._connections, _FAREWELLS, self._loop, log)
         self._drainer: gevent.Greenlet[..., None] | None = None
         self._lock: int | None = None
         self._is_loaded = False
@@ -103,13 +103,12 @@ class Daemon:
             self._broker.lookups = self._lookups
             self._lookups.set_addresses(self._options.lookupd_tcp_address)
             self._connections.start()
-            for listener in self._listeners:
-                listener.start()
+            self._listeners.start()
             self._lookups.start()
             self._statsd.start()
             self._broker.loop_lag.start()
             self._drainer = gevent.spawn(self._drain, signals)
-            self._notifier.ready(f"serving on {self._listeners[0].address}")
+            self._notifier.ready(f"serving on {self._listeners.address}")
             self._notifier.start_watchdog(self._loop)
             signals.wait()
         except OSError as error:
@@ -126,30 +125,21 @@ class Daemon:
     def _listen(self) -> None:
         options = self._options
         broker = self._broker
-        broker.tcp_port = self._add_listener("TCP", options.tcp_address, self._on_client).port
+        broker.tcp_port = self._listeners.add("TCP", options.tcp_address, self._on_client).port
         if options.http_address:
-            broker.http_port = self._add_listener("HTTP", options.http_address, self._on_http).port
+            broker.http_port = self._listeners.add("HTTP", options.http_address, self._on_http).port
         if options.unix_socket:
-            self._add_listener("TCP", options.unix_socket, self._on_client)
+            self._listeners.add("TCP", options.unix_socket, self._on_client)
         if options.http_unix_socket:
-            self._add_listener("HTTP", options.http_unix_socket, self._on_http)
+            self._listeners.add("HTTP", options.http_unix_socket, self._on_http)
         if broker.tls is not None:
             self._certificate_alarm.set(broker.clock() + CHECK_CERTIFICATE_NS)
             if options.https_address:
-                broker.https_port = self._add_listener("HTTPS", options.https_address, self._on_https).port
-        self._inherited.close_others()
+                broker.https_port = self._listeners.add("HTTPS", options.https_address, self._on_https).port
+        self._listeners.close_others()
         # What others are told, and `/config` shows.
         options.broadcast_tcp_port = options.broadcast_tcp_port or max(0, broker.tcp_port)
         options.broadcast_http_port = options.broadcast_http_port or max(0, broker.http_port)
-
-    def _add_listener(self, name: str, address: str, on_connection: OnConnection) -> Listener:
-        """Listen at the address, or where systemd does for it. Gives the listener that has a port, if any has."""
-        sockets = self._inherited.take(name.lower(), address)
-        added = [Listener(name, address, self._loop, self._log, on_connection, sock) for sock in sockets]
-        for listener in added:
-            listener.guard(self._connections, _FAREWELLS[name])
-        self._listeners += added
-        return max(added, key=lambda listener: listener.port)
 
     def _on_client(self, sock: socket.socket, peer: str) -> None:
         self._log.info("TCP: new client(%s)", peer)
@@ -213,8 +203,7 @@ class Daemon:
         self._lookups.close()  # first of all, so that consumers stop finding what is about to go
         self._statsd.stop()
         self._broker.loop_lag.stop()
-        for listener in self._listeners:
-            listener.close()
+        self._listeners.close()
         self._turn.end()
         for client in [*self._broker.clients, *self._broker.http_clients]:
             client.close("nsqd is stopping")

@@ -24,10 +24,10 @@ from nsqd_py.limit_options import LIMIT_SETTINGS
 from nsqd_py.logs import INFO, TEXT
 from nsqd_py.settings import BadOptions, Options, Program, Setting
 from nsqd_py.tls_options import (
-    DEFAULT_TLS_VERSION,
-    TLS_NOT_REQUIRED,
-    TLS_REQUIRED_KIND,
-    TLS_VERSION_KIND,
+    HTTP_AUTH_SETTING,
+    KEY_SETTING,
+    REQUIREMENT_SETTINGS,
+    ROOT_CA_SETTING,
     check_auth_policy,
     check_authorities,
     check_tls,
@@ -218,17 +218,13 @@ _STATSD = (
 
 _SECURITY = (
     Setting("tls-cert", STRING, "", "Certificate file (PEM); turns TLS on."),
-    Setting("tls-key", STRING, "", "Key file of the certificate (PEM)."),
+    KEY_SETTING,
     Setting("tls-client-auth-policy", STRING, "",
         "Certificates of clients: require (any), or require-verify (signed by --tls-root-ca-file).",
         check=check_auth_policy),
-    Setting("tls-root-ca-file", STRING, "", "File with the certificate authorities to trust (PEM)."),
-    Setting("tls-required", TLS_REQUIRED_KIND, TLS_NOT_REQUIRED,
-        "Refuse clients without TLS: true, false, or tcp-https (plain HTTP stays open)."),
-    Setting("tls-min-version", TLS_VERSION_KIND, DEFAULT_TLS_VERSION,
-        "Lowest TLS version that clients may speak: tls1.0, tls1.1, tls1.2, tls1.3."),
-    Setting("http-auth-file", STRING, "",
-        "File with who may administer over HTTP: lines of htpasswd -B, and token:name:sha256; empty lets all."),
+    ROOT_CA_SETTING,
+    *REQUIREMENT_SETTINGS,
+    HTTP_AUTH_SETTING,
     Setting("deflate", BOOL, True, "Let clients negotiate deflate compression."),
     Setting("max-deflate-level", INT, 6,
         "Highest deflate level that a client may ask for, 1 to 9; higher ones cost more processor time.",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from nsqd_py.kinds import FALSE_WORDS, TRUE_WORDS, Kind, choice
-from nsqd_py.settings import BadOptions, Options
+from nsqd_py.kinds import FALSE_WORDS, STRING, TRUE_WORDS, Kind, choice
+from nsqd_py.settings import BadOptions, Options, Setting
 
 # --tls-required, with the numbers that /config/tls_required answers.
 TLS_NOT_REQUIRED = 0
@@ -42,6 +42,21 @@ TLS_REQUIRED_KIND = Kind(
     "[=bool|tcp-https]", _parse_tls_required, _tls_required_from_native, _show_tls_required, bare_value="true"
 )
 TLS_VERSION_KIND = choice({**TLS_VERSIONS, "": DEFAULT_TLS_VERSION}, word="version")
+
+
+# Those that mean the same everywhere, in the order in which they are shown.
+# fmt: off
+KEY_SETTING = Setting("tls-key", STRING, "", "Key file of the certificate (PEM).")
+ROOT_CA_SETTING = Setting("tls-root-ca-file", STRING, "", "File with the certificate authorities to trust (PEM).")
+REQUIREMENT_SETTINGS = (
+    Setting("tls-required", TLS_REQUIRED_KIND, TLS_NOT_REQUIRED,
+        "Refuse clients without TLS: true, false, or tcp-https (plain HTTP stays open)."),
+    Setting("tls-min-version", TLS_VERSION_KIND, DEFAULT_TLS_VERSION,
+        "Lowest TLS version that clients may speak: tls1.0, tls1.1, tls1.2, tls1.3."),
+)
+HTTP_AUTH_SETTING = Setting("http-auth-file", STRING, "",
+    "File with who may administer over HTTP: lines of htpasswd -B, and token:name:sha256; empty lets all.")
+# fmt: on
 
 
 def check_auth_policy(value: str) -> str | None:

@@ -15,11 +15,12 @@ from nsqd_py.errors import StartError
 from nsqd_py.http import answers
 from nsqd_py.http.guard import admin_guard
 from nsqd_py.limits import connections
+from nsqd_py.listening import Listeners
 from nsqd_py.logs import Log
 from nsqd_py.process import StopSignals, calm_collector, log_uncaught_errors, raise_descriptor_limit
-from nsqd_py.server import Farewell, Listener, OnConnection
+from nsqd_py.server import Farewell
 from nsqd_py.settings import Options
-from nsqd_py.systemd import InheritedSockets, Notifier
+from nsqd_py.systemd import Notifier
 from nsqd_py.tls import TlsIfAsked
 from nsqd_py.tls_options import TLS_NOT_REQUIRED, TLS_REQUIRED
 from nsqd_py.transport import Stream
@@ -50,8 +51,7 @@ class Daemon:
         self._peers: dict[PeerConnection, None] = {}
         self._connections = connections(options, log, self._loop)
         self._notifier = Notifier.from_environment()
-        self._inherited = InheritedSockets.from_environment(log)
-        self._listeners: list[Listener] = []
+        self._listeners = Listeners(self._connections, _FAREWELLS, self._loop, log)
         self._tls: CertificateKeeper | None = None
         self._certificate_timer = self._loop.timer(CHECK_EVERY_S, CHECK_EVERY_S)
         self._introduction = b""
@@ -73,9 +73,8 @@ class Daemon:
                 calm_collector()
                 COLLECTIONS.watch()
                 self._connections.start()
-                for listener in self._listeners:
-                    listener.start()
-                self._notifier.ready(f"serving on {self._listeners[0].address}")
+                self._listeners.start()
+                self._notifier.ready(f"serving on {self._listeners.address}")
                 self._notifier.start_watchdog(self._loop)
                 signals.wait()
             except OSError as error:
@@ -97,9 +96,9 @@ class Daemon:
 
     def _listen(self) -> None:
         options = self._options
-        tcp_port = self._add_listener("TCP", options.tcp_address, self._on_peer).port
-        http_port = self._add_listener("HTTP", options.http_address, self._on_http).port
-        self._inherited.close_others()
+        tcp_port = self._listeners.add("TCP", options.tcp_address, self._on_peer).port
+        http_port = self._listeners.add("HTTP", options.http_address, self._on_http).port
+        self._listeners.close_others()
         introduction = {
             "broadcast_address": options.broadcast_address,
             "hostname": socket.gethostname(),
@@ -108,15 +107,6 @@ class Daemon:
             "version": NSQ_VERSION,
         }
         self._introduction = orjson.dumps(introduction)
-
-    def _add_listener(self, name: str, address: str, on_connection: OnConnection) -> Listener:
-        """Listen at the address, or where systemd does for it. Gives the listener that has a port, if any has."""
-        sockets = self._inherited.take(name.lower(), address)
-        added = [Listener(name, address, self._loop, self._log, on_connection, sock) for sock in sockets]
-        for listener in added:
-            listener.guard(self._connections, _FAREWELLS[name])
-        self._listeners += added
-        return max(added, key=lambda listener: listener.port)
 
     def _on_peer(self, sock: socket.socket, peer: str) -> None:
         self._log.info("TCP: new client(%s)", peer)
@@ -141,8 +131,7 @@ class Daemon:
         self._notifier.stopping()
         self._certificate_timer.close()
         self._connections.close()
-        for listener in self._listeners:
-            listener.close()
+        self._listeners.close()
         for connection in [*self._peers, *self._api.http_clients]:
             connection.close("nsqlookupd is stopping")
         self._log.info("NSQLOOKUPD: bye")

@@ -12,16 +12,15 @@ from nsqd_py.limit_options import LIMIT_SETTINGS
 from nsqd_py.logs import INFO, TEXT
 from nsqd_py.settings import BadOptions, Options, Program, Setting
 from nsqd_py.tls_options import (
-    DEFAULT_TLS_VERSION,
-    TLS_NOT_REQUIRED,
-    TLS_REQUIRED_KIND,
-    TLS_VERSION_KIND,
+    HTTP_AUTH_SETTING,
+    KEY_SETTING,
+    REQUIREMENT_SETTINGS,
+    ROOT_CA_SETTING,
     check_tls,
     implied_tls_required,
 )
 
 LOG_PREFIX = "[nsqlookupd] "
-
 
 
 def _check_auth_policy(value: str) -> str | None:
@@ -60,16 +59,12 @@ _PRODUCERS = (
 _TLS = (
     Setting("tls-cert", STRING, "",
         "Certificate file (PEM); lets clients speak TLS, on the TCP and on the HTTP port."),
-    Setting("tls-key", STRING, "", "Key file of the certificate (PEM)."),
+    KEY_SETTING,
     Setting("tls-client-auth-policy", STRING, "",
         "Certificates of clients: require-verify (one signed by --tls-root-ca-file).", check=_check_auth_policy),
-    Setting("tls-root-ca-file", STRING, "", "File with the certificate authorities to trust (PEM)."),
-    Setting("tls-required", TLS_REQUIRED_KIND, TLS_NOT_REQUIRED,
-        "Refuse clients without TLS: true, false, or tcp-https (plain HTTP stays open)."),
-    Setting("tls-min-version", TLS_VERSION_KIND, DEFAULT_TLS_VERSION,
-        "Lowest TLS version that clients may speak: tls1.0, tls1.1, tls1.2, tls1.3."),
-    Setting("http-auth-file", STRING, "",
-        "File with who may administer over HTTP: lines of htpasswd -B, and token:name:sha256; empty lets all."),
+    ROOT_CA_SETTING,
+    *REQUIREMENT_SETTINGS,
+    HTTP_AUTH_SETTING,
 )
 # fmt: on
 

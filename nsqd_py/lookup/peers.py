@@ -10,7 +10,7 @@ import gevent
 from gevent.event import Event
 
 from nsqd_py.broker import Broker
-from nsqd_py.http_client import HttpClient
+from nsqd_py.http_client import HttpClient, limit_s
 from nsqd_py.logs import Log
 from nsqd_py.lookup.endpoints import Endpoint, parse_address
 from nsqd_py.lookup.host import LookupHost
@@ -22,7 +22,6 @@ from nsqd_py.lookup.resolver import Resolver
 from nsqd_py.settings import Options
 from nsqd_py.topic import Topic
 
-_SECOND_NS = 1e9
 _CLOSE_S = 1.0
 
 
@@ -46,8 +45,8 @@ class LookupPeers:
         self._peers: dict[Endpoint, LookupPeer] = {}
         self._is_running = False
         self._progress = Event()
-        request_timeout_s = _limit_s(options.http_client_request_timeout_ns)
-        connect_timeout_s = _limit_s(options.http_client_connect_timeout_ns)
+        request_timeout_s = limit_s(options.http_client_request_timeout_ns)
+        connect_timeout_s = limit_s(options.http_client_connect_timeout_ns)
         client = HttpClient(connect_timeout_s, request_timeout_s, self._resolver.resolve, tls)
         self._precreation = Precreation(broker, self, request_timeout_s, log)
         self._surroundings = Surroundings(
@@ -190,8 +189,3 @@ class LookupPeers:
         """Those that have been connected at some time, each nsqlookupd once."""
         by_place = {peer.query.place: peer for peer in self._peers.values() if peer.query is not None}
         return list(by_place.values())
-
-
-def _limit_s(duration_ns: int) -> float | None:
-    """A duration as a limit in seconds; 0 is none, as in Go."""
-    return duration_ns / _SECOND_NS if duration_ns > 0 else None
