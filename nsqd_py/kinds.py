@@ -34,6 +34,7 @@ class Kind:
     show: writes a value for people, as it would be given.
     join: makes one value of those of a flag that was repeated.
     bare_value: what the flag means without a value; None where it needs one.
+    choices: all values that there are, where they can be counted; for completion in a shell.
     """
 
     word: str
@@ -43,6 +44,7 @@ class Kind:
     join: Callable[[Sequence[Any]], Any] = last
     bare_value: str | None = None
     attribute_suffix: str = ""
+    choices: tuple[str, ...] = ()
 
     def from_config(self, value: object) -> Any:
         if isinstance(value, str):
@@ -57,12 +59,13 @@ def choice(words: Mapping[str, Any], *, word: str, from_native: Callable[[Any], 
         try:
             return words[text.lower()]
         except KeyError:
-            raise ValueError(f"expected one of {', '.join(filter(None, words))}") from None
+            raise ValueError(f"expected one of {', '.join(known)}") from None
 
     def show(value: Any) -> str:
-        return next(name for name, known in words.items() if known == value and name)
+        return next((name for name, meant in words.items() if meant == value and name), "")
 
-    return Kind(word, parse, from_native or _refuse("one of " + ", ".join(filter(None, words))), show)
+    known = tuple(filter(None, words))
+    return Kind(word, parse, from_native or _refuse(f"one of {', '.join(known)}"), show, choices=known)
 
 
 def _refuse(expected: str) -> Callable[[Any], Any]:
@@ -169,5 +172,5 @@ BOOL = Kind("[=bool]", parse_bool, _bool_from_native, lambda value: str(value).l
 DURATION = Kind("duration", parse_duration, _duration_from_native, format_duration, attribute_suffix="_ns")
 STRINGS = _Strings("string ...", str, _strings_from_native, _listed, join=_all_strings)
 FLOATS = Kind("float,...", _parse_floats, _floats_from_native, _listed, join=_all_floats)
-LOG_LEVEL = Kind("level", parse_level, _refuse(f"one of {', '.join(LEVELS)}"), level_word)
+LOG_LEVEL = Kind("level", parse_level, _refuse(f"one of {', '.join(LEVELS)}"), level_word, choices=tuple(LEVELS))
 LOG_FORMAT = choice({TEXT: TEXT, JSON: JSON}, word="format")

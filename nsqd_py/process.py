@@ -59,9 +59,13 @@ class StopSignals:
         for handler in self._handlers:
             handler.cancel()
 
-    def wait(self) -> None:
-        """Returns when a signal came, or `stop` was called."""
-        self._asked.wait()
+    @property
+    def is_asked(self) -> bool:
+        return self._asked.is_set()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Returns when a signal came, or `stop` was called, or after `timeout_s`; true where it is time to stop."""
+        return self._asked.wait(timeout_s)
 
     def stop(self) -> None:
         """End as with a first signal."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from nsqd_py.kinds import BOOL, STRING, Kind
+from nsqd_py.kinds import BOOL, STRING, Kind, choice
 from nsqd_py.version import version_string
 
 HELP_WIDTH = 100
@@ -121,6 +121,10 @@ VERSION = Setting("version", BOOL, False, "Print the version and exit.", config_
 CONFIG = Setting(
     "config", STRING, "", "Config file: TOML, or YAML where its name ends in .yaml or .yml.", config_key=""
 )
+COMPLETION = Setting(
+    "completion", choice({shell: shell for shell in ("bash", "zsh", "fish")} | {"": ""}, word="shell"), "",
+    "Print what makes this shell complete the flags (bash, zsh, fish) and exit.", config_key="", default_text="none",
+)  # fmt: skip
 HELP_FLAGS = ("help", "h")
 
 Groups = Mapping[str, Sequence[Setting]]
@@ -137,14 +141,18 @@ class BadValue(UsageError):
 class Program:
     """The settings of one program, and the reading of its command line.
 
-    `name` is what the program calls itself (`nsqd`); `command` is what users type (`nsqd-py`).
+    `name` is what the program calls itself (`nsqd`); `command` is what users type (`nsqd-py`). `examples` are
+    pairs of what somebody wants and the command line for it, for `--help` and the reference page.
     """
 
-    def __init__(self, name: str, command: str, summary: str, groups: Groups) -> None:
+    def __init__(
+        self, name: str, command: str, summary: str, groups: Groups, examples: Sequence[tuple[str, str]] = ()
+    ) -> None:
         self.name = name
         self.command = command
         self.summary = summary
-        self.groups: Groups = {"This program": (VERSION, CONFIG), **groups}
+        self.examples = tuple(examples)
+        self.groups: Groups = {"This program": (VERSION, CONFIG, COMPLETION), **groups}
         self.settings = tuple(setting for group in self.groups.values() for setting in group)
 
     def defaults(self, **changes: Any) -> Options:
@@ -167,6 +175,11 @@ class Program:
             self._fail(error)
         if flags.get(VERSION.attribute):
             print(version_string(self.name))
+            sys.exit(0)
+        if flags.get(COMPLETION.attribute):
+            from nsqd_py.settings_completion import completion_script
+
+            print(completion_script(self, flags[COMPLETION.attribute]), end="")
             sys.exit(0)
         path = flags.get(CONFIG.attribute)
         from_file = read_config(path, self.settings) if path else {}
@@ -246,6 +259,12 @@ class _Command(click.Command):
             context_settings={"terminal_width": HELP_WIDTH, "max_content_width": HELP_WIDTH},
         )
         self._groups = program.groups
+        self._examples = program.examples
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for purpose, line in self._examples:
+            with formatter.section(purpose):
+                formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, settings in self._groups.items():

@@ -13,10 +13,12 @@ from nsqd_py.settings import Program, Setting
 
 def reference_page(program: Program, command: str) -> str:
     """The page, with the `command` that prints it."""
-    parts = [_introduction(program, command)]
-    for title, settings in program.groups.items():
-        parts.append(f"## {title}\n\n{_table(settings)}\n")
-    return "\n".join(parts)
+    return "\n".join([_introduction(program, command), *settings_tables(program)])
+
+
+def settings_tables(program: Program) -> list[str]:
+    """A titled table for each group of settings."""
+    return [f"## {title}\n\n{_table(settings)}\n" for title, settings in program.groups.items()]
 
 
 def _introduction(program: Program, command: str) -> str:

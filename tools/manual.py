@@ -1,0 +1,71 @@
+"""The reference pages of the tools, in Markdown, made of their declarations.
+
+`python -m tools.manual` writes docs/tools/<command>.md for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+from nsqd_py.settings import Program
+from nsqd_py.settings_docs import settings_tables
+
+PRINTED_BY = "python -m tools.manual"
+PAGES = Path(__file__).parent.parent / "docs" / "tools"
+
+# Where each tool declares itself, as `PROGRAM`.
+_DECLARATIONS = ("tail", "stat", "to_file", "to_nsq", "to_http", "nsq_to_nsq")
+
+
+def programs() -> Iterator[Program]:
+    """Of all tools, in the order in which the documentation names them."""
+    for package in _DECLARATIONS:
+        yield import_module(f"tools.{package}.options").PROGRAM
+
+
+def page(program: Program) -> str:
+    """A tool's page: what it does, examples, all flags, exit status."""
+    return "\n".join((_introduction(program), _examples(program), *settings_tables(program), _EXIT_STATUS))
+
+
+def _introduction(program: Program) -> str:
+    return f"""\
+<!-- Printed by `{PRINTED_BY}`; change the declarations, not this page. -->
+
+# {program.command}
+
+{program.summary}
+
+Flags are written with one dash or two, and their value follows after a space or `=`; a boolean flag alone means
+`true`. Durations have units: `250ms`, `60s`, `1h30m`. All that stands in the column "config key" may also come from
+a TOML or YAML file, given with `--config`; a flag goes before the file.
+"""
+
+
+def _examples(program: Program) -> str:
+    rows = [f"{purpose}:\n\n```\n{line}\n```\n" for purpose, line in program.examples]
+    return "\n".join(["## Examples\n", *rows])
+
+
+_EXIT_STATUS = """\
+## Exit status
+
+| status | meaning |
+|---|---|
+| 0 | done; also after SIGINT or SIGTERM, when everything was left in order, and when the reader of a pipe went away |
+| 1 | failed; one line on standard error says why |
+| 2 | the command line or the config file is wrong; one line on standard error says how to mend it |
+"""
+
+
+def main() -> None:
+    """Write all pages."""
+    PAGES.mkdir(parents=True, exist_ok=True)
+    for program in programs():
+        (PAGES / f"{program.command}.md").write_text(page(program), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
