@@ -18,7 +18,7 @@ from rich.console import Console
 from bench import record, report
 from bench.duel import PEER, SUBJECT, Contender, Result, compare
 from bench.machine import commit, this_machine
-from bench.scenarios import SCENARIOS, Scenario
+from bench.scenarios import SCENARIOS, Scenario, Work
 from bench.server import NSQD, NSQLOOKUPD, Daemon
 
 _FILES = 20_000
@@ -48,6 +48,11 @@ def _pattern(context: click.Context, parameter: click.Parameter, value: str) -> 
 @click.option("--peer-nsqd", callback=_command, metavar="CMD", help="Another nsqd to run in turn with it.")
 @click.option("--nsqlookupd", callback=_command, metavar="CMD", help="The subject of the lookup scenarios.")
 @click.option("--peer-nsqlookupd", callback=_command, metavar="CMD", help="Another one to run in turn with it.")
+@click.option(
+    "--peer-tools",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A directory with another nsq_to_file, nsq_tail and to_nsq to run in turn with ours.",
+)
 @click.option("--seconds", type=click.FloatRange(0.1), help="Length of runs that go by time.")
 @click.option("--messages", type=click.IntRange(1000), help="Messages in runs that go by count; most in others.")
 @click.option(
@@ -63,12 +68,13 @@ def main(
     peer_nsqd: tuple[str, ...] | None,
     nsqlookupd: tuple[str, ...] | None,
     peer_nsqlookupd: tuple[str, ...] | None,
+    peer_tools: Path | None,
     seconds: float | None,
     messages: int | None,
     scratch: Path | None,
     recorded: bool,
 ) -> None:
-    """Measure nsqd and nsqlookupd, alone or side by side with others."""
+    """Measure nsqd, nsqlookupd, the tools and the client library, alone or side by side with others."""
     contenders = {
         NSQD: _contenders(NSQD, nsqd, peer_nsqd),
         NSQLOOKUPD: _contenders(NSQLOOKUPD, nsqlookupd, peer_nsqlookupd),
@@ -82,11 +88,13 @@ def main(
     try:
         with _progress() as announce:
             for scenario in scenarios:
+                work = scenario.work
                 results.append(
                     compare(
                         scenario,
-                        contenders[scenario.daemon],
+                        contenders[scenario.daemon] if work is None else _workers(work, peer_tools),
                         rounds,
+                        server_command=contenders[NSQD][0].command if work is not None else (),
                         seconds=seconds,
                         messages=messages,
                         scratch=scratch,
@@ -111,12 +119,27 @@ def _contenders(
     return [subject, Contender(PEER, peer_command)] if peer_command else [subject]
 
 
+def _workers(work: Work, peer_tools: Path | None) -> list[Contender]:
+    """A tool or library of ours, and what there is to compare it with."""
+    python = (sys.executable, "-m")
+    workers = [Contender(SUBJECT, (*python, *work.subject))]
+    if isinstance(work.peer, tuple):
+        workers.append(Contender(PEER, (*python, *work.peer)))
+    elif work.peer is not None and peer_tools is not None:
+        workers.append(Contender(PEER, (str(peer_tools / work.peer),)))
+    return workers
+
+
 def _chosen(only: re.Pattern[str], with_peer: Set[Daemon]) -> list[Scenario]:
     """Those whose label matches; where the daemon has no peer, each load once."""
-    chosen = [s for s in SCENARIOS if only.search(s.label) and (s.daemon in with_peer or s.label == s.load)]
+    chosen = [s for s in SCENARIOS if only.search(s.label) and _can_run(s, with_peer)]
     if not chosen:
         raise click.BadParameter("no scenario matches", param_hint="--only")
     return chosen
+
+
+def _can_run(scenario: Scenario, with_peer: Set[Daemon]) -> bool:
+    return scenario.work is not None or scenario.daemon in with_peer or scenario.label == scenario.load
 
 
 def _allow_many_files() -> None:

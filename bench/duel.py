@@ -59,16 +59,18 @@ class Result:
         """met, missed, failed; or nothing, when there is no target or no peer to hold it against."""
         if self.failure:
             return "failed"
-        verdicts = [met for met in (self._is_fast_enough(), self._is_small_enough()) if met is not None]
+        verdicts = [met for met in (self._beats_the_peer(), self._is_within_limits()) if met is not None]
         return "" if not verdicts else "met" if all(verdicts) else "missed"
 
-    def _is_fast_enough(self) -> bool | None:
+    def _beats_the_peer(self) -> bool | None:
         least, ratio = self.scenario.at_least, self.median_ratio
         return None if least is None or ratio is None else ratio >= least
 
-    def _is_small_enough(self) -> bool | None:
-        limit, value = self.scenario.below, self.median(SUBJECT)
-        return None if limit is None or value is None else value < limit
+    def _is_within_limits(self) -> bool | None:
+        below, above, value = self.scenario.below, self.scenario.above, self.median(SUBJECT)
+        if value is None or (below is None and above is None):
+            return None
+        return (below is None or value < below) and (above is None or value >= above)
 
 
 def compare(
@@ -80,10 +82,12 @@ def compare(
     messages: int | None = None,
     scratch: Path | None = None,
     announce: Callable[[str], None] = lambda text: None,
+    server_command: Sequence[str] = (),
 ) -> Result:
     """Run every contender once a round, in an order that turns around each round.
 
-    A run that fails ends the scenario; its text stands in `failure`.
+    The contenders are servers; with `server_command` they are tools, and that is the server for all. A run that
+    fails ends the scenario; its text stands in `failure`.
     """
     result = Result(scenario)
     for number in range(rounds):
@@ -98,9 +102,10 @@ def compare(
             try:
                 with (
                     cores(1 if scenario.one_core else None),
-                    Server(scenario.daemon, contender.command, flags, scratch) as server,
+                    Server(scenario.daemon, server_command or contender.command, flags, scratch) as server,
                 ):
-                    run, version = generate(scenario.load, server.endpoint, amount), server.version
+                    tool = contender.command if server_command else ()
+                    run, version = generate(scenario.load, server.endpoint, amount, tool), server.version
             except LoadError as error:
                 result.failure = f"{contender.role}: {error}"
                 return result

@@ -7,15 +7,18 @@ that wants it restarted prints `restart`, and reads its new pid and the time of 
 import gc
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from threading import Timer
 
 from bench.loads import LOADS
+from bench.loads.tools import TOOL_COMMAND
 from bench.run import Amount, Endpoint, LoadError, Run
 from bench.wire import ProtocolError
 
@@ -24,8 +27,10 @@ _LIMIT_S = 300.0
 _RESTART = "restart\n"
 
 
-def generate(load: str, endpoint: Endpoint, amount: Amount) -> Run:
-    """Run the load in a new process; raises LoadError with what it said when it fails.
+def generate(load: str, endpoint: Endpoint, amount: Amount, tool: Sequence[str] = ()) -> Run:
+    """Run the load in a new process, with the command of a tool for those that measure one.
+
+    Raises LoadError with what it said when it fails.
 
     This process stays the parent of the server, and restarts it when the load says so.
     """
@@ -35,7 +40,11 @@ def generate(load: str, endpoint: Endpoint, amount: Amount) -> Run:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")]),
+            TOOL_COMMAND: shlex.join(tool),
+        },
         start_new_session=True,  # Ctrl-C reaches this process only, which then ends its children.
     )
     limit = Timer(_LIMIT_S, process.kill)

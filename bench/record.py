@@ -42,6 +42,7 @@ def _entry(result: Result) -> dict[str, Any]:
         "lower_is_better": scenario.lower_is_better,
         "at_least": scenario.at_least,
         "below": scenario.below,
+        "above": scenario.above,
         "commands": {role: _portable(command) for role, command in result.commands.items()},
         "flags": result.flags,
         "versions": result.versions,

@@ -42,7 +42,8 @@ def target(result: Result) -> str:
     scenario = result.scenario
     least = "" if scenario.at_least is None else f"≥ {scenario.at_least:g}x"
     limit = "" if scenario.below is None else f"< {figure(scenario.below, scenario.unit)}"
-    return " ".join(filter(None, (least, limit)))
+    floor = "" if scenario.above is None else f"≥ {figure(scenario.above, scenario.unit)}"
+    return " ".join(filter(None, (least, limit, floor)))
 
 
 def _row(result: Result) -> list[str]:

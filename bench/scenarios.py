@@ -9,6 +9,7 @@ MEMORY_QUEUE = "--mem-queue-size=10000000"
 DISK_QUEUE = "--mem-queue-size=0"
 MILLION_QUEUE = "--mem-queue-size=1000000"
 DEFAULT_QUEUE = "--mem-queue-size=10000"
+CONSUMER_RATE, PRODUCER_RATE = 150_000.0, 300_000.0
 LOOKUP_P99_MS, LOOKUP_MEMORY_MB, LOOKUP_RESTART_S = 10.0, 500.0, 20.0
 
 
@@ -21,14 +22,27 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
+class Work:
+    """What is measured in place of a server: a tool or a client library, on a server that is the same for all.
+
+    subject  arguments for Python: a module, and what it takes
+    peer     the same; or the name of a program among the peer's tools
+    """
+
+    name: str
+    subject: tuple[str, ...]
+    peer: tuple[str, ...] | str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Scenario:
     """One row of the result.
 
     `at_least` is held against the median ratio subject / peer (peer / subject where lower is better);
-    `below` against the subject's median, in `unit`. `one_core` puts server and load on the same core: where
-    they only ever wait for each other, a second core adds the time that waking it takes (on a virtual machine
+    `below` and `above` against the subject's median, in `unit`. `one_core` puts server and load on the same core:
+    where they only ever wait for each other, a second core adds the time that waking it takes (on a virtual machine
     several times that of the exchange itself) and takes it away again whenever the kernel moves one of them.
-    `with_tls` gives the servers a certificate.
+    `with_tls` gives the servers a certificate. `work` is for those that measure no server.
     """
 
     load: str
@@ -39,13 +53,17 @@ class Scenario:
     lower_is_better: bool = False
     at_least: float | None = None
     below: float | None = None
+    above: float | None = None
     one_core: bool = False
     details: tuple[str, ...] = ()
     daemon: Daemon = NSQD
     with_tls: bool = False
+    work: Work | None = None
 
     @property
     def label(self) -> str:
+        if self.work is not None:
+            return self.work.name
         return self.load if self.peer_setting == "in memory" else f"{self.load}, peer {self.peer_setting}"
 
     def ratio(self, subject: Run, peer: Run) -> float:
@@ -69,6 +87,22 @@ def _lookup(load: str, unit: str, *details: str, below: float | None = None) -> 
     """One of 200 nsqds with 500 topics of 3 channels each."""
     side = Side(_TIMED)
     return Scenario(load, unit, side, side, lower_is_better=True, below=below, details=details, daemon=NSQLOOKUPD)
+
+
+def _tool(load: str, program: str, messages: int, at_least: float) -> Scenario:
+    """One of ours beside the program of that name among the peer's tools."""
+    side = Side(_counted(messages), (MEMORY_QUEUE,))
+    work = Work(load, (f"apps.{program}",), program)
+    return Scenario(load, "msg/s", side, side, at_least=at_least, work=work)
+
+
+def _client(load: str, name: str, peer: str | None, *, at_least: float | None = None, above: float) -> Scenario:
+    """Our library used as `name` beside another; the others are slow, and get less to do."""
+    module = f"bench.clients.{load}"
+    label = f"{load}-{name}".removesuffix("-ours") + (f"-beside-{peer}" if peer else "")
+    work = Work(label, (module, name), (module, peer) if peer else None)
+    sides = Side(_counted(1_000_000), (MEMORY_QUEUE,)), Side(_counted(100_000), (MEMORY_QUEUE,))
+    return Scenario(load, "msg/s", *sides, at_least=at_least, above=above, work=work)
 
 
 SCENARIOS = (
@@ -107,4 +141,15 @@ SCENARIOS = (
     _lookup("lookup-memory", "MB", "pss_mb", "asked_mb", below=LOOKUP_MEMORY_MB),
     _lookup("lookup-restart", "s", "registered_s", "asked_p99_ms", below=LOOKUP_RESTART_S),
     _lookup("lookup-restart-paced", "s", "registered_s", "asked_p99_ms", below=LOOKUP_RESTART_S),
+    _tool("to-file", "nsq_to_file", 1_000_000, at_least=1),
+    _tool("to-file-gzip", "nsq_to_file", 1_000_000, at_least=1),
+    _tool("tail", "nsq_tail", 1_000_000, at_least=1),
+    _tool("to-nsq", "to_nsq", 1_000_000, at_least=2),
+    _client("consume", "ours", "gnsq", at_least=5, above=CONSUMER_RATE),
+    _client("consume", "ours", "pynsq", at_least=5, above=CONSUMER_RATE),
+    _client("consume", "ours-batches", None, above=CONSUMER_RATE),
+    _client("consume", "ours-iterating", None, above=CONSUMER_RATE),
+    _client("produce", "ours", "gnsq", above=PRODUCER_RATE),
+    _client("produce", "ours-multi", None, above=PRODUCER_RATE),
+    _client("produce", "ours-blocking", None, above=PRODUCER_RATE),
 )

@@ -1,6 +1,19 @@
 """The loads by name. Each runs alone in a process of its own, against a server that is fresh."""
 
-from bench.loads import heartbeats, http_pub, idle, latency, lookup, memory, mpub, pub, sub, ten_channels, transports
+from bench.loads import (
+    heartbeats,
+    http_pub,
+    idle,
+    latency,
+    lookup,
+    memory,
+    mpub,
+    pub,
+    sub,
+    ten_channels,
+    tools,
+    transports,
+)
 from bench.run import Load
 
 LOADS: dict[str, Load] = {
@@ -24,4 +37,10 @@ LOADS: dict[str, Load] = {
     "lookup-memory": lookup.memory,
     "lookup-restart": lookup.restart,
     "lookup-restart-paced": lookup.paced_restart,
+    "to-file": tools.to_file,
+    "to-file-gzip": tools.to_file_gzip,
+    "tail": tools.tail,
+    "to-nsq": tools.to_nsq,
+    "consume": tools.consume,
+    "produce": tools.produce,
 }
