@@ -1,7 +1,7 @@
-"""One client of the TCP protocol: bytes become commands, commands act on topics and channels.
+"""One client of the TCP protocol: bytes become commands, answers and messages become bytes.
 
-`parser` says what the bytes mean and `session` what is allowed; here it is done and answered. Answers and
-messages gather in `out` and leave in one call at the end of the loop's turn.
+`parser` says what the bytes mean, `session` what is allowed, and `commands` does it. Answers and messages
+gather in `out` and leave in one call at the end of the loop's turn.
 """
 
 from __future__ import annotations
@@ -15,30 +15,21 @@ from typing import TYPE_CHECKING, Any
 
 from nsqd_py.broker import Broker
 from nsqd_py.channel import Channel
+from nsqd_py.commands import HANDLERS, MS_NS, failed_publish
 from nsqd_py.compression import DeflateLayer, SnappyLayer
-from nsqd_py.delivery import GLOBAL, TOPOLOGY_AWARE, nearness
-from nsqd_py.errors import (
-    AuthDisabled,
-    ClientError,
-    DpubFailed,
-    Draining,
-    FinFailed,
-    MpubFailed,
-    PubFailed,
-    ReqFailed,
-    SubFailed,
-    TouchFailed,
-)
+from nsqd_py.delivery import GLOBAL
+from nsqd_py.errors import ClientError, PubFailed
 from nsqd_py.inflight import InFlightTable
+from nsqd_py.layers import Layer, Stacked
 from nsqd_py.limits import HANDSHAKE, TimeLimits
 from nsqd_py.logs import Log
 from nsqd_py.protocol import frames
-from nsqd_py.protocol.commands import Params, milliseconds_to_ns, parse_number, words
+from nsqd_py.protocol.commands import words
 from nsqd_py.protocol.guarded_parser import GuardedParser
-from nsqd_py.protocol.parser import Command, CommandParser, LineTooLong
-from nsqd_py.protocol.session import STATE_CLOSING, STATE_SUBSCRIBED, Limits, Session, Upgrades
+from nsqd_py.protocol.parser import CommandParser, LineTooLong
+from nsqd_py.protocol.session import Limits, Session, Upgrades
 from nsqd_py.topic import Topic
-from nsqd_py.transport import SMALL_READ, Layer, Stacked, Stream
+from nsqd_py.transport import SMALL_READ, Stream
 from nsqd_py.turn import Turn
 
 if TYPE_CHECKING:
@@ -51,20 +42,16 @@ ROOM_BYTES = 1024 * 1024  # output at which a consumer gets no more until its so
 _SILENT_INTERVALS = 2
 _LINGER_PUBS = 8
 _LINGER_POLLS = 16
-_MS = 1_000_000
-
-_PUBLISH_ERRORS: list[tuple[str, type[ClientError]]] = [("PUB", PubFailed), ("MPUB", MpubFailed), ("DPUB", DpubFailed)]
-_PUB, _MPUB, _DPUB = range(3)
 
 
 class ClientConnection(Stream):
     """A producer or consumer. Its `Consumer` side is what its channel sees of it."""
 
     __slots__ = (
-        "_alarm", "_broker", "_guard", "_has_failed", "_heard_s", "_heartbeat", "_is_paused", "_last_topic",
-        "_last_topic_name", "_loop", "_magic_so_far", "_parser", "_tls", "_topic", "_upgrades", "channel",
-        "connect_time", "finish_count", "in_flight", "is_waiting", "nearness", "message_count", "msg_timeout_ns",
-        "pub_counts", "queued_bytes", "rdy", "requeue_count", "sample_rate", "session",
+        "_alarm", "_has_failed", "_heard_s", "_heartbeat", "_is_paused", "_last_topic", "_last_topic_name", "_loop",
+        "_magic_so_far", "_parser", "_tls", "_upgrades", "broker", "channel", "connect_time", "finish_count", "guard",
+        "in_flight", "is_waiting", "message_count", "msg_timeout_ns", "nearness", "pub_counts", "queued_bytes", "rdy",
+        "requeue_count", "sample_rate", "session", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -72,7 +59,7 @@ class ClientConnection(Stream):
     ) -> None:
         super().__init__(sock, peer, loop, turn, log)
         identity = peer.rpartition(":")[0].strip("[]")
-        self._broker = broker
+        self.broker = broker
         self.session = Session(limits, client_id=identity, hostname=identity)
         self._magic_so_far = b""
         self._parser: CommandParser | None = None
@@ -80,10 +67,10 @@ class ClientConnection(Stream):
         self._heard_s = loop.now()
         self._heartbeat = broker.alarms.alarm(self._on_heartbeat)
         self._alarm = broker.alarms.alarm(self._on_deadline)
-        self._topic: Topic | None = None
+        self.topic: Topic | None = None
         self._tls: TlsLayer | None = None
         self._upgrades = Upgrades()
-        self._guard: Guard | None = None
+        self.guard: Guard | None = None
         self._is_paused = False
         self._has_failed = False
         self._last_topic: Topic | None = None
@@ -93,7 +80,7 @@ class ClientConnection(Stream):
         self.is_waiting = False
         self.rdy = 0
         self.queued_bytes = 0
-        self.msg_timeout_ns = self.session.msg_timeout_ms * _MS
+        self.msg_timeout_ns = self.session.msg_timeout_ms * MS_NS
         self.sample_rate = 0
         self.nearness = GLOBAL
         self.message_count = 0
@@ -158,7 +145,7 @@ class ClientConnection(Stream):
         topic = self._last_topic
         if topic is None or topic_name is not self._last_topic_name or topic.is_closed:
             self._last_topic_name = topic_name
-            topic = self._last_topic = self._broker.open_topics.get(topic_name.decode())
+            topic = self._last_topic = self.broker.open_topics.get(topic_name.decode())
             if topic is None:  # the long way makes it, or says why not
                 return False
         if self.out or self._unsent is not None:
@@ -167,7 +154,7 @@ class ClientConnection(Stream):
             if not topic.publish_now(body):
                 return False
         except OSError as error:
-            self._answer_error(PubFailed(f"PUB failed {error.strerror or error}"))
+            self.answer_error(PubFailed(f"PUB failed {error.strerror or error}"))
             return True
         self.pub_counts[topic.name] += 1
         self.send_now(frames.OK)
@@ -180,9 +167,9 @@ class ClientConnection(Stream):
                 if command is None:
                     return
                 self._heard_s = self._loop.now()  # by whole commands: bytes of one that never ends are no sign of life
-                _HANDLERS[command[0]](self, *command[1:])
+                HANDLERS[command[0]](self, *command[1:])
             except ClientError as error:
-                self._answer_error(error)
+                self.answer_error(error)
             except LineTooLong as error:
                 self.close(str(error))
                 return
@@ -200,45 +187,29 @@ class ClientConnection(Stream):
             self.send(frames.BAD_PROTOCOL)
             self.close_when_sent()
             return
-        self._parser = CommandParser(self.session) if self._guard is None else GuardedParser(self.session)
-        self._broker.clients[self] = None
+        self._parser = CommandParser(self.session) if self.guard is None else GuardedParser(self.session)
+        self.broker.clients[self] = None
         self._heard_s = self._loop.now()
-        self._set_heartbeat()
+        self.set_heartbeat()
         if len(data) > len(MAGIC_V2):
             self.on_data(data[len(MAGIC_V2) :])
 
     def on_end(self) -> None:
         error = self._parser.end_of_input() if self._parser is not None else None
         if error is not None:
-            self._answer_error(error)
+            self.answer_error(error)
         else:
             self.close_when_sent()
 
-    def _answer_error(self, error: ClientError) -> None:
+    def answer_error(self, error: ClientError) -> None:
         self.log.error("[%s] - %s %s", self.peer, error.code, error)
         self.send(frames.error(error.wire))
         if error.fatal:
             self.close_when_sent()
 
-    # ---- commands
+    # ---- layers
 
-    def _identify(self, params: Params, body: bytes) -> None:
-        session = self.session
-        answer = session.identify(body)
-        self.log.info("[%s] IDENTIFY: %s %s %s", self.peer, session.client_id, session.hostname, session.user_agent)
-        self.msg_timeout_ns = session.msg_timeout_ms * _MS
-        self.sample_rate = session.sample_rate
-        options = self._broker.options
-        if TOPOLOGY_AWARE in options.enable_experiment:
-            self.nearness = nearness(
-                options.topology_zone, options.topology_region, session.topology_zone, session.topology_region
-            )
-        self._set_heartbeat()
-        self.send(frames.response(answer))
-        if session.upgrades != Upgrades():
-            self._upgrade(session.upgrades)
-
-    def _upgrade(self, upgrades: Upgrades) -> None:
+    def upgrade(self, upgrades: Upgrades) -> None:
         """Change the transport as agreed; each change is confirmed by an OK in its own form."""
         parser = self._parser
         assert parser is not None
@@ -255,11 +226,11 @@ class ClientConnection(Stream):
 
     def _layers(self, upgrades: Upgrades) -> Iterator[Layer]:
         if upgrades.tls:
-            assert self._broker.tls is not None
+            assert self.broker.tls is not None
             self.log.info("PROTOCOL(V2): [%s] upgrading connection to TLS", self.peer)
             from nsqd_py.tls import TlsLayer  # only where TLS is asked for: it is slow to import
 
-            self._tls = TlsLayer(self._broker.tls.server)
+            self._tls = TlsLayer(self.broker.tls.server)
             self.session.needs_tls = False
             yield self._tls
         if upgrades.snappy:
@@ -287,25 +258,12 @@ class ClientConnection(Stream):
 
     def require_auth(self, guard: Guard) -> None:
         """Let the client do only what `guard` permits; to be called before it starts."""
-        self._guard = guard
+        self.guard = guard
 
     @property
     def authorization(self) -> Authorization | None:
         """What the client may do since its AUTH; None without that."""
-        return self._guard.authorization if self._guard is not None else None
-
-    def _auth(self, params: Params, body: bytes) -> None:
-        if self._guard is None:
-            raise AuthDisabled("AUTH disabled")
-        self._guard.authenticate(body, lambda answer: self.send(frames.response(answer)))
-
-    def _permit(self, name: str, topic_name: bytes, channel_name: bytes, command: Command | None) -> None:
-        assert self._guard is not None
-        self._guard.check(name, topic_name, channel_name, lambda: self._act(command))
-
-    def _act(self, command: Command | None) -> None:
-        if command is not None:
-            _HANDLERS[command[0]](self, *command[1:])
+        return self.guard.authorization if self.guard is not None else None
 
     def pause(self) -> None:
         """Neither read, act nor send until `go_on`: somebody has to be asked first."""
@@ -322,7 +280,7 @@ class ClientConnection(Stream):
         try:
             step()
         except ClientError as error:
-            self._answer_error(error)
+            self.answer_error(error)
         self._run_commands(self._parser)
 
     def forget_pub(self) -> None:
@@ -330,112 +288,18 @@ class ClientConnection(Stream):
         assert self._parser is not None
         self._parser.forget_pub()
 
-    def _sub(self, params: Params, body: bytes) -> None:
-        name = params[1].decode()
-        try:
-            topic = self._broker.find_topic(name) or self._broker.get_topic(name)
-            channel = self._broker.get_channel(topic, params[2].decode())
-        except OSError as error:
-            raise SubFailed(f"SUB failed {error.strerror or error}") from error
-        except Draining as error:
-            raise SubFailed("SUB failed nsqd is draining") from error
-        if not channel.add_client(self):
-            most = self._broker.options.max_channel_consumers
-            raise SubFailed(f"SUB failed consumers for {topic.name}:{channel.name} exceeds limit of {most}")
-        self._topic = topic
-        self.channel = channel
-        self.session.state = STATE_SUBSCRIBED
-        self.send(frames.OK)
-
-    def _rdy(self, params: Params, body: bytes) -> None:
-        if self.session.state == STATE_CLOSING:
-            self.log.info("PROTOCOL(V2): [%s] ignoring RDY after CLS", self.peer)
-            return
-        self.rdy = parse_number(params[1]) if len(params) > 1 else 1
-        self._maybe_ready()
-
-    def _fin_run(self, ids: list[bytes]) -> None:
-        channel = self.channel
-        assert channel is not None
-        missing = channel.finish(self, ids)
-        self.finish_count += len(ids) - len(missing)
-        for message_id in missing:
-            self._answer_error(FinFailed(f"FIN {words(message_id)} failed {self._why_not(message_id)}"))
-        if not self.is_waiting and self.capacity() > 0:
-            channel.client_ready(self)
-
-    def _fin(self, *arguments: Any) -> None:
-        """`("FIN", ids)` from a run of them, or `("FIN", params, body)` from a line of an unusual form."""
-        self._fin_run(arguments[0] if len(arguments) == 1 else [arguments[0][1]])
-
-    def _req(self, params: Params, body: bytes) -> None:
-        channel = self.channel
-        assert channel is not None
-        delay_ns = milliseconds_to_ns(parse_number(params[2]))
-        clamped_ns = max(0, min(delay_ns, self._broker.options.max_req_timeout_ns))
-        if clamped_ns != delay_ns:
-            self.log.info("[%s] REQ timeout %d out of range. Setting to %d", self.peer, delay_ns, clamped_ns)
-        if not channel.requeue(self, params[1], clamped_ns):
-            raise ReqFailed(f"REQ {words(params[1])} failed {self._why_not(params[1])}")
-        self.requeue_count += 1
-        self._maybe_ready()
-
-    def _touch(self, params: Params, body: bytes) -> None:
-        channel = self.channel
-        assert channel is not None
-        if not channel.touch(self, params[1]):
-            raise TouchFailed(f"TOUCH {words(params[1])} failed {self._why_not(params[1])}")
-
-    def _why_not(self, message_id: bytes) -> str:
-        assert self.channel is not None
-        return "client does not own message" if self.channel.owns(message_id) else "ID not in flight"
-
-    def _cls(self, params: Params, body: bytes) -> None:
-        self.rdy = 0
-        self.session.state = STATE_CLOSING
-        self.send(frames.CLOSE_WAIT)
-
-    def _nop(self, params: Params, body: bytes) -> None:
-        pass
-
-    def _pub(self, topic_name: bytes, body: bytes, count: int, stride: int) -> None:
-        self._publish(_PUB, topic_name.decode(), body, count, stride)
-        self.send(frames.OK * count)
-
-    def _mpub(self, topic_name: bytes, body: bytes, count: int, stride: int) -> None:
-        self._publish(_MPUB, topic_name.decode(), body, count, stride)
-        self.send(frames.OK)
-
-    def _dpub(self, params: Params, body: bytes) -> None:
-        delay_ns = milliseconds_to_ns(parse_number(params[2]))
-        sized = len(body).to_bytes(4, "big") + body
-        self._publish(_DPUB, params[1].decode(), sized, 1, len(sized), self._broker.due_ns(delay_ns))
-        self.send(frames.OK)
-
-    def _publish(self, kind: int, topic_name: str, body: bytes, count: int, stride: int, due_ns: int = 0) -> None:
-        # The ticket says which answer is to be replaced if the log cannot take it, and how that is called.
-        ticket = len(self.out) * len(_PUBLISH_ERRORS) + kind
-        try:
-            topic = self._broker.get_topic(topic_name)
-        except Draining as error:
-            name, failure = _PUBLISH_ERRORS[kind]
-            raise failure(f"{name} failed nsqd is draining") from error
-        topic.publish(body, count, stride, self, ticket, due_ns)
-        self.pub_counts[topic_name] += count
-
-    def forget_topic(self) -> None:
-        """Ask anew for the topic at the next publish: it may take no more."""
-        self._last_topic = None
-
     def publish_failed(self, ticket: int, error: OSError) -> None:
         """The answer that is under way was too early: an error goes out in its place, and nothing after it."""
         if self.closed or self._has_failed:
             return
         self._has_failed = True
-        place, kind = divmod(ticket, len(_PUBLISH_ERRORS))
-        name, failure = _PUBLISH_ERRORS[kind]
+        place, failure = failed_publish(ticket, error)
         del self.out[place:]
-        self._answer_error(failure(f"{name} failed {error.strerror or error}"))
+        self.answer_error(failure)
+
+    def forget_topic(self) -> None:
+        """Ask anew for the topic at the next publish: it may take no more."""
+        self._last_topic = None
 
     # ---- the channel's view
 
@@ -453,7 +317,7 @@ class ClientConnection(Stream):
         self.queued_bytes += size_bytes
         self.want_flush()
 
-    def _maybe_ready(self) -> None:
+    def maybe_ready(self) -> None:
         if not self.is_waiting and self.channel is not None and self.capacity() > 0:
             self.channel.client_ready(self)
 
@@ -467,7 +331,7 @@ class ClientConnection(Stream):
         if not self.out:
             self.queued_bytes = 0
             if not self.closed:
-                self._maybe_ready()
+                self.maybe_ready()
 
     # ---- time
 
@@ -480,7 +344,7 @@ class ClientConnection(Stream):
         if channel is None or self.closed:
             return
         if channel.expire(self.in_flight, now_ns):
-            self._maybe_ready()
+            self.maybe_ready()
         self._alarm.set(self.in_flight.next_deadline_ns)
 
     def overdue(self, now_s: float, limits: TimeLimits) -> str:
@@ -488,13 +352,13 @@ class ClientConnection(Stream):
             return HANDSHAKE
         return super().overdue(now_s, limits)
 
-    def _set_heartbeat(self) -> None:
+    def set_heartbeat(self) -> None:
         interval_ms = self.session.heartbeat_interval_ms
-        self._heartbeat.set(self._broker.clock() + interval_ms * _MS if interval_ms else None)
+        self._heartbeat.set(self.broker.clock() + interval_ms * MS_NS if interval_ms else None)
 
     def _on_heartbeat(self, now_ns: int) -> None:
         """Send a heartbeat; a client that was silent for two intervals, or took nothing for one, is gone."""
-        interval_ns = self.session.heartbeat_interval_ms * _MS
+        interval_ns = self.session.heartbeat_interval_ms * MS_NS
         if self.closed or not interval_ns:
             return
         # Who is paused is not listened to.
@@ -505,7 +369,7 @@ class ClientConnection(Stream):
             self.close("failed to send - i/o timeout")
         else:
             self.send(frames.HEARTBEAT)
-            left_ns = max(_MS, _SILENT_INTERVALS * interval_ns - silent_ns)
+            left_ns = max(MS_NS, _SILENT_INTERVALS * interval_ns - silent_ns)
             self._heartbeat.set(now_ns + min(interval_ns, left_ns))
 
     # ---- the end
@@ -514,26 +378,10 @@ class ClientConnection(Stream):
         self.log.info("PROTOCOL(V2): [%s] exiting ioloop - %s", self.peer, reason)
         self._heartbeat.set(None)
         self._alarm.set(None)
-        if self._guard is not None:
-            self._guard.close()
-        self._broker.clients.pop(self, None)
-        channel, topic = self.channel, self._topic
+        if self.guard is not None:
+            self.guard.close()
+        self.broker.clients.pop(self, None)
+        channel, topic = self.channel, self.topic
         if channel is not None and topic is not None:
-            self._broker.client_left(topic, channel, self)
+            self.broker.client_left(topic, channel, self)
 
-
-_HANDLERS: dict[str, Any] = {
-    "FIN": ClientConnection._fin,
-    "PUB": ClientConnection._pub,
-    "MPUB": ClientConnection._mpub,
-    "DPUB": ClientConnection._dpub,
-    "RDY": ClientConnection._rdy,
-    "REQ": ClientConnection._req,
-    "TOUCH": ClientConnection._touch,
-    "NOP": ClientConnection._nop,
-    "SUB": ClientConnection._sub,
-    "CLS": ClientConnection._cls,
-    "IDENTIFY": ClientConnection._identify,
-    "AUTH": ClientConnection._auth,
-    "PERMIT": ClientConnection._permit,
-}

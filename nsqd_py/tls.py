@@ -1,4 +1,4 @@
-"""TLS on the side of the server, as a layer of a `Stream`: no socket in here, bytes in and bytes out."""
+"""TLS as a layer of a connection: no socket in here, bytes in and bytes out. `client.tls` makes engines of clients."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Engine(Protocol):
 
 
 class TlsServer(Protocol):
-    """Makes an engine for each connection."""
+    """Makes an engine for each connection, of a server or of a client."""
 
     def engine(self) -> Engine: ...
 
@@ -112,10 +112,12 @@ class StandardEngine:
 
     __slots__ = ("_incoming", "_outgoing", "_tls")
 
-    def __init__(self, context: ssl.SSLContext) -> None:
+    def __init__(self, context: ssl.SSLContext, server_name: str | None = None) -> None:
+        """`server_name` is whom a client expects; without one this is a server."""
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        is_server = server_name is None
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, is_server, server_name)
 
     def write_received(self, data: bytes) -> None:
         self._incoming.write(data)
@@ -126,7 +128,7 @@ class StandardEngine:
         except ssl.SSLWantReadError:
             return False
         except ssl.SSLError as error:
-            raise LayerError(f"TLS: {error.reason or error}") from error
+            raise LayerError(f"TLS: {_reason(error)}") from error
         return True
 
     def read(self) -> bytes:
@@ -137,7 +139,7 @@ class StandardEngine:
         except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
             pass  # no more is here; or the peer will send no more, and the socket will say so too
         except ssl.SSLError as error:
-            raise LayerError(f"TLS: {error.reason or error}") from error
+            raise LayerError(f"TLS: {_reason(error)}") from error
         return b"".join(parts)
 
     def write(self, data: bytes) -> None:
@@ -157,6 +159,11 @@ class StandardEngine:
             cipher_name(cipher[0] if cipher else ""),
             _common_name(self._tls.getpeercert()),
         )
+
+
+def _reason(error: ssl.SSLError) -> object:
+    """What is wrong with a certificate, where it is that; else OpenSSL's word for it."""
+    return getattr(error, "verify_message", "") or error.reason or error
 
 
 def cipher_name(openssl_name: str) -> str:
@@ -184,7 +191,7 @@ def _common_name(certificate: Any) -> str:
 
 
 class TlsLayer:
-    """One server's side of TLS. What is sent before the handshake is over waits for its end."""
+    """One side of TLS. What is sent before the handshake is over waits for its end."""
 
     __slots__ = ("_engine", "_is_open", "_waiting")
 
