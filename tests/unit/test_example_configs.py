@@ -81,7 +81,7 @@ def test_it_loads_with_every_line_uncommented(example_file: Example, tmp_path: P
         for setting in example_file.program.settings
         if getattr(options, setting.attribute) != getattr(defaults, setting.attribute)
     }
-    assert changed == {"config"} | {s.name for s in example_file.program.settings if s.default_text}
+    assert changed == {"config"} | {s.name for s in example_file.program.settings if s.key and s.default_text}
 
 
 @examples
