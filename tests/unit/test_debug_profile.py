@@ -27,15 +27,17 @@ def work_in_slices(slices: int) -> None:
 
 def test_what_works_is_seen_as_often_as_it_works() -> None:
     worker = gevent.spawn(work_in_slices, 30)
+    before_s = time.process_time()
     profile = Profiler().profile(0.45)
+    used_s = time.process_time() - before_s  # 0.3 s, or less where the machine has others to serve
     worker.join()
     seen = {name for stack in profile.stacks for name in stack}
     assert f"{__name__}.work_in_slices" in seen
     busy = sum(samples for stack, samples in profile.stacks.items() if f"{__name__}.use_processor" in stack)
     # At most one an interval; at least what the slowest usual tick (100 Hz) lets through.
-    assert 0.1 / 0.01 <= busy <= 0.4 / INTERVAL_S
+    assert 0.3 * used_s / 0.01 <= busy <= 1.3 * used_s / INTERVAL_S
     assert busy >= 0.8 * profile.samples
-    assert profile.cpu_s >= 0.1
+    assert 0.5 * used_s <= profile.cpu_s <= 1.1 * used_s
 
 
 def test_one_at_a_time() -> None:
