@@ -14,13 +14,14 @@ BENCH_ARGS ?=
 
 run: $(INSTALLED)
 	@echo "nsqd on 4150 (TCP) and 4151 (HTTP), nsqlookupd on 4160 and 4161, messages in ./data; Ctrl-C stops both."
-	@echo "Try, in another terminal:  curl -d 'hello' 'http://127.0.0.1:4151/pub?topic=greetings'"
-	@echo "See it waiting:            curl http://127.0.0.1:4151/stats"
-	@echo "And where it can be had:   curl 'http://127.0.0.1:4161/lookup?topic=greetings'"
+	@echo "Try, in another terminal:  echo hello | $(BIN)/to-nsq --topic=greetings --nsqd-tcp-address=127.0.0.1:4150"
+	@echo "See it waiting:            $(BIN)/nsq-stat --lookupd-http-address=127.0.0.1:4161"
+	@echo "And take it:               $(BIN)/nsq-tail --topic=greetings --channel=me --lookupd-http-address=127.0.0.1:4161"
 	@exec contrib/run-local.sh $(BIN) ./data
 
+# Three tests at a time: most of them wait, for processes to start and for time to pass.
 test: check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 check: $(INSTALLED_DEV)
 	$(BIN)/ruff check .

@@ -10,14 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from nsqd_py.durations import MAX_NS, MILLISECOND_NS, MIN_NS, format_duration, parse_duration
+from nsqd_py.literals import parse_bool
 from nsqd_py.logs import JSON, LEVELS, TEXT, level_word, parse_level
 
 MAX_INT = 2**63 - 1
 MIN_INT = -(2**63)
-
-# What Go's strconv.ParseBool takes.
-TRUE_WORDS = frozenset(("1", "t", "T", "true", "TRUE", "True"))
-FALSE_WORDS = frozenset(("0", "f", "F", "false", "FALSE", "False"))
 
 
 def last(values: Sequence[Any]) -> Any:
@@ -100,14 +97,6 @@ def _in_range(value: int, lowest: int, highest: int) -> int:
     if not lowest <= value <= highest:
         raise ValueError("the number is out of range")
     return value
-
-
-def parse_bool(text: str) -> bool:
-    if text in TRUE_WORDS:
-        return True
-    if text in FALSE_WORDS:
-        return False
-    raise ValueError("expected true or false")
 
 
 def _bool_from_native(value: Any) -> bool:

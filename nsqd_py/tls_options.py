@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from nsqd_py.kinds import FALSE_WORDS, STRING, TRUE_WORDS, Kind, choice
+from nsqd_py.kinds import STRING, Kind, choice
+from nsqd_py.literals import FALSE_WORDS, TRUE_WORDS
 from nsqd_py.settings import BadOptions, Options, Setting
 
 # --tls-required, with the numbers that /config/tls_required answers.

@@ -13,11 +13,16 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 PACKAGES = [name for name in ("nsqd_py", "nsqlookupd_py", "nsqadmin_py", "tools", "spark") if (ROOT / name).is_dir()]
 
-PURE_NAMES = ("batch", "delivery", "durations", "errors", "guid", "inflight", "pqueues")
+PURE_NAMES = (
+    "batch", "compression", "delivery", "durations", "errors", "guid", "inflight", "layers", "literals", "pqueues",
+    "version",
+)  # fmt: skip
+PURE_CLIENT_NAMES = ("addresses", "errors", "handshake", "options", "session")
 CORE = sorted(
     [
         *(ROOT / "nsqd_py/protocol").glob("*.py"),
         *(ROOT / "nsqd_py" / f"{name}.py" for name in PURE_NAMES),
+        *(ROOT / "nsqd_py/client" / f"{name}.py" for name in PURE_CLIENT_NAMES),
         ROOT / "nsqd_py/diskqueue/ranges.py",
         ROOT / "nsqd_py/diskqueue/records.py",
         ROOT / "nsqd_py/auth/permissions.py",
@@ -84,6 +89,7 @@ def test_the_core_imports_nothing_of_the_shell(path: Path) -> None:
     packages = {
         "nsqd_py",
         "nsqd_py.protocol",
+        "nsqd_py.client",
         "nsqd_py.auth",
         "nsqd_py.diskqueue",
         "nsqlookupd_py",

@@ -31,13 +31,16 @@ class Certificates:
         return context
 
 
-def make_certificates(directory: Path) -> Certificates:
-    """A new authority with a server's and a client's certificate, written below `directory`."""
+def make_certificates(directory: Path, *server_names: str) -> Certificates:
+    """A new authority with a server's and a client's certificate, written below `directory`.
+
+    The server's is for `server_names`, or else for this machine.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(directory / "authority.pem"))
     for name, certificate in (
-        ("server", authority.issue_cert("localhost", "127.0.0.1", "::1")),
+        ("server", authority.issue_cert(*(server_names or ("localhost", "127.0.0.1", "::1")))),
         ("client", authority.issue_cert("client@example.org")),
     ):
         certificate.private_key_pem.write_to_path(str(directory / f"{name}.key"))

@@ -1,0 +1,57 @@
+"""Addresses of nsqd: `host:port`, `[::1]:port`, `unix:/path`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nsqd_py.client.errors import BadAddress
+
+UNIX_PREFIX = "unix:"
+_PORTS = range(1, 65536)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where an nsqd listens: `host` and `port`, or the `path` of a unix socket.
+
+    str() gives the form in which it is shown and compared.
+    """
+
+    host: str = ""
+    port: int = 0
+    path: str = ""
+
+    def __str__(self) -> str:
+        if self.path:
+            return UNIX_PREFIX + self.path
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str) -> Address:
+    """`host:port`, with an IPv6 address in brackets, or `unix:/path`; a path alone is taken too. Raises BadAddress."""
+    if text.startswith((UNIX_PREFIX, "/")):
+        path = text.removeprefix(UNIX_PREFIX)
+        if not path:
+            raise BadAddress(f'"{text}" lacks the path of a unix socket (unix:/path)')
+        return Address(path=path)
+    host, separator, port = text.rpartition(":")
+    if not separator or not host:
+        raise BadAddress(f'"{text}" is no address of an nsqd (host:port, [::1]:port or unix:/path)')
+    return Address(_parse_host(text, host), _parse_port(text, port))
+
+
+def _parse_host(text: str, host: str) -> str:
+    if host.startswith("[") and host.endswith("]") and len(host) > len("[]"):
+        return host[1:-1]
+    if ":" in host:
+        raise BadAddress(f'"{text}": an IPv6 address belongs in brackets, as in [::1]:4150')
+    if "/" in host or host != host.strip() or "[" in host or "]" in host:
+        raise BadAddress(f'"{text}" is no address of an nsqd: host:port, without http:// or anything around it')
+    return host
+
+
+def _parse_port(text: str, port: str) -> int:
+    number = int(port) if port.isascii() and port.isdigit() else 0
+    if number not in _PORTS:
+        raise BadAddress(f'"{text}": "{port}" is no port (1 to 65535)')
+    return number

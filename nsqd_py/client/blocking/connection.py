@@ -1,0 +1,215 @@
+"""A connection to nsqd on a plain socket: the caller's thread does all the waiting. No gevent in here.
+
+Heartbeats are answered while something is sent or received, and only then: who is away for longer than two of them
+loses the connection. One thread at a time may use it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+from contextlib import suppress
+from termios import TIOCOUTQ
+from time import monotonic
+
+from nsqd_py.client.addresses import parse_address
+from nsqd_py.client.dialing import LINGER_S, READ_BYTES, connect, count_bytes, new_session, shake_hands
+from nsqd_py.client.errors import AtAddress, ConnectionLost
+from nsqd_py.client.handshake import Negotiated
+from nsqd_py.client.options import ClientOptions
+from nsqd_py.client.session import Broken, Event
+
+_LAST_READS = 64  # of READ_BYTES, after a send has failed
+
+
+class Connection:
+    """One connection, opened once.
+
+    address          as `host:port`
+    negotiated       what `open` agreed on with nsqd
+    last_received_s  when something came from nsqd last, by the monotonic clock
+    """
+
+    def __init__(self, address: str, options: ClientOptions) -> None:
+        """Raises BadAddress."""
+        self._target = parse_address(address)
+        self.address = str(self._target)
+        self.negotiated = Negotiated()
+        self.last_received_s = 0.0
+        self._options = options
+        self._session = new_session(socket, self._target, options)
+        self._sock = socket.socket()
+        self._pid = 0
+        self._is_flushing = False
+        self._events: list[Event] = []  # that came while something else was waited for
+        self._failure: AtAddress | None = ConnectionLost(self.address, "not opened")
+
+    # ---- its life
+
+    def open(self, handshake_limit_s: float | None = None) -> Negotiated:
+        """Connect, and negotiate (within read_timeout). Raises ConnectionFailed, HandshakeFailed, AuthFailed."""
+        self._sock.close()
+        self._sock = connect(socket, self._target, self._options)
+        try:
+            limit_s = handshake_limit_s or self._options.read_timeout_s
+            self.negotiated, events = shake_hands(self._sock, self._session, limit_s)
+        except BaseException:
+            self._sock.close()
+            raise
+        self._sock.settimeout(0.0)
+        self._pid = os.getpid()
+        self._failure = None
+        self.last_received_s = monotonic()
+        self._keep(events)
+        return self.negotiated
+
+    @property
+    def is_open(self) -> bool:
+        return self._failure is None
+
+    @property
+    def is_foreign(self) -> bool:
+        """True in a child process, when the parent opened it: `close` does not disturb the parent there."""
+        return self._pid not in (0, os.getpid())
+
+    def fileno(self) -> int:
+        """For `select`; see `has_events` too."""
+        return self._sock.fileno()
+
+    def close(self) -> None:
+        """End it. Idempotent. Returns when nsqd has closed its side too, or after LINGER_S."""
+        if self.is_open and not self.is_foreign:
+            with suppress(OSError):  # a time-out is one
+                self._say_goodbye(monotonic() + LINGER_S)
+        self._failure = self._failure or ConnectionLost(self.address, "closed")
+        self._sock.close()
+
+    def _say_goodbye(self, deadline_s: float) -> None:
+        sock = self._sock
+        sock.settimeout(LINGER_S)
+        sock.sendall(self._session.end())
+        sock.shutdown(socket.SHUT_WR)
+        while sock.recv(READ_BYTES):
+            sock.settimeout(max(deadline_s - monotonic(), 0.0))
+
+    # ---- reading
+
+    @property
+    def has_events(self) -> bool:
+        """`receive` gives some at once, whatever the socket says."""
+        return bool(self._events) or self._session.has_more or not self.is_open
+
+    def receive(self, timeout_s: float | None = None) -> list[Event]:
+        """What has happened, as soon as anything has; nothing when the time is over. None waits without end.
+
+        Raises ConnectionLost once the connection has ended and all events from before that were given.
+        """
+        deadline_s = None if timeout_s is None else monotonic() + timeout_s
+        while not self._events:
+            if self._failure is not None:
+                raise self._failure
+            if self._session.has_more:
+                self._take(b"")
+            elif self._is_readable(deadline_s):
+                self._read()
+            elif deadline_s is not None and monotonic() >= deadline_s:
+                break
+        events, self._events = self._events, []
+        return events
+
+    def _is_readable(self, deadline_s: float | None) -> bool:
+        """Wait for it, until the deadline at most, or until nsqd has been silent for too long."""
+        now_s = monotonic()
+        limit_s = self._options.read_limit_s
+        silence_ends_s = self.last_received_s + limit_s if limit_s else None
+        ends_s = [end_s for end_s in (deadline_s, silence_ends_s) if end_s is not None]
+        if self._poll(select.POLLIN, max(min(ends_s) - now_s, 0.0) if ends_s else None):
+            return True
+        if silence_ends_s is not None and monotonic() >= silence_ends_s:
+            self._fail(f"nothing came for {limit_s:g}s, not even a heartbeat")
+        return False
+
+    def _poll(self, mask: int, timeout_s: float | None) -> int:
+        poll = select.poll()
+        poll.register(self._sock, mask)
+        ready = poll.poll(None if timeout_s is None else timeout_s * 1000)
+        return ready[0][1] if ready else 0
+
+    def _read(self) -> None:
+        try:
+            data = self._sock.recv(READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._fail(f"failed to read - {error.strerror}")
+            return
+        if not data:
+            self._fail(self._session.ended().reason)
+            return
+        self.last_received_s = monotonic()
+        self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        self._keep(self._session.received(data))
+        if self._session.has_output and not self._is_flushing:
+            self._flush()
+
+    def _keep(self, events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, Broken):
+                self._failure = event.error
+            else:
+                self._events.append(event)
+
+    def _fail(self, reason: str) -> None:
+        if self._failure is None:
+            self._failure = ConnectionLost(self.address, reason)
+
+    # ---- writing
+
+    def send(self, data: bytes) -> None:
+        """Returns when the socket has all of it; what comes meanwhile is kept for `receive`.
+
+        Raises ConnectionLost. What nsqd had said before it closed the connection may be received even then.
+        """
+        if self._failure is not None:
+            raise self._failure
+        self._session.send(data)
+        self._flush()
+        if self._failure is not None:
+            raise self._failure
+
+    def _flush(self) -> None:
+        self._is_flushing = True  # what is read meanwhile may add to the output, which goes behind what is unsent
+        while self._session.has_output and self._failure is None:
+            self._send_all(memoryview(self._session.take_output()))
+        self._is_flushing = False
+
+    def _send_all(self, unsent: memoryview) -> None:
+        while unsent and self._failure is None:
+            try:
+                unsent = unsent[self._sock.send(unsent) :]
+            except BlockingIOError:
+                self._wait_for_room()
+            except OSError as error:
+                self._fail_after_reading(f"failed to write - {error.strerror}")
+
+    def _wait_for_room(self) -> None:
+        """Until the socket takes more. nsqd may be stuck as long as nobody reads what it says: that is read too."""
+        limit_s = self._options.write_timeout_s
+        untaken_bytes = count_bytes(self._sock, TIOCOUTQ)
+        ready = self._poll(select.POLLIN | select.POLLOUT, limit_s)
+        if ready & select.POLLIN:
+            self._read()
+        elif not ready and count_bytes(self._sock, TIOCOUTQ) == untaken_bytes:
+            self._fail(f"nsqd took nothing for {limit_s:g}s")
+
+    def _fail_after_reading(self, reason: str) -> None:
+        """Why nsqd has closed it may have arrived."""
+        with suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+        for _ in range(_LAST_READS):
+            if self._failure is None:
+                self._read()
+        self._fail(reason)

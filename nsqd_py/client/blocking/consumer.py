@@ -1,0 +1,299 @@
+"""A consumer without gevent or threads: everything happens in the thread that iterates."""
+
+from __future__ import annotations
+
+import os
+import select
+from collections import deque
+from collections.abc import Iterable, Iterator
+from time import monotonic
+from typing import Any
+
+from nsqd_py.client.blocking.finder import Finder
+from nsqd_py.client.blocking.peer import Peer
+from nsqd_py.client.consuming.base import BaseConsumer, canonical_address
+from nsqd_py.client.consuming.handling import Handler
+from nsqd_py.client.consuming.lane import Lane
+from nsqd_py.client.consuming.membership import Membership
+from nsqd_py.client.consuming.subscription import ConsumerStats
+from nsqd_py.client.errors import BadClientOption
+from nsqd_py.client.lookup import lookup_url
+from nsqd_py.client.message import Message, MessageBatch
+
+__all__ = ["Consumer", "ConsumerStats"]
+
+_LOOK_EVERY_S = 0.01  # at the network, while there are messages here
+_CLOSE_WAIT_S = 2.0  # for nsqd to say that nothing more comes
+_MS = 1000
+
+
+class Consumer(BaseConsumer):
+    """A consumer that blocks its thread, for scripts and for Spark.
+
+        for message in Consumer("topic", "channel", nsqd_tcp_addresses=["127.0.0.1:4150"], max_in_flight=100):
+            print(message.body)
+
+    Heartbeats are answered, messages touched and nsqds found while the loop asks for the next message, and when
+    `message.touch()` is called, which sends at once. A body that takes longer than two heartbeats loses the
+    connection, and its message comes again: give a larger `heartbeat_interval` (and `read_timeout`; nsqd allows
+    --max-heartbeat-interval, 60s), or call `touch()` now and then. The same goes for `msg_timeout`.
+
+    `run()` calls the handler in place of a loop; `batches()` iterates over what came together, which is faster.
+    `stop()` may be called from the body of a loop, from a handler of signals and from another thread; nothing else may.
+    After `os.fork` the child has connections of its own.
+
+    All arguments are described at `BaseConsumer`:
+    """
+
+    __doc__ = f"{__doc__}\n{BaseConsumer.__doc__}"
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        if self._concurrency != 1:
+            raise BadClientOption("a blocking consumer has one thread, so concurrency is 1; run more processes")
+        self._peers: dict[str, Peer] = {}
+        self._finders: dict[str, Finder] = {}
+        self._batches: deque[MessageBatch] = deque()
+        self._look_s = 0.0
+        self._pid = os.getpid()
+        self._is_started = self._is_stopping = self._is_stopped = False
+        self._is_iterating = self._is_looking = False
+
+    # ---- its life
+
+    @property
+    def running(self) -> bool:
+        """Started, and not asked to stop."""
+        return self._is_started and not self._is_stopping
+
+    def start(self) -> None:
+        """Connect. Idempotent; iteration does it too."""
+        if not self._is_started:
+            self._is_started = True
+            self._look(0)
+
+    def stop(self, timeout_s: float = _CLOSE_WAIT_S) -> None:
+        """Ask for nothing more, and close. What is here and was not answered is given back.
+
+        In a loop it only begins: the loop ends when it asks for the next message. `timeout_s` is for each nsqd to say
+        that nothing more comes.
+        """
+        self._is_stopping = True
+        if not self._is_iterating and not self._is_stopped:
+            self._is_stopped = True
+            self._close(timeout_s)
+
+    def _close(self, timeout_s: float) -> None:
+        self._leave()
+        deadline_s = monotonic() + timeout_s
+        while self._peers:
+            self._give_back()
+            self._look(max(0.0, min(self._nap_s(), deadline_s - monotonic())))
+            is_late = monotonic() >= deadline_s
+            for peer in [peer for peer in self._peers.values() if is_late or self._is_over(peer)]:
+                self._drop(peer)
+
+    def _leave(self) -> None:
+        """Ask for nothing more."""
+        for finder in self._finders.values():
+            finder.stop()
+        self._finders.clear()
+        for peer in self._peers.values():
+            peer.membership.leave()
+
+    def _give_back(self) -> None:
+        """What is not answered. After `_leave`: else it would come here again."""
+        self._batches.clear()
+        for lane in self._subscription.lanes.values():
+            for batch in list(lane.touching):
+                batch.requeue(0)
+
+    def _drop(self, peer: Peer) -> None:
+        peer.flush()
+        peer.close()
+        del self._peers[peer.address]
+
+    # ---- nsqds and nsqlookupds
+
+    def connect_to_nsqd(self, address: str) -> None:
+        """Consume from this one too. Raises BadAddress."""
+        self._discovery.add(canonical_address(address))
+
+    def disconnect_from_nsqd(self, address: str) -> None:
+        """Leave it, once what is in flight is answered. An nsqlookupd that names it again brings it back."""
+        canonical = canonical_address(address)
+        self._discovery.remove(canonical)
+        if canonical in self._peers:
+            self._peers[canonical].membership.leave()
+
+    def set_lookupd_http_addresses(self, addresses: Iterable[str]) -> None:
+        """Ask these nsqlookupds, and no others, from now on. Connections stay. Raises BadClientOption."""
+        self._lookupds = tuple(dict.fromkeys(addresses))
+        for address in self._lookupds:
+            lookup_url(address, self.topic)
+        self._discovery.keep_lookupds(self._lookupds)
+        for address in self._finders.keys() - set(self._lookupds):
+            self._finders.pop(address).stop()
+
+    def _on_found(self, lookupd: str, nsqds: tuple[str, ...]) -> None:
+        self._discovery.answered(lookupd, nsqds)
+        for address in nsqds:
+            if address in self._peers:
+                self._peers[address].hurry()
+
+    def _keep_up(self) -> None:
+        """Have a peer for each nsqd that is wanted, a finder for each nsqlookupd, and no others."""
+        for address in self._lookupds:
+            if address not in self._finders:
+                self._finders[address] = Finder(
+                    address, self.topic, self._options, self._chance, self._log, self._on_found
+                )
+        for address in self._discovery.wanted:
+            if address not in self._peers:
+                membership = Membership(
+                    address, self._subscription, self._options, self._log, monotonic, self._chance
+                )  # fmt: skip
+                self._peers[address] = Peer(membership, self._options)
+        for peer in [peer for peer in self._peers.values() if self._is_over(peer)]:
+            self._drop(peer)
+        for peer in self._peers.values():
+            if peer.is_due:
+                peer.dial()
+
+    def _is_over(self, peer: Peer) -> bool:
+        membership = peer.membership
+        if peer.connection is None:
+            return membership.is_leaving or not self._discovery.is_wanted(peer.address)
+        return membership.is_leaving and membership.is_drained
+
+    # ---- iteration
+
+    def __iter__(self) -> Iterator[Message]:
+        return self.messages()
+
+    def messages(self, idle_timeout_s: float | None = None) -> Iterator[Message]:
+        """Each message, finished when the next one is asked for. Ends when none has come for `idle_timeout_s`."""
+        handling = self._handling
+        for batch in self.batches(idle_timeout_s):
+            for message in batch.messages():
+                if not handling.is_wanted(message):
+                    continue
+                yield message
+                handling.settle(message)
+                if self._is_stopping:
+                    return
+                if monotonic() >= self._look_s:
+                    self._look(0)
+
+    def batches(self, idle_timeout_s: float | None = None) -> Iterator[MessageBatch]:
+        """What came together, to be answered by whoever gets it, before the loop ends. Otherwise as `messages`."""
+        self._is_iterating = True
+        try:
+            self.start()
+            while (batch := self._next_batch(idle_timeout_s)) is not None:
+                yield batch
+        finally:
+            self._is_iterating = False
+            self.stop()
+
+    def run(self, idle_timeout_s: float | None = None) -> None:
+        """Call the handler with all that comes, until `stop` is called, or nothing has come for `idle_timeout_s`.
+
+        Raises BadClientOption where there is no handler.
+        """
+        if self._handler is None and self._batch_handler is None:
+            raise BadClientOption("run() needs a handler or a batch_handler")
+        for batch in self.batches(idle_timeout_s):
+            if self._batch_handler is not None:
+                self._handling.handle_batch(self._batch_handler, batch)
+            elif self._handler is not None:
+                self._handle_each(self._handler, batch)
+
+    def _handle_each(self, handler: Handler, batch: MessageBatch) -> None:
+        for message in batch.messages():
+            self._handling.handle(handler, message)
+            if self._is_stopping:
+                return
+            if monotonic() >= self._look_s:
+                self._look(0)
+
+    def _next_batch(self, idle_timeout_s: float | None) -> MessageBatch | None:
+        """None: it is to stop, or nothing has come for too long."""
+        quiet_since_s = monotonic()
+        self._look(0)
+        while not self._is_stopping:
+            if self._batches:
+                batch = self._batches.popleft()
+                if batch.is_live:
+                    return batch
+                continue
+            left_s = self._nap_s()
+            if idle_timeout_s is not None:
+                left_s = min(left_s, quiet_since_s + idle_timeout_s - monotonic())
+                if left_s < 0:
+                    return None
+            self._look(left_s)
+        return None
+
+    # ---- the network
+
+    def _on_output(self, lane: Lane, is_urgent: bool) -> None:
+        if is_urgent and not self._is_looking:
+            self._look(0)
+
+    def _look(self, timeout_s: float) -> None:
+        """Do all that is due; wait for something to come, `timeout_s` at most."""
+        if os.getpid() != self._pid:
+            self._leave_to_parent()
+        self._is_looking = True
+        try:
+            if not self._is_stopping:
+                self._keep_up()
+            self._flush()
+            self._exchange(timeout_s)
+            self._subscription.tick()
+            self._flush()
+        finally:
+            self._is_looking = False
+            self._look_s = monotonic() + _LOOK_EVERY_S
+
+    def _flush(self) -> None:
+        for peer in self._peers.values():
+            peer.flush()
+
+    def _exchange(self, timeout_s: float) -> None:
+        """Read what has come, and go on with the questions to nsqlookupds."""
+        ready = self._poll(timeout_s)
+        for finder in self._finders.values():
+            finder.step(is_ready=finder in ready)
+        for peer in self._peers.values():
+            if peer in ready or peer.wants_look:
+                self._batches += peer.receive()
+                if peer.connection is None and not peer.membership.is_leaving:
+                    for finder in self._finders.values():
+                        finder.hurry()
+
+    def _poll(self, timeout_s: float) -> set[Finder | Peer]:
+        """Whose socket is ready."""
+        poll = select.poll()
+        owners: dict[int, Finder | Peer] = {}
+        for peer in self._peers.values():
+            if peer.connection is not None:
+                owners[peer.connection.fileno()] = peer
+                poll.register(peer.connection, select.POLLIN)
+                if peer.wants_look:
+                    timeout_s = 0
+        for finder in self._finders.values():
+            if finder.question is not None:
+                owners[finder.question.fileno()] = finder
+                poll.register(finder.question, finder.question.mask)
+        return {owners[descriptor] for descriptor, _ in poll.poll(timeout_s * _MS)}
+
+    def _leave_to_parent(self) -> None:
+        """In a child process: close the parent's descriptors, without a word to anybody."""
+        self._pid = os.getpid()
+        self._batches.clear()
+        for finder in self._finders.values():
+            finder.stop()
+        for peer in self._peers.values():
+            peer.close("it belongs to the parent process")

@@ -1,0 +1,193 @@
+"""Asking nsqlookupds without gevent: a question on a socket of its own, that blocks nobody while it is open."""
+
+from __future__ import annotations
+
+import base64
+import errno
+import http.client
+import io
+import json
+import os
+import select
+import socket
+import ssl
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from nsqd_py.client.lookup import BadLookupAnswer, LookupFailed, lookup_headers, lookup_url, nodes_url, nsqds_in
+from nsqd_py.client.options import ClientOptions
+from nsqd_py.client.tls import client_context
+
+_READ_BYTES = 64 * 1024
+_MAX_ANSWER_BYTES = 16 << 20
+_NOT_FOUND = 404
+
+
+class Question:
+    """One GET. Call `step` whenever `poll` says that its socket is ready for `mask`, and when its time is over.
+
+    answer  the nsqds that were named, once it is there; None before
+    """
+
+    def __init__(self, lookupd: str, url: str, options: ClientOptions, now_s: float) -> None:
+        """Resolving the name of a host is the one thing that blocks. Raises LookupFailed."""
+        parts = urlsplit(url)
+        self.lookupd = lookupd
+        self.answer: tuple[str, ...] | None = None
+        self.mask = select.POLLOUT
+        self.deadline_s = now_s + options.lookupd_poll_timeout_s if options.lookupd_poll_timeout_s else float("inf")
+        self._options = options
+        self._host = parts.hostname or ""
+        self._is_secure = parts.scheme == "https"
+        path = f"{parts.path}?{parts.query}" if parts.query else parts.path
+        self._unsent = _request(parts, path, lookup_headers(options))
+        self._input = bytearray()
+        self._sock: Any = None
+        try:
+            self._targets = socket.getaddrinfo(self._host, parts.port, type=socket.SOCK_STREAM)
+            self._begin()
+        except (OSError, UnicodeError) as error:
+            raise self._failure(error) from error
+
+    def fileno(self) -> int:
+        descriptor: int = self._sock.fileno()
+        return descriptor
+
+    def close(self) -> None:
+        if self._sock is not None:
+            self._sock.close()
+
+    def wait(self) -> None:
+        """Until `step` has something to do."""
+        poll = select.poll()
+        poll.register(self._sock, self.mask)
+        left_s = self.deadline_s - monotonic()
+        poll.poll(None if left_s == float("inf") else max(left_s, 0.0) * 1000)
+
+    def step(self, now_s: float) -> None:
+        """Do what can be done without waiting. Raises LookupFailed; close it then, and when there is an answer."""
+        if now_s >= self.deadline_s:
+            raise LookupFailed(f"{self.lookupd}: no answer within {self._options.lookupd_poll_timeout_s:g}s")
+        try:
+            while self.answer is None:
+                self._phase()
+        except ssl.SSLWantReadError:
+            self.mask = select.POLLIN
+        except (BlockingIOError, ssl.SSLWantWriteError):
+            pass  # the phase has said what it waits for
+        except (OSError, http.client.HTTPException, ValueError, BadLookupAnswer) as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: Exception) -> LookupFailed:
+        return LookupFailed(f"{self.lookupd}: {getattr(error, 'strerror', None) or error}")
+
+    # ---- the phases, one after the other; each raises when it has to wait
+
+    def _begin(self) -> None:
+        """Connect to the next address of the host. Raises OSError."""
+        family, kind, protocol, _, target = self._targets.pop(0)
+        self.close()
+        self._sock = socket.socket(family, kind, protocol)
+        self._sock.setblocking(False)
+        self._phase: Callable[[], None] = self._connect
+        self.mask = select.POLLOUT
+        number = self._sock.connect_ex(target)
+        if number not in (0, errno.EINPROGRESS):
+            self._try_next(number)
+
+    def _try_next(self, number: int) -> None:
+        if not self._targets:
+            raise OSError(number, f"cannot connect: {os.strerror(number)}")
+        self._begin()
+
+    def _connect(self) -> None:
+        number = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if number:
+            self._try_next(number)
+            raise BlockingIOError
+        self._phase = self._send
+        if self._is_secure:
+            context = client_context(self._options)
+            self._sock = context.wrap_socket(self._sock, server_hostname=self._host, do_handshake_on_connect=False)
+            self._phase = self._shake_hands
+
+    def _shake_hands(self) -> None:
+        self.mask = select.POLLOUT
+        self._sock.do_handshake()
+        self._phase = self._send
+
+    def _send(self) -> None:
+        self.mask = select.POLLOUT
+        while self._unsent:
+            self._unsent = self._unsent[self._sock.send(self._unsent) :]
+        self._phase = self._receive
+
+    def _receive(self) -> None:
+        self.mask = select.POLLIN
+        while data := self._sock.recv(_READ_BYTES):
+            self._input += data
+            if len(self._input) > _MAX_ANSWER_BYTES:
+                raise ValueError(f"the answer is longer than {_MAX_ANSWER_BYTES} bytes")
+        self.answer = _nsqds_of(bytes(self._input))
+
+
+def _request(url: SplitResult, path: str, headers: dict[str, str]) -> bytes:
+    """The end of the answer is that of the connection."""
+    login, _, place = url.netloc.rpartition("@")
+    head = {"Host": place, "Connection": "close", **headers}
+    if login:
+        head["Authorization"] = "Basic " + base64.b64encode(unquote(login).encode()).decode()
+    lines = [f"GET {path} HTTP/1.1", *(f"{name}: {value}" for name, value in head.items()), "", ""]
+    return "\r\n".join(lines).encode()
+
+
+class _Received:
+    """The part of a socket that `http.client` reads an answer from."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def makefile(self, _: str) -> io.BytesIO:
+        return io.BytesIO(self._data)
+
+
+def _nsqds_of(answer: bytes) -> tuple[str, ...]:
+    """Raises ValueError, HTTPException, BadLookupAnswer."""
+    if not answer:
+        raise ValueError("the connection was closed before an answer came")
+    received: Any = _Received(answer)
+    response = http.client.HTTPResponse(received, method="GET")
+    response.begin()
+    body = response.read()
+    if response.status == _NOT_FOUND:
+        return ()
+    if response.status != http.client.OK:
+        raise ValueError(f"got response {response.status} {response.reason} {body[:200].decode(errors='replace')!r}")
+    return nsqds_in(json.loads(body))
+
+
+class LookupClient:
+    """Asks and waits, with the limits and the secret of the options. Every method raises LookupFailed."""
+
+    def __init__(self, options: ClientOptions) -> None:
+        self._options = options
+
+    def lookup(self, address: str, topic: str) -> tuple[str, ...]:
+        """The nsqds that have the topic, as this nsqlookupd knows it; none for a topic that it does not know."""
+        return self._ask(address, lookup_url(address, topic))
+
+    def nodes(self, address: str) -> tuple[str, ...]:
+        """All nsqds that this nsqlookupd knows."""
+        return self._ask(address, nodes_url(address))
+
+    def _ask(self, address: str, url: str) -> tuple[str, ...]:
+        question = Question(address, url, self._options, monotonic())
+        try:
+            while question.answer is None:
+                question.wait()
+                question.step(monotonic())
+        finally:
+            question.close()
+        return question.answer

@@ -1,0 +1,323 @@
+"""The producer without gevent, for scripts and for the workers of other frameworks.
+
+    with Producer("127.0.0.1:4150") as producer:
+        producer.publish("topic", b"waits for OK")
+        for line in lines:
+            producer.publish_soon("topic", line)
+        producer.flush()
+
+Threads may share one: a lock lets them in one at a time. Nothing is sent or read while nobody calls: what is published
+soon leaves when enough has gathered, or with a later call, and at the latest with `flush` or `close`.
+"""
+
+from __future__ import annotations
+
+import random
+import select
+import threading
+from collections.abc import Sequence
+from functools import partial
+from time import monotonic
+from typing import Any
+
+from nsqd_py.client.blocking.connection import Connection
+from nsqd_py.client.blocking.threads import Aside
+from nsqd_py.client.discovery import Discovery
+from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, NsqdSaid, TimedOut
+from nsqd_py.client.forks import AfterFork, tell_after_fork
+from nsqd_py.client.options import ClientOptions
+from nsqd_py.client.publishing.base import FIRST_PAUSE_S, MOST_PAUSE_S, BaseProducer
+from nsqd_py.client.publishing.dispatcher import Dispatcher
+from nsqd_py.client.publishing.outlet import Outlet
+from nsqd_py.client.publishing.publish import Done, Publish, commands
+from nsqd_py.client.session import Event
+from nsqd_py.lookup.backoff import Backoff
+from nsqd_py.protocol import outgoing
+from nsqd_py.protocol.incoming import Responses
+
+_OK = b"OK"
+# So much of what is published soon gathers before it is sent, while answers are due, ...
+_GATHERED_BYTES = 64 * 1024
+# ... unless the last look at what nsqd says is so long ago.
+_LOOK_INTERVAL_S = 0.05
+
+# What each nsqlookupd names, or why it does not.
+_Answers = dict[str, "tuple[str, ...] | NsqClientError"]
+
+
+class Producer(BaseProducer, AfterFork):
+    __doc__ = BaseProducer.__doc__
+
+    def __init__(self, *addresses: str, **settings: Any) -> None:
+        super().__init__(*addresses, **settings)
+        self._begin()
+        tell_after_fork(self)
+
+    def _begin(self) -> None:
+        """Without a connection, a thread, or anything to publish."""
+        settings = self._settings
+        self._dispatcher = Dispatcher(
+            settings.window, retry_unknown=settings.retry_unknown, answer_timeout_s=settings.answer_timeout_s
+        )
+        self._lock = threading.RLock()
+        self._has_news = threading.Event()  # from one of the threads that connect or ask
+        self._opening: dict[str, Aside[Connection]] = {}
+        self._asking: Aside[_Answers] | None = None
+        self._ask_again_s = 0.0
+        self._discovery = Discovery(settings.nsqds)
+        self._has_discovered = not settings.lookupds
+        self._pump_at_bytes = _GATHERED_BYTES
+        self._sweep_again_s = 0.0
+        self._looked_s = 0.0
+        self._is_closed = False
+
+    # ---- publishing
+
+    def _publish(self, head: bytes, body: bytes = b"") -> None:
+        with self._lock:
+            publish = self._submit(head, body, _ignore)
+            self._pump()
+            while not publish.is_over:
+                self._step()
+        if publish.error is not None:
+            raise publish.error.with_traceback(None)  # others may get the same one
+
+    def _publish_soon(self, head: bytes, body: bytes, on_done: Done | None) -> Publish:
+        with self._lock:
+            publish = self._submit(head, body, on_done)
+            waiting = self._dispatcher.waiting
+            if waiting.size_bytes >= self._pump_at_bytes or len(waiting) == self._dispatcher.unfinished:
+                self._pump()
+            return publish
+
+    def _submit(self, head: bytes, body: bytes, on_done: Done | None) -> Publish:
+        now_s = monotonic()
+        publish = Publish(head, body, now_s + self._settings.publish_timeout_s, on_done)
+        if now_s - self._looked_s >= _LOOK_INTERVAL_S:
+            self._look(0)  # a connection may have ended since then, or answers have come
+        if not self._dispatcher.is_connected or not self._dispatcher.waiting.has_room:
+            self._make_room(publish)
+        self._dispatcher.submit(publish)
+        return publish
+
+    def _make_room(self, publish: Publish) -> None:
+        """Return when it may be submitted; raise when it may not."""
+        self._work()
+        self._check_that_there_is_any()
+        while not self._has_discovered or not self._dispatcher.waiting.has_room:
+            if monotonic() >= publish.deadline_s:
+                raise self._dispatcher.not_taken(publish)
+            self._step()
+            self._check_that_there_is_any()
+
+    def _check_that_there_is_any(self) -> None:
+        if self._is_closed:
+            raise NoNsqd("the producer is closed")
+        error = self._dispatcher.no_nsqd()
+        if error is not None and self._has_discovered and not self._opening:
+            raise error
+
+    def _pump(self) -> None:
+        """Send what waits and has room."""
+        while (order := self._dispatcher.next_to_send(monotonic())) is not None:
+            try:
+                for piece in commands(order.publishes):
+                    order.outlet.connection.send(piece)
+            except ConnectionLost:
+                self._hear_the_last(order.outlet)
+        self._pump_at_bytes = self._dispatcher.waiting.size_bytes + _GATHERED_BYTES
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        deadline_s = None if timeout_s is None else monotonic() + timeout_s
+        with self._lock:
+            self._pump()
+            while self._dispatcher.unfinished:
+                if deadline_s is not None and monotonic() >= deadline_s:
+                    open_count = self._dispatcher.unfinished
+                    raise TimedOut(", ".join(self._dispatcher.outlets), f"{open_count} publishes are open")
+                self._step()
+            failed = self._failures.take()
+        if failed is not None:
+            raise failed
+
+    def ping(self) -> None:
+        deadline_s = monotonic() + self._settings.publish_timeout_s
+        with self._lock:
+            self._look(0)
+            self._work()
+            while not self._dispatcher.is_connected:
+                self._check_that_there_is_any()
+                if monotonic() >= deadline_s:
+                    raise NoNsqd(f"no nsqd could be connected for {self._settings.publish_timeout_s:g}s")
+                self._step()
+            for outlet in self._connected():
+                outlet.connection.send(outgoing.NOP)
+
+    # ---- what happens
+
+    def _step(self) -> None:
+        """Do what is due, and wait for the next thing to happen; not for long."""
+        self._work()
+        self._look(self._settings.sweep_interval_s)
+        self._pump()
+
+    def _work(self) -> None:
+        """What is to be done a few times a second."""
+        now_s = monotonic()
+        if now_s >= self._sweep_again_s or not self._dispatcher.is_connected:
+            self._sweep_again_s = now_s + self._settings.sweep_interval_s
+            self._discover(now_s)
+            self._connect(now_s)
+            self._expire(now_s)
+            self._pump()
+
+    def _look(self, timeout_s: float) -> None:
+        """Take in what nsqds say, once one says something."""
+        self._looked_s = monotonic()
+        outlets = self._connected()
+        if not outlets:
+            if timeout_s and self._has_news.wait(min(timeout_s, FIRST_PAUSE_S / 2)):
+                self._has_news.clear()
+            return
+        for outlet in _readable(outlets, timeout_s):
+            self._hear(outlet)
+
+    def _connected(self) -> list[Outlet]:
+        return [outlet for outlet in self._dispatcher.outlets.values() if outlet.connection is not None]
+
+    def _hear(self, outlet: Outlet) -> None:
+        try:
+            for event in outlet.connection.receive(0):
+                self._happened(outlet, event)
+        except ConnectionLost as error:
+            self._lost(outlet, error.reason)
+
+    def _hear_the_last(self, outlet: Outlet) -> None:
+        """It has ended, but may have said why."""
+        while outlet.connection is not None:
+            self._hear(outlet)
+
+    def _happened(self, outlet: Outlet, event: Event) -> None:
+        now_s = monotonic()
+        if isinstance(event, Responses):
+            if event.data == _OK:
+                self._tell(self._dispatcher.answered_ok(outlet, event.times, now_s))
+        elif isinstance(event, NsqdSaid):
+            self._tell(self._dispatcher.answered_error(outlet, event.code, event.text, now_s))
+
+    def _lost(self, outlet: Outlet, reason: str) -> None:
+        self._log.warning("producer: %s: connection lost: %s", outlet.address, reason)
+        outlet.connection.close()
+        outlet.connection = None
+        self._tell(self._dispatcher.closed(outlet, reason, monotonic()))
+
+    def _expire(self, now_s: float) -> None:
+        overdue = self._dispatcher.expire(now_s)
+        self._tell(overdue.publishes)
+        for outlet in overdue.hung:
+            self._lost(outlet, f"no answer for {self._settings.answer_timeout_s:g}s")
+        for outlet in self._connected():
+            if outlet.has_refused and not outlet.window:
+                self._lost(outlet, "refused a publish")
+
+    # ---- connecting, beside this thread: an nsqd that hangs is not to keep the others waiting
+
+    def _connect(self, now_s: float) -> None:
+        for address in self._discovery.wanted if self._has_discovered else ():
+            self._dispatcher.add_outlet(address, Backoff(FIRST_PAUSE_S, MOST_PAUSE_S))
+        for outlet in list(self._dispatcher.outlets.values()):
+            opening = self._opening.get(outlet.address)
+            if opening is not None and opening.is_done:
+                del self._opening[outlet.address]
+                self._opened(outlet, opening)
+            elif opening is None and outlet.connection is None and not outlet.pause.wait_s(now_s):
+                call = partial(_open, outlet.address, self._settings.options)
+                self._opening[outlet.address] = Aside(call, self._has_news)
+
+    def _opened(self, outlet: Outlet, opening: Aside[Connection]) -> None:
+        try:
+            outlet.connection = opening.result()
+        except NsqClientError as error:
+            self._log.warning("producer: %s", error)
+            self._tell(self._dispatcher.not_opened(outlet, error, monotonic()))
+        else:
+            self._dispatcher.opened(outlet)
+
+    def _discover(self, now_s: float) -> None:
+        if self._asking is not None and self._asking.is_done:
+            self._answered(self._asking.result())
+            self._asking = None
+            self._has_discovered = True
+        elif self._asking is None and self._settings.lookupds and now_s >= self._ask_again_s:
+            options = self._settings.options
+            jitter = options.lookupd_poll_jitter * random.random()
+            self._ask_again_s = now_s + options.lookupd_poll_interval_s * (1 + jitter)
+            self._asking = Aside(partial(_ask, self._settings.lookupds, options), self._has_news)
+
+    def _answered(self, answers: _Answers) -> None:
+        for lookupd, answer in answers.items():
+            if isinstance(answer, NsqClientError):
+                self._log.warning("producer: nsqlookupd %s", answer)
+            else:
+                self._discovery.answered(lookupd, answer)
+        self._dispatcher.keep_outlets(self._discovery.wanted)
+
+    # ---- its end
+
+    def close(self, timeout_s: float | None = None) -> None:
+        if self._is_closed:
+            return
+        with self._lock:
+            try:
+                self.flush(timeout_s)
+            finally:
+                self._is_closed = True
+                self._let_go()
+
+    def _let_go(self) -> None:
+        self._tell(self._dispatcher.give_up(NoNsqd("the producer is closed")))
+        for outlet in self._connected():
+            outlet.connection.close()
+            outlet.connection = None
+            self._dispatcher.closed(outlet, "closed", monotonic())
+
+    def after_fork(self) -> None:
+        """In the child: what the parent has published and connected stays the parent's."""
+        for outlet in self._connected():
+            outlet.connection.close()
+        self._begin()
+
+
+def _ignore(error: NsqClientError | None) -> None:
+    """For a publish whose caller looks at it."""
+
+
+def _readable(outlets: Sequence[Outlet], timeout_s: float) -> list[Outlet]:
+    """Those that have something to say, as soon as there are any."""
+    ready = [outlet for outlet in outlets if outlet.connection.has_events]
+    if ready:
+        return ready
+    poll = select.poll()
+    by_descriptor = {outlet.connection.fileno(): outlet for outlet in outlets}
+    for descriptor in by_descriptor:
+        poll.register(descriptor, select.POLLIN)
+    return [by_descriptor[descriptor] for descriptor, _ in poll.poll(timeout_s * 1000)]
+
+
+def _open(address: str, options: ClientOptions) -> Connection:
+    connection = Connection(address, options)
+    connection.open()
+    return connection
+
+
+def _ask(lookupds: Sequence[str], options: ClientOptions) -> _Answers:
+    from nsqd_py.client.blocking.lookup import LookupClient  # only where there are nsqlookupds
+
+    client = LookupClient(options)
+    answers: _Answers = {}
+    for lookupd in lookupds:
+        try:
+            answers[lookupd] = client.nodes(lookupd)
+        except NsqClientError as error:
+            answers[lookupd] = error
+    return answers

@@ -1,0 +1,258 @@
+"""A consumer on gevent: messages of a topic's channel, from all nsqds that have them, to handlers or into a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from time import monotonic
+from typing import Any
+
+import gevent
+from gevent.event import Event
+
+from nsqd_py.client.consuming.base import STOP_TIMEOUT_S, BaseConsumer, canonical_address
+from nsqd_py.client.consuming.finder import Finder
+from nsqd_py.client.consuming.lane import Lane
+from nsqd_py.client.consuming.link import Link
+from nsqd_py.client.consuming.membership import Membership
+from nsqd_py.client.consuming.subscription import ConsumerStats
+from nsqd_py.client.consuming.workers import WorkQueue
+from nsqd_py.client.lookup import lookup_url
+from nsqd_py.client.lookup_client import LookupClient
+from nsqd_py.client.message import Message, MessageBatch, Requeue
+
+__all__ = ["Consumer", "ConsumerStats"]
+
+
+class Consumer(BaseConsumer):
+    """A consumer on gevent: handlers run in `concurrency` greenlets, heartbeats are answered whatever they do.
+
+        with Consumer("topic", "channel", handle, nsqd_tcp_addresses=["127.0.0.1:4150"], max_in_flight=100) as consumer:
+            consumer.wait()
+
+    Answers leave together, at the end of a turn of the event loop. A handler that computes for long without waiting
+    for anything holds up everything else in its thread: heartbeats too.
+
+    All arguments, and what handlers may do, are described at `BaseConsumer`:
+    """
+
+    __doc__ = f"{__doc__}\n{BaseConsumer.__doc__}"
+
+    _stray_failure = gevent.Timeout
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._lookup_client = LookupClient(self._options)
+        self._links: dict[str, Link] = {}
+        self._finders: dict[str, Finder] = {}
+        self._queue: WorkQueue[Any] = WorkQueue()
+        self._greenlets: list[gevent.Greenlet[..., None]] = []  # workers, and who keeps the time
+        self._stopper: gevent.Greenlet[..., None] | None = None
+        self._iterating: object = None  # the greenlet that does
+        self._is_started = False
+        self._takes_nothing = False
+        self._loop = gevent.get_hub().loop
+        self._lanes_with_output: list[Lane] = []
+        self._is_due = Event()
+        self._stopped = Event()
+
+    # ---- its life
+
+    @property
+    def running(self) -> bool:
+        """Started, and not asked to stop."""
+        return self._is_started and self._stopper is None
+
+    def start(self) -> None:
+        """Connect, and begin to consume. Returns at once. Idempotent; what was stopped stays so."""
+        if self._is_started or self._stopper is not None:
+            return
+        self._is_started = True
+        self._greenlets.append(gevent.spawn(self._keep_time))
+        if self._handler is not None or self._batch_handler is not None:
+            self._greenlets += [gevent.spawn(self._work) for _ in range(self._concurrency)]
+        for address in self._lookupds:
+            self._find_with(address)
+        self._link_wanted()
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Ask for nothing more, wait for what is in flight, close.
+
+        What no handler has begun after `timeout_s` is given back, and handlers that still run are killed; their
+        messages come again once they have timed out. A handler, or the body of a loop over messages, does not wait
+        for itself: there it only begins.
+        """
+        if self._stopper is None:
+            self._stopper = gevent.spawn(self._stop, timeout_s)
+        if gevent.getcurrent() not in (*self._greenlets, self._iterating):
+            self._stopped.wait()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until it has stopped; False when the time is over before."""
+        return self._stopped.wait(timeout_s)
+
+    def _stop(self, timeout_s: float) -> None:
+        self._leave()
+        if self._iterating is not None:
+            self._give_back()
+        links = list(self._links.values())
+        gevent.joinall([link.greenlet for link in links], timeout_s)
+        self._give_back()
+        self._flush()
+        for link in links:
+            link.cut()
+        gevent.joinall([link.greenlet for link in links])
+        self._queue.close()
+        gevent.killall(self._greenlets, block=False)
+        self._stopped.set()
+
+    def _leave(self) -> None:
+        """Ask for nothing more."""
+        for finder in self._finders.values():
+            finder.stop()
+        for link in list(self._links.values()):
+            link.leave()
+
+    def _give_back(self) -> None:
+        """What nobody has begun goes back, and what still comes. After `_leave`: else it would come here again."""
+        self._takes_nothing = True
+        for item in self._queue.clear():
+            if item.is_live and not item.is_answered:
+                item.requeue(0, backoff=False)
+
+    # ---- nsqds and nsqlookupds
+
+    def connect_to_nsqd(self, address: str) -> None:
+        """Consume from this one too. Raises BadAddress."""
+        self._discovery.add(canonical_address(address))
+        self._link_wanted()
+
+    def disconnect_from_nsqd(self, address: str) -> None:
+        """Leave it, once what is in flight is answered. An nsqlookupd that names it again brings it back."""
+        canonical = canonical_address(address)
+        self._discovery.remove(canonical)
+        link = self._links.get(canonical)
+        if link is not None:
+            link.leave()
+
+    def set_lookupd_http_addresses(self, addresses: Iterable[str]) -> None:
+        """Ask these nsqlookupds, and no others, from now on. Connections stay. Raises BadClientOption."""
+        self._lookupds = tuple(dict.fromkeys(addresses))
+        for address in self._lookupds:
+            lookup_url(address, self.topic)
+        self._discovery.keep_lookupds(self._lookupds)
+        for address in self._finders.keys() - set(self._lookupds):
+            self._finders.pop(address).stop()
+        if self.running:
+            for address in self._lookupds:
+                self._find_with(address)
+
+    def _find_with(self, lookupd: str) -> None:
+        if lookupd not in self._finders:
+            self._finders[lookupd] = Finder(
+                lookupd, self.topic, self._lookup_client, self._options, self._chance, self._log, self._on_found
+            )
+
+    def _on_found(self, lookupd: str, nsqds: tuple[str, ...]) -> None:
+        self._discovery.answered(lookupd, nsqds)
+        for address in nsqds:
+            if address in self._links:
+                self._links[address].hurry()
+        self._link_wanted()
+
+    def _link_wanted(self) -> None:
+        if self.running:
+            for address in self._discovery.wanted:
+                if address not in self._links:
+                    self._add_link(address)
+
+    def _add_link(self, address: str) -> None:
+        membership = Membership(
+            address, self._subscription, self._options, self._log, monotonic, self._chance
+        )  # fmt: skip
+        link = Link(membership, self._options, self._log, self)
+        self._links[address] = link
+        link.greenlet.link(lambda _: self._on_left(link))
+
+    def is_wanted(self, address: str) -> bool:
+        """Asked by links."""
+        return self._discovery.is_wanted(address)
+
+    def on_lost(self) -> None:
+        """Told by links: an nsqd has gone, which the nsqlookupds may know more of."""
+        for finder in self._finders.values():
+            finder.hurry()
+
+    def _on_left(self, link: Link) -> None:
+        del self._links[link.address]
+        self._link_wanted()  # it may be wanted again meanwhile
+
+    # ---- messages
+
+    def on_batch(self, batch: MessageBatch) -> None:
+        """Told by links."""
+        if self._takes_nothing:
+            batch.requeue(0)
+        elif self._batch_handler is not None:
+            self._queue.put(batch)
+        else:
+            self._queue.put_all(batch.messages())
+
+    def _work(self) -> None:
+        handling, queue = self._handling, self._queue
+        if self._batch_handler is not None:
+            while (batch := queue.take()) is not None:
+                handling.handle_batch(self._batch_handler, batch)
+        elif self._handler is not None:
+            while (message := queue.take()) is not None:
+                handling.handle(self._handler, message)
+
+    def __iter__(self) -> Iterator[Message]:
+        """Each message, finished when the next one is asked for."""
+        self._iterating = gevent.getcurrent()
+        self.start()
+        try:
+            yield from self._messages()
+        finally:
+            self._iterating = None
+            self._leave()
+            self._give_back()
+            self.stop()
+
+    def _messages(self) -> Iterator[Message]:
+        while (message := self._queue.take()) is not None:
+            if not self._handling.is_wanted(message):
+                continue
+            try:
+                yield message
+            except GeneratorExit:
+                self._leave()
+                self._handling.put_off(message, Requeue(0, backoff=False))
+                raise
+            self._handling.settle(message)
+            if not self.running:
+                return
+
+    # ---- output and time
+
+    def _on_output(self, lane: Lane, is_urgent: bool) -> None:
+        if not self._lanes_with_output:
+            self._loop.run_callback(self._flush)
+        self._lanes_with_output.append(lane)
+
+    def _flush(self) -> None:
+        """Called by the loop: all answers of this turn leave together."""
+        lanes, self._lanes_with_output = self._lanes_with_output, []
+        for lane in lanes:
+            data = lane.take_output()
+            if data and lane.address in self._links:
+                self._links[lane.address].write(data)
+
+    def _on_backoff(self, news: str) -> None:
+        super()._on_backoff(news)
+        self._is_due.set()
+
+    def _keep_time(self) -> None:
+        while True:
+            self._is_due.wait(self._nap_s())
+            self._is_due.clear()
+            self._subscription.tick()

@@ -1,0 +1,88 @@
+"""What becomes of a message in a handler: finished, requeued, given up. The same for both consumers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nsqd_py.client.consuming.log import ClientLog
+from nsqd_py.client.consuming.subscription import Subscription
+from nsqd_py.client.message import Message, MessageBatch, Requeue
+
+Handler = Callable[[Message], object]
+BatchHandler = Callable[[MessageBatch], object]
+
+
+class Handling:
+    """Calls handlers, and answers for them. `stray` are exceptions beside Exception that a handler may raise."""
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        max_attempts: int,
+        on_give_up: Handler | None,
+        log: ClientLog,
+        stray: type[BaseException] = Exception,
+    ) -> None:
+        self._subscription = subscription
+        self._max_attempts = max_attempts
+        self._on_give_up = on_give_up
+        self._log = log
+        self._failures = (Exception, stray)
+
+    def handle(self, handler: Handler, message: Message) -> None:
+        """Let the handler have it, unless it has come too often, or will come again anyway."""
+        if not self.is_wanted(message):
+            return
+        try:
+            handler(message)
+        except Requeue as request:
+            self.put_off(message, request)
+        except self._failures as error:
+            self.fail(message, error)
+        else:
+            self.settle(message)
+
+    def handle_batch(self, handler: BatchHandler, batch: MessageBatch) -> None:
+        """Batches answer for themselves; only what is open when the handler fails is requeued."""
+        if not batch.is_live:
+            return
+        try:
+            handler(batch)
+        except Requeue as request:
+            if not batch.is_answered:
+                batch.requeue(request.delay_s, backoff=request.backoff)
+        except self._failures as error:
+            self._log.exception("the handler of %s failed on %d messages: %r", batch.topic, len(batch), error)
+            if not batch.is_answered:
+                batch.requeue(backoff=True)
+
+    def is_wanted(self, message: Message) -> bool:
+        """False for one that nsqd hands out again, and for one that came too often, which is finished here."""
+        if self._max_attempts and message.attempts > self._max_attempts:
+            self._give_up(message)
+            return False
+        return message.is_live
+
+    def _give_up(self, message: Message) -> None:
+        self._log.warning("giving up on message %s after %d attempts", message.id.decode(), message.attempts - 1)
+        self._subscription.given_up += 1
+        if self._on_give_up is not None:
+            try:
+                self._on_give_up(message)
+            except self._failures as error:
+                self._log.exception("on_give_up failed on message %s: %r", message.id.decode(), error)
+        self.settle(message)
+
+    def settle(self, message: Message) -> None:
+        """The handler returned: finish it, unless it was answered or is to be answered later."""
+        if not (message.is_detached or message.is_answered):
+            message.finish()
+
+    def put_off(self, message: Message, request: Requeue) -> None:
+        if not (message.is_detached or message.is_answered):
+            message.requeue(request.delay_s, backoff=request.backoff)
+
+    def fail(self, message: Message, error: BaseException) -> None:
+        self._log.exception("the handler of %s failed on message %s: %r", message.topic, message.id.decode(), error)
+        if not (message.is_detached or message.is_answered):
+            message.requeue()

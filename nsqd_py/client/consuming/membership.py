@@ -1,0 +1,136 @@
+"""One nsqd of a consumer, from the subscription to the last answer, whatever connection carries it. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from nsqd_py.client.consuming.flow import Clock
+from nsqd_py.client.consuming.lane import Lane, LaneLimits
+from nsqd_py.client.consuming.log import ClientLog
+from nsqd_py.client.consuming.subscription import Subscription
+from nsqd_py.client.errors import NsqdSaid
+from nsqd_py.client.handshake import Negotiated
+from nsqd_py.client.message import MessageBatch
+from nsqd_py.client.options import ClientOptions
+from nsqd_py.lookup.backoff import Backoff
+from nsqd_py.lookup.trouble import Trouble
+from nsqd_py.protocol import outgoing
+from nsqd_py.protocol.incoming import Messages
+
+_FIRST_REDIAL_S = 0.1
+_LASTED_S = 2.0  # a connection that held for so long has not failed: the next one is tried soon
+_CLOSE_WAIT = b"CLOSE_WAIT"
+
+
+class Membership:
+    """What is known of this nsqd, and what follows when it says something.
+
+    lane        while it has our subscription
+    is_leaving  nothing more is wanted from it
+    """
+
+    def __init__(
+        self,
+        address: str,
+        subscription: Subscription,
+        options: ClientOptions,
+        log: ClientLog,
+        clock: Clock,
+        chance: Callable[[], float],
+    ) -> None:
+        self.address = address
+        self.lane: Lane | None = None
+        self.is_leaving = False
+        self._subscription = subscription
+        self._log = log
+        self._now_s = clock
+        self._dialled_s = clock()
+        self._redial = Backoff(_FIRST_REDIAL_S, max(_FIRST_REDIAL_S, options.lookupd_poll_interval_s), chance)
+        trouble_log: Any = log
+        self._trouble = Trouble(trouble_log, clock)
+        self._nsqd_is_done = False
+
+    # ---- dialling
+
+    def dials(self) -> None:
+        self._dialled_s = self._now_s()
+
+    def failed(self, error: object) -> None:
+        """No connection. Told once a minute, as it is tried again and again."""
+        self._trouble.report("%s", error)
+        self._redial.failed(self._now_s())
+
+    @property
+    def redial_wait_s(self) -> float:
+        """How long to wait before it is dialled again."""
+        return self._redial.wait_s(self._now_s())
+
+    # ---- what nsqd says
+
+    @property
+    def subscribe(self) -> bytes:
+        """The first command."""
+        return self._subscription.subscribe
+
+    def came(self, messages: Messages) -> MessageBatch | None:
+        """None: it has no business to send messages."""
+        return None if self.lane is None else self._subscription.received(self.lane, messages)
+
+    def answered(self, data: bytes, negotiated: Negotiated) -> None:
+        """OK says that it has taken the subscription, CLOSE_WAIT that no more messages come."""
+        if data == _CLOSE_WAIT:
+            self._nsqd_is_done = True
+        elif self.lane is None and not self.is_leaving:
+            self._trouble.end("%s: connected again", self.address)
+            self._log.info("%s: subscribed to %s", self.address, self._subscription)
+            limits = lane_limits(negotiated)
+            self._warn_of_limit(limits.max_rdy, self._subscription.flow.max_in_flight)
+            self.lane = self._subscription.opened(self.address, limits)
+
+    def _warn_of_limit(self, most: int, wanted: int) -> None:
+        if most < wanted:
+            self._log.warning("%s: gives %d messages at a time (--max-rdy-count), not %d", self.address, most, wanted)
+
+    def refused(self, error: NsqdSaid) -> None:
+        self._subscription.refused(error.code)
+        if error.is_fatal:
+            self._trouble.report("%s", error)
+        else:
+            self._log.debug("%s", error)
+
+    def lost(self, reason: str) -> None:
+        """The connection has ended."""
+        lane, self.lane = self.lane, None
+        if lane is not None:
+            self._subscription.closed(lane)
+        if self.is_leaving:
+            return
+        self._trouble.report("%s: connection lost: %s", self.address, reason)
+        if self._now_s() - self._dialled_s > _LASTED_S:
+            self._redial.reset()
+        self._redial.failed(self._now_s())
+
+    # ---- the end
+
+    def leave(self) -> None:
+        """Ask for nothing more. What is in flight is to be answered first."""
+        if not self.is_leaving and self.lane is not None:
+            self.lane.say(outgoing.CLS)
+        self.is_leaving = True
+
+    @property
+    def is_drained(self) -> bool:
+        """No message comes any more, none is in flight, all answers were taken to be sent: nothing is left to do."""
+        lane = self.lane
+        return lane is None or (self._nsqd_is_done and not lane.in_flight and not lane.has_output)
+
+
+def lane_limits(negotiated: Negotiated) -> LaneLimits:
+    """What nsqd allows; the protocol's defaults for what it does not say."""
+    default = Negotiated()
+    return LaneLimits(
+        negotiated.max_rdy_count or default.max_rdy_count,
+        negotiated.msg_timeout_s or default.msg_timeout_s,
+        negotiated.max_msg_timeout_s or default.max_msg_timeout_s,
+    )

@@ -1,0 +1,80 @@
+"""Work for greenlets: one queue, and as few wake-ups as can be."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from time import monotonic
+from typing import Any, Generic, TypeVar
+
+import gevent
+
+Item = TypeVar("Item")
+
+_SLICE_S = 0.01  # a worker that never waits lets others run this often: heartbeats, answers, other handlers
+
+
+class WorkQueue(Generic[Item]):
+    """Items for whoever is free. `take` waits for one.
+
+    Many items wake one greenlet; it wakes the next one before it begins, if there is more to do. So handlers that
+    never wait do all in one greenlet, and handlers that wait are as many as there are greenlets: a do-nothing
+    handler took 2 us a message less than with a queue that wakes a greenlet for each.
+    """
+
+    __slots__ = ("_idle", "_is_closed", "_items", "_loop", "_rest_s")
+
+    def __init__(self) -> None:
+        self._items: deque[Item] = deque()
+        self._idle: list[Any] = []
+        self._is_closed = False
+        self._loop = gevent.get_hub().loop
+        self._rest_s = 0.0
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def put_all(self, items: Iterable[Item]) -> None:
+        self._items.extend(items)
+        self._wake_one()
+
+    def put(self, item: Item) -> None:
+        self._items.append(item)
+        self._wake_one()
+
+    def clear(self) -> list[Item]:
+        """Take out what nobody has taken."""
+        items = list(self._items)
+        self._items.clear()
+        return items
+
+    def close(self) -> None:
+        """No more will be put in: who finds nothing is told so."""
+        self._is_closed = True
+        for waiter in self._idle:
+            self._loop.run_callback(waiter.switch)
+        self._idle.clear()
+
+    def take(self) -> Item | None:
+        """The next item, None once the queue is closed and empty."""
+        if not self._items:
+            self._wait()
+        elif monotonic() > self._rest_s:
+            gevent.sleep(0)
+            self._rest_s = monotonic() + _SLICE_S
+        try:
+            return self._items.popleft()
+        except IndexError:
+            return None if self._is_closed else self.take()
+
+    def _wait(self) -> None:
+        while not self._items and not self._is_closed:
+            self._idle.append(gevent.getcurrent())
+            gevent.get_hub().switch()
+        self._rest_s = monotonic() + _SLICE_S
+        if len(self._items) > 1:
+            self._wake_one()
+
+    def _wake_one(self) -> None:
+        if self._idle:
+            self._loop.run_callback(self._idle.pop().switch)

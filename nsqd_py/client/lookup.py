@@ -1,0 +1,68 @@
+"""What an nsqlookupd is asked over HTTP, and which nsqds its answer names. No I/O."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
+
+from nsqd_py.client.errors import BadClientOption, NsqClientError
+from nsqd_py.client.options import ClientOptions
+
+_SCHEMES = ("http", "https")
+
+
+class LookupFailed(NsqClientError):
+    """An nsqlookupd could not be asked, or its answer could not be used; the text has its address."""
+
+
+class BadLookupAnswer(NsqClientError):
+    """An answer that names no nsqds in the way that nsqlookupds do."""
+
+
+def lookup_url(address: str, topic: str) -> str:
+    """Where to ask for the nsqds of a topic. `address` is host:port or a URL. Raises BadClientOption."""
+    parts = _parts(address)
+    query = urlencode([*parse_qsl(parts.query), ("topic", topic)])
+    return urlunsplit(parts._replace(path=parts.path.rstrip("/") or "/lookup", query=query))
+
+
+def nodes_url(address: str) -> str:
+    """Where to ask for all nsqds. Raises BadClientOption."""
+    return urlunsplit(_parts(address)._replace(path="/nodes"))
+
+
+def _parts(address: str) -> SplitResult:
+    try:
+        parts = urlsplit(address if "://" in address else f"http://{address}")
+        is_good = parts.scheme in _SCHEMES and bool(parts.hostname) and bool(parts.port)
+    except ValueError:
+        is_good = False
+    if not is_good:
+        raise BadClientOption(f"{address}: the address of an nsqlookupd is host:port, as in 127.0.0.1:4161")
+    return parts
+
+
+def lookup_headers(options: ClientOptions) -> dict[str, str]:
+    """What goes with each question."""
+    headers = {"Accept": "application/vnd.nsq; version=1.0", "User-Agent": options.user_agent}
+    if options.auth_secret and options.lookupd_authorization:
+        headers["Authorization"] = f"Bearer {options.auth_secret}"
+    return headers
+
+
+def nsqds_in(document: Any) -> tuple[str, ...]:
+    """The TCP addresses in an answer to /lookup or /nodes, each once. Raises BadLookupAnswer."""
+    if isinstance(document, dict) and isinstance(document.get("data"), dict):
+        document = document["data"]  # nsqlookupds before 1.0
+    producers = document.get("producers") if isinstance(document, dict) else None
+    if not isinstance(producers, list):
+        raise BadLookupAnswer("the answer has no list of producers")
+    return tuple(dict.fromkeys(_address(producer) for producer in producers))
+
+
+def _address(producer: Any) -> str:
+    host = producer.get("broadcast_address") if isinstance(producer, dict) else None
+    port = producer.get("tcp_port") if isinstance(producer, dict) else None
+    if not (isinstance(host, str) and host and isinstance(port, int)):
+        raise BadLookupAnswer("a producer in the answer has no broadcast_address and tcp_port")
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

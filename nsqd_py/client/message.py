@@ -1,0 +1,266 @@
+"""Messages as consumers get them, one by one or as they came together, and how they are answered. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from nsqd_py.client.consuming.lane import Lane
+from nsqd_py.client.errors import NsqClientError
+from nsqd_py.protocol.incoming import Messages
+
+
+class AlreadyAnswered(NsqClientError):
+    """A message can be finished or requeued once."""
+
+
+class Requeue(Exception):
+    """Raised by a handler: not now. The message comes again after `delay_s`, by default longer with each attempt.
+
+    With `backoff` the consumer slows down, as after any failure.
+    """
+
+    def __init__(self, delay_s: float | None = None, *, backoff: bool = True) -> None:
+        super().__init__(delay_s, backoff)
+        self.delay_s = delay_s
+        self.backoff = backoff
+
+
+class MessageBatch:
+    """Messages of one nsqd that came together, in columns, with what is still to be answered of them.
+
+    topic, channel, nsqd                    where they are from; `nsqd` is an address
+    ids, bodies, timestamps_ns, attempts    lists with an item for each message
+    """
+
+    __slots__ = ("_lane", "_messages", "_open_ids", "arrived_s", "due_s", "is_expired", "open_count")
+
+    def __init__(self, lane: Lane, messages: Messages, arrived_s: float) -> None:
+        self._lane = lane
+        self._messages = messages
+        self._open_ids: set[bytes] | None = None  # None: all or none, as `open_count` says; most never need a set
+        self.open_count = len(messages)
+        self.arrived_s = self.due_s = arrived_s
+        self.is_expired = False
+
+    # ---- what it holds
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    @property
+    def topic(self) -> str:
+        return self._lane.topic
+
+    @property
+    def channel(self) -> str:
+        return self._lane.channel
+
+    @property
+    def nsqd(self) -> str:
+        return self._lane.address
+
+    @property
+    def ids(self) -> list[bytes]:
+        return self._messages.ids
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return self._messages.bodies
+
+    @property
+    def timestamps_ns(self) -> list[int]:
+        return self._messages.timestamps_ns
+
+    @property
+    def attempts(self) -> list[int]:
+        return self._messages.attempts
+
+    def messages(self) -> list[Message]:
+        """The same as objects; answering one is answering it here."""
+        columns = self._messages
+        return [
+            Message(*row, self)
+            for row in zip(columns.ids, columns.bodies, columns.timestamps_ns, columns.attempts, strict=True)
+        ]
+
+    @property
+    def is_live(self) -> bool:
+        """False once its connection is lost, or its time-out is over: nsqd will hand these messages out again."""
+        return self._lane.is_open and not self.is_expired
+
+    @property
+    def is_answered(self) -> bool:
+        return not self.open_count
+
+    def open_ids(self) -> Collection[bytes]:
+        """The ids of those that are not answered, in their order."""
+        if self._open_ids is None:
+            return self.ids if self.open_count else ()
+        return [message_id for message_id in self.ids if message_id in self._open_ids]
+
+    # ---- answers
+
+    def finish(self) -> None:
+        """Finish what is not answered. Raises AlreadyAnswered where nothing is left."""
+        lane = self._lane
+        ids = self._take_all()
+        if lane.is_open:
+            lane.finish(ids)
+
+    def finish_some(self, ids: Collection[bytes]) -> None:
+        """Finish these. Raises AlreadyAnswered, and finishes none, unless each of them is to be answered."""
+        self._take(ids)
+        if ids and self._lane.is_open:
+            self._lane.finish(ids)
+
+    def requeue(
+        self, delay_s: float | None = None, ids: Collection[bytes] | None = None, *, backoff: bool = False
+    ) -> None:
+        """Have these again after `delay_s`, by default longer with each attempt. Raises as `finish_some`."""
+        if ids is None:
+            ids = self._take_all()
+        else:
+            self._take(ids)
+        if self._lane.is_open:
+            attempts = dict(zip(self.ids, self.attempts, strict=True))
+            for message_id in ids:
+                self._requeue_taken(message_id, attempts[message_id], delay_s, backoff=backoff)
+
+    def touch(self) -> None:
+        """Give what is not answered its whole time-out again. Needed only without `auto_touch`."""
+        self.touch_some(self.open_ids())
+
+    def touch_some(self, ids: Collection[bytes]) -> None:
+        lane = self._lane
+        if ids and lane.is_open:
+            lane.touching.touched(self, lane.flow.now_s())
+            lane.touch(ids)
+
+    # ---- one of them
+
+    def is_open(self, message_id: bytes) -> bool:
+        """Whether this one is to be answered."""
+        return message_id in (self._open_ids or self._open_set())
+
+    def finish_one(self, message_id: bytes) -> None:
+        """As `finish_some` for one."""
+        lane = self._lane
+        self._take_one(message_id)
+        if lane.is_open:
+            lane.finish_one(message_id)
+
+    def requeue_one(self, message_id: bytes, attempts: int, delay_s: float | None, *, backoff: bool) -> None:
+        self._take_one(message_id)
+        if self._lane.is_open:
+            self._requeue_taken(message_id, attempts, delay_s, backoff=backoff)
+
+    def _requeue_taken(self, message_id: bytes, attempts: int, delay_s: float | None, *, backoff: bool) -> None:
+        lane = self._lane
+        lane.requeue(message_id, lane.delays.after(attempts) if delay_s is None else delay_s, backoff=backoff)
+
+    # ---- the account of what is open
+
+    def _take_all(self) -> Collection[bytes]:
+        ids = self.open_ids()
+        if not ids:
+            raise AlreadyAnswered("all messages of this batch were answered before")
+        self._open_ids = None
+        self._count_answers(self.open_count)
+        return ids
+
+    def _take(self, ids: Collection[bytes]) -> None:
+        wanted = set(ids)
+        open_ids = self._open_set()
+        if len(wanted) < len(ids) or not wanted <= open_ids:
+            raise AlreadyAnswered("a message was answered before, is here twice, or is of another batch")
+        open_ids -= wanted
+        self._count_answers(len(wanted))
+
+    def _take_one(self, message_id: bytes) -> None:
+        try:
+            (self._open_ids or self._open_set()).remove(message_id)
+        except KeyError:
+            raise AlreadyAnswered(f"message {message_id.decode()} was answered before") from None
+        self._count_answers(1)
+
+    def _open_set(self) -> set[bytes]:
+        if self._open_ids is None:
+            self._open_ids = set(self.open_ids())
+            # An id is here twice when it timed out and came again before the first was read: that counts once.
+            self._count_answers(self.open_count - len(self._open_ids))
+        return self._open_ids
+
+    def _count_answers(self, count: int) -> None:
+        self.open_count -= count
+        lane = self._lane
+        if not self.is_expired and lane.is_open:
+            lane.in_flight -= count
+        if not self.open_count:
+            lane.touching.discard(self)
+
+
+class Message:
+    """One message.
+
+    id            16 hex characters, as bytes
+    body          bytes
+    timestamp_ns  when it was published, since the epoch
+    attempts      how often it was handed out, this time counted
+    """
+
+    __slots__ = ("_batch", "_is_detached", "attempts", "body", "id", "timestamp_ns")
+
+    def __init__(self, message_id: bytes, body: bytes, timestamp_ns: int, attempts: int, batch: MessageBatch) -> None:
+        self.id = message_id
+        self.body = body
+        self.timestamp_ns = timestamp_ns
+        self.attempts = attempts
+        self._batch = batch
+        self._is_detached = False
+
+    def __repr__(self) -> str:
+        return f"<Message {self.id.decode()} of {self.topic}, attempt {self.attempts}, {len(self.body)} bytes>"
+
+    @property
+    def topic(self) -> str:
+        return self._batch.topic
+
+    @property
+    def channel(self) -> str:
+        return self._batch.channel
+
+    @property
+    def nsqd(self) -> str:
+        """The address of the nsqd that it is from."""
+        return self._batch.nsqd
+
+    @property
+    def is_answered(self) -> bool:
+        return not self._batch.is_open(self.id)
+
+    @property
+    def is_live(self) -> bool:
+        """As that of MessageBatch."""
+        return self._batch.is_live
+
+    @property
+    def is_detached(self) -> bool:
+        return self._is_detached
+
+    def detach(self) -> None:
+        """Whoever has it answers it, now or later: that its handler returns, or fails, says nothing."""
+        self._is_detached = True
+
+    def finish(self) -> None:
+        """It is done. Raises AlreadyAnswered."""
+        self._batch.finish_one(self.id)
+
+    def requeue(self, delay_s: float | None = None, *, backoff: bool = True) -> None:
+        """Have it again after `delay_s`, by default longer with each attempt. Raises AlreadyAnswered."""
+        self._batch.requeue_one(self.id, self.attempts, delay_s, backoff=backoff)
+
+    def touch(self) -> None:
+        """Give it its whole time-out again. Needed only without `auto_touch`. Raises AlreadyAnswered."""
+        if self.is_answered:
+            raise AlreadyAnswered(f"message {self.id.decode()} was answered before")
+        self._batch.touch_some((self.id,))

@@ -1,0 +1,246 @@
+"""The options of a client, by the names that go-nsq gives them; `--consumer-opt` and `--producer-opt` take these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import Field, dataclass, field, fields
+from math import isfinite
+from typing import Any
+
+from nsqd_py.client.errors import BadClientOption
+from nsqd_py.durations import SECOND_NS, format_duration, parse_duration
+from nsqd_py.literals import parse_bool
+from nsqd_py.version import NSQ_VERSION
+
+USER_AGENT = f"nsqd-py/{NSQ_VERSION}"
+OFF_S = -1.0
+EXPONENTIAL = "exponential"
+FULL_JITTER = "full_jitter"
+
+# tls_min_version, with the version numbers of the TLS protocol.
+TLS_VERSIONS = {"": 0, "ssl3.0": 0x0300, "tls1.0": 0x0301, "tls1.1": 0x0302, "tls1.2": 0x0303, "tls1.3": 0x0304}
+
+
+# ---- kinds of options: what a value may be given as. They raise ValueError.
+
+
+def _read_seconds(value: object) -> float:
+    if isinstance(value, str):
+        return OFF_S if value == "-1" else parse_duration(value) / SECOND_NS
+    return _read_number(value)
+
+
+def _read_seconds_or_off(value: object) -> float:
+    seconds = _read_seconds(value)
+    return OFF_S if seconds < 0 else seconds
+
+
+def _read_number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise ValueError("expected a number")
+    number = float(value)
+    if not isfinite(number):
+        raise ValueError("expected a finite number")
+    return number
+
+
+def _read_count(value: object) -> int:
+    if isinstance(value, str):
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError("expected a whole number")
+    return value
+
+
+def _read_text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("expected a text")
+    return value
+
+
+def _read_local_addr(value: object) -> str:
+    text = _read_text(value)
+    _, separator, port = text.rpartition(":")
+    if text and not (separator and (not port or port.isdecimal())):
+        raise ValueError("expected host:port; port 0 leaves it to the system")
+    return text
+
+
+def _read_flag(value: object) -> bool:
+    if isinstance(value, str):
+        return parse_bool(value)
+    if not isinstance(value, int):
+        raise ValueError("expected true or false")
+    return bool(value)
+
+
+def _one_of(*words: str) -> Callable[[object], str]:
+    def read(value: object) -> str:
+        if value not in words:
+            raise ValueError(f"expected one of {', '.join(filter(None, words))}")
+        return str(value)
+
+    return read
+
+
+def _read_context(value: object) -> Any:
+    if value is None or hasattr(value, "wrap_bio"):
+        return value
+    raise ValueError("expected an ssl.SSLContext; in a text, use tls_root_ca_file, tls_cert and tls_key")
+
+
+def _show_seconds(seconds: float) -> str:
+    return format_duration(round(seconds * SECOND_NS))
+
+
+def _option(read: Callable[[object], Any], default: Any, low: float | None = None, high: float | None = None,
+            name: str = "", is_secret: bool = False) -> Any:  # fmt: skip
+    """A field; `low` and `high` are the limits, both allowed. `name` is that of go-nsq where it is another one."""
+    metadata = {"read": read, "low": low, "high": high, "name": name}
+    return field(default=default, repr=not is_secret, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientOptions:
+    """How a client connects, what it negotiates, how it consumes. Attributes ending in `_s` are seconds.
+
+    Make one with `of` or `parse`, which check. The names there are those of go-nsq: without `_s`.
+
+    read_timeout_s         a connection on which nothing came for so long, not even a heartbeat, is closed
+    write_timeout_s        likewise one whose peer takes nothing of what is sent
+    heartbeat_interval_s   `OFF_S` is none; then no silence is too long either
+    output_buffer_timeout_s, output_buffer_size   `OFF_S` (-1): nsqd is not to gather output
+    msg_timeout_s          0 leaves it to nsqd
+    max_msg_size           of a frame from nsqd, in bytes; 0 is no limit but the protocol's
+    max_attempts           after so many a Consumer gives up on a message; 0 is never
+    tls_config             an ssl.SSLContext in place of the files
+    lookupd_authorization  show auth_secret to nsqlookupd too. As in go-nsq, the option that says so is called
+                           `skip_lookupd_authorization`, and true means to show it
+    """
+
+    dial_timeout_s: float = _option(_read_seconds, 1.0, 0)
+    read_timeout_s: float = _option(_read_seconds, 60.0, 0.1, 300)
+    write_timeout_s: float = _option(_read_seconds, 1.0, 0.1, 300)
+    local_addr: str = _option(_read_local_addr, "")
+
+    lookupd_poll_interval_s: float = _option(_read_seconds, 60.0, 0.01, 300)
+    lookupd_poll_jitter: float = _option(_read_number, 0.3, 0, 1)
+    lookupd_poll_timeout_s: float = _option(_read_seconds, 60.0, 0)
+    lookupd_authorization: bool = _option(_read_flag, True, name="skip_lookupd_authorization")
+
+    max_requeue_delay_s: float = _option(_read_seconds, 900.0, 0, 3600)
+    default_requeue_delay_s: float = _option(_read_seconds, 90.0, 0, 3600)
+    backoff_strategy: str = _option(_one_of("", EXPONENTIAL, FULL_JITTER), EXPONENTIAL)
+    max_backoff_duration_s: float = _option(_read_seconds, 120.0, 0, 3600)
+    backoff_multiplier_s: float = _option(_read_seconds, 1.0, 0, 3600)
+    max_attempts: int = _option(_read_count, 5, 0, 65535)
+    max_in_flight: int = _option(_read_count, 1, 0)
+
+    low_rdy_idle_timeout_s: float = _option(_read_seconds, 10.0, 1, 300)
+    low_rdy_timeout_s: float = _option(_read_seconds, 30.0, 1, 300)
+    rdy_redistribute_interval_s: float = _option(_read_seconds, 5.0, 0.001, 5)
+
+    client_id: str = _option(_read_text, "")
+    hostname: str = _option(_read_text, "")
+    user_agent: str = _option(_read_text, USER_AGENT)
+    topology_region: str = _option(_read_text, "")
+    topology_zone: str = _option(_read_text, "")
+    heartbeat_interval_s: float = _option(_read_seconds_or_off, 30.0)
+    sample_rate: int = _option(_read_count, 0, 0, 99)
+    output_buffer_size: int = _option(_read_count, 16384, -1)
+    output_buffer_timeout_s: float = _option(_read_seconds_or_off, 0.25)
+    msg_timeout_s: float = _option(_read_seconds, 0.0, 0)
+    max_msg_size: int = _option(_read_count, 0, 0, 2**31 - 1)
+    auth_secret: str = _option(_read_text, "", is_secret=True)
+
+    tls_v1: bool = _option(_read_flag, False)
+    tls_config: Any = _option(_read_context, None)
+    tls_root_ca_file: str = _option(_read_text, "")
+    tls_insecure_skip_verify: bool = _option(_read_flag, False)
+    tls_cert: str = _option(_read_text, "")
+    tls_key: str = _option(_read_text, "")
+    tls_min_version: str = _option(_one_of(*TLS_VERSIONS), "")
+    deflate: bool = _option(_read_flag, False)
+    deflate_level: int = _option(_read_count, 6, 1, 9)
+    snappy: bool = _option(_read_flag, False)
+
+    def __post_init__(self) -> None:
+        for option in fields(self):
+            _check_limits(option, getattr(self, option.name))
+        if self.heartbeat_interval_s > self.read_timeout_s:
+            raise BadClientOption(
+                f"heartbeat_interval {_show_seconds(self.heartbeat_interval_s)} must be less than "
+                f"read_timeout {_show_seconds(self.read_timeout_s)}"
+            )
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise BadClientOption("tls_cert and tls_key belong together; only one of them is given")
+        if self.deflate and self.snappy:
+            raise BadClientOption("deflate and snappy cannot both be used: choose one")
+
+    @classmethod
+    def of(cls, **settings: Any) -> ClientOptions:
+        """From values by the names of go-nsq: numbers of seconds, or texts such as "250ms". Raises BadClientOption."""
+        return cls(**_read(settings))
+
+    @classmethod
+    def parse(cls, texts: Iterable[str], **defaults: Any) -> ClientOptions:
+        """From texts `name,value`; a name alone means true. The last one of a name counts.
+
+        `defaults`, as those of `of`, are for options that no text names. Raises BadClientOption.
+        """
+        return cls(**{**_read(defaults), **_read(settings_of(texts))})
+
+    def with_settings(self, **settings: Any) -> ClientOptions:
+        """A copy with other values for some options, given as for `of`. Raises BadClientOption."""
+        own = {option.name: getattr(self, option.name) for option in fields(self)}
+        return ClientOptions(**{**own, **_read(settings)})
+
+    @property
+    def read_limit_s(self) -> float:
+        """How long nothing may come; 0 is any time."""
+        return self.read_timeout_s if self.heartbeat_interval_s >= 0 else 0.0
+
+
+def settings_of(texts: Iterable[str]) -> dict[str, Any]:
+    """`name,value` texts as keywords for `ClientOptions.of`; a name alone means True."""
+    settings: dict[str, Any] = {}
+    for text in texts:
+        name, separator, value = text.partition(",")
+        settings[name] = value if separator else True
+    return settings
+
+
+def option_names() -> list[str]:
+    """The names of all options, as they are given."""
+    return sorted(_BY_NAME)
+
+
+def _name(option: Field[Any]) -> str:
+    name: str = option.metadata["name"] or option.name.removesuffix("_s")
+    return name
+
+
+_BY_NAME: Mapping[str, Field[Any]] = {_name(option): option for option in fields(ClientOptions)}
+
+
+def _read(settings: Mapping[str, Any]) -> dict[str, Any]:
+    values = {}
+    for given, value in settings.items():
+        name = given.replace("-", "_")
+        option = _BY_NAME.get(name)
+        if option is None:
+            raise BadClientOption(f'there is no client option "{given}" (there are {", ".join(option_names())})')
+        try:
+            values[option.name] = option.metadata["read"](value)
+        except ValueError as error:
+            raise BadClientOption(f"client option {name} ({value!r}): {error}") from error
+    return values
+
+
+def _check_limits(option: Field[Any], value: Any) -> None:
+    low, high = option.metadata["low"], option.metadata["high"]
+    if (low is None or value >= low) and (high is None or value <= high):
+        return
+    show = _show_seconds if option.name.endswith("_s") else str
+    limits = f"at least {show(low)}" if high is None else f"{show(low)} to {show(high)}"
+    raise BadClientOption(f"client option {_name(option)} is {show(value)}, but has to be {limits}")

@@ -1,0 +1,266 @@
+"""The producer on gevent. Many greenlets may use one: what they publish shares its connections.
+
+    with Producer("127.0.0.1:4150") as producer:
+        producer.publish("topic", b"waits for OK")
+        for line in lines:
+            producer.publish_soon("topic", line)
+        producer.flush()
+
+All that is published in one turn of the event loop leaves in one send.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+
+import gevent
+from gevent.event import Event
+from gevent.hub import Waiter
+
+from nsqd_py.client.discovery import Discovery
+from nsqd_py.client.errors import NoNsqd, NsqClientError, NsqdSaid, TimedOut
+from nsqd_py.client.forks import AfterFork, tell_after_fork
+from nsqd_py.client.lookup_client import LookupClient
+from nsqd_py.client.outlet_link import OutletLink
+from nsqd_py.client.publishing.base import FIRST_PAUSE_S, MOST_PAUSE_S, BaseProducer
+from nsqd_py.client.publishing.dispatcher import Dispatcher
+from nsqd_py.client.publishing.outlet import Outlet
+from nsqd_py.client.publishing.publish import Done, Publish, commands
+from nsqd_py.lookup.backoff import Backoff
+from nsqd_py.protocol import outgoing
+
+
+class Producer(BaseProducer, AfterFork):
+    __doc__ = BaseProducer.__doc__
+
+    def __init__(self, *addresses: str, **settings: Any) -> None:
+        super().__init__(*addresses, **settings)
+        self._begin()
+        tell_after_fork(self)
+
+    def _begin(self) -> None:
+        """Without a connection, a greenlet, or anything to publish."""
+        settings = self._settings
+        self._dispatcher = Dispatcher(
+            settings.window, retry_unknown=settings.retry_unknown, answer_timeout_s=settings.answer_timeout_s
+        )
+        # Who waits is woken by the hub, not by the greenlet that reads the answer.
+        self._later: Callable[..., object] = gevent.get_hub().loop.run_callback
+        self._links: dict[str, OutletLink] = {}
+        self._greenlets: list[gevent.Greenlet[..., None]] = []
+        self._discovery = Discovery(settings.nsqds)
+        self._has_discovered = Event()
+        self._publish_timeout_s = settings.publish_timeout_s
+        self._pump_is_due = False
+        self._blocked: deque[Waiter[None]] = deque()
+        self._is_idle = Event()
+        self._is_started = False
+        self._is_closed = False
+
+    # ---- publishing
+
+    def _publish(self, head: bytes, body: bytes = b"") -> None:
+        waiter: Waiter[NsqClientError | None] = Waiter()
+        self._publish_soon(head, body, lambda error: self._later(waiter.switch, error))
+        error = waiter.get()
+        if error is not None:
+            raise error.with_traceback(None)  # others may get the same one
+
+    def _publish_soon(self, head: bytes, body: bytes, on_done: Done | None) -> Publish:
+        publish = Publish(head, body, monotonic() + self._publish_timeout_s, on_done)
+        dispatcher = self._dispatcher
+        if not dispatcher.is_connected or not dispatcher.waiting.has_room:
+            self._make_room(publish)
+        dispatcher.submit(publish)
+        if not self._pump_is_due:
+            self._pump_is_due = True
+            self._later(self._pump)
+        return publish
+
+    def _make_room(self, publish: Publish) -> None:
+        """Return when it may be submitted; raise when it may not."""
+        self._start()
+        while not self._dispatcher.waiting.has_room:
+            self._wait_for_change()
+            if monotonic() >= publish.deadline_s:
+                raise self._dispatcher.not_taken(publish)
+        if self._dispatcher.no_nsqd() is not None:
+            gevent.sleep(0)  # who tries again and again must not keep the links from doing so too
+        self._check_that_there_is_any()
+
+    def _check_that_it_is_open(self) -> None:
+        if self._is_closed:
+            raise NoNsqd("the producer is closed")
+
+    def _check_that_there_is_any(self) -> None:
+        self._check_that_it_is_open()
+        error = self._dispatcher.no_nsqd()
+        if error is not None:
+            raise error
+
+    def _pump(self) -> None:
+        """Send what waits and has room."""
+        self._pump_is_due = False
+        now_s = monotonic()
+        while (order := self._dispatcher.next_to_send(now_s)) is not None:
+            for piece in commands(order.publishes):
+                order.outlet.connection.write(piece)
+        if self._blocked and self._dispatcher.waiting.is_half_empty:
+            self._wake()
+
+    # ---- those who wait
+
+    def _wait_for_change(self) -> None:
+        """Block this greenlet until there may be room or a connection; at most until the next sweep."""
+        waiter: Waiter[None] = Waiter()
+        self._blocked.append(waiter)
+        waiter.get()
+
+    def _wake(self) -> None:
+        """No more of them than there may be room for, so that thousands do not wake for nothing."""
+        for _ in range(min(len(self._blocked), self._settings.window.publishes)):
+            self._later(self._blocked.popleft().switch, None)
+
+    def _wake_all(self) -> None:
+        while self._blocked:
+            self._later(self._blocked.popleft().switch, None)
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        self._wait_until_idle(timeout_s)
+        failed = self._failures.take()
+        if failed is not None:
+            raise failed
+
+    def _wait_until_idle(self, timeout_s: float | None) -> None:
+        deadline_s = None if timeout_s is None else monotonic() + timeout_s
+        while self._dispatcher.unfinished:
+            self._is_idle.clear()
+            left_s = None if deadline_s is None else deadline_s - monotonic()
+            if left_s is not None and left_s <= 0 or not self._is_idle.wait(left_s):
+                raise TimedOut(", ".join(self._dispatcher.outlets), f"{self._dispatcher.unfinished} publishes are open")
+
+    def ping(self) -> None:
+        self._start()
+        deadline_s = monotonic() + self._settings.publish_timeout_s
+        while not self._dispatcher.is_connected:
+            self._check_that_there_is_any()
+            if monotonic() >= deadline_s:
+                raise NoNsqd(f"no nsqd could be connected for {self._settings.publish_timeout_s:g}s")
+            self._wait_for_change()
+        for outlet in self._dispatcher.outlets.values():
+            if outlet.is_open:
+                outlet.connection.write(outgoing.NOP)
+
+    # ---- what the links tell
+
+    def opened(self, outlet: Outlet) -> None:
+        self._dispatcher.opened(outlet)
+        self._pump()
+        self._wake_all()
+
+    def not_opened(self, outlet: Outlet, error: NsqClientError) -> None:
+        self._over(self._dispatcher.not_opened(outlet, error, monotonic()))
+        self._wake_all()
+
+    def answered_ok(self, outlet: Outlet, count: int) -> None:
+        self._over(self._dispatcher.answered_ok(outlet, count, monotonic()))
+        if self._dispatcher.waiting:
+            self._pump()
+
+    def answered_error(self, outlet: Outlet, error: NsqdSaid) -> None:
+        self._over(self._dispatcher.answered_error(outlet, error.code, error.text, monotonic()))
+        self._pump()
+        if not outlet.window:
+            outlet.connection.close()
+
+    def closed(self, outlet: Outlet, reason: str) -> None:
+        if not self._is_closed:
+            self._log.warning("producer: %s: connection lost: %s", outlet.address, reason)
+        self._over(self._dispatcher.closed(outlet, reason, monotonic()))
+        self._pump()
+
+    def _over(self, publishes: list[Publish]) -> None:
+        self._tell(publishes)
+        if not self._dispatcher.unfinished:
+            self._is_idle.set()
+
+    # ---- its greenlets
+
+    def _start(self) -> None:
+        """Begin to connect, at the first use. Returns when the nsqds are known."""
+        self._check_that_it_is_open()
+        if not self._is_started:
+            self._is_started = True
+            self._greenlets.append(gevent.spawn(self._sweep))
+            if self._settings.lookupds:
+                self._greenlets.append(gevent.spawn(self._discover))
+            else:
+                self._connect_wanted()
+                self._has_discovered.set()
+        self._has_discovered.wait()
+
+    def _sweep(self) -> None:
+        while True:
+            gevent.sleep(self._settings.sweep_interval_s)
+            overdue = self._dispatcher.expire(monotonic())
+            self._over(overdue.publishes)
+            for outlet in overdue.hung:
+                outlet.connection.close(f"no answer for {self._settings.answer_timeout_s:g}s")
+            self._wake_all()
+
+    def _discover(self) -> None:
+        client = LookupClient(self._settings.options)
+        options = self._settings.options
+        while True:
+            for address in self._settings.lookupds:
+                self._ask(client, address)
+            self._connect_wanted()
+            self._has_discovered.set()
+            jitter = options.lookupd_poll_jitter * random.random()
+            gevent.sleep(options.lookupd_poll_interval_s * (1 + jitter))
+
+    def _ask(self, client: LookupClient, address: str) -> None:
+        try:
+            self._discovery.answered(address, client.nodes(address))
+        except NsqClientError as error:
+            self._log.warning("producer: nsqlookupd %s", error)
+
+    def _connect_wanted(self) -> None:
+        wanted = self._discovery.wanted
+        for outlet in self._dispatcher.keep_outlets(wanted):
+            self._links.pop(outlet.address).close()
+        for address in wanted:
+            outlet = self._dispatcher.add_outlet(address, Backoff(FIRST_PAUSE_S, MOST_PAUSE_S))
+            if address not in self._links:
+                self._links[address] = OutletLink(outlet, self._settings.options, self, self._log)
+
+    # ---- its end
+
+    def close(self, timeout_s: float | None = None) -> None:
+        if self._is_closed:
+            return
+        try:
+            self.flush(timeout_s)
+        finally:
+            self._is_closed = True
+            self._let_go()
+
+    def _let_go(self) -> None:
+        gevent.killall(self._greenlets)
+        for link in self._links.values():
+            link.close()
+        self._links.clear()
+        self._over(self._dispatcher.give_up(NoNsqd("the producer is closed")))
+        self._wake_all()
+
+    def after_fork(self) -> None:
+        """In the child: what the parent has published and connected stays the parent's."""
+        gevent.reinit()
+        for link in self._links.values():
+            link.abandon()
+        gevent.killall(self._greenlets, block=False)
+        self._begin()

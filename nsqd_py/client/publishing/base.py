@@ -1,0 +1,228 @@
+"""What the producers on gevent and without it have in common: their settings, and every way to publish."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from nsqd_py.client.addresses import parse_address
+from nsqd_py.client.errors import BadClientOption, NsqClientError
+from nsqd_py.client.lookup import nodes_url
+from nsqd_py.client.options import ClientOptions
+from nsqd_py.client.publishing.failures import BadBody, Failures
+from nsqd_py.client.publishing.publish import Done, Publish
+from nsqd_py.client.publishing.window import WindowLimits
+from nsqd_py.protocol import outgoing
+
+WINDOW = 1000
+WINDOW_BYTES = 16 << 20
+PUBLISH_TIMEOUT_S = 30.0
+ANSWER_TIMEOUT_S = 10.0
+
+# How long an nsqd is left alone after its first failure, and at most.
+FIRST_PAUSE_S = 0.1
+MOST_PAUSE_S = 15.0
+
+Body = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSettings:
+    """Where to publish to, and with which limits; see `BaseProducer`."""
+
+    nsqds: tuple[str, ...]
+    lookupds: tuple[str, ...]
+    options: ClientOptions
+    window: WindowLimits
+    publish_timeout_s: float
+    answer_timeout_s: float
+    retry_unknown: bool
+
+    def __post_init__(self) -> None:
+        if not self.nsqds and not self.lookupds:
+            raise BadClientOption("a producer needs the address of an nsqd (host:port) or of an nsqlookupd")
+        for address in self.lookupds:
+            nodes_url(address)
+        if self.window.publishes < 1 or self.window.size_bytes < 1:
+            raise BadClientOption("window and window_bytes have to be at least 1")
+        if self.publish_timeout_s <= 0 or self.answer_timeout_s <= 0:
+            raise BadClientOption("publish_timeout_s and answer_timeout_s have to be more than 0")
+
+    @property
+    def sweep_interval_s(self) -> float:
+        """How often to look for publishes whose time is over."""
+        return min(0.25, self.publish_timeout_s / 4, self.answer_timeout_s / 4)
+
+
+class BaseProducer:
+    """Publishes to one nsqd or several.
+
+    Several nsqds are used in turn. One that fails is left alone for a while and tried again; what it had not stored
+    for certain goes to another. A publish whose connection was lost before its answer is sent again too, so it may be
+    stored twice, unless `retry_unknown=False`: then it fails with ConnectionLost.
+
+    Errors of every way to publish:
+        PublishFailed          nsqd refused it (`code`, `text`); one that could not store it is not the only one asked
+        NoNsqd                 no nsqd could be connected; it is stored nowhere. At once, when none ever could be;
+                               when one was there before, after `publish_timeout_s`
+        TimedOut               no answer in `publish_timeout_s`; it may be stored or not
+        ConnectionLost         `retry_unknown=False`, or the connection was lost each time; it may be stored or not
+        BadName, BadBody       a topic or body that no nsqd takes; TypeError for a body that is not bytes
+    """
+
+    def __init__(
+        self,
+        *addresses: str,
+        nsqd_tcp_addresses: Iterable[str] = (),
+        lookupd_http_addresses: Iterable[str] = (),
+        options: ClientOptions | None = None,
+        window: int = WINDOW,
+        window_bytes: int = WINDOW_BYTES,
+        publish_timeout_s: float = PUBLISH_TIMEOUT_S,
+        answer_timeout_s: float = ANSWER_TIMEOUT_S,
+        retry_unknown: bool = True,
+        log: Any = None,
+        **go_settings: Any,
+    ) -> None:
+        """Connects when it is first used. Addresses are host:port, [::1]:port or unix:/path.
+
+        lookupd_http_addresses   publish to all nsqds that these nsqlookupds know; asked every lookupd_poll_interval
+        options, **go_settings   of the connections, by the names of go-nsq: `snappy=True`, `auth_secret="..."`
+        window, window_bytes     how many publishes, of how many bytes together, may be unanswered on one connection
+        publish_timeout_s        how long a publish may take in all, with every retry
+        answer_timeout_s         an nsqd that answers nothing for so long, while it should, is given up
+        log                      has `info`, `warning`, ... as a logging.Logger, which it is by default
+
+        Raises BadClientOption.
+        """
+        self._settings = ProducerSettings(
+            nsqds=tuple(dict.fromkeys(str(parse_address(text)) for text in [*addresses, *nsqd_tcp_addresses])),
+            lookupds=tuple(dict.fromkeys(lookupd_http_addresses)),
+            options=(options or ClientOptions()).with_settings(**go_settings),
+            window=WindowLimits(window, window_bytes),
+            publish_timeout_s=publish_timeout_s,
+            answer_timeout_s=answer_timeout_s,
+            retry_unknown=retry_unknown,
+        )
+        self._log = log if log is not None else logging.getLogger("nsqd_py.client")
+        self._failures = Failures()
+
+    # ---- and wait for OK
+
+    def publish(self, topic: str, body: Body, *, defer_s: float = 0) -> None:
+        """Publish one message, and return when it is stored. With `defer_s` it is delivered so much later."""
+        if defer_s:
+            self._publish(_deferred(topic, body, defer_s))
+        else:
+            self._publish(outgoing.pub(topic, _checked(body)))
+
+    def publish_deferred(self, topic: str, body: Body, delay_s: float) -> None:
+        """Publish one message that is delivered `delay_s` later at the earliest."""
+        self.publish(topic, body, defer_s=delay_s)
+
+    def multi_publish(self, topic: str, bodies: Sequence[Body]) -> None:
+        """Publish all of them, or none: they are one command."""
+        self._publish(*_multi(topic, bodies))
+
+    # ---- and go on
+
+    def publish_soon(self, topic: str, body: Body, on_done: Done | None = None, *, defer_s: float = 0) -> Publish:
+        """Send one message, and wait only when the window has no room.
+
+        `on_done` is called with None or the error; it must not wait for anything. Without it, `flush` raises. What is
+        returned knows `is_over` and `error`.
+        """
+        head = _deferred(topic, body, defer_s) if defer_s else outgoing.pub(topic, _checked(body))
+        return self._publish_soon(head, b"", on_done)
+
+    def multi_publish_soon(self, topic: str, bodies: Sequence[Body], on_done: Done | None = None) -> Publish:
+        """As `publish_soon`, all of them in one command: much faster, and all are stored or none."""
+        return self._publish_soon(*_multi(topic, bodies), on_done)
+
+    def send_mpub_body(self, topic: str, body: bytes, count: int, on_done: Done | None = None) -> Publish:
+        """As `multi_publish_soon`, with a body that is made already: the number of messages in 4 bytes, big-endian,
+        then each behind its size. It goes out as it is, and is not copied.
+        """
+        if int.from_bytes(body[:4], "big") != count:
+            raise BadBody(f"the body of an MPUB begins with the number of its messages, {count}")
+        return self._publish_soon(outgoing.mpub_head(topic, len(body)), body, on_done)
+
+    # ---- what each producer does in its own way
+
+    def _publish(self, head: bytes, body: bytes = b"") -> None:
+        raise NotImplementedError
+
+    def _publish_soon(self, head: bytes, body: bytes, on_done: Done | None) -> Publish:
+        raise NotImplementedError
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until all that was sent is answered. Raises FlushFailed when publishes without `on_done` failed since
+        the last time, and TimedOut when that takes longer than `timeout_s`.
+        """
+        raise NotImplementedError
+
+    def ping(self) -> None:
+        """Connect to an nsqd, if none is connected. Raises NoNsqd."""
+        raise NotImplementedError
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """`flush`, and close the connections, whatever it raises."""
+        raise NotImplementedError
+
+    def _tell(self, publishes: Iterable[Publish]) -> None:
+        """These are over: tell those who want to know."""
+        for publish in publishes:
+            if publish.on_done is not None:
+                try:
+                    publish.on_done(publish.error)
+                except Exception as error:  # noqa: BLE001 - the caller's bug is not to end the connection
+                    self._log.exception("on_done of a publish: %r", error)
+            elif publish.error is not None:
+                self._failures.add(publish.error)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except NsqClientError:
+            if error is None:  # else that one says more
+                raise
+
+
+def _checked(body: Body) -> bytes:
+    if type(body) is not bytes:
+        body = _bytes_of(body)
+    if not body:
+        raise BadBody("nsqd takes no empty message")
+    return body
+
+
+def _bytes_of(body: object) -> bytes:
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body)
+    hint = ": encode it first, as in text.encode()" if isinstance(body, str) else ""
+    raise TypeError(f"a message is bytes, not {type(body).__name__}{hint}")
+
+
+def _deferred(topic: str, body: Body, defer_s: float) -> bytes:
+    if defer_s < 0:
+        raise ValueError(f"a message cannot be deferred by {defer_s} s")
+    return outgoing.dpub(topic, round(defer_s * 1000), _checked(body))
+
+
+def _multi(topic: str, bodies: Sequence[Body]) -> tuple[bytes, bytes]:
+    """The two parts of an MPUB."""
+    if isinstance(bodies, str | bytes | bytearray | memoryview):
+        raise TypeError("multi_publish takes a list of messages, not one")
+    checked = list(map(_checked, bodies))
+    if not checked:
+        raise BadBody("there is nothing to publish")
+    body = outgoing.mpub_body(checked)
+    return outgoing.mpub_head(topic, len(body)), body

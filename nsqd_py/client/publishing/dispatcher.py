@@ -1,0 +1,237 @@
+"""Which publish goes to which nsqd, and what becomes of it: the producer without its sockets.
+
+Facts come in (`submit`, `opened`, `answered_ok`, `closed`, ...), with the time in seconds of a steady clock. What
+comes out is what to send (`next_to_send`), and the publishes that are over, for those who wait for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, PublishFailed, TimedOut
+from nsqd_py.client.publishing.outlet import Outlet, Pause
+from nsqd_py.client.publishing.publish import SENT, Publish
+from nsqd_py.client.publishing.verdict import verdict_on
+from nsqd_py.client.publishing.waiting import WaitingRoom
+from nsqd_py.client.publishing.window import WindowLimits
+
+# A publish is given up when so many connections were lost while its answer was due.
+MAX_LOSSES = 5
+# Of several nsqds, so many go to one before the next has its turn.
+RUN = 64
+
+
+class Order(NamedTuple):
+    """Publishes to be sent over one connection, in this order."""
+
+    outlet: Outlet
+    publishes: list[Publish]
+
+
+class Overdue(NamedTuple):
+    """Publishes that failed for their time is over, and outlets whose nsqd has not answered for too long."""
+
+    publishes: list[Publish]
+    hung: list[Outlet]
+
+
+class Dispatcher:
+    """Each publish is waiting, or in the window of one outlet, or over.
+
+    waiting       those that are to be sent; ask it whether there is room before `submit`
+    unfinished    how many are not over
+    is_connected  whether there is any nsqd to send to
+    """
+
+    def __init__(self, limits: WindowLimits, *, retry_unknown: bool, answer_timeout_s: float) -> None:
+        """The limits are those of each window, and of the waiting room.
+
+        With `retry_unknown` a publish whose connection was lost before its answer is sent again: it may be stored
+        twice. Without, it fails with ConnectionLost.
+        """
+        self.outlets: dict[str, Outlet] = {}
+        self.waiting = WaitingRoom(limits)
+        self.unfinished = 0
+        self.is_connected = False
+        self._limits = limits
+        self._retry_unknown = retry_unknown
+        self._answer_timeout_s = answer_timeout_s
+        self._open: list[Outlet] = []
+        self._turn = 0
+        self._was_connected = False
+
+    # ---- the nsqds
+
+    def add_outlet(self, address: str, pause: Pause) -> Outlet:
+        """An nsqd to publish to; one that is known already stays as it is."""
+        outlet = self.outlets.get(address)
+        if outlet is None:
+            outlet = self.outlets[address] = Outlet(address, self._limits, pause)
+        outlet.is_wanted = True
+        return outlet
+
+    def keep_outlets(self, addresses: Iterable[str]) -> list[Outlet]:
+        """Forget the other nsqds, those at once that are not connected. The outlets that were forgotten."""
+        wanted = set(addresses)
+        for outlet in self.outlets.values():
+            outlet.is_wanted = outlet.address in wanted
+        return self._forget_unwanted()
+
+    def opened(self, outlet: Outlet) -> None:
+        """It is connected, and takes publishes."""
+        self.is_connected = self._was_connected = True
+        self._open.append(outlet)
+        outlet.is_open = True
+        outlet.failure = None
+        outlet.has_refused = outlet.is_rest_unread = False
+
+    def not_opened(self, outlet: Outlet, error: NsqClientError, now_s: float) -> list[Publish]:
+        """It could not be connected. The publishes that failed, for there is no nsqd at all."""
+        outlet.failure = error
+        outlet.pause.failed(now_s)
+        no_nsqd = self.no_nsqd()
+        return self._fail_all(self.waiting.take_all(), no_nsqd) if no_nsqd else []
+
+    def no_nsqd(self) -> NoNsqd | None:
+        """The error, when each nsqd was tried and none ever connected: the addresses may be wrong.
+
+        Once there was a connection, an nsqd that is away is waited for.
+        """
+        if self._was_connected or any(outlet.failure is None for outlet in self.outlets.values()):
+            return None
+        return self._no_nsqd_error()
+
+    # ---- what is to be sent
+
+    def submit(self, publish: Publish) -> None:
+        """A new publish."""
+        self.waiting.add(publish)
+        self.unfinished += 1
+
+    def next_to_send(self, now_s: float) -> Order | None:
+        """The first that wait and have room somewhere. To be asked after each event until it gives None."""
+        if not self.waiting or not self._open:
+            return None
+        if self.waiting.is_next_alone:
+            return self._one_alone(now_s)
+        most = RUN if len(self._open) > 1 else self._limits.publishes
+        for _ in self._open:
+            self._turn = turn = (self._turn + 1) % len(self._open)
+            outlet = self._open[turn]
+            room = outlet.window.room
+            publishes = self.waiting.take(WindowLimits(min(room.publishes, most), room.size_bytes))
+            if publishes:
+                outlet.window.add(publishes, now_s)
+                return Order(outlet, publishes)
+        return None
+
+    def _one_alone(self, now_s: float) -> Order | None:
+        outlet = next((outlet for outlet in self._open if not outlet.window), None)
+        if outlet is None:
+            return None
+        publishes = self.waiting.take_one()
+        outlet.window.add(publishes, now_s, is_alone=True)
+        return Order(outlet, publishes)
+
+    # ---- what became of it
+
+    def answered_ok(self, outlet: Outlet, count: int, now_s: float) -> list[Publish]:
+        """The next `count` of this outlet are stored. Those that are done by it."""
+        outlet.pause.reset()
+        done = outlet.window.take_done(count, now_s)
+        self.unfinished -= len(done)
+        return done
+
+    def answered_error(self, outlet: Outlet, code: str, text: str, now_s: float) -> list[Publish]:
+        """The next of this outlet was refused. It, when that is final; nothing more is sent over this connection."""
+        verdict = verdict_on(code)
+        self._take_out(outlet)
+        outlet.has_refused = True
+        outlet.is_rest_unread = verdict.is_rest_unread
+        if verdict.is_for_another:
+            outlet.pause.failed(now_s)
+        publish = outlet.window.take_refused(now_s)
+        if publish is None:
+            return []
+        publish.refusals += 1
+        if verdict.is_for_another and publish.refusals < len(self.outlets):
+            self.waiting.put_back([publish])
+            return []
+        return [self._fail(publish, PublishFailed(outlet.address, code, text))]
+
+    def closed(self, outlet: Outlet, reason: str, now_s: float) -> list[Publish]:
+        """Its connection is gone. The publishes that failed by it; the others wait for another one."""
+        self._take_out(outlet)
+        lost = ConnectionLost(outlet.address, reason)
+        if not outlet.has_refused:
+            outlet.failure = lost
+            outlet.pause.failed(now_s)
+        failed, again = [], []
+        for publish in outlet.window.take_unanswered():
+            if self._may_go_again(publish, outlet):
+                again.append(publish)
+            else:
+                failed.append(self._fail(publish, lost))
+        self.waiting.put_back(again)
+        self._forget_unwanted()
+        return failed
+
+    def expire(self, now_s: float) -> Overdue:
+        """To be called a few times a second. An outlet that hangs has to be closed."""
+        waiting = self.waiting.take_overdue(now_s)
+        overdue = [self._fail(publish, self.not_taken(publish)) for publish in waiting]
+        for outlet in self.outlets.values():
+            late = [publish for publish in outlet.window if publish.deadline_s <= now_s and publish.state is SENT]
+            overdue += self._fail_all(late, TimedOut(outlet.address, "no answer to a publish in time"))
+        hung = [outlet for outlet in self.outlets.values() if outlet.window.is_hung(now_s, self._answer_timeout_s)]
+        return Overdue(overdue, hung)
+
+    def give_up(self, error: NsqClientError) -> list[Publish]:
+        """The producer ends: all that is not over fails."""
+        left = self.waiting.take_all()
+        for outlet in self.outlets.values():
+            left += outlet.window.take_unanswered()
+        return self._fail_all(left, error)
+
+    def not_taken(self, publish: Publish) -> NsqClientError:
+        """Why nobody took it in time. NoNsqd promises that it is stored nowhere, TimedOut does not."""
+        if publish.losses:
+            return TimedOut(", ".join(self.outlets), "a connection was lost while an answer was due, and no other came")
+        if self._open:
+            return TimedOut(", ".join(outlet.address for outlet in self._open), "no room for a publish in time")
+        return self._no_nsqd_error()
+
+    # ----
+
+    def _take_out(self, outlet: Outlet) -> None:
+        if outlet.is_open:
+            outlet.is_open = False
+            self._open.remove(outlet)
+            self.is_connected = bool(self._open)
+
+    def _may_go_again(self, publish: Publish, outlet: Outlet) -> bool:
+        if outlet.is_rest_unread:
+            return True
+        publish.losses += 1
+        return self._retry_unknown and publish.losses < MAX_LOSSES
+
+    def _forget_unwanted(self) -> list[Outlet]:
+        unwanted = [outlet for outlet in self.outlets.values() if not outlet.is_wanted]
+        forgotten = [outlet for outlet in unwanted if not outlet.is_open and not outlet.window]
+        for outlet in forgotten:
+            del self.outlets[outlet.address]
+        return forgotten
+
+    def _fail(self, publish: Publish, error: NsqClientError) -> Publish:
+        publish.fail(error)
+        self.unfinished -= 1
+        return publish
+
+    def _fail_all(self, publishes: list[Publish], error: NsqClientError) -> list[Publish]:
+        return [self._fail(publish, error) for publish in publishes]
+
+    def _no_nsqd_error(self) -> NoNsqd:
+        if not self.outlets:
+            return NoNsqd("no nsqd is known")
+        return NoNsqd("; ".join(str(outlet.failure or outlet.address) for outlet in self.outlets.values()))

@@ -1,0 +1,195 @@
+"""One connection's life without input and output: bytes from nsqd in, events and bytes for nsqd out.
+
+    session.start()
+    while True:
+        sock.sendall(session.take_output())
+        for event in session.received(sock.recv(...)):
+            ...
+
+Both shells, on gevent and without, are around this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from nsqd_py.client.errors import AtAddress, ConnectionLost, HandshakeFailed, NsqdSaid
+from nsqd_py.client.handshake import HEARTBEAT, Handshake, Negotiated, Step, identify_document
+from nsqd_py.client.options import ClientOptions
+from nsqd_py.compression import DeflateLayer, SnappyLayer
+from nsqd_py.errors import LayerError
+from nsqd_py.layers import Layer, Stacked
+from nsqd_py.protocol import outgoing
+from nsqd_py.protocol.incoming import ErrorFrame, Found, FrameParser, Messages, Responses
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The handshake is over: commands may be sent."""
+
+    negotiated: Negotiated
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The connection is of no more use, and has to be closed. Nothing follows it."""
+
+    error: AtAddress
+
+
+Event: TypeAlias = "Ready | Messages | Responses | NsqdSaid | Broken"
+
+
+class Session:
+    """The protocol on one connection. Heartbeats are answered here, in the output."""
+
+    __slots__ = (
+        "_address", "_handshake", "_hostname", "_is_broken", "_layer", "_make_tls", "_options", "_output", "_parser",
+        "_raw_output",
+    )  # fmt: skip
+
+    def __init__(
+        self, address: str, options: ClientOptions, make_tls: Callable[[], Layer], hostname: str = ""
+    ) -> None:
+        """`address` is for the texts of errors; `make_tls` is called once both sides have agreed on TLS."""
+        self._address = address
+        self._options = options
+        self._make_tls = make_tls
+        self._hostname = hostname
+        self._handshake: Handshake | None = Handshake(address, options)
+        self._parser = FrameParser(options.max_msg_size)
+        self._layer: Layer | None = None
+        self._output: list[bytes] = []
+        self._raw_output: list[bytes] = []  # encoded by the layers that were there at its time
+        self._is_broken = False
+
+    # ---- out
+
+    def start(self) -> None:
+        """Begin the handshake."""
+        self.send(outgoing.MAGIC_V2 + outgoing.identify(identify_document(self._options, self._hostname)))
+
+    def send(self, data: bytes) -> None:
+        """Add a command, or several, to the output."""
+        self._output.append(data)
+
+    @property
+    def has_output(self) -> bool:
+        return bool(self._output or self._raw_output)
+
+    def take_output(self) -> bytes:
+        """All that is to be sent now, as it goes over the wire."""
+        output = self._output
+        if self._layer is None and len(output) == 1:
+            return output.pop()
+        self._encode_output()
+        raw = b"".join(self._raw_output)
+        self._raw_output.clear()
+        return raw
+
+    def end(self) -> bytes:
+        """The output, and what says to nsqd that nothing follows."""
+        self._encode_output()
+        if self._layer is not None:
+            self._raw_output.append(self._layer.end())
+        return self.take_output()
+
+    def _encode_output(self) -> None:
+        if self._output:
+            data = b"".join(self._output)
+            self._output.clear()
+            self._raw_output.append(data if self._layer is None else self._layer.encode(data))
+        if self._layer is not None:
+            self._raw_output.append(self._layer.take_output())
+
+    # ---- in
+
+    @property
+    def has_more(self) -> bool:
+        """`received(b"")` gives more events: a few bytes have become many, which come a step at a time."""
+        return self._layer is not None and self._layer.has_more and not self._is_broken
+
+    def received(self, data: bytes) -> list[Event]:
+        """What has happened, in order. Afterwards there may be output."""
+        if self._is_broken:
+            return []
+        try:
+            if self._layer is not None:
+                data = self._layer.decode(data)
+            found = self._parser.feed(data) if self._handshake is None else []
+            events = self._events(found) if self._handshake is None else self._go_on(self._handshake, data)
+        except LayerError as error:
+            return [self._broken(str(error))]
+        except HandshakeFailed as error:
+            self._is_broken = True
+            return [Broken(error)]
+        if self._parser.failure is not None:
+            events.append(self._broken(f"nsqd sent {self._parser.failure}"))
+        return events
+
+    def ended(self) -> AtAddress:
+        """What it means that nsqd has closed the connection now."""
+        return self.failed(f"nsqd closed the connection{' during the handshake' if self._handshake else ''}")
+
+    def failed(self, reason: str) -> AtAddress:
+        """The error to raise now."""
+        kind = ConnectionLost if self._handshake is None else HandshakeFailed
+        return kind(self._address, reason)
+
+    def _broken(self, reason: str) -> Broken:
+        self._is_broken = True
+        return Broken(self.failed(reason))
+
+    def _events(self, found: list[Found]) -> list[Event]:
+        events: list[Event] = []
+        for item in found:
+            if isinstance(item, Messages):
+                events.append(item)
+            elif isinstance(item, ErrorFrame):
+                code, _, text = item.data.decode("utf-8", "replace").partition(" ")
+                events.append(NsqdSaid(self._address, code, text))
+            elif item.data == HEARTBEAT:
+                self.send(outgoing.NOP)
+            else:
+                events.append(item)
+        return events
+
+    # ---- handshake
+
+    def _go_on(self, handshake: Handshake, data: bytes) -> list[Event]:
+        """Raises HandshakeFailed and LayerError."""
+        parser = self._parser
+        while (answer := parser.feed_one(data)) is not None:
+            step = handshake.answered(answer)
+            if step is Step.FINISH:
+                self._handshake = None
+                return [Ready(handshake.negotiated), *self._events(parser.feed(b""))]
+            data = self._do(step, handshake.negotiated)
+        return []
+
+    def _do(self, step: Step, negotiated: Negotiated) -> bytes:
+        """Do it; what follows the last answer, where a new layer gives that a meaning."""
+        if step is Step.WAIT:
+            self.send(outgoing.NOP)
+        elif step is Step.AUTHENTICATE:
+            self.send(outgoing.auth(self._options.auth_secret.encode()))
+        else:
+            return self._add_layer(self._new_layer(step, negotiated))
+        return b""
+
+    def _new_layer(self, step: Step, negotiated: Negotiated) -> Layer:
+        if step is Step.START_SNAPPY:
+            return SnappyLayer()
+        if step is Step.START_DEFLATE:
+            return DeflateLayer(negotiated.deflate_level)
+        try:
+            return self._make_tls()
+        except OSError as error:
+            raise HandshakeFailed(self._address, str(error)) from error
+
+    def _add_layer(self, layer: Layer) -> bytes:
+        self._encode_output()
+        self._layer = layer if self._layer is None else Stacked(self._layer, layer)
+        return layer.decode(self._parser.take_rest())

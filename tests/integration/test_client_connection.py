@@ -1,0 +1,425 @@
+"""Connections of the client, with gevent and without, to a real nsqd: transports, who is trusted, what goes wrong."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import gevent
+import pytest
+
+from nsqd_py.client import AuthFailed, ConnectionFailed, HandshakeFailed
+from nsqd_py.client.connection import Connection, Listener
+from nsqd_py.client.options import ClientOptions
+from nsqd_py.logs import Log
+from nsqd_py.protocol import frames, outgoing
+from nsqd_py.protocol.incoming import Messages
+from tests.support.auth_server import AuthServer
+from tests.support.certificates import Certificates, make_certificates
+from tests.support.client_drivers import DRIVERS, BlockingDriver, Driver, GeventDriver
+from tests.support.fake_nsqd import agree, agree_then, hang_up, listening, read_late, reset
+from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess
+from tests.unit.test_client_incoming import message
+
+Dial = Callable[..., GeventDriver | BlockingDriver]
+
+TRANSPORTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "snappy": {"snappy": True},
+    "deflate": {"deflate": True, "deflate_level": 3},
+    "tls": {"tls_v1": True},
+    "tls-snappy": {"tls_v1": True, "snappy": True},
+    "tls-deflate": {"tls_v1": True, "deflate": True},
+}
+
+
+@pytest.fixture(params=DRIVERS)
+def dial(request: pytest.FixtureRequest) -> Iterator[Dial]:
+    """`dial(address, **options)`: a connection that is not open yet."""
+    drivers: list[Driver] = []
+
+    def make(address: str, **options: Any) -> GeventDriver | BlockingDriver:
+        driver = DRIVERS[request.param](address, ClientOptions.of(**options))
+        drivers.append(driver)
+        return driver
+
+    yield make
+    for driver in drivers:
+        driver.close()
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def shared_nsqd(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[NsqdProcess]:
+    """One nsqd with TLS, for tests that leave it as it was: each has a topic of its own."""
+    process = NsqdProcess(tmp_path_factory.mktemp("nsqd") / "data", *tls_flags(certificates))
+    yield process.start()
+    process.destroy()
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    return "".join(character if character.isalnum() else "-" for character in request.node.name)[:64]
+
+
+def tls_flags(certificates: Certificates) -> list[str]:
+    return [*certificates.server_flags, "--https-address=127.0.0.1:0"]
+
+
+def address_of(nsqd: NsqdProcess) -> str:
+    return f"127.0.0.1:{nsqd.tcp_port}"
+
+
+def failure(driver: Driver, kind: type[HandshakeFailed | ConnectionFailed]) -> str:
+    """The text of the error with which it does not open."""
+    with pytest.raises(kind) as raised:
+        driver.open()
+    assert type(raised.value) is kind
+    return str(raised.value)
+
+
+# ---- transports
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_messages_go_both_ways(
+    shared_nsqd: NsqdProcess, certificates: Certificates, dial: Dial, topic: str, transport: str
+) -> None:
+    options = {"tls_root_ca_file": str(certificates.authority), **TRANSPORTS[transport]}
+    driver = dial(address_of(shared_nsqd), **options)
+    negotiated = driver.open()
+    assert (negotiated.tls_v1, negotiated.snappy, negotiated.deflate) == tuple(
+        options.get(name, False) for name in ("tls_v1", "snappy", "deflate")
+    )
+    bodies = [b"%d " % number * 1000 for number in range(200)] + [os.urandom(300_000)]
+    driver.send(outgoing.sub(topic, "channel") + outgoing.rdy(500) + outgoing.pubs(topic, bodies))
+    driver.wait(lambda heard: len(heard.messages) == len(bodies) and len(heard.responses) == len(bodies) + 1)
+    assert sorted(driver.heard.bodies) == sorted(bodies)
+    assert set(driver.heard.responses) == {b"OK"}
+    assert {message.attempts for message in driver.heard.messages} == {1}
+    driver.send(outgoing.fins([message.id for message in driver.heard.messages]) + outgoing.CLS)
+    driver.wait(lambda heard: heard.responses[-1] == b"CLOSE_WAIT")
+    driver.close()
+    shared_nsqd.wait_for_channel(topic, "channel", depth=0, in_flight_count=0, requeue_count=0, client_count=0)
+
+
+@pytest.mark.ours
+def test_unix_sockets(make_nsqd: MakeNsqd, dial: Dial, tmp_path: Path) -> None:
+    make_nsqd(f"--unix-socket={tmp_path}/nsqd.sock")
+    driver = dial(f"unix:{tmp_path}/nsqd.sock", snappy=True)
+    assert driver.open().snappy
+    driver.send(outgoing.pub("unix", b"x") + outgoing.sub("unix", "channel") + outgoing.rdy(1))
+    driver.wait(lambda heard: heard.bodies == [b"x"])
+
+
+def test_what_was_written_goes_out_before_a_close(shared_nsqd: NsqdProcess, dial: Dial, topic: str) -> None:
+    driver = dial(address_of(shared_nsqd))
+    driver.open()
+    shared_nsqd.create(topic, "channel")
+    if isinstance(driver, GeventDriver):
+        driver.connection.write(outgoing.pubs(topic, [b"x" * 1000] * 20_000))  # and not a byte of it has left
+    else:
+        driver.connection.send(outgoing.pubs(topic, [b"x" * 1000] * 20_000))
+    driver.close()
+    shared_nsqd.wait_for_channel(topic, "channel", depth=20_000)
+
+
+def test_more_than_the_sockets_hold(shared_nsqd: NsqdProcess, dial: Dial, topic: str) -> None:
+    """20 MB go out while their answers come in."""
+    driver = dial(address_of(shared_nsqd))
+    driver.open()
+    driver.send(outgoing.pubs(topic, [b"x" * 200] * 100_000))
+    driver.wait(lambda heard: len(heard.responses) == 100_000)
+
+
+def test_both_sides_talk_at_once(dial: Dial) -> None:
+    """Each would wait for the other, if a sender did not read."""
+    said = message(1, b"x" * 20_000_000)
+    with listening(read_late(20_000_000, said)) as address:
+        driver = dial(address)
+        driver.open()
+        driver.send(b"y" * 20_000_000)
+        driver.wait(lambda heard: heard.responses == [b"OK"])
+    assert [len(body) for body in driver.heard.bodies] == [20_000_000]
+
+
+# ---- who is trusted
+
+
+def test_an_authority_that_did_not_sign(shared_nsqd: NsqdProcess, dial: Dial, tmp_path: Path) -> None:
+    other = make_certificates(tmp_path / "other")
+    driver = dial(address_of(shared_nsqd), tls_v1=True, tls_root_ca_file=str(other.authority))
+    assert "unable to get local issuer certificate" in failure(driver, HandshakeFailed)
+
+
+def test_the_systems_authorities_count_where_none_is_named(shared_nsqd: NsqdProcess, dial: Dial) -> None:
+    assert "certificate" in failure(dial(address_of(shared_nsqd), tls_v1=True), HandshakeFailed)
+
+
+def test_a_certificate_for_another_host(make_nsqd: MakeNsqd, dial: Dial, tmp_path: Path) -> None:
+    others = make_certificates(tmp_path / "other", "nsqd.example.org")
+    nsqd = make_nsqd(*tls_flags(others))
+    trusting = {"tls_v1": True, "tls_root_ca_file": str(others.authority)}
+    assert "not valid for '127.0.0.1'" in failure(dial(address_of(nsqd), **trusting), HandshakeFailed)
+    named = f"localhost:{nsqd.tcp_port}"
+    assert "not valid for 'localhost'" in failure(dial(named, **trusting), HandshakeFailed)
+    assert dial(address_of(nsqd), **trusting, tls_insecure_skip_verify=True).open().tls_v1
+
+
+def test_a_host_is_trusted_by_its_name_too(shared_nsqd: NsqdProcess, certificates: Certificates, dial: Dial) -> None:
+    driver = dial(f"localhost:{shared_nsqd.tcp_port}", tls_v1=True, tls_root_ca_file=str(certificates.authority))
+    assert driver.open().tls_v1
+
+
+def test_an_nsqd_that_asks_for_certificates(make_nsqd: MakeNsqd, certificates: Certificates, dial: Dial) -> None:
+    nsqd = make_nsqd(*tls_flags(certificates), f"--tls-root-ca-file={certificates.authority}",
+                     "--tls-client-auth-policy=require-verify")  # fmt: skip
+    trusting = {"tls_v1": True, "tls_root_ca_file": str(certificates.authority)}
+    assert address_of(nsqd) in failure(dial(address_of(nsqd), **trusting), HandshakeFailed)
+    shown = {"tls_cert": str(certificates.client_certificate), "tls_key": str(certificates.client_key)}
+    assert dial(address_of(nsqd), **trusting, **shown).open().tls_v1
+
+
+def test_files_that_are_no_certificates(shared_nsqd: NsqdProcess, dial: Dial, tmp_path: Path) -> None:
+    (tmp_path / "nonsense.pem").write_text("nonsense")
+    for path in (tmp_path / "nonsense.pem", tmp_path / "missing.pem"):
+        driver = dial(address_of(shared_nsqd), tls_v1=True, tls_root_ca_file=str(path))
+        assert f"cannot use {path}: " in failure(driver, HandshakeFailed)
+
+
+def test_an_nsqd_without_tls(make_nsqd: MakeNsqd, dial: Dial) -> None:
+    nsqd = make_nsqd()
+    assert "offers no TLS" in failure(dial(address_of(nsqd), tls_v1=True), HandshakeFailed)
+
+
+@pytest.mark.parametrize("transport", ["plain", "tls-snappy"])
+def test_who_may_do_what(make_nsqd: MakeNsqd, certificates: Certificates, dial: Dial, transport: str) -> None:
+    server = AuthServer()
+    try:
+        nsqd = make_nsqd(f"--auth-http-address={server.address}", *tls_flags(certificates))
+        options = {"tls_root_ca_file": str(certificates.authority), **TRANSPORTS[transport]}
+        assert "give auth_secret" in failure(dial(address_of(nsqd), **options), AuthFailed)
+        negotiated = dial(address_of(nsqd), auth_secret="hush", **options).open()
+        assert negotiated.auth_required
+        assert (negotiated.identity, negotiated.permission_count) == ("me", 1)
+        assert server.asked[-1].values["secret"] == ["hush"]
+        server.refuse()
+        assert "E_AUTH_FAILED" in failure(dial(address_of(nsqd), auth_secret="wrong", **options), AuthFailed)
+    finally:
+        server.close()
+
+
+# ---- what goes wrong
+
+
+def test_nobody_listens(dial: Dial) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    assert failure(dial(f"127.0.0.1:{port}"), ConnectionFailed) == (
+        f"127.0.0.1:{port}: cannot connect: Connection refused"
+    )  # fmt: skip
+    assert "No such file" in failure(dial("unix:/nowhere/nsqd.sock"), ConnectionFailed)
+
+
+def test_a_name_that_is_no_host(dial: Dial) -> None:
+    assert "cannot connect" in failure(dial(f"{'x' * 64}.example:4150", dial_timeout="10s"), ConnectionFailed)
+
+
+@pytest.mark.parametrize("behaviour", [hang_up, reset], ids=["end", "reset"])
+def test_a_server_that_closes_in_the_handshake(dial: Dial, behaviour: Any) -> None:
+    with listening(behaviour) as address:
+        assert "during the handshake" in failure(dial(address), HandshakeFailed)
+
+
+def test_a_server_that_says_nothing(dial: Dial) -> None:
+    with listening() as address:
+        driver = dial(address, read_timeout="200ms", heartbeat_interval="100ms")
+        assert "no end of the handshake within 0.2s" in failure(driver, HandshakeFailed)
+
+
+def test_a_server_that_falls_silent(dial: Dial) -> None:
+    with listening(agree) as address:
+        driver = dial(address, read_timeout="200ms", heartbeat_interval="100ms")
+        driver.open()
+        driver.wait(lambda heard: bool(heard.end))
+    assert driver.heard.end == "nothing came for 0.2s, not even a heartbeat"
+
+
+def test_a_server_that_reads_nothing(dial: Dial) -> None:
+    with listening(agree) as address:
+        driver = dial(address, write_timeout="200ms")
+        driver.open()
+        driver.send(b"x" * 20_000_000)
+        driver.wait(lambda heard: bool(heard.end))
+    assert driver.heard.end == "nsqd took nothing for 0.2s"
+
+
+def test_a_server_that_goes_away(dial: Dial) -> None:
+    with listening(agree_then(frames.OK, and_close=True)) as address:
+        driver = dial(address)
+        driver.open()
+        driver.send(outgoing.NOP)
+        driver.wait(lambda heard: bool(heard.end))
+    assert driver.heard.end == "nsqd closed the connection"
+    assert driver.heard.responses == [b"OK"]
+
+
+def test_why_nsqd_closed_is_heard_though_sending_failed(shared_nsqd: NsqdProcess, dial: Dial, topic: str) -> None:
+    driver = dial(address_of(shared_nsqd))
+    driver.open()
+    driver.send(outgoing.pub(topic, b"x" * 30_000_000))
+    driver.wait(lambda heard: bool(heard.end))
+    assert [error.code for error in driver.heard.errors] == ["E_BAD_MESSAGE"]
+    assert driver.heard.ends == 1
+
+
+def test_heartbeats_keep_it_open(shared_nsqd: NsqdProcess) -> None:
+    """nsqd closes the connection of who does not answer two of them."""
+    drivers = [make(address_of(shared_nsqd), ClientOptions.of(heartbeat_interval="1s")) for make in DRIVERS.values()]
+    for driver in drivers:
+        driver.open()
+    waiting, blocked = drivers
+    opened_s = monotonic()
+    assert isinstance(blocked, BlockingDriver)
+    ends_s = opened_s + 3.5
+    while monotonic() < ends_s:
+        assert blocked.connection.receive(0.05) == []
+        gevent.sleep(0.05)  # the other one's turn
+    for driver in (waiting, blocked):
+        assert driver.connection.is_open
+        assert driver.connection.last_received_s > opened_s + 2
+        driver.close()
+
+
+def test_a_thread_that_was_busy_does_not_take_it_for_silence(dial: Dial) -> None:
+    """What came meanwhile has not been read yet."""
+    with listening(agree_then(frames.OK)) as address:
+        driver = dial(address, read_timeout="200ms", heartbeat_interval="100ms")
+        driver.open()
+        driver.send(outgoing.NOP)
+        select.select([], [], [], 0.3)  # longer than the time-out
+        driver.wait(lambda heard: heard.responses == [b"OK"])
+        assert driver.connection.is_open
+
+
+# ---- gevent's own
+
+
+class Quiet(Listener):
+    """Counts the ends, and closes the connection at the first message, or fails."""
+
+    def __init__(self, is_broken: bool = False) -> None:
+        self.ends: list[str] = []
+        self.messages = self.responses = 0
+        self._is_broken = is_broken
+
+    def on_messages(self, connection: Connection, messages: Messages) -> None:
+        self.messages += len(messages)
+        assert not self._is_broken, "a bug of the listener"
+        connection.close()
+
+    def on_response(self, connection: Connection, data: bytes) -> None:
+        self.responses += 1
+
+    def on_closed(self, connection: Connection, reason: str) -> None:
+        self.ends.append(reason)
+
+
+@pytest.mark.parametrize(("is_broken", "reason"), [(False, "closed"), (True, "internal error")])
+def test_the_end_is_told_once(shared_nsqd: NsqdProcess, topic: str, is_broken: bool, reason: str) -> None:
+    listener = Quiet(is_broken)
+    read_end, write_end = os.pipe()
+    connection = Connection(address_of(shared_nsqd), ClientOptions(), listener, Log(descriptor=write_end))
+    connection.open()
+    connection.write(outgoing.sub(topic, "c#ephemeral") + outgoing.rdy(1) + outgoing.pubs(topic, [b"x"] * 3))
+    connection.join(15)
+    assert listener.ends == [reason]
+    assert listener.messages == 1
+    connection.close()
+    connection.write(b"nobody will read this")
+    assert not connection.is_open
+    os.close(write_end)
+    with os.fdopen(read_end) as log:
+        assert ("a bug of the listener" in log.read()) == is_broken
+
+
+def test_after_a_close_nothing_is_told() -> None:
+    with listening(agree_then(message(1) + frames.OK + message(2), and_close=True)) as address:
+        listener = Quiet()
+        connection = Connection(address, ClientOptions(), listener, Log())
+        connection.open()
+        connection.write(outgoing.NOP)
+        connection.join(15)
+    assert (listener.messages, listener.responses, listener.ends) == (1, 0, ["closed"])
+
+
+def test_writers_do_not_wait_but_may() -> None:
+    data = b"x" * 20_000_000
+    may_read = threading.Event()
+    with listening(read_late(2 * len(data), may_read=may_read)) as address:
+        driver = GeventDriver(address, ClientOptions())
+        driver.open()
+        connection = driver.connection
+        connection.write(data)
+        assert connection.unsent_bytes == len(data)
+        connection.drain(len(data))
+        assert 0 < connection.unsent_bytes < len(data)  # the socket is full
+        connection.write(data)
+        gevent.sleep(0)
+        assert len(data) < connection.unsent_bytes < 2 * len(data)
+        may_read.set()
+        connection.drain(1)
+        assert connection.unsent_bytes == 0
+        driver.wait(lambda heard: heard.responses == [b"OK"])
+    driver.close()
+
+
+# ---- without gevent
+
+
+def test_a_forked_child_does_not_disturb_its_parent(shared_nsqd: NsqdProcess, topic: str) -> None:
+    """In a process of its own: this one has threads, and gevent."""
+    script = f"""
+import os
+from nsqd_py.client.blocking import Connection
+from nsqd_py.client.options import ClientOptions
+from nsqd_py.protocol import frames, outgoing
+connection = Connection("{address_of(shared_nsqd)}", ClientOptions.of(deflate=True))
+connection.open()
+child = os.fork()
+if not child:
+    assert connection.is_foreign
+    connection.close()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert not connection.is_foreign
+connection.send(outgoing.pub("{topic}", b"x"))
+print(connection.receive(15))
+"""
+    run = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
+    assert (run.stdout, run.stderr) == ("[Responses(data=b'OK', times=1)]\n", "")
+
+
+def test_those_who_block_need_no_gevent() -> None:
+    script = """
+import sys
+import nsqd_py.client.blocking
+from nsqd_py.client.blocking import Connection
+from nsqd_py.client import ClientOptions, NsqClientError
+import nsqd_py.client.tls
+print(sorted(name for name in sys.modules if name.split(".")[0] in ("gevent", "greenlet")))
+"""
+    run = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
+    assert (run.stdout, run.stderr) == ("[]\n", "")

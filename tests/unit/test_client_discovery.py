@@ -1,0 +1,141 @@
+"""What nsqlookupds are asked, what their answers mean, and which nsqds are wanted after them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nsqd_py.client.discovery import Discovery, Schedule
+from nsqd_py.client.errors import BadClientOption
+from nsqd_py.client.lookup import BadLookupAnswer, lookup_headers, lookup_url, nodes_url, nsqds_in
+from nsqd_py.client.options import ClientOptions
+
+A, B, C = "a:4150", "b:4150", "c:4150"
+
+
+def producer(host: str, port: Any = 4150) -> dict[str, Any]:
+    return {"broadcast_address": host, "tcp_port": port, "http_port": 4151, "hostname": "other"}
+
+
+# ---- questions and answers
+
+
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [
+        ("localhost:4161", "http://localhost:4161/lookup?topic=t"),
+        ("http://localhost:4161/", "http://localhost:4161/lookup?topic=t"),
+        ("https://[::1]:4161", "https://[::1]:4161/lookup?topic=t"),
+        ("https://proxy:443/nsq/lookup?zone=1", "https://proxy:443/nsq/lookup?zone=1&topic=t"),
+    ],
+)
+def test_where_a_topic_is_asked_for(address: str, url: str) -> None:
+    assert lookup_url(address, "t") == url
+
+
+def test_an_ephemeral_topic_is_quoted() -> None:
+    assert lookup_url("h:1", "t#ephemeral") == "http://h:1/lookup?topic=t%23ephemeral"
+
+
+def test_where_nodes_are_asked_for() -> None:
+    assert nodes_url("h:4161") == "http://h:4161/nodes"
+
+
+@pytest.mark.parametrize(
+    "address", ["localhost", "http://localhost", "ftp://h:21", "h:port", ":4161", "h:99999", "[::1"]
+)
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(BadClientOption, match="host:port"):
+        lookup_url(address, "t")
+
+
+def test_the_secret_is_shown_unless_it_is_not_to_be() -> None:
+    assert lookup_headers(ClientOptions.of(auth_secret="s"))["Authorization"] == "Bearer s"
+    hidden = ClientOptions.of(auth_secret="s", skip_lookupd_authorization=False)
+    assert "Authorization" not in lookup_headers(hidden)
+    assert "Authorization" not in lookup_headers(ClientOptions())
+
+
+def test_nsqds_of_an_answer() -> None:
+    answer = {"channels": [], "producers": [producer("a"), producer("::1", 5), producer("a")]}
+    assert nsqds_in(answer) == (A, "[::1]:5")
+    assert nsqds_in({"status_code": 200, "data": answer}) == (A, "[::1]:5")
+    assert nsqds_in({"producers": []}) == ()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [None, [], {}, {"producers": None}, {"producers": [1]}, {"producers": [{}]}, {"producers": [producer("")]},
+     {"producers": [producer("a", "4150")]}, {"data": {}}],
+)  # fmt: skip
+def test_an_answer_that_names_nothing_is_refused(answer: Any) -> None:
+    with pytest.raises(BadLookupAnswer):
+        nsqds_in(answer)
+
+
+# ---- who is wanted
+
+
+def test_all_answers_together_count() -> None:
+    discovery = Discovery([A])
+    discovery.answered("one", [B, A])
+    discovery.answered("two", [C, B])
+    assert discovery.wanted == [A, B, C]
+    assert discovery.is_wanted(C)
+
+
+def test_the_last_answer_of_each_counts() -> None:
+    discovery = Discovery()
+    discovery.answered("one", [A])
+    discovery.answered("two", [A, B])
+    discovery.answered("two", [])
+    assert discovery.wanted == [A]
+    assert not discovery.is_wanted(B)
+
+
+def test_the_answers_of_those_that_are_asked_no_more_do_not_count() -> None:
+    discovery = Discovery()
+    discovery.answered("one", [A])
+    discovery.answered("two", [B])
+    discovery.keep_lookupds(["two", "three"])
+    assert discovery.wanted == [B]
+
+
+def test_one_that_is_removed_comes_back_when_it_is_named_again() -> None:
+    discovery = Discovery([A])
+    discovery.answered("one", [A, B])
+    discovery.remove(A)
+    assert discovery.wanted == [B]
+    discovery.answered("one", [A, B])
+    assert discovery.wanted == [A, B]
+    discovery.add(C)
+    assert discovery.wanted == [C, A, B]
+
+
+# ---- when to ask
+
+
+def test_the_first_question_is_asked_at_once_the_others_at_intervals() -> None:
+    schedule = Schedule(100.0, 60.0, 0.3, lambda: 0.5)
+    assert schedule.due_s == 100.0
+    schedule.asked(100.0)
+    assert schedule.due_s == 169.0
+
+
+def test_jitter_is_a_share_of_the_interval() -> None:
+    dues = set()
+    for chance in (0.0, 0.25, 1.0):
+        schedule = Schedule(0.0, 10.0, 0.3, lambda chance=chance: chance)
+        schedule.asked(0.0)
+        dues.add(schedule.due_s)
+    assert dues == {10.0, 10.75, 13.0}
+
+
+def test_a_change_brings_the_next_question_near() -> None:
+    schedule = Schedule(0.0, 60.0, 0.0, lambda: 0.0)
+    schedule.asked(0.0)
+    schedule.hurry(5.0)
+    assert schedule.due_s == 6.0
+    schedule.hurry(5.5)
+    assert schedule.due_s == 6.0

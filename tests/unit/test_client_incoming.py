@@ -1,0 +1,117 @@
+"""Bytes of nsqd become rows of messages and answers."""
+
+from __future__ import annotations
+
+from struct import pack
+
+import pytest
+
+from nsqd_py.protocol import frames
+from nsqd_py.protocol.incoming import ErrorFrame, FrameParser, Messages, Responses
+
+
+def message(number: int, body: bytes = b"body", attempts: int = 1) -> bytes:
+    data = pack(">qH", 1_700_000_000_000_000_000 + number, attempts) + b"%016x" % number + body
+    return pack(">ii", len(data) + 4, frames.MESSAGE) + data
+
+
+def test_a_row_of_messages_is_one_thing_with_columns() -> None:
+    (messages,) = FrameParser().feed(message(1, b"one") + message(2, b"", attempts=7) + message(3, b"three"))
+    assert isinstance(messages, Messages)
+    assert len(messages) == 3
+    assert messages.bodies == [b"one", b"", b"three"]
+    assert messages.ids == [b"%016x" % number for number in (1, 2, 3)]
+    assert messages.attempts == [1, 7, 1]
+    assert messages.timestamps_ns == [1_700_000_000_000_000_000 + number for number in (1, 2, 3)]
+    assert messages.size_bytes == 3 * 34 + len(b"onethree")
+
+
+def test_answers_split_rows_and_keep_their_place() -> None:
+    oks = frames.OK * 3
+    data = oks + message(1) + frames.error(b"E_FIN_FAILED x") + message(2) + frames.HEARTBEAT + frames.OK
+    kinds = [(type(item), getattr(item, "data", None), getattr(item, "times", 1)) for item in FrameParser().feed(data)
+             if not isinstance(item, Messages)]  # fmt: skip
+    assert kinds == [
+        (Responses, b"OK", 3),
+        (ErrorFrame, b"E_FIN_FAILED x", 1),
+        (Responses, b"_heartbeat_", 1),
+        (Responses, b"OK", 1),
+    ]
+    assert [isinstance(item, Messages) for item in FrameParser().feed(data)] == [False, True, False, True, False, False]
+
+
+def test_a_frame_is_given_when_its_last_byte_is_here() -> None:
+    parser = FrameParser()
+    data = message(1, b"x" * 100)
+    assert [parser.feed(data[index : index + 1]) for index in range(len(data) - 1)] == [[]] * (len(data) - 1)
+    (messages,) = parser.feed(data[-1:])
+    assert isinstance(messages, Messages)
+    assert messages.bodies == [b"x" * 100]
+
+
+def test_parts_of_a_large_frame_are_not_joined_before_it_is_whole() -> None:
+    """It would be 200 copies of what grows to 20 MB; joined once, the parts stay the objects that came."""
+    parser = FrameParser()
+    part = b"x" * 100_000
+    parser.feed(message(1, part * 200)[: 34 + 100_000])
+    for _ in range(198):
+        assert parser.feed(part) == []
+    assert sum(held is part for held in parser._gathered) == 198
+    (messages,) = parser.feed(part)
+    assert isinstance(messages, Messages)
+    assert messages.bodies == [part * 200]
+    assert parser._gathered == []
+
+
+@pytest.mark.parametrize(
+    ("bad", "text"),
+    [
+        (pack(">ii", -1, 0), "says to be -1 bytes long"),
+        (pack(">ii", 3, 0), "says to be 3 bytes long"),
+        (pack(">ii", 29, frames.MESSAGE), "says to be 29 bytes long"),
+        (pack(">ii", 1001, frames.MESSAGE), "says to be 1001 bytes long .limit 1000"),
+        (pack(">ii", 10, 3), "unknown kind 3"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "unknown kind"),
+    ],
+)
+def test_what_is_no_frame_is_a_failure_behind_what_was_good(bad: bytes, text: str) -> None:
+    parser = FrameParser(1000)
+    (messages,) = parser.feed(message(1) + bad + message(2))
+    assert isinstance(messages, Messages)
+    assert messages.ids == [b"%016x" % 1]
+    assert parser.failure is not None
+    with pytest.raises(type(parser.failure), match=text):
+        raise parser.failure
+    assert parser.feed(message(3)) == []
+
+
+def test_whole_messages_that_are_too_large_fail_too() -> None:
+    parser = FrameParser(100)
+    (messages,) = parser.feed(message(1, b"x" * 70) + message(2, b"x" * 71))
+    assert isinstance(messages, Messages)
+    assert len(messages) == 1
+    assert parser.failure is not None
+
+
+def test_one_at_a_time_looks_at_nothing_behind_an_answer() -> None:
+    parser = FrameParser()
+    behind = b"\xff\x06\x00\x00sNaPpY" + frames.OK  # no frame: it is compressed
+    assert parser.feed_one(frames.OK[:9]) is None
+    assert parser.feed_one(frames.OK[9:] + behind) == Responses(b"OK", 1)
+    assert parser.failure is None
+    assert parser.take_rest() == behind
+    assert parser.take_rest() == b""
+
+
+def test_one_at_a_time_gives_the_next_from_what_is_here() -> None:
+    parser = FrameParser()
+    assert parser.feed_one(frames.OK + frames.error(b"E_INVALID") + message(1)) == Responses(b"OK", 1)
+    assert parser.feed_one(b"") == ErrorFrame(b"E_INVALID")
+    (messages,) = parser.feed(b"")
+    assert isinstance(messages, Messages)
+
+
+def test_a_message_in_the_handshake_is_a_failure() -> None:
+    parser = FrameParser()
+    assert parser.feed_one(message(1)) is None
+    assert "a message before the handshake was over" in str(parser.failure)

@@ -1,0 +1,178 @@
+"""The options by go-nsq's names; addresses."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from nsqd_py.client.addresses import Address, parse_address
+from nsqd_py.client.errors import BadAddress, BadClientOption
+from nsqd_py.client.options import OFF_S, USER_AGENT, ClientOptions, option_names
+
+# Every `opt:` tag of go-nsq's Config, and the options of its TLS handler.
+GO_NSQ_NAMES = {
+    "dial_timeout", "read_timeout", "write_timeout", "local_addr", "lookupd_poll_interval", "lookupd_poll_jitter",
+    "lookupd_poll_timeout", "max_requeue_delay", "default_requeue_delay", "backoff_strategy",
+    "max_backoff_duration", "backoff_multiplier", "max_attempts", "low_rdy_idle_timeout", "low_rdy_timeout",
+    "rdy_redistribute_interval", "client_id", "hostname", "user_agent", "topology_region", "topology_zone",
+    "heartbeat_interval", "sample_rate", "tls_v1", "tls_config", "deflate", "deflate_level", "snappy",
+    "output_buffer_size", "output_buffer_timeout", "max_in_flight", "msg_timeout", "max_msg_size", "auth_secret",
+    "skip_lookupd_authorization", "tls_root_ca_file", "tls_insecure_skip_verify", "tls_cert", "tls_key",
+    "tls_min_version",
+}  # fmt: skip
+
+
+def test_there_are_exactly_the_options_of_go_nsq() -> None:
+    assert set(option_names()) == GO_NSQ_NAMES
+
+
+def test_defaults_are_those_of_go_nsq() -> None:
+    options = ClientOptions()
+    assert (options.dial_timeout_s, options.read_timeout_s, options.write_timeout_s) == (1, 60, 1)
+    assert (options.lookupd_poll_interval_s, options.lookupd_poll_jitter) == (60, 0.3)
+    assert (options.max_requeue_delay_s, options.default_requeue_delay_s) == (900, 90)
+    assert (options.max_backoff_duration_s, options.backoff_multiplier_s, options.max_attempts) == (120, 1, 5)
+    assert (options.heartbeat_interval_s, options.output_buffer_size, options.output_buffer_timeout_s) == (
+        30, 16384, 0.25,
+    )  # fmt: skip
+    assert (options.max_in_flight, options.deflate_level, options.user_agent) == (1, 6, USER_AGENT)
+    assert options.user_agent.startswith("nsqd-py/")
+
+
+@pytest.mark.parametrize(
+    ("given", "attribute", "value"),
+    [
+        ({"msg_timeout": 90}, "msg_timeout_s", 90.0),
+        ({"msg_timeout": 1.5}, "msg_timeout_s", 1.5),
+        ({"msg_timeout": "1m30s"}, "msg_timeout_s", 90.0),
+        ({"heartbeat_interval": "-1"}, "heartbeat_interval_s", OFF_S),
+        ({"heartbeat_interval": "-1ns"}, "heartbeat_interval_s", OFF_S),
+        ({"output_buffer_timeout": -1}, "output_buffer_timeout_s", OFF_S),
+        ({"output_buffer_size": -1}, "output_buffer_size", -1),
+        ({"max_in_flight": "200"}, "max_in_flight", 200),
+        ({"lookupd_poll_jitter": "0.5"}, "lookupd_poll_jitter", 0.5),
+        ({"snappy": "t"}, "snappy", True),
+        ({"snappy": 0}, "snappy", False),
+        ({"backoff_strategy": "full_jitter"}, "backoff_strategy", "full_jitter"),
+        ({"skip_lookupd_authorization": "false"}, "lookupd_authorization", False),
+        ({"local_addr": "127.0.0.1:0"}, "local_addr", "127.0.0.1:0"),
+        ({"tls_min_version": "tls1.2"}, "tls_min_version", "tls1.2"),
+    ],
+)
+def test_values_as_they_may_be_given(given: dict[str, Any], attribute: str, value: object) -> None:
+    assert getattr(ClientOptions.of(**given), attribute) == value
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"nonsense": 1}, 'no client option "nonsense"'),
+        ({"dial_timeout_s": 1}, 'no client option "dial_timeout_s"'),
+        ({"msg_timeout": "5"}, "lacks a unit"),
+        ({"msg_timeout": None}, "expected a number"),
+        ({"msg_timeout": True}, "expected a number"),
+        ({"read_timeout": "6m"}, "read_timeout is 6m0s, but has to be 100ms to 5m0s"),
+        ({"read_timeout": float("nan")}, "read_timeout .* finite"),
+        ({"dial_timeout": float("inf")}, "dial_timeout .* finite"),
+        ({"read_timeout": "inf"}, "read_timeout"),
+        ({"dial_timeout": "-1s"}, "at least 0s"),
+        ({"max_attempts": 65536}, "max_attempts is 65536, but has to be 0 to 65535"),
+        ({"max_attempts": 1.5}, "expected a whole number"),
+        ({"max_attempts": True}, "expected a whole number"),
+        ({"max_in_flight": -1}, "at least 0"),
+        ({"sample_rate": 100}, "0 to 99"),
+        ({"deflate_level": 0}, "1 to 9"),
+        ({"snappy": "yes"}, "expected true or false"),
+        ({"snappy": None}, "expected true or false"),
+        ({"backoff_strategy": "none"}, "expected one of exponential, full_jitter"),
+        ({"tls_min_version": "tls9"}, "expected one of ssl3.0, tls1.0"),
+        ({"tls_cert": "a"}, "belong together"),
+        ({"tls_config": "x"}, "expected an ssl.SSLContext"),
+        ({"local_addr": "127.0.0.1"}, "expected host:port"),
+        ({"client_id": 5}, "expected a text"),
+        ({"deflate": True, "snappy": True}, "choose one"),
+        ({"heartbeat_interval": "61s"}, "heartbeat_interval 1m1s must be less than read_timeout 1m0s"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(given: dict[str, Any], text: str) -> None:
+    with pytest.raises(BadClientOption, match=text):
+        ClientOptions.of(**given)
+
+
+def test_texts_as_tools_take_them() -> None:
+    given = ["max-in-flight,200", "snappy", "client_id,a,b", "max_in_flight,300", "tls_v1,false"]
+    options = ClientOptions.parse(given, user_agent="x/1", snappy=0)
+    assert options == ClientOptions.of(max_in_flight=300, snappy=True, client_id="a,b", user_agent="x/1")
+
+
+def test_a_copy_with_other_values() -> None:
+    options = ClientOptions.of(snappy=True, msg_timeout="5s")
+    assert options.with_settings(msg_timeout="7s") == ClientOptions.of(snappy=True, msg_timeout="7s")
+    with pytest.raises(BadClientOption):
+        options.with_settings(deflate=True)
+
+
+def test_a_secret_is_not_shown() -> None:
+    assert "hush" not in repr(ClientOptions.of(auth_secret="hush"))
+
+
+def test_a_context_is_taken_as_it_is() -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    assert ClientOptions.of(tls_config=context).tls_config is context
+
+
+def test_no_silence_is_too_long_without_heartbeats() -> None:
+    assert ClientOptions.of(read_timeout="5s", heartbeat_interval="1s").read_limit_s == 5
+    assert ClientOptions.of(heartbeat_interval=0).read_limit_s == 60  # which leaves the interval to nsqd
+    assert ClientOptions.of(heartbeat_interval=-1).read_limit_s == 0
+
+
+def test_every_option_is_read_and_checked() -> None:
+    assert all("read" in option.metadata for option in fields(ClientOptions))
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:4150", Address("127.0.0.1", 4150)),
+        ("nsqd.example.org:1", Address("nsqd.example.org", 1)),
+        ("[::1]:65535", Address("::1", 65535)),
+        ("unix:/run/nsqd.sock", Address(path="/run/nsqd.sock")),
+    ],
+)
+def test_addresses_read_and_shown(text: str, address: Address) -> None:
+    assert parse_address(text) == address
+    assert str(address) == text
+
+
+def test_a_path_alone_is_a_unix_socket() -> None:
+    assert str(parse_address("/run/nsqd.sock")) == "unix:/run/nsqd.sock"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "no address"),
+        ("localhost", "no address"),
+        (":4150", "no address"),
+        ("localhost:", '"" is no port'),
+        ("localhost:0", '"0" is no port'),
+        ("localhost:65536", '"65536" is no port'),
+        ("localhost:4150x", "is no port"),
+        ("localhost:\N{SUPERSCRIPT TWO}", "is no port"),
+        ("::1:4150", "belongs in brackets"),
+        ("[::1:4150", "belongs in brackets"),
+        ("[]:4150", "no address"),
+        ("http://localhost:4150", "belongs in brackets|without http"),
+        (" localhost:4150", "no address"),
+        ("unix:", "lacks the path"),
+    ],
+)
+def test_what_is_no_address(text: str, words: str) -> None:
+    with pytest.raises(BadAddress, match=words) as refused:
+        parse_address(text)
+    assert isinstance(refused.value, BadClientOption)
+    assert text in str(refused.value)
