@@ -1,0 +1,312 @@
+"""nsq-stat as a process in a pipe, on real nsqd and nsqlookupd."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.certificates import make_certificates
+from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqlookupd_process import NsqlookupdProcess
+from tests.support.wire import req
+
+COMMAND = [sys.executable, "-m", "apps.nsq_stat"]
+NOBODY = "127.0.0.1:1"
+HEADER = (
+    "------rate------+----------------depth----------------+--------------metadata---------------\n"
+    "ingress  egress |   total     mem    disk inflt   def |     req     t-o         msgs clients\n"
+)
+FAST = "--interval=100ms"
+# Below it, a process has not waited for a time-out of 5 s.
+PROMPT_S = 4.0
+
+
+def of(*nsqds: NsqdProcess) -> list[str]:
+    return [f"--nsqd-http-address=127.0.0.1:{nsqd.http_port}" for nsqd in nsqds]
+
+
+def by(*lookupds: NsqlookupdProcess) -> list[str]:
+    return [f"--lookupd-http-address={lookupd.http_address}" for lookupd in lookupds]
+
+
+def run(*flags: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *flags], cwd=REPOSITORY, capture_output=True, text=True, timeout=30)
+
+
+def succeed(*flags: str) -> str:
+    """What it writes to standard output, with nothing to complain about."""
+    result = run(*flags)
+    assert (result.returncode, result.stderr) == (0, ""), result
+    return result.stdout
+
+
+def report(*flags: str) -> Any:
+    return json.loads(succeed("--once", "--format=json", *flags))
+
+
+def rows_by_name(document: Any) -> dict[str, Any]:
+    return {"/".join(filter(None, (row["topic"], row["channel"], row["node"]))): row for row in document["rows"]}
+
+
+@contextlib.contextmanager
+def running(*flags: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [*COMMAND, *flags], cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+Pair = tuple[NsqdProcess, NsqdProcess]
+
+
+@pytest.fixture(scope="module")
+def nsqlookupd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqlookupdProcess]:
+    process = NsqlookupdProcess(tmp_path_factory.mktemp("lookup") / "log")
+    yield process.start()
+    process.destroy()
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory, nsqlookupd: NsqlookupdProcess) -> Iterator[Pair]:
+    """Two nsqd with 3 and 4 messages in orders/archive, the second also with users; known to nsqlookupd.
+
+    They are only looked at, so one pair does for all tests.
+    """
+    flag = f"--lookupd-tcp-address=127.0.0.1:{nsqlookupd.tcp_port}"
+    nsqds = [NsqdProcess(tmp_path_factory.mktemp("pair") / "nsqd", flag) for _ in range(2)]
+    for nsqd, count in zip(nsqds, (3, 4), strict=True):
+        nsqd.start().create("orders", "archive")
+        nsqd.post("/mpub?topic=orders", b"\n".join([b"x"] * count))
+        nsqd.wait_for_channel("orders", "archive", depth=count)
+    nsqds[1].create("users", "archive")
+    wait_until(lambda: (len(nsqlookupd.lookup("orders")), len(nsqlookupd.lookup("users"))) == (2, 1))
+    yield nsqds[0], nsqds[1]
+    for nsqd in nsqds:
+        nsqd.destroy()
+
+
+# --- Go's lines
+
+
+def test_a_channel_in_gos_lines(pair: Pair) -> None:
+    text = succeed(*of(*pair), "-topic", "orders", "-channel", "archive", "-count", "2", FAST)
+    line = "      0       0 |       7       7       0     0     0 |       0       0            7       0\n"
+    assert text == HEADER + line * 2
+
+
+def test_what_a_consumer_does_is_in_the_lines(nsqd: NsqdProcess) -> None:
+    """One message is in flight, one was requeued, one waits for its time."""
+    nsqd.create("orders", "archive")
+    nsqd.post("/mpub?topic=orders", b"1\n2\n3")
+    nsqd.post("/pub?topic=orders&defer=600000", b"later")
+    with nsqd.connect() as consumer:
+        consumer.sub("orders", "archive", 1)
+        (message,) = consumer.messages(1)
+        consumer.send(req(message.id, 0))
+        consumer.messages(1)
+        nsqd.wait_for_channel("orders", "archive", depth=2, in_flight_count=1, requeue_count=1, deferred_count=1)
+        text = succeed(*of(nsqd), "--topic=orders", "--channel=archive", "--count=1", FAST)
+    assert text == HEADER + (
+        "      0       0 |       2       2       0     1     1 |       1       0            4       1\n"
+    )
+
+
+def test_rates_are_per_second_of_the_interval(nsqd: NsqdProcess) -> None:
+    nsqd.create("orders", "archive")
+    flags = (*of(nsqd), "--topic=orders", "--channel=archive", "--interval=200ms")
+    with running(*flags) as process, nsqd.connect() as client:
+        assert process.stdout is not None
+        head = [process.stdout.readline() for _ in range(3)]
+        assert "".join(head[:2]) == HEADER
+        client.mpub("orders", [b"x"] * 100)
+        lines = [process.stdout.readline().split() for _ in range(5)]
+    # ingress, egress, |, total
+    assert [line[0] for line in lines].count("500") == 1
+    assert {line[0] for line in lines} == {"0", "500"}
+    assert {line[1] for line in lines} == {"0"}
+    assert lines[-1][3] == "100"
+
+
+def test_nsqlookupd_names_the_nsqd_of_a_topic(
+    pair: Pair, nsqlookupd: NsqlookupdProcess
+) -> None:
+    text = succeed(*by(nsqlookupd), "--topic=orders", "--channel=archive", "--count=1", FAST)
+    assert text.splitlines()[2].split()[3] == "7"
+
+
+def test_a_channel_that_is_not_there_is_a_failure(pair: Pair, nsqlookupd: NsqlookupdProcess) -> None:
+    for sources, topic, channel in ((of(*pair), "orders", "none"), (by(nsqlookupd), "none", "archive")):
+        result = run(*sources, f"--topic={topic}", f"--channel={channel}", FAST)
+        assert (result.returncode, result.stdout) == (1, "")
+        assert result.stderr == f"nsq-stat: failed to find channel({channel}) in stats for topic({topic})\n"
+
+
+def test_a_sum_over_a_part_is_no_sum(pair: Pair) -> None:
+    """As Go's nsq_stat, it ends when one of the nsqd does not answer."""
+    result = run(*of(*pair), f"--nsqd-http-address={NOBODY}", "--topic=orders", "--channel=archive", FAST)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == f"nsq-stat: failed to get stats - nsqd {NOBODY}: Connection refused\n"
+
+
+def test_without_a_channel_all_are_in_the_lines(pair: Pair) -> None:
+    text = succeed(*of(*pair), "--count=1", FAST)
+    names = [line.rpartition(" | ")[2] for line in text.splitlines()[1:]]
+    assert names == ["topic/channel", "orders", "orders/archive", "users", "users/archive"]
+    assert text.splitlines()[3].split()[3] == "7"
+
+
+# --- once
+
+
+def test_once_is_what_there_is_now(pair: Pair, nsqlookupd: NsqlookupdProcess) -> None:
+    document = report(*by(nsqlookupd))
+    rows = rows_by_name(document)
+    assert list(rows) == ["orders", "orders/archive", "users", "users/archive"]
+    assert sorted(document["nodes"]) == sorted(f"127.0.0.1:{nsqd.http_port}" for nsqd in pair)
+    assert (rows["orders"]["messages"], rows["orders/archive"]["depth"]) == (7, 7)
+    assert rows["orders/archive"]["in_per_s"] is None
+    assert document["failed"] == []
+
+
+def test_rows_may_be_those_of_each_nsqd(pair: Pair) -> None:
+    rows = rows_by_name(report(*of(*pair), "--per-node", "--topic=orders"))
+    first, second = (f"127.0.0.1:{nsqd.http_port}" for nsqd in pair)
+    depths = {name: row["depth"] for name, row in rows.items() if "archive" in name}
+    assert depths == {f"orders/archive/{first}": 3, f"orders/archive/{second}": 4}
+
+
+def test_rows_are_filtered_and_sorted(pair: Pair) -> None:
+    rows = rows_by_name(report(*of(*pair), "--filter=*/archive", "--filter=/^users$/", "--sort=depth"))
+    assert list(rows) == ["orders/archive", "users", "users/archive"]
+    assert list(rows_by_name(report(*of(*pair), "--channel=archive"))) == ["orders/archive", "users/archive"]
+
+
+def test_once_as_a_table(pair: Pair) -> None:
+    head, *rows = succeed(*of(*pair), "--once").splitlines()
+    assert head.split()[:4] == ["topic", "channel", "node", "in_per_s"]
+    assert [row.split()[:2] for row in rows[:2]] == [["orders", "-"], ["orders", "archive"]]
+
+
+def test_who_does_not_answer_is_told_and_the_rest_is_shown(pair: Pair) -> None:
+    result = run(*of(*pair), f"--nsqd-http-address={NOBODY}", "--once", "--format=json")
+    document = json.loads(result.stdout)
+    assert result.returncode == 1
+    assert document["failed"] == [{"address": NOBODY, "reason": "Connection refused"}]
+    assert rows_by_name(document)["orders/archive"]["depth"] == 7
+    assert result.stderr.count("\n") == 1
+    assert f"nsqd {NOBODY}: Connection refused" in result.stderr
+
+
+@pytest.mark.parametrize(("flag", "how"), [("--nsqd-http-address", "--once"), ("--lookupd-http-address", FAST)])
+def test_when_nobody_answers_one_line_says_so(flag: str, how: str) -> None:
+    result = run(f"{flag}={NOBODY}", how)
+    who = "nsqd" if "nsqd" in flag else "nsqlookupd"
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == f"nsq-stat: no nsqd answered - {who} {NOBODY}: Connection refused\n"
+
+
+def test_a_topic_that_nobody_has_is_a_failure(nsqd: NsqdProcess) -> None:
+    result = run(*of(nsqd), "--once", "--topic=none")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == "nsq-stat: no nsqd has that topic and channel\n"
+    assert report(*of(nsqd))["rows"] == []
+
+
+def test_an_nsqd_that_hangs_has_its_time_out_and_no_more(nsqd: NsqdProcess) -> None:
+    nsqd.create("orders")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        flags = (f"--nsqd-http-address=127.0.0.1:{port}", "--http-client-request-timeout=300ms")
+        result = run(*of(nsqd), *flags, "--once", "--format=json")
+    document = json.loads(result.stdout)
+    assert document["failed"] == [{"address": f"127.0.0.1:{port}", "reason": "no answer within 0.3s"}]
+    assert list(rows_by_name(document)) == ["orders"]
+
+
+@pytest.mark.ours
+def test_an_address_may_be_https(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
+    certificates = make_certificates(tmp_path / "certificates")
+    nsqd = make_nsqd(*certificates.server_flags, "--https-address=127.0.0.1:0")
+    nsqd.create("orders")
+    port = wait_until(lambda: [line for line in nsqd.log_text().splitlines() if "HTTPS: listening" in line])[0]
+    address = f"--nsqd-http-address=https://127.0.0.1:{port.split('127.0.0.1:')[1].split()[0]}"
+    document = report(address, f"--http-client-tls-root-ca-file={certificates.authority}")
+    assert list(rows_by_name(document)) == ["orders"]
+    result = run(address, "--once")
+    assert result.returncode == 1
+    assert "certificate" in result.stderr
+
+
+# --- one report after the other
+
+
+def test_csv_goes_on_with_one_head(nsqd: NsqdProcess) -> None:
+    nsqd.create("orders", "archive")
+    rows = list(csv.reader(io.StringIO(succeed(*of(nsqd), "--format=csv", "--count=2", FAST))))
+    assert rows[0][:3] == ["time", "topic", "channel"]
+    assert [row[1:3] for row in rows[1:]] == [["orders", ""], ["orders", "archive"]] * 2
+    assert {row[4] for row in rows[1:]} == {"0"}  # rates are known
+
+
+def test_who_comes_and_goes_is_told_once(make_nsqd: MakeNsqd) -> None:
+    stays, goes = make_nsqd(), make_nsqd()
+    stays.create("orders")
+    goes.create("users")
+    with running(*of(stays, goes), "--format=json", FAST) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert len(json.loads(process.stdout.readline())["rows"]) == 2
+        goes.stop()
+        assert "WARNING" in (line := process.stderr.readline()) and "Connection refused" in line
+        for _ in range(3):
+            document = json.loads(process.stdout.readline())
+        assert list(rows_by_name(document)) == ["orders"]
+        assert len(document["failed"]) == 1
+        process.terminate()
+        assert process.stderr.read() == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_at_once(nsqd: NsqdProcess, number: signal.Signals) -> None:
+    """Also while it waits for an nsqd that does not answer."""
+    nsqd.create("orders")
+    silent = socket.create_server(("127.0.0.1", 0))
+    address = f"127.0.0.1:{silent.getsockname()[1]}"
+    with silent, running(*of(nsqd), f"--nsqd-http-address={address}", "--once") as process:
+        silent.settimeout(15)
+        asked, _ = silent.accept()  # it listens to signals by now
+        began_s = time.monotonic()
+        process.send_signal(number)
+        assert process.communicate(timeout=15) == ("", "")
+        assert (process.returncode, time.monotonic() - began_s < PROMPT_S) == (0, True)
+        asked.close()
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(nsqd: NsqdProcess) -> None:
+    nsqd.create("orders")
+    with running(*of(nsqd), FAST) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline().startswith("------rate")
+        process.stdout.close()
+        assert process.wait(15) == 0
+        assert process.stderr.read() == ""
+
+
+def test_bad_usage_is_status_2() -> None:
+    result = run("--interval=0s", f"--nsqd-http-address={NOBODY}")
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", "nsq-stat: --interval should be positive\n")

@@ -1,0 +1,292 @@
+"""nsq-stat's live table, as one sees it on a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.support.nsqd_process import MakeNsqd, NsqdProcess
+from tests.support.terminal import Terminal, on_terminal
+
+FAST = "--interval=100ms"
+HEADS = ["in/s", "out/s", "depth", "trend", "flight", "defer", "requ", "t-out", "conn"]
+HIDE_CURSOR, SHOW_CURSOR = b"\x1b[?25l", b"\x1b[?25h"
+OTHER_SCREEN, FIRST_SCREEN = b"\x1b[?1049h", b"\x1b[?1049l"
+# pyte's names; it calls yellow so.
+GREEN, YELLOW, RED = "green", "brown", "red"
+BARS = "▁▂▃▄▅▆▇█"
+
+
+def of(*nsqds: NsqdProcess) -> list[str]:
+    return [f"--nsqd-http-address=127.0.0.1:{nsqd.http_port}" for nsqd in nsqds]
+
+
+def cell(terminal: Terminal, title: str, name: str) -> tuple[str, str]:
+    """The last character of a cell, and its colour."""
+    return terminal.cell_below("topic/channel", title, name)
+
+
+@contextlib.contextmanager
+def shown(*flags: str, columns: int = 80, lines: int = 24, **environment: str) -> Iterator[Terminal]:
+    with on_terminal([sys.executable, "-m", "apps.nsq_stat", FAST, *flags], columns, lines, **environment) as terminal:
+        terminal.wait_for_text("topic/channel")
+        yield terminal
+
+
+def cells(terminal: Terminal, name: str) -> list[str]:
+    """The cells of a row, without its name."""
+    return terminal.line_with(name).split()[1:]
+
+
+def depth_of(terminal: Terminal, name: str) -> str:
+    found = cells(terminal, name)
+    return found[2] if len(found) > 2 else ""
+
+
+def with_topics(nsqd: NsqdProcess) -> NsqdProcess:
+    """It has two topics, of which one has channels."""
+    nsqd.create("orders", "archive", "mail")
+    nsqd.create("users")
+    return nsqd
+
+
+@pytest.fixture
+def busy(nsqd: NsqdProcess) -> NsqdProcess:
+    return with_topics(nsqd)
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
+    """It is only looked at, so one does for many tests."""
+    process = NsqdProcess(tmp_path_factory.mktemp("quiet") / "nsqd")
+    yield with_topics(process.start())
+    process.destroy()
+
+
+# --- what is seen
+
+
+def test_the_table_follows_what_happens(busy: NsqdProcess) -> None:
+    with shown(*of(busy)) as terminal, busy.connect() as client:
+        terminal.wait_for_text("users")
+        assert terminal.lines[0].startswith("nsq-stat  1 nsqd  2 topics  2 channels  every 100ms  by topic")
+        assert terminal.line_with("topic/channel").split() == ["topic/channel", *HEADS]
+        assert [line.split()[0] for line in terminal.lines[3:7]] == ["orders", "archive", "mail", "users"]
+        assert len(terminal.lines) == 24
+        assert terminal.lines[23].startswith("q quit")
+        assert not terminal.has_cursor
+
+        terminal.wait_for(lambda: depth_of(terminal, "archive") == "0", "a depth of 0")
+        assert set(cells(terminal, "archive")[3]) == {BARS[0]}
+        client.mpub("orders", [b"x"] * 5)
+        terminal.wait_for(lambda: depth_of(terminal, "archive") == "5", "a depth of 5")
+        client.mpub("orders", [b"x"] * 15)
+        terminal.wait_for(lambda: depth_of(terminal, "archive") == "20", "a depth of 20")
+        trend = cells(terminal, "archive")[3]
+        assert trend == "".join(sorted(trend)), "the bars rise"
+        assert trend[-1] == BARS[7] and BARS[2] in trend  # 5 of 20
+
+
+def test_growth_and_time_outs_have_colours(busy: NsqdProcess) -> None:
+    with shown(*of(busy)) as terminal, busy.connect() as client:
+        terminal.wait_for_text("users")
+        assert cell(terminal, "depth", "mail") == ("0", "default")
+
+        def grows() -> bool:
+            client.mpub("orders", [b"x"])
+            return cell(terminal, "depth", "mail")[1] == YELLOW
+
+        terminal.wait_for(grows, "the colour of growth")
+        assert cell(terminal, "trend", "mail") == (BARS[7], YELLOW)
+        terminal.wait_for(lambda: cell(terminal, "depth", "mail")[1] == "default", "growth to end")
+        assert cell(terminal, "trend", "mail") == (BARS[7], GREEN)
+
+        with busy.connect(msg_timeout=1000) as consumer:
+            consumer.sub("orders", "archive", 100)
+            terminal.wait_for(lambda: cell(terminal, "t-out", "archive")[1] == RED, "the colour of time-outs")
+            assert cell(terminal, "t-out", "archive")[0] != "0"
+
+
+def test_it_fits_the_size_and_follows_it(nsqd: NsqdProcess) -> None:
+    for number in range(40):
+        nsqd.create(f"topic{number:02}", "archive")
+    with shown(*of(nsqd), "--interval=60s") as terminal:  # no report comes between
+        terminal.wait_for_text("… 61 more")
+        assert terminal.lines[22] == "… 61 more"
+        terminal.resize(200, 50)
+        terminal.wait_for_text("… 35 more")
+        assert terminal.line_with("topic/channel").split() == ["topic/channel", *HEADS, "disk", "total"]
+        assert len(terminal.line_with("topic/channel")) > 150
+        terminal.resize(40, 6)
+        terminal.wait_for_text("… 77 more")
+        assert terminal.line_with("topic/channel").split() == ["topic/channel", "in/s", "out/s", "depth"]
+        assert terminal.lines[5] == "… 77 more"
+
+
+def test_columns_of_the_environment_do_not_matter(quiet: NsqdProcess) -> None:
+    with shown(*of(quiet), columns=120, COLUMNS="33", LINES="5") as terminal:
+        terminal.wait_for_text("users")
+        assert "total" in terminal.line_with("topic/channel")
+
+
+def test_without_colours_where_they_are_refused(quiet: NsqdProcess) -> None:
+    with shown(*of(quiet), NO_COLOR="1") as terminal:
+        terminal.wait_for_text("users")
+        assert re.search(rb"\x1b\[[0-9;]*3[0-7]", terminal.output) is None
+
+
+def test_who_fails_is_named_and_does_not_delay_the_rest(busy: NsqdProcess) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        hangs = f"127.0.0.1:{silent.getsockname()[1]}"
+        flags = ("--nsqd-http-address=127.0.0.1:1", f"--nsqd-http-address={hangs}")
+        with shown(*of(busy), *flags, columns=120) as terminal:
+            terminal.wait_for_text("failed: nsqd 127.0.0.1:1: Connection refused")
+            terminal.wait_for_text(f"failed: nsqd {hangs}: no answer for 1s")
+            terminal.wait_for_text("users")
+            with busy.connect() as client:
+                client.mpub("orders", [b"x"] * 7)
+            terminal.wait_for(lambda: depth_of(terminal, "archive") == "7", "news", deadline_s=3)  # its time-out is 5 s
+
+
+def test_an_nsqd_that_comes_back_is_shown_again(make_nsqd: MakeNsqd) -> None:
+    nsqd = make_nsqd("--http-address=127.0.0.1:0")
+    nsqd.create("orders")
+    port = nsqd.http_port
+    with shown(*of(nsqd)) as terminal:
+        terminal.wait_for_text("orders")
+        nsqd.stop()
+        terminal.wait_for_text("Connection refused")
+        terminal.wait_for_text("no topics yet")
+        again = make_nsqd(f"--http-address=127.0.0.1:{port}")
+        again.create("users")
+        terminal.wait_for_text("users")
+        assert not terminal.line_with("refused")
+
+
+# --- keys, and the end
+
+
+def test_keys_change_the_order_and_quit(quiet: NsqdProcess) -> None:
+    with shown(*of(quiet), "--sort=depth") as terminal:
+        terminal.wait_for_text("by depth")
+        terminal.type("s")
+        terminal.wait_for_text("by growth")
+        terminal.type("r")
+        terminal.wait_for_text("by -growth")
+        terminal.type("xyz")  # means nothing
+        terminal.type("q")
+        assert terminal.wait() == 0
+        assert_left_as_it_was(terminal)
+
+
+def assert_left_as_it_was(terminal: Terminal) -> None:
+    assert terminal.output.startswith(OTHER_SCREEN)
+    assert terminal.output.rindex(SHOW_CURSOR) > terminal.output.rindex(HIDE_CURSOR)
+    assert terminal.output.rindex(FIRST_SCREEN) > terminal.output.rindex(OTHER_SCREEN)
+    assert terminal.has_cursor
+    assert terminal.settings == terminal.settings_before
+
+
+@pytest.mark.parametrize("how", ["ctrl-c", "SIGHUP"])
+def test_the_terminal_is_left_as_it_was(quiet: NsqdProcess, how: str) -> None:
+    with shown(*of(quiet)) as terminal:
+        terminal.wait_for_text("users")
+        assert terminal.settings != terminal.settings_before  # single keys, no echo
+        if how == "ctrl-c":
+            terminal.type("\x03")
+        else:
+            os.kill(terminal.pid, signal.Signals[how])
+        assert terminal.wait() == 0
+        assert_left_as_it_was(terminal)
+
+
+def test_ctrl_z_gives_the_terminal_back_for_a_while(quiet: NsqdProcess) -> None:
+    with shown(*of(quiet)) as terminal:
+        terminal.wait_for_text("users")
+        os.kill(terminal.pid, signal.SIGTSTP)  # no shell leads the session, so ctrl-z itself would be ignored
+        terminal.wait_for(lambda: psutil.Process(terminal.pid).status() == psutil.STATUS_STOPPED, "a stop")
+        terminal.wait_for(lambda: terminal.has_cursor, "the cursor")
+        assert_left_as_it_was(terminal)
+        os.kill(terminal.pid, signal.SIGCONT)
+        terminal.wait_for(lambda: not terminal.has_cursor, "the table")
+        terminal.type("s")
+        terminal.wait_for_text("by channel")
+
+
+def test_a_count_ends_it(quiet: NsqdProcess) -> None:
+    with shown(*of(quiet), "--count=2") as terminal:
+        assert terminal.wait() == 0
+        assert_left_as_it_was(terminal)
+
+
+def test_a_terminal_that_can_do_nothing_gets_lines(quiet: NsqdProcess) -> None:
+    with shown(*of(quiet), "--count=1", TERM="dumb") as terminal:
+        assert terminal.wait() == 0
+        assert b"\x1b" not in terminal.output
+        assert terminal.line_with("msgs clients | topic/channel")
+
+
+# --- size
+
+
+def many_topics(count: int) -> bytes:
+    """What an nsqd with so many topics, of 3 channels each, says."""
+    figures = dict.fromkeys(
+        ("depth", "backend_depth", "in_flight_count", "deferred_count", "message_count", "requeue_count",
+         "timeout_count", "client_count", "paused"), 1
+    )  # fmt: skip
+    channels = [{**figures, "channel_name": name} for name in ("archive", "mail", "search")]
+    topics = [{**figures, "topic_name": f"topic{number:04}", "channels": channels} for number in range(count)]
+    return json.dumps({"start_time": 1, "topics": topics}).encode()
+
+
+class ManyTopics(BaseHTTPRequestHandler):
+    answer = many_topics(1000)
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(self.answer)))
+        self.end_headers()
+        self.wfile.write(self.answer)
+
+    def log_message(self, *args: Any) -> None:
+        """Says nothing."""
+
+
+def test_a_large_cluster_is_shown_within_an_interval() -> None:
+    servers = [ThreadingHTTPServer(("127.0.0.1", 0), ManyTopics) for _ in range(3)]
+    for server in servers:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+    flags = [f"--nsqd-http-address=127.0.0.1:{server.server_address[1]}" for server in servers]
+    try:
+        with shown(*flags, "--interval=1s", columns=120, lines=50) as terminal:
+            terminal.wait_for_text("3 nsqd  1000 topics  3000 channels")
+            terminal.wait_for_text("… 3955 more")
+            process = psutil.Process(terminal.pid)
+            began_s, before = time.monotonic(), process.cpu_times()
+            first = terminal.lines[0]
+            terminal.wait_for(lambda: terminal.lines[0] != first, "the second report", deadline_s=5)
+            second = terminal.lines[0]
+            terminal.wait_for(lambda: terminal.lines[0] != second, "the third report", deadline_s=5)
+            took_s, after = time.monotonic() - began_s, process.cpu_times()
+            assert not terminal.line_with("failed")
+        used_s = after.user + after.system - before.user - before.system
+        assert took_s < 2 * 2, "reports keep to the interval"
+        assert used_s < 0.5 * 2, f"{used_s:.2f} s of a processor for two reports"
+    finally:
+        for server in servers:
+            server.shutdown()
+            server.server_close()

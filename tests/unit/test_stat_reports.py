@@ -1,0 +1,93 @@
+"""nsq-stat's lines for pipes and scripts: Go's, JSON, CSV and tables."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+from tools.stat.export import FIELDS, Report, to_csv, to_json, to_table
+from tools.stat.figures import Counts, Name
+from tools.stat.go_columns import HEADER, GoLines, named_report
+from tools.stat.model import Row
+
+COUNTS = Counts(depth=12, backend_depth=5, in_flight=3, deferred=2, messages=100, requeued=4, timed_out=6, clients=7)
+PER_S = Counts(depth=1.5, in_flight=0.5, messages=10)
+CHANNEL = Row(Name("orders", "archive"), "", COUNTS, PER_S, is_paused=True)
+TOPIC = Row(Name("orders"), "10.0.0.1:4151", Counts(messages=100), None, is_paused=False)
+
+
+# --- Go's
+
+
+def test_the_columns_are_gos() -> None:
+    lines = GoLines(interval_s=2.0)
+    assert lines.next_report(Counts(messages=10)) == HEADER
+    assert lines.next_report(COUNTS) == (
+        "     45      39 |      12       7       5     3     2 |       4       6          100       7\n"
+    )
+    assert HEADER == (
+        "------rate------+----------------depth----------------+--------------metadata---------------\n"
+        "ingress  egress |   total     mem    disk inflt   def |     req     t-o         msgs clients\n"
+    )
+
+
+def test_the_header_comes_again_every_25_reports() -> None:
+    lines = GoLines(interval_s=1.0)
+    reports = [lines.next_report(Counts()) for _ in range(51)]
+    assert [number for number, text in enumerate(reports) if text.startswith(HEADER)] == [0, 25, 50]
+    assert reports[25].count("\n") == 3
+
+
+def test_rates_are_cut_off_towards_zero() -> None:
+    lines = GoLines(interval_s=2.0)
+    lines.next_report(Counts(messages=10, depth=10))
+    assert lines.next_report(Counts(messages=13, depth=16)).startswith("      1      -1 |")
+
+
+def test_several_rows_have_their_names_at_the_end() -> None:
+    report = named_report([CHANNEL, TOPIC]).splitlines()
+    assert report[1].endswith("msgs clients | topic/channel")
+    assert report[2].startswith("     10       8 |      12")
+    assert report[2].endswith(" | orders/archive")
+    assert report[3].startswith("                |       0")
+    assert report[3].endswith(" | orders @10.0.0.1:4151")
+    assert {line.rindex("|") for line in report[1:]} == {93}
+
+
+# --- for scripts
+
+
+REPORT = Report(1700000000.1234, [CHANNEL, TOPIC], nodes=["10.0.0.1:4151"], failed=[("10.0.0.2:4151", "no")])
+
+
+def test_json_is_an_object_on_a_line() -> None:
+    text = to_json(REPORT, is_first=True)
+    assert text.count("\n") == 1
+    document = json.loads(text)
+    assert document["time"] == 1700000000.123
+    assert document["nodes"] == ["10.0.0.1:4151"]
+    assert document["failed"] == [{"address": "10.0.0.2:4151", "reason": "no"}]
+    assert document["rows"][0] == {
+        "topic": "orders", "channel": "archive", "node": "", "in_per_s": 10, "out_per_s": 8.5, "finished_per_s": 8.0,
+        "depth": 12, "memory_depth": 7, "backend_depth": 5, "in_flight": 3, "deferred": 2, "requeued": 4,
+        "timed_out": 6, "messages": 100, "clients": 7, "paused": True,
+    }  # fmt: skip
+    assert document["rows"][1]["in_per_s"] is None
+
+
+def test_csv_has_its_head_once() -> None:
+    rows = list(csv.reader(io.StringIO(to_csv(REPORT, is_first=True) + to_csv(REPORT, is_first=False))))
+    assert rows[0] == ["time", *FIELDS]
+    assert [row[0] for row in rows[1:]] == ["1700000000.123"] * 4
+    first, second = (dict(zip(rows[0], row, strict=True)) for row in rows[1:3])
+    assert (first["channel"], first["in_per_s"], first["depth"], first["paused"]) == ("archive", "10", "12", "true")
+    assert (second["channel"], second["in_per_s"], second["node"]) == ("", "", "10.0.0.1:4151")
+
+
+def test_a_table_is_aligned() -> None:
+    head, *rows = to_table(REPORT, is_first=True).splitlines()
+    assert head.split() == list(FIELDS)
+    assert [len(row.split()) for row in rows] == [len(FIELDS)] * 2
+    end_of_depth = head.index("  memory_depth")
+    assert [row[:end_of_depth].split()[-1] for row in rows] == ["12", "0"]
