@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from nsqd_py.client.message import Requeue as Requeue
     from nsqd_py.client.options import ClientOptions as ClientOptions
     from nsqd_py.client.producer import Producer as Producer
+    from nsqd_py.client.publishing.failures import BadBody as BadBody
+    from nsqd_py.client.publishing.failures import FlushFailed as FlushFailed
 
 # Names are imported when they are used first: who blocks wants no gevent, and who publishes no Consumer.
 _NAMES = {
@@ -50,6 +52,7 @@ _NAMES = {
     "message": ("AlreadyAnswered", "Message", "MessageBatch", "Requeue"),
     "options": ("ClientOptions",),
     "producer": ("Producer",),
+    "publishing.failures": ("BadBody", "FlushFailed"),
 }  # fmt: skip
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 

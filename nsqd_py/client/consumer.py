@@ -208,6 +208,7 @@ class Consumer(BaseConsumer):
 
     def __iter__(self) -> Iterator[Message]:
         """Each message, finished when the next one is asked for."""
+        self._refuse_if_handled()
         self._iterating = gevent.getcurrent()
         self.start()
         try:

@@ -34,7 +34,7 @@ class OutletLink(Listener):
     """Connects, and again when that is lost, with the pauses of the outlet, until nobody wants it any more."""
 
     def __init__(self, outlet: Outlet, options: ClientOptions, desk: Desk, log: Any) -> None:
-        self._outlet = outlet
+        self.outlet = outlet
         self._options = options
         self._desk = desk
         self._log = log
@@ -43,8 +43,8 @@ class OutletLink(Listener):
 
     def close(self) -> None:
         """Returns when the connection is closed."""
-        connection = self._outlet.connection
-        self._outlet.is_wanted = False
+        connection = self.outlet.connection
+        self.outlet.is_wanted = False
         self._greenlet.kill()
         if connection is not None:
             connection.close()
@@ -52,39 +52,39 @@ class OutletLink(Listener):
 
     def abandon(self) -> None:
         """In a forked child: the connection is the parent's."""
-        self._outlet.is_wanted = False
+        self.outlet.is_wanted = False
         self._greenlet.kill(block=False)
-        if self._outlet.connection is not None:
-            self._outlet.connection.abandon()
+        if self.outlet.connection is not None:
+            self.outlet.connection.abandon()
 
     def _run(self) -> None:
-        while self._outlet.is_wanted:
-            gevent.sleep(self._outlet.pause.wait_s(monotonic()))
-            connection = Connection(self._outlet.address, self._options, self, self._log)
+        while self.outlet.is_wanted:
+            gevent.sleep(self.outlet.pause.wait_s(monotonic()))
+            connection = Connection(self.outlet.address, self._options, self, self._log)
             try:
                 connection.open()
             except NsqClientError as error:
                 self._log.warning("producer: %s", error)
-                self._desk.not_opened(self._outlet, error)
+                self._desk.not_opened(self.outlet, error)
                 continue
             self._has_ended.clear()
-            self._outlet.connection = connection
-            self._desk.opened(self._outlet)
+            self.outlet.connection = connection
+            self._desk.opened(self.outlet)
             self._has_ended.wait()
 
     # ---- as the listener of the connection
 
     def on_response(self, connection: Connection, data: bytes) -> None:
         if data == _OK:
-            self._desk.answered_ok(self._outlet, 1)
+            self._desk.answered_ok(self.outlet, 1)
 
     def on_oks(self, connection: Connection, count: int) -> None:
-        self._desk.answered_ok(self._outlet, count)
+        self._desk.answered_ok(self.outlet, count)
 
     def on_error(self, connection: Connection, error: NsqdSaid) -> None:
-        self._desk.answered_error(self._outlet, error)
+        self._desk.answered_error(self.outlet, error)
 
     def on_closed(self, connection: Connection, reason: str) -> None:
-        self._outlet.connection = None
+        self.outlet.connection = None
         self._has_ended.set()
-        self._desk.closed(self._outlet, reason)
+        self._desk.closed(self.outlet, reason)

@@ -235,7 +235,8 @@ class Producer(BaseProducer, AfterFork):
             self._links.pop(outlet.address).close()
         for address in wanted:
             outlet = self._dispatcher.add_outlet(address, Backoff(FIRST_PAUSE_S, MOST_PAUSE_S))
-            if address not in self._links:
+            link = self._links.get(address)
+            if link is None or link.outlet is not outlet:  # the latter was forgotten, and has come back
                 self._links[address] = OutletLink(outlet, self._settings.options, self, self._log)
 
     # ---- its end

@@ -17,12 +17,14 @@ PURE_NAMES = (
     "batch", "compression", "delivery", "durations", "errors", "guid", "inflight", "layers", "literals", "pqueues",
     "version",
 )  # fmt: skip
+PURE_PUBLISHING_NAMES = ("dispatcher", "failures", "outlet", "publish", "verdict", "waiting", "window")
 PURE_CLIENT_NAMES = ("addresses", "errors", "handshake", "options", "session")
 CORE = sorted(
     [
         *(ROOT / "nsqd_py/protocol").glob("*.py"),
         *(ROOT / "nsqd_py" / f"{name}.py" for name in PURE_NAMES),
         *(ROOT / "nsqd_py/client" / f"{name}.py" for name in PURE_CLIENT_NAMES),
+        *(ROOT / "nsqd_py/client/publishing" / f"{name}.py" for name in PURE_PUBLISHING_NAMES),
         ROOT / "nsqd_py/diskqueue/ranges.py",
         ROOT / "nsqd_py/diskqueue/records.py",
         ROOT / "nsqd_py/auth/permissions.py",
@@ -90,6 +92,7 @@ def test_the_core_imports_nothing_of_the_shell(path: Path) -> None:
         "nsqd_py",
         "nsqd_py.protocol",
         "nsqd_py.client",
+        "nsqd_py.client.publishing",
         "nsqd_py.auth",
         "nsqd_py.diskqueue",
         "nsqlookupd_py",
@@ -123,6 +126,7 @@ def test_executors_need_no_gevent() -> None:
         name for name in CORE_MODULES if name.startswith(("nsqd_py.protocol", "nsqd_py.diskqueue.records"))
     )
     assert "nsqd_py.protocol.parser" in modules
+    modules.append("nsqd_py.client.blocking.producer")
     lines = [f"import {name}" for name in modules]
     lines += [
         "import sys",

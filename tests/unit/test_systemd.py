@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import configparser
 import os
-import select
 import re
+import select
 import shutil
 import socket
 import subprocess

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 from collections import deque
@@ -187,27 +188,62 @@ class Consumer(BaseConsumer):
 
     def batches(self, idle_timeout_s: float | None = None) -> Iterator[MessageBatch]:
         """What came together, to be answered by whoever gets it, before the loop ends. Otherwise as `messages`."""
+        self._refuse_if_handled()
         self._is_iterating = True
         try:
-            self.start()
-            while (batch := self._next_batch(idle_timeout_s)) is not None:
+            while (batch := self.poll(idle_timeout_s)) is not None:
                 yield batch
         finally:
             self._is_iterating = False
             self.stop()
+
+    def poll(self, timeout_s: float | None = None) -> MessageBatch | None:
+        """What came together, as soon as something has; None when nothing came in time, or it is to stop.
+
+        For loops of another kind than those of `messages` and `batches`; call `stop` in the end.
+        """
+        ends_s = math.inf if timeout_s is None else monotonic() + timeout_s
+        self.start()
+        self._look(0)
+        while not self._is_stopping:
+            while self._batches:
+                batch = self._batches.popleft()
+                if batch.is_live:
+                    return batch
+            left_s = ends_s - monotonic()
+            if left_s < 0:
+                return None
+            self._look(min(left_s, self._nap_s()))
+        return None
 
     def run(self, idle_timeout_s: float | None = None) -> None:
         """Call the handler with all that comes, until `stop` is called, or nothing has come for `idle_timeout_s`.
 
         Raises BadClientOption where there is no handler.
         """
+        self._is_iterating = True
+        try:
+            while self.handle_next(idle_timeout_s):
+                pass
+        finally:
+            self._is_iterating = False
+            self.stop()
+
+    def handle_next(self, timeout_s: float | None = None) -> bool:
+        """Call the handler with what came together; False when nothing came in time, or it is to stop.
+
+        Raises BadClientOption where there is no handler.
+        """
         if self._handler is None and self._batch_handler is None:
-            raise BadClientOption("run() needs a handler or a batch_handler")
-        for batch in self.batches(idle_timeout_s):
-            if self._batch_handler is not None:
-                self._handling.handle_batch(self._batch_handler, batch)
-            elif self._handler is not None:
-                self._handle_each(self._handler, batch)
+            raise BadClientOption("there is nothing to call: give a handler or a batch_handler, or iterate")
+        batch = self.poll(timeout_s)
+        if batch is None:
+            return False
+        if self._batch_handler is not None:
+            self._handling.handle_batch(self._batch_handler, batch)
+        elif self._handler is not None:
+            self._handle_each(self._handler, batch)
+        return not self._is_stopping
 
     def _handle_each(self, handler: Handler, batch: MessageBatch) -> None:
         for message in batch.messages():
@@ -216,24 +252,6 @@ class Consumer(BaseConsumer):
                 return
             if monotonic() >= self._look_s:
                 self._look(0)
-
-    def _next_batch(self, idle_timeout_s: float | None) -> MessageBatch | None:
-        """None: it is to stop, or nothing has come for too long."""
-        quiet_since_s = monotonic()
-        self._look(0)
-        while not self._is_stopping:
-            if self._batches:
-                batch = self._batches.popleft()
-                if batch.is_live:
-                    return batch
-                continue
-            left_s = self._nap_s()
-            if idle_timeout_s is not None:
-                left_s = min(left_s, quiet_since_s + idle_timeout_s - monotonic())
-                if left_s < 0:
-                    return None
-            self._look(left_s)
-        return None
 
     # ---- the network
 

@@ -128,6 +128,10 @@ class BaseConsumer:
     ) -> None:
         self.stop()
 
+    def _refuse_if_handled(self) -> None:
+        if self._handler is not None or self._batch_handler is not None:
+            raise BadClientOption("a consumer with a handler cannot be iterated: its messages go to the handler")
+
     # ---- how it stands
 
     @property

@@ -1,0 +1,640 @@
+"""Both producers, on gevent and blocking, against real nsqds."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import signal
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gevent
+import pytest
+
+from nsqd_py.client import blocking
+from nsqd_py.client.errors import BadName, ConnectionLost, NoNsqd, NsqClientError, PublishFailed, TimedOut
+from nsqd_py.client.producer import Producer
+from nsqd_py.client.publishing.base import BaseProducer
+from nsqd_py.client.publishing.failures import BadBody, FlushFailed
+from tests.support.auth_server import AuthServer
+from tests.support.certificates import make_certificates
+from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqlookupd_process import MakeNsqlookupd
+from tests.support.wire import bodies, mpub_body
+
+MakeProducer = Callable[..., BaseProducer]
+# Runs each in a thread or greenlet of its own, and returns when all have ended.
+RunAll = Callable[[list[Callable[[], Any]]], None]
+
+MAX_MSG_SIZE = 1000
+NUMBERS = itertools.count()
+GEVENT, BLOCKING = "gevent", "blocking"
+
+
+@pytest.fixture(params=[GEVENT, BLOCKING])
+def shell(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def make_producer(shell: str) -> Iterator[MakeProducer]:
+    """`make_producer(nsqd, ..., **settings)`; what is left open is closed at the end."""
+    producers: list[BaseProducer] = []
+
+    def make(*nsqds: NsqdProcess | str, **settings: Any) -> BaseProducer:
+        addresses = [nsqd if isinstance(nsqd, str) else address_of(nsqd) for nsqd in nsqds]
+        kind: Any = Producer if shell == GEVENT else blocking.Producer
+        producers.append(kind(*addresses, **settings))
+        return producers[-1]
+
+    yield make
+    for producer in producers:
+        with contextlib.suppress(NsqClientError):  # what it could not publish was the test's wish
+            producer.close(timeout_s=0)
+
+
+@pytest.fixture
+def run_all(shell: str) -> RunAll:
+    def in_greenlets(calls: list[Callable[[], Any]]) -> None:
+        gevent.joinall([gevent.spawn(call) for call in calls], raise_error=True, timeout=60)
+
+    def in_threads(calls: list[Callable[[], Any]]) -> None:
+        with ThreadPoolExecutor(len(calls)) as pool:
+            for future in [pool.submit(call) for call in calls]:
+                future.result(60)
+
+    return in_greenlets if shell == GEVENT else in_threads
+
+
+@pytest.fixture(scope="module")
+def nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
+    """One for all tests that leave it as it is; each has its own topic."""
+    process = NsqdProcess(tmp_path_factory.mktemp("producer") / "nsqd", f"--max-msg-size={MAX_MSG_SIZE}")
+    yield process.start()
+    process.destroy()
+
+
+@pytest.fixture(scope="module")
+def other_nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
+    """Another one, with default flags. It may be stopped and continued."""
+    process = NsqdProcess(tmp_path_factory.mktemp("producer") / "nsqd")
+    yield process.start()
+    process.destroy()
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"topic{next(NUMBERS)}"
+
+
+def address_of(nsqd: NsqdProcess) -> str:
+    return f"127.0.0.1:{nsqd.tcp_port}"
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def pause(shell: str, seconds: float) -> None:
+    """Give the others time, not as a condition."""
+    if shell == GEVENT:
+        gevent.sleep(seconds)
+    else:
+        time.sleep(seconds)
+
+
+def connections_of(nsqd: NsqdProcess) -> int:
+    """How many connections of clients it has, as the kernel sees them."""
+    local = f"0100007F:{nsqd.tcp_port:04X}"
+    rows = Path(f"/proc/{nsqd.pid}/net/tcp").read_text().splitlines()[1:]
+    established = "01"
+    return sum(row.split()[1] == local and row.split()[3] == established for row in rows)
+
+
+def consume(nsqd: NsqdProcess, topic: str, count: int) -> list[bytes]:
+    """The next `count` messages."""
+    found: list[bytes] = []
+    with nsqd.connect() as client:
+        client.sub(topic, "ch", rdy_count=2000)
+        while len(found) < count:
+            messages = client.arrived()
+            client.fin(*messages)
+            found += bodies(messages)
+        client.round_trip()
+    return found
+
+
+def drain(topic: str, *nsqds: NsqdProcess) -> Counter[bytes]:
+    """All messages of a topic on these nsqds, with how often each is there."""
+    found: Counter[bytes] = Counter()
+    for nsqd in nsqds:
+        stats = nsqd.topic_stats(topic)
+        if stats is not None:
+            found.update(consume(nsqd, topic, depth(nsqd, topic)))
+    return found
+
+
+def depth(nsqd: NsqdProcess, topic: str) -> int:
+    stats = nsqd.topic_stats(topic) or {"depth": 0, "channels": ()}
+    return int(stats["depth"]) + sum(int(channel["depth"]) for channel in stats["channels"] or ())
+
+
+# ---- the ways to publish
+
+
+def test_publish_returns_when_it_is_stored(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
+    producer = make_producer(nsqd)
+    producer.publish(topic, b"one")
+    assert depth(nsqd, topic) == 1
+    producer.publish(topic, bytearray(b"two"))
+    producer.publish(topic, memoryview(b"three"))
+    assert consume(nsqd, topic, 3) == [b"one", b"two", b"three"]
+
+
+def test_multi_publish_is_one_command(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
+    producer = make_producer(nsqd)
+    messages = [b"%d" % number for number in range(100)]
+    producer.multi_publish(topic, messages)
+    assert depth(nsqd, topic) == 100
+    assert consume(nsqd, topic, 100) == messages
+
+
+def test_deferred_messages_come_later(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
+    producer = make_producer(nsqd)
+    nsqd.create(topic, "ch")
+    producer.publish(topic, b"later", defer_s=0.4)
+    producer.publish_deferred(topic, b"much later", 3600)
+    producer.publish_soon(topic, b"later", defer_s=3600)
+    producer.flush()
+    nsqd.wait_for_channel(topic, "ch", depth=0, deferred_count=3)
+    assert consume(nsqd, topic, 1) == [b"later"]
+    nsqd.wait_for_channel(topic, "ch", depth=0, deferred_count=2)
+
+
+def test_pipelined_publishes_are_all_there(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
+    producer = make_producer(nsqd)
+    messages = [b"%d" % number for number in range(5000)]
+    publishes = [producer.publish_soon(topic, message) for message in messages]
+    producer.flush()
+    assert all(publish.is_over and publish.error is None for publish in publishes)
+    assert consume(nsqd, topic, 5000) == messages
+
+
+def test_multi_publish_soon_and_ready_made_bodies(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
+    producer = make_producer(nsqd, window=4)
+    for _ in range(20):
+        producer.multi_publish_soon(topic, [b"a"] * 10)
+        producer.send_mpub_body(topic, mpub_body([b"b"] * 10), 10)
+    producer.flush()
+    assert drain(topic, nsqd) == {b"a": 200, b"b": 200}
+
+
+def test_bodies_larger_than_the_window_leave(other_nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
+    producer = make_producer(other_nsqd, window_bytes=1000)
+    for _ in range(4):
+        producer.publish_soon(topic, bytes(1_000_000))
+    producer.flush()
+    assert depth(other_nsqd, topic) == 4
+
+
+def test_on_done_tells_each_outcome(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
+    producer = make_producer(nsqd)
+    outcomes: list[NsqClientError | None] = []
+    for size in (10, MAX_MSG_SIZE + 1, 20):
+        producer.publish_soon(topic, bytes(size), outcomes.append)
+    producer.flush()  # who was told is not told again
+    assert sorted(str(getattr(outcome, "code", "OK")) for outcome in outcomes) == ["E_BAD_MESSAGE", "OK", "OK"]
+
+
+def test_a_callback_that_fails_harms_nobody(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
+    producer = make_producer(nsqd)
+
+    def fail(error: NsqClientError | None) -> None:
+        raise RuntimeError("a bug")
+
+    producer.publish_soon(topic, b"one", fail)
+    producer.publish_soon(topic, b"two")
+    producer.flush()
+    producer.publish(topic, b"three")
+    assert depth(nsqd, topic) == 3
+
+
+def test_closing_sends_what_is_left(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
+    with make_producer(nsqd) as producer:
+        for _ in range(100):
+            producer.publish_soon(topic, b"x")
+    assert depth(nsqd, topic) == 100
+    with pytest.raises(NoNsqd, match="closed"):
+        producer.publish(topic, b"x")
+    producer.close()
+
+
+# ---- errors
+
+
+def test_what_nsqd_would_refuse_does_not_leave(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
+    producer: Any = make_producer(nsqd)
+    with pytest.raises(TypeError, match="encode"):
+        producer.publish(topic, "text")
+    with pytest.raises(TypeError, match="int"):
+        producer.multi_publish(topic, [b"a", 1])
+    with pytest.raises(TypeError, match="list"):
+        producer.multi_publish(topic, b"abc")
+    with pytest.raises(BadName, match="bad topic"):
+        producer.publish("bad topic", b"x")
+    with pytest.raises(BadBody):
+        producer.publish_soon(topic, b"")
+    with pytest.raises(BadBody):
+        producer.multi_publish(topic, [])
+    with pytest.raises(BadBody):
+        producer.send_mpub_body(topic, mpub_body([b"a"]), 2)
+    with pytest.raises(ValueError, match="deferred"):
+        producer.publish(topic, b"x", defer_s=-1)
+    producer.publish(topic, b"good")
+    assert drain(topic, nsqd) == {b"good": 1}
+
+
+def test_a_refused_message_says_why(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
+    producer = make_producer(nsqd)
+    with pytest.raises(PublishFailed) as caught:
+        producer.publish(topic, bytes(MAX_MSG_SIZE + 1))
+    assert (caught.value.code, caught.value.address) == ("E_BAD_MESSAGE", address_of(nsqd))
+    assert "too big" in caught.value.text
+    producer.publish(topic, b"the next one")
+    with pytest.raises(PublishFailed) as caught:
+        producer.publish(topic, b"x", defer_s=1e9)
+    assert caught.value.code == "E_INVALID"
+    assert drain(topic, nsqd) == {b"the next one": 1}
+
+
+@pytest.mark.parametrize("retry_unknown", [True, pytest.param(False, marks=pytest.mark.ours)])
+def test_bad_ones_among_many_fail_alone(
+    nsqd: NsqdProcess, make_producer: MakeProducer, topic: str, retry_unknown: bool
+) -> None:
+    """Each ends the connection, and what was sent behind it is sent again, once.
+
+    Where nsqd resets the connection, as Go's does, the error and the answers before it may be lost on their way: then
+    it takes a publish alone on its connection to find out which one is bad.
+    """
+    producer = make_producer(nsqd, retry_unknown=retry_unknown)
+    expected = Counter(b"%d" % number for number in range(600) if number % 200 != 100)
+    for number in range(600):
+        producer.publish_soon(topic, bytes(MAX_MSG_SIZE + 1) if number % 200 == 100 else b"%d" % number)
+    with pytest.raises(FlushFailed) as caught:
+        producer.flush()
+    assert (caught.value.count, caught.value.code) == (3, "E_BAD_MESSAGE")
+    producer.flush()  # told once
+    found = drain(topic, nsqd)
+    assert set(found) == set(expected)
+    if not retry_unknown:
+        assert found == expected
+
+
+def test_an_address_where_nobody_listens_is_told_at_once(make_producer: MakeProducer, topic: str) -> None:
+    port = free_port()
+    producer = make_producer(f"127.0.0.1:{port}")
+    began_s = time.monotonic()
+    with pytest.raises(NoNsqd, match=f"127.0.0.1:{port}: cannot connect"):
+        producer.publish(topic, b"x")
+    with pytest.raises(NoNsqd):
+        producer.ping()
+    assert time.monotonic() - began_s < 5
+
+
+def test_one_that_comes_later_is_found(
+    make_nsqd: MakeNsqd, make_producer: MakeProducer, topic: str, shell: str
+) -> None:
+    port = free_port()
+    producer = make_producer(f"127.0.0.1:{port}")
+    with pytest.raises(NoNsqd):
+        producer.ping()
+    make_nsqd(f"--tcp-address=127.0.0.1:{port}")
+
+    def is_there() -> bool:
+        try:
+            producer.publish(topic, b"x")
+        except NoNsqd:
+            pause(shell, 0.01)
+            return False
+        return True
+
+    wait_until(is_there)
+
+
+def test_ping_connects(nsqd: NsqdProcess, make_producer: MakeProducer) -> None:
+    wait_until(lambda: not connections_of(nsqd))
+    producer = make_producer(nsqd)
+    assert not connections_of(nsqd)
+    producer.ping()
+    producer.ping()
+    assert connections_of(nsqd) == 1
+
+
+# ---- several nsqds, and those that fail
+
+
+def test_all_nsqds_are_used(
+    nsqd: NsqdProcess, other_nsqd: NsqdProcess, make_producer: MakeProducer, topic: str
+) -> None:
+    producer = make_producer(nsqd, other_nsqd)
+
+    def both_are_used() -> bool:
+        producer.publish(topic, b"x")
+        return min(depth(nsqd, topic), depth(other_nsqd, topic)) > 0
+
+    wait_until(both_are_used)
+    before = depth(nsqd, topic), depth(other_nsqd, topic)
+    for _ in range(20):
+        producer.publish(topic, b"x")
+    assert (depth(nsqd, topic), depth(other_nsqd, topic)) == (before[0] + 10, before[1] + 10)
+
+
+@pytest.mark.ours
+def test_what_was_acknowledged_survives_the_loss_of_an_nsqd(
+    make_nsqd: MakeNsqd, make_producer: MakeProducer, run_all: RunAll, shell: str, topic: str
+) -> None:
+    doomed, other = make_nsqd(), make_nsqd()
+    producer = make_producer(doomed, other)
+    producer.ping()
+    acknowledged: list[bytes] = []
+    is_over = False
+
+    def publish(worker: int) -> None:
+        number = 0
+        while not is_over:
+            body = b"%d.%d" % (worker, number)
+            producer.publish(topic, body)
+            acknowledged.append(body)
+            number += 1
+
+    def end_it() -> None:
+        nonlocal is_over
+        deadline_s = time.monotonic() + 20
+        while not min(depth(doomed, topic), depth(other, topic)) and time.monotonic() < deadline_s:
+            pause(shell, 0.01)
+        doomed.kill()
+        count = len(acknowledged)
+        while len(acknowledged) < count + 500 and time.monotonic() < deadline_s:
+            pause(shell, 0.01)
+        is_over = True
+
+    run_all([*(partial(publish, worker) for worker in range(8)), end_it])
+    doomed.start()
+    found = drain(topic, doomed, other)
+    assert len(acknowledged) > 500
+    assert set(acknowledged) - set(found) == set()
+    assert sum(found.values()) - len(acknowledged) <= 8 * 2  # no more than what was under way comes twice
+
+
+def test_without_retries_of_the_unknown_nothing_comes_twice(
+    make_nsqd: MakeNsqd, make_producer: MakeProducer, run_all: RunAll, shell: str, topic: str
+) -> None:
+    doomed, other = make_nsqd(), make_nsqd()
+    producer = make_producer(doomed, other, retry_unknown=False)
+    outcomes: dict[bytes, NsqClientError | None] = {}
+    messages = [b"%d" % number for number in range(20_000)]
+
+    def publish() -> None:
+        for message in messages:
+            producer.publish_soon(topic, message, partial(outcomes.__setitem__, message))
+        producer.flush()
+
+    def end_it() -> None:
+        deadline_s = time.monotonic() + 20
+        while not depth(doomed, topic) and time.monotonic() < deadline_s:
+            pause(shell, 0.001)
+        doomed.stop()
+
+    run_all([publish, end_it])
+    doomed.start()
+    found = drain(topic, doomed, other)
+    assert set(outcomes) == set(messages)
+    assert max(found.values()) == 1
+    assert {message for message, error in outcomes.items() if error is None} <= set(found)
+    assert all(isinstance(error, ConnectionLost) for error in outcomes.values() if error is not None)
+
+
+def test_a_restart_is_waited_out(
+    make_nsqd: MakeNsqd, make_producer: MakeProducer, run_all: RunAll, shell: str, topic: str
+) -> None:
+    nsqd = make_nsqd(f"--tcp-address=127.0.0.1:{free_port()}")
+    producer = make_producer(nsqd)
+    producer.publish(topic, b"before")
+    nsqd.stop()
+
+    def start_it() -> None:
+        pause(shell, 0.3)
+        nsqd.launch()
+
+    run_all([start_it, lambda: producer.publish(topic, b"after")])
+    nsqd.wait_until_it_listens()
+    assert drain(topic, nsqd).keys() == {b"before", b"after"}
+
+
+def test_one_that_is_away_for_too_long(make_nsqd: MakeNsqd, make_producer: MakeProducer, topic: str) -> None:
+    nsqd = make_nsqd()
+    producer = make_producer(nsqd, publish_timeout_s=0.4)
+    producer.publish(topic, b"x")
+    nsqd.kill()
+    with pytest.raises((NoNsqd, TimedOut), match=f"127.0.0.1:{nsqd.tcp_port}"):
+        producer.publish(topic, b"x")
+
+
+def test_an_nsqd_that_hangs_is_left_for_another(
+    nsqd: NsqdProcess, other_nsqd: NsqdProcess, make_producer: MakeProducer, topic: str
+) -> None:
+    hung, other = other_nsqd, nsqd
+    producer = make_producer(hung, other, answer_timeout_s=0.4)
+
+    def both_are_used() -> bool:
+        producer.publish(topic, b"warm up")
+        return min(depth(hung, topic), depth(other, topic)) > 0
+
+    wait_until(both_are_used)
+    hung.signal(signal.SIGSTOP)
+    try:
+        messages = [b"%d" % number for number in range(500)]
+        for message in messages:
+            producer.publish_soon(topic, message)
+        producer.flush(timeout_s=10)
+        assert set(messages) <= set(drain(topic, other))
+    finally:
+        hung.signal(signal.SIGCONT)
+
+
+def test_an_nsqd_that_hangs_alone(other_nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
+    producer = make_producer(other_nsqd, answer_timeout_s=0.3, publish_timeout_s=0.8)
+    producer.publish(topic, b"x")
+    other_nsqd.signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(TimedOut, match=f"127.0.0.1:{other_nsqd.tcp_port}"):
+            producer.publish(topic, b"x")
+        producer.publish_soon(topic, b"x")
+        with pytest.raises(TimedOut, match="open"):
+            producer.flush(timeout_s=0.1)
+    finally:
+        other_nsqd.signal(signal.SIGCONT)
+
+    def goes_on() -> bool:
+        try:
+            producer.publish(topic, b"again")
+        except NsqClientError:
+            return False
+        return True
+
+    wait_until(goes_on)
+
+
+# ---- found by nsqlookupd
+
+
+def test_all_nsqds_of_nsqlookupds_are_used(
+    make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, make_producer: MakeProducer, topic: str
+) -> None:
+    lookupd = make_nsqlookupd()
+    flag = f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}"
+    first = make_nsqd(flag)
+    wait_until(lambda: len(lookupd.nodes()) == 1)
+    nobody = f"127.0.0.1:{free_port()}"
+    producer = make_producer(lookupd_http_addresses=[nobody, lookupd.http_address], lookupd_poll_interval=0.1)
+    producer.publish(topic, b"x")
+    assert depth(first, topic) == 1
+    second = make_nsqd(flag)  # comes later
+
+    def is_used() -> bool:
+        producer.publish(topic, b"x")
+        return depth(second, topic) > 0
+
+    wait_until(is_used)
+
+
+def test_an_nsqd_that_nsqlookupd_forgot_may_come_back(
+    make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, make_producer: MakeProducer, topic: str, shell: str
+) -> None:
+    lookupd = make_nsqlookupd()
+    address = f"127.0.0.1:{free_port()}"
+    nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}", f"--tcp-address={address}")
+    wait_until(lambda: len(lookupd.nodes()) == 1)
+    producer: Any = make_producer(lookupd_http_addresses=[lookupd.http_address], lookupd_poll_interval=0.05)
+    producer.publish(topic, b"before")
+    nsqd.stop()
+
+    def is_forgotten() -> bool:
+        pause(shell, 0.01)
+        with contextlib.suppress(NsqClientError):
+            producer.flush() if shell == GEVENT else producer._step()
+        return address not in producer._dispatcher.outlets
+
+    wait_until(is_forgotten)
+    nsqd.start()
+    producer.publish(topic, b"after")
+    assert drain(topic, nsqd).keys() == {b"before", b"after"}
+
+
+def test_nsqlookupds_that_know_no_nsqd(
+    make_nsqlookupd: MakeNsqlookupd, make_producer: MakeProducer, topic: str
+) -> None:
+    producer = make_producer(lookupd_http_addresses=[make_nsqlookupd().http_address])
+    with pytest.raises(NoNsqd, match="no nsqd is known"):
+        producer.publish(topic, b"x")
+
+
+# ---- the connection
+
+
+def test_everything_at_once_tls_snappy_and_auth(
+    make_nsqd: MakeNsqd, make_producer: MakeProducer, tmp_path: Path
+) -> None:
+    certificates = make_certificates(tmp_path / "certificates")
+    server = AuthServer()
+    server.grant(("mine", (".*",), ("publish",)))
+    try:
+        flags = [*certificates.server_flags, "--tls-required=tcp-https", f"--auth-http-address={server.address}"]
+        nsqd = make_nsqd(*flags)
+        tls = {"tls_v1": True, "tls_root_ca_file": str(certificates.authority)}
+        producer = make_producer(nsqd, snappy=True, auth_secret="secret", **tls)
+        for number in range(2000):
+            producer.publish_soon("mine", b"%d" % number)
+        producer.flush()
+        assert depth(nsqd, "mine") == 2000
+        with pytest.raises(PublishFailed) as caught:
+            producer.publish("yours", b"x")
+        assert caught.value.code == "E_UNAUTHORIZED"
+        producer.publish("mine", b"x")
+        with pytest.raises(NoNsqd, match=f"127.0.0.1:{nsqd.tcp_port}"):
+            make_producer(nsqd, auth_secret="secret").publish("mine", b"x")
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize("shell", [BLOCKING], indirect=True)
+def test_a_connection_that_ended_while_idle_is_replaced(
+    nsqd: NsqdProcess, make_producer: MakeProducer, topic: str
+) -> None:
+    """The blocking producer answers no heartbeats while nobody calls it."""
+    wait_until(lambda: not connections_of(nsqd))
+    producer = make_producer(nsqd, heartbeat_interval=1, retry_unknown=False)
+    producer.publish(topic, b"before")
+    wait_until(lambda: not connections_of(nsqd), deadline_s=10)
+    producer.publish(topic, b"after")
+    assert depth(nsqd, topic) == 2
+
+
+# ---- shared
+
+
+def test_many_share_one_producer(nsqd: NsqdProcess, make_producer: MakeProducer, run_all: RunAll, topic: str) -> None:
+    producer = make_producer(nsqd, window=50)
+
+    def publish(worker: int) -> None:
+        for number in range(20):
+            producer.publish(topic, b"%d.%d" % (worker, number))
+
+    run_all([partial(publish, worker) for worker in range(40)])
+    assert drain(topic, nsqd) == Counter(b"%d.%d" % (worker, number) for worker in range(40) for number in range(20))
+
+
+def test_many_share_one_window(nsqd: NsqdProcess, make_producer: MakeProducer, run_all: RunAll, topic: str) -> None:
+    producer = make_producer(nsqd, window=10)
+
+    def publish(worker: int) -> None:
+        for number in range(100):
+            producer.publish_soon(topic, b"%d.%d" % (worker, number))
+        producer.flush()
+
+    run_all([partial(publish, worker) for worker in range(20)])
+    assert sum(drain(topic, nsqd).values()) == 2000
+
+
+def test_parent_and_child_go_on_after_a_fork(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
+    producer = make_producer(nsqd)
+    producer.publish(topic, b"before")
+    for _ in range(10):
+        producer.publish_soon(topic, b"parent")  # unfinished at the fork: the child is not to send them too
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            for _ in range(20):
+                producer.publish(topic, b"child")
+            producer.close()
+            status = 0
+        finally:
+            os._exit(status)
+    for _ in range(20):
+        producer.publish(topic, b"parent")
+    producer.flush()
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    producer.publish(topic, b"after")
+    assert drain(topic, nsqd) == {b"before": 1, b"parent": 30, b"child": 20, b"after": 1}

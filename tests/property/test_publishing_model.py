@@ -1,0 +1,241 @@
+"""Publishes of a producer against a plain model: nsqds that store, refuse, hang and die under random operations.
+
+Each publish is at any moment in exactly one of: waiting, sent (in one window), done, failed. What is done is stored;
+what failed for sure is stored nowhere; without retries of the unknown nothing is stored twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from nsqd_py.client.errors import ConnectionFailed, ConnectionLost, NoNsqd, PublishFailed
+from nsqd_py.client.publishing.dispatcher import MAX_LOSSES, Dispatcher
+from nsqd_py.client.publishing.outlet import Outlet
+from nsqd_py.client.publishing.publish import DONE, FAILED, SENT, WAITING, Publish
+from nsqd_py.client.publishing.window import WindowLimits
+from nsqd_py.lookup.backoff import Backoff
+
+ADDRESSES = ("a:1", "b:1", "c:1")
+LIMITS = WindowLimits(publishes=4, size_bytes=60)
+PUBLISH_TIMEOUT_S = 30.0
+ANSWER_TIMEOUT_S = 10.0
+
+which = st.sampled_from(ADDRESSES)
+
+
+@dataclass
+class Peer:
+    """One nsqd and the connection to it.
+
+    received   commands that it has not looked at, in order
+    answers    what it has answered that did not arrive yet: OKs in a row, or an error code
+    stored     what it keeps, whatever becomes of connections
+    """
+
+    is_connected: bool = False
+    reads: bool = True
+    received: list[Publish] = field(default_factory=list)
+    answers: list[str] = field(default_factory=list)
+    stored: list[Publish] = field(default_factory=list)
+
+    def store(self, count: int) -> None:
+        for _ in range(count):
+            if self.received and self.reads:
+                self.stored.append(self.received.pop(0))
+                self.answers.append("OK")
+
+    def refuse(self, code: str) -> None:
+        if self.received and self.reads:
+            self.received.pop(0)
+            self.answers.append(code)
+            self.reads = False  # it closes the connection
+
+    def disconnect(self) -> None:
+        self.is_connected = False
+        self.received.clear()
+        self.answers.clear()
+
+
+class Publishing(RuleBasedStateMachine):
+    @initialize(retry_unknown=st.booleans(), addresses=st.sets(which, min_size=1))
+    def start(self, retry_unknown: bool, addresses: set[str]) -> None:
+        self.now_s = 0.0
+        self.retry_unknown = retry_unknown
+        self.dispatcher = Dispatcher(LIMITS, retry_unknown=retry_unknown, answer_timeout_s=ANSWER_TIMEOUT_S)
+        self.peers = {address: Peer() for address in ADDRESSES}
+        self.publishes: list[Publish] = []
+        self.told: list[Publish] = []
+        for address in sorted(addresses):
+            self.come(address)
+
+    # ---- the shell
+
+    def send(self, outlet: Outlet, publish: Publish) -> None:
+        peer = self.peers[outlet.address]
+        assert peer.is_connected and outlet.is_open
+        peer.received.append(publish)
+
+    def pump(self) -> None:
+        while (order := self.dispatcher.next_to_send(self.now_s)) is not None:
+            assert order.publishes
+            for publish in order.publishes:
+                self.send(order.outlet, publish)
+
+    def over(self, publishes: list[Publish]) -> None:
+        self.told += publishes
+
+    def outlet(self, address: str) -> Outlet | None:
+        return self.dispatcher.outlets.get(address)
+
+    # ---- what happens
+
+    @rule(address=which)
+    def come(self, address: str) -> None:
+        self.dispatcher.add_outlet(address, Backoff(0.1, 15.0, lambda: 0.5))
+
+    @rule(addresses=st.sets(which))
+    def keep(self, addresses: set[str]) -> None:
+        for outlet in self.dispatcher.keep_outlets(addresses):
+            assert not self.peers[outlet.address].is_connected
+
+    @rule()
+    def end_of_turn(self) -> None:
+        self.pump()
+
+    @rule(count=st.integers(1, 6), size_bytes=st.integers(1, 80))
+    def publish(self, count: int, size_bytes: int) -> None:
+        for _ in range(count):
+            if not self.dispatcher.waiting.has_room or self.dispatcher.no_nsqd() is not None:
+                return
+            publish = Publish(b"h", b"x" * (size_bytes - 1), self.now_s + PUBLISH_TIMEOUT_S)
+            self.publishes.append(publish)
+            self.dispatcher.submit(publish)
+
+    @rule(address=which)
+    def connect(self, address: str) -> None:
+        outlet, peer = self.outlet(address), self.peers[address]
+        if outlet is None or peer.is_connected:
+            return
+        peer.is_connected = peer.reads = True
+        self.dispatcher.opened(outlet)
+        self.pump()
+
+    @rule(address=which)
+    def fail_to_connect(self, address: str) -> None:
+        outlet = self.outlet(address)
+        if outlet is not None and not self.peers[address].is_connected:
+            self.over(self.dispatcher.not_opened(outlet, ConnectionFailed(address, "refused"), self.now_s))
+            self.pump()
+
+    @rule(address=which, count=st.integers(1, 5))
+    def store(self, address: str, count: int) -> None:
+        self.peers[address].store(count)
+
+    @rule(address=which, code=st.sampled_from(["E_BAD_MESSAGE", "E_PUB_FAILED", "E_MPUB_FAILED", "E_NEWS"]))
+    def refuse(self, address: str, code: str) -> None:
+        self.peers[address].refuse(code)
+
+    @rule(address=which, count=st.integers(1, 5))
+    def hear(self, address: str, count: int) -> None:
+        """Answers arrive; OKs in a row as one."""
+        peer, outlet = self.peers[address], self.outlet(address)
+        arrived, peer.answers = peer.answers[:count], peer.answers[count:]
+        oks = len([answer for answer in arrived if answer == "OK"])
+        if oks:
+            assert outlet is not None
+            self.over(self.dispatcher.answered_ok(outlet, oks, self.now_s))
+        for code in arrived[oks:]:
+            assert outlet is not None
+            self.over(self.dispatcher.answered_error(outlet, code, "", self.now_s))
+        self.pump()
+
+    @rule(address=which)
+    def lose(self, address: str) -> None:
+        outlet, peer = self.outlet(address), self.peers[address]
+        if peer.is_connected:
+            assert outlet is not None
+            peer.disconnect()
+            self.over(self.dispatcher.closed(outlet, "gone", self.now_s))
+            self.pump()
+
+    @rule(seconds=st.floats(0.1, 12.0))
+    def wait(self, seconds: float) -> None:
+        self.now_s += seconds
+        publishes, hung = self.dispatcher.expire(self.now_s)
+        self.over(publishes)
+        for outlet in hung:
+            self.lose(outlet.address)
+        self.pump()
+
+    @precondition(lambda self: self.dispatcher.outlets)
+    @rule()
+    def heal(self) -> None:
+        """When all nsqds work again, everything ends, and early."""
+        for _ in range(3 * MAX_LOSSES * len(self.publishes) + 3):
+            for address in list(self.dispatcher.outlets):
+                if not self.peers[address].reads:
+                    self.lose(address)
+                self.connect(address)
+                self.store(address, 100)
+                self.hear(address, 100)
+            if not self.dispatcher.unfinished:
+                break
+        assert all(publish.is_over for publish in self.publishes)
+
+    # ---- what is true at any moment
+
+    @invariant()
+    def each_is_in_exactly_one_place(self) -> None:
+        waiting = self.waiting()
+        sent = [p for outlet in self.dispatcher.outlets.values() for p in outlet.window if not p.is_over]
+        places = [*waiting, *sent, *self.told]
+        assert sorted(map(id, places)) == sorted(map(id, self.publishes))
+        assert all(publish.state is WAITING for publish in waiting)
+        assert all(publish.state is SENT for publish in sent)
+        assert all(publish.state in (DONE, FAILED) for publish in self.told)
+        assert self.dispatcher.unfinished == len(waiting) + len(sent)
+
+    @invariant()
+    def windows_hold_what_the_peer_has_not_answered(self) -> None:
+        for address, peer in self.peers.items():
+            outlet = self.outlet(address)
+            if not peer.is_connected:
+                assert outlet is None or not outlet.window
+                continue
+            assert outlet is not None
+            assert len(outlet.window) == len(peer.received) + len(peer.answers)
+            assert len(outlet.window) <= LIMITS.publishes
+            assert outlet.window.size_bytes == sum(publish.size_bytes for publish in outlet.window)
+            assert outlet.window.size_bytes < LIMITS.size_bytes + 80
+
+    @invariant()
+    def done_means_stored(self) -> None:
+        stored = {id(publish) for peer in self.peers.values() for publish in peer.stored}
+        for publish in self.told:
+            if publish.state is DONE:
+                assert id(publish) in stored
+            elif isinstance(publish.error, NoNsqd):
+                assert id(publish) not in stored
+            elif isinstance(publish.error, PublishFailed | ConnectionLost) and not publish.losses:
+                assert isinstance(publish.error, PublishFailed)
+                assert id(publish) not in stored
+
+    @invariant()
+    def nothing_is_stored_twice_unless_it_may(self) -> None:
+        if not self.retry_unknown:
+            stored = [id(publish) for peer in self.peers.values() for publish in peer.stored]
+            assert len(stored) == len(set(stored))
+
+    def waiting(self) -> list[Publish]:
+        room = self.dispatcher.waiting
+        waiting = room.take_all()
+        room.put_back(waiting)
+        return waiting
+
+
+Publishing.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestPublishing = Publishing.TestCase

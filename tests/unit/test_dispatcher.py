@@ -1,0 +1,369 @@
+"""Which publish goes to which nsqd, and what becomes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nsqd_py.client.errors import ConnectionFailed, ConnectionLost, NoNsqd, NsqClientError, PublishFailed, TimedOut
+from nsqd_py.client.publishing.dispatcher import MAX_LOSSES, RUN, Dispatcher
+from nsqd_py.client.publishing.outlet import Outlet
+from nsqd_py.client.publishing.publish import DONE, FAILED, SENT, WAITING, Publish
+from nsqd_py.client.publishing.waiting import ALONE_AFTER_LOSSES
+from nsqd_py.client.publishing.window import WindowLimits
+from nsqd_py.lookup.backoff import Backoff
+
+A, B = "a:4150", "b:4150"
+
+
+class Desk:
+    """A dispatcher with the time, which is 0 until it is set, and open outlets."""
+
+    def __init__(self, *addresses: str, window: int = 100, **settings: Any) -> None:
+        settings = {"retry_unknown": True, "answer_timeout_s": 10.0, **settings}
+        self.dispatcher = Dispatcher(WindowLimits(window, 1 << 20), **settings)
+        self.now_s = 0.0
+        for address in addresses:
+            self.dispatcher.opened(self.add(address))
+
+    def add(self, address: str) -> Outlet:
+        return self.dispatcher.add_outlet(address, Backoff(1.0, 16.0, lambda: 0.0))
+
+    def outlet(self, address: str) -> Outlet:
+        return self.dispatcher.outlets[address]
+
+    def submit(self, count: int = 1, deadline_s: float = 100.0) -> list[Publish]:
+        """Publishes that wait for the end of the turn."""
+        publishes = [Publish(b"x" * 10, b"", deadline_s) for _ in range(count)]
+        for publish in publishes:
+            self.dispatcher.submit(publish)
+        return publishes
+
+    def send(self, count: int = 1, deadline_s: float = 100.0) -> list[Publish]:
+        """Publishes, each in a turn of its own."""
+        publishes = []
+        for _ in range(count):
+            publishes += self.submit(1, deadline_s)
+            self.pump()
+        return publishes
+
+    def pump(self) -> list[tuple[str, Publish]]:
+        sent = []
+        while (order := self.dispatcher.next_to_send(self.now_s)) is not None:
+            sent += [(order.outlet.address, publish) for publish in order.publishes]
+        return sent
+
+    def ok(self, address: str, count: int = 1) -> list[Publish]:
+        return self.dispatcher.answered_ok(self.outlet(address), count, self.now_s)
+
+    def refuse(self, address: str, code: str) -> list[Publish]:
+        return self.dispatcher.answered_error(self.outlet(address), code, "because", self.now_s)
+
+    def lose(self, address: str) -> list[Publish]:
+        return self.dispatcher.closed(self.outlet(address), "gone", self.now_s)
+
+    def reopen(self, address: str) -> list[tuple[str, Publish]]:
+        self.dispatcher.opened(self.outlet(address))
+        return self.pump()
+
+    def fail_to_open(self, address: str) -> list[Publish]:
+        return self.dispatcher.not_opened(self.outlet(address), ConnectionFailed(address, "refused"), self.now_s)
+
+
+def states(publishes: list[Publish]) -> list[str]:
+    return [publish.state for publish in publishes]
+
+
+def error_of(publish: Publish) -> NsqClientError:
+    assert publish.error is not None
+    return publish.error
+
+
+# ---- choice
+
+
+def test_publishes_go_to_all_in_turn() -> None:
+    desk = Desk(A, B)
+    desk.send(10)
+    assert [len(desk.outlet(A).window), len(desk.outlet(B).window)] == [5, 5]
+
+
+def test_one_that_is_full_is_passed_over() -> None:
+    desk = Desk(A, B, window=4)
+    desk.send(4)
+    desk.ok(B, 2)
+    desk.send(4)
+    assert [len(desk.outlet(A).window), len(desk.outlet(B).window)] == [4, 2]
+
+
+def test_many_of_one_turn_go_in_runs() -> None:
+    desk = Desk(A, B, window=10 * RUN)
+    desk.submit(3 * RUN)
+    order = desk.dispatcher.next_to_send(0.0)
+    assert order is not None
+    assert len(order.publishes) == RUN
+    desk.pump()
+    assert {len(desk.outlet(A).window), len(desk.outlet(B).window)} == {RUN, 2 * RUN}
+
+
+def test_one_nsqd_gets_all_at_once() -> None:
+    desk = Desk(A, window=10 * RUN)
+    publishes = desk.submit(3 * RUN)
+    order = desk.dispatcher.next_to_send(0.0)
+    assert order is not None
+    assert order.publishes == publishes
+
+
+def test_what_has_no_room_waits_and_goes_first() -> None:
+    desk = Desk(A, window=1)
+    _, second, third = desk.send(3)
+    assert states([second, third]) == [WAITING, WAITING]
+    assert desk.pump() == []
+    desk.ok(A)
+    (new,) = desk.submit(1)  # there is room, but others wait
+    assert desk.pump() == [(A, second)]
+    assert new.state is WAITING
+
+
+def test_before_there_is_a_connection_publishes_wait_for_it() -> None:
+    desk = Desk(window=2)
+    desk.add(A)
+    assert desk.dispatcher.waiting.has_room
+    publishes = desk.send(2)
+    assert not desk.dispatcher.waiting.has_room
+    assert desk.reopen(A) == [(A, publishes[0]), (A, publishes[1])]
+    assert states(publishes) == [SENT, SENT]
+
+
+# ---- answers
+
+
+def test_ok_is_for_the_oldest() -> None:
+    desk = Desk(A)
+    publishes = desk.send(3)
+    assert desk.ok(A, 2) == publishes[:2]
+    assert states(publishes) == [DONE, DONE, SENT]
+    assert desk.dispatcher.unfinished == 1
+
+
+@pytest.mark.parametrize("code", ["E_BAD_TOPIC", "E_BAD_MESSAGE", "E_BAD_BODY", "E_INVALID", "E_UNAUTHORIZED"])
+def test_what_is_at_fault_itself_is_not_sent_again(code: str) -> None:
+    desk = Desk(A, B, retry_unknown=False)
+    good, _, bad, _, behind, _ = desk.send(6)
+    assert desk.outlet(B).window
+    first = desk.outlet(A if good in desk.outlet(A).window else B).address
+    desk.ok(first)
+    assert desk.refuse(first, code) == [bad]
+    error = error_of(bad)
+    assert isinstance(error, PublishFailed)
+    assert (error.address, error.code, error.text) == (first, code, "because")
+    # nsqd has not looked at the one behind it, so it can be sent again without a doubt.
+    assert desk.lose(first) == []
+    assert behind.losses == 0
+    assert [publish for _, publish in desk.pump()] == [behind]
+
+
+def test_a_bad_message_does_not_speak_against_its_nsqd() -> None:
+    desk = Desk(A)
+    desk.send(1)
+    desk.refuse(A, "E_BAD_MESSAGE")
+    desk.lose(A)
+    assert desk.outlet(A).pause.wait_s(0.0) == 0
+
+
+def test_after_an_error_nothing_more_is_sent_there() -> None:
+    desk = Desk(A, B)
+    desk.send(2)
+    desk.refuse(A, "E_BAD_BODY")
+    desk.send(3)
+    assert [len(desk.outlet(A).window), len(desk.outlet(B).window)] == [0, 4]
+
+
+@pytest.mark.parametrize("code", ["E_PUB_FAILED", "E_MPUB_FAILED", "E_DPUB_FAILED", "E_AUTH_FAILED"])
+def test_what_one_cannot_store_goes_to_another(code: str) -> None:
+    desk = Desk(A, B)
+    publishes = desk.send(2)
+    assert desk.refuse(A, code) == []
+    assert [address for address, _ in desk.pump()] == [B]
+    assert states(publishes) == [SENT, SENT]
+    assert desk.outlet(A).pause.wait_s(0.0) == 1.0
+
+
+def test_what_none_can_store_fails() -> None:
+    desk = Desk(A, B)
+    (publish,) = desk.send(1)
+    first, second = (A, B) if publish in desk.outlet(A).window else (B, A)
+    desk.refuse(first, "E_PUB_FAILED")
+    desk.pump()
+    assert desk.refuse(second, "E_PUB_FAILED") == [publish]
+    assert isinstance(publish.error, PublishFailed)
+    assert desk.dispatcher.unfinished == 0
+
+
+def test_an_unknown_error_is_final() -> None:
+    desk = Desk(A, B)
+    desk.send(2)
+    assert len(desk.refuse(A, "E_NEWS")) == 1
+
+
+# ---- lost connections
+
+
+def test_what_was_not_answered_is_sent_elsewhere_in_order() -> None:
+    desk = Desk(A, B)
+    publishes = desk.send(6)
+    lost = list(desk.outlet(A).window)
+    assert desk.lose(A) == []
+    (new,) = desk.submit(1)
+    assert desk.pump() == [(B, lost[0]), (B, lost[1]), (B, lost[2]), (B, new)]
+    assert states([*publishes, new]) == [SENT] * 7
+
+
+def test_without_retry_unknown_what_was_not_answered_fails() -> None:
+    desk = Desk(A, B, retry_unknown=False)
+    desk.send(4)
+    lost = list(desk.outlet(A).window)
+    assert desk.lose(A) == lost
+    assert states(lost) == [FAILED, FAILED]
+    assert isinstance(error_of(lost[0]), ConnectionLost)
+    assert str(lost[0].error) == "a:4150: gone"
+    assert desk.pump() == []
+
+
+def test_behind_a_failure_to_store_the_fate_is_unknown() -> None:
+    desk = Desk(A, retry_unknown=False)
+    refused, behind = desk.send(2)
+    assert desk.refuse(A, "E_PUB_FAILED") == [refused]
+    assert desk.lose(A) == [behind]
+
+
+def test_who_loses_connections_goes_alone_in_the_end() -> None:
+    desk = Desk(A)
+    suspects = desk.send(3)
+    for _ in range(ALONE_AFTER_LOSSES - 1):
+        desk.lose(A)
+        assert len(desk.reopen(A)) == 3
+    desk.lose(A)
+    assert desk.reopen(A) == [(A, suspects[0])]
+    desk.ok(A)
+    assert desk.pump() == [(A, suspects[1])]
+    # The second is the one: from now on it harms nobody else, and is given up.
+    for _ in range(MAX_LOSSES - ALONE_AFTER_LOSSES - 1):
+        assert desk.lose(A) == []
+        assert desk.reopen(A) == [(A, suspects[1])]
+    assert desk.lose(A) == [suspects[1]]
+    assert desk.reopen(A) == [(A, suspects[2])]
+
+
+def test_an_nsqd_that_fails_is_left_alone_for_longer_each_time() -> None:
+    desk = Desk(A)
+    waits = []
+    for _ in range(4):
+        desk.lose(A)
+        waits.append(desk.outlet(A).pause.wait_s(0.0))
+        desk.reopen(A)
+    assert waits == [1.0, 2.0, 4.0, 8.0]
+    desk.send(1)
+    desk.ok(A)
+    desk.lose(A)
+    assert desk.outlet(A).pause.wait_s(0.0) == 1.0
+
+
+# ---- none at all
+
+
+def test_when_none_was_ever_reached_publishes_fail_at_once() -> None:
+    desk = Desk()
+    desk.add(A)
+    desk.add(B)
+    publishes = desk.send(2)
+    assert desk.fail_to_open(A) == []
+    assert desk.dispatcher.no_nsqd() is None  # B may be there
+    assert desk.fail_to_open(B) == publishes
+    assert isinstance(publishes[0].error, NoNsqd)
+    assert str(publishes[0].error) == "a:4150: refused; b:4150: refused"
+    assert desk.dispatcher.no_nsqd() is not None
+
+
+def test_one_that_was_there_once_is_waited_for() -> None:
+    desk = Desk(A)
+    desk.lose(A)
+    (publish,) = desk.send(1)
+    assert desk.fail_to_open(A) == []
+    assert desk.dispatcher.no_nsqd() is None
+    assert desk.reopen(A) == [(A, publish)]
+
+
+def test_without_any_nsqd_there_is_nothing_to_wait_for() -> None:
+    assert "no nsqd is known" in str(Desk().dispatcher.no_nsqd())
+
+
+# ---- time
+
+
+def test_what_waits_too_long_fails() -> None:
+    desk = Desk(A)
+    desk.lose(A)
+    late, other = desk.send(1, deadline_s=5.0) + desk.send(1, deadline_s=6.0)
+    assert desk.dispatcher.expire(4.9).publishes == []
+    assert desk.dispatcher.expire(5.0).publishes == [late]
+    assert isinstance(late.error, NoNsqd)
+    assert desk.reopen(A) == [(A, other)]
+
+
+def test_no_nsqd_promises_that_it_is_stored_nowhere() -> None:
+    desk = Desk(A)
+    (publish,) = desk.send(1, deadline_s=5.0)
+    desk.lose(A)  # after nsqd may have stored it
+    assert desk.dispatcher.expire(5.0).publishes == [publish]
+    assert isinstance(publish.error, TimedOut)
+
+
+def test_what_is_answered_too_late_has_failed_and_keeps_its_place() -> None:
+    desk = Desk(A)
+    late, other = desk.send(1, deadline_s=5.0) + desk.send(1, deadline_s=50.0)
+    assert desk.dispatcher.expire(5.0).publishes == [late]
+    assert desk.dispatcher.expire(5.1).publishes == []
+    assert isinstance(late.error, TimedOut)
+    assert "a:4150" in str(late.error)
+    assert desk.ok(A, 2) == [other]
+    assert desk.dispatcher.unfinished == 0
+
+
+def test_an_outlet_that_hangs_is_named() -> None:
+    desk = Desk(A, B, answer_timeout_s=3.0)
+    desk.send(2)
+    desk.now_s = 2.0
+    desk.ok(B)
+    assert desk.dispatcher.expire(2.9).hung == []
+    assert desk.dispatcher.expire(3.0).hung == [desk.outlet(A)]
+
+
+def test_at_the_end_all_that_is_left_fails() -> None:
+    desk = Desk(A, window=2)
+    publishes = desk.send(4)
+    desk.ok(A)
+    assert sorted(map(id, desk.dispatcher.give_up(NoNsqd("closed")))) == sorted(map(id, publishes[1:]))
+    assert desk.dispatcher.unfinished == 0
+
+
+# ---- nsqds come and go
+
+
+def test_one_that_is_not_wanted_any_more_is_used_while_its_connection_lives() -> None:
+    desk = Desk(A, B)
+    desk.add("c:4150")
+    assert [outlet.address for outlet in desk.dispatcher.keep_outlets([B])] == ["c:4150"]
+    desk.send(4)
+    assert len(desk.outlet(A).window) == 2
+    desk.lose(A)
+    assert list(desk.dispatcher.outlets) == [B]
+
+
+def test_one_that_comes_back_is_wanted_again() -> None:
+    desk = Desk(A, B)
+    desk.dispatcher.keep_outlets([B])
+    desk.add(A)
+    desk.lose(A)
+    assert list(desk.dispatcher.outlets) == [A, B]
