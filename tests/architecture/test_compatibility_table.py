@@ -29,7 +29,7 @@ KEYS = (
     ("nsqd_py/drain.py", "figures"),
     ("nsqd_py/http/handlers.py", "info"),
 )
-FLAGS_OF_EVERY_PROGRAM = {"--version": "", "--config": ""}  # declared in settings.py
+FLAGS_OF_EVERY_PROGRAM = {"--version": "", "--config": "", "--completion": ""}  # declared in settings.py
 METHODS = {"GET", "POST", "PUT"}
 NO_TEST = "no test"
 # `wire/test_x.py::test_y`, and in parentheses which of its cases; the path begins in tests/.
