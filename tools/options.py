@@ -65,6 +65,19 @@ def check_sources(options: Options) -> None:
         raise BadUsage("--nsqd-tcp-address or --lookupd-http-address required")
     if options.nsqd_tcp_address and options.lookupd_http_address:
         raise BadUsage("use --nsqd-tcp-address or --lookupd-http-address not both")
+    check_nsqd_addresses(options.nsqd_tcp_address)
+
+
+def check_nsqd_addresses(addresses: Sequence[str], flag: str = "nsqd-tcp-address") -> None:
+    """Each has to be host:port, or another form that the client takes."""
+    from nsqd_py.client.addresses import parse_address
+    from nsqd_py.client.errors import BadAddress
+
+    for address in addresses:
+        try:
+            parse_address(address)
+        except BadAddress as error:
+            raise BadUsage(f"--{flag}: {error}") from None
 
 
 def check_topics(topics: Sequence[str]) -> None:

@@ -1,0 +1,322 @@
+"""nsq-tail as a process: into pipes, files and a terminal, from real nsqds; what it finishes, and when."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqlookupd_process import MakeNsqlookupd
+from tests.support.terminal import Terminal, on_terminal
+from tests.support.tool_process import ToolProcess
+from tests.support.wire import Closed, mpub_body, rdy, req
+
+MODULE = "apps.nsq_tail"
+
+Start = Callable[..., ToolProcess]
+
+
+@pytest.fixture(scope="module")
+def shared_nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
+    process = NsqdProcess(tmp_path_factory.mktemp("shared") / "nsqd")
+    yield process.start()
+    process.destroy()
+
+
+@pytest.fixture
+def nsqd(shared_nsqd: NsqdProcess) -> Iterator[NsqdProcess]:
+    """One for all tests here, without topics."""
+    yield shared_nsqd
+    for topic in shared_nsqd.stats()["topics"] or ():
+        shared_nsqd.post(f"/topic/delete?topic={topic['topic_name']}")
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Start:
+    """`start(*flags)` makes the tool, which writes into a pipe unless `stdout` is given."""
+
+    def make(*flags: str, stdout: object = subprocess.PIPE) -> ToolProcess:
+        return ToolProcess(MODULE, *flags, log_path=tmp_path / "tool.log", stdout=stdout)  # type: ignore[arg-type]
+
+    return make
+
+
+def source(nsqd: NsqdProcess) -> str:
+    return f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}"
+
+
+def publish(nsqd: NsqdProcess, topic: str, *bodies: bytes) -> None:
+    nsqd.post(f"/mpub?topic={topic}&binary=true", mpub_body(bodies))
+
+
+def numbered(count: int) -> list[bytes]:
+    return [b"message %d" % number for number in range(count)]
+
+
+def wait_for_tail(nsqd: NsqdProcess, topic: str) -> str:
+    """The channel, when somebody has subscribed to the topic."""
+
+    def channel() -> str:
+        stats = nsqd.topic_stats(topic) or {"channels": []}
+        return next((found["channel_name"] for found in stats["channels"] if found["clients"]), "")
+
+    return wait_until(channel, what=f"a tail of {topic}")
+
+
+# --- what is shown in a pipe
+
+
+def test_bodies_are_written_as_they_are(nsqd: NsqdProcess, start: Start) -> None:
+    bodies = [b"plain", b"two\nlines", b"\x1b[31m\x00\xff", "süß".encode(), b"x" * 500_000]
+    for body in bodies:
+        nsqd.post("/pub?topic=t", body)
+    with start(source(nsqd), "-topic", "t", "-n", "5") as tool:
+        output = tool.stdout.read()
+        assert tool.wait() == 0
+    rest = output
+    for body in bodies:
+        assert body + b"\n" in rest
+        rest = rest.replace(body + b"\n", b"", 1)
+    assert rest == b""
+
+
+def test_by_default_nobody_else_misses_a_message(nsqd: NsqdProcess, start: Start) -> None:
+    nsqd.create("t", "worker")
+    with start(source(nsqd), "--topic=t") as tool:
+        wait_until(lambda: len((nsqd.topic_stats("t") or {})["channels"]) == 2)
+        names = [channel["channel_name"] for channel in (nsqd.topic_stats("t") or {})["channels"]]
+        (name,) = set(names) - {"worker"}
+        assert re.fullmatch(r"tail\d{6}#ephemeral", name)
+        publish(nsqd, "t", b"for both")
+        assert tool.stdout.readline() == b"for both\n"
+        assert tool.stop() == 0
+    nsqd.wait_for_channel("t", "worker", depth=1)
+    wait_until(lambda: len((nsqd.topic_stats("t") or {})["channels"]) == 1)
+
+
+def test_lines_of_several_topics_are_never_mixed(nsqd: NsqdProcess, start: Start) -> None:
+    count = 2000
+    for topic in ("a", "b"):
+        publish(nsqd, topic, *[topic.encode() * 300] * count)
+    flags = [source(nsqd), "--topic=a", "--topic=b", "--print-topic", f"-n={2 * count}"]
+    with start(*flags) as tool:
+        written = tool.stdout.readlines()
+        assert tool.wait() == 0
+        assert "Adding consumer for topic: a\n" in tool.log_text()
+    assert sorted(written) == [b"a | " + b"a" * 300 + b"\n"] * count + [b"b | " + b"b" * 300 + b"\n"] * count
+
+
+def test_a_template_shows_what_is_known_of_a_message(nsqd: NsqdProcess, start: Start) -> None:
+    before_ns = time.time_ns()
+    publish(nsqd, "t", b"body")
+    template = "{timestamp_ns}|{timestamp}|{id}|{attempts}|{topic}|{channel}|{nsqd}|{body}"
+    with start(source(nsqd), "--topic=t", "--channel=c", "-n=1", f"--format={template}") as tool:
+        line = tool.stdout.read().decode().rstrip("\n")
+        assert tool.wait() == 0
+    timestamp_ns, timestamp, message_id, *rest = line.split("|")
+    assert before_ns <= int(timestamp_ns) <= time.time_ns()
+    assert timestamp.endswith(f"{int(timestamp_ns) % 10**9:09d}Z")
+    assert re.fullmatch("[0-9a-f]{16}", message_id)
+    assert rest == ["1", "t", "c", f"127.0.0.1:{nsqd.tcp_port}", "body"]
+
+
+def test_messages_are_chosen_and_values_picked(nsqd: NsqdProcess, start: Start) -> None:
+    documents = [{"id": number, "user": {"tags": [f"tag {number}"]}} for number in range(100)]
+    publish(nsqd, "t", b"no json 7", *(json.dumps(document).encode() for document in documents))
+    flags = ["--grep=[67]7|json", "--pick=.id", "--pick=.user.tags[0]", "-n=3"]
+    with start(source(nsqd), "--topic=t", "--channel=c", *flags) as tool:
+        assert sorted(tool.stdout.read().splitlines()) == [b"67\ttag 67", b"77\ttag 77", b"null\tnull"]
+        assert tool.wait() == 0
+        assert "1 bodies were not JSON" in tool.log_text()
+
+
+def test_topics_are_found_by_nsqlookupd(make_nsqlookupd: MakeNsqlookupd, make_nsqd: MakeNsqd, start: Start) -> None:
+    lookupd = make_nsqlookupd()
+    nsqds = [make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}") for _ in range(2)]
+    for number, nsqd in enumerate(nsqds):
+        publish(nsqd, "t", b"from %d" % number)
+    wait_until(lambda: len(lookupd.http("GET", "/lookup?topic=t").json().get("producers", ())) == 2)
+    with start(f"--lookupd-http-address={lookupd.http_address}", "--topic=t", "-n=2") as tool:
+        assert sorted(tool.stdout.read().splitlines()) == [b"from 0", b"from 1"]
+        assert tool.wait() == 0
+
+
+# --- what is finished
+
+
+@pytest.mark.parametrize("flags", [["-n=3"], ["-n=3", "--grep=message", "--max-in-flight=50"]])
+def test_exactly_so_many_are_shown_and_finished(nsqd: NsqdProcess, start: Start, flags: list[str]) -> None:
+    publish(nsqd, "t", *numbered(100))
+    with start(source(nsqd), "--topic=t", "--channel=c", *flags) as tool:
+        assert len(tool.stdout.read().splitlines()) == 3
+        assert tool.wait() == 0
+    nsqd.wait_for_channel("t", "c", depth=97, in_flight_count=0, deferred_count=0)
+
+
+def test_what_does_not_match_is_finished_as_far_as_it_was_looked_at(nsqd: NsqdProcess, start: Start) -> None:
+    publish(nsqd, "t", *numbered(300))
+    with start(source(nsqd), "--topic=t", "--channel=c", "--grep=^message 250$", "-n=1") as tool:
+        assert tool.stdout.read() == b"message 250\n"
+        assert tool.wait() == 0
+    stats = nsqd.wait_for_channel("t", "c", in_flight_count=0, deferred_count=0)
+    assert stats["depth"] <= 49 + 200  # what was in flight besides
+
+
+def test_messages_of_many_attempts_are_shown(nsqd: NsqdProcess, start: Start) -> None:
+    publish(nsqd, "t", b"again and again")
+    with nsqd.connect() as client:
+        client.sub("t", "c", 1)
+        for _ in range(7):
+            client.send(req(client.message().id, 0))
+        client.send(rdy(0), req(client.message().id, 0))
+        client.round_trip()
+    with start(source(nsqd), "--topic=t", "--channel=c", "-n=1", "--format={attempts} {body}") as tool:
+        assert tool.stdout.read() == b"9 again and again\n"
+        assert tool.wait() == 0
+
+
+def test_only_what_was_written_is_finished(make_nsqd: MakeNsqd, start: Start) -> None:
+    """Killed while the pipe is full: what nsqd has not is in the pipe."""
+    nsqd = make_nsqd("--msg-timeout=1s")
+    publish(nsqd, "t", *[b"%06d" % number + b"x" * 4000 for number in range(1000)])
+    with start(source(nsqd), "--topic=t", "--channel=c") as tool:
+        wait_until(lambda: is_stuck(nsqd), what="the pipe to be full")
+        tool.signal(signal.SIGKILL)
+        tool.wait()
+        written = [line for line in tool.stdout.read().split(b"\n") if len(line) == 4006]
+    stats = nsqd.wait_for_channel("t", "c", in_flight_count=0)
+    assert 1000 - stats["depth"] <= len(written)
+    assert 0 < stats["depth"] < 1000
+
+
+def is_stuck(nsqd: NsqdProcess, topic: str = "t") -> bool:
+    """Whether the tail of the topic has something in flight and has finished nothing for a while."""
+    seen = []
+    for _ in range(2):
+        stats = nsqd.channel_stats(topic, "c") or {"in_flight_count": 0, "depth": 0}
+        seen.append((stats["in_flight_count"], stats["depth"]))
+        time.sleep(0.05)
+    return seen[0] == seen[1] and seen[0][0] > 0
+
+
+def test_a_full_disk_finishes_nothing(nsqd: NsqdProcess, start: Start) -> None:
+    publish(nsqd, "t", *numbered(10))
+    with open("/dev/full", "wb") as full, start(source(nsqd), "--topic=t", "--channel=c", stdout=full) as tool:
+        assert tool.wait() == 1
+        assert tool.log_text().endswith("nsq-tail: cannot write to standard output: No space left on device\n")
+    nsqd.wait_for_channel("t", "c", depth=10, in_flight_count=0)
+
+
+# --- readers that are slow, or go away
+
+
+def test_a_reader_that_pauses_costs_no_connection(nsqd: NsqdProcess, start: Start) -> None:
+    """Another client, which does not answer heartbeats, is dropped in that time."""
+    bodies = [b"%06d" % number + b"x" * 2000 for number in range(1000)]
+    publish(nsqd, "t", *bodies)
+    flags = ["--channel=c", "--consumer-opt=heartbeat_interval,1s", f"-n={len(bodies)}", "--max-in-flight=50"]
+    with start(source(nsqd), "--topic=t", *flags) as tool:
+        wait_until(lambda: is_stuck(nsqd), what="the pipe to be full")
+        with nsqd.connect(heartbeat_interval=1000) as silent, pytest.raises(Closed):
+            while True:
+                silent.frame()
+        stats = nsqd.wait_for_channel("t", "c", timeout_count=0, requeue_count=0, client_count=1)
+        assert stats["depth"] > 0
+        assert sorted(tool.stdout.read().splitlines()) == bodies
+        assert tool.wait() == 0
+        assert "connection lost" not in tool.log_text()
+    nsqd.wait_for_channel("t", "c", depth=0, in_flight_count=0)
+
+
+def test_a_reader_that_has_enough_ends_it_quietly(nsqd: NsqdProcess, tmp_path: Path) -> None:
+    """Also when nothing more comes that could be written."""
+    publish(nsqd, "t", *numbered(3))
+    command = shlex.join([sys.executable, "-m", MODULE, source(nsqd), "--topic=t", "--log-level=error"])
+    script = f"({command}; echo status $? >&2) | head -3"
+    done = subprocess.run(["sh", "-c", script], cwd=REPOSITORY, capture_output=True, timeout=30)
+    assert sorted(done.stdout.splitlines()) == numbered(3)
+    assert done.stderr == b"status 0\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_in_order(nsqd: NsqdProcess, start: Start, number: signal.Signals) -> None:
+    with start(source(nsqd), "--topic=t") as tool:
+        wait_for_tail(nsqd, "t")
+        tool.signal(number)
+        assert tool.wait() == 0
+        assert tool.output() == b""
+
+
+def test_a_signal_ends_it_though_nobody_reads(nsqd: NsqdProcess, start: Start) -> None:
+    """What was not written is there for others at once; what was being written may come again."""
+    line = b"x" * 100_000
+    for topic in ("t", "u"):
+        publish(nsqd, topic, *[line] * 20)
+    with start(source(nsqd), "--topic=t", "--topic=u", "--channel=c") as tool:
+        wait_until(lambda: is_stuck(nsqd) and is_stuck(nsqd, "u"), what="the pipe to be full")
+        assert tool.stop() == 0
+        depths = [nsqd.wait_for_channel(topic, "c", in_flight_count=0)["depth"] for topic in ("t", "u")]
+        assert 40 - sum(depths) <= tool.output().count(line + b"\n") < 40
+
+
+# --- on a terminal
+
+
+def tail_on_terminal(nsqd: NsqdProcess, *flags: str) -> Sequence[str]:
+    return [sys.executable, "-m", MODULE, source(nsqd), "--topic=t", "--log-level=error", *flags]
+
+
+def test_a_message_does_not_steer_the_terminal(nsqd: NsqdProcess) -> None:
+    with on_terminal(tail_on_terminal(nsqd)) as terminal:
+        wait_for_tail(nsqd, "t")
+        publish(nsqd, "t", b"\x1b[2J\x1b]0;owned\x07\x9b31m", b"first\rsecond")
+        terminal.wait_for_text(r"first\x0dsecond")
+        assert terminal.line_with(r"\x1b[2J\x1b]0;owned\x07\x9b31m")
+        assert b"\x1b" not in terminal.output
+        terminal.type("\x03")
+        assert terminal.wait() == 0
+
+
+def test_json_is_laid_out_in_colours(nsqd: NsqdProcess) -> None:
+    publish(nsqd, "t", b'{"name":"Ann","age":41,"tags":["x"]}')
+    with on_terminal(tail_on_terminal(nsqd, "--json", "--print-topic", "-n=1")) as terminal:
+        assert terminal.wait() == 0
+        assert terminal.lines[:7] == ["t | {", '  "name": "Ann",', '  "age": 41,', '  "tags": [', '    "x"', "  ]", "}"]
+        assert colours_of(terminal, 1) == {"blue", "green", "default"}
+
+
+def colours_of(terminal: Terminal, line: int) -> set[str]:
+    return {cell.fg for cell in terminal._screen.buffer[line].values() if cell.data.strip()}
+
+
+def test_colours_may_be_refused(nsqd: NsqdProcess) -> None:
+    publish(nsqd, "t", b'{"a":1}')
+    with on_terminal(tail_on_terminal(nsqd, "--json", "--print-topic", "-n=1"), NO_COLOR="1") as terminal:
+        assert terminal.wait() == 0
+        assert terminal.line_with('"a": 1')
+        assert b"\x1b" not in terminal.output
+
+
+# --- how it is used
+
+
+def test_an_nsqd_that_is_not_there_is_told(start: Start) -> None:
+    with start("--nsqd-tcp-address=127.0.0.1:1", "--topic=t") as tool:
+        tool.wait_for_log("127.0.0.1:1")
+        tool.wait_for_log("Connection refused")
+        assert tool.stop() == 0
+
+
+def test_a_closed_output_is_told(nsqd: NsqdProcess) -> None:
+    command = shlex.join([sys.executable, "-m", MODULE, source(nsqd), "--topic=t"])
+    done = subprocess.run(["sh", "-c", f"{command} >&-"], cwd=REPOSITORY, stderr=subprocess.PIPE, timeout=30)
+    assert (done.returncode, done.stderr) == (1, b"nsq-tail: standard output is closed\n")

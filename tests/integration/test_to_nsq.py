@@ -1,0 +1,323 @@
+"""to-nsq as a process: from files, pipes and a terminal to real nsqds, also to some that refuse, die and come back."""
+
+from __future__ import annotations
+
+import os
+import random
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.terminal import on_terminal
+from tests.support.tool_process import ToolProcess
+from tests.support.wire import bodies
+
+MODULE = "apps.to_nsq"
+
+Start = Callable[..., ToolProcess]
+
+
+@pytest.fixture(scope="module")
+def shared_nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
+    process = NsqdProcess(tmp_path_factory.mktemp("shared") / "nsqd")
+    yield process.start()
+    process.destroy()
+
+
+@pytest.fixture
+def nsqd(shared_nsqd: NsqdProcess) -> Iterator[NsqdProcess]:
+    """One for all tests here, without topics."""
+    yield shared_nsqd
+    for topic in shared_nsqd.stats()["topics"] or ():
+        shared_nsqd.post(f"/topic/delete?topic={topic['topic_name']}")
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Start:
+    """`start(*flags)` makes the tool, which reads from a pipe unless `stdin` is given, on the topic t."""
+
+    def make(*flags: str, stdin: int | object = subprocess.PIPE) -> ToolProcess:
+        log_path = tmp_path / "tool.log"
+        return ToolProcess(MODULE, "--topic=t", *flags, log_path=log_path, stdin=stdin)  # type: ignore[arg-type]
+
+    return make
+
+
+def to(*nsqds: NsqdProcess) -> list[str]:
+    return [f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}" for nsqd in nsqds]
+
+
+def feed(tool: ToolProcess, data: bytes) -> None:
+    tool.stdin.write(data)
+    tool.stdin.flush()
+
+
+def end(tool: ToolProcess, data: bytes = b"") -> int:
+    """The exit status, when the tool has read this and the end of its input."""
+    feed(tool, data)
+    tool.end_input()
+    return tool.wait()
+
+
+def count_of(nsqd: NsqdProcess) -> int:
+    """How many messages the topic has got."""
+    count: int = (nsqd.topic_stats("t") or {"message_count": 0})["message_count"]
+    return count
+
+
+def contents(nsqd: NsqdProcess, deadline_s: float = 10.0) -> list[bytes]:
+    """All messages of the topic, in the order in which they come; it has no channel yet."""
+    stats = nsqd.topic_stats("t")
+    assert stats is not None
+    count = stats["depth"]
+    with nsqd.connect() as client:
+        client.sub("t", "check", 2500)
+        return bodies(client.consume(count, deadline_s))
+
+
+def lines(*records: bytes) -> bytes:
+    return b"".join(record + b"\n" for record in records)
+
+
+# --- what is published
+
+
+def test_each_line_is_a_message(nsqd: NsqdProcess, start: Start) -> None:
+    with start(*to(nsqd)) as tool:
+        assert end(tool, b"one\n\n\x00\xff\ttwo\n\nlast without an end") == 0
+        assert tool.output() == b""
+        assert f"published 3 messages to 127.0.0.1:{nsqd.tcp_port}: 32 B in" in tool.log_text()
+    assert sorted(contents(nsqd)) == [b"\x00\xff\ttwo", b"last without an end", b"one"]
+
+
+@pytest.mark.parametrize(
+    ("delimiter", "data", "messages"),
+    [
+        (r"\0", b"a file\nwith a line feed\0\0another\0", [b"a file\nwith a line feed", b"another"]),
+        (",", b"one,two,three\n", [b"one", b"three", b"two"]),
+    ],
+)
+def test_the_delimiter_may_be_any_byte(
+    nsqd: NsqdProcess, start: Start, delimiter: str, data: bytes, messages: list[bytes]
+) -> None:
+    with start(*to(nsqd), f"--delimiter={delimiter}") as tool:
+        assert end(tool, data) == 0
+    assert sorted(contents(nsqd)) == messages
+
+
+def test_nothing_is_published_of_nothing(nsqd: NsqdProcess, start: Start) -> None:
+    with start(*to(nsqd), stdin=subprocess.DEVNULL) as tool:
+        assert tool.wait() == 0
+        assert "published 0 messages" in tool.log_text()
+    assert nsqd.topic_stats("t") is None
+
+
+@pytest.mark.parametrize("source", ["pipe", "file"])
+def test_a_large_input_arrives_whole(nsqd: NsqdProcess, start: Start, tmp_path: Path, source: str) -> None:
+    chance = random.Random(1)
+    records = [
+        b"%06d %s" % (number, chance.randbytes(chance.randrange(300)).hex().encode()) for number in range(10_000)
+    ]
+    records[5000] += b"x" * 700_000
+    path = tmp_path / "records"
+    path.write_bytes(lines(*records))
+    with path.open("rb") as file, start(*to(nsqd), stdin=file if source == "file" else subprocess.PIPE) as tool:
+        assert (tool.wait() if source == "file" else end(tool, file.read())) == 0
+        assert "published 10,000 messages" in tool.log_text()
+    assert Counter(contents(nsqd)) == Counter(records)
+
+
+def test_every_nsqd_gets_every_message(make_nsqd: MakeNsqd, start: Start) -> None:
+    nsqds = [make_nsqd(), make_nsqd()]
+    records = [b"record %d" % number for number in range(1000)]
+    with start(*to(*nsqds)) as tool:
+        assert end(tool, lines(*records)) == 0
+        assert "published 1,000 messages to 127.0.0.1:" in tool.log_text()
+    for nsqd in nsqds:
+        assert sorted(contents(nsqd)) == sorted(records)
+
+
+# --- when
+
+
+def test_a_lone_record_does_not_wait_for_others(nsqd: NsqdProcess, start: Start) -> None:
+    """The pipe stays open. The quickest of some: the others may have waited for a busy machine."""
+    nsqd.create("t", "check")
+    took_s = []
+    with start(*to(nsqd)) as tool, nsqd.connect() as client:
+        client.sub("t", "check", 1)
+        for number in range(5):
+            began_s = time.monotonic()
+            feed(tool, b"%d\n" % number)
+            (message,) = client.consume(1)
+            assert message.body == b"%d" % number
+            took_s.append(time.monotonic() - began_s)
+        assert min(took_s) < 0.1, took_s
+        assert end(tool) == 0
+
+
+def test_no_more_leave_than_the_rate_allows(nsqd: NsqdProcess, start: Start) -> None:
+    began_s = time.monotonic()
+    with start(*to(nsqd), "--rate=80") as tool:
+        assert end(tool, b"record\n" * 61) == 0
+        assert time.monotonic() - began_s >= 0.75
+        assert "Throttling messages rate to max:80/second" in tool.log_text()
+    assert count_of(nsqd) == 61
+
+
+# --- what nsqd does not take
+
+
+def test_a_record_that_is_too_large_is_told_by_its_line(make_nsqd: MakeNsqd, start: Start) -> None:
+    nsqd = make_nsqd("--max-msg-size=100")
+    records = [b"%d" % number for number in range(2000)]
+    large = [*records[:700], b"x" * 101, b"y" * 100, b"", *records[700:], b"z" * 300_000]
+    with start(*to(nsqd)) as tool:
+        assert end(tool, lines(*large)) == 1
+        told = [line.partition("ERROR: ")[2] for line in tool.log_text().splitlines() if "is not published" in line]
+        assert sorted(told) == [
+            f"line 2004 (300000 bytes) is not published to 127.0.0.1:{nsqd.tcp_port}: it takes no more than 100",
+            f"line 701 (101 bytes) is not published to 127.0.0.1:{nsqd.tcp_port}: it takes no more than 100",
+        ]
+        assert "published 2,001 messages" in tool.log_text()
+    assert Counter(contents(nsqd)) == Counter([*records, b"y" * 100])
+
+
+def test_of_two_nsqds_each_gets_what_it_takes(make_nsqd: MakeNsqd, start: Start) -> None:
+    strict, lenient = make_nsqd("--max-msg-size=10"), make_nsqd()
+    with start(*to(strict, lenient)) as tool:
+        assert end(tool, lines(b"short", b"much too long", b"short too")) == 1
+        assert f"line 2 (13 bytes) is not published to 127.0.0.1:{strict.tcp_port}" in tool.log_text()
+    assert (count_of(strict), count_of(lenient)) == (2, 3)
+
+
+def test_batches_shrink_to_what_nsqd_takes(make_nsqd: MakeNsqd, start: Start) -> None:
+    nsqd = make_nsqd("--max-msg-size=500", "--max-body-size=500")
+    records = [b"%060d" % number for number in range(9000)]
+    with start(*to(nsqd)) as tool:
+        assert end(tool, lines(*records)) == 0
+    assert Counter(contents(nsqd)) == Counter(records)
+
+
+# --- signals
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_was_read_is_published_at_a_signal(nsqd: NsqdProcess, start: Start, number: signal.Signals) -> None:
+    with start(*to(nsqd), "--rate=1") as tool:
+        feed(tool, b"1\n2\n3\n4\n5\nbegun")
+        wait_until(lambda: count_of(nsqd) >= 1)
+        tool.signal(number)
+        assert tool.wait() == 0
+        assert "published 5 messages" in tool.log_text()
+        assert "line 6 is not published: its end has not come" in tool.log_text()
+    assert sorted(contents(nsqd)) == [b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_a_signal_ends_waiting_for_input(nsqd: NsqdProcess, start: Start) -> None:
+    with start(*to(nsqd)) as tool:
+        feed(tool, b"one\n")
+        wait_until(lambda: count_of(nsqd) == 1)
+        assert tool.stop() == 0
+
+
+# --- nsqds that are away
+
+
+@pytest.fixture
+def fixed_nsqd(tmp_path: Path) -> NsqdProcess:
+    """One that is not started yet, and always has the same ports."""
+    with socket.create_server(("127.0.0.1", 0)) as tcp, socket.create_server(("127.0.0.1", 0)) as http:
+        ports = tcp.getsockname()[1], http.getsockname()[1]
+    nsqd = NsqdProcess(tmp_path / "fixed", ports=ports)
+    nsqd.tcp_port, nsqd.http_port = ports
+    return nsqd
+
+
+def test_an_nsqd_that_is_not_there_yet_is_waited_for(fixed_nsqd: NsqdProcess, start: Start) -> None:
+    try:
+        with start(*to(fixed_nsqd)) as tool:
+            feed(tool, b"early\n")
+            tool.wait_for_log("Connection refused")
+            fixed_nsqd.start()
+            assert end(tool) == 0
+        assert contents(fixed_nsqd) == [b"early"]
+    finally:
+        fixed_nsqd.destroy()
+
+
+def test_nothing_is_lost_when_nsqd_is_killed(fixed_nsqd: NsqdProcess, start: Start) -> None:
+    records = [b"%0500d" % number for number in range(40_000)]
+    fixed_nsqd.start()
+    try:
+        with start(*to(fixed_nsqd)) as tool:
+            feed(tool, lines(*records[:20_000]))
+            wait_until(lambda: count_of(fixed_nsqd) > 0)
+            fixed_nsqd.restart(clean=False)
+            assert end(tool, lines(*records[20_000:])) == 0
+            assert "published 40,000 messages" in tool.log_text()
+            assert "connection lost" in tool.log_text()
+        if fixed_nsqd_is_durable():
+            assert set(contents(fixed_nsqd, 30)) == set(records)
+    finally:
+        fixed_nsqd.destroy()
+
+
+def fixed_nsqd_is_durable() -> bool:
+    """Whether it is ours: what Go's nsqd has acknowledged is lost with it."""
+    from tests.support.nsqd_process import nsqd_command
+
+    return nsqd_command()[0] == sys.executable
+
+
+def test_an_nsqd_that_stays_away_is_given_up(fixed_nsqd: NsqdProcess, start: Start) -> None:
+    with start(*to(fixed_nsqd), "--retry-timeout=1s") as tool:
+        assert end(tool, b"one\n") == 1
+        assert tool.log_text().splitlines()[-1] == f"to-nsq: 127.0.0.1:{fixed_nsqd.tcp_port} has taken nothing for 1s"
+
+
+def test_an_nsqd_that_hangs_is_given_up(make_nsqd: MakeNsqd, start: Start) -> None:
+    nsqd = make_nsqd()
+    with start(*to(nsqd), "--retry-timeout=1s") as tool:
+        feed(tool, b"one\n")
+        wait_until(lambda: count_of(nsqd) == 1)
+        nsqd.signal(signal.SIGSTOP)
+        assert end(tool, b"two\nthree\n") == 1
+        nsqd.signal(signal.SIGCONT)
+        assert "has taken nothing for 1s, with 2 messages due" in tool.log_text()
+        assert "published 1 message to" in tool.log_text()
+
+
+# --- how it is used
+
+
+def test_a_pipe_gets_no_progress(nsqd: NsqdProcess, start: Start) -> None:
+    with start("-rate", "10", *to(nsqd)) as tool:
+        assert end(tool, b"record\n" * 5) == 0
+        assert "\r" not in tool.log_text()
+        assert "\x1b" not in tool.log_text()
+
+
+def test_a_terminal_shows_the_progress(nsqd: NsqdProcess, tmp_path: Path) -> None:
+    path = tmp_path / "records"
+    path.write_bytes(b"record\n" * 1000)
+    command = shlex.join([sys.executable, "-m", MODULE, "--topic=t", "--rate=200", *to(nsqd)])
+    with on_terminal(["sh", "-c", f"exec {command} < {path}"], columns=100) as terminal:
+        terminal.wait_for_text("7.0 kB of 7.0 kB")
+        terminal.wait_for_text("100%")
+        assert "━━━━━━━━" in terminal.line_with("100%")
+        terminal.wait_for_text("messages")
+        os.kill(terminal.pid, signal.SIGINT)
+        terminal.wait_for_text("published 1,000 messages")
+        assert terminal.wait() == 0
+        assert not terminal.line_with("100%")
+    assert count_of(nsqd) == 1000

@@ -1,0 +1,90 @@
+"""A tool as a child process, with its standard error in a file."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from tests.support.nsqd_process import REPOSITORY, wait_until
+
+STOP_DEADLINE_S = 20.0
+
+
+class ToolProcess:
+    """Runs from `with` to its end; killed there if it still runs."""
+
+    def __init__(
+        self, module: str, *flags: str, log_path: Path, stdin: int | IO[bytes] | None = None,
+        stdout: int | IO[bytes] = subprocess.PIPE,
+    ) -> None:  # fmt: skip
+        """`module` is that of the tool, such as apps.nsq_to_http; `stdin` and `stdout` are as for Popen."""
+        self._log_path = log_path
+        self._streams = stdin, stdout
+        self._command = [sys.executable, "-m", module, *flags]
+
+    def __enter__(self) -> Self:
+        with self._log_path.open("wb") as log:
+            stdin, stdout = self._streams
+            self._process = subprocess.Popen(self._command, cwd=REPOSITORY, stdin=stdin, stdout=stdout, stderr=log)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.communicate()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def signal(self, number: signal.Signals = signal.SIGTERM) -> None:
+        self._process.send_signal(number)
+
+    def wait(self) -> int:
+        """The exit status, when it has ended."""
+        return self._process.wait(STOP_DEADLINE_S)
+
+    def stop(self) -> int:
+        """Ends it with SIGTERM; the exit status."""
+        self.signal()
+        return self.wait()
+
+    @property
+    def stdin(self) -> IO[bytes]:
+        """Where it reads from, if that is a pipe."""
+        assert self._process.stdin is not None
+        return self._process.stdin
+
+    def end_input(self) -> None:
+        """It has read all that there will be."""
+        self.stdin.close()
+        self._process.stdin = None
+
+    @property
+    def stdout(self) -> IO[bytes]:
+        """What it writes, if that is a pipe."""
+        assert self._process.stdout is not None
+        return self._process.stdout
+
+    def output(self) -> bytes:
+        """What it has written to standard output; only when it has ended."""
+        return self.stdout.read()
+
+    def log_text(self) -> str:
+        return self._log_path.read_text("utf-8", "replace")
+
+    def wait_for_log(self, text: str) -> None:
+        wait_until(lambda: text in self.log_text(), what=f"{text!r} in the log")
+
+
+def run_tool(module: str, *flags: str) -> subprocess.CompletedProcess[str]:
+    """One that ends by itself."""
+    return subprocess.run(
+        [sys.executable, "-m", module, *flags], cwd=REPOSITORY, capture_output=True, text=True, timeout=30
+    )
