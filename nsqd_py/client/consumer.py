@@ -32,15 +32,12 @@ class Consumer(BaseConsumer):
     Answers leave together, at the end of a turn of the event loop. A handler that computes for long without waiting
     for anything holds up everything else in its thread: heartbeats too.
 
-    All arguments, and what handlers may do, are described at `BaseConsumer`:
+    `BaseConsumer` says what the arguments are, and what handlers may do.
     """
-
-    __doc__ = f"{__doc__}\n{BaseConsumer.__doc__}"
 
     _stray_failure = gevent.Timeout
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **settings)
+    def _set_up(self) -> None:
         self._lookup_client = LookupClient(self._options)
         self._links: dict[str, Link] = {}
         self._finders: dict[str, Finder] = {}
@@ -229,7 +226,7 @@ class Consumer(BaseConsumer):
                 self._leave()
                 self._handling.put_off(message, Requeue(0, backoff=False))
                 raise
-            self._handling.settle(message)
+            message.settle()
             if not self.running:
                 return
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import repeat
 
 from nsqd_py.client.consuming.lane import Lane
 from nsqd_py.client.errors import NsqClientError
@@ -78,10 +79,7 @@ class MessageBatch:
     def messages(self) -> list[Message]:
         """The same as objects; answering one is answering it here."""
         columns = self._messages
-        return [
-            Message(*row, self)
-            for row in zip(columns.ids, columns.bodies, columns.timestamps_ns, columns.attempts, strict=True)
-        ]
+        return list(map(Message, columns.ids, columns.bodies, columns.timestamps_ns, columns.attempts, repeat(self)))
 
     @property
     def is_live(self) -> bool:
@@ -148,6 +146,11 @@ class MessageBatch:
         self._take_one(message_id)
         if lane.is_open:
             lane.finish_one(message_id)
+
+    def finish_if_open(self, message_id: bytes) -> None:
+        """As `finish_one`, but nothing for one that was answered."""
+        if message_id in (self._open_ids or self._open_set()):
+            self.finish_one(message_id)
 
     def requeue_one(self, message_id: bytes, attempts: int, delay_s: float | None, *, backoff: bool) -> None:
         self._take_one(message_id)
@@ -258,6 +261,11 @@ class Message:
     def requeue(self, delay_s: float | None = None, *, backoff: bool = True) -> None:
         """Have it again after `delay_s`, by default longer with each attempt. Raises AlreadyAnswered."""
         self._batch.requeue_one(self.id, self.attempts, delay_s, backoff=backoff)
+
+    def settle(self) -> None:
+        """Its handler has returned: finish it, unless it was answered, or detached."""
+        if not self._is_detached:
+            self._batch.finish_if_open(self.id)
 
     def touch(self) -> None:
         """Give it its whole time-out again. Needed only without `auto_touch`. Raises AlreadyAnswered."""

@@ -18,15 +18,18 @@ PURE_NAMES = (
     "version",
 )  # fmt: skip
 PURE_PUBLISHING_NAMES = ("dispatcher", "failures", "outlet", "publish", "verdict", "waiting", "window")
-PURE_CLIENT_NAMES = ("addresses", "errors", "handshake", "options", "session")
+PURE_CONSUMING_NAMES = ("backoff", "flow", "lane", "rdy", "subscription", "touching")
+PURE_CLIENT_NAMES = ("addresses", "discovery", "errors", "handshake", "message", "options", "session")
 CORE = sorted(
     [
         *(ROOT / "nsqd_py/protocol").glob("*.py"),
         *(ROOT / "nsqd_py" / f"{name}.py" for name in PURE_NAMES),
         *(ROOT / "nsqd_py/client" / f"{name}.py" for name in PURE_CLIENT_NAMES),
         *(ROOT / "nsqd_py/client/publishing" / f"{name}.py" for name in PURE_PUBLISHING_NAMES),
+        *(ROOT / "nsqd_py/client/consuming" / f"{name}.py" for name in PURE_CONSUMING_NAMES),
         ROOT / "nsqd_py/diskqueue/ranges.py",
         ROOT / "nsqd_py/diskqueue/records.py",
+        ROOT / "nsqd_py/diskqueue/messages.py",
         ROOT / "nsqd_py/auth/permissions.py",
         *(ROOT / "nsqlookupd_py" / f"{name}.py" for name in ("registry", "peer", "parser")),
     ]
@@ -123,7 +126,7 @@ def test_packages_do_nothing_when_they_are_imported() -> None:
 def test_executors_need_no_gevent() -> None:
     """What Spark's executors import, in a process of its own."""
     modules = sorted(
-        name for name in CORE_MODULES if name.startswith(("nsqd_py.protocol", "nsqd_py.diskqueue.records"))
+        name for name in CORE_MODULES if name.startswith(("nsqd_py.protocol", "nsqd_py.diskqueue"))
     )
     assert "nsqd_py.protocol.parser" in modules
     modules.append("nsqd_py.client.blocking.producer")

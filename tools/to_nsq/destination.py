@@ -62,6 +62,7 @@ class Destination:
         self._pause_s = _FIRST_PAUSE_S
         self._progress_s = monotonic()
         self._is_waited_for = True
+        self._is_closed = False
         self._changed = Event()
         self._greenlets = Group()
         self._greenlets.spawn(self._watch)
@@ -90,6 +91,7 @@ class Destination:
 
     def close(self) -> None:
         """End the connection; what is not acknowledged then may be stored or not."""
+        self._is_closed = True
         self._greenlets.kill()
         with suppress(NsqClientError):
             self._producer.close(timeout_s=0)
@@ -143,6 +145,8 @@ class Destination:
             self._progress_s = monotonic()
             self._pause_s = _FIRST_PAUSE_S
             self._let_go(batch, batch.size_bytes)
+        elif self._is_closed:
+            return
         elif isinstance(error, PublishFailed) and error.code in _TOO_LARGE:
             self._progress_s = monotonic()
             self._greenlets.spawn(self._publish_parts, batch, error)

@@ -8,7 +8,6 @@ import select
 from collections import deque
 from collections.abc import Iterable, Iterator
 from time import monotonic
-from typing import Any
 
 from nsqd_py.client.blocking.finder import Finder
 from nsqd_py.client.blocking.peer import Peer
@@ -43,13 +42,10 @@ class Consumer(BaseConsumer):
     `stop()` may be called from the body of a loop, from a handler of signals and from another thread; nothing else may.
     After `os.fork` the child has connections of its own.
 
-    All arguments are described at `BaseConsumer`:
+    `BaseConsumer` says what the arguments are, and what handlers may do.
     """
 
-    __doc__ = f"{__doc__}\n{BaseConsumer.__doc__}"
-
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **settings)
+    def _set_up(self) -> None:
         if self._concurrency != 1:
             raise BadClientOption("a blocking consumer has one thread, so concurrency is 1; run more processes")
         self._peers: dict[str, Peer] = {}
@@ -180,7 +176,7 @@ class Consumer(BaseConsumer):
                 if not handling.is_wanted(message):
                     continue
                 yield message
-                handling.settle(message)
+                message.settle()
                 if self._is_stopping:
                     return
                 if monotonic() >= self._look_s:

@@ -101,8 +101,13 @@ class BaseConsumer:
         self._handling = Handling(
             self._subscription, self._options.max_attempts, on_give_up, self._log, self._stray_failure
         )  # fmt: skip
+        self._set_up()
 
     # ---- what a shell does
+
+    def _set_up(self) -> None:
+        """The rest of making one."""
+        raise NotImplementedError
 
     def start(self) -> None:
         """Connect, and begin to consume. Idempotent."""

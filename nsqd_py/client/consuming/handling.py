@@ -40,7 +40,7 @@ class Handling:
         except self._failures as error:
             self.fail(message, error)
         else:
-            self.settle(message)
+            message.settle()
 
     def handle_batch(self, handler: BatchHandler, batch: MessageBatch) -> None:
         """Batches answer for themselves; only what is open when the handler fails is requeued."""
@@ -71,12 +71,7 @@ class Handling:
                 self._on_give_up(message)
             except self._failures as error:
                 self._log.exception("on_give_up failed on message %s: %r", message.id.decode(), error)
-        self.settle(message)
-
-    def settle(self, message: Message) -> None:
-        """The handler returned: finish it, unless it was answered or is to be answered later."""
-        if not (message.is_detached or message.is_answered):
-            message.finish()
+        message.settle()
 
     def put_off(self, message: Message, request: Requeue) -> None:
         if not (message.is_detached or message.is_answered):

@@ -57,15 +57,15 @@ class WorkQueue(Generic[Item]):
 
     def take(self) -> Item | None:
         """The next item, None once the queue is closed and empty."""
-        if not self._items:
-            self._wait()
-        elif monotonic() > self._rest_s:
-            gevent.sleep(0)
-            self._rest_s = monotonic() + _SLICE_S
-        try:
-            return self._items.popleft()
-        except IndexError:
-            return None if self._is_closed else self.take()
+        while not self._items or monotonic() > self._rest_s:
+            if not self._items:
+                if self._is_closed:
+                    return None
+                self._wait()
+            else:
+                gevent.sleep(0)
+                self._rest_s = monotonic() + _SLICE_S
+        return self._items.popleft()
 
     def _wait(self) -> None:
         while not self._items and not self._is_closed:

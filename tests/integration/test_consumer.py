@@ -1,0 +1,686 @@
+"""Both consumers, on gevent and blocking, against real nsqds."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gevent
+import pytest
+from gevent.event import Event
+
+from nsqd_py.client import blocking
+from nsqd_py.client.consumer import Consumer
+from nsqd_py.client.errors import BadAddress, BadClientOption, BadName
+from nsqd_py.client.message import Message, MessageBatch, Requeue
+from tests.support.auth_server import AuthServer
+from tests.support.certificates import make_certificates
+from tests.support.consumer_drivers import DRIVERS, KINDS, Driver
+from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, wait_until
+
+TOPIC, CHANNEL = "topic", "channel"
+
+MakeConsumer = Callable[..., Driver]
+
+
+@pytest.fixture(params=sorted(DRIVERS))
+def shell(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def shared_nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
+    process = NsqdProcess(tmp_path_factory.mktemp("consumer") / "nsqd").start()
+    yield process
+    process.destroy()
+
+
+@pytest.fixture
+def nsqd(shared_nsqd: NsqdProcess) -> NsqdProcess:
+    """One for all tests, as starting it takes longer than most of them; what the last one left is deleted."""
+    assert shared_nsqd.http("POST", f"/topic/delete?topic={TOPIC}").status in (200, 404)
+    return shared_nsqd
+
+
+@pytest.fixture
+def consume(shell: str) -> Iterator[MakeConsumer]:
+    """`consume(handler, nsqd, ..., **settings)` starts a consumer; it is stopped at the end."""
+    drivers: list[Driver] = []
+
+    def make(handler: Any, *nsqds: NsqdProcess, **settings: Any) -> Driver:
+        settings.setdefault("nsqd_tcp_addresses", [address_of(nsqd) for nsqd in nsqds])
+        drivers.append(DRIVERS[shell](TOPIC, CHANNEL, handler, **settings))
+        return drivers[-1]
+
+    yield make
+    for driver in drivers:
+        driver.close()
+
+
+def address_of(nsqd: NsqdProcess) -> str:
+    return f"127.0.0.1:{nsqd.tcp_port}"
+
+
+def publish(nsqd: NsqdProcess, *bodies: bytes) -> None:
+    with nsqd.connect() as client:
+        client.mpub(TOPIC, bodies)
+
+
+def numbers(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]
+
+
+def channel_of(nsqd: NsqdProcess) -> dict[str, Any]:
+    return nsqd.channel_stats(TOPIC, CHANNEL) or {}
+
+
+def ready_count(nsqd: NsqdProcess) -> int:
+    """What all clients of the channel have asked for."""
+    return sum(client["ready_count"] for client in channel_of(nsqd).get("clients", ()))
+
+
+def is_done(nsqd: NsqdProcess) -> bool:
+    channel = channel_of(nsqd)
+    return bool(channel) and channel["depth"] == channel["in_flight_count"] == channel["deferred_count"] == 0
+
+
+# ---- handlers
+
+
+def test_a_handler_gets_every_message_once(nsqd: NsqdProcess, consume: MakeConsumer) -> None:
+    publish(nsqd, *numbers(1000))
+    got: list[Message] = []
+    driver = consume(got.append, nsqd, max_in_flight=100)
+    driver.wait(lambda: is_done(nsqd))
+    assert [message.body for message in got] == numbers(1000)
+    first = got[0]
+    assert (first.topic, first.channel, first.nsqd, first.attempts) == (TOPIC, CHANNEL, address_of(nsqd), 1)
+    assert len(first.id) == 16
+    assert 0 <= time.time_ns() - first.timestamp_ns < 60e9
+    assert first.is_answered
+    stats = driver.stats()
+    assert (stats.received, stats.finished, stats.requeued, stats.in_flight) == (1000, 1000, 0, 0)
+    lane = stats.connections[address_of(nsqd)]
+    assert (lane.rdy, lane.received, lane.in_flight) == (100, 1000, 0)
+
+
+def test_a_failed_message_comes_again_and_slows_the_consumer(nsqd: NsqdProcess, consume: MakeConsumer) -> None:
+    attempts: Counter[bytes] = Counter()
+    phases: list[str] = []
+
+    def fail_twice(message: Message) -> None:
+        attempts[message.body] += 1
+        phases.append(driver.stats().backoff.phase)
+        if message.body == b"bad" and message.attempts < 3:
+            raise ValueError("not yet")
+
+    driver = consume(fail_twice, nsqd, max_in_flight=1, default_requeue_delay=0, backoff_multiplier="20ms")
+    publish(nsqd, b"bad", b"good")
+    driver.wait(lambda: is_done(nsqd))
+    assert attempts == {b"bad": 3, b"good": 1}
+    assert phases[0] == "flowing"
+    assert "probing" in phases
+    driver.wait(lambda: driver.stats().backoff.phase == "flowing" or publish(nsqd, b"more"))
+    assert driver.stats().requeued == 2
+
+
+def test_in_backoff_nothing_is_asked_for_then_one(make_nsqd: MakeNsqd, consume: MakeConsumer) -> None:
+    nsqds = [make_nsqd(), make_nsqd()]
+
+    def fail(message: Message) -> None:
+        raise ValueError
+
+    driver = consume(fail, *nsqds, max_in_flight=10, backoff_multiplier="300ms")
+    driver.wait(lambda: [ready_count(nsqd) for nsqd in nsqds] == [5, 5])
+    publish(nsqds[0], b"bad")
+    driver.wait(lambda: [ready_count(nsqd) for nsqd in nsqds] == [0, 0])
+    assert driver.stats().backoff.level == 1
+    driver.wait(lambda: sorted(ready_count(nsqd) for nsqd in nsqds) == [0, 1])
+    assert driver.stats().backoff.phase == "probing"
+
+
+def test_a_requeue_may_leave_the_flow_alone(nsqd: NsqdProcess, consume: MakeConsumer) -> None:
+    got: list[tuple[bytes, int]] = []
+
+    def put_off(message: Message) -> None:
+        got.append((message.body, message.attempts))
+        if message.attempts == 1:
+            raise Requeue(0, backoff=False)
+
+    driver = consume(put_off, nsqd, max_in_flight=10)
+    publish(nsqd, *numbers(3))
+    driver.wait(lambda: is_done(nsqd) and len(got) == 6)
+    assert sorted(got) == sorted((body, attempt) for body in numbers(3) for attempt in (1, 2))
+    assert driver.stats().backoff.level == 0
+
+
+def test_a_requeue_delay_is_kept(nsqd: NsqdProcess, consume: MakeConsumer) -> None:
+    driver = consume(lambda message: message.requeue(60, backoff=False), nsqd)
+    publish(nsqd, b"later")
+    driver.wait(lambda: channel_of(nsqd).get("deferred_count") == 1)
+
+
+def test_a_message_that_comes_too_often_is_given_up(nsqd: NsqdProcess, consume: MakeConsumer) -> None:
+    seen: list[int] = []
+    given_up: list[Message] = []
+
+    def fail(message: Message) -> None:
+        seen.append(message.attempts)
+        raise ValueError
+
+    driver = consume(
+        fail, nsqd, max_attempts=2, default_requeue_delay=0, max_backoff_duration=0, on_give_up=given_up.append
+    )
+    publish(nsqd, b"hopeless")
+    driver.wait(lambda: is_done(nsqd) and given_up)
+    assert seen == [1, 2]
+    assert [message.body for message in given_up] == [b"hopeless"]
+    assert driver.stats().given_up == 1
+
+
+def test_a_detached_message_is_answered_later(nsqd: NsqdProcess, consume: MakeConsumer) -> None:
+    kept: list[Message] = []
+
+    def keep(message: Message) -> None:
+        message.detach()
+        kept.append(message)
+        raise ValueError("says nothing of a message that is detached")
+
+    driver = consume(keep, nsqd, max_in_flight=2)
+    publish(nsqd, b"one", b"two")
+    driver.wait(lambda: len(kept) == 2)
+    assert driver.stats().in_flight == 2
+    assert channel_of(nsqd)["in_flight_count"] == 2
+    assert driver.stats().backoff.level == 0
+    for message in kept:
+        message.finish()
+    driver.wait(lambda: is_done(nsqd))
+
+
+def test_batches_are_columns_that_are_answered_at_any_time(nsqd: NsqdProcess, consume: MakeConsumer) -> None:
+    batches: list[MessageBatch] = []
+    publish(nsqd, *numbers(50))
+    driver = consume(None, nsqd, batch_handler=batches.append, max_in_flight=50)
+    driver.wait(lambda: sum(map(len, batches)) == 50)
+    assert [body for batch in batches for body in batch.bodies] == numbers(50)
+    assert {attempts for batch in batches for attempts in batch.attempts} == {1}
+    assert len({message_id for batch in batches for message_id in batch.ids}) == 50
+    assert driver.stats().in_flight == 50
+    batches[0].requeue(0, ids=batches[0].ids[:1])
+    batches[0].finish_some(batches[0].ids[1:3])
+    for batch in batches[:]:
+        batch.finish()
+    driver.wait(lambda: sum(map(len, batches)) == 51)
+    assert batches[-1].attempts == [2]
+    batches[-1].finish()
+    driver.wait(lambda: is_done(nsqd))
+
+
+def test_a_batch_handler_that_fails_gets_its_messages_again(nsqd: NsqdProcess, consume: MakeConsumer) -> None:
+    attempts: list[int] = []
+
+    def fail_first(batch: MessageBatch) -> None:
+        attempts.extend(batch.attempts)
+        if batch.attempts[0] == 1:
+            batch.finish_some(batch.ids[:1])
+            raise ValueError
+        batch.finish()
+
+    publish(nsqd, *numbers(3))
+    driver = consume(
+        None, nsqd, batch_handler=fail_first, max_in_flight=3, default_requeue_delay=0, backoff_multiplier="20ms"
+    )
+    driver.wait(lambda: is_done(nsqd))
+    assert attempts == [1, 1, 1, 2, 2]
+
+
+# ---- iteration
+
+
+def test_a_loop_finishes_a_message_when_it_asks_for_the_next(nsqd: NsqdProcess, shell: str) -> None:
+    publish(nsqd, *numbers(10))
+    got = []
+    consumer = KINDS[shell](TOPIC, CHANNEL, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=4)
+    for message in consumer:
+        got.append(message.body)
+        if len(got) == 5:
+            break
+    assert got == numbers(5)
+    stats = nsqd.wait_for_channel(TOPIC, CHANNEL, depth=6, in_flight_count=0, deferred_count=0)
+    assert stats["client_count"] == 0
+    assert consumer.stats().finished == 4
+    assert not consumer.running
+
+
+def test_a_loop_that_fails_gives_its_message_back(nsqd: NsqdProcess, shell: str) -> None:
+    publish(nsqd, b"one")
+    with pytest.raises(ZeroDivisionError):
+        for _ in KINDS[shell](TOPIC, CHANNEL, nsqd_tcp_addresses=[address_of(nsqd)]):
+            _ = 1 // 0
+    nsqd.wait_for_channel(TOPIC, CHANNEL, depth=1, in_flight_count=0, deferred_count=0)
+
+
+def test_a_loop_may_answer_by_itself_and_stop(nsqd: NsqdProcess, shell: str) -> None:
+    publish(nsqd, b"later", b"last", b"other")
+    consumer = KINDS[shell](TOPIC, CHANNEL, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=3)
+    for message in consumer:
+        if message.body == b"later":
+            message.requeue(60, backoff=False)
+        if message.body == b"last":
+            consumer.stop()
+    nsqd.wait_for_channel(TOPIC, CHANNEL, depth=1, in_flight_count=0, deferred_count=1)
+    assert consumer.stats().finished == 1
+
+
+def test_a_consumer_with_a_handler_is_no_iterator(shell: str) -> None:
+    consumer = KINDS[shell](TOPIC, CHANNEL, print, nsqd_tcp_addresses=["127.0.0.1:1"])
+    with pytest.raises(BadClientOption, match="handler"):
+        next(iter(consumer))  # type: ignore[call-overload]
+
+
+# ---- touching and time-outs
+
+
+@pytest.mark.parametrize("auto_touch", [True, False])
+def test_what_is_not_answered_is_touched(nsqd: NsqdProcess, consume: MakeConsumer, auto_touch: bool) -> None:
+    kept: list[Message] = []
+
+    def keep(message: Message) -> None:
+        message.detach()
+        kept.append(message)
+
+    driver = consume(keep, nsqd, msg_timeout="1s", auto_touch=auto_touch)
+    publish(nsqd, b"slow")
+    if auto_touch:
+        driver.wait(lambda: driver.stats().touched >= 3)
+        assert (len(kept), channel_of(nsqd)["timeout_count"]) == (1, 0)
+    else:
+        driver.wait(lambda: len(kept) == 2)
+        assert channel_of(nsqd)["timeout_count"] == 1
+        assert kept[1].attempts == 2
+        driver.wait(lambda: driver.stats().timed_out == 1)
+        assert not kept[0].is_live
+    kept[-1].finish()
+    driver.wait(lambda: is_done(nsqd))
+
+
+def test_touching_ends_with_the_patience_of_nsqd(make_nsqd: MakeNsqd, consume: MakeConsumer) -> None:
+    nsqd = make_nsqd("--max-msg-timeout=1500ms", "--msg-timeout=1s")
+    kept: list[Message] = []
+
+    def keep(message: Message) -> None:
+        message.detach()
+        kept.append(message)
+
+    driver = consume(keep, nsqd)
+    publish(nsqd, b"hangs")
+    driver.wait(lambda: len(kept) == 2)
+    assert kept[1].attempts == 2
+    driver.wait(lambda: driver.stats().timed_out == 1)
+    assert driver.stats().touched >= 1
+    assert driver.stats().in_flight == 1
+    kept[1].finish()
+    driver.wait(lambda: is_done(nsqd))
+
+
+def test_an_answer_that_comes_too_late_is_counted(nsqd: NsqdProcess, consume: MakeConsumer) -> None:
+    kept: list[Message] = []
+    driver = consume(lambda message: (message.detach(), kept.append(message)), nsqd, msg_timeout="1s", auto_touch=False)
+    publish(nsqd, b"slow")
+    driver.wait(lambda: kept)
+    driver.consumer.pause()
+    driver.wait(lambda: channel_of(nsqd)["timeout_count"] == 1)
+    kept[0].finish()
+    driver.wait(lambda: driver.stats().refused == 1)
+    assert ready_count(nsqd) == 0
+    assert channel_of(nsqd)["client_count"] == 1  # such an error costs no connection
+
+
+# ---- what flows
+
+
+def test_a_pause_and_other_limits_reach_nsqd(nsqd: NsqdProcess, consume: MakeConsumer) -> None:
+    driver = consume(lambda message: None, nsqd, max_in_flight=10)
+    driver.wait(lambda: ready_count(nsqd) == 10)
+    driver.consumer.pause()
+    driver.wait(lambda: ready_count(nsqd) == 0)
+    assert driver.stats().is_paused
+    publish(nsqd, b"waits")
+    driver.consumer.set_max_in_flight(3)
+    driver.consumer.resume()
+    driver.wait(lambda: ready_count(nsqd) == 3 and is_done(nsqd))
+
+
+def test_max_in_flight_is_shared_by_all_connections(make_nsqd: MakeNsqd, consume: MakeConsumer) -> None:
+    one, other = make_nsqd(), make_nsqd("--max-rdy-count=3")
+    driver = consume(lambda message: None, one, other, max_in_flight=10)
+    driver.wait(lambda: (ready_count(one), ready_count(other)) == (7, 3))
+    other.kill()
+    driver.wait(lambda: ready_count(one) == 10)
+
+
+def test_fewer_messages_than_connections(make_nsqd: MakeNsqd, consume: MakeConsumer) -> None:
+    nsqds = [make_nsqd() for _ in range(3)]
+    for nsqd in nsqds:
+        publish(nsqd, *(b"%d" % nsqd.tcp_port for _ in range(20)))
+    got: Counter[bytes] = Counter()
+    most = 0
+
+    def count(message: Message) -> None:
+        got[message.body] += 1
+
+    driver = consume(count, *nsqds, max_in_flight=2, low_rdy_idle_timeout="1s", rdy_redistribute_interval="50ms")
+
+    def is_over() -> bool:
+        nonlocal most
+        most = max(most, sum(ready_count(nsqd) for nsqd in nsqds))
+        return all(map(is_done, nsqds))
+
+    driver.wait(is_over)
+    assert got == {b"%d" % nsqd.tcp_port: 20 for nsqd in nsqds}
+    assert most == 2
+
+
+def test_starved_is_who_could_have_more(nsqd: NsqdProcess, consume: MakeConsumer) -> None:
+    kept: list[Message] = []
+    driver = consume(lambda message: (message.detach(), kept.append(message)), nsqd, max_in_flight=4)
+    assert not driver.consumer.is_starved
+    publish(nsqd, *numbers(5))
+    driver.wait(lambda: len(kept) == 4)
+    assert driver.consumer.is_starved
+
+
+def test_a_sample_of_a_channel(nsqd: NsqdProcess, consume: MakeConsumer) -> None:
+    got: list[Message] = []
+    driver = consume(got.append, nsqd, max_in_flight=100, sample_rate=50)
+    publish(nsqd, *numbers(400))
+    driver.wait(lambda: is_done(nsqd))
+    assert 100 < len(got) < 300
+
+
+# ---- connections
+
+
+def test_an_nsqd_that_returns_is_found_again(tmp_path: Path, consume: MakeConsumer) -> None:
+    tcp_port, http_port = free_port(), free_port()
+    nsqd = NsqdProcess(tmp_path / "nsqd", ports=(tcp_port, http_port))
+    got: list[bytes] = []
+    driver = consume(
+        lambda message: got.append(message.body),
+        nsqd_tcp_addresses=[f"127.0.0.1:{tcp_port}"],
+        lookupd_poll_interval="200ms",
+    )
+    try:
+        for expected in ([b"one"], [b"one", b"two"]):
+            nsqd.start()
+            driver.wait(lambda: ready_count(nsqd) == 1)
+            publish(nsqd, expected[-1])
+            driver.wait(lambda expected=expected: got == expected and is_done(nsqd))
+            nsqd.stop()
+            driver.wait(lambda: driver.stats().connections == {})
+    finally:
+        nsqd.destroy()
+    assert driver.stats().received == 2
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def test_nsqds_can_be_added_and_left(make_nsqd: MakeNsqd, consume: MakeConsumer) -> None:
+    one, other = make_nsqd(), make_nsqd()
+    got: list[Message] = []
+    driver = consume(got.append, one, max_in_flight=10)
+    driver.wait(lambda: ready_count(one) == 10)
+    driver.consumer.connect_to_nsqd(address_of(other))
+    driver.wait(lambda: (ready_count(one), ready_count(other)) == (5, 5))
+    driver.consumer.disconnect_from_nsqd(address_of(one))
+    driver.wait(lambda: (channel_of(one)["client_count"], ready_count(other)) == (0, 10))
+    publish(other, b"message")
+    driver.wait(lambda: len(got) == 1)
+
+
+def test_everything_on_the_way(make_nsqd: MakeNsqd, consume: MakeConsumer, tmp_path: Path) -> None:
+    """TLS, deflate and AUTH together."""
+    certificates = make_certificates(tmp_path / "certificates")
+    server = AuthServer()
+    server.grant((TOPIC, [CHANNEL], ["subscribe"]), ("other", [".*"], ["publish"]))
+    try:
+        flags = (*certificates.server_flags, "--tls-required=tcp-https", f"--auth-http-address={server.address}")
+        nsqd = make_nsqd(*flags)
+        nsqd.post(f"/mpub?topic={TOPIC}", b"\n".join(numbers(300)))
+        got: list[Message] = []
+        driver = consume(
+            got.append,
+            nsqd,
+            max_in_flight=20,
+            tls_v1=True,
+            tls_root_ca_file=str(certificates.authority),
+            deflate=True,
+            auth_secret="secret",
+        )
+        driver.wait(lambda: is_done(nsqd))
+        (client,) = channel_of(nsqd)["clients"]
+        assert (client["tls"], client["deflate"], client["authed"]) == (True, True, True)
+    finally:
+        server.close()
+    assert [message.body for message in got] == numbers(300)
+
+
+def test_a_refusal_is_logged_and_not_the_end(
+    nsqd: NsqdProcess, consume: MakeConsumer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An nsqd that wants no more consumers, or TLS, may think otherwise later."""
+    driver = consume(lambda message: None, nsqd, tls_v1=True, lookupd_poll_interval="50ms")
+    driver.wait(lambda: caplog.messages)
+    assert f"{address_of(nsqd)}: nsqd offers no TLS" in caplog.text
+    assert driver.consumer.running
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "settings", "error"),
+    [
+        (("bad topic", CHANNEL), {}, BadName),
+        ((TOPIC, "bad channel"), {}, BadName),
+        ((TOPIC, CHANNEL), {"nsqd_tcp_addresses": ["localhost"]}, BadAddress),
+        ((TOPIC, CHANNEL), {"lookupd_http_addresses": ["localhost"]}, BadClientOption),
+        ((TOPIC, CHANNEL), {"handler": print, "batch_handler": print}, BadClientOption),
+        ((TOPIC, CHANNEL), {"max_in_flight": -1}, BadClientOption),
+        ((TOPIC, CHANNEL), {"no_such_option": 1}, BadClientOption),
+        ((TOPIC, CHANNEL), {"concurrency": 0}, BadClientOption),
+    ],
+)
+def test_what_cannot_be_is_refused_at_once(
+    shell: str, names: tuple[str, str], settings: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        KINDS[shell](*names, **settings)
+
+
+# ---- the end
+
+
+def test_stop_waits_for_what_is_in_flight(nsqd: NsqdProcess) -> None:
+    may_end, has_begun = Event(), Event()
+
+    def handle(message: Message) -> None:
+        has_begun.set()
+        may_end.wait()
+
+    publish(nsqd, *numbers(5))
+    consumer = Consumer(TOPIC, CHANNEL, handle, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=3)
+    consumer.start()
+    assert has_begun.wait(10)
+    stopping = gevent.spawn(consumer.stop)
+    wait_cooperatively(lambda: ready_count(nsqd) == 0)
+    assert not stopping.ready()
+    may_end.set()
+    stopping.get(timeout=10)
+    assert consumer.wait(0)
+    assert consumer.stats().finished == 3
+    nsqd.wait_for_channel(TOPIC, CHANNEL, depth=2, in_flight_count=0, client_count=0)
+
+
+def wait_cooperatively(condition: Callable[[], object]) -> None:
+    with gevent.Timeout(10, AssertionError("waited in vain")):
+        while not condition():
+            gevent.sleep(0.005)
+
+
+def test_what_no_handler_has_begun_in_time_is_given_back(nsqd: NsqdProcess) -> None:
+    has_begun = Event()
+
+    def hang(message: Message) -> None:
+        has_begun.set()
+        Event().wait()
+
+    publish(nsqd, *numbers(5))
+    consumer = Consumer(TOPIC, CHANNEL, hang, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=5)
+    consumer.start()
+    assert has_begun.wait(10)
+    consumer.stop(timeout_s=0.05)
+    nsqd.wait_for_channel(TOPIC, CHANNEL, depth=4, in_flight_count=1, client_count=0)
+
+
+def test_a_handler_may_stop_the_consumer(nsqd: NsqdProcess) -> None:
+    publish(nsqd, *numbers(3))
+    consumer = Consumer(TOPIC, CHANNEL, lambda message: consumer.stop(), nsqd_tcp_addresses=[address_of(nsqd)])
+    consumer.start()
+    assert consumer.wait(10)
+    assert not consumer.running
+    nsqd.wait_for_channel(TOPIC, CHANNEL, depth=2, in_flight_count=0, client_count=0)
+
+
+def test_stop_does_not_wait_for_an_nsqd_that_hangs(nsqd: NsqdProcess) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        addresses = [f"127.0.0.1:{server.getsockname()[1]}", address_of(nsqd)]
+        consumer = Consumer(TOPIC, CHANNEL, lambda message: None, nsqd_tcp_addresses=addresses)
+        consumer.start()
+        wait_cooperatively(lambda: ready_count(nsqd) == 1)
+        with gevent.Timeout(5, AssertionError("still waiting")):
+            consumer.stop()
+
+
+# ---- greenlets
+
+
+def test_handlers_run_side_by_side(nsqd: NsqdProcess) -> None:
+    inside = most = 0
+    all_in = Event()
+
+    def handle(message: Message) -> None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        if inside == 5:
+            all_in.set()
+        assert all_in.wait(10)
+        inside -= 1
+
+    publish(nsqd, *numbers(20))
+    with Consumer(TOPIC, CHANNEL, handle, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=20, concurrency=5):
+        wait_cooperatively(lambda: is_done(nsqd))
+    assert most == 5
+
+
+def test_slow_handlers_do_not_cost_the_connection(nsqd: NsqdProcess) -> None:
+    """One that waits, then some that compute: nsqd wants an answer to a heartbeat within two intervals."""
+    waits = Event()
+
+    def handle(message: Message) -> None:
+        if message.body == b"waits":
+            waits.wait()
+        else:
+            ends_s = time.monotonic() + 0.02
+            while time.monotonic() < ends_s:
+                pass
+
+    publish(nsqd, b"waits", *numbers(120))
+    began_s = time.monotonic()
+    settings: dict[str, Any] = {"nsqd_tcp_addresses": [address_of(nsqd)], "max_in_flight": 200, "concurrency": 2}
+    with Consumer(TOPIC, CHANNEL, handle, heartbeat_interval="1s", **settings) as consumer:
+        wait_cooperatively(lambda: channel_of(nsqd).get("in_flight_count") == 1)
+        assert time.monotonic() - began_s > 2.2
+        waits.set()
+        wait_cooperatively(lambda: is_done(nsqd))
+        assert (consumer.stats().refused, consumer.stats().received) == (0, 121)
+
+
+# ---- blocking
+
+
+def test_a_touch_in_a_loop_leaves_at_once_and_answers_heartbeats(nsqd: NsqdProcess) -> None:
+    publish(nsqd, b"slow")
+    settings = {"msg_timeout": "1s", "heartbeat_interval": "1s", "nsqd_tcp_addresses": [address_of(nsqd)]}
+    consumer = blocking.Consumer(TOPIC, CHANNEL, **settings)  # type: ignore[arg-type]
+    for message in consumer:
+        began_s = time.monotonic()
+
+        def touched_for(seconds: float, message: Message = message, began_s: float = began_s) -> bool:
+            message.touch()
+            return time.monotonic() - began_s > seconds
+
+        wait_until(lambda: touched_for(2.5))
+        assert channel_of(nsqd)["timeout_count"] == 0
+        message.finish()
+        consumer.stop()
+    nsqd.wait_for_channel(TOPIC, CHANNEL, depth=0, in_flight_count=0, client_count=0)
+
+
+def test_a_loop_ends_when_nothing_comes(nsqd: NsqdProcess) -> None:
+    publish(nsqd, *numbers(10))
+    consumer = blocking.Consumer(TOPIC, CHANNEL, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=3)
+    assert [message.body for message in consumer.messages(idle_timeout_s=0.5)] == numbers(10)
+    nsqd.wait_for_channel(TOPIC, CHANNEL, depth=0, in_flight_count=0, client_count=0)
+
+
+def test_a_child_process_has_connections_of_its_own(nsqd: NsqdProcess) -> None:
+    publish(nsqd, *numbers(6))
+    consumer = blocking.Consumer(TOPIC, CHANNEL, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=2)
+    loop = consumer.messages(idle_timeout_s=0.5)
+    first = next(loop)
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            batch = consumer.poll(10)
+            assert batch is not None
+            os.write(write_end, batch.bodies[0])
+            batch.finish_some(batch.ids[:1])
+            loop.close()
+        finally:
+            os._exit(0)
+    os.close(write_end)
+    body_of_child = os.read(read_end, 100)
+    os.close(read_end)
+    os.waitpid(pid, 0)
+    rest = [message.body for message in loop]
+    assert first.body == b"0"
+    assert rest[0] == b"1"
+    assert sorted([first.body, body_of_child, *rest]) == numbers(6)
+    assert consumer.stats().refused == 0
+
+
+def test_the_blocking_consumer_needs_no_gevent() -> None:
+    code = "import sys, nsqd_py.client.blocking.consumer; print([m for m in sys.modules if m.startswith('gevent')])"
+    run = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, timeout=30)
+    assert (run.stdout.strip(), run.stderr) == ("[]", "")
+
+
+def test_one_thread_has_no_concurrency() -> None:
+    with pytest.raises(BadClientOption, match="one thread"):
+        blocking.Consumer(TOPIC, CHANNEL, print, concurrency=2)
+
+
+logging.getLogger("nsqd_py.client").setLevel(logging.WARNING)

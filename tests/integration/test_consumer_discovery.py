@@ -1,0 +1,230 @@
+"""Both consumers find their nsqds through nsqlookupds, whatever these do."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.certificates import make_certificates
+from tests.support.consumer_drivers import DRIVERS, Driver
+from tests.support.nsqd_process import MakeNsqd, NsqdProcess
+from tests.support.nsqlookupd_process import MakeNsqlookupd, NsqlookupdProcess
+
+TOPIC, CHANNEL = "topic", "channel"
+POLL = "100ms"
+
+
+class Found:
+    """A consumer that finds its nsqds, and what it got."""
+
+    def __init__(self, shell: str, lookupds: list[str], settings: dict[str, Any]) -> None:
+        settings.setdefault("lookupd_poll_interval", POLL)
+        self.bodies: list[bytes] = []
+        self.driver: Driver = DRIVERS[shell](
+            TOPIC,
+            CHANNEL,
+            lambda message: self.bodies.append(message.body),
+            lookupd_http_addresses=lookupds,
+            max_in_flight=10,
+            **settings,
+        )
+
+    def wait_for(self, *bodies: bytes) -> None:
+        """These have come, and no others."""
+        self.driver.wait(lambda: sorted(self.bodies) == sorted(bodies))
+
+    def wait_for_connections(self, *nsqds: NsqdProcess) -> None:
+        wanted = {f"127.0.0.1:{nsqd.tcp_port}" for nsqd in nsqds}
+        self.driver.wait(lambda: self.driver.stats().connections.keys() == wanted)
+
+
+MakeFound = Callable[..., Found]
+
+
+@pytest.fixture(params=sorted(DRIVERS))
+def find(request: pytest.FixtureRequest) -> Iterator[MakeFound]:
+    """`find(nsqlookupd, ..., **settings)` starts a consumer; it is stopped at the end."""
+    started: list[Found] = []
+
+    def make(*lookupds: NsqlookupdProcess | str, **settings: Any) -> Found:
+        addresses = [lookupd if isinstance(lookupd, str) else lookupd.http_address for lookupd in lookupds]
+        started.append(Found(request.param, addresses, settings))
+        return started[-1]
+
+    yield make
+    for found in started:
+        found.driver.close()
+
+
+@pytest.fixture
+def lookupd(make_nsqlookupd: MakeNsqlookupd) -> NsqlookupdProcess:
+    return make_nsqlookupd()
+
+
+def flags(*lookupds: NsqlookupdProcess) -> list[str]:
+    return [f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}" for lookupd in lookupds]
+
+
+def publish(nsqd: NsqdProcess, body: bytes) -> None:
+    with nsqd.connect() as client:
+        client.pub(TOPIC, body)
+
+
+@contextlib.contextmanager
+def answering(status: int, body: bytes) -> Iterator[str]:
+    """The address of something that gives every question this answer."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *arguments: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_a_new_nsqd_is_found(make_nsqd: MakeNsqd, lookupd: NsqlookupdProcess, find: MakeFound) -> None:
+    first = make_nsqd(*flags(lookupd))
+    publish(first, b"first")
+    found = find(lookupd)
+    found.wait_for(b"first")
+    second = make_nsqd(*flags(lookupd))
+    publish(second, b"second")
+    found.wait_for(b"first", b"second")
+    found.wait_for_connections(first, second)
+
+
+def test_a_topic_that_nobody_knows_is_waited_for(
+    make_nsqd: MakeNsqd, lookupd: NsqlookupdProcess, find: MakeFound, caplog: pytest.LogCaptureFixture
+) -> None:
+    nsqd = make_nsqd(*flags(lookupd))
+    found = find(lookupd)
+    found.driver.wait(lambda: "/lookup" in lookupd.log_text())
+    publish(nsqd, b"now")
+    found.wait_for(b"now")
+    assert caplog.messages == []
+
+
+def test_several_nsqlookupds_together(make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, find: MakeFound) -> None:
+    """Each knows an nsqd of its own, and one that the other knows too."""
+    one, other = make_nsqlookupd(), make_nsqlookupd()
+    nsqds = [make_nsqd(*flags(one)), make_nsqd(*flags(other)), make_nsqd(*flags(one, other))]
+    for number, nsqd in enumerate(nsqds):
+        publish(nsqd, b"%d" % number)
+    found = find(one, other)
+    found.wait_for(b"0", b"1", b"2")
+    found.wait_for_connections(*nsqds)
+
+
+def test_an_nsqlookupd_that_dies_takes_nothing_with_it(
+    make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, find: MakeFound, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = make_nsqlookupd(), make_nsqlookupd()
+    nsqd = make_nsqd(*flags(one, other))
+    publish(nsqd, b"1")
+    found = find(one, other)
+    found.wait_for(b"1")
+    one.kill()
+    found.driver.wait(lambda: one.http_address in caplog.text)
+    publish(nsqd, b"2")
+    found.wait_for(b"1", b"2")
+    second = make_nsqd(*flags(other))
+    publish(second, b"3")
+    found.wait_for(b"1", b"2", b"3")
+    assert len([line for line in caplog.messages if one.http_address in line]) == 1  # once a minute
+
+
+def test_an_nsqd_that_leaves_is_forgotten_and_one_that_moves_is_found(
+    make_nsqd: MakeNsqd, lookupd: NsqlookupdProcess, find: MakeFound
+) -> None:
+    nsqd = make_nsqd(*flags(lookupd))
+    publish(nsqd, b"before")
+    found = find(lookupd)
+    found.wait_for(b"before")
+    found.driver.wait(lambda: (nsqd.channel_stats(TOPIC, CHANNEL) or {})["in_flight_count"] == 0)
+    nsqd.restart()
+    publish(nsqd, b"after")
+    found.wait_for(b"before", b"after")
+    found.wait_for_connections(nsqd)
+
+
+def test_a_loss_is_a_reason_to_ask_again(make_nsqd: MakeNsqd, lookupd: NsqlookupdProcess, find: MakeFound) -> None:
+    nsqd = make_nsqd(*flags(lookupd))
+    publish(nsqd, b"message")
+    found = find(lookupd, lookupd_poll_interval="60s")
+    found.wait_for(b"message")
+    assert lookupd.log_text().count("/lookup?topic=") == 1
+    nsqd.stop()
+    found.driver.wait(lambda: lookupd.log_text().count("/lookup?topic=") == 2)
+
+
+def test_an_nsqlookupd_that_hangs_holds_nobody_up(
+    make_nsqd: MakeNsqd, lookupd: NsqlookupdProcess, find: MakeFound, caplog: pytest.LogCaptureFixture
+) -> None:
+    nsqd = make_nsqd(*flags(lookupd))
+    publish(nsqd, b"1")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        hung = f"127.0.0.1:{server.getsockname()[1]}"
+        found = find(hung, lookupd, lookupd_poll_timeout="300ms")
+        found.wait_for(b"1")
+        found.driver.wait(lambda: caplog.messages)
+        publish(nsqd, b"2")
+        found.wait_for(b"1", b"2")
+        assert caplog.messages == [f"nsqlookupd {hung}: no answer within 0.3s"]
+        found.driver.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "reason"),
+    [
+        (500, b"{}", "got response 500"),
+        (200, b"no json", ""),
+        (200, b'{"producers": [{"tcp_port": 1}]}', "broadcast_address"),
+        (200, b"[]", "no list of producers"),
+    ],
+)
+def test_an_answer_that_cannot_be_used_is_told(
+    find: MakeFound, caplog: pytest.LogCaptureFixture, status: int, body: bytes, reason: str
+) -> None:
+    with answering(status, body) as address:
+        found = find(address)
+        found.driver.wait(lambda: caplog.messages)
+    assert caplog.messages[0].startswith(f"nsqlookupd {address}: ")
+    assert reason in caplog.messages[0]
+
+
+def test_other_nsqlookupds_may_be_asked(
+    make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, find: MakeFound
+) -> None:
+    one, other = make_nsqlookupd(), make_nsqlookupd()
+    nsqd = make_nsqd(*flags(other))
+    publish(nsqd, b"message")
+    found = find(one)
+    found.driver.wait(lambda: "/lookup" in one.log_text())
+    found.driver.consumer.set_lookupd_http_addresses([other.http_address])
+    found.wait_for(b"message")
+
+
+@pytest.mark.ours
+def test_over_https(
+    make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, find: MakeFound, tmp_path: Path
+) -> None:
+    certificates = make_certificates(tmp_path / "certificates")
+    lookupd = make_nsqlookupd(*certificates.server_flags)
+    nsqd = make_nsqd(*flags(lookupd))
+    publish(nsqd, b"message")
+    found = find(f"https://{lookupd.http_address}", tls_root_ca_file=str(certificates.authority))
+    found.wait_for(b"message")
