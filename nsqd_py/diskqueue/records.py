@@ -19,8 +19,8 @@ All numbers are little-endian. A record is a header of 56 bytes and the batch's 
 A file begins with a header of 64 bytes: magic `NSQf`, version u16, flags u16 (1: made of a used file), salt u32,
 checksum u32, first sequence number u64, highest id used before u64, zeros. The salt differs from file to file, so
 that what is left of a file that is used again never passes for its own. Kind 2 and compression are for archives
-and for the carry log; nsqd writes kind 1. Each record begins with its magic so that a reader finds the next one
-behind damage.
+(`messages` has their format); nsqd writes kind 1. Each record begins with its magic so that a reader finds the next
+one behind damage.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _pack_checked = _CHECKED.pack
 
 RECORD_HEADER_BYTES = _HEADER.size
 FILE_HEADER_BYTES = 64
-_CHECKED_FROM = _FRONT.size
+CHECKED_FROM = _FRONT.size
 
 class Incomplete(NsqdError):
     """The bytes end inside a record; `needed` bytes from its start would hold it."""
@@ -146,6 +146,22 @@ class RecordHeader:
         return self.first_seq + self.count
 
 
+def encode_record_parts(header: RecordHeader, body: bytes, salt: int) -> bytes:
+    """A record of any kind as one piece; `length` and `checksum` are those of the body, whatever the header says."""
+    checked = _pack_checked(
+        VERSION,
+        header.kind,
+        header.flags,
+        header.first_seq,
+        header.base_id,
+        header.timestamp_ns,
+        header.due_ns,
+        header.count,
+        header.stride,
+    )
+    return _pack_front(MAGIC, len(body), extend(extend(salt, checked), body)) + checked + body
+
+
 def decode_header(data: bytes | memoryview, position: int) -> RecordHeader:
     """The header at `position`. Raises Incomplete, and Damaged when it is none."""
     if len(data) - position < RECORD_HEADER_BYTES:
@@ -172,6 +188,6 @@ def decode(data: bytes, position: int, salt: int) -> tuple[Batch, int]:
     if after > len(data):
         raise Incomplete(RECORD_HEADER_BYTES + length)
     body = data[body_from:after]
-    if extend(extend(salt, data[position + _CHECKED_FROM : body_from]), body) != checksum:
+    if extend(extend(salt, data[position + CHECKED_FROM : body_from]), body) != checksum:
         raise Damaged("the checksum does not match")
     return Batch(first_seq, base_id, timestamp_ns, due_ns, count, stride, body), after

@@ -38,6 +38,8 @@ class ToolProcess:
         if self._process.poll() is None:
             self._process.kill()
         self._process.communicate()
+        if error is not None:
+            print(self.log_text())  # pytest shows it with the failure
 
     @property
     def pid(self) -> int:

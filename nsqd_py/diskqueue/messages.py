@@ -1,0 +1,253 @@
+"""Records of kind `messages`: each message with its own id, timestamp, attempts and due time. For archives.
+
+The record has the header that `records` describes, with these meanings:
+
+    length      of the body as it is stored
+    kind        2
+    flags       1: the body is zstd-compressed   2: the body has a column of due times
+    first_seq   number of the first message in its file, from 0
+    base_id     the latest timestamp of its messages
+    timestamp   the earliest timestamp of its messages
+    due         the earliest due time of its messages; 0 where one may be delivered at once
+    count       n, the number of messages
+    stride      length of the body before it was compressed
+
+So a reader that wants a range of time passes over a record by its header. The checksum covers the body as it is
+stored. The body holds columns, not rows: reading one takes a few calls, however many messages there are.
+Little-endian, one behind the other:
+
+    topic length u8, channel length u8, nsqd length u16; topic, channel, nsqd (host:port of its TCP side)
+    timestamps  n x i64    ns since the epoch
+    due times   n x i64    ns since the epoch, 0: at once; only with flag 2
+    sizes       n x u32    of the bodies
+    attempts    n x u16
+    ids         n x 16 bytes
+    bodies      one behind the other, each behind its size as a big-endian u32
+
+So the bodies are stored as an MPUB sends them, and whoever publishes a whole record again copies one stretch of bytes.
+
+Files begin with the header of `records.FileHeader`. `next_record` finds the first record behind any offset, so a
+file can be split between workers: each takes the records that begin in its part.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain, pairwise, starmap
+from struct import Struct
+from typing import Literal, Protocol
+
+import cramjam
+from google_crc32c import extend
+
+from nsqd_py.batch import SIZE_BYTES
+from nsqd_py.diskqueue.records import (
+    CHECKED_FROM,
+    FLAG_ZSTD,
+    MAGIC,
+    MESSAGES,
+    RECORD_HEADER_BYTES,
+    Damaged,
+    Incomplete,
+    RecordHeader,
+    decode_header,
+    encode_record_parts,
+)
+
+FLAG_DUE = 2
+ID_BYTES = 16
+_KNOWN_FLAGS = FLAG_ZSTD | FLAG_DUE
+_NAME_LENGTHS = Struct("<BBH")
+_MPUB_SIZE = Struct(">I")
+
+_Code = Literal["q", "I", "H"]
+
+
+
+class Data(Protocol):
+    """A file's bytes: `bytes`, or an `mmap` of it."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, part: slice, /) -> bytes: ...
+
+    def find(self, wanted: bytes, start: int, /) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """Messages of one topic and channel that came from one nsqd, in columns of equal length.
+
+    timestamps_ns  when each was published, since the epoch
+    ids            16 bytes each
+    due_ns         not to be delivered before, since the epoch; None: all at once
+    """
+
+    topic: str
+    channel: str
+    nsqd: str
+    timestamps_ns: Sequence[int]
+    attempts: Sequence[int]
+    ids: Sequence[bytes]
+    bodies: Sequence[bytes]
+    due_ns: Sequence[int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+
+def encode_messages(messages: Messages, first_seq: int, salt: int, zstd_level: int | None = None) -> bytes:
+    """A record of at least one message; None leaves it uncompressed."""
+    body = b"".join(_columns(messages))
+    length, flags = len(body), 0 if messages.due_ns is None else FLAG_DUE
+    if zstd_level is not None:
+        body = bytes(cramjam.zstd.compress(body, zstd_level))
+        flags |= FLAG_ZSTD
+    header = RecordHeader(
+        length=len(body),
+        checksum=0,
+        kind=MESSAGES,
+        flags=flags,
+        first_seq=first_seq,
+        base_id=max(0, max(messages.timestamps_ns)),
+        timestamp_ns=min(messages.timestamps_ns),
+        due_ns=0 if messages.due_ns is None else min(messages.due_ns),
+        count=len(messages),
+        stride=length,
+    )
+    return encode_record_parts(header, body, salt)
+
+
+def _columns(messages: Messages) -> Iterator[bytes]:
+    names = [name.encode() for name in (messages.topic, messages.channel, messages.nsqd)]
+    yield _NAME_LENGTHS.pack(*map(len, names))
+    yield from names
+    yield _packed("q", messages.timestamps_ns)
+    if messages.due_ns is not None:
+        yield _packed("q", messages.due_ns)
+    yield _packed("I", map(len, messages.bodies))
+    yield _packed("H", messages.attempts)
+    yield from messages.ids
+    sizes = map(_MPUB_SIZE.pack, map(len, messages.bodies))
+    yield from chain.from_iterable(zip(sizes, messages.bodies, strict=True))
+
+
+def _packed(code: _Code, values: Iterable[int]) -> bytes:
+    column = array(code, values)
+    if sys.byteorder == "big":
+        column.byteswap()
+    return column.tobytes()
+
+
+def decode_messages(data: Data, position: int, salt: int) -> tuple[Messages, int]:
+    """The messages of the record at `position`, and where the next begins. Raises Incomplete and Damaged."""
+    header = checked_header(data, position, salt)
+    after = position + header.record_bytes
+    if header.kind != MESSAGES or header.flags & ~_KNOWN_FLAGS:
+        raise Damaged("a record of another kind")
+    body = data[position + RECORD_HEADER_BYTES : after]
+    if header.flags & FLAG_ZSTD:
+        body = _decompressed(body, header.stride)
+    try:
+        return _Columns(body).messages(header.count, has_due=bool(header.flags & FLAG_DUE)), after
+    except (ValueError, UnicodeDecodeError) as error:
+        raise Damaged(f"the columns of a record do not fit its header: {error}") from error
+
+
+def _decompressed(body: bytes, length: int) -> bytes:
+    buffer = bytearray(length)
+    try:
+        size = cramjam.zstd.decompress_into(body, buffer)
+    except cramjam.DecompressionError as error:
+        raise Damaged(f"the body cannot be decompressed: {error}") from error
+    if size != length:
+        raise Damaged("the body has another length than its header says")
+    return bytes(buffer)
+
+
+class _Columns:
+    """Takes columns off a body, from its beginning. Raises ValueError where it is too short."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._position = 0
+
+    def messages(self, count: int, *, has_due: bool) -> Messages:
+        lengths = _NAME_LENGTHS.unpack(self._take(_NAME_LENGTHS.size))
+        topic, channel, nsqd = (self._take(length).decode() for length in lengths)
+        timestamps_ns = self._numbers("q", count)
+        due_ns = self._numbers("q", count) if has_due else None
+        sizes = self._numbers("I", count)
+        attempts = self._numbers("H", count)
+        ids = self._pieces(range(0, (count + 1) * ID_BYTES, ID_BYTES))
+        bodies = self._sized_pieces(sizes)
+        return Messages(topic, channel, nsqd, timestamps_ns, attempts, ids, bodies, due_ns)
+
+    def _take(self, size: int) -> bytes:
+        piece = self._body[self._position : self._position + size]
+        if len(piece) != size:
+            raise ValueError("it is too short")
+        self._position += size
+        return piece
+
+    def _numbers(self, code: _Code, count: int) -> Sequence[int]:
+        column = array(code)
+        column.frombytes(self._take(count * column.itemsize))
+        if sys.byteorder == "big":
+            column.byteswap()
+        return column
+
+    def _pieces(self, bounds: Sequence[int]) -> list[bytes]:
+        """The bytes between each bound and the next."""
+        block = self._take(bounds[-1])
+        return [block[piece] for piece in starmap(slice, pairwise(bounds))]
+
+    def _sized_pieces(self, sizes: Sequence[int]) -> list[bytes]:
+        """Bytes of these sizes, each behind its size, which is not looked at."""
+        ends = list(accumulate((size + SIZE_BYTES for size in sizes), initial=0))
+        block = self._take(ends[-1])
+        return [block[end - size : end] for end, size in zip(ends[1:], sizes, strict=True)]
+
+
+# --- any kind of record
+
+
+def checked_header(data: Data, position: int, salt: int) -> RecordHeader:
+    """The header of the record at `position`, whose checksum is right. Raises Incomplete and Damaged."""
+    header = decode_header(data[position : position + RECORD_HEADER_BYTES], 0)
+    after = position + header.record_bytes
+    if after > len(data):
+        raise Incomplete(header.record_bytes)
+    if extend(salt, data[position + CHECKED_FROM : after]) != header.checksum:
+        raise Damaged("the checksum does not match")
+    return header
+
+
+def next_record(data: Data, start: int, salt: int) -> int | None:
+    """Where the first record of any kind with a right checksum begins, from `start` on; None: there is none."""
+    position = data.find(MAGIC, start)
+    while position >= 0:
+        try:
+            checked_header(data, position, salt)
+        except (Damaged, Incomplete):
+            position = data.find(MAGIC, position + 1)
+        else:
+            return position
+    return None
+
+
+def record_positions(data: Data, start: int, salt: int, end: int | None = None) -> Iterator[tuple[int, RecordHeader]]:
+    """Each record that begins at `start` or behind it, and before `end`; damage is passed over."""
+    limit = len(data) if end is None else end
+    position: int | None = start
+    while position is not None and position < limit:
+        try:
+            header = checked_header(data, position, salt)
+        except (Damaged, Incomplete):
+            position = next_record(data, position + 1, salt)
+            continue
+        yield position, header
+        position += header.record_bytes

@@ -1,0 +1,124 @@
+"""nsq-to-file is killed under load, again and again: every message is in some file, and every file can be read.
+
+A publisher notes what was answered OK. The files are small, so that kills come while files are closed and moved too,
+and while those of the run before are repaired.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import wire
+from tests.support.nsqd_process import NsqdProcess
+from tests.support.tool_process import ToolProcess
+from tests.support.written_files import all_bodies, leftovers, manifest, message_files
+
+TOPIC, CHANNEL = "crash", "archive"
+KILLS = 8
+BATCH = 50
+# Every third time from the start of the process, when it may still be repairing; else from when it consumes.
+LIFE_S = (0.05, 0.35)
+PUBLISH_INTERVAL_S = 0.01
+IN_FLIGHT = 200
+KINDS = (
+    ("--format=lines",),
+    ("--format=lines", "--gzip"),
+    ("--format=jsonl",),
+    ("--format=framed", "--compress=zstd"),
+)
+
+
+class Publisher:
+    """Publishes while it is entered, and keeps what was taken. No body has a newline."""
+
+    def __init__(self, nsqd: NsqdProcess) -> None:
+        self.published: list[bytes] = []
+        self._nsqd = nsqd
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Publisher:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        numbers = itertools.count()
+        with self._nsqd.connect() as client:
+            while not self._stop.wait(PUBLISH_INTERVAL_S):
+                batch = [b"%09d" % number + b"x" * (number * 37 % 400) for number in itertools.islice(numbers, BATCH)]
+                client.send(wire.mpub(TOPIC, batch))
+                if client.next_frame() != wire.OK:
+                    return
+                self.published += batch
+
+
+def archive(nsqd: NsqdProcess, root: Path, *flags: str) -> ToolProcess:
+    return ToolProcess(
+        "apps.nsq_to_file", f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}", f"--topic={TOPIC}", f"--channel={CHANNEL}",
+        f"--output-dir={root / 'output'}", f"--work-dir={root / 'work'}", "--rotate-size=100000",
+        "--sync-interval=50ms", f"--max-in-flight={IN_FLIGHT}", *flags, log_path=root / "nsq_to_file.log",
+    )  # fmt: skip
+
+
+@contextlib.contextmanager
+def nsqd_on(data_path: Path) -> Iterator[NsqdProcess]:
+    nsqd = NsqdProcess(data_path, "--msg-timeout=1s")  # a kill requeues nothing: what was in flight times out
+    try:
+        yield nsqd.start()
+    finally:
+        nsqd.destroy()
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("flags", KINDS, ids=" ".join)
+def test_killed_under_load_loses_nothing(
+    tmp_path: Path, flags: tuple[str, ...], record_property: Callable[[str, object], None]
+) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")
+    moments = random.Random(seed)
+    with nsqd_on(tmp_path / "nsqd") as nsqd:
+        nsqd.create(TOPIC, CHANNEL)
+        with Publisher(nsqd) as publisher:
+            for kill in range(KILLS):
+                with archive(nsqd, tmp_path, *flags) as tool:
+                    if kill % 3:
+                        tool.wait_for_log("subscribed")
+                    time.sleep(moments.uniform(*LIFE_S))  # a random moment is the point; leaving kills
+        with archive(nsqd, tmp_path, *flags) as tool:
+            nsqd.wait_for_channel(TOPIC, CHANNEL, 30.0, depth=0, in_flight_count=0, deferred_count=0)
+            assert tool.stop() == 0
+    written = Counter(all_bodies(tmp_path / "output"))
+    entries = manifest(tmp_path / "output")
+    figures = {
+        "seed": seed,
+        "published": len(publisher.published),
+        "duplicates": written.total() - len(written),
+        "files": len(entries),
+        "repaired": sum(entry["repaired"] for entry in entries),
+        "cut_bytes": sum(entry["cut_bytes"] for entry in entries),
+    }
+    print(figures)
+    for name, figure in figures.items():
+        record_property(name, figure)
+    assert set(publisher.published) - written.keys() == set()
+    assert written.keys() - set(publisher.published) == set()
+    # What was in flight at a kill, or finished and not yet told, comes again: not more.
+    assert figures["duplicates"] <= KILLS * 2 * IN_FLIGHT
+    assert figures["repaired"] > 0
+    assert sorted(entry["path"] for entry in entries) == [path.name for path in message_files(tmp_path / "output")]
+    assert sum(entry["messages"] for entry in entries) == written.total()
+    assert (leftovers(tmp_path / "output"), message_files(tmp_path / "work")) == ([], [])

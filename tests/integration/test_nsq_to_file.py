@@ -1,0 +1,325 @@
+"""nsq-to-file as a process, beside a real nsqd."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqlookupd_process import MakeNsqlookupd
+from tests.support.tool_process import ToolProcess, run_tool
+from tests.support.wire import mpub_body
+from tests.support.written_files import all_bodies, bodies, json_rows, leftovers, manifest, message_files
+
+MODULE = "apps.nsq_to_file"
+CHANNEL = "nsq_to_file"
+KINDS = (
+    ("--format=lines",),
+    ("--format=lines", "--gzip", "--gzip-level=9"),
+    ("--format=jsonl", "--compress=zstd"),
+    ("--format=framed", "--compress=zstd"),
+    ("--format=parquet",),
+)
+
+# archive(nsqd, topic, *flags) runs nsq-to-file on one nsqd.
+Archive = Callable[..., ToolProcess]
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    return tmp_path / "output"
+
+
+@pytest.fixture
+def archive(tmp_path: Path, output: Path) -> Archive:
+    """Not started yet. What is in flight is synced ten times a second, unless `flags` say otherwise."""
+
+    def make(nsqd: NsqdProcess, *flags: str, topic: str = "t") -> ToolProcess:
+        source = (f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}", f"--topic={topic}")
+        defaults = (f"--output-dir={output}", "--sync-interval=100ms")
+        return ToolProcess(MODULE, *source, *defaults, *flags, log_path=tmp_path / "nsq_to_file.log")
+
+    return make
+
+
+def publish(nsqd: NsqdProcess, *messages: bytes, topic: str = "t") -> None:
+    nsqd.create(topic, CHANNEL)
+    nsqd.post(f"/mpub?topic={topic}&binary=true", mpub_body(messages))
+
+
+def wait_until_finished(nsqd: NsqdProcess, topic: str = "t") -> None:
+    nsqd.wait_for_channel(topic, CHANNEL, depth=0, in_flight_count=0, deferred_count=0)
+
+
+# --- what is written
+
+
+@pytest.mark.parametrize("flags", KINDS, ids=" ".join)
+def test_messages_are_in_files(nsqd: NsqdProcess, archive: Archive, output: Path, flags: tuple[str, ...]) -> None:
+    expected = [b"%d" % number for number in range(1000)]
+    publish(nsqd, *expected)
+    with archive(nsqd, *flags) as tool:
+        wait_until_finished(nsqd)
+        assert tool.stop() == 0
+    assert all_bodies(output) == expected
+    (entry,) = manifest(output)
+    assert (entry["messages"], entry["topic"], entry["channel"]) == (1000, "t", CHANNEL)
+    assert leftovers(output) == []
+
+
+def test_nothing_goes_to_standard_output(nsqd: NsqdProcess, archive: Archive) -> None:
+    publish(nsqd, b"one")
+    with archive(nsqd) as tool:
+        wait_until_finished(nsqd)
+        assert tool.stop() == 0
+        assert tool.output() == b""
+
+
+def test_json_tells_all(nsqd: NsqdProcess, archive: Archive, output: Path) -> None:
+    publish(nsqd, b"two\nlines", b"\xff")
+    with archive(nsqd, "--format=jsonl") as tool:
+        wait_until_finished(nsqd)
+        tool.stop()
+    (path,) = message_files(output)
+    rows = json_rows(path)
+    assert [row["body"] for row in rows] == [b"two\nlines", b"\xff"]
+    assert rows[0].keys() == {"timestamp", "id", "attempts", "topic", "channel", "nsqd", "body"}
+    assert (rows[0]["attempts"], rows[0]["nsqd"]) == (1, f"127.0.0.1:{nsqd.tcp_port}")
+    assert re.fullmatch("[0-9a-f]{16}", rows[0]["id"])
+
+
+def test_newlines_in_lines_are_said_once(nsqd: NsqdProcess, archive: Archive, output: Path) -> None:
+    publish(nsqd, b"two\nlines")
+    with archive(nsqd) as tool:
+        wait_until_finished(nsqd)
+        publish(nsqd, b"two\nmore")
+        wait_until_finished(nsqd)
+        tool.stop()
+        assert tool.log_text().count("newlines in them") == 1
+    assert all_bodies(output) == [b"two", b"lines", b"two", b"more"]
+
+
+def test_what_is_in_flight_is_synced_before_it_is_finished(nsqd: NsqdProcess, archive: Archive, output: Path) -> None:
+    """A long interval: a message waits, until there are as many as may be in flight."""
+    publish(nsqd, b"1", b"2", b"3")
+    with archive(nsqd, "--sync-interval=1h", "--max-in-flight=10") as tool:
+        wait_until(lambda: output.exists() and all_bodies(output) == [b"1", b"2", b"3"])
+        assert (nsqd.channel_stats("t", CHANNEL) or {})["in_flight_count"] == 3
+        publish(nsqd, *[b"%d" % number for number in range(4, 11)])
+        wait_until_finished(nsqd)
+        assert tool.stop() == 0
+
+
+def test_a_stop_finishes_what_is_here(nsqd: NsqdProcess, archive: Archive, output: Path) -> None:
+    publish(nsqd, b"1", b"2")
+    with archive(nsqd, "--sync-interval=1h", "--compress=zstd") as tool:
+        nsqd.wait_for_channel("t", CHANNEL, in_flight_count=2)
+        assert tool.stop() == 0
+    assert all_bodies(output) == [b"1", b"2"]
+    wait_until_finished(nsqd)
+
+
+# --- from file to file
+
+
+def test_hup_begins_a_new_file(nsqd: NsqdProcess, archive: Archive, output: Path, tmp_path: Path) -> None:
+    """Also twice in a row, and with a work-dir."""
+    publish(nsqd, b"one")
+    with archive(nsqd, f"--work-dir={tmp_path / 'work'}") as tool:
+        wait_until_finished(nsqd)
+        tool.signal(signal.SIGHUP)
+        wait_until(lambda: output.exists() and all_bodies(output) == [b"one"])
+        tool.signal(signal.SIGHUP)
+        publish(nsqd, b"two")
+        wait_until_finished(nsqd)
+        assert tool.stop() == 0
+    assert [bodies(path) for path in message_files(output)] == [[b"one"], [b"two"]]
+    assert os.listdir(tmp_path / "work") == []
+
+
+def test_after_a_hup_a_file_that_was_moved_away_is_made_anew(
+    nsqd: NsqdProcess, archive: Archive, output: Path, tmp_path: Path
+) -> None:
+    """What logrotate does."""
+    publish(nsqd, b"one")
+    with archive(nsqd, "--filename-format=t.log") as tool:
+        wait_until_finished(nsqd)
+        (output / "t.log").rename(tmp_path / "t.log.1")
+        tool.signal(signal.SIGHUP)
+        tool.wait_for_log("finished t.log")
+        publish(nsqd, b"two")
+        wait_until_finished(nsqd)
+        tool.stop()
+    assert (bodies(tmp_path / "t.log.1"), bodies(output / "t.log")) == ([b"one"], [b"two"])
+
+
+def test_two_topics_share_a_file_only_where_they_append(nsqd: NsqdProcess, archive: Archive, output: Path) -> None:
+    """A name without <TOPIC>: as Go's nsq_to_file does it."""
+    for flags, files in (((), 1), (("--gzip",), 2)):
+        publish(nsqd, b"of a", topic="a")
+        publish(nsqd, b"of b", topic="b")
+        with archive(nsqd, "--topic=b", "--filename-format=x<REV>.log", *flags, topic="a") as tool:
+            wait_until_finished(nsqd, "a")
+            wait_until_finished(nsqd, "b")
+            tool.stop()
+        assert len(message_files(output)) == files
+        assert sorted(all_bodies(output)) == [b"of a", b"of b"]
+        shutil.rmtree(output)
+
+
+@pytest.fixture
+def shared_memory() -> Iterator[Path]:
+    directory = Path(f"/dev/shm/nsq-to-file-{os.getpid()}")
+    if not os.access(directory.parent, os.W_OK) or directory.parent.stat().st_dev == Path("/tmp").stat().st_dev:
+        pytest.skip("/dev/shm is no other file system here")
+    yield directory
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.mark.parametrize("flags", [(), ("--format=parquet",)], ids=" ".join)
+def test_a_work_dir_on_another_file_system(
+    nsqd: NsqdProcess, archive: Archive, output: Path, shared_memory: Path, flags: tuple[str, ...]
+) -> None:
+    publish(nsqd, b"one")
+    with archive(nsqd, f"--work-dir={shared_memory}", *flags) as tool:
+        wait_until_finished(nsqd)
+        assert message_files(output) == []
+        assert tool.stop() == 0
+    assert all_bodies(output) == [b"one"]
+    assert os.listdir(shared_memory) == []
+
+
+# --- topics by pattern
+
+
+def test_topics_by_pattern(
+    make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, output: Path, tmp_path: Path
+) -> None:
+    lookupd = make_nsqlookupd()
+    nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}")
+    publish(nsqd, b"of a", topic="take_a")
+    publish(nsqd, b"not", topic="leave")
+    wait_until(lambda: lookupd.topics() == ["leave", "take_a"])
+    flags = (
+        f"--lookupd-http-address={lookupd.http_address}", "--topic-pattern=^take_", "--topic-refresh=50ms",
+        f"--output-dir={output}", "--sync-interval=50ms", "--consumer-opt=lookupd_poll_interval,100ms",
+    )  # fmt: skip
+    with ToolProcess(MODULE, *flags, log_path=tmp_path / "log") as tool:
+        wait_until_finished(nsqd, "take_a")
+        publish(nsqd, b"of b", topic="take_b")
+        wait_until_finished(nsqd, "take_b")
+        assert tool.stop() == 0
+        assert tool.log_text().count("skipping topic leave (doesn't match pattern ^take_)") == 1
+    assert sorted(all_bodies(output)) == [b"of a", b"of b"]
+
+
+# --- a disk that takes nothing
+
+
+@pytest.mark.parametrize("flags", [(), ("--format=framed",)], ids=" ".join)
+def test_a_full_disk_stops_it_until_there_is_room(
+    nsqd: NsqdProcess, archive: Archive, output: Path, flags: tuple[str, ...]
+) -> None:
+    """A limit on the size of files stands for the full disk: it needs no rights."""
+    publish(nsqd, b"before")
+    with archive(nsqd, "--max-in-flight=5", *flags) as tool:
+        wait_until_finished(nsqd)
+        limit_file_size(tool, 4096)
+        expected = [b"%05d" % number + b"x" * 1000 for number in range(20)]
+        publish(nsqd, *expected)
+        tool.wait_for_log("cannot write")
+        nsqd.wait_for_channel("t", CHANNEL, client_count=1)
+        wait_until(lambda: ready_count(nsqd) == 0, what="RDY 0")
+        stats = nsqd.channel_stats("t", CHANNEL) or {}
+        assert stats["depth"] + stats["in_flight_count"] > 0
+        limit_file_size(tool, 1 << 30)
+        tool.wait_for_log("writing again")
+        wait_until_finished(nsqd)
+        assert tool.stop() == 0
+        assert tool.log_text().count("cannot write") == 1
+    assert all_bodies(output) == [b"before", *expected]
+
+
+def test_a_stop_on_a_full_disk_gives_the_messages_back(nsqd: NsqdProcess, archive: Archive, output: Path) -> None:
+    publish(nsqd, b"before")
+    with archive(nsqd) as tool:
+        wait_until_finished(nsqd)
+        limit_file_size(tool, 2048)
+        publish(nsqd, b"x" * 4000)
+        tool.wait_for_log("cannot write")
+        assert tool.stop() == 1
+        assert "1 messages could not be written, and are given back" in tool.log_text()
+    nsqd.wait_for_channel("t", CHANNEL, depth=1, in_flight_count=0)
+    with archive(nsqd) as tool:
+        wait_until_finished(nsqd)
+        tool.stop()
+    assert all_bodies(output) == [b"before", b"x" * 4000]
+
+
+def limit_file_size(tool: ToolProcess, size_bytes: int) -> None:
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    resource.prlimit(tool.pid, resource.RLIMIT_FSIZE, (size_bytes, hard))
+
+
+def ready_count(nsqd: NsqdProcess) -> int:
+    (client,) = (nsqd.channel_stats("t", CHANNEL) or {})["clients"]
+    count: int = client["ready_count"]
+    return count
+
+
+# --- after a kill, and beside another
+
+
+def test_a_kill_leaves_nothing_behind(nsqd: NsqdProcess, archive: Archive, output: Path, tmp_path: Path) -> None:
+    """The next run finishes what the one before wrote, though it writes in another form itself."""
+    work = f"--work-dir={tmp_path / 'work'}"
+    publish(nsqd, b"one", b"two")
+    with archive(nsqd, work, "--format=jsonl") as tool:
+        wait_until_finished(nsqd)
+        tool.signal(signal.SIGKILL)
+        tool.wait()
+    with archive(nsqd, work, "--gzip") as tool:
+        tool.wait_for_log("which an earlier run left behind: 2 messages")
+        assert tool.stop() == 0
+    (path,) = message_files(output)
+    assert path.name.endswith(".jsonl")
+    assert bodies(path) == [b"one", b"two"]
+    assert manifest(output)[0]["repaired"] is True
+
+
+def test_two_beside_each_other(nsqd: NsqdProcess, archive: Archive, output: Path) -> None:
+    """On the same directory, with the same names: neither takes the other's files."""
+    publish(nsqd, b"one")
+    with archive(nsqd, "--gzip") as first:
+        wait_until_finished(nsqd)
+        with archive(nsqd, "--gzip") as second:
+            second.wait_for_log("subscribed")
+            publish(nsqd, *[b"%d" % number for number in range(100)])
+            wait_until_finished(nsqd)
+            assert (first.stop(), second.stop()) == (0, 0)
+    assert sorted(all_bodies(output)) == sorted([b"one", *(b"%d" % number for number in range(100))])
+    assert not any(entry["repaired"] for entry in manifest(output))
+
+
+# --- what it refuses
+
+
+def test_a_directory_that_cannot_be_written_to(nsqd: NsqdProcess, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    flags = (f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}", "--topic=t", f"--output-dir={tmp_path / 'file' / 'x'}")
+    run = run_tool(MODULE, *flags)
+    assert (run.returncode, run.stdout) == (1, "")
+    assert run.stderr == f"nsq-to-file: cannot write to {tmp_path}/file/x: Not a directory\n"
+
+
+def test_bad_usage() -> None:
+    run = run_tool(MODULE, "-topic", "t")
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr.startswith("nsq-to-file: --nsqd-tcp-address or --lookupd-http-address required")

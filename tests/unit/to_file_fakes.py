@@ -1,0 +1,30 @@
+"""What stands in for nsqd in the tests of nsq-to-file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class FakeBatch:
+    """Messages with timestamps from 1000 on, and the answers that were given."""
+
+    def __init__(self, *bodies: bytes, nsqd: str = "127.0.0.1:4150", first_id: int = 0) -> None:
+        self.topic, self.channel, self.nsqd = "topic", "channel", nsqd
+        self.bodies = list(bodies)
+        self.ids = [b"%016x" % (first_id + number) for number in range(len(bodies))]
+        self.timestamps_ns = [1000 + number for number in range(len(bodies))]
+        self.attempts = [1] * len(bodies)
+        self.finished: list[bytes] = []
+        self.requeued: list[bytes] = []
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def finish(self) -> None:
+        self.finish_some(self.ids)
+
+    def finish_some(self, ids: Sequence[bytes]) -> None:
+        self.finished += ids
+
+    def requeue(self, delay_s: float | None = None, ids: Sequence[bytes] | None = None) -> None:
+        self.requeued += self.ids if ids is None else ids

@@ -1,0 +1,7 @@
+"""What files hold: a module for each format.
+
+lines    the body and a newline, as Go's nsq_to_file writes it
+jsonl    a JSON object a line
+framed   records with checksums, which can be split and searched
+parquet  columns; written from a framed file when the file is complete
+"""
