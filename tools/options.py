@@ -66,6 +66,7 @@ def check_sources(options: Options) -> None:
     if options.nsqd_tcp_address and options.lookupd_http_address:
         raise BadUsage("use --nsqd-tcp-address or --lookupd-http-address not both")
     check_nsqd_addresses(options.nsqd_tcp_address)
+    check_lookupd_addresses(options.lookupd_http_address)
 
 
 def check_nsqd_addresses(addresses: Sequence[str], flag: str = "nsqd-tcp-address") -> None:
@@ -78,6 +79,18 @@ def check_nsqd_addresses(addresses: Sequence[str], flag: str = "nsqd-tcp-address
             parse_address(address)
         except BadAddress as error:
             raise BadUsage(f"--{flag}: {error}") from None
+
+
+def check_lookupd_addresses(addresses: Sequence[str]) -> None:
+    """Each has to be host:port, or a URL."""
+    from nsqd_py.client.errors import BadClientOption
+    from nsqd_py.client.lookup import nodes_url
+
+    for address in addresses:
+        try:
+            nodes_url(address)
+        except BadClientOption as error:
+            raise BadUsage(f"--{LOOKUPD_HTTP.name}: {error}") from None
 
 
 def check_topics(topics: Sequence[str]) -> None:

@@ -10,7 +10,6 @@ from tools.options import (
     CONSUMER_OPT,
     HTTP_TIMEOUTS,
     HTTP_TLS,
-    LOOKUPD_HTTP,
     MAX_IN_FLIGHT,
     SOURCES,
     TOPICS,
@@ -112,7 +111,6 @@ PROGRAM = Program("nsq_to_file", "nsq-to-file",
 def check_options(options: Options) -> None:
     """Raises BadUsage where they do not fit together."""
     check_sources(options)
-    _check_lookupds(options)
     _check_topics(options)
     check_name(options.channel, "channel")
     check_client_options(options.consumer_opt, CONSUMER_OPT.name)
@@ -122,17 +120,6 @@ def check_options(options: Options) -> None:
             "missing <REV> in --filename-format when compression, rotation, a work-dir, or another format than lines "
             "and jsonl is in use"
         )
-
-
-def _check_lookupds(options: Options) -> None:
-    from nsqd_py.client.errors import BadClientOption
-    from nsqd_py.client.lookup import nodes_url
-
-    for address in options.lookupd_http_address:
-        try:
-            nodes_url(address)
-        except BadClientOption as error:
-            raise BadUsage(f"--{LOOKUPD_HTTP.name}: {error}") from error
 
 
 def _check_topics(options: Options) -> None:
