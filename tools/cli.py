@@ -31,7 +31,7 @@ class ToolError(Exception):
 class Tool:
     """A command.
 
-    check  raises BadUsage or BadOptions where the options do not fit together; changes nothing
+    check  raises BadUsage or BadOptions where the options do not fit together, ToolError; changes nothing
     run    does the work and returns the exit status; raises ToolError. It imports what it needs itself, so that
            --version, --help and a refusal do not wait for gevent
     """
@@ -48,6 +48,8 @@ class Tool:
             self.check(options)
         except (BadUsage, BadOptions) as error:
             return self._complain(error, BAD_USAGE)
+        except ToolError as error:
+            return self._complain(error, FAILED)
         try:
             return self._run(options)
         except ToolError as error:

@@ -16,18 +16,20 @@ PRINTED_BY = "python -m tools.manual"
 PAGES = Path(__file__).parent.parent / "docs" / "tools"
 
 # Where each tool declares itself, as `PROGRAM`.
-_DECLARATIONS = ("tail", "stat", "to_file", "to_nsq", "to_http", "nsq_to_nsq")
+_DECLARATIONS = (
+    "tools.tail", "tools.stat", "tools.to_file", "tools.to_nsq", "tools.to_http", "tools.nsq_to_nsq", "spark.replay",
+)  # fmt: skip
 
 
 def programs() -> Iterator[Program]:
     """Of all tools, in the order in which the documentation names them."""
     for package in _DECLARATIONS:
-        yield import_module(f"tools.{package}.options").PROGRAM
+        yield import_module(f"{package}.options").PROGRAM
 
 
 def page(program: Program) -> str:
     """A tool's page: what it does, examples, all flags, exit status."""
-    return "\n".join((_introduction(program), _examples(program), *settings_tables(program), _EXIT_STATUS))
+    return "\n".join((_introduction(program), _examples(program), *settings_tables(program), _exit_status(program)))
 
 
 def _introduction(program: Program) -> str:
@@ -49,15 +51,19 @@ def _examples(program: Program) -> str:
     return "\n".join(["## Examples\n", *rows])
 
 
-_EXIT_STATUS = """\
-## Exit status
+# fmt: off
+_EXIT_STATUSES = (
+    (0, "done; also after SIGINT or SIGTERM, when everything was left in order, and when the reader of a pipe went "
+        "away"),
+    (1, "failed; one line on standard error says why"),
+    (2, "the command line or the config file is wrong; one line on standard error says how to mend it"),
+)
+# fmt: on
 
-| status | meaning |
-|---|---|
-| 0 | done; also after SIGINT or SIGTERM, when everything was left in order, and when the reader of a pipe went away |
-| 1 | failed; one line on standard error says why |
-| 2 | the command line or the config file is wrong; one line on standard error says how to mend it |
-"""
+
+def _exit_status(program: Program) -> str:
+    rows = [f"| {status} | {meaning} |" for status, meaning in program.exit_statuses or _EXIT_STATUSES]
+    return "\n".join(["## Exit status\n", "| status | meaning |", "|---|---|", *rows, ""])
 
 
 def main() -> None:

@@ -1,0 +1,358 @@
+"""nsq-to-http as a process: from a real nsqd to web servers that answer, refuse, hang, cut off and redirect."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import unquote_plus
+
+import pytest
+
+from tests.support.certificates import make_certificates
+from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.nsqlookupd_process import MakeNsqlookupd
+from tests.support.tool_process import ToolProcess, run_tool
+from tests.support.web_server import CUT, HANG, OK, Asked, Reply, WebServer
+from tests.support.wire import mpub_body
+
+MODULE = "apps.nsq_to_http"
+# What fails comes again soon.
+SOON = (
+    "--consumer-opt=default_requeue_delay,10ms",
+    "--consumer-opt=backoff_multiplier,10ms",
+    "--consumer-opt=max_backoff_duration,20ms",
+)
+
+# The state of a client in /stats that was told to go.
+CLOSING = 4
+
+Start = Callable[..., ToolProcess]
+
+
+@pytest.fixture(scope="module")
+def nsqd_of_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
+    nsqd = NsqdProcess(tmp_path_factory.mktemp("nsqd") / "data").start()
+    yield nsqd
+    nsqd.destroy()
+
+
+@pytest.fixture
+def nsqd(nsqd_of_all: NsqdProcess) -> Iterator[NsqdProcess]:
+    """Its topic t is new."""
+    nsqd_of_all.create("t", "nsq_to_http")
+    yield nsqd_of_all
+    nsqd_of_all.post("/topic/delete?topic=t")
+
+
+@pytest.fixture
+def start(nsqd: NsqdProcess, tmp_path: Path) -> Start:
+    """`start(*flags)` makes the tool, on the topic t of the nsqd."""
+
+    def make(*flags: str) -> ToolProcess:
+        source = f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}"
+        return ToolProcess(MODULE, "--topic=t", source, *SOON, *flags, log_path=tmp_path / "tool.log")
+
+    return make
+
+
+def publish(nsqd: NsqdProcess, *bodies: bytes) -> None:
+    nsqd.post("/mpub?topic=t&binary=true", mpub_body(bodies))
+
+
+def numbered(count: int) -> list[bytes]:
+    return [b"message %d" % number for number in range(count)]
+
+
+def wait_until_all_are_done(nsqd: NsqdProcess) -> int:
+    """Until the tool, which has to run, has finished all that was published; how often messages were requeued."""
+
+    def requeue_counts() -> list[int]:
+        topic = nsqd.topic_stats("t")
+        assert topic
+        channel = topic["channels"][0]
+        finished = sum(client["finish_count"] for client in channel["clients"])
+        return [channel["requeue_count"]] if finished == topic["message_count"] else []
+
+    return wait_until(requeue_counts, what="all messages to be finished")[0]
+
+
+# ---- what is sent
+
+
+def test_every_message_is_posted_once(nsqd: NsqdProcess, start: Start) -> None:
+    bodies = [*numbered(300), b"\x00\xff\r\n\r\n", b"x" * 200_000]
+    with WebServer() as web, start(f"--post={web.url}in?a=%s", "--n=10", "--header=X-Key: value: x") as tool:
+        publish(nsqd, *bodies)
+        web.wait_until_asked(len(bodies))
+        assert wait_until_all_are_done(nsqd) == 0
+        assert Counter(web.bodies()) == Counter(bodies)
+        assert web.connection_count <= 10
+        asked = web.asked[0]
+        assert (asked.method, asked.target) == ("POST", "/in?a=%s")
+        assert asked.headers == {
+            "host": f"127.0.0.1:{web.port}",
+            "user-agent": "nsq_to_http v1.3.0",
+            "content-type": "application/octet-stream",
+            "content-length": str(len(asked.body)),
+            "x-key": "value: x",
+        }
+        assert tool.stop() == 0
+        assert tool.output() == b""
+
+
+def test_every_message_is_in_the_url_of_a_get(nsqd: NsqdProcess, start: Start) -> None:
+    bodies = [*numbered(50), bytes(range(256))]
+    with WebServer() as web, start(f"--get={web.url}in?m=%s&x=1"):
+        publish(nsqd, *bodies)
+        web.wait_until_asked(len(bodies))
+        wait_until_all_are_done(nsqd)
+        assert {asked.method for asked in web.asked} == {"GET"}
+        targets = [asked.target.removeprefix("/in?m=").removesuffix("&x=1") for asked in web.asked]
+        assert {unquote_plus(target, "latin-1").encode("latin-1") for target in targets} == set(bodies)
+
+
+def test_messages_are_found_by_nsqlookupd(
+    make_nsqlookupd: MakeNsqlookupd, make_nsqd: Callable[..., NsqdProcess], tmp_path: Path
+) -> None:
+    lookupd = make_nsqlookupd()
+    nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}")
+    nsqd.create("t", "nsq_to_http")
+    source = f"--lookupd-http-address={lookupd.http_address}"
+    flags = ["--topic=t", source, "--consumer-opt=lookupd_poll_interval,100ms"]
+    with WebServer() as web, ToolProcess(MODULE, *flags, f"--post={web.url}", log_path=tmp_path / "tool.log"):
+        publish(nsqd, b"found")
+        web.wait_until_asked(1)
+        assert web.bodies() == [b"found"]
+
+
+def test_only_a_sample_is_sent_and_the_rest_is_finished(nsqd: NsqdProcess, start: Start) -> None:
+    with WebServer() as web, start(f"--post={web.url}", "--sample=0.2"):
+        publish(nsqd, *numbered(1000))
+        assert wait_until_all_are_done(nsqd) == 0
+        assert 100 < len(web.asked) < 320  # more than six standard deviations
+
+
+def test_headers_can_be_replaced(nsqd: NsqdProcess, start: Start) -> None:
+    flags = ["--header=User-Agent:me", "--header=Host: example.org", "--content-type=application/json"]
+    with WebServer() as web, start(f"--post={web.url}", *flags):
+        publish(nsqd, b"{}")
+        web.wait_until_asked(1)
+        headers = web.asked[0].headers
+        assert headers["user-agent"] == "me"
+        assert headers["host"] == "example.org"
+        assert headers["content-type"] == "application/json"
+
+
+# ---- what counts as done
+
+
+@pytest.mark.parametrize("flag", ["post", "get"])
+def test_2xx_only_counts_as_done(nsqd: NsqdProcess, start: Start, flag: str) -> None:
+    """Each status is answered to one message, at its first attempt."""
+    statuses = [200, 201, 204, 299, 300, 304, 400, 404, 429, 500, 503, 301]
+    seen: Counter[bytes] = Counter()
+    lock = threading.Lock()
+
+    def reply(asked: Asked) -> Reply:
+        body = asked.body or asked.target.rpartition("/")[2].encode()
+        with lock:
+            seen[body] += 1
+            return Reply(int(body)) if seen[body] == 1 else OK
+
+    with WebServer(reply) as web, start(f"--{flag}={web.url}{'%s' if flag == 'get' else ''}") as tool:
+        publish(nsqd, *(b"%d" % status for status in statuses))
+        assert wait_until_all_are_done(nsqd) == 8
+        assert seen == {b"%d" % status: 1 if 200 <= status < 300 else 2 for status in statuses}
+        assert f"{web.url[:-1]}" in tool.log_text()
+        assert "got status code 503; message" in tool.log_text()
+
+
+def test_a_message_is_never_given_up(nsqd: NsqdProcess, start: Start) -> None:
+    replies = iter([Reply(500)] * 12)
+    with WebServer(lambda _: next(replies, OK)) as web, start(f"--post={web.url}"):
+        publish(nsqd, b"again")
+        assert wait_until_all_are_done(nsqd) == 12
+        assert web.bodies() == [b"again"] * 13
+
+
+# ---- which server
+
+
+def test_round_robin_serves_all_alike(nsqd: NsqdProcess, start: Start) -> None:
+    with WebServer() as one, WebServer() as two:
+        # As many at a time as there are messages: no share is full.
+        with start(f"--post={one.url}", f"--post={two.url}", "--mode=round-robin", "--n=200"):
+            publish(nsqd, *numbered(200))
+            wait_until_all_are_done(nsqd)
+        assert set(one.bodies()) | set(two.bodies()) == set(numbered(200))
+        assert (len(one.asked), len(two.asked)) == (100, 100)
+
+
+def test_all_means_each_of_them(nsqd: NsqdProcess, start: Start) -> None:
+    replies = iter([Reply(500)])
+    with WebServer() as one, WebServer(lambda _: next(replies, OK)) as two:
+        with start(f"--post={one.url}", f"--post={two.url}", "--mode=all"):
+            publish(nsqd, *numbered(20))
+            assert wait_until_all_are_done(nsqd) == 1
+        assert set(one.bodies()) == set(two.bodies()) == set(numbered(20))
+        # What one of them refused has come again, to both.
+        assert (len(one.asked), len(two.asked)) == (21, 21)
+
+
+def test_a_server_that_answers_with_errors_gets_fewer(nsqd: NsqdProcess, start: Start) -> None:
+    with WebServer() as good, WebServer(lambda _: Reply(500)) as bad:
+        with start(f"--post={good.url}", f"--post={bad.url}", "--n=4"):
+            publish(nsqd, *numbered(100))
+            wait_until_all_are_done(nsqd)
+        assert set(good.bodies()) == set(numbered(100))
+        # One of each share of the four, before the first answer.
+        assert 1 <= len(bad.asked) <= 2
+
+
+def test_a_server_that_hangs_does_not_delay_the_others(nsqd: NsqdProcess, start: Start) -> None:
+    with WebServer() as good, WebServer(lambda _: HANG) as hung:
+        with start(f"--post={good.url}", f"--post={hung.url}", "--n=10", "--http-client-request-timeout=2s") as tool:
+            publish(nsqd, *numbered(400))
+            good.wait_until_asked(395)
+            # Five hang, the share of one in two servers.
+            assert "no answer" not in tool.log_text()
+            assert wait_until_all_are_done(nsqd) == 0
+            assert tool.log_text().count("no answer within 2s; trying") == len(hung.asked) == 5
+        assert set(good.bodies()) == set(numbered(400))
+
+
+def test_what_is_cut_off_goes_elsewhere(nsqd: NsqdProcess, start: Start) -> None:
+    with WebServer() as good, WebServer(lambda _: CUT) as bad:
+        with start(f"--post={good.url}", f"--post={bad.url}", "--mode=epsilon-greedy") as tool:
+            publish(nsqd, *numbered(100))
+            assert wait_until_all_are_done(nsqd) == 0
+        assert set(good.bodies()) == set(numbered(100))
+        assert len(good.asked) == 100
+        assert "without an answer; trying" in tool.log_text()
+
+
+def test_a_server_that_is_away_is_waited_for(nsqd: NsqdProcess, start: Start) -> None:
+    with WebServer() as web:
+        port = web.port
+    with start(f"--post=http://127.0.0.1:{port}/") as tool:
+        publish(nsqd, b"kept")
+        tool.wait_for_log("Connection refused; message")
+        stats = nsqd.channel_stats("t", "nsq_to_http")
+        assert stats
+        assert stats["depth"] + stats["in_flight_count"] + stats["deferred_count"] == 1
+
+
+# ---- connections
+
+
+def test_a_connection_that_the_server_closed_while_idle_costs_no_message(nsqd: NsqdProcess, start: Start) -> None:
+    """It answers, says nothing of closing, and closes."""
+    with WebServer(lambda _: Reply(close=True)) as web, start(f"--post={web.url}", "--n=1"):
+        for number in range(10):
+            publish(nsqd, b"%d" % number)
+            web.wait_until_asked(number + 1)
+        assert wait_until_all_are_done(nsqd) == 0
+        assert len(web.asked) == web.connection_count == 10
+
+
+def test_a_body_that_is_refused_before_it_is_read_is_an_answer(nsqd: NsqdProcess, start: Start) -> None:
+    sizes = iter([Reply(413, close=True)])
+    with WebServer(lambda _: next(sizes, OK)) as web, start(f"--post={web.url}") as tool:
+        publish(nsqd, b"x" * 900_000)
+        assert wait_until_all_are_done(nsqd) == 1
+        assert "got status code 413" in tool.log_text()
+
+
+@pytest.mark.parametrize("trusts", [True, False])
+def test_https_with_an_authority_of_ones_own(nsqd: NsqdProcess, start: Start, tmp_path: Path, trusts: bool) -> None:
+    certificates = make_certificates(tmp_path / "certificates")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.server_certificate, certificates.server_key)
+    flags = [f"--http-client-tls-root-ca-file={certificates.authority}"] if trusts else []
+    with WebServer(tls=context) as web, start(f"--post={web.url}", *flags) as tool:
+        publish(nsqd, b"secret")
+        if trusts:
+            wait_until_all_are_done(nsqd)
+            assert web.bodies() == [b"secret"]
+        else:
+            tool.wait_for_log("certificate verify failed")
+            assert web.bodies() == []
+
+
+# ---- redirects
+
+
+def test_a_post_follows_a_redirect_that_keeps_the_body(nsqd: NsqdProcess, start: Start) -> None:
+    with WebServer() as new, WebServer(lambda _: Reply(307, {"Location": f"{new.url}new"})) as old:
+        with start(f"--post={old.url}", "--header=Authorization: mine") as tool:
+            publish(nsqd, *numbered(10))
+            assert wait_until_all_are_done(nsqd) == 0
+        assert set(new.bodies()) == set(old.bodies()) == set(numbered(10))
+        assert new.asked[0].target == "/new"
+        assert tool.log_text().count("redirects to") == 1
+
+
+def test_a_redirect_that_would_drop_the_message_is_no_success(nsqd: NsqdProcess, start: Start) -> None:
+    replies = iter([Reply(302, {"Location": "/elsewhere"})])
+    with WebServer(lambda _: next(replies, OK)) as web, start(f"--post={web.url}"):
+        publish(nsqd, b"kept")
+        assert wait_until_all_are_done(nsqd) == 1
+        assert [(asked.method, asked.target, asked.body) for asked in web.asked] == [("POST", "/", b"kept")] * 2
+
+
+def test_redirects_in_a_circle_end(nsqd: NsqdProcess, start: Start) -> None:
+    def reply(asked: Asked) -> Reply:
+        return Reply(302, {"Location": asked.target}) if len(web.asked) <= 11 else OK
+
+    with WebServer(reply) as web, start(f"--get={web.url}%s") as tool:
+        publish(nsqd, b"round")
+        assert wait_until_all_are_done(nsqd) == 1
+        assert "stopped after 10 redirects; message" in tool.log_text()
+        assert {asked.target for asked in web.asked} == {"/round"}
+
+
+# ---- its end
+
+
+def is_leaving(nsqd: NsqdProcess) -> bool:
+    """Whether the consumer has asked for nothing more, and is there no less."""
+    stats = nsqd.channel_stats("t", "nsq_to_http")
+    assert stats
+    return [client["state"] for client in stats["clients"]] == [CLOSING]
+
+
+def test_at_sigterm_what_is_under_way_is_answered(nsqd: NsqdProcess, start: Start) -> None:
+    with WebServer(lambda _: HANG) as web, start(f"--post={web.url}", "--n=5", "--max-in-flight=5") as tool:
+        publish(nsqd, *numbered(20))
+        web.wait_until_asked(5)
+        tool.signal()
+        wait_until(lambda: is_leaving(nsqd), what="the tool to leave")
+        web.go_on()
+        assert tool.wait() == 0
+        stats = nsqd.wait_for_channel("t", "nsq_to_http", in_flight_count=0, client_count=0)
+        assert len(web.asked) == 5
+        assert (stats["depth"], stats["timeout_count"], stats["requeue_count"]) == (15, 0, 0)
+
+
+# ---- what it says
+
+
+def test_status_lines(nsqd: NsqdProcess, start: Start) -> None:
+    with WebServer() as one, WebServer() as two:
+        tool = start(f"--post={one.url}", f"--post={two.url}", "--n=200", "--status-every=100")
+        with tool:
+            publish(nsqd, *numbered(200))
+            wait_until_all_are_done(nsqd)
+            assert tool.stop() == 0
+    lines = [line.partition("INFO: ")[2] for line in tool.log_text().splitlines() if "finished" in line]
+    names = Counter(line.partition(" finished 100 - 99th: ")[0] for line in lines)
+    assert names == {"[aggregate]:": 2, f"[{one.url}]:": 1, f"[{two.url}]:": 1}
+    assert all(" - 95th: " in line and " - avg: " in line and line.endswith("ms") for line in lines)
+
+
+def test_a_command_line_that_cannot_be() -> None:
+    result = run_tool(MODULE, "-topic", "t", "-nsqd-tcp-address", "127.0.0.1:1", "-n", "2")
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", "nsq-to-http: --get or --post required\n")

@@ -1,0 +1,271 @@
+"""nsq-to-nsq as a process between real nsqds: that take, refuse, hang, are away, or are killed."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import socket
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.tool_process import ToolProcess, run_tool
+from tests.support.wire import mpub_body
+
+MODULE = "apps.nsq_to_nsq"
+CHANNEL = "nsq_to_nsq"
+# What fails comes again soon.
+SOON = (
+    "--consumer-opt=default_requeue_delay,10ms",
+    "--consumer-opt=backoff_multiplier,10ms",
+    "--consumer-opt=max_backoff_duration,20ms",
+)
+
+Start = Callable[..., ToolProcess]
+
+
+def to(*nsqds: NsqdProcess) -> list[str]:
+    return [f"--destination-nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}" for nsqd in nsqds]
+
+
+@pytest.fixture(scope="module")
+def nsqds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[NsqdProcess]]:
+    """A source and two destinations, for tests that harm none of them."""
+    directory = tmp_path_factory.mktemp("nsqds")
+    started = [NsqdProcess(directory / f"nsqd{number}").start() for number in range(3)]
+    yield started
+    for nsqd in started:
+        nsqd.destroy()
+
+
+@pytest.fixture
+def source(nsqds: list[NsqdProcess]) -> NsqdProcess:
+    return nsqds[0]
+
+
+@pytest.fixture
+def one(nsqds: list[NsqdProcess]) -> NsqdProcess:
+    return nsqds[1]
+
+
+@pytest.fixture
+def two(nsqds: list[NsqdProcess]) -> NsqdProcess:
+    return nsqds[2]
+
+
+NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def topic(source: NsqdProcess) -> str:
+    """A new one, for each test."""
+    name = f"topic{next(NUMBERS)}"
+    source.create(name, CHANNEL)
+    return name
+
+
+@pytest.fixture
+def start(source: NsqdProcess, tmp_path: Path) -> Start:
+    """`start(*flags)` makes the tool, between the source and what the flags say."""
+
+    def make(*flags: str) -> ToolProcess:
+        address = f"--nsqd-tcp-address=127.0.0.1:{source.tcp_port}"
+        return ToolProcess(MODULE, address, *SOON, *flags, log_path=tmp_path / "tool.log")
+
+    return make
+
+
+def publish(nsqd: NsqdProcess, topic: str, *bodies: bytes) -> None:
+    nsqd.post(f"/mpub?topic={topic}&binary=true", mpub_body(bodies))
+
+
+def numbered(count: int) -> list[bytes]:
+    return [b"message %d" % number for number in range(count)]
+
+
+def wait_until_all_are_done(nsqd: NsqdProcess, topic: str) -> int:
+    """Until the tool, which has to run, has finished all that was published; how often messages were requeued."""
+
+    def requeue_counts() -> list[int]:
+        stats = nsqd.topic_stats(topic)
+        assert stats
+        channel = stats["channels"][0]
+        finished = sum(client["finish_count"] for client in channel["clients"])
+        return [channel["requeue_count"]] if finished == stats["message_count"] else []
+
+    return wait_until(requeue_counts, what="all messages to be finished")[0]
+
+
+def arrived(nsqd: NsqdProcess, topic: str) -> list[bytes]:
+    """What is in the topic, which no channel has had."""
+    stats = nsqd.topic_stats(topic)
+    if not stats:
+        return []
+    with nsqd.connect() as client:
+        client.sub(topic, "test", 2500)
+        return [message.body for message in client.consume(stats["depth"])]
+
+
+# ---- what is forwarded
+
+
+def test_every_message_goes_on_once(source: NsqdProcess, one: NsqdProcess, start: Start, topic: str) -> None:
+    bodies = [*numbered(2000), bytes(range(256)), b"x" * 900_000, b"y" * 900_000]
+    with start(f"--topic={topic}", *to(one)) as tool:
+        publish(source, topic, *bodies)
+        assert wait_until_all_are_done(source, topic) == 0
+        assert tool.stop() == 0
+        assert tool.output() == b""
+        assert "[aggregate]: finished 250 - 99th: " in tool.log_text()
+    assert Counter(arrived(one, topic)) == Counter(bodies)
+
+
+@pytest.mark.parametrize("destination_topic", ["", "joined"])
+def test_several_topics(
+    source: NsqdProcess, one: NsqdProcess, start: Start, topic: str, destination_topic: str
+) -> None:
+    other = f"{topic}b"
+    source.create(other, CHANNEL)
+    flags = [f"--destination-topic={destination_topic}"] if destination_topic else []
+    with start(f"--topic={topic}", f"--topic={other}", *flags, *to(one)):
+        publish(source, topic, b"a")
+        publish(source, other, b"b")
+        wait_until_all_are_done(source, topic)
+        wait_until_all_are_done(source, other)
+    if destination_topic:
+        assert sorted(arrived(one, destination_topic)) == [b"a", b"b"]
+    else:
+        assert (arrived(one, topic), arrived(one, other)) == ([b"a"], [b"b"])
+
+
+@pytest.mark.parametrize("mode", ["round-robin", "hostpool"])
+def test_two_destinations_get_alike(
+    source: NsqdProcess, one: NsqdProcess, two: NsqdProcess, start: Start, topic: str, mode: str
+) -> None:
+    # As many in flight as there are messages: no share is full.
+    with start(f"--topic={topic}", f"--mode={mode}", "--max-in-flight=500", *to(one, two)):
+        publish(source, topic, *numbered(500))
+        wait_until_all_are_done(source, topic)
+    counts = [arrived(nsqd, topic) for nsqd in (one, two)]
+    assert Counter(counts[0] + counts[1]) == Counter(numbered(500))
+    assert list(map(len, counts)) == [250, 250]
+
+
+# ---- filters
+
+
+def test_filters(source: NsqdProcess, one: NsqdProcess, start: Start, topic: str) -> None:
+    documents = [
+        {"state": "paid", "id": 1, "secret": "x"},
+        {"state": "open", "id": 2},
+        {"state": "paid", "id": 3.5},
+        {"id": 4},
+    ]
+    flags = [
+        "--require-json-field=state",
+        "--require-json-value=paid",
+        "--whitelist-json-field=id",
+        "--whitelist-json-field=state",
+    ]
+    with start(f"--topic={topic}", *flags, *to(one)) as tool:
+        publish(source, topic, b"no json", *(json.dumps(document).encode() for document in documents))
+        # The one without the field comes five times more.
+        assert wait_until_all_are_done(source, topic) == 5
+        assert "unable to decode json: no json" in tool.log_text()
+        assert "missing field to check required value" in tool.log_text()
+    assert sorted(arrived(one, topic)) == [b'{"id":1,"state":"paid"}', b'{"id":3.5,"state":"paid"}']
+
+
+# ---- what goes wrong
+
+
+def test_a_destination_that_is_away_is_passed_over(
+    source: NsqdProcess, one: NsqdProcess, start: Start, topic: str
+) -> None:
+    with start(f"--topic={topic}", "--destination-nsqd-tcp-address=127.0.0.1:1", *to(one)) as tool:
+        publish(source, topic, *numbered(500))
+        assert wait_until_all_are_done(source, topic) == 0
+        assert "looking for another destination" in tool.log_text()
+    assert Counter(arrived(one, topic)) == Counter(numbered(500))
+
+
+def test_while_no_destination_is_there_nothing_is_lost(
+    source: NsqdProcess, make_nsqd: MakeNsqd, start: Start, topic: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        port = reserved.getsockname()[1]
+    with start(f"--topic={topic}", f"--destination-nsqd-tcp-address=127.0.0.1:{port}") as tool:
+        publish(source, topic, *numbered(50))
+        tool.wait_for_log("messages are requeued")
+        late = make_nsqd(f"--tcp-address=127.0.0.1:{port}")
+        assert wait_until_all_are_done(source, topic) > 0
+    assert Counter(arrived(late, topic)) == Counter(numbered(50))
+
+
+def test_a_message_too_large_for_the_destination_holds_up_no_other(
+    source: NsqdProcess, make_nsqd: MakeNsqd, start: Start, topic: str
+) -> None:
+    small = make_nsqd("--max-msg-size=1000", "--max-body-size=20000")
+    bodies = [*numbered(50), b"x" * 1001, *(b"%d" % number + b"y" * 900 for number in range(100))]
+    with start(f"--topic={topic}", *to(small)) as tool:
+        publish(source, topic, *bodies)
+        wait_until(lambda: len(arrived_so_far(small, topic)) == 150, what="all others to arrive")
+        tool.wait_for_log("E_BAD_MESSAGE")
+        stats = source.channel_stats(topic, CHANNEL)
+        assert stats
+        assert stats["depth"] + stats["in_flight_count"] + stats["deferred_count"] == 1
+        assert tool.stop() == 0
+    assert set(arrived(small, topic)) == set(bodies) - {b"x" * 1001}
+
+
+def arrived_so_far(nsqd: NsqdProcess, topic: str) -> range:
+    stats = nsqd.topic_stats(topic)
+    return range(stats["message_count"] if stats else 0)
+
+
+@pytest.mark.ours  # what it has said OK to survives
+def test_a_destination_is_killed_in_the_middle(
+    source: NsqdProcess, one: NsqdProcess, make_nsqd: MakeNsqd, start: Start, topic: str
+) -> None:
+    victim = make_nsqd()
+    with start(f"--topic={topic}", "--max-in-flight=100", *to(one, victim)) as tool:
+        for number in range(20):
+            publish(source, topic, *(b"%d/%d" % (number, message) for message in range(200)))
+            if number == 5:
+                wait_until(lambda: len(arrived_so_far(victim, topic)) > 200, what="some to arrive")
+            if number == 10:
+                victim.kill()
+        wait_until_all_are_done(source, topic)
+        assert tool.stop() == 0
+    victim.start()
+    counts = Counter(arrived(one, topic)) + Counter(arrived(victim, topic))
+    assert set(counts) == {b"%d/%d" % (number, message) for number in range(20) for message in range(200)}
+    # Whose OK was under way when it was killed has gone to the other one too.
+    assert counts.total() - len(counts) <= 100
+    assert max(counts.values()) <= 2
+
+
+# ---- its end
+
+
+def test_sigterm_in_the_middle_loses_and_repeats_nothing(
+    source: NsqdProcess, one: NsqdProcess, start: Start, topic: str
+) -> None:
+    publish(source, topic, *numbered(20_000))
+    with start(f"--topic={topic}", *to(one)) as tool:
+        wait_until(lambda: len(arrived_so_far(one, topic)) > 100, what="some to arrive")
+        assert tool.stop() == 0
+    stats = source.wait_for_channel(topic, CHANNEL, in_flight_count=0, client_count=0)
+    assert (stats["timeout_count"], stats["requeue_count"]) == (0, 0)
+    assert stats["depth"] > 0, "it was too fast for this test"
+    bodies = arrived(one, topic)
+    assert len(bodies) == len(set(bodies)) == 20_000 - stats["depth"]
+
+
+def test_a_command_line_that_cannot_be() -> None:
+    result = run_tool(MODULE, "-topic", "t", "-nsqd-tcp-address", "127.0.0.1:1")
+    complaint = "nsq-to-nsq: --destination-nsqd-tcp-address required\n"
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", complaint)
