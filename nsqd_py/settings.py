@@ -142,16 +142,21 @@ class Program:
     """The settings of one program, and the reading of its command line.
 
     `name` is what the program calls itself (`nsqd`); `command` is what users type (`nsqd-py`). `examples` are
-    pairs of what somebody wants and the command line for it, for `--help` and the reference page.
+    pairs of what somebody wants and the command line for it, for `--help` and the reference page. `argument` is the
+    setting that plain words on the command line are values of; `exit_statuses` are numbers and meanings, where they
+    are not those of all tools.
     """
 
     def __init__(
-        self, name: str, command: str, summary: str, groups: Groups, examples: Sequence[tuple[str, str]] = ()
-    ) -> None:
+        self, name: str, command: str, summary: str, groups: Groups, examples: Sequence[tuple[str, str]] = (),
+        argument: Setting | None = None, exit_statuses: Sequence[tuple[int, str]] = (),
+    ) -> None:  # fmt: skip
         self.name = name
         self.command = command
         self.summary = summary
         self.examples = tuple(examples)
+        self.argument = argument
+        self.exit_statuses = tuple(exit_statuses)
         self.groups: Groups = {"This program": (VERSION, CONFIG, COMPLETION), **groups}
         self.settings = tuple(setting for group in self.groups.values() for setting in group)
 
@@ -166,7 +171,7 @@ class Program:
         two on stderr). Raises BadOptions where the config file cannot be used.
         """
         try:
-            arguments = normalise(argv, self.settings)
+            arguments = normalise(argv, self.settings, self.argument)
             with _Command(self).make_context(self.command, arguments) as context:
                 flags = _joined(context.params, self.settings)
         except click.exceptions.Exit as done:
@@ -195,17 +200,20 @@ class Program:
 # --- flags
 
 
-def normalise(argv: Sequence[str], settings: Iterable[Setting]) -> list[str]:
+def normalise(argv: Sequence[str], settings: Iterable[Setting], argument: Setting | None = None) -> list[str]:
     """Go's forms of flags (`-name value`, `-name=value`, `-bool`) in the one form `--name=value`.
 
-    So a value may begin with a dash, which click alone would take for a flag. Raises UsageError.
+    A plain word is a value of `argument`, if there is one. So a value may begin with a dash, which click alone would
+    take for a flag. Raises UsageError.
     """
     by_name = {setting.name: setting for setting in settings}
     words = iter(argv)
-    return [_one_flag(word, words, by_name) for word in words]
+    return [_one_flag(word, words, by_name, argument) for word in words]
 
 
-def _one_flag(word: str, rest: Iterator[str], by_name: Mapping[str, Setting]) -> str:
+def _one_flag(word: str, rest: Iterator[str], by_name: Mapping[str, Setting], argument: Setting | None) -> str:
+    if argument is not None and not word.startswith("-"):
+        return f"--{argument.name}={word}"
     if not word.startswith("-") or word in ("-", "--"):
         raise UsageError(f"unexpected argument: {word} (a boolean flag takes its value after a =)")
     name, equals, value = word.removeprefix("-").removeprefix("-").partition("=")
@@ -256,6 +264,7 @@ class _Command(click.Command):
             program.command,
             help=program.summary,
             params=list(options),
+            options_metavar=f"[OPTIONS] [{program.argument.name.upper()}]..." if program.argument else "[OPTIONS]",
             context_settings={"terminal_width": HELP_WIDTH, "max_content_width": HELP_WIDTH},
         )
         self._groups = program.groups

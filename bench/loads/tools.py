@@ -1,7 +1,7 @@
 """Tools and client libraries at work on a server that is the same for all. Messages per second.
 
 Those that consume empty a channel that was filled before, and are timed from the first message that they finished
-(so their start does not count) to the last but two windows. Those that publish are timed to the last message that the server has.
+(so their start does not count) to the last but two windows. Those that publish are timed until the server has all.
 """
 
 import os
