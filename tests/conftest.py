@@ -7,8 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.neighbours import room_for
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess
 from tests.support.nsqlookupd_process import MakeNsqlookupd, NsqlookupdProcess
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[bool | None]:
+    with room_for(item):
+        return (yield)
 
 
 @pytest.fixture

@@ -18,6 +18,8 @@ from bench.scenarios import LOOKUP_MEMORY_MB, LOOKUP_P99_MS, LOOKUP_RESTART_S
 from bench.server import NSQLOOKUPD, Server
 from tests.support.nsqlookupd_process import nsqlookupd_command
 
+pytestmark = pytest.mark.alone
+
 WINDOWS = 5
 WINDOW_S = 2.0
 PACED_S = 0.1

@@ -29,4 +29,4 @@ def test_its_examples_are_understood(program: Program) -> None:
         words = shlex.split(line)
         start = words.index(program.command) + 1
         ends = [index for index, word in enumerate(words) if index >= start and word in ("|", "<", ">", "&")]
-        assert normalise(words[start : min(ends, default=len(words))], program.settings)
+        assert normalise(words[start : min(ends, default=len(words))], program.settings, program.argument)

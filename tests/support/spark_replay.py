@@ -1,0 +1,136 @@
+"""spark-replay as a process: an archive of numbered messages into a real nsqd, and what arrived there."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.support.archives import Message, framed
+from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.tool_process import ToolProcess
+
+MODULE = "apps.spark_replay"
+TOPIC, CHANNEL = "orders", "count"
+# Java takes seconds to start, and longer where other tests use the processors.
+DEADLINE_S = 120.0
+_BODY_BYTES = 200
+_EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
+
+
+class Replay(ToolProcess):
+    """From `with` to its end. It is never asked whether to start."""
+
+    def __init__(self, nsqd: NsqdProcess, archive: Path, directory: Path, *flags: str) -> None:
+        """What it says and its report are written in `directory`."""
+        self._report_path = directory / "report.json"
+        super().__init__(
+            MODULE,
+            str(archive),
+            f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}",
+            "--yes",
+            f"--report={self._report_path}",
+            *flags,
+            log_path=directory / "spark_replay.log",
+        )
+
+    def end(self) -> int:
+        """The exit status, when it has ended by itself."""
+        return self._process.wait(DEADLINE_S)
+
+    def kill(self) -> None:
+        """With SIGKILL; only what belongs to it in other processes may still end by itself."""
+        self._process.kill()
+        self._process.wait()
+
+    def report(self) -> dict[str, Any]:
+        """Only when it has ended."""
+        report: dict[str, Any] = json.loads(self._report_path.read_bytes())
+        return report
+
+
+def numbered(count: int) -> list[bytes]:
+    """Bodies that tell them apart."""
+    return [b"%0*d" % (_BODY_BYTES, number) for number in range(count)]
+
+
+def write_archive(path: Path, count: int, per_record: int = 100) -> Path:
+    """One framed file."""
+    messages = [Message(body, TOPIC, id=f"{number:016x}") for number, body in enumerate(numbered(count))]
+    path.write_bytes(framed([messages[low : low + per_record] for low in range(0, count, per_record)]))
+    return path
+
+
+# ---- on the other side
+
+
+def arrived(nsqd: NsqdProcess) -> int:
+    """How many nsqd has taken since it started."""
+    stats = nsqd.topic_stats(TOPIC)
+    return stats["message_count"] if stats else 0
+
+
+def wait_for_messages(nsqd: NsqdProcess, replay: ToolProcess, count: int) -> None:
+    """Fails when the replay ends before."""
+
+    def have_arrived() -> bool:
+        assert psutil.pid_exists(replay.pid) and psutil.Process(replay.pid).status() != psutil.STATUS_ZOMBIE
+        return arrived(nsqd) >= count
+
+    wait_until(have_arrived, DEADLINE_S, f"{count} messages")
+
+
+def copies(nsqd: NsqdProcess) -> Counter[bytes]:
+    """How often each body is there; they are taken out of it."""
+    depth = nsqd.wait_for_channel(TOPIC, CHANNEL)["depth"]
+    with nsqd.connect() as client:
+        client.sub(TOPIC, CHANNEL, 2500)
+        return Counter(message.body for message in client.consume(depth))
+
+
+def extra_copies(found: Counter[bytes]) -> int:
+    return found.total() - len(found)
+
+
+# ---- processes of Spark
+
+
+def executors(pid: int) -> list[psutil.Process]:
+    """Those among the descendants of a process."""
+    return [process for process in psutil.Process(pid).children(recursive=True) if _is_executor(process)]
+
+
+def publishing(found: Sequence[psutil.Process], nsqd: NsqdProcess) -> list[psutil.Process]:
+    """Those whose Python processes are connected to nsqd."""
+    return [process for process in found if any(_is_connected(one, nsqd) for one in process.children(recursive=True))]
+
+
+def _is_executor(process: psutil.Process) -> bool:
+    return _of_living(lambda: _EXECUTOR in process.cmdline())
+
+
+def _is_connected(process: psutil.Process, nsqd: NsqdProcess) -> bool:
+    return _of_living(
+        lambda: any(one.raddr and one.raddr[1] == nsqd.tcp_port for one in process.net_connections("tcp"))
+    )
+
+
+def _of_living(ask: Callable[[], bool]) -> bool:
+    try:
+        return ask()
+    except psutil.NoSuchProcess:
+        return False
+
+
+def free_ports(count: int) -> list[int]:
+    """For a server that comes back where it was."""
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in held]
+    for one in held:
+        one.close()
+    return ports
