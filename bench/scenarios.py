@@ -105,6 +105,32 @@ def _client(load: str, name: str, peer: str | None, *, at_least: float | None = 
     return Scenario(load, "msg/s", *sides, at_least=at_least, above=above, work=work)
 
 
+def _spark(
+    name: str,
+    load: str,
+    unit: str,
+    subject: tuple[str, ...],
+    peer: tuple[str, ...] | None = None,
+    *,
+    messages: int = 5_000_000,
+    at_least: float | None = None,
+    below: float | None = None,
+    above: float | None = None,
+) -> Scenario:
+    """A part of the Spark pipeline, alone or beside another one, on an archive of so many messages."""
+    side = Side(_counted(messages), (DEFAULT_QUEUE,))
+    return Scenario(
+        load, unit, side, side, lower_is_better=not unit.endswith("/s"), at_least=at_least, below=below, above=above,
+        work=Work(f"spark-{name}", subject, peer),
+    )  # fmt: skip
+
+
+_REPLAY = ("bench.clients.spark", "replay")
+_COMMAND = ("apps.spark_replay", "--master=local[2]", "--conf=spark.driver.memory=1g")
+_TWO = "local[2]"
+_WHERE = "--where=json.level = 'error'"
+_FIVE_GB = 21_500_000
+
 SCENARIOS = (
     Scenario("mpub", "msg/s", *_sides(_TIMED), at_least=1.2),
     Scenario("mpub", "msg/s", *_sides(_TIMED, peer_flag=DISK_QUEUE), peer_setting="on disk", at_least=4),
@@ -152,4 +178,20 @@ SCENARIOS = (
     _client("produce", "ours", "gnsq", above=PRODUCER_RATE),
     _client("produce", "ours-multi", None, above=PRODUCER_RATE),
     _client("produce", "ours-blocking", None, above=PRODUCER_RATE),
+    _spark("replay", "spark-to-sink", "msg/s", (*_REPLAY, _TWO), above=4e6),
+    _spark("replay-nsqd", "spark-to-nsqd", "msg/s", (*_REPLAY, _TWO), ("bench.clients.mpub",), at_least=0.7),
+    _spark("replay-where", "spark-to-sink", "msg/s", (*_REPLAY, _TWO, _WHERE), above=0.5e6),
+    _spark("read", "spark-to-sink", "rows/s", ("bench.clients.spark", "count", _TWO), above=2e6),
+    _spark("cold-start", "spark-cold-start", "s", _COMMAND, below=10),
+    _spark(
+        "second-worker",
+        "spark-to-sink",
+        "msg/s",
+        (*_REPLAY, "standalone[2]"),
+        (*_REPLAY, "standalone[1]"),
+        at_least=1.1,
+    ),
+    _spark("memory", "spark-memory", "MB", _COMMAND, messages=_FIVE_GB, below=2000),
+    _spark("memory-where", "spark-memory", "MB", (*_COMMAND, _WHERE), messages=_FIVE_GB, below=3000),
+    _spark("memory-ordered", "spark-memory", "MB", (*_COMMAND, "--order=time"), messages=_FIVE_GB, below=2000),
 )

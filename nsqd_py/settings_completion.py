@@ -60,6 +60,7 @@ complete -o filenames -F {name} {program.command}
 
 def _zsh(program: Program) -> str:
     lines = "".join(f"    {_zsh_argument(setting)} \\\n" for setting in program.settings)
+    lines += f"    '*:{program.argument.name}:_files' \\\n" if program.argument else ""
     return f"#compdef {program.command}\n_arguments \\\n{lines}    '--help[Show what the flags mean and exit.]'\n"
 
 
@@ -74,7 +75,8 @@ def _zsh_argument(setting: Setting) -> str:
 
 
 def _fish(program: Program) -> str:
-    lines = [f"complete -c {program.command} -f", *(_fish_line(program, s) for s in program.settings)]
+    files = [] if program.argument else [f"complete -c {program.command} -f"]
+    lines = [*files, *(_fish_line(program, s) for s in program.settings)]
     return "\n".join([*lines, f"complete -c {program.command} -l help -d 'Show what the flags mean and exit.'", ""])
 
 

@@ -9,6 +9,7 @@ from bench.loads import (
     memory,
     mpub,
     pub,
+    spark,
     sub,
     ten_channels,
     tools,
@@ -43,4 +44,8 @@ LOADS: dict[str, Load] = {
     "to-nsq": tools.to_nsq,
     "consume": tools.consume,
     "produce": tools.produce,
+    "spark-to-sink": spark.to_sink,
+    "spark-to-nsqd": spark.to_nsqd,
+    "spark-cold-start": spark.cold_start,
+    "spark-memory": spark.memory,
 }

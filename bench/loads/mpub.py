@@ -9,14 +9,14 @@ CONNECTIONS = 2
 WINDOW = 8
 
 
-def mpub_pipeline(endpoint: Endpoint) -> Pipeline:
+def mpub_pipeline(port: int) -> Pipeline:
     command = wire.mpub(MESSAGES_PER_MPUB)
-    return Pipeline(endpoint.tcp_port, command, connections=CONNECTIONS, window=WINDOW, answers_per_wake=WINDOW // 2)
+    return Pipeline(port, command, connections=CONNECTIONS, window=WINDOW, answers_per_wake=WINDOW // 2)
 
 
 def fill(endpoint: Endpoint, messages: int) -> int:
     """Publish about `messages`; returns how many it were."""
-    pipeline = mpub_pipeline(endpoint)
+    pipeline = mpub_pipeline(endpoint.tcp_port)
     try:
         return pipeline.send(commands=messages // MESSAGES_PER_MPUB) * MESSAGES_PER_MPUB
     finally:
@@ -24,7 +24,7 @@ def fill(endpoint: Endpoint, messages: int) -> int:
 
 
 def load(endpoint: Endpoint, amount: Amount) -> Run:
-    pipeline = mpub_pipeline(endpoint)
+    pipeline = mpub_pipeline(endpoint.tcp_port)
     watch = Stopwatch(endpoint.pid)
     commands = pipeline.send(commands=amount.messages // MESSAGES_PER_MPUB, seconds=amount.seconds)
     watch.stop()

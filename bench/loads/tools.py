@@ -28,7 +28,7 @@ _LOOK_EVERY_S = 0.02
 _END_WITHIN_S = 60.0
 
 
-class _Child:
+class Child:
     """The tool, while it runs; what it says on standard error is kept for a failure."""
 
     def __init__(self, arguments: Sequence[str], directory: Path, **streams: Any) -> None:
@@ -54,8 +54,8 @@ class _Child:
 
 
 @contextmanager
-def _running(arguments: Sequence[str], directory: Path, **streams: Any) -> Iterator[_Child]:
-    child = _Child(arguments, directory, **streams)
+def running(arguments: Sequence[str], directory: Path, **streams: Any) -> Iterator[Child]:
+    child = Child(arguments, directory, **streams)
     try:
         yield child
     finally:
@@ -79,11 +79,11 @@ def _drain(endpoint: Endpoint, amount: Amount, arguments: Sequence[str], output:
         directory = Path(name)
         words = [word.replace("DIRECTORY", name) for word in arguments]
         stdout = output or subprocess.DEVNULL
-        with _running(words, directory, stdin=subprocess.DEVNULL, stdout=stdout) as child:
+        with running(words, directory, stdin=subprocess.DEVNULL, stdout=stdout) as child:
             return _time_draining(endpoint, admin, child, messages)
 
 
-def _time_draining(endpoint: Endpoint, admin: Admin, child: _Child, messages: int) -> Run:
+def _time_draining(endpoint: Endpoint, admin: Admin, child: Child, messages: int) -> Run:
     before = _finished(admin, child, messages, above=0)
     watch = Stopwatch(endpoint.pid)
     cpu_s = procfs.cpu_s(child.process.pid)
@@ -99,7 +99,7 @@ def _time_draining(endpoint: Endpoint, admin: Admin, child: _Child, messages: in
     return watch.rate(done - before)
 
 
-def _finished(admin: Admin, child: _Child, messages: int, *, above: int) -> int:
+def _finished(admin: Admin, child: Child, messages: int, *, above: int) -> int:
     """How many are finished, as soon as it is more than `above`."""
     deadline_s = time.monotonic() + _STALLED_S
     while True:
@@ -148,14 +148,14 @@ def to_nsq(endpoint: Endpoint, amount: Amount) -> Run:
         lines.write_bytes((BODY + b"\n") * amount.messages)
         arguments = [f"--nsqd-tcp-address=127.0.0.1:{endpoint.tcp_port}", f"--topic={TOPIC}"]
         with lines.open("rb") as stdin:
-            child = _Child(arguments, Path(name), stdin=stdin, stdout=subprocess.DEVNULL)
+            child = Child(arguments, Path(name), stdin=stdin, stdout=subprocess.DEVNULL)
             return _time_publishing(endpoint, child, amount.messages)
 
 
 def produce(endpoint: Endpoint, amount: Amount) -> Run:
     with tempfile.TemporaryDirectory(prefix="bench-tool-") as name:
         arguments = [f"127.0.0.1:{endpoint.tcp_port}", TOPIC, str(amount.messages)]
-        child = _Child(arguments, Path(name), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        child = Child(arguments, Path(name), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert child.process.stdin is not None and child.process.stdout is not None
         child.process.stdout.readline()
         child.process.stdin.write(b"go\n")
@@ -163,7 +163,7 @@ def produce(endpoint: Endpoint, amount: Amount) -> Run:
         return _time_publishing(endpoint, child, amount.messages)
 
 
-def _time_publishing(endpoint: Endpoint, child: _Child, messages: int) -> Run:
+def _time_publishing(endpoint: Endpoint, child: Child, messages: int) -> Run:
     watch = Stopwatch(endpoint.pid)
     _, status, used = os.wait4(child.process.pid, 0)
     watch.stop()

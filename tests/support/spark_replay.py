@@ -11,7 +11,9 @@ from typing import Any
 
 import psutil
 
-from tests.support.archives import Message, framed
+from nsqd_py.diskqueue.messages import record_positions
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
+from tests.support.archives import SALT, Message, framed
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.tool_process import ToolProcess
 
@@ -19,6 +21,7 @@ MODULE = "apps.spark_replay"
 TOPIC, CHANNEL = "orders", "count"
 # Java takes seconds to start, and longer where other tests use the processors.
 DEADLINE_S = 120.0
+PER_RECORD = 100
 _BODY_BYTES = 200
 _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
@@ -59,11 +62,20 @@ def numbered(count: int) -> list[bytes]:
     return [b"%0*d" % (_BODY_BYTES, number) for number in range(count)]
 
 
-def write_archive(path: Path, count: int, per_record: int = 100) -> Path:
+def write_archive(path: Path, count: int) -> Path:
     """One framed file."""
     messages = [Message(body, TOPIC, id=f"{number:016x}") for number, body in enumerate(numbered(count))]
-    path.write_bytes(framed([messages[low : low + per_record] for low in range(0, count, per_record)]))
+    path.write_bytes(framed([messages[low : low + PER_RECORD] for low in range(0, count, PER_RECORD)]))
     return path
+
+
+def damage_record(path: Path, number: int) -> int:
+    """Changes a byte of it; where in the file it begins."""
+    data = bytearray(path.read_bytes())
+    position, _ = list(record_positions(bytes(data), FILE_HEADER_BYTES, SALT))[number]
+    data[position + RECORD_HEADER_BYTES] ^= 1
+    path.write_bytes(data)
+    return position
 
 
 # ---- on the other side
@@ -85,11 +97,11 @@ def wait_for_messages(nsqd: NsqdProcess, replay: ToolProcess, count: int) -> Non
     wait_until(have_arrived, DEADLINE_S, f"{count} messages")
 
 
-def copies(nsqd: NsqdProcess) -> Counter[bytes]:
+def copies(nsqd: NsqdProcess, topic: str = TOPIC) -> Counter[bytes]:
     """How often each body is there; they are taken out of it."""
-    depth = nsqd.wait_for_channel(TOPIC, CHANNEL)["depth"]
+    depth = nsqd.wait_for_channel(topic, CHANNEL)["depth"]
     with nsqd.connect() as client:
-        client.sub(TOPIC, CHANNEL, 2500)
+        client.sub(topic, CHANNEL, 2500)
         return Counter(message.body for message in client.consume(depth))
 
 

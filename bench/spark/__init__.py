@@ -1,0 +1,1 @@
+"""What the Spark pipeline is measured with: an archive, a sink, and a standalone cluster."""

@@ -1,0 +1,248 @@
+"""A chunk: messages of one topic in columns, which readers give and everybody takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark.archive.columns import Numbers, constant, hex_ids, stored_ids, timestamps_us
+from spark.archive.errors import ArchiveError
+from spark.archive.payload import Payload, joined
+from spark.archive.wanted import Wanted
+from spark.schema import arrow_schema
+
+MOST_MESSAGES = 50_000
+MOST_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where messages are from; None where nobody knows, or where there was no channel."""
+
+    topic: str
+    channel: str | None
+    file: str
+
+
+# Names of the nsqd of each message: one for all, none, or a dictionary array.
+Nsqds: TypeAlias = str | pa.DictionaryArray | None
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Columns of equal length, in order of `positions`; None where the format does not know.
+
+    raw_ids  numbers of 64 bits; n x 16 bytes; or a StringArray. `ids` makes text of them
+    """
+
+    origin: Origin
+    positions: Numbers
+    payload: Payload
+    timestamps_ns: Numbers | None = None
+    attempts: Numbers | None = None
+    raw_ids: Any = None
+    nsqds: Nsqds = None
+
+    # ---- what there is
+
+    @property
+    def topic(self) -> str:
+        return self.origin.topic
+
+    @property
+    def channel(self) -> str | None:
+        return self.origin.channel
+
+    @property
+    def nsqd(self) -> str | None:
+        """The nsqd of all of them; None where they came from several."""
+        return self.nsqds if isinstance(self.nsqds, str) else None
+
+    @property
+    def file(self) -> str:
+        return self.origin.file
+
+    @property
+    def count(self) -> int:
+        return len(self.positions)
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the bodies."""
+        return self.payload.size_bytes
+
+    @property
+    def bodies(self) -> pa.Array:
+        """A BinaryArray, made when it is asked for."""
+        return self.payload.array()
+
+    @property
+    def ids(self) -> pa.Array | None:
+        """A StringArray, made when it is asked for."""
+        ids = self.raw_ids
+        if ids is None or isinstance(ids, pa.Array):
+            return ids
+        return hex_ids(ids) if ids.ndim == 1 else stored_ids(ids)
+
+    def mpub_body(self) -> bytes:
+        """The body of an MPUB with all of them. What is stored in that form is copied as it is."""
+        return self.payload.mpub_body()
+
+    def arrow(self) -> pa.RecordBatch:
+        """All columns of `spark.schema`."""
+        count = self.count
+        times = self.timestamps_ns
+        columns = {
+            "topic": constant(self.topic, count),
+            "channel": constant(self.channel, count),
+            "timestamp": None if times is None else timestamps_us(times),
+            "timestamp_ns": None if times is None else pa.array(times, pa.int64()),
+            "id": self.ids,
+            "attempts": None if self.attempts is None else pa.array(self.attempts.astype(np.int32, copy=False)),
+            "body": self.bodies,
+            "nsqd": self._nsqd_column(),
+            "file": constant(self.file, count),
+            "position": pa.array(self.positions, pa.int64()),
+        }
+        schema = arrow_schema()
+        found = ((columns[field.name], field.type) for field in schema)
+        arrays = [pa.nulls(count, kind) if column is None else column for column, kind in found]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _nsqd_column(self) -> pa.Array:
+        return self.nsqds.cast(pa.string()) if isinstance(self.nsqds, pa.Array) else constant(self.nsqds, self.count)
+
+    # ---- parts of it
+
+    def filter(self, mask: Any) -> Chunk:
+        """Those for which the mask is true: an array of booleans, numpy's or pyarrow's; null is false."""
+        if isinstance(mask, (pa.Array, pa.ChunkedArray)):
+            mask = pc.fill_null(mask, False).to_numpy(zero_copy_only=False)
+        if mask.all():
+            return self
+        return self._part(mask, lambda array: array.filter(pa.array(mask)))
+
+    def slice(self, low: int, high: int) -> Chunk:
+        """Messages `low` to `high` (not included)."""
+        if low <= 0 and high >= self.count:
+            return self
+        part = slice(low, high)
+        return self._part(part, lambda array: array[part])
+
+    def _part(self, which: Any, of_arrow: Any) -> Chunk:
+        ids, nsqds = self.raw_ids, self.nsqds
+        return replace(
+            self,
+            positions=self.positions[which],
+            payload=self.payload.take(which),
+            timestamps_ns=None if self.timestamps_ns is None else self.timestamps_ns[which],
+            attempts=None if self.attempts is None else self.attempts[which],
+            raw_ids=of_arrow(ids) if isinstance(ids, pa.Array) else None if ids is None else ids[which],
+            nsqds=of_arrow(nsqds) if isinstance(nsqds, pa.Array) else nsqds,
+        )
+
+    def wanted(self, wanted: Wanted, after: int = -1) -> Chunk:
+        """Those of a wanted time, at positions above `after`."""
+        chunk = self
+        if after >= 0:
+            chunk = chunk.filter(chunk.positions > after)
+        if wanted.has_range:
+            times = chunk.timestamps_ns
+            chunk = chunk.slice(0, 0) if times is None else chunk.filter(in_range(times, wanted))
+        return chunk
+
+    def bounded(self) -> Iterator[Chunk]:
+        """The same in chunks of at most 50,000 messages and 4 MiB; a larger message is alone."""
+        if self.count <= MOST_MESSAGES and self.payload.size_bytes <= MOST_BYTES:
+            yield self
+            return
+        ends = np.cumsum(self.payload.sizes)
+        low = 0
+        while low < self.count:
+            before = int(ends[low - 1]) if low else 0
+            room = int(np.searchsorted(ends, before + MOST_BYTES, "right"))
+            high = min(max(low + 1, room), low + MOST_MESSAGES)
+            yield self.slice(low, high)
+            low = high
+
+
+def in_range(times: Numbers, wanted: Wanted) -> Numbers:
+    mask = np.ones(len(times), dtype=bool)
+    if wanted.start_ns is not None:
+        mask &= times >= wanted.start_ns
+    if wanted.end_ns is not None:
+        mask &= times < wanted.end_ns
+    return mask
+
+
+# ---- small ones together
+
+
+def gathered(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+    """The same messages in the same order, with neighbours put together that are small and alike.
+
+    What was read before an error comes before it.
+    """
+    waiting: list[Chunk] = []
+    count = size_bytes = 0
+    try:
+        for chunk in chunks:
+            count += chunk.count
+            size_bytes += chunk.size_bytes
+            if waiting and (count > MOST_MESSAGES or size_bytes > MOST_BYTES or not _alike(waiting[0], chunk)):
+                yield _joined(waiting)
+                waiting, count, size_bytes = [], chunk.count, chunk.size_bytes
+            waiting.append(chunk)
+    except ArchiveError:
+        if waiting:
+            yield _joined(waiting)
+        raise
+    if waiting:
+        yield _joined(waiting)
+
+
+def _shape(chunk: Chunk) -> tuple[object, ...]:
+    ids = chunk.raw_ids
+    kind = "arrow" if isinstance(ids, pa.Array) else None if ids is None else ids.ndim
+    known = (chunk.timestamps_ns is None, chunk.attempts is None, chunk.payload.is_sized)
+    return chunk.origin, kind, known
+
+
+def _alike(one: Chunk, other: Chunk) -> bool:
+    return one.origin is other.origin or _shape(one) == _shape(other)
+
+
+def _joined(chunks: list[Chunk]) -> Chunk:
+    if len(chunks) == 1:
+        return chunks[0]
+    ids = [chunk.raw_ids for chunk in chunks]
+    return Chunk(
+        chunks[0].origin,
+        np.concatenate([chunk.positions for chunk in chunks]),
+        joined([chunk.payload for chunk in chunks]),
+        _concatenated([chunk.timestamps_ns for chunk in chunks]),
+        _concatenated([chunk.attempts for chunk in chunks]),
+        pa.concat_arrays(ids) if isinstance(ids[0], pa.Array) else _concatenated(ids),
+        _joined_nsqds(chunks),
+    )
+
+
+def _concatenated(columns: list[Any]) -> Any:
+    return None if columns[0] is None else np.concatenate(columns)
+
+
+def _joined_nsqds(chunks: list[Chunk]) -> Nsqds:
+    names = [chunk.nsqds for chunk in chunks]
+    if all(not isinstance(name, pa.Array) and name == names[0] for name in names):
+        return names[0]
+    columns = [chunk._nsqd_column() for chunk in chunks]
+    names_of_all: pa.DictionaryArray = pa.concat_arrays(columns).dictionary_encode()
+    return names_of_all

@@ -1,0 +1,91 @@
+"""What the files beside a file say about it: whether nsqd still writes to it, and what of it was consumed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from nsqd_py.diskqueue.files import parse_log_file_name
+from spark.archive.errors import ArchiveError
+from spark.archive.formats import name_without_compression, parse_go_queue_name
+from spark.archive.storage import Storage, directory_of, name_of
+
+# Depth; the file that is read and where; the file that is written and where.
+_GO_METADATA = re.compile(rb"\s*-?\d+\s+(?P<read>\d+),(?P<read_at>\d+)\s+(?P<write>\d+),(?P<write_at>\d+)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class GoQueueFile:
+    """A file of Go's disk queue.
+
+    read_position  where what is unread begins; None: nothing is. 0 where nobody knows
+    settled_bytes  nsqd knew that these were written
+    """
+
+    topic: str
+    channel: str | None
+    is_live: bool = False
+    read_position: int | None = 0
+    settled_bytes: int = 0
+
+
+class Companions:
+    """Looks at each directory once."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._last_logs: dict[str, dict[str, int]] = {}
+        self._last_queues: dict[str, dict[str, int]] = {}
+
+    def topic_log(self, path: str) -> tuple[str, bool]:
+        """The topic by its name, and whether it is the topic's last file. ("", False) for a name of another kind."""
+        parsed = parse_log_file_name(name_without_compression(name_of(path)))
+        if parsed is None:
+            return "", False
+        topic, seq = parsed
+        return topic, seq >= self._last_log(directory_of(path)).get(topic, seq)
+
+    def _last_log(self, directory: str) -> dict[str, int]:
+        if directory not in self._last_logs:
+            last: dict[str, int] = {}
+            for topic, seq in filter(None, map(parse_log_file_name, self._storage.names(directory))):
+                last[topic] = max(seq, last.get(topic, 0))
+            self._last_logs[directory] = last
+        return self._last_logs[directory]
+
+    def go_queue(self, path: str) -> GoQueueFile:
+        name = name_without_compression(name_of(path))
+        parsed = parse_go_queue_name(name)
+        if parsed is None:
+            return GoQueueFile("", None)
+        topic, channel, number = parsed
+        queue = name.partition(".diskqueue.")[0]
+        match = self._go_metadata(f"{directory_of(path)}/{queue}.diskqueue.meta.dat")
+        if match is None:
+            return GoQueueFile(topic, channel, number >= self._last_queue(directory_of(path)).get(queue, number))
+        read, write = int(match["read"]), int(match["write"])
+        return GoQueueFile(
+            topic,
+            channel,
+            is_live=number >= write,
+            read_position=None if number < read else int(match["read_at"]) if number == read else 0,
+            settled_bytes=int(match["write_at"]) if number == write else 0,
+        )
+
+    def _go_metadata(self, path: str) -> re.Match[bytes] | None:
+        try:
+            with self._storage.open(path) as file:
+                return _GO_METADATA.fullmatch(file.read_at(0, file.size_bytes))
+        except (ArchiveError, OSError):
+            return None
+
+    def _last_queue(self, directory: str) -> dict[str, int]:
+        if directory not in self._last_queues:
+            last: dict[str, int] = {}
+            for name in self._storage.names(directory):
+                parsed = parse_go_queue_name(name)
+                if parsed is not None:
+                    queue = name.partition(".diskqueue.")[0]
+                    last[queue] = max(parsed[2], last.get(queue, 0))
+            self._last_queues[directory] = last
+        return self._last_queues[directory]

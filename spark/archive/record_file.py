@@ -1,0 +1,71 @@
+"""Reads files of records, of both kinds: `framed` and the topic log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from nsqd_py.diskqueue.records import MESSAGES, PUBLISHED, Damaged
+from spark.archive import framed, topic_log
+from spark.archive.chunk import Chunk
+from spark.archive.damage import Damage
+from spark.archive.formats import Format
+from spark.archive.records import Records, Walk
+from spark.archive.splits import Split
+from spark.archive.storage import File
+from spark.archive.wanted import Wanted
+
+
+def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
+    """Raises OSError and DamagedArchive."""
+    decoders = _Decoders(split, wanted, damage)
+    for records in walk(file, split, wanted, damage).run():
+        yield from decoders.chunks(records)
+
+
+def walk(file: File, split: Split, wanted: Wanted, damage: Damage) -> Walk:
+    is_end = topic_log.is_end if split.format is Format.TOPIC_LOG else framed.is_end
+    return Walk(file, split, wanted, damage, is_end)
+
+
+class _Decoders:
+    def __init__(self, split: Split, wanted: Wanted, damage: Damage) -> None:
+        self._path = split.path
+        self._damage = damage
+        self._messages = framed.FramedRecords(split.path, wanted)
+        self._published = topic_log.PublishedRecords(split.path, split.topic, wanted)
+        self._has_topic = wanted.has_topic(split.topic)
+
+    def chunks(self, records: Records) -> Iterator[Chunk]:
+        for first, end, kind, flags in _runs(records):
+            if kind == MESSAGES:
+                yield from self._of_messages(records, first, end)
+            elif kind == PUBLISHED and flags == 0:
+                if self._has_topic:
+                    yield from self._published.chunks(records, first, end)
+            else:
+                self._unknown(records, first, end - 1, "a record of a later version, which this one cannot read")
+
+    def _of_messages(self, records: Records, first: int, end: int) -> Iterator[Chunk]:
+        for index in range(first, end):
+            try:
+                chunk = self._messages.chunk(records, index)
+            except Damaged as error:
+                self._unknown(records, index, index, str(error))
+                continue
+            if chunk is not None:
+                yield chunk
+
+    def _unknown(self, records: Records, first: int, last: int, what: str) -> None:
+        start, end = (records.offset + records.places[index] for index in (first, last))
+        self._damage.found(self._path, start, end + int(records.headers["length"][last]), what)
+
+
+def _runs(records: Records) -> Iterator[tuple[int, int, int, int]]:
+    """(first, end, kind, flags) of records in a row that have the same kind, and for published ones, flags."""
+    kinds, flags = records.headers["kind"], records.headers["flags"]
+    changes = (np.diff(kinds) != 0) | ((np.diff(flags) != 0) & (kinds[1:] == PUBLISHED))
+    bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), len(kinds)]
+    for first, end in zip(bounds, bounds[1:], strict=False):
+        yield first, end, int(kinds[first]), int(flags[first])

@@ -1,0 +1,78 @@
+"""What came of it for programs: one JSON object."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from spark.replay.command.figures import time_text
+from spark.replay.command.summary import status_word
+from spark.replay.job import Job
+from spark.replay.look import Look
+from spark.replay.outcome import Outcome
+from tools.cli import BadUsage, ToolError
+
+STANDARD_OUTPUT = "-"
+
+
+def check_report(path: str) -> None:
+    """Raises BadUsage where it could not be written in the end."""
+    if path in ("", STANDARD_OUTPUT):
+        return
+    directory = Path(path).absolute().parent
+    if Path(path).is_dir() or not (directory.is_dir() and os.access(directory, os.W_OK)):
+        raise BadUsage(f"--report {path}: cannot be written there")
+
+
+def report_of(job: Job, outcome: Outcome, began_ns: int, look: Look | None = None) -> dict[str, Any]:
+    """Its keys are the words of the summary. `look` is that of a dry run."""
+    wanted = job.selection.wanted
+    report: dict[str, Any] = {
+        "status": "dry run" if look is not None and outcome.is_complete else status_word(outcome),
+        "exit_status": outcome.exit_code,
+        "began": time_text(began_ns),
+        "seconds": round(outcome.seconds, 3),
+        **{name: getattr(outcome.counts, name) for name in ("read", "matched", "sent", "failed")},
+        "skipped": outcome.skipped,
+        "bytes": outcome.counts.sent_bytes,
+        "sent_before": outcome.before,
+        "possible_duplicates": outcome.possible_duplicates,
+        "stopped": outcome.is_stopped,
+        "topics": outcome.topics,
+        "damage": {path: asdict(found) for path, found in outcome.damage.items()},
+        "errors": outcome.errors,
+        "archive": list(job.paths),
+        "start": None if wanted.start_ns is None else time_text(wanted.start_ns),
+        "end": None if wanted.end_ns is None else time_text(wanted.end_ns),
+        "checkpoint": job.safety.checkpoint,
+    }
+    return report if look is None else {**report, "found": _found(look)}
+
+
+def _found(look: Look) -> dict[str, Any]:
+    return {
+        "topics": {name: asdict(found) for name, found in look.topics.items()},
+        "bucket_seconds": look.bucket_ns / 1e9,
+        "histogram": [[time_text(bucket * look.bucket_ns), count] for bucket, count in sorted(look.buckets.items())],
+    }
+
+
+def write_report(path: str, report: Mapping[str, Any]) -> None:
+    """Whole, or not at all. Raises ToolError."""
+    text = orjson.dumps(report, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    if path == STANDARD_OUTPUT:
+        sys.stdout.buffer.write(text)
+        sys.stdout.flush()
+        return
+    new = Path(f"{path}.new")
+    try:
+        new.write_bytes(text)
+        new.replace(path)
+    except OSError as error:
+        raise ToolError(f"the report {path} cannot be written: {error.strerror}") from error

@@ -1,0 +1,49 @@
+"""spark-replay from its beginning to its end: Spark starts first, since that takes longest."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from nsqd_py.errors import NsqdError
+from nsqd_py.settings import Options
+from spark.archive.errors import ArchiveError
+from spark.java import JavaNotFound
+from spark.replay.command.figures import shown
+from spark.replay.command.question import say
+from spark.replay.command.spark_wanted import spark_of
+from spark.replay.command.stopping import Stopping
+from spark.replay.errors import ReplayError
+from spark.session import Session, SessionFailed
+from tools.cli import FAILED, ToolError
+
+
+def run(options: Options, command_line: str) -> int:
+    """The exit status; `command_line` is what repeats it. Raises ToolError."""
+    _silence_libraries()
+    wanted = spark_of(options)
+    with _one_line_errors(), Stopping() as stopping:
+        try:
+            with Session(wanted.master, wanted.conf, is_light=wanted.is_light) as session:
+                from spark.replay.command.work import Work  # 0.4 s, in which Spark starts
+
+                return Work(options, command_line, wanted, session, stopping).run()
+        except KeyboardInterrupt:
+            say("stopped; nothing was sent")
+            return FAILED
+
+
+def _silence_libraries() -> None:
+    """PySpark and py4j log errors, with stacks, that are raised as well; and all that a stop cuts short."""
+    logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore")
+
+
+@contextmanager
+def _one_line_errors() -> Iterator[None]:
+    try:
+        yield
+    except (ReplayError, ArchiveError, NsqdError, JavaNotFound, SessionFailed) as error:
+        raise ToolError(shown(str(error))) from error

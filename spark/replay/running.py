@@ -1,0 +1,122 @@
+"""A replay, from the driver: what has to be known first, then the tasks, then what came of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from spark.replay.checkpoint import Checkpoint
+from spark.replay.engine import Engine, JobFailed, as_context
+from spark.replay.errors import Stopped
+from spark.replay.look import Look, Looking
+from spark.replay.outcome import Outcome
+from spark.replay.planning import Plan
+from spark.replay.progress import Counts, DriverLine
+from spark.replay.routes import Routes
+from spark.replay.sinks import MakeSink, Sending
+from spark.replay.work import Setup
+
+_LOCAL_HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far it is. The share that is done is read_bytes / total_bytes; `phase` says what is done at the moment."""
+
+    counts: Counts
+    total_bytes: int
+    seconds: float
+    phase: str
+
+
+OnProgress = Callable[[Progress], None]
+
+
+def run(
+    plan: Plan,
+    spark: Any,
+    on_progress: OnProgress | None = None,
+    stop: threading.Event | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> Outcome:
+    """Send it all; `spark` is a SparkContext or a SparkSession.
+
+    Blocks; calls `on_progress` a few times a second, and ends within 3 s once `stop` is set. What goes wrong with nsqd
+    or with the archive is in the outcome. Raises BadJob (and BadPredicate) for what cannot be done.
+    """
+    outcome = Outcome(before=checkpoint.acknowledged if checkpoint is not None else 0)
+    if checkpoint is not None and checkpoint.is_complete:
+        return outcome
+    _work(plan, spark, on_progress, stop or threading.Event(), checkpoint, Sending(), outcome)
+    if checkpoint is not None and outcome.is_complete:
+        checkpoint.completed()
+    return outcome
+
+
+def preview(
+    plan: Plan,
+    spark: Any,
+    on_progress: OnProgress | None = None,
+    stop: threading.Event | None = None,
+    first: int = 10,
+) -> tuple[Look, Outcome]:
+    """What would be sent, without sending it; otherwise as `run`."""
+    outcome, look = Outcome(), Look(first_count=first)
+    for found in _work(plan, spark, on_progress, stop or threading.Event(), None, Looking(first), outcome):
+        if found is not None:
+            look.add(found)
+    return look, outcome
+
+
+def _work(
+    plan: Plan,
+    spark: Any,
+    on_progress: OnProgress | None,
+    stop: threading.Event,
+    checkpoint: Checkpoint | None,
+    make_sink: MakeSink,
+    outcome: Outcome,
+) -> list[Any]:
+    """What the sinks found. The rest is added to the outcome."""
+    context = as_context(spark)
+    watch = _Watch(plan.size_bytes, on_progress)
+    line = DriverLine(context.getConf().get("spark.driver.host") or _LOCAL_HOST)
+    setup = Setup(plan.job, None, line.address, checkpoint.place if checkpoint is not None else None, plan.done)
+    engine = Engine(context, line, watch, stop)
+    routes = Routes(plan, spark, engine, setup, checkpoint, partial(setattr, watch, "phase"))
+    try:
+        results = routes.run(make_sink)
+        outcome.add(results)
+        return [result.payload for result in results]
+    except Stopped:
+        outcome.is_stopped = True
+    except JobFailed as error:
+        outcome.failed(str(error))
+    finally:
+        outcome.seconds = watch.seconds
+        line.close()
+    if not outcome.counts.sent:
+        outcome.counts = watch.last  # as far as it was heard of before it was ended by force
+    return []
+
+
+class _Watch:
+    def __init__(self, total_bytes: int, on_progress: OnProgress | None) -> None:
+        self._total_bytes = total_bytes
+        self._on_progress = on_progress
+        self._began_s = time.monotonic()
+        self.phase = ""
+        self.last = Counts()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began_s
+
+    def __call__(self, counts: Counts) -> None:
+        self.last = counts
+        if self._on_progress is not None:
+            self._on_progress(Progress(counts, self._total_bytes, self.seconds, self.phase))

@@ -1,0 +1,37 @@
+"""What every process that works on a job is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from spark.replay.checkpoint import CheckpointPlace
+from spark.replay.job import Job
+from spark.replay.marks import Mark, Range
+from spark.replay.progress import LineAddress
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The same for all tasks.
+
+    cut          the last mark that is within the limit, where there is one
+    line         where the driver listens
+    checkpoint   where what is acknowledged is written down, where it is
+    done         what is acknowledged already, by lane
+    """
+
+    job: Job
+    cut: Mark | None = None
+    line: LineAddress | None = None
+    checkpoint: CheckpointPlace | None = None
+    done: Mapping[str, tuple[Range, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try of a task: Spark tries again where an executor is lost. `id` is unique in the run."""
+
+    task: int
+    id: int = 0
+    number: int = 0

@@ -1,0 +1,43 @@
+"""The columns of a message, declared once: for pyarrow, and as DDL for Spark.
+
+A column is null where its format does not know it: `lines` keep bodies only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column; `ddl` is its type in Spark's words, `arrow` in pyarrow's."""
+
+    name: str
+    ddl: str
+    arrow: pa.DataType
+    meaning: str
+
+
+COLUMNS = (
+    Column("topic", "STRING", pa.string(), "topic that it was published to"),
+    Column("channel", "STRING", pa.string(), "channel that it was consumed from; null where it was not"),
+    Column("timestamp", "TIMESTAMP", pa.timestamp("us", tz="UTC"), "when it was published"),
+    Column("timestamp_ns", "BIGINT", pa.int64(), "the same in ns since the epoch, which Spark has no type for"),
+    Column("id", "STRING", pa.string(), "message id, 16 hex characters"),
+    Column("attempts", "INT", pa.int32(), "how often it had been delivered when it was stored"),
+    Column("body", "BINARY", pa.binary(), "the message"),
+    Column("nsqd", "STRING", pa.string(), "host:port of the nsqd that it came from"),
+    Column("file", "STRING", pa.string(), "path of the file that it was read from"),
+    Column("position", "BIGINT", pa.int64(), "place in that file: rises from message to message, always the same"),
+)
+
+DDL = ", ".join(f"{column.name} {column.ddl}" for column in COLUMNS)
+
+
+@lru_cache
+def arrow_schema() -> pa.Schema:
+    """The schema of every batch that readers give."""
+    return pa.schema([pa.field(column.name, column.arrow) for column in COLUMNS])

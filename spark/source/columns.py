@@ -1,0 +1,63 @@
+"""Which columns are read, and which are written, by the schema that Spark gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql.types import (
+    BinaryType,
+    ByteType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructType,
+)
+
+from spark.schema import COLUMNS, DDL
+
+_WHOLE = (ByteType, ShortType, IntegerType, LongType)
+_TYPES = {
+    "body": ("BINARY or STRING", (BinaryType, StringType)),
+    "topic": ("STRING", (StringType,)),
+    "defer_ms": ("a whole number of milliseconds", _WHOLE),
+}
+
+
+class BadSchema(ValueError):
+    """Columns that cannot be read, or not be written; the text names them."""
+
+
+def read_columns(schema: StructType) -> tuple[str, ...]:
+    """The names, in order. Any of ours will do, in any order: what is not asked for costs nothing. Raises BadSchema."""
+    ours = {column.name: column.ddl.lower() for column in COLUMNS}
+    for field in schema.fields:
+        if ours.get(field.name) != field.dataType.simpleString() or not field.nullable:
+            what = f"{field.name} {field.dataType.simpleString().upper()}{'' if field.nullable else ' NOT NULL'}"
+            raise BadSchema(f"nsq: there is no column {what}; a schema is any of {DDL}")
+    if not schema.fields:
+        raise BadSchema("nsq: a schema without columns")
+    return tuple(schema.fieldNames())
+
+
+@dataclass(frozen=True)
+class WriteColumns:
+    """Places of columns; None where there is none."""
+
+    body: int
+    topic: int | None
+    defer_ms: int | None
+
+
+def write_columns(schema: StructType, topic: str) -> WriteColumns:
+    """`topic` is the option: it goes before the column. Other columns are left alone. Raises BadSchema."""
+    places = {name: place for place, name in enumerate(schema.fieldNames())}
+    for name, (words, kinds) in _TYPES.items():
+        if name in places and not isinstance(schema.fields[places[name]].dataType, kinds):
+            kind = schema.fields[places[name]].dataType.simpleString()
+            raise BadSchema(f"nsq: column {name} is {kind}, but has to be {words}")
+    if "body" not in places:
+        raise BadSchema(f"nsq: there is no column body among {', '.join(places)}: what is to be published?")
+    if not topic and "topic" not in places:
+        raise BadSchema("nsq: option topic is needed, or a column topic: where are the messages to go?")
+    return WriteColumns(places["body"], None if topic else places["topic"], places.get("defer_ms"))

@@ -1,0 +1,82 @@
+"""What a task reads, and how: parts of files become Arrow batches with the columns that were asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from spark.archive.chunk import Chunk
+from spark.archive.damage import Damage
+from spark.archive.errors import ArchiveError, DamagedArchive
+from spark.archive.read import read
+from spark.archive.splits import Split
+from spark.archive.storage import Storage
+from spark.archive.wanted import Wanted
+from spark.source.damage_report import Finding, FindingDamage, say, write_report
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A split, and up to which position it is read; None: to its end."""
+
+    split: Split
+    until: int | None = None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What is the same for all tasks of a query. Goes to the executors as it is."""
+
+    storage: Storage
+    wanted: Wanted
+    columns: tuple[str, ...]
+    skip_damaged: bool = False
+    damage_report: str = ""
+
+
+@dataclass(repr=False)
+class ArchivePartition(InputPartition):
+    """What one task reads: `name` is its own in the query, and the same when it is tried again."""
+
+    name: str
+    reading: Reading
+    pieces: list[Piece] = field(default_factory=list)
+
+
+def read_partition(partition: ArchivePartition) -> Iterator[pa.RecordBatch]:
+    """Batches with exactly the columns asked for, as Spark demands. Raises ArchiveError and BadSource."""
+    reading = partition.reading
+    damage = FindingDamage("skip" if reading.skip_damaged else "fail")
+    names = list(reading.columns)
+    try:
+        for piece in partition.pieces:
+            for chunk in read_piece(piece, reading.storage, reading.wanted, damage):
+                yield chunk.arrow().select(names)
+    except DamagedArchive as error:
+        where = f"{error.path} is damaged at {error.position}: {error.what}"
+        raise ArchiveError(f"nsq: {where}; option skipDamaged reads what is left of it") from None
+    _report(damage.findings, partition)
+
+
+def read_piece(piece: Piece, storage: Storage, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
+    """Raises ArchiveError."""
+    for chunk in read(piece.split, storage, wanted, damage):
+        if piece.until is None or int(chunk.positions[-1]) <= piece.until:
+            yield chunk
+            continue
+        part = chunk.slice(0, int(np.searchsorted(chunk.positions, piece.until, "right")))
+        if part.count:
+            yield part
+        return
+
+
+def _report(findings: list[Finding], partition: ArchivePartition) -> None:
+    if not findings:
+        return
+    say(findings)
+    if partition.reading.damage_report:
+        write_report(partition.reading.damage_report, partition.name, findings)

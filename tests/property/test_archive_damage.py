@@ -1,0 +1,278 @@
+"""A byte that flipped, an end that is missing: told with file and place, or passed over and counted. Never a message
+that nobody published, where there are checksums; never an error of another kind, anywhere.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("pyarrow")
+
+from spark.archive.damage import Damage
+from spark.archive.errors import DamagedArchive
+from tests.support.archives import (
+    Message,
+    Published,
+    TopicLogFile,
+    compressed,
+    framed,
+    go_message,
+    messages,
+    read_messages,
+    splits_of,
+)
+
+SOME = settings(max_examples=80, deadline=None)
+PLACES = st.floats(0, 1, exclude_max=True)
+FLIPS = st.integers(1, 255)
+SPLIT_BYTES = st.sampled_from([1, 60, 150, 400, 1000, 1 << 30])
+
+
+@contextmanager
+def file_of(name: str, data: bytes) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, name)
+        path.write_bytes(data)
+        yield path
+
+
+def flipped(data: bytes, place: int, flip: int) -> bytes:
+    return data[:place] + bytes([data[place] ^ flip]) + data[place + 1 :]
+
+
+# ---- files of records: what they say is exact
+
+
+class RecordFile(NamedTuple):
+    """A file, where each of its records begins, and what is in each."""
+
+    name: str
+    data: bytes
+    starts: list[int]
+    batches: list[list[Message]]
+
+    @property
+    def everything(self) -> list[Message]:
+        return [message for batch in self.batches for message in batch]
+
+
+def framed_file(zstd_level: int | None) -> RecordFile:
+    shapes = [(3, 10, "a"), (1, 500, "b"), (40, 3, "a"), (2, 9, "a"), (5, 8, "c")]
+    batches = [messages(*shape) for shape in shapes]
+    starts = [len(framed(batches[:number], zstd_level)) for number in range(len(batches))]
+    return RecordFile("any.framed", framed(batches, zstd_level), starts, batches)
+
+
+def topic_log_file() -> RecordFile:
+    log = TopicLogFile()
+    starts, batches = [], []
+    for bodies in ([b"one"], [b"two", b"three", b"NSQr"], [b"x" * 700], [b"NSQr" * 30], [b"y", b"z"]):
+        known = len(log.messages)
+        starts.append(log.add(Published(bodies)))
+        batches.append(log.messages[known:])
+    return RecordFile(log.name, bytes(log.data), starts, batches)
+
+
+FILES = {"plain": framed_file(None), "zstd": framed_file(3), "log": topic_log_file()}
+KINDS = st.sampled_from(sorted(FILES))
+FILE_HEADER_CHECKED_BYTES = 32
+
+
+@SOME
+@given(KINDS, PLACES, FLIPS, SPLIT_BYTES)
+def test_a_flipped_byte_in_a_record(
+    kind: str, share: float, flip: int, split_bytes: int
+) -> None:
+    name, data, starts, batches = FILES[kind]
+    place = starts[0] + int(share * (len(data) - starts[0]))
+    hit = max(number for number, start in enumerate(starts) if start <= place)
+    with file_of(name, flipped(data, place, flip)) as path:
+        splits = splits_of(path, split_bytes)
+        with pytest.raises(DamagedArchive) as told:
+            read_messages(splits)
+        damage = Damage("skip")
+        found = read_messages(splits, damage=damage)
+    assert (told.value.path, told.value.position) == (str(path), starts[hit])
+    assert str(path) in str(told.value) and str(starts[hit]) in str(told.value)
+    assert found == [message for number, batch in enumerate(batches) if number != hit for message in batch]
+    end = [*starts, len(data)][hit + 1]
+    assert {path: (one.records, one.size_bytes) for path, one in damage.counts.items()} == {
+        str(path): (1, end - starts[hit])
+    }
+
+
+@SOME
+@given(KINDS, st.integers(0, FILE_HEADER_CHECKED_BYTES - 1), FLIPS, SPLIT_BYTES)
+def test_a_flipped_byte_in_the_header(
+    kind: str, place: int, flip: int, split_bytes: int
+) -> None:
+    """Without its salt no record of a file can be trusted."""
+    name, data, _, _ = FILES[kind]
+    with file_of(name, flipped(data, place, flip)) as path:
+        splits = splits_of(path, split_bytes)
+        damage = Damage("skip")
+        found = read_messages(splits, damage=damage)
+        if found:  # a flag in which nobody sees that it is wrong
+            assert found == FILES[kind].everything
+            return
+        with pytest.raises(DamagedArchive) as told:
+            read_messages(splits)
+    assert told.value.position == 0
+    assert [one.records for one in damage.counts.values()] == [1]
+
+
+@SOME
+@given(KINDS, PLACES, SPLIT_BYTES)
+def test_an_end_that_is_missing(
+    kind: str, share: float, split_bytes: int
+) -> None:
+    name, data, starts, batches = FILES[kind]
+    length = starts[0] + int(share * (len(data) - starts[0]))
+    whole = sum(1 for start in [*starts[1:], len(data)] if start <= length)
+    with file_of(name, data[:length]) as path:
+        damage = Damage("skip")
+        found = read_messages(splits_of(path, split_bytes), damage=damage)
+        torn = length - [*starts, len(data)][whole]
+        if torn:
+            with pytest.raises(DamagedArchive, match=f"at {starts[whole]}:"):
+                read_messages(splits_of(path, split_bytes))
+    assert found == [message for batch in batches[:whole] for message in batch]
+    assert [(one.records, one.size_bytes) for one in damage.counts.values()] == ([(1, torn)] if torn else [])
+
+
+@SOME
+@given(KINDS, st.data(), SPLIT_BYTES)
+def test_much_that_flipped(
+    kind: str, data: st.DataObject, split_bytes: int
+) -> None:
+    name, whole, _, _ = FILES[kind]
+    broken = whole
+    for place in data.draw(st.lists(st.integers(64, len(whole) - 1), min_size=1, max_size=6)):
+        broken = flipped(broken, place, data.draw(FLIPS))
+    with file_of(name, broken) as path:
+        damage = Damage("skip")
+        found = read_messages(splits_of(path, split_bytes), damage=damage)
+        everything = FILES[kind].everything
+        assert_in_order(found, everything)
+        assert bool(damage.counts) == (found != everything)
+
+
+def assert_in_order(found: Sequence[Message], everything: Sequence[Message]) -> None:
+    rest = iter(everything)
+    assert all(message in rest for message in found)
+
+
+# ---- gzip: its checksums cover each member
+
+
+LINES = [b"%d" % number * 9 for number in range(60)]
+MEMBERS = [compressed(b"".join(line + b"\n" for line in LINES[low : low + 20]), "gzip") for low in (0, 20, 40)]
+
+
+@SOME
+@given(PLACES, FLIPS)
+def test_a_flipped_byte_in_a_gzip_member(share: float, flip: int) -> None:
+    data = b"".join(MEMBERS)
+    place = int(share * len(data))
+    hit = sum(place >= len(b"".join(MEMBERS[:number])) for number in (1, 2))
+    with file_of("orders.log.gz", flipped(data, place, flip)) as path:
+        damage = Damage("skip")
+        found = [message.body for message in read_messages(splits_of(path), damage=damage)]
+        if not damage.counts:
+            assert found == LINES  # it hit a time, or what system it was made on
+            return
+        with pytest.raises(DamagedArchive, match=f"at {len(b' '.join(LINES[: 20 * hit])) + bool(hit)}: "):
+            read_messages(splits_of(path))
+    assert found == LINES[: 20 * hit] + LINES[20 * hit + 20 :]
+    assert [(one.records, one.size_bytes) for one in damage.counts.values()] == [(1, len(MEMBERS[hit]))]
+
+
+@SOME
+@given(PLACES)
+def test_a_gzip_member_without_its_end(kept: float) -> None:
+    data = b"".join(MEMBERS)[: int(kept * sum(map(len, MEMBERS)))]
+    whole = sum(len(data) >= len(b"".join(MEMBERS[:number])) for number in (1, 2))
+    torn = len(data) - len(b"".join(MEMBERS[:whole]))
+    with file_of("orders.log.gz", data) as path:
+        damage = Damage("skip")
+        found = [message.body for message in read_messages(splits_of(path), damage=damage)]
+    assert found == LINES[: 20 * whole]
+    assert [(one.records, one.size_bytes) for one in damage.counts.values()] == ([(1, torn)] if torn else [])
+
+
+# ---- formats without checksums: no other kind of error
+
+
+def jsonl(some: Sequence[Message]) -> bytes:
+    line = b'{"timestamp":%d,"id":"%s","attempts":1,"topic":"t","channel":"c","nsqd":"n","body":"%s\\u00e9\\n"}\n'
+    return b"".join(line % (one.timestamp_ns, one.known_id, one.body) for one in some)
+
+
+def parquet(some: Sequence[Message]) -> bytes:
+    import io
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    out = io.BytesIO()
+    names = ("topic", "channel", "id", "attempts", "body", "nsqd")
+    columns = {name: [getattr(one, name) for one in some] for name in names}
+    table = pa.table({**columns, "timestamp": [one.timestamp_ns for one in some]})
+    pq.write_table(table, out, row_group_size=20, compression="zstd", write_page_checksum=True)
+    return out.getvalue()
+
+
+WITHOUT_CHECKSUMS: dict[str, Callable[[Sequence[Message]], bytes]] = {
+    "orders.log": lambda some: b"".join(one.body + b"\n" for one in some),
+    "orders.jsonl": jsonl,
+    "orders.parquet": parquet,
+    "orders.diskqueue.000001.dat": lambda some: b"".join(map(go_message, some)),
+    "orders.log.zst": lambda some: compressed(b"".join(one.body + b"\n" for one in some), "zstd", 3),
+    "orders.jsonl.gz": lambda some: compressed(jsonl(some), "gzip", 2),
+    "orders.parquet.zst": lambda some: compressed(parquet(some), "zstd", 2),
+}
+
+
+@settings(max_examples=250, deadline=None)
+@given(st.sampled_from(sorted(WITHOUT_CHECKSUMS)), st.lists(st.tuples(PLACES, FLIPS), max_size=3), PLACES, SPLIT_BYTES)
+def test_nothing_else_goes_wrong(
+    name: str,
+    flips: list[tuple[float, int]],
+    kept: float,
+    split_bytes: int,
+) -> None:
+    data = WITHOUT_CHECKSUMS[name](messages(50))
+    for share, flip in flips:
+        data = flipped(data, int(share * len(data)), flip)
+    if not flips:
+        data = data[: int(kept * len(data))]
+    with file_of(name, data) as path:
+        splits = splits_of(path, max(split_bytes, len(data) // 20))
+        damage = Damage("skip")
+        read_messages(splits, damage=damage)
+        try:
+            read_messages(splits)
+            assert not damage.counts
+        except DamagedArchive as error:
+            assert error.path == str(path) and damage.counts
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(["orders.log", "orders.jsonl", "orders.diskqueue.000001.dat"]), PLACES)
+def test_what_is_before_a_missing_end_is_read(
+    name: str, kept: float
+) -> None:
+    data = WITHOUT_CHECKSUMS[name](messages(50))
+    with file_of(name, data[: int(kept * len(data))]) as path:
+        found = read_messages(splits_of(path), damage=Damage("skip"))
+    bodies = [one.body for one in messages(50)]
+    assert [one.body.removesuffix("é\n".encode()) for one in found] == bodies[: len(found)]
+    assert len(found) == int(kept * len(data)) * 50 // len(data)

@@ -1,0 +1,222 @@
+"""Whatever is written into an archive is read from it: each message once, in any splits, from any place on."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("pyarrow")
+
+from spark.archive.chunk import MOST_BYTES, MOST_MESSAGES
+from spark.archive.listing import Hints
+from spark.archive.wanted import Wanted
+from tests.support.archives import (
+    BASE_NS,
+    Message,
+    Published,
+    TopicLogFile,
+    chunks_of,
+    compressed,
+    framed,
+    go_message,
+    read_messages,
+    splits_of,
+)
+from tools.to_file.compression import CODECS
+
+# What tempts a reader: magic numbers, newlines, JSON, sizes.
+TEMPTING = [b"NSQr", b"NSQf", b"\n", b'{"timestamp":1,"id":"', b"\\u00e9\"", b"\0\0\0\1", b"\x1f\x8b\x08", b"\xff"]
+BODIES = st.binary(min_size=1, max_size=60) | st.sampled_from(TEMPTING) | st.integers(1, 3000).map(lambda n: b"x" * n)
+NAMES = st.from_regex(r"[a-zA-Z0-9._-]{1,8}", fullmatch=True)
+TIMES = st.integers(0, 2**62) | st.integers(BASE_NS, BASE_NS + 50)
+SPLIT_BYTES = st.integers(1, 4000)
+SOME = settings(max_examples=60, deadline=None)
+
+
+def message_of(topic: str, channel: str, nsqd: str) -> st.SearchStrategy[Message]:
+    ids = st.integers(0, 2**64 - 1).map(lambda number: f"{number:016x}")
+    return st.builds(
+        Message, BODIES, st.just(topic), st.just(channel), TIMES, st.integers(0, 65535), ids, st.just(nsqd)
+    )
+
+
+BATCHES = st.lists(
+    st.tuples(NAMES, NAMES, st.sampled_from(["a:4150", "b:4150"])).flatmap(
+        lambda names: st.lists(message_of(*names), min_size=1, max_size=6)
+    ),
+    min_size=1,
+    max_size=8,
+)
+TOGETHER = st.lists(BODIES, min_size=1, max_size=8)
+PUBLISHED = st.lists(st.builds(Published, TOGETHER, TIMES, st.sampled_from([0, 5])), min_size=1, max_size=8)
+LINES = st.lists(BODIES.filter(lambda body: b"\n" not in body), min_size=1, max_size=30)
+COMPRESSIONS = st.sampled_from(["none", "gzip", "zstd"])
+
+
+@contextmanager
+def file_of(name: str, data: bytes) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, name)
+        path.write_bytes(data)
+        yield path
+
+
+def check(path: Path, expected: list[Message], split_bytes: int) -> None:
+    """Whole, in splits, and from any of its messages on."""
+    assert read_messages(splits_of(path)) == expected
+    splits = splits_of(path, split_bytes)
+    assert read_messages(splits) == expected
+    for split in splits:
+        positions = [position for chunk in chunks_of([split]) for position in chunk.positions.tolist()]
+        for done, position in enumerate(positions, 1):
+            rest = [place for chunk in chunks_of([split.resumed(position)]) for place in chunk.positions.tolist()]
+            assert rest == positions[done:]
+
+
+@SOME
+@given(BATCHES, SPLIT_BYTES, st.sampled_from([None, 3]), COMPRESSIONS)
+def test_framed(batches: list[list[Message]], split_bytes: int, zstd_level: int | None, compression: str) -> None:
+    expected = [message for batch in batches for message in batch]
+    with file_of("any.framed", compressed(framed(batches, zstd_level), compression, 3)) as path:
+        check(path, expected, split_bytes)
+
+
+@SOME
+@given(PUBLISHED, SPLIT_BYTES, COMPRESSIONS, st.integers(0, 300))
+def test_topic_log(published: list[Published], split_bytes: int, compression: str, zeros: int) -> None:
+    log = TopicLogFile()
+    for one in published:
+        log.add(one)
+    with file_of(log.name, compressed(bytes(log.data) + bytes(zeros), compression, 2)) as path:
+        check(path, log.messages, split_bytes)
+
+
+@SOME
+@given(st.lists(message_of("orders", "x", ""), min_size=1, max_size=20), SPLIT_BYTES, COMPRESSIONS)
+def test_go_queue(some: list[Message], split_bytes: int, compression: str) -> None:
+    data = b"".join(map(go_message, some))
+    with file_of("orders:x.diskqueue.000003.dat", compressed(data, compression)) as path:
+        check(path, [message._replace(nsqd=None) for message in some], split_bytes)
+
+
+@SOME
+@given(LINES, SPLIT_BYTES, COMPRESSIONS, st.integers(1, 5))
+def test_lines(bodies: list[bytes], split_bytes: int, compression: str, pieces: int) -> None:
+    data = b"".join(body + b"\n" for body in bodies)
+    expected = [Message(body, "orders", None, None, None, None, None) for body in bodies]
+    with file_of("orders.host.log", compressed(data, compression, pieces)) as path:
+        for split_bytes_of_one in (1 << 30, split_bytes):
+            splits = splits_of(path, split_bytes_of_one, Hints(format="lines", compression=compression))
+            assert read_messages(splits) == expected
+
+
+class Portion:
+    """What nsq-to-file's formats write, as far as they look at it."""
+
+    def __init__(self, some: list[Message]) -> None:
+        first = some[0]
+        self.topic, self.channel, self.nsqd = first.topic, first.channel, first.nsqd
+        self.ids = [message.known_id for message in some]
+        self.bodies = [message.body for message in some]
+        self.timestamps_ns = [message.known_ns for message in some]
+        self.attempts = [message.known_attempts for message in some]
+        self.size_bytes = sum(map(len, self.bodies))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+ONE_TOPIC = st.lists(
+    st.sampled_from(["a:4150", "b:4150"]).flatmap(
+        lambda nsqd: st.lists(message_of("orders", "archive", nsqd), min_size=1, max_size=6)
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@SOME
+@given(ONE_TOPIC, SPLIT_BYTES, st.sampled_from(["jsonl", "framed", "parquet"]), st.sampled_from(sorted(CODECS)))
+def test_formats_of_nsq_to_file(batches: list[list[Message]], split_bytes: int, name: str, codec_name: str) -> None:
+    from tools.to_file.formats.table import FORMATS
+
+    form, codec = FORMATS[name], CODECS[codec_name]
+    if codec_name not in form.codecs:
+        return
+    encoder = form.encoder(codec, 1, lambda warning: None)
+    portions = [Portion(batch) for batch in batches]
+    half = len(portions) // 2
+    parts = [encoder.encode(some).data for some in (portions[:half], portions[half:]) if some]  # type: ignore[arg-type]
+    with file_of(f"orders.host{form.suffix}", encoder.header + b"".join(parts)) as path:
+        if form.convert is not None:
+            made = path.with_suffix(".made")
+            form.convert(path, made, codec_name)
+            path = made
+        found = read_messages(splits_of(path, split_bytes))
+    # `framed`, and so what is made of it, keeps together what came from one nsqd.
+    expected = [
+        message
+        for some in (batches[:half], batches[half:])
+        for message in _by_nsqd([message for batch in some for message in batch], keep_order=name == "jsonl")
+    ]
+    assert found == expected
+
+
+def _by_nsqd(some: list[Message], *, keep_order: bool) -> list[Message]:
+    if keep_order:
+        return some
+    names = list(dict.fromkeys(message.nsqd for message in some))
+    return [message for name in names for message in some if message.nsqd == name]
+
+
+@SOME
+@given(BATCHES, TIMES, TIMES, NAMES)
+def test_only_what_is_wanted(batches: list[list[Message]], one_ns: int, other_ns: int, name: str) -> None:
+    start_ns, end_ns = sorted((one_ns, other_ns))
+    topics = frozenset({name, batches[0][0].topic})
+    wanted = Wanted(topics, start_ns=start_ns, end_ns=end_ns)
+    everything = [message for batch in batches for message in batch]
+    with file_of("any.framed", framed(batches)) as path:
+        found = read_messages(splits_of(path), wanted)
+    assert found == [m for m in everything if m.topic in topics and start_ns <= m.known_ns < end_ns]
+
+
+@SOME
+@given(PUBLISHED, TIMES, TIMES)
+def test_only_what_was_published_in_time(published: list[Published], one_ns: int, other_ns: int) -> None:
+    start_ns, end_ns = sorted((one_ns, other_ns))
+    log = TopicLogFile()
+    for one in published:
+        log.add(one)
+    with file_of(log.name, bytes(log.data)) as path:
+        found = read_messages(splits_of(path), Wanted(start_ns=start_ns, end_ns=end_ns))
+    assert found == [message for message in log.messages if start_ns <= message.known_ns < end_ns]
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.integers(1, 120_000), st.integers(1, 3))
+def test_chunks_are_bounded(count: int, size: int) -> None:
+    log = TopicLogFile()
+    log.add(Published([b"x" * size] * count))
+    log.add(Published([b"y" * (MOST_BYTES + 1), b"z"]))
+    with file_of(log.name, bytes(log.data)) as path:
+        chunks = list(chunks_of(splits_of(path)))
+    assert sum(chunk.count for chunk in chunks) == count + 2
+    assert all(chunk.count <= MOST_MESSAGES for chunk in chunks)
+    assert all(chunk.size_bytes <= MOST_BYTES or chunk.count == 1 for chunk in chunks)
+
+
+def test_pack_of_messages_larger_than_a_block() -> None:
+    """Records of many sizes around the 4 MiB that are read at a time, which are read alone or together."""
+    log = TopicLogFile()
+    for size in (10, 3_000_000, 2_000_000, 5_000_000, 10, 4_194_304 - 60, 1, 1):
+        log.add(Published([b"x" * size, b"y"]))
+    with file_of(log.name, bytes(log.data)) as path:
+        assert read_messages(splits_of(path)) == log.messages
+        assert read_messages(splits_of(path, 1_000_000)) == log.messages

@@ -1,0 +1,209 @@
+"""spark-replay on real clusters, into a real nsqd: all that was archived arrives, whatever is killed meanwhile."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytest.importorskip("pandas")
+pytest.importorskip("pyarrow")
+pytest.importorskip("pyspark")
+
+from bench.spark.standalone import Standalone, standalone
+from tests.support.archives import read_messages, splits_of
+from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.spark_replay import (
+    CHANNEL,
+    DEADLINE_S,
+    PER_RECORD,
+    TOPIC,
+    Replay,
+    arrived,
+    copies,
+    damage_record,
+    executors,
+    extra_copies,
+    free_ports,
+    numbered,
+    publishing,
+    wait_for_messages,
+    write_archive,
+)
+from tests.support.tool_process import ToolProcess
+from tests.support.wire import Message
+
+LOCAL_CLUSTER = "--master=local-cluster[2,1,1024]"
+MESSAGES, RATE = 20_000, 5_000
+EARLY, LATE = 2_000, 10_000
+# Of the two tasks together: what goes at this rate until it is written down which of it is acknowledged.
+ON_THE_WAY = RATE // 2
+# Java starts sooner without the optimising compiler.
+LIGHT = ("--conf=spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",)
+
+
+pytestmark = pytest.mark.usefixtures("java_home")
+
+
+@pytest.fixture(scope="module")
+def cluster(java_home: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    """A master, and two workers of one core each."""
+    with standalone(tmp_path_factory.mktemp("standalone"), workers=2) as found:
+        yield found
+
+
+@pytest.fixture
+def nsqd(make_nsqd: MakeNsqd) -> NsqdProcess:
+    nsqd = make_nsqd()
+    nsqd.create(TOPIC, CHANNEL)
+    return nsqd
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """MESSAGES of them, in one file that two tasks share."""
+    return write_archive(tmp_path / "orders.nsqf", MESSAGES)
+
+
+def kill_one_that_publishes(found: list[psutil.Process], nsqd: NsqdProcess) -> None:
+    wait_until(lambda: publishing(found, nsqd), what="an executor that publishes")[0].kill()
+    assert arrived(nsqd) < MESSAGES
+
+
+def test_a_killed_executor(nsqd: NsqdProcess, archive: Path, tmp_path: Path) -> None:
+    """Spark does its task again: all is sent, and what may be there twice is counted."""
+    with Replay(nsqd, archive, tmp_path, LOCAL_CLUSTER, f"--rate={RATE}", *LIGHT) as replay:
+        wait_for_messages(nsqd, replay, EARLY)
+        kill_one_that_publishes(executors(replay.pid), nsqd)
+        assert replay.end() == 0, replay.log_text()
+        report = replay.report()
+    found = copies(nsqd)
+    assert found.keys() == set(numbered(MESSAGES))
+    assert 0 < extra_copies(found) <= report["possible_duplicates"] <= MESSAGES
+    assert report["sent"] == MESSAGES and report["failed"] == 0
+
+
+def test_a_killed_driver(nsqd: NsqdProcess, archive: Path, tmp_path: Path, cluster: Standalone) -> None:
+    """The same command goes on; only what was on the way comes twice."""
+    flags = (f"--master={cluster.master}", f"--rate={RATE}", f"--checkpoint={tmp_path / 'checkpoint'}", *LIGHT)
+    with Replay(nsqd, archive, tmp_path, *flags) as replay:
+        wait_for_messages(nsqd, replay, LATE)
+        replay.kill()
+        assert arrived(nsqd) < MESSAGES
+    with Replay(nsqd, archive, tmp_path, *flags) as replay:
+        assert replay.end() == 0, replay.log_text()
+        report = replay.report()
+    found = copies(nsqd)
+    assert found.keys() == set(numbered(MESSAGES))
+    assert LATE - ON_THE_WAY < report["sent_before"] <= MESSAGES
+    assert report["sent_before"] + report["sent"] == MESSAGES
+    assert extra_copies(found) < ON_THE_WAY
+
+
+@pytest.fixture
+def nsqd_that_returns(tmp_path: Path) -> Iterator[NsqdProcess]:
+    """To the same ports."""
+    tcp_port, http_port = free_ports(2)
+    nsqd = NsqdProcess(tmp_path / "returns", ports=(tcp_port, http_port)).start()
+    nsqd.create(TOPIC, CHANNEL)
+    yield nsqd
+    nsqd.destroy()
+
+
+def test_a_restarted_nsqd(nsqd_that_returns: NsqdProcess, archive: Path, tmp_path: Path) -> None:
+    """It is killed in the middle, and what it did not answer for is sent again when it is back."""
+    nsqd = nsqd_that_returns
+    with Replay(nsqd, archive, tmp_path, "--master=local[2]", f"--rate={RATE}") as replay:
+        wait_for_messages(nsqd, replay, EARLY)
+        nsqd.restart(clean=False)
+        assert replay.end() == 0, replay.log_text()
+        report = replay.report()
+    found = copies(nsqd)
+    assert found.keys() == set(numbered(MESSAGES))
+    assert extra_copies(found) <= report["possible_duplicates"] < ON_THE_WAY
+    assert report["sent"] == MESSAGES and report["failed"] == 0
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> tuple[Path, int]:
+    """MESSAGES in one file, and where the record of it begins that is damaged."""
+    path = write_archive(tmp_path / "orders.nsqf", MESSAGES)
+    return path, damage_record(path, 120)
+
+
+def test_damage_ends_it(nsqd: NsqdProcess, damaged: tuple[Path, int], tmp_path: Path) -> None:
+    """With a word about which file, and where in it; what comes before that place is sent."""
+    path, position = damaged
+    with Replay(nsqd, path, tmp_path, "--master=local[1]") as replay:
+        assert replay.end() == 3, replay.log_text()
+        assert f"{path} is damaged at {position}: " in replay.log_text()
+    assert copies(nsqd).keys() >= set(numbered(MESSAGES)[: 120 * PER_RECORD])
+
+
+def test_damage_is_passed_over(nsqd: NsqdProcess, damaged: tuple[Path, int], tmp_path: Path) -> None:
+    """If it may be, and is counted."""
+    path, _ = damaged
+    with Replay(nsqd, path, tmp_path, "--master=local[2]", "--skip-damaged") as replay:
+        assert replay.end() == 0, replay.log_text()
+        report = replay.report()
+    bodies = numbered(MESSAGES)
+    assert copies(nsqd) == Counter(bodies) - Counter(bodies[120 * PER_RECORD : 121 * PER_RECORD])
+    assert report["damage"][str(path)]["records"] == report["skipped"] == 1
+    assert report["sent"] == MESSAGES - PER_RECORD
+
+
+# ---- there and back
+
+
+ARCHIVED = {
+    "as_lines": ("--format=lines", "--gzip"),
+    "as_jsonl": ("--format=jsonl", "--compress=zstd"),
+    "as_framed": ("--format=framed",),
+    "as_parquet": ("--format=parquet",),
+}
+
+
+def test_there_and_back(make_nsqd: MakeNsqd, tmp_path: Path, cluster: Standalone) -> None:
+    """Published, archived in every format, replayed on the cluster into another nsqd, and consumed."""
+    first, second = make_nsqd(), make_nsqd()
+    published = {topic: some_bodies(topic) for topic in ARCHIVED}
+    told = {topic: archived(first, topic, bodies, tmp_path / "archive") for topic, bodies in published.items()}
+    for topic in ARCHIVED:
+        second.create(topic, CHANNEL)
+    with Replay(second, tmp_path / "archive", tmp_path, f"--master={cluster.master}", *LIGHT) as replay:
+        assert replay.end() == 0, replay.log_text()
+        assert replay.report()["topics"] == {topic: len(bodies) for topic, bodies in published.items()}
+    for topic, bodies in published.items():
+        assert copies(second, topic) == Counter(bodies)
+    found = read_messages(splits_of(tmp_path / "archive"))
+    in_archive = Counter((one.topic, one.body, one.id, one.timestamp_ns) for one in found if one.topic != "as_lines")
+    assert in_archive == Counter(
+        (topic, one.body, one.id.decode(), one.timestamp_ns)
+        for topic, messages in told.items()
+        for one in messages
+        if topic != "as_lines"
+    )
+
+
+def some_bodies(topic: str) -> list[bytes]:
+    """Of all sizes and all bytes; a file of lines cannot tell a line's end from a message's."""
+    bodies = [bytes((number * place) % 256 for place in range(1, number % 300 + 2)) for number in range(1000)]
+    return [body.replace(b"\n", b"\r") for body in bodies] if topic == "as_lines" else bodies
+
+
+def archived(nsqd: NsqdProcess, topic: str, bodies: list[bytes], directory: Path) -> list[Message]:
+    """By nsq-to-file; what another consumer is told of the same messages."""
+    nsqd.create(topic, "archive", "told")
+    with nsqd.connect() as client:
+        client.mpub(topic, bodies)
+    source = (f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}", f"--topic={topic}", "--channel=archive")
+    target = (f"--output-dir={directory}", "--sync-interval=100ms", *ARCHIVED[topic])
+    with ToolProcess("apps.nsq_to_file", *source, *target, log_path=directory.with_suffix(f".{topic}.log")) as tool:
+        nsqd.wait_for_channel(topic, "archive", depth=0, in_flight_count=0, deadline_s=DEADLINE_S)
+        assert tool.stop() == 0
+    with nsqd.connect() as client:
+        client.sub(topic, "told", 2500)
+        return client.consume(len(bodies))

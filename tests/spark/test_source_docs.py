@@ -1,0 +1,144 @@
+"""docs/spark.md: its tables say what is declared, and its examples run as they stand."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from spark.schema import COLUMNS
+from spark.source.options import READ_OPTIONS, STREAM_OPTIONS, WRITE_OPTIONS
+from tests.support.archives import BASE_NS, Message, framed
+from tests.support.nsqd_process import NsqdProcess
+from tests.support.wire import bodies
+
+pytestmark = pytest.mark.ours
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "docs/spark.md").read_text("utf-8")
+LIMIT_S = 180
+CODE = re.compile(r"```python\n# ([^\n]+)\n(.*?)```", re.DOTALL)
+ADDRESS = "127.0.0.1:4150"
+SCRIPTS = {name: code for name, code in CODE.findall(TEXT) if name != "cell"}
+CELLS = [code for name, code in CODE.findall(TEXT) if name == "cell"]
+SHELL = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
+
+# Puts the places of the test in those of the page.
+Placed = Callable[[str], str]
+
+
+@pytest.fixture
+def placed(tmp_path: Path) -> Placed:
+    """An archive with 60 orders, of which 20 are errors, over two hours, and 5 clicks."""
+    archive = tmp_path / "archive"
+    archive.mkdir()
+    orders = [
+        Message(
+            b'{"level":"%s","n":%d}' % (b"error" if number % 3 == 0 else b"info", number),
+            timestamp_ns=BASE_NS + number * 60 * 10**9,
+        )
+        for number in range(60)
+    ]
+    clicks = [Message(b"click", "clicks")] * 5
+    (archive / "all.framed").write_bytes(framed([orders[:30], clicks, orders[30:]]))
+    return lambda code: code.replace('"/archive"', f'"{archive}"').replace("/tables/", f"{tmp_path}/tables/")
+
+
+def run(code: str) -> None:
+    """In this process, with the session that there is."""
+    exec(compile(code.replace("spark.stop()", ""), "docs/spark.md", "exec"), {})
+
+
+def test_the_table_of_a_script(spark: Any, placed: Placed, capsys: pytest.CaptureFixture[str]) -> None:
+    run(placed(SCRIPTS["hours.py"]))
+    assert hours_in(capsys.readouterr().out) == HOURS
+
+
+HOURS = [("2023-11-14 22:00:00", "47"), ("2023-11-14 23:00:00", "13")]
+
+
+def hours_in(output: str) -> list[tuple[str, str]]:
+    return re.findall(r"\|(2023-11-14 \d\d:00:00)\| +(\d+)\|", output)
+
+
+def test_what_a_script_publishes(spark: Any, placed: Placed, nsqd: NsqdProcess) -> None:
+    nsqd.create("orders_again", "c")
+    run(placed(SCRIPTS["errors.py"]).replace(ADDRESS, f"127.0.0.1:{nsqd.tcp_port}"))
+    nsqd.wait_for_channel("orders_again", "c", depth=16)
+    with nsqd.connect() as client:
+        client.sub("orders_again", "c", rdy_count=16)
+        found = [json.loads(body) for body in bodies(client.consume(16))]
+    assert sorted(one["n"] for one in found) == list(range(0, 47, 3))
+
+
+def test_a_stream_into_a_table(spark: Any, placed: Placed, tmp_path: Path) -> None:
+    for _ in range(2):
+        run(placed(SCRIPTS["stream.py"]))
+        assert spark.read.parquet(str(tmp_path / "tables/orders")).count() == 60
+
+
+def test_spark_submit_ships_the_code(
+    java_home: str, placed: Placed, tmp_path: Path, spark_environment: dict[str, str]
+) -> None:
+    """The commands of the page, in a directory where nothing of ours can be imported."""
+    (tmp_path / "hours.py").write_text(placed(SCRIPTS["hours.py"]))
+    make_zip, submit = SHELL[0].splitlines()
+    directories = f"{Path(sys.executable).parent}:{spark_environment['PATH']}"
+    environment = {**spark_environment, "PATH": directories}
+    subprocess.run(make_zip, shell=True, cwd=tmp_path, env=environment, check=True, timeout=LIMIT_S)
+    done = subprocess.run(
+        submit.replace("spark-submit", "spark-submit --conf spark.ui.enabled=false --conf spark.sql.session.timeZone=UTC"),
+        shell=True,
+        cwd=tmp_path,
+        env={**environment, "PYTHONPATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    assert hours_in(done.stdout) == HOURS
+
+
+def test_the_cells_of_a_notebook(placed: Placed, tmp_path: Path, spark_environment: dict[str, str]) -> None:
+    pytest.importorskip("ipykernel")
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(placed(code)) for code in CELLS])
+    client = nbclient.NotebookClient(notebook, timeout=LIMIT_S, resources={"metadata": {"path": str(tmp_path)}})
+    client.create_kernel_manager()
+    client.km.kernel_cmd = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    client.execute(env=spark_environment)
+    table, sizes = (cell.outputs[-1]["data"]["text/plain"] for cell in notebook.cells)
+    assert re.findall(r"(orders|clicks) +(\d+)", table) == [("clicks", "5"), ("orders", "60")]
+    assert "Row(topic='clicks', avg(size)=5.0)" in sizes
+
+
+# ---- its tables
+
+
+def rows_below(title: str) -> list[list[str]]:
+    part = TEXT.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in part.splitlines() if line.startswith("| `")]
+    return [[cell.strip().replace("\\|", "|") for cell in row] for row in rows]
+
+
+def test_the_table_of_columns() -> None:
+    assert rows_below("Columns") == [[f"`{column.name}`", column.ddl, column.meaning] for column in COLUMNS]
+
+
+@pytest.mark.parametrize(
+    ("title", "options"),
+    [("Options of reading", (*READ_OPTIONS, *STREAM_OPTIONS)), ("Options of writing", WRITE_OPTIONS)],
+)
+def test_the_tables_of_options(title: str, options: tuple[Any, ...]) -> None:
+    rows = rows_below(title)[-len(options) :]
+    assert rows == [
+        [f"`{option.name}`", f"`{option.default}`" if option.default else "", option.meaning] for option in options
+    ]

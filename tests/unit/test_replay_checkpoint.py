@@ -1,0 +1,191 @@
+"""What a checkpoint keeps, whose it is, and what a torn one is worth."""
+
+from __future__ import annotations
+
+import fcntl
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark.archive.wanted import Wanted
+from spark.replay import checkpoint as module
+from spark.replay.checkpoint import Checkpoint, open_checkpoint
+from spark.replay.errors import CheckpointError
+from spark.replay.job import Destination, Job, Pacing, Safety, Selection
+from spark.replay.ledger import Entry, Ledger, encoded, entries_in
+from spark.replay.marks import Marks, Range, merged, overlapping
+from tests.support.archives import messages
+from tests.support.replay import PlayedNsqd, files_of, replayed, write_framed
+
+ARCHIVE = "orders.framed"
+
+
+def job_of(directory: Path, **selection: object) -> Job:
+    return Job(
+        (str(directory / ARCHIVE),),
+        Selection(**selection),  # type: ignore[arg-type]
+        Destination(("played:1",), batch_bytes=100),
+        safety=Safety(str(directory / "checkpoint")),
+    )
+
+
+def opened(job: Job, directory: Path) -> Checkpoint:
+    found = open_checkpoint(job, files_of(directory / ARCHIVE))
+    assert found is not None
+    return found
+
+
+# ---- whose it is
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("where", lambda job: replace(job, selection=Selection(where="attempts > 1"))),
+        ("limit", lambda job: replace(job, selection=Selection(limit=3))),
+        ("topics", lambda job: replace(job, selection=Selection(Wanted(frozenset(("orders",)))))),
+        ("nsqd addresses", lambda job: replace(job, destination=Destination(("other:1",)))),
+        ("order", lambda job: replace(job, pacing=Pacing(by_time=True))),
+    ],
+)
+def test_another_jobs_checkpoint_is_refused(tmp_path: Path, name: str, other: object) -> None:
+    write_framed(tmp_path / ARCHIVE, messages(30))
+    job = job_of(tmp_path)
+    opened(job, tmp_path).close()
+    changed = other(job)  # type: ignore[operator]
+    with pytest.raises(CheckpointError, match=f"is of another job: its {name} is"):
+        opened(replace(changed, safety=job.safety), tmp_path)
+
+
+def test_how_fast_it_goes_is_not_what_it_is(tmp_path: Path) -> None:
+    write_framed(tmp_path / ARCHIVE, messages(30))
+    job = job_of(tmp_path)
+    opened(job, tmp_path).close()
+    opened(replace(job, pacing=Pacing(rate=5.0), parallelism=7, split_bytes=99), tmp_path).close()
+
+
+def test_relative_times_are_those_of_the_first_run(tmp_path: Path) -> None:
+    write_framed(tmp_path / ARCHIVE, messages(30))
+    opened(job_of(tmp_path, wanted=Wanted(start_ns=1000), start_text="-2h"), tmp_path).close()
+    again = opened(job_of(tmp_path, wanted=Wanted(start_ns=5000), start_text="-2h"), tmp_path)
+    assert again.job.selection.wanted.start_ns == 1000
+    again.close()
+
+
+def test_two_at_a_time_are_refused(tmp_path: Path) -> None:
+    write_framed(tmp_path / ARCHIVE, messages(30))
+    first = opened(job_of(tmp_path), tmp_path)
+    with pytest.raises(CheckpointError, match="in use"):
+        opened(job_of(tmp_path), tmp_path)
+    first.close()
+    opened(job_of(tmp_path), tmp_path).close()
+
+
+def test_a_file_that_is_another_one_is_refused(tmp_path: Path) -> None:
+    write_framed(tmp_path / ARCHIVE, messages(30))
+    opened(job_of(tmp_path), tmp_path).close()
+    write_framed(tmp_path / ARCHIVE, messages(29))
+    with pytest.raises(CheckpointError, match="another file"):
+        opened(job_of(tmp_path), tmp_path)
+
+
+def test_a_file_that_has_grown_is_read_as_far_as_it_was(tmp_path: Path) -> None:
+    some = messages(30)
+    write_framed(tmp_path / ARCHIVE, some[:20])
+    opened(job_of(tmp_path), tmp_path).close()
+    write_framed(tmp_path / ARCHIVE, some)
+    checkpoint = opened(job_of(tmp_path), tmp_path)
+    nsqd = PlayedNsqd()
+    replayed(checkpoint.job, checkpoint.files, nsqd, checkpoint=checkpoint)
+    assert sorted(nsqd.bodies) == [message.body for message in some[:20]]
+    checkpoint.close()
+
+
+def test_it_is_not_taken_while_an_executor_still_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_framed(tmp_path / ARCHIVE, messages(30))
+    opened(job_of(tmp_path), tmp_path).close()
+    monkeypatch.setattr(module, "_WRITERS_LEAVE_S", 0.05)
+    with (tmp_path / "checkpoint" / "acks-000001-00000-0.log").open("wb") as orphan:
+        fcntl.flock(orphan, fcntl.LOCK_EX)
+        with pytest.raises(CheckpointError, match="still written to"):
+            opened(job_of(tmp_path), tmp_path)
+    opened(job_of(tmp_path), tmp_path).close()
+
+
+def test_executors_that_do_not_see_the_directory_say_so(tmp_path: Path) -> None:
+    write_framed(tmp_path / ARCHIVE, messages(30))
+    checkpoint = opened(job_of(tmp_path), tmp_path)
+    place = replace(checkpoint.place, directory=str(tmp_path / "elsewhere"))
+    with pytest.raises(CheckpointError, match="share"):
+        place.ledger(0, 0)
+    checkpoint.close()
+
+
+def test_a_second_try_of_a_task_knows_what_the_first_did(tmp_path: Path) -> None:
+    write_framed(tmp_path / ARCHIVE, messages(30))
+    checkpoint = opened(job_of(tmp_path), tmp_path)
+    first = checkpoint.place.ledger(3, 11)
+    first.add("", (0, 0, -1), (0, 0, 5), 2)
+    first.close()
+    assert checkpoint.place.done(3, 12) == {"": [Range((0, 0, -1), (0, 0, 5))]}
+    assert checkpoint.place.done(4, 13) == {}
+    checkpoint.close()
+
+
+# ---- the ledger
+
+ENTRIES = [Entry("", Range((0, 1, n), (0, 1, n + 1)), 1) for n in range(5)] + [Entry("a\nb", Range((1, 2, 3), (4, 5, 6)), 7)]
+
+
+@given(st.integers(0, 1000))
+def test_a_torn_ledger_counts_as_far_as_it_is_whole(size: int) -> None:
+    data = b"".join(map(encoded, ENTRIES))
+    found = list(entries_in(data[:size]))
+    assert found == ENTRIES[: len(found)]
+    assert len(found) == data[:size].count(b"\n")
+
+
+@given(st.integers(0, 10_000), st.integers(0, 255))
+def test_a_damaged_ledger_says_nothing_wrong(place: int, octet: int) -> None:
+    data = bytearray(b"".join(map(encoded, ENTRIES)))
+    data[place % len(data)] = octet
+    found = list(entries_in(bytes(data)))
+    assert found == ENTRIES[: len(found)]
+
+
+def test_what_adjoins_becomes_one_entry(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "acks")
+    for low in range(1000):
+        ledger.add("", (0, 0, low), (0, 0, low + 1), 1)
+    ledger.write()
+    ledger.add("", (0, 0, 2000), (0, 0, 2001), 1)
+    ledger.close()
+    found = list(entries_in((tmp_path / "acks").read_bytes()))
+    assert found == [Entry("", Range((0, 0, 0), (0, 0, 1000)), 1000), Entry("", Range((0, 0, 2000), (0, 0, 2001)), 1)]
+
+
+# ---- ranges, against sets of numbers
+
+RANGES = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 10)), max_size=8)
+
+
+def ranges_of(given_ranges: list[tuple[int, int]]) -> list[Range]:
+    return [Range((0, 0, low), (0, 0, low + size)) for low, size in given_ranges]
+
+
+@given(RANGES, st.integers(-1, 45), st.integers(-1, 45))
+def test_merged_ranges_hold_the_same(given_ranges: list[tuple[int, int]], low: int, high: int) -> None:
+    import numpy as np
+
+    positions = np.arange(45)
+    inside = {place for start, size in given_ranges for place in range(start + 1, start + size + 1)}
+    found = merged(ranges_of(given_ranges))
+    marks = Marks(0, 0, positions)
+    assert set(positions[marks.among(found)].tolist()) == inside
+    assert all(one.high < other.low for one, other in zip(found, found[1:], strict=False))
+    some = overlapping(found, (0, 0, low), (0, 0, high))
+    wanted = {place for place in inside if low < place <= high}
+    assert wanted <= set(positions[marks.among(some)].tolist())
