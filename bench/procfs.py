@@ -1,10 +1,12 @@
 """CPU time and memory of a process and its children, from /proc (proc(5))."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _IDLE, _IOWAIT = 3, 4  # Fields of the first line of /proc/stat.
+_ENDED = (FileNotFoundError, ProcessLookupError)  # A process may end while it is looked at.
 _UTIME, _STIME = 11, 12  # Fields 14 and 15 of /proc/pid/stat, counted from the first after the name.
 
 
@@ -13,7 +15,8 @@ def family(pid: int) -> list[int]:
     members = [pid]
     for member in members:
         for children in Path(f"/proc/{member}/task").glob("*/children"):
-            members.extend(int(child) for child in children.read_text().split())
+            with suppress(*_ENDED):
+                members.extend(int(child) for child in children.read_text().split())
     return members
 
 
@@ -44,7 +47,9 @@ def _cpu_ticks(pid: int) -> int:
 
 
 def _kilobytes(path: str, name: str) -> int:
-    for line in Path(path).read_text().splitlines():
-        if line.startswith(name):
-            return int(line.split()[1])
+    """0 of a process that has ended, whether or not anybody has asked how."""
+    with suppress(*_ENDED):
+        for line in Path(path).read_text().splitlines():
+            if line.startswith(name):
+                return int(line.split()[1])
     return 0

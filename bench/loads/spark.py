@@ -17,7 +17,7 @@ from bench.run import Amount, Endpoint, LoadError, Run, Stopwatch
 from bench.spark.archive import Archive, write_archive
 from bench.spark.sink import Sink
 
-_WARM_UPS = 2
+_WARM_UPS = 4
 _FIRST_WITHIN_S = 60.0
 _LOOK_EVERY_S = 0.005
 _WEIGH_EVERY_S = 0.1

@@ -18,6 +18,8 @@ from spark.schema import arrow_schema
 
 MOST_MESSAGES = 50_000
 MOST_BYTES = 4 * 1024 * 1024
+# Not put together with others: to copy it costs more than to take it as it is.
+_LARGE_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,10 @@ class Chunk:
     def mpub_body(self) -> bytes:
         """The body of an MPUB with all of them. What is stored in that form is copied as it is."""
         return self.payload.mpub_body()
+
+    def sized_bodies(self) -> memoryview | None:
+        """What follows the number in `mpub_body()`, where it is stored in one stretch: not copied."""
+        return self.payload.sized_bodies()
 
     def arrow(self) -> pa.RecordBatch:
         """All columns of `spark.schema`."""
@@ -195,11 +201,13 @@ def gathered(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
     count = size_bytes = 0
     try:
         for chunk in chunks:
+            own_bytes = chunk.size_bytes
             count += chunk.count
-            size_bytes += chunk.size_bytes
-            if waiting and (count > MOST_MESSAGES or size_bytes > MOST_BYTES or not _alike(waiting[0], chunk)):
+            size_bytes += own_bytes
+            is_small = own_bytes < _LARGE_BYTES and count <= MOST_MESSAGES and size_bytes <= MOST_BYTES
+            if waiting and not (is_small and _alike(waiting[0], chunk)):
                 yield _joined(waiting)
-                waiting, count, size_bytes = [], chunk.count, chunk.size_bytes
+                waiting, count, size_bytes = [], chunk.count, own_bytes
             waiting.append(chunk)
     except ArchiveError:
         if waiting:

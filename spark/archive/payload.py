@@ -84,6 +84,15 @@ class Payload:
         """A pyarrow.BinaryArray; copies the bodies where something stands between them."""
         return self._cut(self.starts, self.ends)
 
+    def sized_bodies(self) -> memoryview | None:
+        """The bodies behind their sizes, where they are stored so in one stretch."""
+        if not (self.is_sized and len(self)):
+            return None
+        starts, ends = self.starts - SIZE_BYTES, self.ends
+        if not np.array_equal(starts[1:], ends[:-1]):
+            return None
+        return memoryview(self.buffer)[int(starts[0]) : int(ends[-1])]
+
     def mpub_body(self) -> bytes:
         """The body of an MPUB: the number of messages in 4 bytes, then each behind its size."""
         count = len(self).to_bytes(SIZE_BYTES, "big")
@@ -91,10 +100,8 @@ class Payload:
             return count
         if not self.is_sized:
             return b"".join((count, _values(self._with_sizes())))
-        starts, ends = self.starts - SIZE_BYTES, self.ends
-        if np.array_equal(starts[1:], ends[:-1]):
-            return b"".join((count, self.buffer.slice(int(starts[0]), int(ends[-1] - starts[0]))))
-        return b"".join((count, _values(self._cut(starts, ends))))
+        bodies = self.sized_bodies()
+        return b"".join((count, _values(self._cut(self.starts - SIZE_BYTES, self.ends)) if bodies is None else bodies))
 
     def _with_sizes(self) -> pa.Array:
         count = len(self)
@@ -142,6 +149,13 @@ class PublishedPayload(Payload):
     def size_bytes(self) -> int:
         begins, ends, _, _ = self._batches
         return int((ends - begins).sum()) - SIZE_BYTES * self._count
+
+    def sized_bodies(self) -> memoryview | None:
+        begins, ends, counts, _ = self._batches
+        if len(counts) == 1:
+            return memoryview(self._data)[int(begins[0]) : int(ends[0])]
+        # Those that are alone have their places known at once; others are joined without asking for them.
+        return super().sized_bodies() if len(counts) == self._count else None
 
     def mpub_body(self) -> bytes:
         begins, ends, counts, _ = self._batches

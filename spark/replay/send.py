@@ -14,6 +14,7 @@ from time import monotonic
 from typing import Protocol
 
 from nsqd_py.client.errors import ConnectionLost, NsqClientError, TimedOut
+from nsqd_py.client.publishing.publish import Publish
 from nsqd_py.lookup.backoff import Backoff
 from spark.replay.batches import Batch, fitting, is_final, is_too_large
 from spark.replay.blocks import Block
@@ -200,11 +201,7 @@ class Sender:
             if self._destination.defer_s:
                 self._start_deferred(outlet, batch)
             else:
-                chunk = batch.block.chunk
-                batch.left = 1
-                batch.publish = outlet.send_mpub_body(
-                    batch.topic, chunk.mpub_body(), chunk.count, partial(self._over, batch)
-                )
+                batch.publish = self._send_together(outlet, batch)
         except NsqClientError as error:
             self._over(batch, error)
 
@@ -214,6 +211,13 @@ class Sender:
             self._line.look()
             outlet.turn(_TURN_S)
         return outlet
+
+    def _send_together(self, outlet: Outlet, batch: Batch) -> Publish:
+        chunk, told = batch.block.chunk, partial(self._over, batch)
+        bodies = chunk.sized_bodies()
+        if bodies is not None:
+            return outlet.send_sized(batch.topic, bodies, chunk.count, told)
+        return outlet.send_mpub_body(batch.topic, chunk.mpub_body(), chunk.count, told)
 
     def _start_deferred(self, outlet: Outlet, batch: Batch) -> None:
         """There is no MPUB that defers: a command a message, all of them one behind the other."""
@@ -238,6 +242,9 @@ class Sender:
         if self._under_way.pop(id(batch), None) is None:
             return
         self._under_way_bytes -= batch.size_bytes
+        # Each holds the other, and a body of megabytes: they are to be gone at once, not when garbage is collected.
+        publish, batch.publish = batch.publish, None
+        batch.may_be_there = batch.may_be_there or (publish is not None and publish.losses > 0)
         if error is None:
             self._acknowledged(batch)
         elif is_too_large(error):
@@ -255,7 +262,7 @@ class Sender:
         self._counts.sent += count
         self._counts.sent_bytes += batch.block.chunk.size_bytes
         self.topics[batch.topic] = self.topics.get(batch.topic, 0) + count
-        if batch.may_be_there or (batch.publish is not None and batch.publish.losses):
+        if batch.may_be_there:
             self.possible_duplicates += count
         self._acknowledgements.add(batch.lane, batch.low, batch.block.last, count)
 

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from spark.archive.listing import list_files
 from spark.archive.splits import pack, plan_splits
 from spark.source.options import ReadOptions, split_bytes
-from spark.source.partition import ArchivePartition, Piece, Reading, read_partition
+from spark.source.partition import ArchivePartition, Piece, Reading, partitions_of, read_partition
 
 
 class NsqReader(DataSourceReader):
@@ -30,11 +30,8 @@ class NsqReader(DataSourceReader):
         files = list_files(options.paths, options.storage, options.hints)
         target_bytes = split_bytes(options.split_bytes, sum(info.size_bytes for info in files))
         splits = plan_splits(files, target_bytes, options.wanted)
-        reading = reading_of(options, self._columns)
-        return [
-            ArchivePartition(f"part-{number:05d}", reading, [Piece(split) for split in group])
-            for number, group in enumerate(pack(splits, target_bytes=target_bytes))
-        ]
+        groups = [[Piece(split) for split in group] for group in pack(splits, target_bytes=target_bytes)]
+        return partitions_of(groups, reading_of(options, self._columns))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, ArchivePartition):  # Spark makes one of its own where there is nothing to read

@@ -126,7 +126,7 @@ WRITE_OPTIONS = (
     Option("nsqdTcpAddress", _parse_list, "", "host:port of the nsqds to publish to, with commas between them"),
     Option("lookupdHttpAddress", _parse_list, "", "host:port of the nsqlookupds that name them"),
     Option("topic", str, "", "topic of all messages; else the column `topic` says it"),
-    Option("batchBytes", _size, "256k", "about how large an MPUB is"),
+    Option("batchBytes", _size, "512k", "about how large an MPUB is"),
     Option("windowBytes", _size, "8m", "how much may be unanswered on a connection of a task"),
     Option("giveUpAfter", _parse_seconds, "60s", "how long to try again when nsqd is down or full"),
 )

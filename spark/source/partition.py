@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from hashlib import blake2b
 
 import numpy as np
 import pyarrow as pa
@@ -40,11 +41,18 @@ class Reading:
 
 @dataclass(repr=False)
 class ArchivePartition(InputPartition):
-    """What one task reads: `name` is its own in the query, and the same when it is tried again."""
+    """What one task reads, and a name for it."""
 
     name: str
     reading: Reading
     pieces: list[Piece] = field(default_factory=list)
+
+
+def partitions_of(groups: Iterable[list[Piece]], reading: Reading) -> list[ArchivePartition]:
+    """One for each group. What is read again gets the same names, what is something else gets others."""
+    listed = list(groups)
+    digest = blake2b(repr(listed).encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
+    return [ArchivePartition(f"{digest}-{number:05d}", reading, pieces) for number, pieces in enumerate(listed)]
 
 
 def read_partition(partition: ArchivePartition) -> Iterator[pa.RecordBatch]:

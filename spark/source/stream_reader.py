@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from hashlib import blake2b
 from itertools import islice
 from typing import Any
 
-import orjson
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
@@ -22,7 +20,7 @@ from spark.source.admission import Room, default_limit, size_of
 from spark.source.batch_reader import reading_of
 from spark.source.offsets import FINISHED, NOTHING, Offset, Portion, is_byte_mark, moment_of, next_byte
 from spark.source.options import ReadOptions, StreamOptions, split_bytes
-from spark.source.partition import ArchivePartition, read_partition, read_piece
+from spark.source.partition import ArchivePartition, partitions_of, read_partition, read_piece
 from spark.source.portions import packed, pieces_of
 from spark.source.tails import can_grow, readable_until
 
@@ -129,11 +127,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         portions = [portion for portion in batch if portion.path in infos]
         total_bytes = sum(size_of(portion, infos[portion.path]) for portion in portions)
         groups = packed(portions, infos, split_bytes(self._options.split_bytes, total_bytes))
-        reading = reading_of(self._options, self._columns)
-        name = blake2b(orjson.dumps([list(portion) for portion in batch]), digest_size=6).hexdigest()
-        return [
-            ArchivePartition(f"batch-{name}-{number:05d}", reading, pieces) for number, pieces in enumerate(groups)
-        ]
+        return partitions_of(groups, reading_of(self._options, self._columns))
 
     def _infos_of(self, batch: tuple[Portion, ...]) -> dict[str, FileInfo]:
         """Known already, but for the batch that was interrupted before this reader was made."""

@@ -68,19 +68,19 @@ def test_all_rows_are_published_in_order(nsqd: NsqdProcess) -> None:
 def test_a_column_says_the_topic(nsqd: NsqdProcess) -> None:
     for topic in ("a", "b"):
         nsqd.create(topic, "c")
-    rows = {"note": list("xxxx"), "topic": ["a", "b", "a", "b"], "body": ["1", "2", "3", "4"]}
+    rows: Rows = {"note": list("xxxx"), "topic": ["a", "b", "a", "b"], "body": ["1", "2", "3", "4"]}
     assert write([rows], "note topic body", nsqdTcpAddress=address(nsqd)).topics == {"a": 2, "b": 2}
     assert [consumed(nsqd, "a", 2), consumed(nsqd, "b", 2)] == [[b"1", b"3"], [b"2", b"4"]]
 
 
 def test_the_option_goes_before_the_column(nsqd: NsqdProcess) -> None:
-    rows = {"topic": ["a", "b"], "body": [b"1", b"2"]}
+    rows: Rows = {"topic": ["a", "b"], "body": [b"1", b"2"]}
     assert write([rows], "topic body", nsqdTcpAddress=address(nsqd), topic="all").topics == {"all": 2}
 
 
 def test_a_column_defers(nsqd: NsqdProcess) -> None:
     nsqd.create("orders", "c")
-    rows = {"body": [b"later", b"now", b"soon", b"too"], "defer_ms": [3_600_000, 0, 1, None]}
+    rows: Rows = {"body": [b"later", b"now", b"soon", b"too"], "defer_ms": [3_600_000, 0, 1, None]}
     done = write([rows], "body defer_ms", nsqdTcpAddress=address(nsqd), topic="orders")
     assert done.messages == 4
     assert sorted(consumed(nsqd, "orders", 3)) == [b"now", b"soon", b"too"]
@@ -105,7 +105,8 @@ def test_tls_snappy_and_auth_by_the_names_of_go_nsq(make_nsqd: MakeNsqd, tmp_pat
     server = AuthServer()
     server.grant(("mine", (".*",), ("publish",)))
     try:
-        nsqd = make_nsqd(*certificates.server_flags, "--tls-required=tcp-https", f"--auth-http-address={server.address}")
+        flags = [*certificates.server_flags, "--tls-required=tcp-https", f"--auth-http-address={server.address}"]
+        nsqd = make_nsqd(*flags)
         options = {
             "nsq__tls_v1": "true",
             "nsq__tls_root_ca_file": certificates.authority,

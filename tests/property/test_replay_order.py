@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 from spark.replay.order import Merge, Run
 from spark.replay.spill import Spill
 
+KEY_COLUMNS = ("timestamp_ns", "file_number", "position")
+TIMES = st.lists(st.integers(0, 60), max_size=40)
+
 Row = tuple[int, int, int]
 
 
@@ -43,13 +46,13 @@ def merged(files: list[list[int]], size: int, most_open: int, slab_bytes: int) -
     return [
         row
         for batch in found
-        for row in zip(*(batch.column(name).to_pylist() for name in ("timestamp_ns", "file_number", "position")), strict=True)
+        for row in zip(*(batch.column(name).to_pylist() for name in KEY_COLUMNS), strict=True)
     ]
 
 
 @settings(deadline=None)
 @given(
-    st.lists(st.lists(st.integers(0, 60), max_size=40) | st.lists(st.integers(0, 60), max_size=40).map(sorted), max_size=8),
+    st.lists(TIMES | TIMES.map(sorted), max_size=8),
     st.integers(1, 7),
     st.integers(0, 3),
     st.sampled_from([1, 300, 1 << 20]),

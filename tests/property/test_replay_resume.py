@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import Counter
 from dataclasses import replace
@@ -24,7 +25,9 @@ def archive(directory: Path, chance: random.Random, *, is_shuffled: bool) -> lis
     written = []
     for number, topic in enumerate(("clicks", "clicks", "orders")):
         some = [
-            Message(b"%d-%d" % (number, n), topic, timestamp_ns=BASE_NS + n * 1000 + chance.randrange(1500), id=f"{n:016x}")
+            Message(
+                b"%d-%d" % (number, n), topic, timestamp_ns=BASE_NS + n * 1000 + chance.randrange(1500), id=f"{n:016x}"
+            )
             for n in range(120)
         ]
         if not is_shuffled:
@@ -48,7 +51,9 @@ def test_it_goes_on_where_it_was_killed(is_ordered: bool, data: st.DataObject) -
         written = archive(Path(directory) / "archive", chance, is_shuffled=data.draw(st.booleans()))
         job = Job(
             (f"{directory}/archive",),
-            Selection(Wanted(), grep=data.draw(st.sampled_from([None, "3"])), sample=data.draw(st.sampled_from([None, 0.6]))),
+            Selection(
+                Wanted(), grep=data.draw(st.sampled_from([None, "3"])), sample=data.draw(st.sampled_from([None, 0.6]))
+            ),
             Destination(("played:1",), batch_bytes=data.draw(st.integers(20, 200))),
             Pacing(by_time=is_ordered),
             Safety(f"{directory}/checkpoint"),
@@ -65,10 +70,8 @@ def test_it_goes_on_where_it_was_killed(is_ordered: bool, data: st.DataObject) -
             assert checkpoint.acknowledged <= len(stored)
             nsqd = PlayedNsqd(dies_at)
             split_bytes, slots = data.draw(st.sampled_from([1 << 10, 1 << 20])), data.draw(st.integers(1, 3))
-            try:
+            with contextlib.suppress(Killed):
                 replayed(replace(job, split_bytes=split_bytes), files, nsqd, slots, checkpoint)
-            except Killed:
-                pass
             checkpoint.close()
             stored += nsqd.bodies
             acknowledged = len(stored)

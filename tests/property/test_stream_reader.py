@@ -139,7 +139,7 @@ CHANGES = st.one_of(
     st.tuples(st.just("append_record"), COUNTS),
 )
 STEPS = st.lists(st.one_of(CHANGES, st.sampled_from([("run",), ("drain",), ("restart",), ("crash",)])), max_size=25)
-LIMITS = st.one_of(
+LIMITS: st.SearchStrategy[dict[str, str]] = st.one_of(
     st.just({}),
     st.fixed_dictionaries({"maxRowsPerTrigger": st.integers(1, 40).map(str)}),
     st.fixed_dictionaries({"maxBytesPerTrigger": st.integers(1, 900).map(str)}),

@@ -1,4 +1,4 @@
-"""One Spark for all tests of a process: it takes long to start. Skipped where there is no PySpark, or no Java for it."""
+"""One Spark for all tests of a process, since it takes long to start. Skipped without PySpark, or a Java for it."""
 
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ from spark.replay.running import Progress, preview, run
 from tests.support.archives import BASE_NS, Message
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.replay import files_of, write_framed
+from tests.support.spark_replay import free_ports
 
 TOPICS = ("clicks", "orders")
 CHANNEL = "count"
@@ -69,8 +70,13 @@ def nsqd(make_nsqd: MakeNsqd) -> NsqdProcess:
     return nsqd
 
 
-def job_for(nsqd: NsqdProcess, selection: Selection, pacing: Pacing = Pacing(), safety: Safety = Safety()) -> Job:
-    return Job(("archive",), selection, Destination((f"127.0.0.1:{nsqd.tcp_port}",)), pacing, safety, split_bytes=8192)
+UNPACED = Pacing()
+PLAIN = Safety()
+
+
+def job_for(nsqd: NsqdProcess, selection: Selection, pacing: Pacing = UNPACED, safety: Safety = PLAIN) -> Job:
+    destination = Destination((f"127.0.0.1:{nsqd.tcp_port}",))
+    return Job(("archive",), selection, destination, pacing, safety, split_bytes=40_000)
 
 
 def replay(
@@ -115,7 +121,10 @@ def bodies(some: Sequence[Message]) -> Counter[bytes]:
         (Selection(), lambda message: True),
         (Selection(Wanted(frozenset(("orders",)))), lambda message: message.topic == "orders"),
         (Selection(grep='"level":"error"'), lambda message: b"error" in message.body),
-        (Selection(where="json.user.id BETWEEN 7 AND 9"), lambda message: message.id[-16:] in (f"{n:016x}" for n in (7, 8, 9))),
+        (
+            Selection(where="json.user.id BETWEEN 7 AND 9"),
+            lambda message: message.id[-16:] in (f"{n:016x}" for n in (7, 8, 9)),
+        ),
         (
             Selection(where="json.level = 'error' AND topic = 'clicks' AND attempts = 1"),
             lambda message: b"error" in message.body and message.topic == "clicks",
@@ -232,19 +241,20 @@ def test_nobody_there(spark: Any, nsqd: NsqdProcess, archive: list[FileInfo]) ->
     assert any("gave up after 0.5s" in error and str(nsqd.tcp_port) in error for error in outcome.errors)
 
 
-def test_an_nsqd_that_comes_back(spark: Any, nsqd: NsqdProcess, archive: list[FileInfo]) -> None:
+def test_an_nsqd_that_comes_back(spark: Any, make_nsqd: MakeNsqd, archive: list[FileInfo]) -> None:
     """Killed in the middle: nothing is lost, and what may be there twice is counted."""
+    tcp_port, http_port = free_ports(2)
+    nsqd = make_nsqd(f"--tcp-address=127.0.0.1:{tcp_port}", f"--http-address=127.0.0.1:{http_port}")
+    for topic in TOPICS:
+        nsqd.create(topic, CHANNEL)
     restarts = iter([True])
 
     def look(progress: Progress) -> None:
         if progress.counts.sent >= 100 and next(restarts, False):
-            ports = nsqd.tcp_port, nsqd.http_port
-            nsqd.kill()
-            nsqd.ports = ports
-            nsqd.start()
+            nsqd.restart(clean=False)
 
     outcome = replay(spark, job_for(nsqd, Selection(), Pacing(rate=800.0)), archive, on_progress=look)
-    assert next(restarts, False) is False
+    assert next(restarts, None) is None
     assert (outcome.errors, outcome.exit_code, outcome.counts.sent) == ([], 0, 4 * EACH)
     found = all_arrived(nsqd)
     assert set(found) == set(bodies(everything()))

@@ -94,8 +94,9 @@ def test_spark_submit_ships_the_code(
     directories = f"{Path(sys.executable).parent}:{spark_environment['PATH']}"
     environment = {**spark_environment, "PATH": directories}
     subprocess.run(make_zip, shell=True, cwd=tmp_path, env=environment, check=True, timeout=LIMIT_S)
+    settings = "--conf spark.ui.enabled=false --conf spark.sql.session.timeZone=UTC"
     done = subprocess.run(
-        submit.replace("spark-submit", "spark-submit --conf spark.ui.enabled=false --conf spark.sql.session.timeZone=UTC"),
+        submit.replace("spark-submit", f"spark-submit {settings}"),
         shell=True,
         cwd=tmp_path,
         env={**environment, "PYTHONPATH": ""},

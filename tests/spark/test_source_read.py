@@ -29,7 +29,8 @@ def archive(tmp_path: Path) -> Path:
 
 
 def rows_of(spark: Any, path: Path | list[str], **options: object) -> list[Any]:
-    return list(spark.read.format("nsq").options(**options).load(path if isinstance(path, list) else str(path)).collect())
+    given = path if isinstance(path, list) else str(path)
+    return list(spark.read.format("nsq").options(**options).load(given).collect())
 
 
 def test_a_message_is_a_row(spark: Any, archive: Path) -> None:

@@ -74,6 +74,9 @@ class PlayedOutlet:
         assert len(bodies) == count
         self._unanswered.append((topic, bodies, on_done))
 
+    def send_sized(self, topic: str, bodies: memoryview, count: int, on_done: OnDone) -> None:
+        self.send_mpub_body(topic, count.to_bytes(4, "big") + bodies, count, on_done)
+
     def publish_soon(self, topic: str, body: bytes, on_done: OnDone, *, defer_s: float) -> None:
         self._unanswered.append((topic, [body], on_done))
 

@@ -137,7 +137,10 @@ def test_a_second_try_of_a_task_knows_what_the_first_did(tmp_path: Path) -> None
 
 # ---- the ledger
 
-ENTRIES = [Entry("", Range((0, 1, n), (0, 1, n + 1)), 1) for n in range(5)] + [Entry("a\nb", Range((1, 2, 3), (4, 5, 6)), 7)]
+ENTRIES = [
+    *(Entry("", Range((0, 1, n), (0, 1, n + 1)), 1) for n in range(5)),
+    Entry("a\nb", Range((1, 2, 3), (4, 5, 6)), 7),
+]
 
 
 @given(st.integers(0, 1000))

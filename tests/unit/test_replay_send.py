@@ -20,7 +20,8 @@ Verdict = Callable[[str, list[bytes]], NsqClientError | None]
 
 def sent(tmp_path: Path, nsqd: PlayedNsqd, job: Job | None = None, count: int = 50) -> TaskResult:
     path = write_framed(tmp_path / "orders.framed", messages(count))
-    job = job or Job((str(path),), destination=Destination(("played:1",), batch_bytes=250), safety=Safety(give_up_after_s=5))
+    destination = Destination(("played:1",), batch_bytes=250)
+    job = job or Job((str(path),), destination=destination, safety=Safety(give_up_after_s=5))
     results = replayed(job, files_of(path), nsqd, slots=1)
     assert len(results) == 1
     return results[0]

@@ -1,0 +1,95 @@
+"""The options of `nsq`: how they are given, and what they mean."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from spark.source import NsqDataSource, register
+from spark.source.options import READ_OPTIONS, STREAM_OPTIONS, BadOption, read_options, split_bytes, stream_options
+from spark.source.options import write_options as write_options_of
+
+MIB = 1024 * 1024
+HERE = {"path": "/archive"}
+THERE = {"nsqdTcpAddress": "127.0.0.1:4150", "topic": "orders"}
+
+
+def test_nothing_but_a_path() -> None:
+    options = read_options(HERE, 0)
+    assert options.paths == ("/archive",)
+    assert not options.wanted.has_topics and not options.wanted.has_range
+    assert (options.skip_damaged, options.damage_report, options.split_bytes) == (False, "", None)
+
+
+def test_several_paths_as_spark_gives_them() -> None:
+    assert read_options({"paths": '["/a", "/b,c"]'}, 0).paths == ("/a", "/b,c")
+
+
+def test_names_in_any_case() -> None:
+    options = read_options({**HERE, "SKIPDAMAGED": "true", "splitbytes": "1m", "Topic": " a, b "}, 0)
+    assert (options.skip_damaged, options.split_bytes, options.wanted.topics) == (True, MIB, frozenset("ab"))
+
+
+def test_relative_times_begin_now() -> None:
+    wanted = read_options({**HERE, "startTime": "-2s", "endTime": "now"}, 10**12).wanted
+    assert (wanted.start_ns, wanted.end_ns) == (10**12 - 2 * 10**9, 10**12)
+
+
+def test_limits_of_a_stream() -> None:
+    limits = stream_options({**HERE, "maxBytesPerTrigger": "2g", "maxFileAge": "2d"})
+    assert (limits.max_files, limits.max_bytes, limits.max_rows) == (1000, 2 << 30, None)
+    assert limits.max_file_age_ns == 2 * 86_400 * 10**9
+
+
+def test_heartbeats_are_off_unless_they_are_asked_for() -> None:
+    assert write_options_of(THERE).client.heartbeat_interval_s == -1
+    assert write_options_of({**THERE, "nsq.heartbeat_interval": "5s"}).client.heartbeat_interval_s == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("maxRowsPerTrigger", "0"),
+        ("maxFilesPerTrigger", "x"),
+        ("maxFileAge", "7"),
+        ("splitBytes", "-1"),
+        ("unreadOnly", "perhaps"),
+        ("damageReport", "s3a://bucket/report"),
+        ("paths", "/a"),
+    ],
+)
+def test_values_that_cannot_be(name: str, text: str) -> None:
+    with pytest.raises(BadOption, match=f"nsq: option {name} \\('{text}'\\)"):
+        read_options({**HERE, name: text}, 0)
+        stream_options({**HERE, name: text})
+
+
+def test_defaults_are_values_that_can_be() -> None:
+    for option in (*READ_OPTIONS, *STREAM_OPTIONS):
+        if option.default:
+            option.parse(option.default)
+
+
+@pytest.mark.parametrize(
+    ("total_bytes", "split"), [(1000, 16 * MIB), (256 * MIB, 32 * MIB), (1 << 40, 64 * MIB)]
+)
+def test_how_much_a_task_reads(total_bytes: int, split: int) -> None:
+    assert split_bytes(None, total_bytes) == split
+    assert split_bytes(5, total_bytes) == 5
+
+
+def test_the_session_says_how_file_systems_are_reached() -> None:
+    registered: list[Any] = []
+    settings = {"spark.hadoop.fs.s3a.endpoint": "http://one", "spark.hadoop.fs.defaultFS": "hdfs://h", "spark.x": "1"}
+    session: Any = SimpleNamespace(
+        conf=SimpleNamespace(getAll=settings), dataSource=SimpleNamespace(register=registered.append)
+    )
+    register(session)
+    (source,) = registered
+    given = source({"path": "s3a://b/a", "fs.s3a.endpoint": "http://two"})._given()
+    assert read_options(given, 0).storage.options == {"fs.s3a.endpoint": "http://two", "fs.defaultFS": "hdfs://h"}
+    assert NsqDataSource.settings == {}
