@@ -39,6 +39,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._limits = limits
         self._columns = columns
         self._target: list[Entry] | None = None
+        self._target_of_live: dict[str, int] = {}
         self._infos: dict[str, FileInfo] = {}
         self._nothing_new: dict[str, Entry] = {}
 
@@ -102,7 +103,9 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
         after = NOTHING if mark is None else mark
         until = readable_until(info, after, self._options.storage) if can_grow(info) else FINISHED
-        return None if until is None else Portion(info.path, info.size_bytes, after, until)
+        if self._target is not None and info.is_live and until is not None:
+            until = self._target_of_live.setdefault(info.path, until)  # it grows without being larger
+        return None if until is None or until <= after else Portion(info.path, info.size_bytes, after, until)
 
     def _count(self, portion: Portion, most: int) -> tuple[int, int]:
         """The messages of a portion, up to `most`, and the position of the last."""

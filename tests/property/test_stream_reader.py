@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spark.source.options import read_options, stream_options
 from spark.source.stream_reader import NsqStreamReader
-from tests.support.archives import framed, messages
+from tests.support.archives import Published, TopicLogFile, framed, messages
 
 pytestmark = pytest.mark.ours
 
@@ -65,6 +65,9 @@ class Query:
         ]
         columns = [column.to_pylist() for column in pa.concat_tables(tables).columns] if tables else [[], [], []]
         return list(zip(*columns, strict=True))
+
+    def stop_at_what_is_there(self) -> None:
+        self._reader.prepareForTriggerAvailableNow()
 
     def run(self) -> bool:
         """A batch."""
@@ -182,3 +185,25 @@ def test_a_batch_reads_the_same_again_though_the_archive_has_grown(tmp_path: Pat
     assert len(query.batches[0]) == 19
     query.drain()
     assert query.bodies == sorted(archive.bodies)
+
+
+def test_available_now_ends_though_nsqd_goes_on_writing(tmp_path: Path) -> None:
+    """Its log has room in it, and is not longer when there is more in it."""
+    log, size = TopicLogFile(), 10_000
+
+    def publish(number: int) -> None:
+        log.add(Published([b"%d" % number]))
+        log.write(tmp_path, tail=bytes(size - len(log.data)))
+
+    for number in range(5):
+        publish(number)
+    query = Query(tmp_path, maxRowsPerTrigger="2")
+    query.stop_at_what_is_there()
+    for number in range(5, 15):
+        query.run()
+        publish(number)
+    assert sum(map(len, query.batches)) < 10
+    query.restart()
+    query.drain()
+    assert query.bodies == sorted(b"%d" % number for number in range(15))
+    query.check_no_message_came_twice()
