@@ -1,5 +1,6 @@
 # make run     start nsqlookupd and nsqd here, on the default ports
 # make test    everything that a change has to pass
+# make test-slow   what starts more Sparks than a change should have to wait for
 # make check   only what needs no running nsqd: lint, types, architecture
 # make bench   the measurements of the README; BENCH_ARGS="--help" lists what it takes
 
@@ -10,7 +11,7 @@ INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 BENCH_ARGS ?=
 
-.PHONY: run test check bench
+.PHONY: run test test-slow check bench
 
 run: $(INSTALLED)
 	@echo "nsqd on 4150 (TCP) and 4151 (HTTP), nsqlookupd on 4160 and 4161, messages in ./data; Ctrl-C stops both."
@@ -21,7 +22,10 @@ run: $(INSTALLED)
 
 # Three tests at a time: most of them wait, for processes to start and for time to pass.
 test: check
-	$(BIN)/python -m pytest -n 3 --dist worksteal
+	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not slow"
+
+test-slow: $(INSTALLED_DEV)
+	$(BIN)/python -m pytest -m slow
 
 check: $(INSTALLED_DEV)
 	$(BIN)/ruff check .

@@ -6,10 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.support.neighbours import room_for
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess
 from tests.support.nsqlookupd_process import MakeNsqlookupd, NsqlookupdProcess
+
+# How long an example takes says more about the machine than about what is tested.
+settings.register_profile("any time", deadline=None)
+settings.load_profile("any time")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -85,6 +85,10 @@ class Tail:
         except (Damaged, Incomplete):
             return None
 
+    def has_grown(self) -> bool:
+        """Somebody has written behind what was the end of the file when it was opened."""
+        return self.file.size_bytes > self.size
+
     def written_end(self) -> int:
         """Where the zeros begin that the file ends with."""
         end = self.size

@@ -28,7 +28,11 @@ def is_end(tail: Tail) -> bool:
     written_end = tail.written_end()
     if written_end == tail.position:
         return True
-    if not tail.is_live or tail.position + RECORD_HEADER_BYTES > tail.size:
+    if not tail.is_live:
+        return False
+    if tail.has_grown():
+        return True
+    if tail.position + RECORD_HEADER_BYTES > tail.size:
         return False
     header = tail.record_header()
     if header is None:

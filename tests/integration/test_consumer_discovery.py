@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.certificates import make_certificates
 from tests.support.consumer_drivers import DRIVERS, Driver
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess
+from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd, NsqlookupdProcess
 
 TOPIC, CHANNEL = "topic", "channel"
@@ -164,6 +164,7 @@ def test_an_nsqd_that_leaves_is_forgotten_and_one_that_moves_is_found(
 def test_a_loss_is_a_reason_to_ask_again(make_nsqd: MakeNsqd, lookupd: NsqlookupdProcess, find: MakeFound) -> None:
     nsqd = make_nsqd(*flags(lookupd))
     publish(nsqd, b"message")
+    wait_until(lambda: lookupd.topics() == [TOPIC])  # it is asked only once
     found = find(lookupd, lookupd_poll_interval="60s")
     found.wait_for(b"message")
     assert lookupd.log_text().count("/lookup?topic=") == 1

@@ -43,7 +43,7 @@ EARLY, LATE = 2_000, 10_000
 ON_THE_WAY = RATE // 2
 
 
-pytestmark = pytest.mark.usefixtures("java_home")
+pytestmark = [pytest.mark.usefixtures("java_home"), pytest.mark.xdist_group("clusters")]
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +112,7 @@ def nsqd_that_returns(tmp_path: Path) -> Iterator[NsqdProcess]:
     nsqd.destroy()
 
 
+@pytest.mark.slow
 def test_a_restarted_nsqd(nsqd_that_returns: NsqdProcess, archive: Path, tmp_path: Path) -> None:
     """It is killed in the middle, and what it did not answer for is sent again when it is back."""
     nsqd = nsqd_that_returns
@@ -133,6 +134,7 @@ def damaged(tmp_path: Path) -> tuple[Path, int]:
     return path, damage_record(path, 120)
 
 
+@pytest.mark.slow
 def test_damage_ends_it(nsqd: NsqdProcess, damaged: tuple[Path, int], tmp_path: Path) -> None:
     """With a word about which file, and where in it; what comes before that place is sent."""
     path, position = damaged
@@ -142,6 +144,7 @@ def test_damage_ends_it(nsqd: NsqdProcess, damaged: tuple[Path, int], tmp_path: 
     assert copies(nsqd).keys() >= set(numbered(MESSAGES)[: 120 * PER_RECORD])
 
 
+@pytest.mark.slow
 def test_damage_is_passed_over(nsqd: NsqdProcess, damaged: tuple[Path, int], tmp_path: Path) -> None:
     """If it may be, and is counted."""
     path, _ = damaged

@@ -27,6 +27,9 @@ from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.replay import files_of, write_framed
 from tests.support.spark_replay import free_ports
 
+# One Spark for all of them.
+pytestmark = pytest.mark.xdist_group("spark")
+
 TOPICS = ("clicks", "orders")
 CHANNEL = "count"
 EACH = 400

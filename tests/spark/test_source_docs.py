@@ -20,7 +20,8 @@ from tests.support.archives import BASE_NS, Message, framed
 from tests.support.nsqd_process import NsqdProcess
 from tests.support.wire import bodies
 
-pytestmark = pytest.mark.ours
+# One Spark for all of them.
+pytestmark = [pytest.mark.ours, pytest.mark.xdist_group("spark")]
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs/spark.md").read_text("utf-8")
@@ -85,6 +86,7 @@ def test_a_stream_into_a_table(spark: Any, placed: Placed, tmp_path: Path) -> No
         assert spark.read.parquet(str(tmp_path / "tables/orders")).count() == 60
 
 
+@pytest.mark.slow
 def test_spark_submit_ships_the_code(
     java_home: str, placed: Placed, tmp_path: Path, spark_environment: dict[str, str]
 ) -> None:
@@ -108,6 +110,7 @@ def test_spark_submit_ships_the_code(
     assert hours_in(done.stdout) == HOURS
 
 
+@pytest.mark.slow
 def test_the_cells_of_a_notebook(placed: Placed, tmp_path: Path, spark_environment: dict[str, str]) -> None:
     pytest.importorskip("ipykernel")
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")

@@ -12,7 +12,8 @@ import pytest
 
 from tests.support.archives import BASE_NS, framed, messages
 
-pytestmark = pytest.mark.ours
+# One Spark for all of them.
+pytestmark = [pytest.mark.ours, pytest.mark.xdist_group("spark")]
 
 COLUMNS = ["topic", "channel", "timestamp", "timestamp_ns", "id", "attempts", "body", "nsqd", "file", "position"]
 

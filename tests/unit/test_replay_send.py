@@ -44,7 +44,7 @@ def fails(times: int, error: NsqClientError) -> Verdict:
 def test_all_is_sent_in_batches_that_are_not_too_large(tmp_path: Path) -> None:
     nsqd = PlayedNsqd()
     sizes: list[int] = []
-    nsqd.verdict = lambda topic, some: sizes.append(4 + sum(4 + len(body) for body in some))  # type: ignore[func-returns-value]
+    nsqd.verdict = lambda topic, some: sizes.append(4 + sum(4 + len(body) for body in some))
     result = sent(tmp_path, nsqd)
     assert nsqd.bodies == bodies()
     assert max(sizes) <= 250
