@@ -68,14 +68,14 @@ def recognised_compression(name: str, head: bytes) -> Compression:
 def recognised_format(name: str, head: bytes) -> Format:
     """`head` is how the file begins, decompressed. What nothing is known of is lines, as with Go's nsq_to_file."""
     plain_name = name_without_compression(name)
+    if parse_go_queue_name(plain_name):  # it has no magic number, and its messages may hold any
+        return Format.GO_QUEUE
     if head.startswith(FILE_MAGIC) or head[FILE_HEADER_BYTES:].startswith(MAGIC):
         return _kind_of_records(plain_name, head)
     if head.startswith(_PARQUET_MAGIC):
         return Format.PARQUET
     if parse_log_file_name(plain_name):
         return Format.TOPIC_LOG
-    if parse_go_queue_name(plain_name):
-        return Format.GO_QUEUE
     if _is_jsonl(head):
         return Format.JSONL
     return next((form for suffix, form in _FORMAT_SUFFIXES.items() if plain_name.endswith(suffix)), Format.LINES)
