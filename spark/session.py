@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from spark.java import Java, bundled_home, find_java
 from spark.jvm import Jvm, changed_environment
@@ -74,6 +74,7 @@ class Session:
         self._java = java or find_java(os.environ)
         self._directory = Path(tempfile.mkdtemp(prefix="nsqd-py-spark-"))
         self._jvm = Jvm(self._directory, self.log_path)
+        self._gateway: Any = None
         self._context: SparkContext | None = None
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._start, name="spark-start", daemon=True)
@@ -134,7 +135,8 @@ class Session:
         spark_conf = SparkConf(loadDefaults=False)
         spark_conf.setAll(list(conf.items()))
         with changed_environment({"PYSPARK_PYTHON": environment["PYSPARK_PYTHON"]}):
-            context = SparkContext(conf=spark_conf, gateway=self._jvm.connect(spark_conf))
+            self._gateway = self._jvm.connect(spark_conf)
+            context = SparkContext(conf=spark_conf, gateway=self._gateway)
         # It listens to the JVM, and would say on standard error when that has gone.
         context._accumulatorServer.handle_error = _say_nothing  # type: ignore[method-assign]
         if not is_local(self._master):
@@ -209,18 +211,18 @@ class Session:
                 self._context.stop()
 
     def _forget(self) -> None:
-        """So that another session of this process gets a JVM of its own."""
-        if "pyspark" not in sys.modules:
+        """So that another session of this process gets a JVM of its own. One that was there before is left alone."""
+        if self._gateway is None:
             return
         from pyspark import SparkContext
 
         if self._context is not None:
             self._stop_context()
             SparkContext._active_spark_context = None
-        if SparkContext._gateway is not None:
-            with contextlib.suppress(Exception):  # what is left of its connections
-                SparkContext._gateway.shutdown()
-        SparkContext._gateway = SparkContext._jvm = None
+        with contextlib.suppress(Exception):  # what is left of its connections
+            self._gateway.shutdown()
+        if SparkContext._gateway is self._gateway:
+            SparkContext._gateway = SparkContext._jvm = None
 
 
 def reason_in(log: str) -> str:

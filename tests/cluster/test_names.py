@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ pytestmark = pytest.mark.ours
 NAME = "lookupd.test"
 # nsqd asks again when a connection ends, but not more often than every 5 s.
 NOTICED_S = 20.0
+AWAY_S = 8.0
 
 
 class Hosts:
@@ -70,10 +72,15 @@ def test_name_with_several_addresses_that_change(cluster: Cluster, hosts: Hosts,
     guest.start()
     eventually(lambda: [knows(lookupd, guest) for lookupd in (first, second)], [1, 1], NOTICED_S)
     hosts.point_to(second)
-    first.kill()
-    first.start()
-    eventually(lambda: knows(second, guest), 1, NOTICED_S)
+    _restart_slowly(first)
+    eventually(lambda: [knows(lookupd, guest) for lookupd in (first, second)], [0, 1], NOTICED_S)
     hosts.point_to(first)
-    second.kill()
-    second.start()
+    _restart_slowly(second)
     eventually(lambda: [knows(lookupd, guest) for lookupd in (first, second)], [1, 0], NOTICED_S)
+
+
+def _restart_slowly(lookupd: NsqlookupdProcess) -> None:
+    """Away for so long that nsqd has looked the name up: one that is back before that is registered with again."""
+    lookupd.kill()
+    time.sleep(AWAY_S)
+    lookupd.start()

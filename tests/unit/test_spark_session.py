@@ -42,6 +42,20 @@ def test_a_session_that_never_began_leaves_nothing(scratch: Path) -> None:
     assert list(scratch.iterdir()) == []
 
 
+def test_another_session_of_this_process_goes_on(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark import SparkContext
+
+    class Gateway:
+        def shutdown(self) -> None:
+            raise AssertionError("somebody else's")
+
+    gateway = Gateway()
+    monkeypatch.setattr(SparkContext, "_gateway", gateway)
+    with Session("local[1]") as session:
+        assert not session.has_started(0.2)
+    assert SparkContext._gateway is gateway
+
+
 def test_a_start_that_fails_says_why(scratch: Path) -> None:
     with Session("local[1]", {"spark.driver.memory": "1k"}) as session, pytest.raises(SessionFailed) as raised:
         session.context()
