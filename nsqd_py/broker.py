@@ -32,6 +32,7 @@ from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.sync import GroupSync
 from nsqd_py.threads import in_thread
 from nsqd_py.topic import Topic
+from nsqd_py.topic_rules import policy_of
 from nsqd_py.turn import Turn
 
 if TYPE_CHECKING:
@@ -160,6 +161,7 @@ class Broker:
         topic = Topic(
             name, log, self.guids, self.options.mem_queue_size, self.turn, self.wall_clock, syncer, self.log
         )
+        topic.policy = policy_of(self.options, name)
         topic.on_write = self._on_write
         self.topics[name] = topic
         return topic

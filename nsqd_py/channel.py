@@ -13,10 +13,11 @@ from typing import Any, Protocol
 
 from nsqd_py.batch import Batch
 from nsqd_py.delivery import GLOBAL, REGION_LOCAL, TOPOLOGY_AWARE, ZONE_LOCAL, Position, by_nearness, fair_share
-from nsqd_py.diskqueue.journal import Journal, Range, Wait
+from nsqd_py.diskqueue.journal import Journal
 from nsqd_py.diskqueue.ranges import runs_of
 from nsqd_py.inflight import Delivery, Entry, InFlightTable
 from nsqd_py.pqueues import Alarms, Run
+from nsqd_py.progress import Progress, runs_of_entries
 from nsqd_py.protocol.frames import message_frames
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.turn import Turn
@@ -98,7 +99,6 @@ class Channel:
         self.name = name
         self.position = position
         self.is_ephemeral = is_ephemeral(name)
-        self.journal = journal
         self.clients: dict[Consumer, None] = {}
         self.is_paused = False
         self.is_closed = False
@@ -122,9 +122,7 @@ class Channel:
         self._orphan_alarm = alarms.alarm(self._on_orphans_due)
         self._retry_alarm = alarms.alarm(self._on_retry)
         self._orphans: dict[InFlightTable, None] = {}
-        self.is_dirty = False
-        self._new_finished: list[Range] = []
-        self._new_waiting: list[Wait] = []
+        self._progress = Progress(position, journal)
 
     # ---- figures
 
@@ -384,8 +382,8 @@ class Channel:
 
     def _finish(self, low: int, high: int) -> None:
         self.position.finished.add(low, high)
-        self._new_finished.append((low, high))
-        if not self.is_dirty:
+        self._progress.note_finished((low, high))
+        if not self._progress.is_dirty:
             self._become_dirty()
 
     def requeue(self, client: Consumer, message_id: bytes, delay_ns: int) -> bool:
@@ -419,18 +417,18 @@ class Channel:
     def _wait(self, entries: list[Entry], due_ns: int) -> None:
         """Messages that were in flight are queued again, or deferred until `due_ns`."""
         position = self.position
-        for low, high, delivery in _runs_of_entries(entries):
+        for low, high, delivery in runs_of_entries(entries):
             run: Run = (low, high, delivery.attempts, delivery.batch if self._keeps_batches else None)
             if due_ns:
                 position.defer(due_ns, run)
             else:
                 position.queue_again(run)
-            self._new_waiting.append((low, high, due_ns, delivery.attempts))
+            self._progress.note_waiting((low, high, due_ns, delivery.attempts))
         if due_ns:
             self._deferred_alarm.set_no_later(due_ns)
         elif self._waiting and not self._in_turn and not self.is_paused:
             self._want_turn()
-        if not self.is_dirty:
+        if not self._progress.is_dirty:
             self._become_dirty()
 
     def _on_deferred_due(self, now_ns: int) -> None:
@@ -496,81 +494,32 @@ class Channel:
 
     # ---- the journal
 
+    @property
+    def journal(self) -> Journal | None:
+        return self._progress.journal
+
+    @property
+    def is_dirty(self) -> bool:
+        """Something changed that `save_changes` would write."""
+        return self._progress.is_dirty
+
     def _become_dirty(self) -> None:
-        self.is_dirty = True
+        self._progress.is_dirty = True
         self._on_change(self)
 
     def save_changes(self) -> None:
         """Write down what is new. Raises OSError: then it stays new."""
-        self.is_dirty = False
-        journal = self.journal
-        if journal is not None:
-            try:
-                if journal.wants_snapshot:
-                    self.save()
-                else:
-                    journal.change(self.position.finished.floor, self._changed_ranges(), self._new_waiting)
-            except OSError:
-                self.is_dirty = True
-                raise
-        self._new_finished.clear()
-        self._new_waiting.clear()
-
-    def _changed_ranges(self) -> list[Range]:
-        """The newly finished ranges that the floor does not cover, neighbours merged."""
-        floor = self.position.finished.floor
-        merged: list[Range] = []
-        for low, high in sorted(self._new_finished):
-            if high <= floor:
-                continue
-            if merged and merged[-1][1] == low:
-                low = merged.pop()[0]
-            merged.append((low, high))
-        return merged
+        self._progress.save_changes(self._tables)
 
     def save(self) -> None:
         """Write down everything, also how often what is in flight was tried. Raises OSError."""
-        self._snapshot(count_in_flight=False)
+        self._progress.save(self._tables)
 
     def save_at_the_end(self) -> None:
         """As `save`, for a clean stop: what is in flight counts as tried. Raises OSError."""
-        self._snapshot(count_in_flight=True)
-
-    def _snapshot(self, *, count_in_flight: bool) -> None:
-        if self.journal is not None:
-            finished = self.position.finished
-            waiting = self._all_waiting(count_in_flight=count_in_flight)
-            self.journal.snapshot(finished.floor, finished.islands(), waiting)
-        self._new_finished.clear()
-        self._new_waiting.clear()
-        self.is_dirty = False
-
-    def _all_waiting(self, *, count_in_flight: bool) -> list[Wait]:
-        position = self.position
-        waits = [(low, high, 0, attempts) for low, high, attempts, _ in position.again if attempts]
-        waits += [(low, high, due_ns, attempts) for due_ns, (low, high, attempts, _) in position.deferred]
-        for table in self._tables:
-            for low, high, delivery in _runs_of_entries(list(table.entries())):
-                attempts = delivery.attempts if count_in_flight else delivery.attempts - 1
-                if attempts:
-                    waits.append((low, high, 0, attempts))
-        return waits
+        self._progress.save(self._tables, count_in_flight=True)
 
 
 def _fit(batch: Batch, room: int) -> int:
     """How many messages of about the batch's mean size go into `room` bytes; one at least."""
     return max(1, room * batch.count // len(batch.body))
-
-
-def _runs_of_entries(entries: list[Entry]) -> Iterator[tuple[int, int, Delivery]]:
-    """In-flight entries as runs of consecutive numbers of one delivery."""
-    entries.sort(key=lambda entry: entry[0])
-    start = 0
-    for index in range(1, len(entries) + 1):
-        if (
-            index == len(entries)
-            or entries[index][0] != entries[index - 1][0] + 1
-            or entries[index][1] is not entries[start][1]
-        ):
-            yield entries[start][0], entries[index - 1][0] + 1, entries[start][1]
-            start = index

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import socket
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from nsqd_py.delivery import TOPOLOGY_AWARE
 from nsqd_py.durations import HOUR_NS, MILLISECOND_NS, MINUTE_NS, SECOND_NS
@@ -22,6 +23,7 @@ from nsqd_py.kinds import (
 )
 from nsqd_py.limit_options import LIMIT_SETTINGS
 from nsqd_py.logs import INFO, TEXT
+from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings import BadOptions, Options, Program, Setting
 from nsqd_py.tls_options import (
     HTTP_AUTH_SETTING,
@@ -33,6 +35,7 @@ from nsqd_py.tls_options import (
     check_tls,
     implied_tls_required,
 )
+from nsqd_py.topic_rules import ByTopic, by_topic, every_value
 
 __all__ = ["NSQD", "BadOptions", "Options", "check_options", "default_node_id", "read_options", "settled"]
 
@@ -56,6 +59,14 @@ def _check_node_id(value: int) -> str | None:
 
 def _check_drain_timeout(value: int) -> str | None:
     return None if value >= 0 else "--drain-timeout must not be negative"
+
+
+def _not_negative(name: str) -> Callable[[Any], str | None]:
+    return lambda value: None if value >= 0 else f"--{name} must not be negative"
+
+
+def _check_topic_name(value: str) -> str | None:
+    return None if not value or is_valid_name(value.encode()) else f"--dead-letter-topic: {value} is no topic's name"
 
 
 def _check_deflate_level(value: int) -> str | None:
@@ -165,6 +176,21 @@ _DISK = (
         "Messages between two fsyncs of a log; with 1, a publish is answered after its fsync."),
     Setting("sync-timeout", DURATION, 2 * SECOND_NS,
         "Longest time between two fsyncs of a log that was written to."),
+    Setting("retention-time", by_topic(DURATION, 0), ByTopic(0),
+        "How long finished messages are kept, to go back to; 0s is not at all. With topic= for topics of that name "
+        "or pattern (`logs.*=24h`); may be repeated.", check=every_value(_not_negative("retention-time"))),
+    Setting("retention-bytes", by_topic(INT, 0), ByTopic(0),
+        "Bytes of a topic's newest messages that are kept though finished; 0 is none. By topic as --retention-time.",
+        check=every_value(_not_negative("retention-bytes"))),
+    Setting("max-topic-bytes", by_topic(INT, 0), ByTopic(0),
+        "Bytes that the log of a topic may take; beyond it publishes fail. 0 is any number. "
+        "By topic as --retention-time.", check=every_value(_not_negative("max-topic-bytes"))),
+    Setting("max-disk-bytes", INT, 0,
+        "Bytes that all logs together may take; beyond it publishes fail. 0 is any number.",
+        check=_not_negative("max-disk-bytes")),
+    Setting("min-free-disk-bytes", INT, 1024 * 1024,
+        "Bytes to leave free on the disk; below it publishes fail, and what consumers do is still written.",
+        check=_not_negative("min-free-disk-bytes")),
     Setting("queue-scan-selection-count", INT, 20,
         "Channels that one scan for overdue messages looks at.", step_note=_TIMER),
     Setting("queue-scan-worker-pool-max", INT, 4,
@@ -182,6 +208,16 @@ _MESSAGES = (
         "Longest delay that a consumer may requeue a message with."),
     Setting("max-defer-timeout", DURATION, 0,
         "Longest delay that a publisher may defer a message by; 0s is the value of --max-req-timeout."),
+    Setting("max-attempts", by_topic(INT, 0), ByTopic(0),
+        "Deliveries after which a message that is not finished goes to --dead-letter-topic; 0 is any number. "
+        "With topic= for topics of that name or pattern (`orders.*=5`); may be repeated.",
+        check=every_value(_not_negative("max-attempts"))),
+    Setting("dead-letter-topic", by_topic(STRING, ""), ByTopic(""),
+        "Topic for messages that were tried --max-attempts times. By topic as --max-attempts.",
+        check=every_value(_check_topic_name), default_text="the topic's name and .dead"),
+    Setting("message-ttl", by_topic(DURATION, 0), ByTopic(0),
+        "Age at which a message that is not finished is dropped, counted from when it is due; 0s is never. "
+        "By topic as --max-attempts.", check=every_value(_not_negative("message-ttl"))),
 )
 
 _CLIENTS = (

@@ -17,6 +17,7 @@ from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.guid import IDS_PER_TICK, GuidFactory
 from nsqd_py.logs import Log
 from nsqd_py.protocol.names import is_ephemeral
+from nsqd_py.topic_rules import TopicPolicy
 from nsqd_py.turn import Turn
 
 _SEAL_ABOVE = 1024 * 1024  # bytes at which gathered publishes become a record of their own
@@ -50,6 +51,7 @@ class Topic:
     next_seq  the number of the next message
     released  the number after the last message that the channels have
     unsynced  messages that no sync has covered
+    policy    what the settings say of this topic
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Topic:
         self.message_count = 0
         self.message_bytes = 0
         self.unreleased_deferred: list[tuple[int, int, int]] = []
+        self.policy = TopicPolicy()
         self.on_write: Callable[[OSError | None], None] = _ignore
         self._guids = guids
         self._mem_queue_size = mem_queue_size

@@ -18,6 +18,7 @@ from nsqd_py.inflight import InFlightTable
 from nsqd_py.loading import load
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.frames import MESSAGE
+from nsqd_py.topic_rules import ByTopic
 
 MS = 1_000_000
 SECOND = 1_000 * MS
@@ -258,7 +259,7 @@ class FakePublisher:
         self.holds -= 1
 
 
-def limits(**changed: int) -> SimpleNamespace:
+def limits(**changed: Any) -> SimpleNamespace:
     """Options that topics, channels and brokers ask for."""
     return SimpleNamespace(
         **{
@@ -273,12 +274,20 @@ def limits(**changed: int) -> SimpleNamespace:
             "e2e_processing_latency_percentile": (),
             "enable_experiment": (),
             "data_path": "",
+            "retention_time_ns": ByTopic(0),
+            "retention_bytes": ByTopic(0),
+            "max_attempts": ByTopic(0),
+            "dead_letter_topic": ByTopic(""),
+            "message_ttl_ns": ByTopic(0),
+            "max_topic_bytes": ByTopic(0),
+            "max_disk_bytes": 0,
+            "min_free_disk_bytes": 0,
         }
         | changed
     )
 
 
-def start_broker(world: World, directory: Path, **changed: int) -> Broker:
+def start_broker(world: World, directory: Path, **changed: Any) -> Broker:
     """A broker on what is in the directory."""
     options = limits(**changed)
     options.data_path = str(directory)

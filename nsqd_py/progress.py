@@ -1,0 +1,93 @@
+"""What of a channel's position is not in its journal yet, and how it gets there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from nsqd_py.delivery import Position
+from nsqd_py.diskqueue.journal import Journal, Range, Wait
+from nsqd_py.inflight import Delivery, Entry, InFlightTable
+
+
+class Progress:
+    """Gathers changes of a position between two writes; without a journal they are forgotten.
+
+    is_dirty  whoever notes the first change since the last write sets it, and sees to the next one
+    """
+
+    __slots__ = ("_new_finished", "_new_waiting", "_position", "is_dirty", "journal", "note_finished", "note_waiting")
+
+    def __init__(self, position: Position, journal: Journal | None) -> None:
+        self.journal = journal
+        self.is_dirty = False
+        self._position = position
+        self._new_finished: list[Range] = []
+        self._new_waiting: list[Wait] = []
+        self.note_finished = self._new_finished.append
+        self.note_waiting = self._new_waiting.append
+
+    def save_changes(self, tables: Iterable[InFlightTable]) -> None:
+        """Write down what is new. Raises OSError: then it stays new."""
+        self.is_dirty = False
+        journal = self.journal
+        if journal is not None:
+            try:
+                if journal.wants_snapshot:
+                    self.save(tables)
+                else:
+                    journal.change(self._position.finished.floor, self._changed_ranges(), self._new_waiting)
+            except OSError:
+                self.is_dirty = True
+                raise
+        self._new_finished.clear()
+        self._new_waiting.clear()
+
+    def _changed_ranges(self) -> list[Range]:
+        """The newly finished ranges that the floor does not cover, neighbours merged."""
+        floor = self._position.finished.floor
+        merged: list[Range] = []
+        for low, high in sorted(self._new_finished):
+            if high <= floor:
+                continue
+            if merged and merged[-1][1] == low:
+                low = merged.pop()[0]
+            merged.append((low, high))
+        return merged
+
+    def save(self, tables: Iterable[InFlightTable], *, count_in_flight: bool = False) -> None:
+        """Write down everything, also how often what is in flight was tried; `count_in_flight`: this time too.
+
+        Raises OSError.
+        """
+        if self.journal is not None:
+            finished = self._position.finished
+            waiting = self._all_waiting(tables, count_in_flight=count_in_flight)
+            self.journal.snapshot(finished.floor, finished.islands(), waiting)
+        self._new_finished.clear()
+        self._new_waiting.clear()
+        self.is_dirty = False
+
+    def _all_waiting(self, tables: Iterable[InFlightTable], *, count_in_flight: bool) -> list[Wait]:
+        position = self._position
+        waits = [(low, high, 0, attempts) for low, high, attempts, _ in position.again if attempts]
+        waits += [(low, high, due_ns, attempts) for due_ns, (low, high, attempts, _) in position.deferred]
+        for table in tables:
+            for low, high, delivery in runs_of_entries(list(table.entries())):
+                attempts = delivery.attempts if count_in_flight else delivery.attempts - 1
+                if attempts:
+                    waits.append((low, high, 0, attempts))
+        return waits
+
+
+def runs_of_entries(entries: list[Entry]) -> Iterator[tuple[int, int, Delivery]]:
+    """In-flight entries as runs of consecutive numbers of one delivery."""
+    entries.sort(key=lambda entry: entry[0])
+    start = 0
+    for index in range(1, len(entries) + 1):
+        if (
+            index == len(entries)
+            or entries[index][0] != entries[index - 1][0] + 1
+            or entries[index][1] is not entries[start][1]
+        ):
+            yield entries[start][0], entries[index - 1][0] + 1, entries[start][1]
+            start = index
