@@ -6,18 +6,18 @@ from typing import Any
 
 import re2  # type: ignore[import-untyped]  # it brings no types
 
-from nsqd_py.errors import NsqdError
 
-
-class BadExpression(NsqdError):
+class BadExpression(ValueError):
     """It is none; the text says why."""
 
 
-def compiled(expression: str, *, ignore_case: bool = False) -> Any:
-    """A pattern for texts and bytes alike. Raises BadExpression."""
+def compiled(expression: str | bytes, *, most_bytes: int = 0, captures: bool = True) -> Any:
+    """A pattern for texts and bytes alike; of at most `most_bytes` when compiled. Raises BadExpression."""
     options = re2.Options()
-    options.log_errors = False
-    options.case_sensitive = not ignore_case
+    options.log_errors = False  # they would go to standard error, past every log
+    options.never_capture = not captures
+    if most_bytes:
+        options.max_mem = most_bytes
     try:
         return re2.compile(expression, options)
     except re2.error as error:

@@ -5,6 +5,7 @@ It says `ready` when it is connected, waits for a line, publishes, and ends when
 
 import sys
 from collections.abc import Callable
+from typing import Any
 
 from bench.wire import BODY
 
@@ -16,19 +17,18 @@ def ours(address: str, topic: str, messages: int) -> None:
     """One call a message, without waiting for each answer."""
     from nsqd_py.client import Producer
 
-    with Producer(address) as producer:
-        producer.ping()
-        _get_set()
-        for _ in range(messages):
-            producer.publish_soon(topic, BODY)
-        producer.flush()
+    _publish_one_by_one(Producer(address), topic, messages)
 
 
 def ours_blocking(address: str, topic: str, messages: int) -> None:
     """The same without gevent."""
     from nsqd_py.client.blocking import Producer
 
-    with Producer(address) as producer:
+    _publish_one_by_one(Producer(address), topic, messages)
+
+
+def _publish_one_by_one(producer: Any, topic: str, messages: int) -> None:
+    with producer:
         producer.ping()
         _get_set()
         for _ in range(messages):

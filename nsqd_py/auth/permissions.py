@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import re2  # type: ignore[import-untyped]  # it brings no types
+from nsqd_py.expressions import BadExpression, compiled
 
 PUBLISH = "publish"
 SUBSCRIBE = "subscribe"
@@ -149,20 +149,14 @@ def compile_rules(grants: Sequence[Grant]) -> Iterator[Rule]:
 def _compiled(what: str, pattern: str) -> Any:
     try:
         return _compile(pattern)
-    except re2.error as error:
-        reason = error.args[0]
-        text = reason.decode(errors="replace") if isinstance(reason, bytes) else reason
-        raise BadAnswer(f'unable to compile {what} "{pattern}" {text}') from None
+    except BadExpression as error:
+        raise BadAnswer(f'unable to compile {what} "{pattern}" {error}') from None
 
 
 @lru_cache(maxsize=_SHARED_EXPRESSIONS)
 def _compile(pattern: str) -> Any:
     """Clients with the same permissions share their expressions."""
-    options = re2.Options()
-    options.max_mem = MAX_EXPRESSION_BYTES
-    options.never_capture = True
-    options.log_errors = False  # they would go to standard error, past the log
-    return re2.compile(pattern.encode(), options)
+    return compiled(pattern.encode(), most_bytes=MAX_EXPRESSION_BYTES, captures=False)
 
 
 def _matches(expression: Any, name: bytes) -> bool:

@@ -14,8 +14,8 @@ ROOT = Path(__file__).parent.parent.parent
 PACKAGES = [name for name in ("nsqd_py", "nsqlookupd_py", "nsqadmin_py", "tools", "spark") if (ROOT / name).is_dir()]
 
 PURE_NAMES = (
-    "batch", "compression", "delivery", "durations", "errors", "guid", "inflight", "layers", "literals", "pqueues",
-    "version",
+    "batch", "compression", "delivery", "durations", "errors", "expressions", "guid", "inflight", "layers", "literals",
+    "pqueues", "version",
 )  # fmt: skip
 PURE_PUBLISHING_NAMES = ("dispatcher", "failures", "outlet", "publish", "verdict", "waiting", "window")
 PURE_CONSUMING_NAMES = ("backoff", "flow", "lane", "rdy", "subscription", "touching")

@@ -36,13 +36,6 @@ def shell(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(scope="module")
-def shared_nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
-    process = NsqdProcess(tmp_path_factory.mktemp("consumer") / "nsqd").start()
-    yield process
-    process.destroy()
-
-
 @pytest.fixture
 def nsqd(shared_nsqd: NsqdProcess) -> NsqdProcess:
     """One for all tests, as starting it takes longer than most of them; what the last one left is deleted."""

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -25,19 +25,9 @@ MODULE = "apps.nsq_tail"
 Start = Callable[..., ToolProcess]
 
 
-@pytest.fixture(scope="module")
-def shared_nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
-    process = NsqdProcess(tmp_path_factory.mktemp("shared") / "nsqd")
-    yield process.start()
-    process.destroy()
-
-
 @pytest.fixture
-def nsqd(shared_nsqd: NsqdProcess) -> Iterator[NsqdProcess]:
-    """One for all tests here, without topics."""
-    yield shared_nsqd
-    for topic in shared_nsqd.stats()["topics"] or ():
-        shared_nsqd.post(f"/topic/delete?topic={topic['topic_name']}")
+def nsqd(nsqd_without_topics: NsqdProcess) -> NsqdProcess:
+    return nsqd_without_topics
 
 
 @pytest.fixture

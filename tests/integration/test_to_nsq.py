@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,19 +26,9 @@ MODULE = "apps.to_nsq"
 Start = Callable[..., ToolProcess]
 
 
-@pytest.fixture(scope="module")
-def shared_nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
-    process = NsqdProcess(tmp_path_factory.mktemp("shared") / "nsqd")
-    yield process.start()
-    process.destroy()
-
-
 @pytest.fixture
-def nsqd(shared_nsqd: NsqdProcess) -> Iterator[NsqdProcess]:
-    """One for all tests here, without topics."""
-    yield shared_nsqd
-    for topic in shared_nsqd.stats()["topics"] or ():
-        shared_nsqd.post(f"/topic/delete?topic={topic['topic_name']}")
+def nsqd(nsqd_without_topics: NsqdProcess) -> NsqdProcess:
+    return nsqd_without_topics
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import re2  # type: ignore[import-untyped]
-
+from nsqd_py.expressions import BadExpression, compiled
 from tools.stat.figures import Counts, Name
 from tools.stat.model import Row
 
@@ -21,8 +20,6 @@ class BadPattern(ValueError):
 # --- filters
 
 _Matches = Callable[[str], object]
-_QUIETLY = re2.Options()
-_QUIETLY.log_errors = False
 
 
 class Filter:
@@ -45,16 +42,11 @@ class Filter:
 def _compiled(pattern: str) -> _Matches:
     if len(pattern) > 1 and pattern[0] == pattern[-1] == "/":
         try:
-            search: _Matches = re2.compile(pattern[1:-1], _QUIETLY).search
-        except re2.error as error:
-            raise BadPattern(f"{pattern} is no regular expression: {_text_of(error)}") from error
+            search: _Matches = compiled(pattern[1:-1]).search
+        except BadExpression as error:
+            raise BadPattern(f"{pattern} is no regular expression: {error}") from None
         return search
     return re.compile(fnmatch.translate(pattern)).match
-
-
-def _text_of(error: Exception) -> str:
-    detail = error.args[0] if error.args else error
-    return detail.decode(errors="replace") if isinstance(detail, bytes) else str(detail)
 
 
 # --- order

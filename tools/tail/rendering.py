@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
-import re2  # type: ignore[import-untyped]  # it brings no types
 
+from nsqd_py.expressions import compiled
+from tools.columns import Columns
 from tools.tail import json_text
 from tools.tail.escaping import for_terminal, for_terminal_line
 from tools.tail.pick import Path, in_line, pick
@@ -21,40 +22,15 @@ Transform = Callable[[bytes], bytes]
 Search = Callable[[bytes], Any]
 
 
-class Columns(Protocol):
-    """Messages of one topic, as `nsqd_py.client.MessageBatch` has them: an item in each list for each message."""
-
-    def __len__(self) -> int: ...
-    @property
-    def topic(self) -> str: ...
-    @property
-    def channel(self) -> str: ...
-    @property
-    def nsqd(self) -> str: ...
-    @property
-    def ids(self) -> Sequence[bytes]: ...
-    @property
-    def bodies(self) -> Sequence[bytes]: ...
-    @property
-    def timestamps_ns(self) -> Sequence[int]: ...
-    @property
-    def attempts(self) -> Sequence[int]: ...
-
-
 def compile_search(pattern: str) -> Search:
-    """Finds `pattern`, an expression of RE2, in a body. Raises ValueError.
+    """Finds `pattern`, an expression of RE2, in a body. Raises BadExpression.
 
     One without operators is looked for as it is: 0.1 us a body, where RE2 takes 4.
     """
     if _NO_OPERATORS.fullmatch(pattern):
         literal = pattern.encode("utf-8", "surrogateescape")
         return lambda body: literal in body
-    options = re2.Options()
-    options.log_errors = False
-    try:
-        search: Search = re2.compile(pattern, options).search
-    except re2.error as error:
-        raise ValueError(error.args[0].decode() if isinstance(error.args[0], bytes) else str(error)) from None
+    search: Search = compiled(pattern).search
     return search
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from nsqd_py.durations import MINUTE_NS, SECOND_NS
 from nsqd_py.kinds import BOOL, DURATION, INT, STRING, choice
 from nsqd_py.settings import Options, Program, Setting
@@ -145,17 +147,14 @@ def _check_format(options: Options) -> None:
 # --- what they mean together
 
 
-def compiled_pattern(pattern: str) -> object:
+def compiled_pattern(pattern: str) -> Any:
     """A regular expression of RE2, as Go has it. Raises BadUsage."""
-    import re2  # type: ignore[import-untyped]
+    from nsqd_py.expressions import BadExpression, compiled  # RE2 is slow to import
 
-    quiet = re2.Options()
-    quiet.log_errors = False  # it would write to standard error itself
     try:
-        return re2.compile(pattern, quiet)
-    except re2.error as error:
-        reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else error
-        raise BadUsage(f"--topic-pattern {pattern!r} is no regular expression: {reason}") from error
+        return compiled(pattern)
+    except BadExpression as error:
+        raise BadUsage(f"--topic-pattern {pattern!r} is no regular expression: {error}") from None
 
 
 def codec_name(options: Options) -> str:

@@ -8,33 +8,11 @@ from itertools import accumulate
 from typing import Protocol
 
 from nsqd_py.client.message import AlreadyAnswered
+from tools.columns import Columns
 
 
-class Batch(Protocol):
-    """What of `nsqd_py.client.MessageBatch` is used here: columns of equal length, and the answers to nsqd."""
-
-    @property
-    def topic(self) -> str: ...
-
-    @property
-    def channel(self) -> str: ...
-
-    @property
-    def nsqd(self) -> str: ...
-
-    @property
-    def ids(self) -> Sequence[bytes]: ...
-
-    @property
-    def bodies(self) -> Sequence[bytes]: ...
-
-    @property
-    def timestamps_ns(self) -> Sequence[int]: ...
-
-    @property
-    def attempts(self) -> Sequence[int]: ...
-
-    def __len__(self) -> int: ...
+class Batch(Columns, Protocol):
+    """What of `nsqd_py.client.MessageBatch` is used here: the messages, and the answers to nsqd."""
 
     def finish(self) -> None: ...
 
