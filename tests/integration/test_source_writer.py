@@ -178,6 +178,7 @@ def test_rows_that_are_no_messages(nsqd: NsqdProcess, rows: Rows, text: str) -> 
 @pytest.mark.parametrize(
     ("topic", "body", "text"),
     [("no/topic", b"x", "no/topic"), ("orders", b"x" * 2_000_000, "E_BAD_(MESSAGE|BODY)")],
+    ids=["topic", "body"],
 )
 def test_what_no_nsqd_takes_is_not_tried_again(nsqd: NsqdProcess, topic: str, body: bytes, text: str) -> None:
     with pytest.raises(PublishGaveUp, match=f"not published: .*{text}"):
