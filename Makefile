@@ -1,5 +1,6 @@
 # make run     start nsqlookupd and nsqd here, on the default ports
 # make test    everything that a change has to pass
+# make torture     kills, power cuts and failing disks by the hundred, with a summary of what was lost (nothing)
 # make test-slow   what starts more Sparks than a change should have to wait for
 # make check   only what needs no running nsqd: lint, types, architecture
 # make bench   the measurements of the README; BENCH_ARGS="--help" lists what it takes
@@ -11,7 +12,7 @@ INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 BENCH_ARGS ?=
 
-.PHONY: run test test-slow check bench
+.PHONY: run test test-slow torture check bench
 
 run: $(INSTALLED)
 	@echo "nsqd on 4150 (TCP) and 4151 (HTTP), nsqlookupd on 4160 and 4161, messages in ./data; Ctrl-C stops both."
@@ -25,7 +26,10 @@ test: check
 	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not slow"
 
 test-slow: $(INSTALLED_DEV)
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow --ignore=tests/torture
+
+torture: $(INSTALLED_DEV)
+	$(BIN)/python -m pytest -n 3 $(wildcard tests/torture tests/faults tests/crash)
 
 check: $(INSTALLED_DEV)
 	$(BIN)/ruff check .
@@ -39,11 +43,11 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(INSTALLED): setup.cfg pyproject.toml | $(BIN)/python
-	$(BIN)/pip install --quiet --disable-pip-version-check -e .
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[admin]'
 	@touch $@
 
 $(INSTALLED_DEV): setup.cfg pyproject.toml | $(BIN)/python
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev,spark]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[admin,dev,spark]'
 	@if command -v npm >/dev/null; then \
 	    npm install --prefix tests/support/nsqjs --no-audit --no-fund --no-package-lock --silent; \
 	else echo "Without npm, the tests with nsqjs are skipped."; fi

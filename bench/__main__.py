@@ -92,7 +92,9 @@ def main(
                 results.append(
                     compare(
                         scenario,
-                        contenders[scenario.daemon] if work is None else _workers(work, peer_tools),
+                        _servers(scenario, contenders[scenario.daemon])
+                        if work is None
+                        else _workers(work, peer_tools),
                         rounds,
                         server_command=contenders[NSQD][0].command if work is not None else (),
                         seconds=seconds,
@@ -117,6 +119,11 @@ def _contenders(
 ) -> list[Contender]:
     subject = Contender(SUBJECT, command or (sys.executable, "-m", daemon.module))
     return [subject, Contender(PEER, peer_command)] if peer_command else [subject]
+
+
+def _servers(scenario: Scenario, contenders: list[Contender]) -> list[Contender]:
+    subject = contenders[0]
+    return [subject, Contender(PEER, subject.command)] if scenario.beside_itself else contenders
 
 
 def _workers(work: Work, peer_tools: Path | None) -> list[Contender]:

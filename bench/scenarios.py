@@ -8,6 +8,7 @@ from bench.server import NSQD, NSQLOOKUPD, Daemon
 MEMORY_QUEUE = "--mem-queue-size=10000000"
 DISK_QUEUE = "--mem-queue-size=0"
 MILLION_QUEUE = "--mem-queue-size=1000000"
+SYNC_EVERY = "--sync-every=1"
 DEFAULT_QUEUE = "--mem-queue-size=10000"
 CONSUMER_RATE, PRODUCER_RATE = 150_000.0, 300_000.0
 LOOKUP_P99_MS, LOOKUP_MEMORY_MB, LOOKUP_RESTART_S = 10.0, 500.0, 20.0
@@ -42,7 +43,8 @@ class Scenario:
     `below` and `above` against the subject's median, in `unit`. `one_core` puts server and load on the same core:
     where they only ever wait for each other, a second core adds the time that waking it takes (on a virtual machine
     several times that of the exchange itself) and takes it away again whenever the kernel moves one of them.
-    `with_tls` gives the servers a certificate. `work` is for those that measure no server.
+    `with_tls` gives the servers a certificate.
+    `beside_itself`: the peer is the same program, with the peer's flags. `work` is for those that measure no server.
     """
 
     load: str
@@ -58,6 +60,7 @@ class Scenario:
     details: tuple[str, ...] = ()
     daemon: Daemon = NSQD
     with_tls: bool = False
+    beside_itself: bool = False
     work: Work | None = None
 
     @property
@@ -137,6 +140,22 @@ SCENARIOS = (
     Scenario("mpub-tls", "msg/s", *_sides(_TIMED), at_least=0.9, with_tls=True),
     Scenario("mpub-snappy", "msg/s", *_sides(_TIMED), at_least=1),
     Scenario("mpub-deflate", "msg/s", *_sides(_TIMED), at_least=1),
+    Scenario(
+        "mpub-sync",
+        "msg/s",
+        Side(_TIMED, (DEFAULT_QUEUE, SYNC_EVERY)),
+        Side(_TIMED, (DEFAULT_QUEUE,)),
+        at_least=0.5,
+        beside_itself=True,
+    ),
+    Scenario(
+        "pub-sync",
+        "x",
+        Side(_TIMED, (SYNC_EVERY,)),
+        Side(_TIMED, (SYNC_EVERY,)),
+        above=10,
+        details=("fsyncs_per_s",),
+    ),
     Scenario("sub", "msg/s", *_sides(_counted(2_000_000)), at_least=1.4),
     Scenario(
         "sub",

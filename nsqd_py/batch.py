@@ -64,6 +64,14 @@ class Batch:
         starts.append(position + SIZE_BYTES)
         return starts
 
+    def part(self, low: int, high: int) -> Batch:
+        """The messages with index `low` to `high` (not included) as a batch of their own."""
+        starts = self.starts
+        body = self.body[starts[low] - SIZE_BYTES : starts[high] - SIZE_BYTES]
+        return Batch(
+            self.first_seq + low, self.base_id + low, self.timestamp_ns, self.due_ns, high - low, self.stride, body
+        )
+
     def message(self, index: int) -> bytes:
         """The body of one message."""
         starts = self.starts

@@ -11,28 +11,32 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import gevent
-import gevent.lock
-import gevent.pool
-
 from nsqd_py.channel import Channel
 from nsqd_py.clock import SteadyClock, wall_ns
+from nsqd_py.compactor import Compactor
+from nsqd_py.dead_letters import DeadLetters, Origin
 from nsqd_py.delivery import Position
-from nsqd_py.diskqueue.journal import Journal
+from nsqd_py.disk_health import DiskHealth
+from nsqd_py.disk_space import DiskSpace
+from nsqd_py.diskqueue.journal import Journal, journal_name
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.drain import Drain
 from nsqd_py.errors import Draining
+from nsqd_py.expiry import Expiry
 from nsqd_py.guid import GuidFactory
+from nsqd_py.journal_writing import JournalWriter
+from nsqd_py.log_making import LogMaker
 from nsqd_py.logs import Log
 from nsqd_py.lookup.watcher import Lookups, NoLookups
 from nsqd_py.loop_lag import LoopLag
-from nsqd_py.metadata import METADATA_FILE, encode_metadata, replace_file
+from nsqd_py.metadata import METADATA_FILE
+from nsqd_py.metadata_writing import MetadataWriter
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.sync import GroupSync
-from nsqd_py.threads import in_thread
+from nsqd_py.tidying import Tidier
 from nsqd_py.topic import Topic
-from nsqd_py.topic_rules import policy_of
+from nsqd_py.topic_rules import policy_of, takes_dead_letters
 from nsqd_py.turn import Turn
 
 if TYPE_CHECKING:
@@ -40,9 +44,6 @@ if TYPE_CHECKING:
     from nsqd_py.http.guard import Guard
     from nsqd_py.latency import LatencyMeter
     from nsqd_py.limits import Connections
-
-JOURNAL_DELAY_NS = 100_000_000
-_RETRY_METADATA_NS = 5_000_000_000
 
 
 class Broker:
@@ -69,41 +70,40 @@ class Broker:
         self.admin_guard: Guard | None = None
         self.https_port = -1
         self.guids = GuidFactory(options.node_id)
+        self.disk = DiskHealth(log)
         self.sync = GroupSync(
-            options.sync_every, options.sync_timeout_ns, threadpool, alarms, self.clock, self._on_sync
+            options.sync_every, options.sync_timeout_ns, threadpool, alarms, lambda: self.clock(), self.disk.synced
         )
+        self.space = DiskSpace(
+            Path(options.data_path or "."), options.max_disk_bytes, options.min_free_disk_bytes,
+            lambda: self.topics.values(), lambda topic: self.tidier.make_room(topic), alarms, lambda: self.clock(), log,
+        )  # fmt: skip
+        self.expiry = Expiry(alarms, self.age_clock, self._on_expired)
         self.loop_lag = LoopLag(alarms, self.clock)
-        self.write_errors = 0
+        self.compactor = Compactor(
+            alarms, lambda: self.clock(), lambda: self.wall_clock(), threadpool, log, lambda: not self.sync.is_slow
+        )
         self._directory = Path(options.data_path or ".")
-        self._threadpool = threadpool
-        self._disk_error: OSError | None = None
-        self._journal_alarm = alarms.alarm(self._write_journals)
-        self._dirty_channels: list[tuple[Topic, Channel]] = []
-        self._background = gevent.pool.Group()
-        self._deleted: list[tuple[Topic, Channel]] = []
-        self._metadata_lock = gevent.lock.Semaphore()
-        self._metadata_wanted = False
-        self._metadata_greenlet: Any = None
-        self._metadata_alarm = alarms.alarm(lambda _now_ns: self.want_metadata())
-        self.is_closing = False
+        self.journals = JournalWriter(
+            alarms, lambda: self.clock(), threadpool, lambda: self.sync.is_slow, lambda saved: self.tidier.saved(saved)
+        )
+        self.tidier = Tidier(
+            self.compactor, self.sync, self.disk, alarms, lambda: self.clock(), log, self.write_position
+        )
+        self.logs = LogMaker(self._directory, options, self.space, threadpool, log)
+        self.metadata = MetadataWriter(
+            self._directory / METADATA_FILE, self.topics, log, alarms, lambda: self.clock(), threadpool
+        )
+        self.sync.settle_names = self.metadata.settle
 
     # ---- health
 
     def health(self) -> str | None:
         """What is wrong with the disk, or that it takes no messages any more; None when all is well."""
-        if self._disk_error is not None:
-            return str(self._disk_error)
+        trouble = self.disk.trouble or self.space.trouble()
+        if trouble:
+            return f"disk: {trouble}"
         return "draining" if self.drain.is_active else None
-
-    def _on_write(self, error: OSError | None) -> None:
-        self._disk_error = error
-        if error is not None:
-            self.write_errors += 1
-
-    def _on_sync(self, topic: Topic, error: OSError | None) -> None:
-        self._disk_error = error
-        if error is not None:
-            self.log.error("TOPIC(%s): failed to sync - %s", topic.name, error)
 
     def due_ns(self, delay_ns: int) -> int:
         """When a message is due that is published now and deferred by `delay_ns`; 0 when not deferred."""
@@ -120,11 +120,15 @@ class Broker:
         if topic is None:
             if self.drain.is_active:
                 raise Draining
-            topic = self.add_topic(name, None if is_ephemeral(name) else self.make_log(name))
-            self.log.info("TOPIC(%s): created", name)
-            if not topic.is_ephemeral:
-                self.want_metadata()
-            self.lookups.topic_made(topic)
+            topic = self._make_topic(name)
+        return topic
+
+    def _make_topic(self, name: str) -> Topic:
+        topic = self.add_topic(name, None if is_ephemeral(name) else self.logs.make(name))
+        self.log.info("TOPIC(%s): created", name)
+        if not topic.is_ephemeral:
+            self.want_metadata()
+        self.lookups.topic_made(topic)
         return topic
 
     def wait_until_started(self, topic: Topic, timeout_s: float | None = None) -> bool:
@@ -135,26 +139,6 @@ class Broker:
         """Likewise for all topics of now. Blocks this greenlet."""
         self.lookups.wait_until_all_started(timeout_s)
 
-    def make_log(self, topic_name: str) -> TopicLog:
-        """A log with no files yet."""
-        options = self.options
-        return TopicLog(
-            self._directory, topic_name, options.max_bytes_per_file, self._report_damage, self._run_in_background
-        )
-
-    def _run_in_background(self, work: Callable[[], None]) -> None:
-        """In a thread, by way of a greenlet: the pool may make its caller wait, which the loop cannot."""
-        self._background.spawn(self._try_in_thread, work)
-
-    def _try_in_thread(self, work: Callable[[], None]) -> None:
-        try:
-            in_thread(self._threadpool, work)
-        except OSError as error:  # a file that is not needed any more is left; the next start removes it
-            self.log.error("failed to remove a file - %s", error)
-
-    def _report_damage(self, text: str) -> None:
-        self.log.error("DISKQUEUE: %s", text)
-
     def add_topic(self, name: str, log: TopicLog | None) -> Topic:
         """A topic on this log; nothing is written yet."""
         syncer = self.sync if log is not None else None
@@ -162,34 +146,47 @@ class Broker:
             name, log, self.guids, self.options.mem_queue_size, self.turn, self.wall_clock, syncer, self.log
         )
         topic.policy = policy_of(self.options, name)
-        topic.on_write = self._on_write
+        topic.on_write = lambda error: self.disk.written(topic, error)
+        if log is not None:
+            topic.space, topic.room_bytes = self.space, 0
         self.topics[name] = topic
+        self.expiry.add_topic(topic)
         return topic
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic, its channels and everything in it. Raises KeyError, and OSError from the disk."""
+        """Delete a topic, its channels and everything in it. Raises KeyError, and OSError from the disk.
+
+        Blocks this greenlet while the disk is slow.
+        """
+        self.topics[name].settle()
+        self.journals.settle()
         topic = self.topics.pop(name)
         self.log.info("TOPIC(%s): deleting", name)
         topic.close()
         self.sync.forget(topic)
+        self.space.forget(topic)
+        self.disk.forget(topic)
         for channel in topic.channels.values():
             self.lookups.notify(name, channel.name, was_deleted=True)
-            if channel.journal is not None:
-                channel.journal.remove()
         self.lookups.notify(name, "", was_deleted=True)
-        topic.channels.clear()
         if topic.log is not None:
             topic.log.remove()
+            # After the log: a crash between the two must not bring back what they say is finished.
+            for channel in topic.channels.values():
+                if channel.journal is not None:
+                    channel.journal.remove()
             self.topic_journal(name).remove()
             self.want_metadata()
+        topic.channels.clear()
 
     def empty_topic(self, topic: Topic) -> None:
-        """Drop what no channel has yet. Raises OSError."""
+        """Drop what no channel has yet. Raises OSError. Blocks this greenlet while the disk is slow."""
+        self.journals.settle()
         topic.empty()
         self.save_held(topic)
         for channel in topic.channels.values():
             channel.save()
-        self._tidy(topic)
+        self.tidier.tidy(topic)
 
     # ---- channels
 
@@ -226,13 +223,41 @@ class Broker:
             self.alarms,
             self.clock,
             self.channel_journal(topic.name, name) if keeps_journal else None,
-            lambda channel: self._channel_changed(topic, channel),
+            lambda channel: self.journals.channel_changed(topic, channel),
             keeps_batches=topic.log is None,
         )
         if self.options.e2e_processing_latency_percentile:
             channel.latency = self._latency_meter()
+        if topic.policy.max_attempts:
+            self._move_dead_letters(topic, channel)
+        channel.handout.has_doubles = takes_dead_letters(self.options, topic.name)
+        self.expiry.add_channel(topic, channel)
         topic.channels[name] = channel
         return channel
+
+    def _move_dead_letters(self, topic: Topic, channel: Channel) -> None:
+        """To the topic that the settings name; when it drains, too: those are no new messages."""
+        policy = topic.policy
+        name = policy.dead_letter_topic
+        origin = Origin(topic.name, channel.name, channel.mark_finished, channel.wait)
+        channel.move_dead_letters(
+            DeadLetters(
+                origin, policy.max_attempts, lambda: self.topics.get(name) or self._make_topic(name), self.turn,
+                self.age_clock,
+            )
+        )  # fmt: skip
+
+    def age_clock(self) -> int:
+        """The time by which messages grow old, in ns since the epoch: setting a clock makes none older than it is."""
+        return min(self.clock(), self.wall_clock())
+
+    def _on_expired(self, topic: Topic) -> None:
+        """Messages of it were dropped, some perhaps that no channel had."""
+        try:
+            self.save_held(topic)
+        except OSError as error:
+            self.disk.position_failed(topic, error)
+        self.tidier.tidy(topic)
 
     def _latency_meter(self) -> LatencyMeter:
         from nsqd_py.latency import LatencyMeter  # only where it is asked for
@@ -246,10 +271,15 @@ class Broker:
         )
 
     def channel_journal(self, topic_name: str, channel_name: str) -> Journal:
-        return Journal(self._directory / f"{topic_name}:{channel_name}.cursor")
+        return Journal(self._directory / journal_name(topic_name, channel_name))
 
     def delete_channel(self, topic: Topic, name: str) -> None:
-        """Delete a channel and what it did not deliver. Raises KeyError, and OSError from the disk."""
+        """Delete a channel and what it did not deliver. Raises KeyError, and OSError from the disk.
+
+        Blocks this greenlet while the disk is slow, but not for a channel that is ephemeral.
+        """
+        if topic.channels[name].journal is not None:
+            self.journals.settle()
         topic.commit()
         channel = topic.channels.pop(name)
         self.log.info("TOPIC(%s): deleting channel %s", topic.name, name)
@@ -257,7 +287,7 @@ class Broker:
         channel.close()
         if channel.journal is not None:
             channel.journal.mark_deleted()
-            self._deleted.append((topic, channel))
+            self.metadata.channel_deleted(topic, channel)
         if not topic.channels:
             if topic.is_ephemeral:
                 if self.topics.get(topic.name) is topic:
@@ -266,7 +296,7 @@ class Broker:
             self.save_held(topic)
         if not channel.is_ephemeral:
             self.want_metadata()
-        self._tidy(topic)
+        self.tidier.tidy(topic)
 
     def client_left(self, topic: Topic, channel: Channel, client: Any) -> None:
         """A consumer is gone; an ephemeral channel goes with its last one."""
@@ -275,10 +305,14 @@ class Broker:
             self.delete_channel(topic, channel.name)
 
     def empty_channel(self, topic: Topic, channel: Channel) -> None:
-        """Drop what the channel has, also in flight and deferred. Raises OSError."""
+        """Drop what the channel has, also in flight and deferred. Raises OSError.
+
+        Blocks this greenlet while the disk is slow.
+        """
+        self.journals.settle()
         topic.commit()
         channel.empty()
-        self._tidy(topic)
+        self.tidier.tidy(topic)
 
     # ---- pausing
 
@@ -303,118 +337,43 @@ class Broker:
     def save_held(self, topic: Topic) -> None:
         """Write down from where on a topic's messages are kept from its channels. Raises OSError."""
         if topic.log is not None and topic.is_held:
-            self._write_topic_journal(topic, topic.released)
+            self.write_position(topic, topic.released)
 
-    def _write_topic_journal(self, topic: Topic, floor: int) -> None:
+    def write_position(self, topic: Topic, floor: int) -> None:
+        """Write down up to where a topic's messages are done with, or given to its channels. Raises OSError."""
         journal = self.topic_journal(topic.name)
         journal.snapshot(floor, [], [])
         journal.close()
 
     def topic_journal(self, topic_name: str) -> Journal:
-        return Journal(self._directory / f"{topic_name}.cursor")
+        return Journal(self._directory / journal_name(topic_name))
 
-    # ---- what is written in the background
-
-    def _channel_changed(self, topic: Topic, channel: Channel) -> None:
-        self._dirty_channels.append((topic, channel))
-        if self._journal_alarm.due_ns is None:
-            self._journal_alarm.set(self.clock() + JOURNAL_DELAY_NS)
-
-    def _write_journals(self, now_ns: int) -> None:
-        dirty, self._dirty_channels = self._dirty_channels, []
-        topics: dict[Topic, None] = {}
-        for topic, channel in dirty:
-            if channel.is_closed:
-                continue
-            try:
-                channel.save_changes()
-                self._disk_error = None
-            except OSError as error:
-                self._disk_error = error
-                self.log.error("CHANNEL(%s): failed to write its position - %s", channel.name, error)
-                self._channel_changed(topic, channel)
-            topics[topic] = None
-        for topic in topics:
-            self._save_without_channels(topic)
-            self._tidy(topic)
-
-    def _save_without_channels(self, topic: Topic) -> None:
-        """Where all channels are ephemeral, and keep no journal, the topic remembers what they are done with."""
-        if topic.log is None or any(channel.journal is not None for channel in topic.channels.values()):
-            return
-        floor = min((channel.position.finished.floor for channel in topic.channels.values()), default=topic.released)
-        try:
-            self._write_topic_journal(topic, floor)
-        except OSError as error:
-            self._disk_error = error
-            self.log.error("TOPIC(%s): failed to write its position - %s", topic.name, error)
-
-    def _tidy(self, topic: Topic) -> None:
-        """Let go of what nobody needs any more, in memory and on disk."""
-        topic.trim_memory()
-        if topic.log is not None:
-            try:
-                topic.log.drop_unneeded(topic.is_needed)
-            except OSError as error:
-                self.log.error("TOPIC(%s): failed to remove a file - %s", topic.name, error)
+    # ---- `nsqd.dat`
 
     def want_metadata(self) -> None:
-        """Write `nsqd.dat` soon."""
-        self._metadata_wanted = True
-        if self._metadata_greenlet is None and not self.is_closing:
-            self._metadata_greenlet = gevent.spawn(self._write_wanted_metadata)
-
-    def _write_wanted_metadata(self) -> None:
-        try:
-            while self._metadata_wanted:
-                self._metadata_wanted = False
-                try:
-                    self.persist_metadata()
-                except OSError as error:
-                    self.log.error("failed to persist metadata - %s", error)
-                    self._metadata_alarm.set(self.clock() + _RETRY_METADATA_NS)
-        finally:
-            self._metadata_greenlet = None
+        """Write it soon."""
+        self.metadata.want()
 
     def persist_metadata(self) -> None:
-        """Replace `nsqd.dat` durably. Raises OSError. Blocks this greenlet, not the loop."""
-        path = self._directory / METADATA_FILE
-        with self._metadata_lock:
-            self.log.info("NSQ: persisting topic/channel metadata to %s", path)
-            data = encode_metadata(self.topics.values())
-            deleted, self._deleted = self._deleted, []
-            in_thread(self._threadpool, replace_file, path, data)
-            for topic, channel in deleted:
-                self._remove_journal(topic, channel)
-
-    def _remove_journal(self, topic: Topic, channel: Channel) -> None:
-        """`nsqd.dat` does not name the channel any more: nothing needs to say that it is deleted."""
-        if channel.journal is not None:
-            channel.journal.close()
-            current = self.topics.get(topic.name)
-            if current is None or channel.name not in current.channels:  # else there is one of this name again
-                channel.journal.remove()
+        """Write it now. Raises OSError. Blocks this greenlet, not the loop."""
+        self.metadata.persist()
 
     # ---- the end
 
     def close(self) -> None:
         """Write down everything and close all files. Raises nothing: what fails is logged."""
-        self.is_closing = True
+        self.compactor.close()
         for topic in list(self.topics.values()):
-            topic.commit()
+            topic.settle()
         self.sync.join()
-        if self._metadata_greenlet is not None:
-            self._metadata_greenlet.join()
-        try:
-            self.persist_metadata()
-        except OSError as error:
-            self.log.error("failed to persist metadata - %s", error)
+        self.journals.stop()
+        self.journals.settle()
+        self.metadata.close()
         self.log.info("NSQ: closing topics")
         for topic in list(self.topics.values()):
             self._close_topic(topic)
-        self._journal_alarm.set(None)
-        self._metadata_alarm.set(None)
-        self._background.join()
+        self.tidier.close()
+        self.logs.join()
 
     def _close_topic(self, topic: Topic) -> None:
         self.log.info("TOPIC(%s): closing", topic.name)

@@ -361,6 +361,11 @@ class ClientConnection(Stream):
         interval_ns = self.session.heartbeat_interval_ms * MS_NS
         if self.closed or not interval_ns:
             return
+        if self._holds:  # nor is who waits for a slow disk; its answers wait, but not this
+            self._heard_s = self._loop.now()
+            self.send_before_answers(frames.HEARTBEAT)
+            self._heartbeat.set(now_ns + interval_ns)
+            return
         # Who is paused is not listened to.
         silent_ns = 0 if self._is_paused else int((self._loop.now() - self._heard_s) * 1e9)
         if silent_ns >= _SILENT_INTERVALS * interval_ns:

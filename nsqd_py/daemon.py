@@ -6,16 +6,19 @@ import fcntl
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gevent
+from gevent.threadpool import ThreadPool
 
 from nsqd_py.broker import Broker
 from nsqd_py.connection import ClientConnection
 from nsqd_py.debug.collector import COLLECTIONS
 from nsqd_py.errors import StartError
+from nsqd_py.go_import.take_over import take_over
 from nsqd_py.http import answers
 from nsqd_py.http.guard import admin_guard
 from nsqd_py.http.publishing import PublishingConnection
@@ -42,11 +45,18 @@ if TYPE_CHECKING:
     from nsqd_py.auth.guard import Guard, Guarded
     from nsqd_py.certificates import CertificateKeeper
 
+_LOOK_FOR_SIGNALS_EVERY_S = 0.05
+_TURN_OF_LOOP_S = 0.001  # with 0 it does not get as far as signals
 CHECK_CERTIFICATE_NS = 2_000_000_000
 _MS = 1_000_000
+_DISK_THREADS = 16
 
 # What clients hear that are one too many. Through TLS nothing can be said without its handshake.
 _FAREWELLS: dict[str, Farewell] = {"TCP": lambda: TOO_MANY_CONNECTIONS, "HTTP": answers.farewell, "HTTPS": bytes}
+
+
+class _Stopped(Exception):
+    """It is to stop, and has not begun to serve."""
 
 
 class Daemon:
@@ -60,7 +70,8 @@ class Daemon:
         self._turn = Turn(self._hub, log)
         self._alarms = Alarms()
         self._timer = self._loop.timer(0.0)
-        self._broker = Broker(options, log, self._turn, self._alarms, self._hub.threadpool)
+        # Apart from those that ask for names: a disk that stalls keeps nobody else.
+        self._broker = Broker(options, log, self._turn, self._alarms, ThreadPool(_DISK_THREADS))
         resolver = Resolver()
         self._lookups = LookupPeers(self._broker, options, log, _lookupd_tls(options), resolver)
         self._make_guard = _guard_maker(options, self._broker, resolver)
@@ -91,9 +102,7 @@ class Daemon:
 
     def _serve(self, signals: StopSignals) -> None:
         try:
-            self._notifier.status("loading messages")
-            load(self._broker, Path(self._options.data_path or "."))
-            self._is_loaded = True
+            self._load(signals)
             self._broker.tls = keep_certificate(self._options, self._log)
             self._broker.admin_guard = admin_guard(self._options, self._log)
             self._listen()
@@ -111,10 +120,33 @@ class Daemon:
             self._notifier.ready(f"serving on {self._listeners.address}")
             self._notifier.start_watchdog(self._loop)
             signals.wait()
+        except _Stopped:
+            self._log.info("NSQ: stopped before the start was over")
         except OSError as error:
             raise StartError(str(error)) from error
         finally:
             self._shut_down()
+
+    def _load(self, signals: StopSignals) -> None:
+        """Raises StartError, OSError and _Stopped."""
+
+        next_look_s = 0.0
+
+        def on_progress() -> None:
+            nonlocal next_look_s
+            if time.monotonic() < next_look_s:
+                return
+            self._notifier.starting_takes_longer()
+            gevent.sleep(_TURN_OF_LOOP_S)
+            if signals.is_asked:
+                raise _Stopped
+            next_look_s = time.monotonic() + _LOOK_FOR_SIGNALS_EVERY_S
+
+        directory = Path(self._options.data_path or ".")
+        self._notifier.status("loading messages")
+        take_over(directory, self._options.max_bytes_per_file, self._log, time.time(), on_progress)
+        load(self._broker, directory)
+        self._is_loaded = True
 
     def _drain(self, signals: StopSignals) -> None:
         self._broker.drain.wait_until_over(self._notifier.status)

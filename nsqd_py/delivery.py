@@ -7,7 +7,8 @@ to be handed out again, what is deferred, what is finished. It knows numbers onl
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, filterfalse
 from typing import Protocol, TypeVar
 
 from nsqd_py.diskqueue.ranges import SeqRanges
@@ -96,6 +97,46 @@ class Position:
             return self.next_fresh, min(skips[0][0], self.released)
         return self.next_fresh, self.released
 
+    def take_fresh_below(self, end: int) -> list[tuple[int, int]]:
+        """The cursor passes all that it has below `end`; the runs that those were."""
+        taken: list[tuple[int, int]] = []
+        while True:
+            low, high = self.peek_fresh()
+            high = min(high, end)
+            if low >= high:
+                return taken
+            self.take_fresh(high - low)
+            taken.append((low, high))
+
+    def take_again_where(self, is_wanted: Callable[[Run], bool]) -> list[Run]:
+        """Take those runs out of what is queued again."""
+        taken = list(filter(is_wanted, self.again))
+        if taken:
+            self.again = deque(filterfalse(is_wanted, self.again))
+            self.again_count -= sum(high - low for low, high, _, _ in taken)
+        return taken
+
+    def queued(self, most: int) -> list[Run]:
+        """The next `most` messages in the order in which they would be handed out; they stay."""
+        runs: list[Run] = []
+        for low, high, attempts, batch in chain(self.again, self._fresh_runs()):
+            if not most:
+                break
+            high = min(high, low + most)
+            runs.append((low, high, attempts, batch))
+            most -= high - low
+        return runs
+
+    def _fresh_runs(self) -> Iterator[Run]:
+        """What is between the skips."""
+        low = self.next_fresh
+        for skip_low, skip_high in self.skips:
+            if skip_low > low:
+                yield low, min(skip_low, self.released), 0, None
+            low = max(low, skip_high)
+        if low < self.released:
+            yield low, self.released, 0, None
+
     def take_fresh(self, count: int) -> None:
         """The cursor passes `count` messages of what `peek_fresh` gave."""
         self.next_fresh += count
@@ -109,6 +150,27 @@ class Position:
         self._skipped = 0
         self.next_fresh = self.released
         self.finished = SeqRanges(self.released)
+
+    def seek(self, seq: int, not_due: Iterable[tuple[int, int, int]], holes: Iterable[tuple[int, int]]) -> None:
+        """Everything from `seq` on is fresh, all before it finished.
+
+        What is deferred from there on stays so; `not_due` are others that were published to be delivered later, as
+        (low, high, due_ns). In `holes` there are no messages.
+        """
+        kept = [(due_ns, run) for due_ns, run in self.deferred if run[1] > seq]
+        self.empty()
+        self.next_fresh = seq
+        self.finished = SeqRanges(seq, holes)
+        settled = SeqRanges(seq, holes)
+        for due_ns, (low, high, attempts, batch) in kept:
+            self.defer(due_ns, (max(low, seq), high, attempts, batch))
+            settled.add_missing(max(low, seq), high)
+        for low, high, due_ns in not_due:
+            for gap_low, gap_high in list(settled.gaps(max(low, seq), min(high, self.released))):
+                self.defer(due_ns, (gap_low, gap_high, 0, None))
+                settled.add(gap_low, gap_high)
+        for low, high in [(seq, settled.floor), *settled.islands()]:
+            self.skip(low, high)
 
 
 # How near a consumer is to this nsqd; where that does not count, all are GLOBAL.

@@ -43,6 +43,7 @@ class BadStatus(HttpClientError):
     def __init__(self, status: int, reason: str, body: bytes) -> None:
         super().__init__(f'got response {status} {reason} "{body[:_SHOWN_BYTES].decode(errors="replace")}"')
         self.status = status
+        self.reason = reason
         self.body = body
 
 
@@ -110,19 +111,24 @@ class HttpClient:
         `tls_name` is what the server's certificate has to be for; by default the host.
         """
         connection = _Connection(host, port, lambda: self._connect(host, port, self.tls, tls_name or host))
-        return self._exchange(connection, "GET", path, None, {})
+        return _parsed(self._exchange(connection, "GET", path, None, {}))
 
     def ask(self, url: Url, document: Any = None) -> Any:
         """The answer to a GET, or to a POST of `document`, which has to be 200 and JSON. Raises HttpClientError."""
+        if document is None:
+            return _parsed(self.exchange("GET", url))
+        return _parsed(self.exchange("POST", url, orjson.dumps(document), {"Content-Type": "application/json"}))
+
+    def exchange(
+        self, method: str, url: Url, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> bytes:
+        """The body of an answer, whatever it is, but its status has to be 200. Raises HttpClientError."""
         tls = self.tls if url.is_secure else None
         connection = _Connection(url.host, url.port, lambda: self._connect(url.host, url.port, tls, url.host))
-        headers = {}
+        sent = dict(headers or {})
         if url.login:
-            headers["Authorization"] = "Basic " + base64.b64encode(url.login.encode()).decode()
-        if document is None:
-            return self._exchange(connection, "GET", url.path, None, headers)
-        headers["Content-Type"] = "application/json"
-        return self._exchange(connection, "POST", url.path, orjson.dumps(document), headers)
+            sent["Authorization"] = "Basic " + base64.b64encode(url.login.encode()).decode()
+        return self._exchange(connection, method, url.path, body, sent)
 
     def _exchange(
         self,
@@ -131,12 +137,12 @@ class HttpClient:
         path: str,
         body: bytes | None,
         headers: dict[str, str],
-    ) -> Any:
+    ) -> bytes:
         deadline = gevent.Timeout(self.request_timeout_s)
         deadline.start()
         try:
             connection.request(method, path, body, {**self.headers, **headers})
-            return self._read_json(connection.getresponse())
+            return self._read(connection.getresponse())
         except gevent.Timeout as timeout:
             if timeout is not deadline:
                 raise
@@ -147,7 +153,7 @@ class HttpClient:
             deadline.close()
             connection.close()
 
-    def _read_json(self, response: http.client.HTTPResponse) -> Any:
+    def _read(self, response: http.client.HTTPResponse) -> bytes:
         body = response.read(self.max_answer_bytes + 1)
         if response.status != 200:
             raise BadStatus(response.status, response.reason, body)
@@ -155,7 +161,7 @@ class HttpClient:
             raise HttpClientError(f"the answer is longer than {self.max_answer_bytes} bytes")
         if response.length:
             raise HttpClientError("the answer is cut off")
-        return orjson.loads(body)
+        return body
 
     def _connect(self, host: str, port: int, tls: Any, tls_name: str) -> Any:
         """Raises Unreachable."""
@@ -201,6 +207,13 @@ def connect(target: Target, tls: Any = None, tls_name: str = "") -> Any:
         with suppress(OSError):
             sock.close()
         raise
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return orjson.loads(body)
+    except ValueError as error:
+        raise HttpClientError(str(error)) from error
 
 
 def _reason(error: Exception) -> str:

@@ -6,27 +6,29 @@ What exists is the union of what `nsqd.dat` names and what has files: a crash ma
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import zip_longest
 from pathlib import Path
 
 from nsqd_py.broker import Broker
-from nsqd_py.diskqueue.files import GONE_SUFFIX, SPARE_SUFFIX, LogFile, parse_log_file_name
+from nsqd_py.diskqueue.files import COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX, LogFile, parse_log_file_name
 from nsqd_py.diskqueue.journal import Journal, SavedPosition
 from nsqd_py.diskqueue.ranges import SeqRanges
 from nsqd_py.diskqueue.records import Damaged
 from nsqd_py.diskqueue.recovery import DeferredSpan, recover_file
+from nsqd_py.diskqueue.salvage import mend_header
 from nsqd_py.errors import StartError
-from nsqd_py.metadata import METADATA_FILE, TopicEntry, read_metadata
+from nsqd_py.metadata import METADATA_FILE, BadMetadata, TopicEntry, read_metadata
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
 from nsqd_py.restoring import restore_position
 from nsqd_py.topic import Topic
 
 _CURSOR_SUFFIX = ".cursor"
-_LEFTOVERS = (GONE_SUFFIX, SPARE_SUFFIX, ".cursor.tmp", ".dat.tmp")
+_LEFTOVERS = (COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX, ".cursor.tmp", ".dat.tmp")
 
 
 def load(broker: Broker, directory: Path) -> None:
     """Put back all topics and channels that the directory knows. Raises StartError."""
-    entries = {entry.name: entry for entry in read_metadata(directory / METADATA_FILE)}
+    entries = {entry.name: entry for entry in _read_metadata(broker, directory / METADATA_FILE)}
     files = _find_files(directory, entries)
     for entry in entries.values():
         if not is_valid_name(entry.name.encode()):
@@ -36,6 +38,30 @@ def load(broker: Broker, directory: Path) -> None:
                 _TopicLoader(broker, entry, sorted(files[entry.name])).load()
             except OSError as error:
                 raise StartError(f"failed to read topic {entry.name} - {error}") from error
+
+
+def _read_metadata(broker: Broker, path: Path) -> list[TopicEntry]:
+    """What `nsqd.dat` says; one that is damaged is set aside: topics and channels have files of their own."""
+    try:
+        return read_metadata(path)
+    except BadMetadata as error:
+        aside = _set_aside(path)
+        broker.log.error(
+            "NSQ: %s; set aside as %s. Topics and channels are taken from their files; which of them were paused is "
+            "not known any more",
+            error,
+            aside.name,
+        )
+        return []
+
+
+def _set_aside(path: Path) -> Path:
+    """A file that cannot be read at all keeps its bytes under another name."""
+    aside = path.with_name(path.name + ".damaged")
+    while aside.exists():
+        aside = aside.with_name(aside.name + "~")
+    path.rename(aside)
+    return aside
 
 
 def _find_files(directory: Path, entries: dict[str, TopicEntry]) -> dict[str, list[tuple[int, Path]]]:
@@ -64,7 +90,7 @@ class _TopicLoader:
         self._broker = broker
         self._entry = entry
         self._paths = files
-        self._log = broker.make_log(entry.name)
+        self._log = broker.logs.make(entry.name)
         self._deferred: list[DeferredSpan] = []
         self._gaps: list[tuple[int, int]] = []
 
@@ -88,20 +114,13 @@ class _TopicLoader:
         for name, position in saved.items():
             self._add_channel(topic, name, position)
         self._broker.log.info("TOPIC(%s): created", topic.name)
+        self._broker.compactor.look_at(topic)
 
     def _read_files(self) -> None:
-        for index, (first_seq, path) in enumerate(self._paths):
-            is_last = index == len(self._paths) - 1
-            try:
-                file = LogFile.open(path)
-            except Damaged as error:
-                self._set_aside(path, str(error))
-                continue
-            if file.first_seq != first_seq:
-                file.close()
-                self._set_aside(path, "its header is that of another file")
-                continue
-            recovered = recover_file(file, is_last=is_last)
+        files = self._open_files()
+        for file, following in zip_longest(files, files[1:]):
+            is_last = following is None
+            recovered = recover_file(file, is_last=is_last, until=None if is_last else following.first_seq)
             if self._log.file_count and file.first_seq > self._log.next_seq:
                 self._gaps.append((self._log.next_seq, file.first_seq))
             self._log.adopt(recovered, is_last=is_last)
@@ -111,12 +130,33 @@ class _TopicLoader:
             # Files were dropped by what is finished in memory; a journal may have known less.
             self._gaps.append((0, self._log.first_seq))
 
+    def _open_files(self) -> list[LogFile]:
+        files = []
+        for first_seq, path in self._paths:
+            try:
+                file = self._open_file(path, first_seq)
+            except Damaged as error:
+                self._set_aside(path, str(error))
+                continue
+            if file.first_seq == first_seq:
+                files.append(file)
+            else:
+                file.close()
+                self._set_aside(path, "its header is that of another file")
+        return files
+
+    def _open_file(self, path: Path, first_seq: int) -> LogFile:
+        """Raises Damaged where its header is, and nothing in the file tells what it said."""
+        try:
+            return LogFile.open(path)
+        except Damaged:
+            if not mend_header(path, first_seq):
+                raise
+        self._broker.log.error("DISKQUEUE: %s: its header was damaged, and is written anew", path.name)
+        return LogFile.open(path)
+
     def _set_aside(self, path: Path, reason: str) -> None:
-        """A file that cannot be read at all keeps its bytes under another name."""
-        aside = path.with_name(path.name + ".damaged")
-        while aside.exists():
-            aside = aside.with_name(aside.name + "~")
-        path.rename(aside)
+        aside = _set_aside(path)
         self._broker.log.error("DISKQUEUE: %s: %s; set aside as %s", path.name, reason, aside.name)
 
     def _valid_channels(self) -> list[str]:
@@ -154,7 +194,8 @@ class _TopicLoader:
         deferred = [(span.low, span.high, span.due_ns) for span in self._deferred if span.low < topic.released]
         position = restore_position(saved, topic.released, deferred, self._broker.clock())
         channel = self._broker.add_channel(topic, name, position)
-        channel.is_paused = self._entry.channels[name]
+        if self._entry.channels[name]:
+            channel.pause()
         channel.restore()
         channel.save()
 

@@ -17,6 +17,10 @@ from nsqd_py.version import NSQ_VERSION
 METADATA_FILE = "nsqd.dat"
 
 
+class BadMetadata(StartError):
+    """These bytes do not say which topics there are."""
+
+
 @dataclass(slots=True)
 class TopicEntry:
     """A topic as `nsqd.dat` knows it; `channels` by name: paused."""
@@ -45,7 +49,10 @@ def encode_metadata(topics: Iterable[Topic]) -> bytes:
 
 
 def read_metadata(path: Path) -> list[TopicEntry]:
-    """What the file says; nothing when there is none. Raises StartError for one that cannot be understood."""
+    """What the file says; nothing when there is none.
+
+    Raises BadMetadata when it cannot be understood, StartError when it cannot be read.
+    """
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -55,7 +62,7 @@ def read_metadata(path: Path) -> list[TopicEntry]:
     try:
         return [_topic_entry(entry) for entry in orjson.loads(data)["topics"] or ()]
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-        raise StartError(f"failed to parse metadata in {path} - {error}") from error
+        raise BadMetadata(f"failed to parse metadata in {path} - {error}") from error
 
 
 def _topic_entry(entry: dict[str, object]) -> TopicEntry:

@@ -77,8 +77,20 @@ CHANNEL_FAMILIES = (
     Family("nsqd_channel_clients", GAUGE, "Consumers that are connected.", _figure("client_count")),
     Family("nsqd_channel_paused", GAUGE, "1 while the channel is paused.", _figure("paused")),
 )
-LOST_FAMILY = Family("nsqd_channel_lost", COUNTER, "Messages that could not be read for the channel.",
-    lambda channel: channel.lost_count)
+OWN_TOPIC_FAMILIES = (
+    Family("nsqd_topic_expired", COUNTER, "Messages that were too old before a channel had them.",
+        lambda topic: topic.expired_count),
+)
+OWN_CHANNEL_FAMILIES = (
+    Family("nsqd_channel_lost", COUNTER, "Messages that could not be read for the channel.",
+        lambda channel: channel.lost_count),
+    Family("nsqd_channel_unreadable", GAUGE, "Messages that wait for the disk to give them.",
+        lambda channel: channel.handout.unreadable_count),
+    Family("nsqd_channel_expired", COUNTER, "Messages that were dropped, since they were too old.",
+        lambda channel: channel.handout.expired_count),
+    Family("nsqd_channel_dead_letters", COUNTER, "Messages that were tried too often, and moved.",
+        lambda channel: channel.dead_letter_count),
+)
 LOG_FAMILIES = (
     Family("nsqd_log_bytes", GAUGE, "Bytes of records in the topic's log.", lambda log: log.size_bytes),
     Family("nsqd_log_files", GAUGE, "Files of the topic's log.", lambda log: log.file_count),
@@ -91,7 +103,7 @@ BROKER_FAMILIES = (
     Family("nsqd_start_time_seconds", GAUGE, "When it started, since the Unix epoch.",
         lambda broker: broker.start_time),
     Family("nsqd_topics", GAUGE, "Topics that there are.", lambda broker: len(broker.topics)),
-    Family("nsqd_log_write_errors", COUNTER, "Writes to logs that failed.", lambda broker: broker.write_errors),
+    Family("nsqd_log_write_errors", COUNTER, "Writes to logs that failed.", lambda broker: broker.disk.write_errors),
     Family("nsqd_gc_pause_seconds", COUNTER, "Time that all stood still for the garbage collector.",
         lambda _: COLLECTIONS.total_pause_ns / _NS_PER_S),
 )
@@ -114,6 +126,7 @@ class _Metrics(Collector):
         broker = self._broker
         topics = collect(broker, "", "", include_clients=False).topics or []
         by_name = sorted(broker.topics.items())
+        own = [({"topic": name}, topic) for name, topic in by_name]
         logs = [({"topic": name}, topic.log) for name, topic in by_name if topic.log is not None]
         channels = [
             ({"topic": name, "channel": channel.name}, channel)
@@ -125,7 +138,8 @@ class _Metrics(Collector):
         yield from _connections(broker)
         yield from self._families(TOPIC_FAMILIES, _labelled_topics(topics))
         yield from self._families(CHANNEL_FAMILIES, _labelled_channels(topics))
-        yield from self._families((LOST_FAMILY,), channels)
+        yield from self._families(OWN_TOPIC_FAMILIES, own)
+        yield from self._families(OWN_CHANNEL_FAMILIES, channels)
         yield from self._latencies(topics)
         yield from self._families(LOG_FAMILIES, logs)
         yield _histogram("nsqd_log_sync_duration_seconds", "How long syncs took.", broker.sync.durations_s)

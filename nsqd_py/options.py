@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from nsqd_py.check_options import CHECK_SETTINGS
 from nsqd_py.delivery import TOPOLOGY_AWARE
 from nsqd_py.durations import HOUR_NS, MILLISECOND_NS, MINUTE_NS, SECOND_NS
 from nsqd_py.http.credentials import check_auth_file
@@ -284,6 +285,7 @@ NSQD = Program(
         "Discovery, authorization and topology": _LOOKUP,
         "TLS and compression": _SECURITY,
         "Metrics": _STATSD,
+        "Looking at a data directory": CHECK_SETTINGS,
     },
 )
 

@@ -2,11 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from nsqd_py.delivery import Position
-from nsqd_py.diskqueue.journal import Journal, Range, Wait
+from nsqd_py.diskqueue.journal import CHANGE, SNAPSHOT, Journal, Range, Wait, encode_entry
 from nsqd_py.inflight import Delivery, Entry, InFlightTable
+
+
+@dataclass(slots=True)
+class Unsaved:
+    """Changes on their way to a journal.
+
+    put    writes the entry; None where there is no journal
+    error  why that failed
+    """
+
+    put: Callable[[bytes], None] | None
+    entry: bytes
+    finished: list[Range]
+    waiting: list[Wait]
+    error: OSError | None = None
+
+    def write(self) -> None:
+        """May run in a thread."""
+        if self.put is not None:
+            try:
+                self.put(self.entry)
+            except OSError as error:
+                self.error = error
 
 
 class Progress:
@@ -41,6 +65,30 @@ class Progress:
                 raise
         self._new_finished.clear()
         self._new_waiting.clear()
+
+    def take_changes(self, tables: Iterable[InFlightTable]) -> Unsaved:
+        """What `save_changes` would write, to be written elsewhere; then comes `end_save`."""
+        put, entry = None, b""
+        journal = self.journal
+        floor = self._position.finished.floor
+        if journal is not None and journal.wants_snapshot:
+            waiting = self._all_waiting(tables, count_in_flight=False)
+            put, entry = journal.replace, encode_entry(SNAPSHOT, floor, self._position.finished.islands(), waiting)
+        elif journal is not None:
+            put, entry = journal.append, encode_entry(CHANGE, floor, self._changed_ranges(), self._new_waiting)
+        unsaved = Unsaved(put, entry, self._new_finished[:], self._new_waiting[:])
+        self._new_finished.clear()
+        self._new_waiting.clear()
+        self.is_dirty = False
+        return unsaved
+
+    def end_save(self, unsaved: Unsaved) -> None:
+        """It is written. Raises OSError where it could not be: then it stays new."""
+        if unsaved.error is not None:
+            self._new_finished[:0] = unsaved.finished
+            self._new_waiting[:0] = unsaved.waiting
+            self.is_dirty = True
+            raise unsaved.error
 
     def _changed_ranges(self) -> list[Range]:
         """The newly finished ranges that the floor does not cover, neighbours merged."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from nsqd_py.settings import Program, Setting
 
 _FILE_ENDINGS = ("-file", "-dir", "-path", "-cert", "-key")
-_FILE_NAMES = ("config",)
+_FILE_NAMES = ("config", "check-data")
 
 
 def completion_script(program: Program, shell: str) -> str:

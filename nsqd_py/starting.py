@@ -19,6 +19,7 @@ class DaemonCommand:
     check_options  raises BadOptions where the daemon cannot start with them
     serve          runs the daemon; raises StartError. It imports what it needs itself, so that --version, --help
                    and a refusal do not wait for gevent
+    instead        does what the options ask for in place of serving, and returns the exit status; None: serve
     """
 
     name: str
@@ -26,6 +27,7 @@ class DaemonCommand:
     read_options: Callable[[Sequence[str]], Options]
     check_options: Callable[[Options], None]
     serve: Callable[[Options, Log], None]
+    instead: Callable[[Options], int | None] = lambda options: None
 
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Runs until a signal ends it, and returns the exit status: 1 where it could not start."""
@@ -34,6 +36,9 @@ class DaemonCommand:
         except BadOptions as error:
             Log(self.log_prefix).fatal("%s", error)
             return 1
+        status = self.instead(options)
+        if status is not None:
+            return status
         log = Log(options.log_prefix, options.log_level, form=options.log_format)
         try:
             self.check_options(options)

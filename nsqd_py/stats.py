@@ -15,12 +15,18 @@ from nsqd_py.broker import Broker
 from nsqd_py.channel import Channel
 from nsqd_py.connection import ClientConnection
 from nsqd_py.debug.pace import ONE_ROUND_S, Pace
+from nsqd_py.delivery import GLOBAL, REGION_LOCAL, ZONE_LOCAL
 from nsqd_py.memory import memory_figures
 from nsqd_py.topic import Topic
 from nsqd_py.version import NSQ_VERSION
 
 Figures = dict[str, Any]
 _Named = TypeVar("_Named", Topic, Channel)
+_TOPOLOGY_COUNTS = (
+    ("zone_local_msg_count", ZONE_LOCAL),
+    ("region_local_msg_count", REGION_LOCAL),
+    ("global_msg_count", GLOBAL),
+)
 
 
 class Stats(NamedTuple):
@@ -85,6 +91,10 @@ class _Collector:
         }
         if topic.log is not None and topic.log.damaged_bytes:
             figures["damaged_bytes"] = topic.log.damaged_bytes  # ours: what of its log could not be read
+        if topic.expired_count:
+            figures["expired_count"] = topic.expired_count
+        if topic.dead_letters:
+            figures["dead_letters"] = list(topic.dead_letters)
         return figures
 
     def _channel(self, topic: Topic, channel: Channel) -> Figures:
@@ -104,6 +114,7 @@ class _Collector:
             "clients": self.clients(clients) if self._include_clients else None,
             "paused": channel.is_paused,
             "e2e_processing_latency": _latency((channel,)),
+            **_own_counts(channel),
         }
 
     def clients(self, clients: Iterable[ClientConnection]) -> list[Figures]:
@@ -122,12 +133,18 @@ def _latency(channels: Iterable[Channel]) -> Figures:
 
 def _topology_counts(channel: Channel) -> Figures:
     """Those that are not 0, as with Go's nsqd."""
-    counts = (
-        ("zone_local_msg_count", channel.zone_local_msg_count),
-        ("region_local_msg_count", channel.region_local_msg_count),
-        ("global_msg_count", channel.global_msg_count),
-    )
-    return {name: count for name, count in counts if count}
+    counts = channel.counts_by_nearness
+    return {name: counts[nearness] for name, nearness in _TOPOLOGY_COUNTS if counts[nearness]}
+
+
+def _own_counts(channel: Channel) -> Figures:
+    """Of messages that took ways which Go's nsqd does not have; those that are not 0."""
+    counts = {
+        "dead_letter_count": channel.dead_letter_count,
+        "expired_count": channel.handout.expired_count,
+        "unreadable_count": channel.handout.unreadable_count,
+    }
+    return {name: count for name, count in counts.items() if count}
 
 
 def _client_figures(client: ClientConnection, topic_filter: str) -> Figures:

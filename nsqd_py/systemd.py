@@ -19,6 +19,7 @@ from nsqd_py.logs import Log
 FIRST_DESCRIPTOR = 3
 # A manager that reads nothing must not stop the loop for longer.
 _PATIENCE_S = 0.1
+_MORE_TIME_US = 60_000_000
 _MICROSECONDS = 1e6
 
 Environment = MutableMapping[str, str]
@@ -53,6 +54,10 @@ class Notifier:
     def status(self, text: str) -> None:
         """What `systemctl status` shows."""
         self.tell(f"STATUS={text}")
+
+    def starting_takes_longer(self) -> None:
+        """It is not stuck: what systemd allows for the start begins again with this."""
+        self.tell(f"EXTEND_TIMEOUT_USEC={_MORE_TIME_US}")
 
     def ready(self, text: str) -> None:
         """It serves: units that wait for it may start."""

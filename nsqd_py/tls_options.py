@@ -81,14 +81,15 @@ def check_tls(options: Options) -> None:
     if options.tls_required != TLS_NOT_REQUIRED and not has_certificate:
         raise BadOptions("--tls-required (or --tls-client-auth-policy) needs --tls-cert and --tls-key")
     if has_certificate:
-        _check_certificate(options.tls_cert, options.tls_key)
+        check_certificate(options.tls_cert, options.tls_key)
     if options.tls_root_ca_file:
         check_authorities(options.tls_root_ca_file, "--tls-root-ca-file")
 
 
-def _check_certificate(cert_path: str, key_path: str) -> None:
+def check_certificate(cert_path: str, key_path: str, flags: str = "tls") -> None:
+    """Raises BadOptions for files that are no certificate and its key; the `flags` are -cert and -key."""
     if not cert_path or not key_path:
-        raise BadOptions("--tls-cert and --tls-key belong together; only one of them is given")
+        raise BadOptions(f"--{flags}-cert and --{flags}-key belong together; only one of them is given")
     import ssl  # only where TLS is asked for: it is slow to import
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -96,7 +97,7 @@ def _check_certificate(cert_path: str, key_path: str) -> None:
         # With an empty password, a key that needs one fails instead of asking on the terminal.
         context.load_cert_chain(cert_path, key_path, password="")
     except OSError as error:  # SSLError is one
-        files = f"--tls-cert {cert_path} with --tls-key {key_path}"
+        files = f"--{flags}-cert {cert_path} with --{flags}-key {key_path}"
         raise BadOptions(f"cannot use {files}: {error.strerror}") from error
 
 

@@ -6,34 +6,35 @@ Only when that is done are they released to the channels and answered.
 
 from __future__ import annotations
 
+import errno
 import sys
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Protocol
 
-from nsqd_py.batch import SIZE_BYTES, Batch, uniform_stride
+from nsqd_py.batch import SIZE_BYTES, Batch
 from nsqd_py.channel import Channel
+from nsqd_py.dead_letters import MOST_REMEMBERED
+from nsqd_py.disk_space import DiskSpace, NoRoom
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.guid import IDS_PER_TICK, GuidFactory
+from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES
+from nsqd_py.gathering import Gathering, Publisher, Tickets
+from nsqd_py.guid import GuidFactory
 from nsqd_py.logs import Log
 from nsqd_py.protocol.names import is_ephemeral
+from nsqd_py.recent import Recent
 from nsqd_py.topic_rules import TopicPolicy
 from nsqd_py.turn import Turn
 
-_SEAL_ABOVE = 1024 * 1024  # bytes at which gathered publishes become a record of their own
-_MOST_BATCHES_IN_MEMORY = 50_000
+if TYPE_CHECKING:
+    from nsqd_py.slow_writing import SlowWriter
+
 _TRIM_EVERY = 64
-_SLACK_FROM = 1024
+_REPORT_READS_EVERY_NS = 10_000_000_000
 
-
-class Publisher(Protocol):
-    """Who published: told when it came to nothing. Success needs no word, the answer is under way."""
-
-    def publish_failed(self, ticket: int, error: OSError) -> None: ...
-
-    def hold(self) -> None: ...
-
-    def release(self) -> None: ...
+_first_seq = attrgetter("first_seq")
 
 
 class Syncer(Protocol):
@@ -41,17 +42,21 @@ class Syncer(Protocol):
 
     every: int
 
-    def written(self, topic: Topic, publishers: list[tuple[Publisher, int]]) -> None:
+    def written(self, topic: Topic, publishers: Tickets) -> None:
         """Something is there to be synced: the first since the last sync, or `every` messages by now."""
 
 
-class Topic:
+class Topic(Gathering):
     """A topic and its channels.
 
     next_seq  the number of the next message
     released  the number after the last message that the channels have
     unsynced  messages that no sync has covered
     policy    what the settings say of this topic
+
+    dead_letters   the last that came from other topics, see `nsqd_py.dead_letters`
+    expired_count  messages that were too old before a channel had them
+    room_bytes  what it may write to its log before it asks `space` for more
     """
 
     def __init__(
@@ -65,6 +70,7 @@ class Topic:
         syncer: Syncer | None,
         report: Log,
     ) -> None:
+        super().__init__(log.next_seq if log is not None else 0, guids, turn, wall_clock)
         self.name = name
         self.is_ephemeral = is_ephemeral(name)
         self.log = log
@@ -76,31 +82,22 @@ class Topic:
         self.released = self.next_seq
         self.message_count = 0
         self.message_bytes = 0
+        self.expired_count = 0
+        self.dead_letters: deque[dict[str, Any]] = deque(maxlen=MOST_REMEMBERED)
         self.unreleased_deferred: list[tuple[int, int, int]] = []
         self.policy = TopicPolicy()
         self.on_write: Callable[[OSError | None], None] = _ignore
-        self._guids = guids
+        self.space: DiskSpace | None = None
+        self.room_bytes = sys.maxsize
+        self._slow_writer: SlowWriter | None = None
         self._mem_queue_size = mem_queue_size
-        self._turn = turn
-        self._wall_clock = wall_clock
         self._syncer = syncer
         self._report = report
-        self._memory: list[Batch] = []
-        self._memory_first_seqs: list[int] = []
-        self._memory_count = 0
-        slack = mem_queue_size // 8 if mem_queue_size >= _SLACK_FROM else 0
-        self._memory_most = mem_queue_size + slack if log is not None else sys.maxsize
+        self._recent = Recent(mem_queue_size if log is not None else None)
         self._commits = 0
         self._write_failed = False
+        self._read_failed_ns = 0
         self.unsynced = 0
-        self._in_turn = False
-        self._gathered: list[bytes] = []
-        self._gathered_count = 0
-        self._gathered_bytes = 0
-        self._gathered_stride = 0
-        self._sealed: list[Batch] = []
-        self._sealed_end = self.next_seq
-        self._publishers: list[tuple[Publisher, int]] = []
 
     # ---- figures
 
@@ -111,7 +108,8 @@ class Topic:
 
     @property
     def first_in_memory(self) -> int:
-        return self._memory_first_seqs[0] if self._memory_first_seqs else self.next_seq
+        firsts = self._recent.first_seqs
+        return firsts[0] if firsts else self.next_seq
 
     @property
     def backend_depth(self) -> int:
@@ -124,72 +122,39 @@ class Topic:
 
     # ---- publishing
 
-    def publish(
-        self, body: bytes, count: int, stride: int, publisher: Publisher | None, ticket: int, due_ns: int = 0
-    ) -> None:
-        """Take `count` messages, in the form of a batch's body. They are in the log when this turn ends.
-
-        `publisher.publish_failed(ticket, error)` is called when they could not be written.
-        """
-        if self._gathered and (due_ns or self._gathered_bytes + len(body) > _SEAL_ABOVE):
-            self._seal()
-        if not self._gathered:
-            self._gathered_stride = stride
-        elif stride != self._gathered_stride:
-            self._gathered_stride = 0
-        self._gathered.append(body)
-        self._gathered_count += count
-        self._gathered_bytes += len(body)
-        if due_ns:
-            self._seal(due_ns)
-        if publisher is not None:
-            self._publishers.append((publisher, ticket))
-        if not self._in_turn:
-            self._in_turn = True
-            self._turn.add_committer(self)
-
-    def _seal(self, due_ns: int = 0) -> None:
-        """What gathered becomes a batch, or several where one range of ids would not do."""
-        bodies, count, stride = self._gathered, self._gathered_count, self._gathered_stride
-        self._gathered = []
-        self._gathered_count = self._gathered_bytes = 0
-        body = bodies[0] if len(bodies) == 1 else b"".join(bodies)
-        now_ns = self._wall_clock()
-        if count <= IDS_PER_TICK:
-            self._sealed.append(
-                Batch(self._sealed_end, self._guids.reserve(count, now_ns), now_ns, due_ns, count, stride, body)
-            )
-            self._sealed_end += count
-            return
-        starts = Batch(0, 0, 0, 0, count, stride, body).starts
-        for low in range(0, count, IDS_PER_TICK):
-            part_count = min(IDS_PER_TICK, count - low)
-            part = body[starts[low] - SIZE_BYTES : starts[low + part_count] - SIZE_BYTES]
-            base_id = self._guids.reserve(part_count, now_ns)
-            part_stride = stride or uniform_stride(part, part_count)
-            self._sealed.append(Batch(self._sealed_end, base_id, now_ns, due_ns, part_count, part_stride, part))
-            self._sealed_end += part_count
+    def bury(self, batch: Batch, died_ns: int, publisher: Publisher, ticket: int) -> None:
+        """Take messages that another topic had, with their ids and time stamps; a TTL begins anew."""
+        self.republish(batch, died_ns if self.policy.ttl_ns else 0, publisher, ticket)
 
     def commit(self) -> None:
         """Write what was published to the log, release it, and tell those whose publish failed."""
-        self._in_turn = False
-        if self._gathered:
-            self._seal()
-        batches = self._sealed
+        batches, publishers = self._take_gathered()
         if not batches:
             return
-        self._sealed = []
-        publishers = self._publishers
-        self._publishers = []
         if self.log is not None:
             try:
+                self._take_room(sum([RECORD_HEADER_BYTES + len(batch.body) for batch in batches]))
+                if self._slow_writer is not None:
+                    self._slow_writer.add(batches, publishers)
+                    return
                 self.log.append(batches)
             except OSError as error:
-                self._fail(publishers, error)
+                self.refuse(batches, publishers, error)
                 return
             except BaseException as error:  # a bug must not leave them answered with OK
-                self._fail(publishers, OSError(f"internal error: {error!r}"))
+                self.refuse(batches, publishers, OSError(f"internal error: {error!r}"))
                 raise
+        self.accept_written(batches, publishers)
+
+    def _take_room(self, size_bytes: int) -> None:
+        """Raises OSError when the log may not take so many bytes more."""
+        if size_bytes > self.room_bytes:
+            assert self.space is not None
+            self.room_bytes = self.space.grant(self, size_bytes)
+        self.room_bytes -= size_bytes
+
+    def accept_written(self, batches: list[Batch], publishers: Tickets) -> None:
+        """These are in the log."""
         self._accept(batches)
         self._note_written(self.next_seq - batches[0].first_seq, publishers)
 
@@ -197,35 +162,39 @@ class Topic:
         """Take one message and write it at once: what `publish` and `commit` do for a lone PUB, in half the time.
 
         False, with nothing done, where it has to go the long way: with others of this turn, to a topic in memory,
-        or before a sync. Raises OSError, then it is as if it had never come.
+        before a sync, or to a disk that is slow. Raises OSError, then it is as if it had never come.
         """
         log = self.log
         syncer = self._syncer
         if self._in_turn or log is None or self.is_closed or syncer is None or syncer.every == 1:
             return False
+        if self._slow_writer is not None:
+            return False
+        self._take_room(RECORD_HEADER_BYTES + len(body))
         first_seq = self.next_seq
         now_ns = self._wall_clock()
         batch = Batch(first_seq, self._guids.reserve(1, now_ns), now_ns, 0, 1, len(body), body)
         try:
             log.append_small(batch)
         except OSError as error:
-            self._fail([], error)
+            self.refuse([batch], [], error)
             raise
-        self._memory.append(batch)
-        self._memory_first_seqs.append(first_seq)
-        self._memory_count += 1
+        recent = self._recent
+        recent.batches.append(batch)
+        recent.first_seqs.append(first_seq)
+        recent.count += 1
         self.message_count += 1
         self.message_bytes += len(body) - SIZE_BYTES
         self.next_seq = self._sealed_end = first_seq + 1
         if self.channels:
             self.release()
         self._commits += 1
-        if self._memory_count > self._memory_most or not self._commits % _TRIM_EVERY:
+        if recent.count > recent.trim_above or not self._commits % _TRIM_EVERY:
             self.trim_memory()
         self._note_written(1, [])
         return True
 
-    def _note_written(self, count: int, publishers: list[tuple[Publisher, int]]) -> None:
+    def _note_written(self, count: int, publishers: Tickets) -> None:
         """`count` messages more are in the log: the disk works, and they want a sync."""
         if self._write_failed:
             self._write_failed = False
@@ -237,36 +206,77 @@ class Topic:
             if not before or self.unsynced >= syncer.every:
                 syncer.written(self, publishers)
 
-    def _fail(self, publishers: list[tuple[Publisher, int]], error: OSError) -> None:
-        """The log could not take what was published: as if it had never come."""
-        self._sealed_end = self.next_seq
-        self._write_failed = True
-        self._report.error("TOPIC(%s): failed to write message to disk - %s", self.name, error)
-        self.on_write(error)
+    def refuse(self, batches: list[Batch], publishers: Tickets, error: OSError) -> None:
+        """The log could not take what was published last: as if it had never come."""
+        self._sealed_end = batches[0].first_seq
+        if not isinstance(error, NoRoom):  # of that, who refused it has told
+            self._write_failed = True
+            self._report.error("TOPIC(%s): failed to write message to disk - %s", self.name, error)
+            if self.log is not None and error.errno == errno.EIO:
+                self.log.leave_last_file()
+            self.on_write(error)
         for publisher, ticket in publishers:
             publisher.publish_failed(ticket, error)
+
+    # ---- a slow disk
+
+    def slow_down(self, writer: SlowWriter) -> None:
+        """The disk is slow: from now on `writer` writes what is published."""
+        if self._slow_writer is None:
+            self._slow_writer = writer
+        self._slow_writer.is_over = False
+
+    @property
+    def is_slow(self) -> bool:
+        """A thread writes, or is about to."""
+        return self._slow_writer is not None
+
+    def speed_up(self) -> None:
+        """The disk is quick again: when all is written that waits, it is written at once as ever."""
+        if self._slow_writer is not None:
+            self._slow_writer.is_over = True
+            self.written_slowly(self._slow_writer)
+
+    def written_slowly(self, writer: SlowWriter) -> None:
+        """The writer has nothing to do any more."""
+        if writer.is_over and writer.is_idle and writer is self._slow_writer:
+            self._slow_writer = None
+
+    def settle(self) -> None:
+        """Return when all that was published is in the log, or was refused. May block this greenlet."""
+        self.commit()
+        while self._slow_writer is not None and not self._slow_writer.is_idle:
+            self._slow_writer.join()
+            self.commit()
+
+    def batches_in_memory(self) -> dict[int, Batch]:
+        """By their first numbers."""
+        return self._recent.by_first_seq()
 
     def _accept(self, batches: list[Batch]) -> None:
         """The batches are in the log: count them, keep the newest in memory, release them."""
         if self.is_ephemeral and self.is_held:
             batches = self._cut_overflow(batches)
-        memory = self._memory
+        recent = self._recent
         for batch in batches:
             count = batch.count
             self.message_count += count
             self.message_bytes += len(batch.body) - SIZE_BYTES * count
             if batch.due_ns:
                 self.unreleased_deferred.append((batch.first_seq, batch.first_seq + count, batch.due_ns))
-            memory.append(batch)
-            self._memory_first_seqs.append(batch.first_seq)
-            self._memory_count += count
+                if self.log is not None:
+                    self.log.latest_due_ns = max(self.log.latest_due_ns, batch.due_ns)
+            recent.batches.append(batch)
+            recent.first_seqs.append(batch.first_seq)
+            recent.count += count
             self.next_seq = batch.first_seq + count
-        self._sealed_end = self.next_seq
+        if self.is_ephemeral:
+            self._sealed_end = self.next_seq
         if self.channels:
             self.release()
         self._commits += 1
         # Not each time: taking from the front of a list moves the rest, and looking alone is 5 % of a lone PUB.
-        if self._memory_count > self._memory_most or self._commits % _TRIM_EVERY == 0:
+        if recent.count > recent.trim_above or self._commits % _TRIM_EVERY == 0:
             self.trim_memory()
 
     def _cut_overflow(self, batches: list[Batch]) -> list[Batch]:
@@ -280,17 +290,11 @@ class Topic:
         for batch in batches:
             fitting = max(0, min(room, batch.count))
             room -= fitting
-            if fitting == batch.count:
-                kept.append(batch)
-                continue
+            fits = batch.part(0, fitting)
             self.message_count += batch.count - fitting
-            self.message_bytes += len(batch.body) - SIZE_BYTES * batch.count
+            self.message_bytes += len(batch.body) - len(fits.body) - SIZE_BYTES * (batch.count - fitting)
             if fitting:
-                body = batch.body[: batch.starts[fitting] - SIZE_BYTES]
-                self.message_bytes -= len(body) - SIZE_BYTES * fitting
-                kept.append(
-                    Batch(batch.first_seq, batch.base_id, batch.timestamp_ns, batch.due_ns, fitting, batch.stride, body)
-                )
+                kept.append(fits)
         return kept
 
     # ---- releasing
@@ -309,44 +313,43 @@ class Topic:
 
     def batch_at(self, seq: int) -> Batch | None:
         """The batch that holds `seq`, or the first behind it; None when there is neither."""
-        firsts = self._memory_first_seqs
-        if firsts and seq >= firsts[0]:
-            return self._memory[bisect_right(firsts, seq) - 1]
+        recent = self._recent.find(seq)
+        if recent is not None:
+            return recent
         if self.log is not None:
             chunk = self._read(seq)
-            for batch in chunk[_place(chunk, seq) :]:
+            for batch in chunk[max(0, bisect_right(chunk, seq, key=_first_seq) - 1) :]:
                 if batch.end_seq > seq:
                     return batch
-        return self._memory[0] if firsts else None
+        return self._recent.batches[0] if self._recent.batches else None
 
     def _read(self, seq: int) -> list[Batch]:
         assert self.log is not None
         try:
             return self.log.read(seq)
         except OSError as error:
-            self._report.error("TOPIC(%s): failed to read message %d from disk - %s", self.name, seq, error)
+            now_ns = self._wall_clock()
+            if abs(now_ns - self._read_failed_ns) >= _REPORT_READS_EVERY_NS:
+                self._read_failed_ns = now_ns
+                self._report.error("TOPIC(%s): failed to read message %d from disk - %s", self.name, seq, error)
             raise
+
+    def seq_at(self, timestamp_ns: int, low: int) -> int:
+        """The number of the first message from `low` on that was published at that time or later. Raises OSError."""
+        if self.log is not None:
+            return self.log.seq_at(timestamp_ns, low)
+        seq = self._recent.seq_at(timestamp_ns)
+        return self.next_seq if seq is None else seq
+
+    def readable_from(self, seq: int) -> int:
+        """From which number on there may be messages to read, when those from `seq` on cannot be."""
+        end = self.log.readable_from(seq) if self.log is not None else self.next_seq
+        return min(end, max(seq + 1, self.first_in_memory))
 
     def trim_memory(self) -> None:
         """Forget what all channels have passed, and what is more than memory may hold."""
-        memory = self._memory
-        passed = min((c.position.next_fresh for c in self.channels.values()), default=self.released)
-        passed = min(passed, self.released)
-        if self.log is not None:
-            most, most_batches = self._mem_queue_size, _MOST_BATCHES_IN_MEMORY
-        else:  # there is nowhere else to read from
-            most = most_batches = sys.maxsize
-        drop = 0
-        left = self._memory_count
-        for batch in memory:
-            if batch.end_seq > passed and left <= most and len(memory) - drop <= most_batches:
-                break
-            left -= batch.count
-            drop += 1
-        if drop:
-            del memory[:drop]
-            del self._memory_first_seqs[:drop]
-            self._memory_count = left
+        passed = min((channel.position.next_fresh for channel in self.channels.values()), default=self.released)
+        self._recent.trim(min(passed, self.released))
 
     # ---- administration
 
@@ -376,6 +379,19 @@ class Topic:
             channel.miss(low, self.released)
         self.trim_memory()
 
+    def expire_before(self, seq: int, oldest_ns: int) -> None:
+        """Drop what no channel has yet and is too old: below `seq`, but for what was due at `oldest_ns` or later."""
+        young = [low for low, _, due_ns in self.unreleased_deferred if due_ns >= oldest_ns]
+        seq = min([seq, self.next_seq, *young])
+        low = self.released
+        if seq <= low:
+            return
+        self.released = seq
+        self.expired_count += seq - low
+        self.unreleased_deferred = [span for span in self.unreleased_deferred if span[1] > seq]
+        for channel in self.channels.values():
+            channel.miss(low, seq)
+
     def is_needed(self, low: int, high: int) -> bool:
         """True while some channel, or the topic itself, has unfinished messages in this range."""
         if high > self.released:
@@ -388,18 +404,6 @@ class Topic:
         self.is_closed = True
         for channel in list(self.channels.values()):
             channel.close()
-
-
-def _place(chunk: list[Batch], seq: int) -> int:
-    """The index of the batch with the highest first number that is not above `seq`."""
-    low, high = 0, len(chunk)
-    while low < high:
-        middle = (low + high) // 2
-        if chunk[middle].first_seq <= seq:
-            low = middle + 1
-        else:
-            high = middle
-    return max(0, low - 1)
 
 
 def _ignore(error: OSError | None) -> None:

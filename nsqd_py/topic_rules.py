@@ -99,6 +99,12 @@ def policy_of(options: Any, topic: str) -> TopicPolicy:
     )
 
 
+def takes_dead_letters(options: Any, topic: str) -> bool:
+    """Whether the settings of `nsqd_py.options` may send dead letters to this topic, or did by default."""
+    given = options.dead_letter_topic
+    return dead_letter_topic(topic, "") == topic or topic in {given.otherwise, *(value for _, value in given.rules)}
+
+
 def dead_letter_topic(topic: str, given: str) -> str:
     """Where a topic's dead letters go: `given`, else `<topic>.dead`, cut to what a name may have.
 

@@ -215,6 +215,13 @@ class Stream:
                 return
         self._hand_to_socket(data)
 
+    def send_before_answers(self, data: bytes) -> None:
+        """Send what may come before the answers that are waiting in `out`, also while those are held."""
+        if self._layer is not None:
+            data = self._layer.encode(data)
+        if data:
+            self._send_encoded(data)
+
     def _send_encoded(self, data: bytes) -> None:
         """Send what a layer made, behind what still waits for the socket."""
         if self._unsent is not None:

@@ -1,4 +1,4 @@
-"""Fixtures that start nsqd and nsqlookupd."""
+"""Fixtures that start nsqd, nsqlookupd and nsqadmin."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ import pytest
 from hypothesis import settings
 
 from tests.support.neighbours import room_for
+from tests.support.nsqadmin_process import MakeNsqadmin, NsqadminProcess
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess
 from tests.support.nsqlookupd_process import MakeNsqlookupd, NsqlookupdProcess
+from tests.support.tally import pytest_terminal_summary, tally
+
+__all__ = ["pytest_terminal_summary", "tally"]  # pytest finds them here
 
 # How long an example takes says more about the machine than about what is tested.
 settings.register_profile("any time", deadline=None)
@@ -51,6 +55,22 @@ def make_nsqlookupd(tmp_path: Path) -> Iterator[MakeNsqlookupd]:
 
     def make(*flags: str) -> NsqlookupdProcess:
         process = NsqlookupdProcess(tmp_path / f"nsqlookupd{len(processes)}.log", *flags)
+        processes.append(process)
+        return process.start()
+
+    yield make
+    for process in processes:
+        process.destroy()
+
+
+@pytest.fixture
+def make_nsqadmin(tmp_path: Path) -> Iterator[MakeNsqadmin]:
+    """`make_nsqadmin(*flags)` starts an nsqadmin that asks four times a second and keeps its history in memory."""
+    processes: list[NsqadminProcess] = []
+
+    def make(*flags: str, command: list[str] | None = None) -> NsqadminProcess:
+        own = () if command else ("--poll-interval=250ms", "--history-file=")
+        process = NsqadminProcess(tmp_path / f"nsqadmin{len(processes)}.log", *own, *flags, command=command)
         processes.append(process)
         return process.start()
 

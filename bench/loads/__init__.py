@@ -11,6 +11,7 @@ from bench.loads import (
     pub,
     spark,
     sub,
+    synced,
     ten_channels,
     tools,
     transports,
@@ -19,12 +20,14 @@ from bench.run import Load
 
 LOADS: dict[str, Load] = {
     "mpub": mpub.load,
+    "mpub-sync": synced.mpub,
     "mpub-tls": transports.tls,
     "mpub-snappy": transports.snappy_load,
     "mpub-deflate": transports.deflate,
     "sub": sub.load,
     "pub-pipelined": pub.pipelined,
     "pub-single": pub.single,
+    "pub-sync": synced.pub,
     "http-pub": http_pub.load,
     "ten-channels": ten_channels.load,
     "latency": latency.load,

@@ -12,18 +12,20 @@ import errno
 import os
 import re
 import secrets
-from bisect import bisect_right
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
-from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader
+from nsqd_py.diskqueue.file_index import INDEX_EVERY, FileIndex, Place, Segment
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader, RecordHeader
 
 _NAME = re.compile(r"(?P<topic>.+)\.(?P<seq>\d{20})\.log")
 GONE_SUFFIX = ".gone"
 SPARE_SUFFIX = ".spare"
+COMPACT_SUFFIX = ".compact"
 _FIRST_STEP = 64 * 1024
-_LARGEST_STEP = 16 * 1024 * 1024
-_INDEX_EVERY = 256 * 1024
+LARGEST_STEP = 16 * 1024 * 1024
 _MOST_BUFFERS = 1000  # IOV_MAX is 1024
 _JOIN_BELOW = 64 * 1024
 
@@ -40,10 +42,23 @@ def parse_log_file_name(name: str) -> tuple[str, int] | None:
 
 
 class LogFile:
-    """An open log file. `end_offset` is where the next record goes, `end_seq` the number it begins with."""
+    """An open log file.
+
+    end_offset     where the next record goes
+    end_seq        the number it begins with
+    missing_count  numbers before that which are not in the file: damaged, or of no use in a sparse file
+    newest_ns      no message in it is younger
+    is_unmovable   something in it that is needed cannot be read: it stays as it is
+    synced_offset, synced_seq  the end of what a sync has brought to the disk
+    sync_error     why the last one failed; None when it did not
+    most_ahead     how many bytes may be allocated ahead
+    most_bytes     up to which size of the file
+    """
 
     __slots__ = (
-        "_allocated", "_fd", "_index_offsets", "_index_seqs", "end_offset", "end_seq", "header", "path", "salt",
+        "_allocated", "_fd", "_index", "_index_offsets", "end_offset", "end_seq", "header", "is_unmovable",
+        "missing_count", "most_ahead", "most_bytes", "newest_ns", "path", "salt", "sync_error", "synced_offset",
+        "synced_seq",
     )  # fmt: skip
 
     def __init__(self, path: Path, fd: int, header: FileHeader, allocated: int) -> None:
@@ -52,10 +67,18 @@ class LogFile:
         self.salt = header.salt
         self.end_seq = header.first_seq
         self.end_offset = FILE_HEADER_BYTES
+        self.sync_error: OSError | None = None
+        self.synced_offset = 0
+        self.synced_seq = header.first_seq
+        self.most_ahead = LARGEST_STEP
+        self.most_bytes = sys.maxsize
         self._fd = fd
         self._allocated = allocated
-        self._index_seqs = [header.first_seq]
-        self._index_offsets = [FILE_HEADER_BYTES]
+        self.missing_count = 0
+        self.is_unmovable = False
+        self.newest_ns = 0
+        self._index = FileIndex(header.first_seq, FILE_HEADER_BYTES)
+        self._index_offsets = self._index.offsets
 
     @classmethod
     def create(cls, path: Path, first_seq: int, used_id: int, spare: Path | None = None) -> LogFile:
@@ -76,6 +99,19 @@ class LogFile:
             raise
 
     @classmethod
+    def create_sparse(cls, path: Path, old: LogFile) -> LogFile:
+        """An empty file for what is needed of an old one. Raises OSError."""
+        header = replace(old.header, salt=secrets.randbits(32), is_reused=False, is_sparse=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            if os.pwrite(fd, header.encode(), 0) != FILE_HEADER_BYTES:
+                raise OSError(errno.ENOSPC, "short write of a log file's header")
+            return cls(path, fd, header, FILE_HEADER_BYTES)
+        except OSError:
+            os.close(fd)
+            raise
+
+    @classmethod
     def open(cls, path: Path) -> LogFile:
         """An existing file, of which nothing is known yet but its header. Raises OSError and Damaged."""
         fd = os.open(path, os.O_RDWR)
@@ -89,6 +125,15 @@ class LogFile:
     @property
     def first_seq(self) -> int:
         return self.header.first_seq
+
+    @property
+    def is_whole(self) -> bool:
+        """It has all that was published: not only what was needed still, not what another program left."""
+        return not (self.header.is_sparse or self.header.is_imported)
+
+    @property
+    def message_count(self) -> int:
+        return self.end_seq - self.header.first_seq - self.missing_count
 
     def fileno(self) -> int:
         return self._fd
@@ -108,9 +153,8 @@ class LogFile:
         except OSError:
             self.cut()
             raise
-        if offset - self._index_offsets[-1] >= _INDEX_EVERY:
-            self._index_offsets.append(offset)
-            self._index_seqs.append(self.end_seq)
+        if offset - self._index_offsets[-1] >= INDEX_EVERY:
+            self._index.append(self._end)
         self.end_offset = offset + size
         self.end_seq = end_seq
 
@@ -118,7 +162,7 @@ class LogFile:
         """Write one record behind the last. Raises OSError; then the file is as it was."""
         offset = self.end_offset
         after = offset + len(record)
-        if after > self._allocated or offset - self._index_offsets[-1] >= _INDEX_EVERY:
+        if after > self._allocated or offset - self._index_offsets[-1] >= INDEX_EVERY:
             self.append([record], len(record), end_seq)
             return
         try:
@@ -132,8 +176,10 @@ class LogFile:
 
     def _allocate(self, needed: int) -> None:
         """Reserve space behind what is needed, in steps that grow with the file."""
-        step = min(max(self.end_offset, _FIRST_STEP), _LARGEST_STEP)
-        wanted = needed + step
+        if not self.most_ahead:
+            return
+        step = min(max(self.end_offset, _FIRST_STEP), self.most_ahead)
+        wanted = max(needed, min(needed + step, self.most_bytes))
         # Full disk, or a file system that cannot: the write itself will say.
         with contextlib.suppress(OSError):
             os.posix_fallocate(self._fd, self._allocated, wanted - self._allocated)
@@ -145,18 +191,62 @@ class LogFile:
             os.ftruncate(self._fd, self.end_offset)
             self._allocated = self.end_offset
 
-    # ---- reading
+    # ---- what is known of it
+
+    @property
+    def _end(self) -> Place:
+        return Place(self.end_seq, self.end_offset, self.message_count, self.newest_ns)
+
+    def go_on(self, record: RecordHeader, offset: int) -> None:
+        """The next record of the file is at `offset`: it was found there, or written past `append`."""
+        self.missing_count += record.first_seq - self.end_seq
+        self.end_seq = record.first_seq
+        if offset - self._index_offsets[-1] >= INDEX_EVERY:
+            self._index.append(Place(self.end_seq, offset, self.message_count, self.newest_ns))
+        self.newest_ns = max(self.newest_ns, record.timestamp_ns)
+        self.end_seq = record.end_seq
+        self.end_offset = offset + record.record_bytes
 
     def note(self, seq: int, offset: int) -> None:
         """Remember that the record with `seq` begins at `offset`, if nothing near it is known."""
-        place = bisect_right(self._index_offsets, offset)
-        if offset - self._index_offsets[place - 1] >= _INDEX_EVERY:
-            self._index_offsets.insert(place, offset)
-            self._index_seqs.insert(place, seq)
+        if not self.header.is_sparse:  # how many messages are before it is not known there
+            self._index.insert(seq, offset, seq - self.first_seq, self.newest_ns)
 
     def offset_before(self, seq: int) -> int:
         """Where a record begins from which `seq` is found by reading on."""
-        return self._index_offsets[max(0, bisect_right(self._index_seqs, seq) - 1)]
+        return self._index.offset_before(seq)
+
+    def readable_from(self, seq: int) -> int:
+        """The number behind `seq` from which on reading may begin without what is before."""
+        after = self._index.seq_after(seq)
+        return self.end_seq if after is None else after
+
+    def offset_before_time(self, timestamp_ns: int) -> int:
+        """Where a record begins from which the first message of this time or later is found by reading on."""
+        return self._index.offset_before_time(timestamp_ns)
+
+    def segments(self) -> Iterator[Segment]:
+        """The file in parts of about 256 KiB."""
+        return self._index.segments(self._end)
+
+    def index_copy(self) -> FileIndex:
+        """For another thread."""
+        return self._index.copy()
+
+    def twin(self) -> LogFile:
+        """The same file once more, with a descriptor of its own: to be extended while this one is read.
+
+        Raises OSError.
+        """
+        twin = LogFile(self.path, os.dup(self._fd), self.header, self.end_offset)
+        twin.end_offset, twin.end_seq = self.end_offset, self.end_seq
+        twin.missing_count, twin.newest_ns = self.missing_count, self.newest_ns
+        twin.synced_offset, twin.synced_seq = self.synced_offset, self.synced_seq
+        twin._index = self._index.copy()
+        twin._index_offsets = twin._index.offsets
+        return twin
+
+    # ---- reading
 
     def read(self, offset: int, size: int) -> bytes:
         """Up to `size` bytes, none behind the last record. Raises OSError."""

@@ -20,6 +20,7 @@ from google_crc32c import extend
 
 from nsqd_py.diskqueue.ranges import SeqRanges
 
+JOURNAL_SUFFIX = ".cursor"
 SNAPSHOT = 1
 CHANGE = 2
 DELETED = 3
@@ -33,6 +34,11 @@ _RANGE = Struct("<QQ")
 _WAIT = Struct("<QQqH")
 _COMPACT_ABOVE = 64 * 1024
 _GROWTH = 4
+
+
+def journal_name(topic: str, channel: str = "") -> str:
+    """`<topic>:<channel>.cursor`, or `<topic>.cursor` for what the topic itself writes down."""
+    return f"{topic}:{channel}{JOURNAL_SUFFIX}" if channel else f"{topic}{JOURNAL_SUFFIX}"
 
 
 @dataclass(slots=True)
@@ -62,17 +68,28 @@ def encode_entry(kind: int, floor: int, finished: Iterable[Range], waiting: Iter
     return _FRAME.pack(len(payload), extend(0, payload)) + payload
 
 
+def entry_bytes(data: bytes, position: int) -> int:
+    """How long the entry at `position` is; 0 where there is no whole one."""
+    if position + _FRAME.size + _HEAD.size > len(data):
+        return 0
+    length, checksum = _FRAME.unpack_from(data, position)
+    end = position + _FRAME.size + length
+    if length < _HEAD.size or end > len(data):
+        return 0
+    _, _, range_count, wait_count = _HEAD.unpack_from(data, position + _FRAME.size)
+    if length != _HEAD.size + range_count * _RANGE.size + wait_count * _WAIT.size:
+        return 0
+    return end - position if extend(0, data[position + _FRAME.size : end]) == checksum else 0
+
+
 def decode_journal(data: bytes) -> tuple[SavedPosition, int]:
     """The position that the entries add up to, and how many bytes of `data` were whole entries."""
     floor = kind = 0
     ranges: list[Range] = []
     waiting: dict[int, tuple[int, int]] = {}
     position = 0
-    while position + _FRAME.size <= len(data):
-        length, checksum = _FRAME.unpack_from(data, position)
-        payload = data[position + _FRAME.size : position + _FRAME.size + length]
-        if len(payload) < length or length < _HEAD.size or extend(0, payload) != checksum:
-            break
+    while size := entry_bytes(data, position):
+        payload = data[position + _FRAME.size : position + size]
         kind, entry_floor, range_count, wait_count = _HEAD.unpack_from(payload)
         if kind == SNAPSHOT:
             ranges.clear()
@@ -83,7 +100,7 @@ def decode_journal(data: bytes) -> tuple[SavedPosition, int]:
         ranges.extend(_RANGE.iter_unpack(payload[_HEAD.size : ranges_end]))
         for low, high, due_ns, attempts in _WAIT.iter_unpack(payload[ranges_end:waits_end]):
             waiting.update(dict.fromkeys(range(low, high), (due_ns, attempts)))
-        position += _FRAME.size + length
+        position += size
     saved = _settle(floor, ranges, waiting)
     saved.is_deleted = kind == DELETED
     return saved, position
@@ -128,13 +145,14 @@ class Journal:
 
     def change(self, floor: int, finished: Iterable[Range], waiting: Iterable[Wait]) -> None:
         """Append what is new."""
-        self._append(encode_entry(CHANGE, floor, finished, waiting))
+        self.append(encode_entry(CHANGE, floor, finished, waiting))
 
     def mark_deleted(self) -> None:
         """Say that the channel is gone, whatever other files say: the file itself goes later."""
-        self._append(encode_entry(DELETED, 0, [], []))
+        self.append(encode_entry(DELETED, 0, [], []))
 
-    def _append(self, entry: bytes) -> None:
+    def append(self, entry: bytes) -> None:
+        """Append an entry that is made already."""
         self._open()
         if os.pwrite(self._fd, entry, self._size) != len(entry):
             raise OSError(errno.ENOSPC, f"short write to {self.path.name}")
@@ -147,7 +165,10 @@ class Journal:
 
     def snapshot(self, floor: int, finished: Iterable[Range], waiting: Iterable[Wait]) -> None:
         """Replace the file by one that says all."""
-        entry = encode_entry(SNAPSHOT, floor, finished, waiting)
+        self.replace(encode_entry(SNAPSHOT, floor, finished, waiting))
+
+    def replace(self, entry: bytes) -> None:
+        """Likewise, by a snapshot that is made already."""
         temporary = self.path.with_name(self.path.name + ".tmp")
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:

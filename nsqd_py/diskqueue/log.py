@@ -2,24 +2,34 @@
 
 Writing goes to the last file. Reading starts at any sequence number and gives whole batches in chunks of
 1 MiB or more, which readers at the same place share. A file that nobody needs is dropped, or kept once as the
-space for the next one.
+space for the next one; one of which little is needed is replaced by a sparse one (`compaction`).
 """
 
 from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from nsqd_py.batch import Batch
-from nsqd_py.diskqueue.files import SPARE_SUFFIX, LogFile, log_file_name
-from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, Damaged, Incomplete, decode, encode_header, encode_record
-from nsqd_py.diskqueue.recovery import RecoveredFile, find_record
+from nsqd_py.diskqueue.appending import Appending, encode_batches
+from nsqd_py.diskqueue.chunks import ChunkReader
+from nsqd_py.diskqueue.damage import DamageBook
+from nsqd_py.diskqueue.files import GONE_SUFFIX, LARGEST_STEP, SPARE_SUFFIX, LogFile, log_file_name
+from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, encode_record
+from nsqd_py.diskqueue.recovery import RecoveredFile
+from nsqd_py.diskqueue.sync_book import SyncBook
+from nsqd_py.diskqueue.syncing import Unsynced, sync_and_close, written_lately
+from nsqd_py.diskqueue.timeline import first_since
 
-READ_BYTES = 1024 * 1024
-_SHARED_CHUNKS = 4
+
+def _last_id(batches: list[Batch]) -> int:
+    """The highest of their ids; that of the last, but where dead letters with ids of long ago are among them."""
+    last = batches[-1]
+    if len(batches) == 1:
+        return last.base_id + last.count - 1
+    return max(batch.base_id + batch.count for batch in batches) - 1
 
 
 def _at_once(work: Callable[[], None]) -> None:
@@ -31,13 +41,15 @@ class TopicLog:
 
     next_seq       the number of the next message
     used_id        the highest message id in it
-    damaged_bytes  how many bytes of it could not be read since the start
+    latest_due_ns  no message in it is due later than that
+    busy_files     those that are read or written in a thread: they stay
+    syncs          what of it waits for a sync
     """
 
     __slots__ = (
-        "_chunks", "_directory", "_directory_changed", "_files", "_first_seqs", "_in_background", "_last",
-        "_max_file_bytes", "_on_damage", "_reported", "_small_until", "_spare", "_topic", "_unsynced",
-        "damaged_bytes", "next_seq", "used_id",
+        "_chunks", "_damage", "_directory", "_files", "_first_seqs", "_in_background", "_last", "_max_file_bytes",
+        "_most_ahead", "_small_until", "_spare", "_topic", "_unsynced", "busy_files", "latest_due_ns", "next_seq",
+        "syncs", "used_id",
     )  # fmt: skip
 
     def __init__(
@@ -51,38 +63,40 @@ class TopicLog:
         self._directory = directory
         self._topic = topic
         self._max_file_bytes = max_file_bytes
-        self._on_damage = on_damage
         self._in_background = in_background
         self._small_until = max_file_bytes - RECORD_HEADER_BYTES
         self._files: list[LogFile] = []
         self._last: LogFile | None = None
         self._first_seqs: list[int] = []
-        self._chunks: OrderedDict[int, list[Batch]] = OrderedDict()
-        self._reported: set[tuple[str, int]] = set()
+        self._damage = DamageBook(on_damage)
+        self._chunks = ChunkReader(self._damage)
         self._spare: Path | None = None
-        self._unsynced: set[LogFile] = set()
-        self._directory_changed = False
+        self.syncs = SyncBook(directory)
+        self._unsynced = self.syncs.unsynced
+        self._most_ahead = LARGEST_STEP
+        self.busy_files: set[LogFile] = set()
+        self.latest_due_ns = 0
         self.next_seq = 0
         self.used_id = 0
-        self.damaged_bytes = 0
 
     # ---- the start
 
     def adopt(self, recovered: RecoveredFile, *, is_last: bool) -> None:
         """Take over a file that recovery read; they come in order. Raises OSError."""
         for start, end in recovered.damaged:
-            self._report_damage(recovered.file, start, end)
+            self._damage.report(recovered.file, start, end)
         if recovered.torn is not None:
-            start, end = recovered.torn
-            keep_aside(recovered.file, start, end)
-            self._on_damage(f"{recovered.file.path.name}: a torn record at {start} is cut off ({end - start} bytes)")
-        if is_last:
+            self._damage.report_torn(recovered.file, *recovered.torn)
+        if is_last or recovered.file.header.is_sparse:  # those are written to again
             recovered.file.cut()
         self._files.append(recovered.file)
-        self._last = recovered.file
+        if is_last:
+            self._unsynced.update(written_lately(self._files))
+        self._last = recovered.file if recovered.file.is_whole or not recovered.file.message_count else None
         self._first_seqs.append(recovered.file.first_seq)
         self.next_seq = max(self.next_seq, recovered.file.end_seq)
         self.used_id = max(self.used_id, recovered.used_id)
+        self.latest_due_ns = max([self.latest_due_ns, *(span.due_ns for span in recovered.deferred)])
 
     def start_at(self, seq: int) -> None:
         """Go on with numbers from `seq` when the log ends before it: a number that was finished never comes twice."""
@@ -93,6 +107,51 @@ class TopicLog:
     def first_seq(self) -> int:
         """The first message that is kept."""
         return self._first_seqs[0] if self._first_seqs else self.next_seq
+
+    @property
+    def earliest_seq(self) -> int:
+        """The number from which on the log has all that was published, but for files dropped since."""
+        earliest = self.next_seq
+        for file in reversed(self._files):
+            if not file.is_whole:
+                break
+            earliest = file.first_seq
+        return earliest
+
+    def seq_at(self, timestamp_ns: int, low: int = 0) -> int:
+        """The number of the first message from `low` on that was published then or later; else `next_seq`.
+
+        Raises OSError.
+        """
+        found = first_since(self._files, timestamp_ns, low)
+        return self.next_seq if found is None else found
+
+    def holes(self, low: int, high: int) -> list[tuple[int, int]]:
+        """What of the numbers low..high (not included) lies between the files: they have no messages."""
+        holes = []
+        for file in self._files:
+            if file.end_seq > low:
+                if file.first_seq > low:
+                    holes.append((low, min(file.first_seq, high)))
+                low = file.end_seq
+                if low >= high:
+                    break
+        if low < high:
+            holes.append((low, high))
+        return [hole for hole in holes if hole[0] < hole[1]]
+
+    @property
+    def files(self) -> Sequence[LogFile]:
+        """In order; the last is the one that is written to."""
+        return self._files
+
+    @property
+    def directory(self) -> Path:
+        return self._directory
+
+    @property
+    def max_file_bytes(self) -> int:
+        return self._max_file_bytes
 
     @property
     def file_count(self) -> int:
@@ -113,15 +172,12 @@ class TopicLog:
         file = self._last
         if file is None or file.end_offset + size > self._max_file_bytes or file.end_seq != self.next_seq:
             file = self._file_for(size)
-        salt = file.salt
-        buffers = []
-        for batch in batches:
-            buffers.append(encode_header(batch, salt))
-            buffers.append(batch.body)
         end_seq = batch.first_seq + batch.count
-        file.append(buffers, size, end_seq)
+        file.append(encode_batches(batches, file.salt), size, end_seq)
+        if batch.timestamp_ns > file.newest_ns:
+            file.newest_ns = batch.timestamp_ns
         self.next_seq = end_seq
-        self.used_id = batch.base_id + batch.count - 1
+        self.used_id = max(self.used_id, _last_id(batches))
         self._unsynced.add(file)
 
     def append_small(self, batch: Batch) -> None:
@@ -132,52 +188,99 @@ class TopicLog:
             return
         end_seq = batch.first_seq + batch.count
         file.append_record(encode_record(batch, file.salt), end_seq)
+        if batch.timestamp_ns > file.newest_ns:
+            file.newest_ns = batch.timestamp_ns
         self.next_seq = end_seq
         self.used_id = batch.base_id + batch.count - 1
         self._unsynced.add(file)
+
+    def begin_append(self, batches: list[Batch]) -> Appending:
+        """As `append`, in parts: `write` of what is given may run in a thread; then comes `end_append`.
+
+        Nothing else may be appended in between.
+        """
+        size = sum(len(batch.body) + RECORD_HEADER_BYTES for batch in batches)
+        file = self._last
+        fits = file is not None and file.end_offset + size <= self._max_file_bytes and file.end_seq == self.next_seq
+        if not fits and (file is None or not self._is_unused(file)):
+            file = None
+        return Appending(batches, size, file, self._last, self._create_file)
+
+    def end_append(self, appending: Appending) -> None:
+        """Take note of what was written; of the new file also when it could not be written to."""
+        file = appending.file
+        if file is None:
+            return
+        if file not in self._files:
+            self._add_file(file)
+        if appending.is_written:
+            last = appending.batches[-1]
+            self.next_seq = last.end_seq
+            self.used_id = max(self.used_id, _last_id(appending.batches))
+            file.newest_ns = max(file.newest_ns, last.timestamp_ns)
+            self._unsynced.add(file)
 
     def _file_for(self, size: int) -> LogFile:
         """The file that takes the next `size` bytes: the last when it is empty, or a new one."""
         file = self._last
         if file is not None:
-            if file.end_seq == file.first_seq == self.next_seq:
+            if self._is_unused(file):
                 return file
             file.cut()
         return self._new_file()
 
+    def _is_unused(self, file: LogFile) -> bool:
+        return file.end_seq == file.first_seq == self.next_seq
+
     def _new_file(self) -> LogFile:
+        file = self._create_file()
+        self._add_file(file)
+        return file
+
+    def _create_file(self) -> LogFile:
         path = self._directory / log_file_name(self._topic, self.next_seq)
         spare, self._spare = self._spare, None
         file = LogFile.create(path, self.next_seq, self.used_id, spare)
-        self._directory_changed = True
+        file.most_ahead = self._most_ahead
+        file.most_bytes = self._max_file_bytes
+        return file
+
+    def _add_file(self, file: LogFile) -> None:
+        self.syncs.directory_changed = True
         self._files.append(file)
         self._last = file
         self._first_seqs.append(self.next_seq)
-        return file
 
-    def take_unsynced(self) -> list[int]:
-        """File descriptors, to be closed by the caller, of all that no sync has covered.
+    def allocate_ahead(self, *, wanted: bool) -> None:
+        """Whether space is taken from the disk before it is needed: not where there is little."""
+        self._most_ahead = LARGEST_STEP if wanted else 0
+        if self._last is not None:
+            self._last.most_ahead = self._most_ahead
+            if not wanted:
+                self._last.cut()
 
-        The directory is among them when files appeared in it. Raises OSError.
+    # ---- syncing
+
+    def take_unsynced(self, *, with_failed: bool = True) -> list[Unsynced]:
+        """What is to be synced now, see `SyncBook.take`. Raises OSError."""
+        return self.syncs.take(with_failed=with_failed)
+
+    def note_synced(self, taken: Sequence[Unsynced]) -> OSError | None:
+        """A sync of these is over; gives why the log is not all on the disk. After one that failed, what comes goes
+        to another file.
         """
-        descriptors: list[int] = []
-        try:
-            for file in self._unsynced:
-                descriptors.append(os.dup(file.fileno()))
-            if self._directory_changed:
-                descriptors.append(os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY))
-        except OSError:
-            for descriptor in descriptors:
-                os.close(descriptor)
-            raise
-        self._unsynced.clear()
-        self._directory_changed = False
-        return descriptors
+        for unsynced in taken:
+            file = unsynced.file
+            # A new file is given a second chance: a disk that takes nothing is not to be filled with files.
+            if file is not None and file is self._last and unsynced.error is not None:
+                if file.synced_offset or file.sync_error is not None:
+                    self.leave_last_file()
+        return self.syncs.note(taken, self._files)
 
-    def sync_failed(self) -> None:
-        """What was taken to be synced is not on the disk."""
-        self._unsynced.update(self._files[-2:])
-        self._directory_changed = True
+    def leave_last_file(self) -> None:
+        """The disk does not take it: go on in a new file."""
+        if self._last is not None and not self._is_unused(self._last):
+            self._last = None
 
     # ---- reading
 
@@ -186,88 +289,94 @@ class TopicLog:
 
         Damaged records are passed over and reported. Raises OSError.
         """
-        for chunk in reversed(self._chunks.values()):
-            if chunk[0].first_seq <= seq < chunk[-1].end_seq:
+        chunk = self._chunks.remembered(seq)
+        if chunk is not None:
+            return chunk
+        for file in self._files_from(seq):
+            chunk = self._chunks.read(file, seq)
+            if chunk:
                 return chunk
-        place = max(0, bisect_right(self._first_seqs, seq) - 1)
-        for file in self._files[place:]:
-            if file.end_seq > seq:
-                chunk = self._read_chunk(file, seq)
-                if chunk:
-                    self._share(chunk)
-                    return chunk
         return []
 
-    def _share(self, chunk: list[Batch]) -> None:
-        self._chunks[chunk[0].first_seq] = chunk
-        while len(self._chunks) > _SHARED_CHUNKS:
-            self._chunks.popitem(last=False)
+    def _files_from(self, seq: int) -> Iterator[LogFile]:
+        """Those with messages from `seq` on."""
+        place = max(0, bisect_right(self._first_seqs, seq) - 1)
+        return (file for file in self._files[place:] if file.end_seq > seq)
 
-    def _read_chunk(self, file: LogFile, seq: int) -> list[Batch]:
-        offset = file.offset_before(seq)
-        wanted = READ_BYTES
-        chunk: list[Batch] = []
-        while offset < file.end_offset and not chunk:
-            data = file.read(offset, wanted)
-            if not data:  # somebody cut the file
-                self._report_damage(file, offset, file.end_offset)
-                break
-            position = 0
-            try:
-                while position < len(data):
-                    batch, position = decode(data, position, file.header.salt)
-                    if batch.end_seq > seq:
-                        chunk.append(batch)
-            except Incomplete as incomplete:
-                if offset + position + incomplete.needed > file.end_offset:  # its length is what is damaged
-                    if not chunk:
-                        position = self._pass_damage(file, offset, position)
-                elif position == 0:
-                    wanted = incomplete.needed
-            except Damaged:
-                if not chunk:
-                    position = self._pass_damage(file, offset, position)
-            offset += position
-        if chunk:
-            file.note(chunk[-1].end_seq, offset)
-        return chunk
+    def readable_from(self, seq: int) -> int:
+        """From which number on reading may work again where it fails at `seq`."""
+        file = next(self._files_from(seq), None)
+        return file.readable_from(seq) if file is not None else self.next_seq
 
-    def _pass_damage(self, file: LogFile, offset: int, position: int) -> int:
-        """Where the next good record begins behind a damaged one, relative to `offset`."""
-        data = file.read(offset, file.end_offset - offset)
-        found = find_record(data, position + 1, file.header.salt)
-        after = found if found is not None else len(data)
-        self._report_damage(file, offset + position, offset + after)
-        return after
+    def report_damage(self, file: LogFile, start: int, end: int) -> None:
+        """These bytes of a file are passed over. Raises OSError when they cannot be kept aside."""
+        self._damage.report(file, start, end)
 
-    def _report_damage(self, file: LogFile, start: int, end: int) -> None:
-        """Once for each place."""
-        if (file.path.name, start) in self._reported:
-            return
-        self._reported.add((file.path.name, start))
-        aside = keep_aside(file, start, end)
-        self.damaged_bytes += end - start
-        self._on_damage(f"{file.path.name}: {end - start} damaged bytes at {start} passed over, kept as {aside}")
+    @property
+    def damaged_bytes(self) -> int:
+        """How many bytes could not be read since the start."""
+        return self._damage.bytes_found
 
     # ---- files that nobody needs
 
-    def drop_unneeded(self, is_needed: Callable[[int, int], bool]) -> int:
+    def drop_unneeded(self, is_needed: Callable[[int, int], bool], retained_seq: int | None = None) -> int:
         """Drop every closed file for whose range of messages `is_needed(low, high)` is False; how many.
 
-        Raises OSError when one could not be dropped; it can be tried again.
+        From `retained_seq` on all are kept. Raises OSError when one could not be dropped; it can be tried again.
         """
         dropped: set[LogFile] = set()
         try:
             for file in self._files[:-1]:
-                if not is_needed(file.first_seq, file.end_seq):
+                if retained_seq is not None and file.end_seq > retained_seq:
+                    break
+                if not is_needed(file.first_seq, file.end_seq) and file not in self.busy_files:
                     self._drop(file)
                     dropped.add(file)
         finally:
             if dropped:
-                self._files = [file for file in self._files if file not in dropped]
-                self._first_seqs = [file.first_seq for file in self._files]
-                self._chunks.clear()
+                self._set_files([file for file in self._files if file not in dropped])
         return len(dropped)
+
+    def _set_files(self, files: list[LogFile]) -> None:
+        self._files = files
+        self._first_seqs = [file.first_seq for file in files]
+        self._chunks.forget()
+
+    def replace(self, old: LogFile, new: LogFile) -> None:
+        """`new` has taken the name of `old`, and all of it that is needed."""
+        self._set_files([new if file is old else file for file in self._files])
+        self._let_go(old)
+        old.close()
+
+    def drop_moved(self, file: LogFile) -> Callable[[], None]:
+        """Drop a file, all of which that is needed is in another; what is left to do, in a thread. Raises OSError."""
+        finish = file.discard()
+        self._set_files([other for other in self._files if other is not file])
+        self._let_go(file)
+        return finish
+
+    def take_space(self, file: LogFile) -> bool:
+        """Keep the space of a file that was dropped for the next one; False where it may go. Raises OSError.
+
+        Only when it is sure that the file does not come back in a power cut: it will be written over.
+        """
+        if not self._files or not self._wants_space_of(file):
+            return False
+        file.path = file.path.with_name(file.path.name + GONE_SUFFIX)
+        self._keep_as_spare(file)
+        return True
+
+    def _wants_space_of(self, file: LogFile) -> bool:
+        return self._spare is None and file.end_offset >= self._max_file_bytes // 2
+
+    def _keep_as_spare(self, file: LogFile) -> None:
+        spare = self._directory / f"{self._topic}{SPARE_SUFFIX}"
+        file.retire(spare)
+        self._spare = spare
+
+    def _let_go(self, file: LogFile) -> None:
+        self.busy_files.discard(file)
+        self.syncs.forget(file)
 
     def roll(self) -> None:
         """Close the last file so that it can be dropped; the next append makes a new one."""
@@ -276,13 +385,11 @@ class TopicLog:
             self._new_file()
 
     def _drop(self, file: LogFile) -> None:
-        if self._spare is None and file.end_offset >= self._max_file_bytes // 2:
-            spare = self._directory / f"{self._topic}{SPARE_SUFFIX}"
-            file.retire(spare)
-            self._spare = spare
+        if self._wants_space_of(file):
+            self._keep_as_spare(file)
         else:
             self._in_background(file.discard())
-        self._unsynced.discard(file)
+        self._let_go(file)
 
     # ---- the end
 
@@ -290,10 +397,20 @@ class TopicLog:
         """Give back what is allocated ahead, sync and close. Raises OSError."""
         for file in self._files:
             file.cut()
-            os.fsync(file.fileno())
-            file.close()
-        self._remove_spare()
-        self._forget()
+        try:
+            error = self._sync_now()
+        finally:
+            for file in self._files:
+                file.close()
+            self._remove_spare()
+            self._forget()
+        if error is not None:
+            raise error
+
+    def _sync_now(self) -> OSError | None:
+        taken = self.take_unsynced()
+        sync_and_close(taken, {})
+        return self.note_synced(taken)
 
     def remove(self) -> None:
         """Delete all files."""
@@ -311,13 +428,6 @@ class TopicLog:
         self._files.clear()
         self._last = None
         self._first_seqs.clear()
-        self._chunks.clear()
+        self._chunks.forget()
         self._unsynced.clear()
-
-
-def keep_aside(file: LogFile, start: int, end: int) -> str:
-    """Copy damaged bytes to a file of their own, once; its name. Raises OSError."""
-    aside = file.path.with_name(f"{file.path.stem}.{start}.damaged")
-    if not aside.exists():
-        aside.write_bytes(os.pread(file.fileno(), end - start, start))
-    return aside.name
+        self.busy_files.clear()

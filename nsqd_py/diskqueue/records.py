@@ -16,8 +16,9 @@ All numbers are little-endian. A record is a header of 56 bytes and the batch's 
     count       u32      messages
     stride      u32      see `Batch`
 
-A file begins with a header of 64 bytes: magic `NSQf`, version u16, flags u16 (1: made of a used file), salt u32,
-checksum u32, first sequence number u64, highest id used before u64, zeros. The salt differs from file to file, so
+A file begins with a header of 64 bytes: magic `NSQf`, version u16, flags u16, salt u32, checksum u32, first sequence
+number u64, highest id used before u64, zeros. The flags are 1: made of a used file; 2: sparse, numbers are missing
+because nobody needs them; 4: imported, written by another program's queues. The salt differs from file to file, so
 that what is left of a file that is used again never passes for its own. Kind 2 and compression are for archives
 (`messages` has their format); nsqd writes kind 1. Each record begins with its magic so that a reader finds the next
 one behind damage.
@@ -40,6 +41,8 @@ PUBLISHED = 1
 MESSAGES = 2
 FLAG_ZSTD = 1
 FLAG_REUSED = 1
+FLAG_SPARSE = 2
+FLAG_IMPORTED = 4
 
 _HEADER = Struct("<4sIIBBHQQqqII")
 _FRONT = Struct("<4sII")
@@ -73,24 +76,33 @@ class FileHeader:
     first_seq: int
     used_id: int
     is_reused: bool = False
+    is_sparse: bool = False
+    is_imported: bool = False
 
     def encode(self) -> bytes:
         return self._pack(extend(0, self._pack(0))).ljust(FILE_HEADER_BYTES, b"\0")
 
     def _pack(self, checksum: int) -> bytes:
-        flags = FLAG_REUSED if self.is_reused else 0
+        flags = FLAG_REUSED * self.is_reused | FLAG_SPARSE * self.is_sparse | FLAG_IMPORTED * self.is_imported
         return _FILE_HEADER.pack(FILE_MAGIC, VERSION, flags, self.salt, checksum, self.first_seq, self.used_id)
 
     @classmethod
     def decode(cls, data: bytes) -> FileHeader:
         """Raises Damaged."""
-        if len(data) < FILE_HEADER_BYTES:
-            raise Damaged("the file header is cut off")
-        magic, version, flags, salt, checksum, first_seq, used_id = _FILE_HEADER.unpack_from(data)
-        header = cls(salt, first_seq, used_id, flags == FLAG_REUSED)
+        header = cls.unchecked(data)
+        magic, version, _, _, checksum, _, _ = _FILE_HEADER.unpack_from(data)
         if magic != FILE_MAGIC or version != VERSION or header.encode()[12:16] != checksum.to_bytes(4, "little"):
             raise Damaged("the file header is not one of this program's, or damaged")
         return header
+
+    @classmethod
+    def unchecked(cls, data: bytes) -> FileHeader:
+        """What the fields say, be it right or not. Raises Damaged."""
+        if len(data) < FILE_HEADER_BYTES:
+            raise Damaged("the file header is cut off")
+        _, _, flags, salt, _, first_seq, used_id = _FILE_HEADER.unpack_from(data)
+        flagged = (bool(flags & flag) for flag in (FLAG_REUSED, FLAG_SPARSE, FLAG_IMPORTED))
+        return cls(salt, first_seq, used_id, *flagged)
 
 
 def encode_header(batch: Batch, salt: int) -> bytes:

@@ -37,7 +37,7 @@ class DeferredSpan:
 class RecoveredFile:
     """A log file as it was found.
 
-    gaps          ranges of sequence numbers whose records are lost
+    gaps          ranges of sequence numbers whose records are lost, or were not needed any more in a sparse file
     deferred      messages that were published to be delivered later
     used_id       the highest message id in it, or before it
     damaged       byte ranges (start, end) that hold no readable record
@@ -66,13 +66,17 @@ def find_record(data: bytes | mmap.mmap, start: int, salt: int) -> int | None:
     return None
 
 
-def recover_file(file: LogFile, *, is_last: bool) -> RecoveredFile:
-    """Read what the file holds and set where it ends. Raises OSError."""
+def recover_file(file: LogFile, *, is_last: bool, until: int | None = None) -> RecoveredFile:
+    """Read what the file holds and set where it ends. Raises OSError.
+
+    `until` is the number with which the next file begins. A sparse file that goes on beyond it was about to take the
+    place of that file when nsqd ended; the next file is still whole, and this one ends before it.
+    """
     recovered = RecoveredFile(file, used_id=file.header.used_id)
     size = os.fstat(file.fileno()).st_size
     if size > FILE_HEADER_BYTES:
         with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:
-            _Walk(recovered, data, verify=is_last).run()
+            _Walk(recovered, data, verify=is_last, until=until).run()
     return recovered
 
 
@@ -83,15 +87,17 @@ class _Walk:
     verified when it is read. Where that fails its checksum decides which of the two is damaged.
     """
 
-    def __init__(self, recovered: RecoveredFile, data: mmap.mmap, *, verify: bool) -> None:
+    def __init__(self, recovered: RecoveredFile, data: mmap.mmap, *, verify: bool, until: int | None) -> None:
         self._recovered = recovered
         self._file = recovered.file
         self._salt = recovered.file.header.salt
         self._data = data
         self._size = len(data)
         self._verify = verify
+        self._is_sparse = recovered.file.header.is_sparse
+        self._until = until if self._is_sparse else None
         self._expected = recovered.file.first_seq
-        self._pending: tuple[RecordHeader, int] | None = None
+        self._pending: tuple[RecordHeader, int, int] | None = None  # header, position, the number expected there
 
     def run(self) -> None:
         position: int | None = FILE_HEADER_BYTES
@@ -100,8 +106,10 @@ class _Walk:
             if header is None:
                 position = self._pass_damage(position)
                 continue
+            if self._until is not None and header.first_seq >= self._until:
+                break
             self._accept_pending()
-            self._pending = (header, position)
+            self._pending = (header, position, self._expected)
             self._expected = header.end_seq
             position += header.record_bytes
         self._accept_pending()
@@ -112,9 +120,15 @@ class _Walk:
             header = decode_header(self._data[position : position + RECORD_HEADER_BYTES], 0)
         except (Damaged, Incomplete):
             return None
-        if header.first_seq != self._expected or position + header.record_bytes > self._size:
+        if not self._follows(header) or position + header.record_bytes > self._size:
             return None
-        return header if not self._verify or self._is_whole(header, position) else None
+        verify = self._verify or (self._until is not None and header.end_seq > self._until)
+        return header if not verify or self._is_whole(header, position) else None
+
+    def _follows(self, header: RecordHeader) -> bool:
+        if self._is_sparse:
+            return header.first_seq >= self._expected
+        return header.first_seq == self._expected
 
     def _is_whole(self, header: RecordHeader, position: int) -> bool:
         try:
@@ -126,10 +140,9 @@ class _Walk:
     def _pass_damage(self, position: int) -> int | None:
         """Where a later good record begins; None when nothing good follows."""
         start = position
-        if self._pending is not None and not self._is_whole(*self._pending):
-            header, start = self._pending  # it is this one's length or count that is wrong
+        if self._pending is not None and not self._is_whole(*self._pending[:2]):
+            _, start, self._expected = self._pending  # it is this one's length or count that is wrong
             self._pending = None
-            self._expected = header.first_seq
         found = self._next_good(start)
         if found is None:
             self._end(start)
@@ -152,11 +165,11 @@ class _Walk:
     def _accept_pending(self) -> None:
         if self._pending is None:
             return
-        header, position = self._pending
+        header, position, expected = self._pending
         self._pending = None
-        self._file.note(header.first_seq, position)
-        self._file.end_seq = header.end_seq
-        self._file.end_offset = position + header.record_bytes
+        if header.first_seq > expected:
+            self._recovered.gaps.append((expected, header.first_seq))
+        self._file.go_on(header, position)
         if self._verify:  # the next file's header knows the highest id of one that is not verified
             self._recovered.used_id = max(self._recovered.used_id, header.base_id + header.count - 1)
         if header.due_ns:
@@ -169,7 +182,9 @@ class _Walk:
             header = decode_header(self._data[position : position + RECORD_HEADER_BYTES], 0)
         except (Damaged, Incomplete):
             header = None
-        if header is not None and header.first_seq == self._expected:
+        if header is not None and self._until is not None and header.first_seq >= self._until:
+            return  # the next file has it
+        if header is not None and self._follows(header):
             self._recovered.torn = (position, min(position + header.record_bytes, self._size))
         elif not self._file.header.is_reused:
             written = len(self._data[position:].rstrip(b"\0"))

@@ -233,7 +233,7 @@ def create_topic(request: Request[Broker]) -> Reply:
 
 
 def delete_topic(request: Request[Broker]) -> Reply:
-    topic = _named_topic(request)
+    topic = named_topic(request)
     request.app.delete_topic(topic.name)
     request.app.persist_metadata()
     return answers.EMPTY
@@ -243,18 +243,18 @@ def empty_topic(request: Request[Broker]) -> Reply:
     name = request.params.get("topic")
     if name is not None and not is_valid(name):
         raise HttpError(400, "INVALID_TOPIC")
-    topic = _named_topic(request)
+    topic = named_topic(request)
     request.app.empty_topic(topic)
     return answers.EMPTY
 
 
 def pause_topic(request: Request[Broker], *, paused: bool) -> Reply:
-    topic = _named_topic(request)
+    topic = named_topic(request)
     request.app.pause_topic(topic, paused)
     return answers.EMPTY
 
 
-def _named_topic(request: Request[Broker]) -> Topic:
+def named_topic(request: Request[Broker]) -> Topic:
     """The topic of the query, which must exist. Raises HttpError."""
     name = request.params.get("topic")
     if name is None:
@@ -273,7 +273,7 @@ def _existing_topic(request: Request[Broker], name: str) -> Topic:
 
 
 def create_channel(request: Request[Broker]) -> Reply:
-    topic, name = _topic_and_channel_name(request)
+    topic, name = topic_and_channel_name(request)
     if request.app.drain.is_active:
         raise Draining
     request.app.get_channel(topic, name)
@@ -281,34 +281,34 @@ def create_channel(request: Request[Broker]) -> Reply:
 
 
 def delete_channel(request: Request[Broker]) -> Reply:
-    topic, channel = _named_channel(request)
+    topic, channel = named_channel(request)
     request.app.delete_channel(topic, channel.name)
     request.app.persist_metadata()
     return answers.EMPTY
 
 
 def empty_channel(request: Request[Broker]) -> Reply:
-    topic, channel = _named_channel(request)
+    topic, channel = named_channel(request)
     request.app.empty_channel(topic, channel)
     return answers.EMPTY
 
 
 def pause_channel(request: Request[Broker], *, paused: bool) -> Reply:
-    topic, channel = _named_channel(request)
+    topic, channel = named_channel(request)
     request.app.pause_channel(topic, channel, paused)
     return answers.EMPTY
 
 
-def _named_channel(request: Request[Broker]) -> tuple[Topic, Channel]:
+def named_channel(request: Request[Broker]) -> tuple[Topic, Channel]:
     """The topic and channel of the query, which must exist. Raises HttpError."""
-    topic, name = _topic_and_channel_name(request)
+    topic, name = topic_and_channel_name(request)
     channel = topic.channels.get(name)
     if channel is None:
         raise HttpError(404, "CHANNEL_NOT_FOUND")
     return topic, channel
 
 
-def _topic_and_channel_name(request: Request[Broker]) -> tuple[Topic, str]:
+def topic_and_channel_name(request: Request[Broker]) -> tuple[Topic, str]:
     """The topic, which must exist, and a channel's name. Raises HttpError."""
     topic = _valid_argument(request, "topic")
     channel = _valid_argument(request, "channel")

@@ -6,7 +6,7 @@ from functools import partial
 
 from nsqd_py.broker import Broker
 from nsqd_py.debug.handlers import debug_routes
-from nsqd_py.http import answers, handlers
+from nsqd_py.http import answers, channel_handlers, handlers, log_handlers
 from nsqd_py.http.router import BodyRule, Route, Router
 
 MESSAGE: BodyRule[Broker] = BodyRule(
@@ -32,11 +32,15 @@ ROUTES: tuple[Route[Broker], ...] = (
     Route("POST", "/topic/empty", handlers.empty_topic, is_admin=True),
     Route("POST", "/topic/pause", partial(handlers.pause_topic, paused=True), is_admin=True),
     Route("POST", "/topic/unpause", partial(handlers.pause_topic, paused=False), is_admin=True),
-    Route("POST", "/channel/create", handlers.create_channel, is_admin=True),
+    Route("GET", "/topic/log", log_handlers.topic_log),
+    Route("GET", "/topic/read", log_handlers.read_topic),
+    Route("POST", "/channel/create", log_handlers.create_channel, is_admin=True),
     Route("POST", "/channel/delete", handlers.delete_channel, is_admin=True),
     Route("POST", "/channel/empty", handlers.empty_channel, is_admin=True),
+    Route("POST", "/channel/seek", log_handlers.seek_channel, is_admin=True),
     Route("POST", "/channel/pause", partial(handlers.pause_channel, paused=True), is_admin=True),
     Route("POST", "/channel/unpause", partial(handlers.pause_channel, paused=False), is_admin=True),
+    Route("GET", "/channel/peek", channel_handlers.peek, is_admin=True),
     Route("POST", "/drain", handlers.drain, is_admin=True),
     Route("GET", "/config/:opt", handlers.get_option),
     Route("PUT", "/config/:opt", handlers.put_option, OPTION, is_admin=True),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -95,12 +95,14 @@ class Chunk:
         return hex_ids(ids) if ids.ndim == 1 else stored_ids(ids)
 
     def mpub_body(self) -> bytes:
-        """The body of an MPUB with all of them. What is stored in that form is copied as it is."""
+        """The body of an MPUB with all of them."""
         return self.payload.mpub_body()
 
-    def sized_bodies(self) -> memoryview | None:
-        """What follows the number in `mpub_body()`, where it is stored in one stretch: not copied."""
-        return self.payload.sized_bodies()
+    def mpub_pieces(self, low: int, high: int) -> list[Any]:
+        """The same of messages `low` to `high` (not included), in pieces to be joined. What is stored in that form is
+        not copied.
+        """
+        return self.payload.mpub_pieces(low, high)
 
     def arrow(self) -> pa.RecordBatch:
         """All columns of `spark.schema`."""
@@ -145,14 +147,14 @@ class Chunk:
 
     def _part(self, which: Any, of_arrow: Any) -> Chunk:
         ids, nsqds = self.raw_ids, self.nsqds
-        return replace(
-            self,
-            positions=self.positions[which],
-            payload=self.payload.take(which),
-            timestamps_ns=None if self.timestamps_ns is None else self.timestamps_ns[which],
-            attempts=None if self.attempts is None else self.attempts[which],
-            raw_ids=of_arrow(ids) if isinstance(ids, pa.Array) else None if ids is None else ids[which],
-            nsqds=of_arrow(nsqds) if isinstance(nsqds, pa.Array) else nsqds,
+        return Chunk(
+            self.origin,
+            self.positions[which],
+            self.payload.take(which),
+            None if self.timestamps_ns is None else self.timestamps_ns[which],
+            None if self.attempts is None else self.attempts[which],
+            of_arrow(ids) if isinstance(ids, pa.Array) else None if ids is None else ids[which],
+            of_arrow(nsqds) if isinstance(nsqds, pa.Array) else nsqds,
         )
 
     def wanted(self, wanted: Wanted, after: int = -1) -> Chunk:

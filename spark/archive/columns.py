@@ -57,11 +57,17 @@ def heads_at(data: bytes, places: Any, head: np.dtype[Any]) -> Numbers:
     return heads
 
 
-def positions_in_record(offset: int, count: int) -> Numbers:
-    """Positions of the messages of a record at `offset`. Those of other records never come between them: a record has
-    more bytes than messages, so its last index does not reach into the next offset.
+def positions_in_records(offsets: Numbers, counts: Numbers) -> Numbers:
+    """Positions of the messages of records at `offsets`. Those of one never come between those of another: a record
+    has more bytes than messages, so its last index does not reach into the next offset.
     """
-    return np.arange(count, dtype=np.int64) + (offset << _INDEX_BITS)
+    return np.repeat(positions_of(offsets), counts) + index_in_records(counts)
+
+
+def index_in_records(counts: Numbers) -> Numbers:
+    """Of the messages of records with so many each: 0, 1, ... and from 0 again."""
+    index: Numbers = np.arange(int(counts.sum()), dtype=np.int64)
+    return index if len(counts) == 1 else index - np.repeat(np.cumsum(counts) - counts, counts)
 
 
 def positions_of(offsets: Numbers) -> Numbers:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from nsqd_py.diskqueue.files import parse_log_file_name
+from nsqd_py.diskqueue.go_files import GO_POSITION_SUFFIX, GoPosition, parse_go_position
 from spark.archive.errors import ArchiveError
 from spark.archive.formats import name_without_compression, parse_go_queue_name
 from spark.archive.storage import Storage, directory_of, name_of
-
-# Depth; the file that is read and where; the file that is written and where.
-_GO_METADATA = re.compile(rb"\s*-?\d+\s+(?P<read>\d+),(?P<read_at>\d+)\s+(?P<write>\d+),(?P<write_at>\d+)\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +57,22 @@ class Companions:
             return GoQueueFile("", None)
         topic, channel, number = parsed
         queue = name.partition(".diskqueue.")[0]
-        match = self._go_metadata(f"{directory_of(path)}/{queue}.diskqueue.meta.dat")
-        if match is None:
+        position = self._go_position(f"{directory_of(path)}/{queue}{GO_POSITION_SUFFIX}")
+        if position is None:
             return GoQueueFile(topic, channel, number >= self._last_queue(directory_of(path)).get(queue, number))
-        read, write = int(match["read"]), int(match["write"])
+        read, write = position.read_number, position.write_number
         return GoQueueFile(
             topic,
             channel,
             is_live=number >= write,
-            read_position=None if number < read else int(match["read_at"]) if number == read else 0,
-            settled_bytes=int(match["write_at"]) if number == write else 0,
+            read_position=None if number < read else position.read_offset if number == read else 0,
+            settled_bytes=position.write_offset if number == write else 0,
         )
 
-    def _go_metadata(self, path: str) -> re.Match[bytes] | None:
+    def _go_position(self, path: str) -> GoPosition | None:
         try:
             with self._storage.open(path) as file:
-                return _GO_METADATA.fullmatch(file.read_at(0, file.size_bytes))
+                return parse_go_position(file.read_at(0, file.size_bytes))
         except (ArchiveError, OSError):
             return None
 

@@ -10,6 +10,7 @@ import orjson
 import pyarrow as pa
 
 from nsqd_py.diskqueue.files import parse_log_file_name
+from nsqd_py.diskqueue.go_files import GoFileKind, parse_go_name
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FILE_MAGIC, MAGIC, MESSAGES, RECORD_HEADER_BYTES
 
 # Of a file, to know what it is: the first block of a zstd frame is in it, whole.
@@ -49,7 +50,6 @@ class Compression(StrEnum):
 _COMPRESSION_MAGIC = {b"\x1f\x8b\x08": Compression.GZIP, b"\x28\xb5\x2f\xfd": Compression.ZSTD}
 _COMPRESSION_SUFFIXES = {".gz": Compression.GZIP, ".zst": Compression.ZSTD, ".zstd": Compression.ZSTD}
 _FORMAT_SUFFIXES = {".framed": Format.FRAMED, ".parquet": Format.PARQUET, ".jsonl": Format.JSONL}
-_GO_QUEUE_NAME = re.compile(r"(?P<topic>[^:;]+)(?:[:;](?P<channel>.+))?\.diskqueue\.(?P<number>\d{6,})\.dat")
 _JSONL_START = re.compile(rb'\{"timestamp":-?\d+,"id":"')
 _PARQUET_MAGIC = b"PAR1"
 
@@ -113,8 +113,10 @@ def name_without_compression(name: str) -> str:
 
 def parse_go_queue_name(name: str) -> tuple[str, str | None, int] | None:
     """(topic, channel or None, number) of a file of Go's disk queue; None for another."""
-    match = _GO_QUEUE_NAME.fullmatch(name)
-    return (match["topic"], match["channel"], int(match["number"])) if match else None
+    parsed = parse_go_name(name)
+    if parsed is None or parsed.kind is not GoFileKind.MESSAGES:
+        return None
+    return parsed.topic, parsed.channel, parsed.number
 
 
 # ---- compressed ones

@@ -1,5 +1,4 @@
-"""Go's disk queue: `[4-byte size][message]` over and over, where a message is `[8-byte timestamp][2-byte attempts]
-[16 hex characters of id][body]`, all big-endian (nsqd/message.go, nsqio/go-diskqueue).
+"""Go's disk queue, whose format is in `nsqd_py/diskqueue/go_files.py`, in columns.
 
 There are no checksums and no marks: behind a size that is wrong nobody can tell where a message begins. A record is
 taken for one when its size fits into the file and its id is one.
@@ -13,6 +12,7 @@ from struct import Struct
 import numpy as np
 import pyarrow as pa
 
+from nsqd_py.diskqueue.go_files import BLOCK_BYTES, OVERHEAD_BYTES, SIZE_BYTES, go_message_places
 from spark.archive.chunk import Chunk, Origin
 from spark.archive.columns import ID_BYTES, heads_at, positions_of
 from spark.archive.damage import Damage
@@ -21,10 +21,7 @@ from spark.archive.splits import Split
 from spark.archive.storage import File
 from spark.archive.wanted import Wanted
 
-_BLOCK_BYTES = 2 * 1024 * 1024
-_SIZE_BYTES = 4
 _HEAD = np.dtype([("size", ">u4"), ("timestamp_ns", ">i8"), ("attempts", ">u2"), ("id", "u1", (ID_BYTES,))])
-_OVERHEAD_BYTES = _HEAD.itemsize - _SIZE_BYTES  # what the size counts beside the body
 _read_size = Struct(">I").unpack_from
 _IS_HEX = np.isin(np.arange(256), np.frombuffer(b"0123456789abcdef", dtype=np.uint8))
 
@@ -38,7 +35,7 @@ def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[C
     position = split.start
     while position < size:
         data = _block(file, position, size)
-        places, after = _places(data)
+        places, after = go_message_places(data)
         chunk = _chunk(origin, data, places, position)
         yield chunk
         if chunk.count < len(places):
@@ -54,26 +51,12 @@ def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[C
 
 def _block(file: File, position: int, size: int) -> bytes:
     """With one whole message at least, if the file has it."""
-    data = file.read_at(position, _BLOCK_BYTES)
-    if len(data) >= _SIZE_BYTES:
-        needed = _SIZE_BYTES + _read_size(data, 0)[0]
+    data = file.read_at(position, BLOCK_BYTES)
+    if len(data) >= SIZE_BYTES:
+        needed = SIZE_BYTES + _read_size(data, 0)[0]
         if len(data) < needed <= size - position:
             return file.read_at(position, needed)
     return data
-
-
-def _places(data: bytes) -> tuple[list[int], int]:
-    """Where the messages begin that are whole in the block, and where the last ends."""
-    places: list[int] = []
-    position, last_head = 0, len(data) - _HEAD.itemsize
-    while position <= last_head:
-        size = _read_size(data, position)[0]
-        after = position + _SIZE_BYTES + size
-        if size < _OVERHEAD_BYTES or after > len(data):
-            break
-        places.append(position)
-        position = after
-    return places, position
 
 
 def _chunk(origin: Origin, data: bytes, places: list[int], offset: int) -> Chunk:
@@ -83,7 +66,7 @@ def _chunk(origin: Origin, data: bytes, places: list[int], offset: int) -> Chunk
     is_message = _IS_HEX[heads["id"]].all(axis=1)
     if not is_message.all():
         starts, heads = starts[: is_message.argmin()], heads[: is_message.argmin()]
-    sizes = heads["size"].astype(np.int64) - _OVERHEAD_BYTES
+    sizes = heads["size"].astype(np.int64) - OVERHEAD_BYTES
     return Chunk(
         origin,
         positions_of(starts + offset),
@@ -98,5 +81,5 @@ def _is_cut(file: File, split: Split, position: int, size: int) -> bool:
     """Whether a message is being written here, to a live file, behind all that nsqd knew to be written."""
     if not split.is_live or position < split.settled_bytes:
         return False
-    head = file.read_at(position, _SIZE_BYTES)
-    return len(head) < _SIZE_BYTES or position + _SIZE_BYTES + _read_size(head, 0)[0] > size
+    head = file.read_at(position, SIZE_BYTES)
+    return len(head) < SIZE_BYTES or position + SIZE_BYTES + _read_size(head, 0)[0] > size

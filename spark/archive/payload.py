@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from struct import Struct
 from typing import Any
 
@@ -13,6 +15,8 @@ from nsqd_py.batch import SIZE_BYTES
 from spark.archive.columns import Numbers, binary_array
 from spark.archive.errors import ArchiveError
 
+# Where there is a gap in so many bodies at least, they are cut out by stretches, else one by one.
+_FEW_GAPS = 8
 _read_size = Struct(">I").unpack_from
 
 
@@ -23,21 +27,27 @@ class Payload:
     is_sized  whether each body stands behind its size, 4 bytes big-endian, as an MPUB sends it
     """
 
-    __slots__ = ("_bounds", "buffer", "is_sized")
+    __slots__ = ("_bounds", "_bytes_up_to", "_gaps", "buffer", "is_sized")
 
     def __init__(self, buffer: Any, starts: Numbers, sizes: Numbers, *, is_sized: bool) -> None:
         self.buffer = buffer
         self.is_sized = is_sized
         self._bounds: tuple[Numbers, Numbers] | None = (starts, sizes)
+        self._bytes_up_to: Numbers | None = None
+        self._gaps: list[int] | None = None
 
     @classmethod
-    def of_sized(cls, buffer: Any, sizes: Numbers) -> Payload:
-        """Bodies behind their sizes, one behind the other. Raises ValueError where they do not fill the buffer."""
+    def of_stretches(cls, buffer: Any, begins: Numbers, ends: Numbers, counts: Numbers, sizes: Numbers) -> Payload:
+        """Bodies behind their sizes, in stretches of so many messages each. Raises ValueError where they do not fill
+        their stretches.
+        """
         sizes = sizes.astype(np.int64)
-        ends = np.cumsum(sizes + SIZE_BYTES)
-        if (int(ends[-1]) if len(ends) else 0) != buffer.size:
+        after = np.cumsum(sizes + SIZE_BYTES)  # where each would end if there were nothing between the stretches
+        stretch_ends = after[np.cumsum(counts) - 1]
+        lengths = np.diff(stretch_ends, prepend=0)
+        if not np.array_equal(lengths, ends - begins):
             raise ValueError("the sizes of the bodies do not fit")
-        return cls(buffer, ends - sizes, sizes, is_sized=True)
+        return cls(buffer, after - sizes + np.repeat(ends - stretch_ends, counts), sizes, is_sized=True)
 
     @classmethod
     def of_array(cls, array: pa.Array) -> Payload:
@@ -72,7 +82,32 @@ class Payload:
     @property
     def size_bytes(self) -> int:
         """Of the bodies."""
-        return int(self.sizes.sum())
+        return self.bytes_of(0, len(self))
+
+    def bytes_of(self, low: int, high: int) -> int:
+        """Of bodies `low` to `high` (not included)."""
+        if low == high:
+            return 0
+        up_to = self.bytes_up_to
+        return int(up_to[high - 1]) - (int(up_to[low - 1]) if low else 0)
+
+    @property
+    def bytes_up_to(self) -> Numbers:
+        """Of the bodies up to each, and with it."""
+        if self._bytes_up_to is None:
+            self._bytes_up_to = np.cumsum(self.sizes)
+        return self._bytes_up_to
+
+    def cuts(self, most_messages: int, most_bytes: int) -> Iterator[tuple[int, int]]:
+        """Bounds of MPUBs of so many messages and bytes at most, in order; a larger message is alone."""
+        count = len(self)
+        ends = self.bytes_up_to + SIZE_BYTES * np.arange(1, count + 1)
+        low = before = 0
+        while low < count:
+            room = int(np.searchsorted(ends, before + most_bytes - SIZE_BYTES, "right"))
+            high = min(max(low + 1, room), low + most_messages, count)
+            yield low, high
+            low, before = high, int(ends[high - 1])
 
     def take(self, which: Any) -> Payload:
         """A part of it, by a slice or a mask."""
@@ -84,24 +119,35 @@ class Payload:
         """A pyarrow.BinaryArray; copies the bodies where something stands between them."""
         return self._cut(self.starts, self.ends)
 
-    def sized_bodies(self) -> memoryview | None:
-        """The bodies behind their sizes, where they are stored so in one stretch."""
-        if not (self.is_sized and len(self)):
-            return None
-        starts, ends = self.starts - SIZE_BYTES, self.ends
-        if not np.array_equal(starts[1:], ends[:-1]):
-            return None
-        return memoryview(self.buffer)[int(starts[0]) : int(ends[-1])]
-
     def mpub_body(self) -> bytes:
         """The body of an MPUB: the number of messages in 4 bytes, then each behind its size."""
-        count = len(self).to_bytes(SIZE_BYTES, "big")
-        if not len(self):
-            return count
+        return b"".join(self.mpub_pieces(0, len(self)))
+
+    def mpub_pieces(self, low: int, high: int) -> list[Any]:
+        """The same of bodies `low` to `high` (not included), in pieces to be joined: stretches of the buffer where
+        it can be, which are not copied.
+        """
+        count = (high - low).to_bytes(SIZE_BYTES, "big")
+        if low == high:
+            return [count]
         if not self.is_sized:
-            return b"".join((count, _values(self._with_sizes())))
-        bodies = self.sized_bodies()
-        return b"".join((count, _values(self._cut(self.starts - SIZE_BYTES, self.ends)) if bodies is None else bodies))
+            return [count, _values(self.take(slice(low, high))._with_sizes())]
+        bounds = self._stretches(low, high)
+        if len(bounds) * _FEW_GAPS > high - low + 2 * _FEW_GAPS:
+            part = self.take(slice(low, high))
+            return [count, _values(part._cut(part.starts - SIZE_BYTES, part.ends))]
+        view, (starts, sizes) = memoryview(self.buffer), self._known()
+        lasts = [bound - 1 for bound in bounds[1:]]
+        begins = [int(starts[bound]) - SIZE_BYTES for bound in bounds[:-1]]
+        ends = [int(starts[last]) + int(sizes[last]) for last in lasts]
+        return [count, *(view[begin:end] for begin, end in zip(begins, ends, strict=True))]
+
+    def _stretches(self, low: int, high: int) -> list[int]:
+        """Bounds of stretches without gaps between `low` and `high`, both included."""
+        if self._gaps is None:  # bodies that do not follow the one before them at once
+            self._gaps = (np.flatnonzero(self.starts[1:] - SIZE_BYTES != self.ends[:-1]) + 1).tolist()
+        gaps = self._gaps
+        return [low, *gaps[bisect_right(gaps, low) : bisect_left(gaps, high)], high]
 
     def _with_sizes(self) -> pa.Array:
         count = len(self)
@@ -132,38 +178,56 @@ class PublishedPayload(Payload):
     counts, strides of each; see `nsqd_py.batch.Batch`
     """
 
-    __slots__ = ("_batches", "_count", "_data")
+    __slots__ = ("_batches", "_bytes_to_batch", "_count", "_data", "_messages_to_batch")
 
     def __init__(self, data: bytes, begins: Numbers, ends: Numbers, counts: Numbers, strides: Numbers) -> None:
         self.buffer = pa.py_buffer(data)
         self.is_sized = True
-        self._bounds = None
+        self._bounds = self._bytes_up_to = self._gaps = None
         self._data = data
         self._count = int(counts.sum())
         self._batches = (begins, ends, counts, strides)
+        self._messages_to_batch = np.append(0, np.cumsum(counts))
+        self._bytes_to_batch = np.append(0, np.cumsum(ends - begins))
 
     def __len__(self) -> int:
         return self._count
 
-    @property
-    def size_bytes(self) -> int:
+    def bytes_of(self, low: int, high: int) -> int:
+        first, end = self._batches_of(low, high)
+        if first < 0:
+            return super().bytes_of(low, high)
+        return int(self._bytes_to_batch[end] - self._bytes_to_batch[first]) - SIZE_BYTES * (high - low)
+
+    def cuts(self, most_messages: int, most_bytes: int) -> Iterator[tuple[int, int]]:
+        """Between batches, unless one of them is too large."""
+        messages, octets = self._messages_to_batch, self._bytes_to_batch
+        room = most_bytes - SIZE_BYTES
+        if np.diff(messages).max(initial=0) > most_messages or np.diff(octets).max(initial=0) > room:
+            yield from super().cuts(most_messages, most_bytes)
+            return
+        batch = 0
+        while batch + 1 < len(messages):
+            by_bytes = np.searchsorted(octets, octets[batch] + room, "right")
+            by_messages = np.searchsorted(messages, messages[batch] + most_messages, "right")
+            after = int(min(by_bytes, by_messages)) - 1
+            yield int(messages[batch]), int(messages[after])
+            batch = after
+
+    def mpub_pieces(self, low: int, high: int) -> list[Any]:
+        first, end = self._batches_of(low, high)
+        if first < 0 or end - first == high - low:  # each alone: it takes fewer calls to cut them out by their bounds
+            return super().mpub_pieces(low, high)
         begins, ends, _, _ = self._batches
-        return int((ends - begins).sum()) - SIZE_BYTES * self._count
-
-    def sized_bodies(self) -> memoryview | None:
-        begins, ends, counts, _ = self._batches
-        if len(counts) == 1:
-            return memoryview(self._data)[int(begins[0]) : int(ends[0])]
-        # Those that are alone have their places known at once; others are joined without asking for them.
-        return super().sized_bodies() if len(counts) == self._count else None
-
-    def mpub_body(self) -> bytes:
-        begins, ends, counts, _ = self._batches
-        if len(counts) == self._count:  # each alone: it takes fewer calls to cut them out by their bounds
-            return super().mpub_body()
         view = memoryview(self._data)
-        batches = [view[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
-        return b"".join((self._count.to_bytes(SIZE_BYTES, "big"), *batches))
+        bounds = zip(begins[first:end].tolist(), ends[first:end].tolist(), strict=True)
+        return [(high - low).to_bytes(SIZE_BYTES, "big"), *(view[begin:stop] for begin, stop in bounds)]
+
+    def _batches_of(self, low: int, high: int) -> tuple[int, int]:
+        """Those that messages `low` to `high` are all of; -1 where they are no whole batches."""
+        messages = self._messages_to_batch
+        first, end = np.searchsorted(messages, (low, high)).tolist()
+        return (first, end) if messages[first] == low and messages[end] == high else (-1, -1)
 
     def _find(self) -> tuple[Numbers, Numbers]:
         begins, ends, counts, strides = self._batches

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
-from nsqd_py.diskqueue.records import MESSAGES, PUBLISHED, Damaged
+from nsqd_py.diskqueue.records import MESSAGES, PUBLISHED
 from spark.archive import framed, topic_log
 from spark.archive.chunk import Chunk
 from spark.archive.damage import Damage
@@ -40,22 +41,15 @@ class _Decoders:
     def chunks(self, records: Records) -> Iterator[Chunk]:
         for first, end, kind, flags in _runs(records):
             if kind == MESSAGES:
-                yield from self._of_messages(records, first, end)
+                yield from self._messages.chunks(records, first, end, partial(self._undecoded, records))
             elif kind == PUBLISHED and flags == 0:
                 if self._has_topic:
                     yield from self._published.chunks(records, first, end)
             else:
                 self._unknown(records, first, end - 1, "a record of a later version, which this one cannot read")
 
-    def _of_messages(self, records: Records, first: int, end: int) -> Iterator[Chunk]:
-        for index in range(first, end):
-            try:
-                chunk = self._messages.chunk(records, index)
-            except Damaged as error:
-                self._unknown(records, index, index, str(error))
-                continue
-            if chunk is not None:
-                yield chunk
+    def _undecoded(self, records: Records, index: int, what: str) -> None:
+        self._unknown(records, index, index, what)
 
     def _unknown(self, records: Records, first: int, last: int, what: str) -> None:
         start, end = (records.offset + records.places[index] for index in (first, last))

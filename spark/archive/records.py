@@ -122,6 +122,7 @@ class Walk:
         self._block_bytes = _SPARSE_BLOCK_BYTES if wanted.has_range else BLOCK_BYTES
         self._next_bytes = self._block_bytes
         self._expected_seq: int | None = None
+        self._looked_again_at = -1
         self.whole_until = 0
 
     def run(self) -> Iterator[Records]:
@@ -256,6 +257,8 @@ class Walk:
         """Where a good record begins behind a place where there is none; None when none does."""
         if self._was_replaced():
             return None
+        if self._was_being_written(position):
+            return position
         found = self._find(position + 1, self._size)
         if found is not None:
             self._damage.found(self._split.path, position, found, "no record here with a right checksum")
@@ -267,6 +270,12 @@ class Walk:
         tail = Tail(self._file, self._header, position, self._size, self._expected_seq, self._split.is_live)
         if not self._is_end(tail):
             self._damage.found(self._split.path, position, self._size, "its last record is torn or damaged")
+
+    def _was_being_written(self, position: int) -> bool:
+        """Whether there is a record now. nsqd may write one, and more behind it, while the bytes of it are copied."""
+        is_first_look = position != self._looked_again_at
+        self._looked_again_at = position
+        return self._split.is_live and is_first_look and self._is_whole(position)
 
     def _was_replaced(self) -> bool:
         """Whether nsqd, which dropped the file, has made a new one of it meanwhile: its records are gone."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES
 from spark.archive.chunk import MOST_MESSAGES, Chunk, Origin, in_range
-from spark.archive.columns import positions_of
+from spark.archive.columns import index_in_records, positions_of
 from spark.archive.payload import PublishedPayload
 from spark.archive.records import Records, Tail
 from spark.archive.wanted import Wanted
@@ -60,15 +60,14 @@ class PublishedRecords:
 
     def _chunk(self, records: Records, headers: Any, places: Any) -> Chunk:
         counts = headers["count"].astype(np.int64)
-        count = int(counts.sum())
-        index = np.arange(count, dtype=np.int64) - np.repeat(np.cumsum(counts) - counts, counts)
+        index = index_in_records(counts)
         begins = places + RECORD_HEADER_BYTES
         return Chunk(
             self._origin,
             np.repeat(positions_of(places + records.offset), counts) + index,
             PublishedPayload(records.data, begins, begins + headers["length"], counts, headers["stride"]),
             np.repeat(headers["timestamp_ns"], counts),
-            np.zeros(count, dtype=np.uint16),
+            np.zeros(len(index), dtype=np.uint16),
             np.repeat(headers["base_id"], counts) + index.astype(np.uint64),
         )
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-import re2  # type: ignore[import-untyped]
-
+from nsqd_py.expressions import BadExpression, compiled
 from spark.archive.errors import ArchiveError
 
 
@@ -51,7 +50,7 @@ class Wanted:
 @lru_cache(maxsize=16)
 def _search(pattern: str) -> Callable[[str], object]:
     try:
-        found: Callable[[str], object] = re2.compile(pattern).search
-    except re2.error as error:
-        raise ArchiveError(f"the topic pattern {pattern!r} is no regular expression: {error}") from error
+        found: Callable[[str], object] = compiled(pattern).search
+    except BadExpression as error:
+        raise ArchiveError(f"the topic pattern {pattern!r} is no regular expression: {error}") from None
     return found

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-
-import numpy as np
+from dataclasses import dataclass, replace
 
 from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.client.errors import BadName, NsqClientError, NsqdSaid
@@ -20,9 +18,11 @@ _FINAL = frozenset(("E_BAD_TOPIC", "E_INVALID", "E_UNAUTHORIZED", "E_AUTH_FIRST"
 
 @dataclass(slots=True)
 class Batch:
-    """Messages that are sent together, and acknowledged together.
+    """Messages that are sent together, and acknowledged together: those of a block from `begin` to `end`.
 
-    low         the mark that they come behind: with `block.last`, the range that is done when they are acknowledged
+    They are not cut out of it unless they have to be: that takes longer than to send them.
+
+    low         the mark that they come behind: with `last`, the range that is done when they are acknowledged
     deadline_s  until when it is tried
     left        how many acknowledgements are due, where each message is a command
     """
@@ -31,6 +31,8 @@ class Batch:
     lane: str
     low: Mark
     block: Block
+    begin: int
+    end: int
     deadline_s: float
     left: int = 1
     publish: Publish | None = None
@@ -38,14 +40,26 @@ class Batch:
     may_be_there: bool = False
 
     @property
+    def count(self) -> int:
+        return self.end - self.begin
+
+    @property
+    def last(self) -> Mark:
+        return self.block.marks.at(self.end - 1)
+
+    @property
+    def body_bytes(self) -> int:
+        return self.block.chunk.payload.bytes_of(self.begin, self.end)
+
+    @property
     def size_bytes(self) -> int:
-        return self.block.chunk.size_bytes + SIZE_BYTES * self.block.count
+        """Of the MPUB that they are the body of."""
+        return self.body_bytes + SIZE_BYTES * (self.end - self.begin + 1)
 
     def halves(self) -> Iterator[Batch]:
-        middle = self.block.count // 2
-        first, second = self.block.slice(0, middle), self.block.slice(middle, self.block.count)
-        yield Batch(self.topic, self.lane, self.low, first, self.deadline_s, may_be_there=self.may_be_there)
-        yield Batch(self.topic, self.lane, first.last, second, self.deadline_s, may_be_there=self.may_be_there)
+        middle = self.begin + self.count // 2
+        yield replace(self, end=middle, publish=None)
+        yield replace(self, low=self.block.marks.at(middle - 1), begin=middle, publish=None)
 
 
 def is_too_large(error: NsqClientError) -> bool:
@@ -58,12 +72,3 @@ def is_final(error: NsqClientError) -> bool:
     if isinstance(error, NsqdSaid):
         return error.code in _FINAL
     return isinstance(error, BadName)
-
-
-def fitting(block: Block, most_messages: int, most_bytes: int | None) -> int:
-    """How many of the first messages of a block go into a batch; at least one."""
-    count = min(most_messages, block.count)
-    if most_bytes is None or block.chunk.size_bytes + SIZE_BYTES * (block.count + 1) <= most_bytes:
-        return count
-    ends = np.cumsum(block.chunk.payload.sizes[:count] + SIZE_BYTES) + SIZE_BYTES
-    return max(1, int(np.searchsorted(ends, most_bytes, "right")))

@@ -145,6 +145,14 @@ def open_checkpoint(job: Job, files: Sequence[FileInfo]) -> Checkpoint | None:
         raise CheckpointError(f"the checkpoint {directory} cannot be used: {error.strerror}") from error
 
 
+def known_checkpoint(job: Job, files: Sequence[FileInfo]) -> Checkpoint | None:
+    """As `open_checkpoint`, but begins none where there is none."""
+    directory = job.safety.checkpoint
+    if directory is None or not is_local(directory) or not Path(local_path(directory), "job.json").exists():
+        return None
+    return open_checkpoint(job, files)
+
+
 def _open(directory: Path, job: Job, files: Sequence[FileInfo]) -> Checkpoint:
     directory.mkdir(parents=True, exist_ok=True)
     lock = os.open(directory / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)

@@ -140,16 +140,14 @@ def _where(rows: DataFrame, where: str) -> DataFrame:
         text = F.col("body").cast("string")
         rows = rows.withColumn(predicate.JSON, F.from_json(text, schema))
     try:
-        return rows.where(F.expr(f"({where}\n)") | (F.col(FILE_NUMBER) < 0))
+        wanted = F.expr(f"({where}\n)")
+        rows.where(wanted)  # alone, so that what Spark says of it is about nothing else
+        return rows.where(wanted | (F.col(FILE_NUMBER) < 0))
     except PySparkException as error:
-        raise BadPredicate(f"the predicate {where!r} cannot be used: {_first_line(error)}") from error
+        raise BadPredicate(f"the predicate {where!r} cannot be used: {predicate.reason(str(error))}") from error
 
 
 def _up_to(cut: Mark, keys: Sequence[str]) -> Column:
     """Whether a row's mark is not behind the cut."""
     values = [F.lit(value).cast("bigint") for value in cut[-len(keys) :]]
     return F.struct(*(F.col(key).cast("bigint") for key in keys)) <= F.struct(*values)
-
-
-def _first_line(error: PySparkException) -> str:
-    return str(error).strip().partition("\n")[0]

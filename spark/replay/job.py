@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-import re2  # type: ignore[import-untyped]
-
 from nsqd_py.client.options import ClientOptions
+from nsqd_py.expressions import BadExpression, compiled
 from nsqd_py.protocol.names import is_valid_name
 from spark.archive.listing import Hints
 from spark.archive.splits import DEFAULT_SPLIT_BYTES
 from spark.archive.wanted import Wanted
 from spark.replay.errors import BadJob
+from spark.replay.predicate import check_is_steady
+from spark.replay.sizes import BATCH_BYTES
 
 Dedupe: TypeAlias = Literal["", "id", "body"]
 
@@ -49,6 +50,8 @@ class Selection:
             raise BadJob(f"dedupe is by id or by body, not by {self.dedupe!r}")
         if self.grep is not None:
             _check_pattern(self.grep)
+        if self.where is not None:
+            check_is_steady(self.where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ class Destination:
 
     topic_map    (old, new), for topics that get another name; to_topic: one name for all others
     defer_s      nsqd delivers so much later; each message is then a command of its own
-    batch_bytes  of messages in one command, at most; None leaves it to what is read together, up to 4 MiB
+    batch_bytes  of messages in one command, at most
     """
 
     nsqd_tcp_addresses: tuple[str, ...] = ()
@@ -66,7 +69,7 @@ class Destination:
     topic_map: tuple[tuple[str, str], ...] = ()
     to_topic: str | None = None
     defer_s: float = 0.0
-    batch_bytes: int | None = None
+    batch_bytes: int = BATCH_BYTES
 
     def __post_init__(self) -> None:
         for topic in [new for _, new in self.topic_map] + ([self.to_topic] if self.to_topic else []):
@@ -74,7 +77,7 @@ class Destination:
                 raise BadJob(f"{topic!r} is no name of a topic")
         if self.defer_s < 0:
             raise BadJob(f"a message cannot be deferred by {self.defer_s:g} s")
-        if self.batch_bytes is not None and self.batch_bytes < 1:
+        if self.batch_bytes < 1:
             raise BadJob(f"a batch has at least 1 byte, not {self.batch_bytes}")
 
     def topic(self, topic: str) -> str:
@@ -169,6 +172,6 @@ class Job:
 
 def _check_pattern(pattern: str) -> None:
     try:
-        re2.compile(pattern)
-    except re2.error as error:
-        raise BadJob(f"grep {pattern!r} is no regular expression: {error}") from error
+        compiled(pattern)
+    except BadExpression as error:
+        raise BadJob(f"grep {pattern!r} is no regular expression: {error}") from None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from spark.replay.blocks import Block
-from spark.replay.marks import Mark
+from spark.replay.marks import BY_FILE, Mark, Range
 from spark.replay.pace import SECOND_NS
 from spark.replay.planning import Task
 from spark.replay.progress import TaskLine
@@ -130,17 +130,24 @@ class Looking:
     columns: tuple[str, ...] = (*SENDING, "id", "file")
 
     def __call__(self, setup: Setup, task: Task, attempt: Attempt, line: TaskLine) -> Sink:
-        return LookSink(Look(first_count=self.first_count), line)
+        done = {lane: ranges for lane, ranges in setup.done.items() if lane != BY_FILE}
+        return LookSink(Look(first_count=self.first_count), line, done)
 
 
 class LookSink(Sink):
-    def __init__(self, look: Look, line: TaskLine) -> None:
+    """`done` is what is sent already, by lane; what is done by file is not read again."""
+
+    def __init__(self, look: Look, line: TaskLine, done: Mapping[str, Sequence[Range]]) -> None:
         self._look = look
         self._line = line
+        self._done = done
 
     def take(self, block: Block, lane: str) -> None:
-        self._line.counts.matched += block.count
-        self._look.take(block)
+        done = self._done.get(lane)
+        left = block.filter(~block.marks.among(done)) if done else block
+        if left.count:
+            self._line.counts.matched += left.count
+            self._look.take(left)
 
     def idle(self) -> None:
         self._line.look()

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from nsqd_py.durations import MINUTE_NS, SECOND_NS
 from nsqd_py.kinds import BOOL, DURATION, INT, STRING, STRINGS, choice
 from nsqd_py.settings import Options, Program, Setting
+from spark.replay.sizes import BATCH_BYTES
 from tools.cli import BadUsage, ToolError
 from tools.options import (
     LOOKUPD_HTTP,
@@ -78,8 +79,8 @@ _DESTINATION = (
         "times)."),
     Setting("to-topic", STRING, "", "Publish all other topics to this one.", default_text="the topic that it was"),
     Setting("defer", DURATION, 0, "Have nsqd deliver each message so much later."),
-    Setting("batch-bytes", INT, None, "How many bytes of messages to publish in one command, at most.",
-        default_text="what is read together, up to 4 MiB", check=_at_least_1("batch-bytes")),
+    Setting("batch-bytes", INT, BATCH_BYTES, "How many bytes of messages to publish in one command, at most.",
+        check=_at_least_1("batch-bytes")),
     replace(PRODUCER_OPT, help=PRODUCER_OPT.help.replace("snappy,true or dial_timeout,5s",
         "tls_v1,true or auth_secret,...")),
 )

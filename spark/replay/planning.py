@@ -53,6 +53,14 @@ class Part:
         wanted = Range(self.low, self.high) if self.low is not None and self.high is not None else whole_file
         return any(one.low <= wanted.low and wanted.high <= one.high for one in self.done)
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether some of it is done."""
+        low, high = self.low, self.high
+        if low is None or high is None:
+            return bool(self.done)
+        return self.split.after >= 0 or any(one.low < high and low < one.high for one in self.done)
+
     def resumed(self) -> Part:
         """Without what is done at its beginning."""
         if self.low is None:
@@ -171,15 +179,25 @@ def plan(job: Job, files: Sequence[FileInfo], slots: int, earlier: Earlier | Non
 def _parts(job: Job, files: Sequence[FileInfo], slots: int, done: Sequence[Range]) -> tuple[Part, ...]:
     numbers = {info.path: number for number, info in enumerate(files)}
     size_bytes = sum(info.size_bytes for info in files)
-    target_bytes = min(job.split_bytes, max(_LEAST_SPLIT_BYTES, -(-size_bytes // slots)))
     parts = []
-    for split in plan_splits(files, target_bytes, job.selection.wanted):
+    for split in plan_splits(files, _split_bytes(job, size_bytes, slots), job.selection.wanted):
         file = numbers[split.path]
         of_file = tuple(overlapping(done, (0, file, -2), (0, file, LAST_POSITION)))
         part = Part(split, file, of_file)
         if not part.is_done:
             parts.append(part.resumed())
     return tuple(parts)
+
+
+def _split_bytes(job: Job, size_bytes: int, slots: int) -> int:
+    """What each task of a large archive gets equally many of: one split more is a slot that waits for another."""
+    tasks = _task_count(job, size_bytes, slots)
+    splits_each = max(1, -(-size_bytes // (tasks * job.split_bytes)))
+    return max(_LEAST_SPLIT_BYTES, -(-size_bytes // (tasks * splits_each)))
+
+
+def _task_count(job: Job, size_bytes: int, slots: int) -> int:
+    return min(slots * _TASKS_A_SLOT, max(slots, -(-size_bytes // job.split_bytes)))
 
 
 def packed(parts: Sequence[Part], count: int) -> tuple[Task, ...]:
@@ -197,9 +215,8 @@ def within(parts: Iterable[Part], cut: Mark) -> tuple[Part, ...]:
 
 def by_file_tasks(job: Job, parts: Sequence[Part], slots: int) -> tuple[Task, ...]:
     size_bytes = sum(part.split.size_bytes for part in parts)
-    count = min(slots * _TASKS_A_SLOT, max(slots, -(-size_bytes // job.split_bytes)))
     if job.pacing.rate is None:
-        return packed(parts, count)
+        return packed(parts, _task_count(job, size_bytes, slots))
     # All at once, each with a share of the rate by its size, so that they end together.
     tasks = packed(parts, slots)
     whole = max(1, size_bytes)

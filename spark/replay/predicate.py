@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from spark.replay.errors import BadPredicate
+from spark.schema import COLUMNS
 
 JSON = "json"
 
@@ -36,6 +37,14 @@ _COMPARISONS = frozenset(("=", "==", "<=>", "!=", "<>", "<", "<=", ">", ">="))
 _ARITHMETIC = frozenset("+-*/%")
 _TRUTHS = frozenset(("TRUE", "FALSE"))
 _CONNECTIVES = frozenset(("AND", "OR", "NOT"))
+# What has another value each time: functions, and those that are one without parentheses too.
+_CHANGING_CALLS = frozenset(
+    ("rand", "randn", "random", "randstr", "uniform", "uuid", "shuffle", "now", "current_timestamp", "current_date",
+     "current_time", "curdate", "localtimestamp", "monotonically_increasing_id", "spark_partition_id",
+     "input_file_name")
+)  # fmt: skip
+_CHANGING_WORDS = frozenset(("current_timestamp", "current_date", "current_time", "localtimestamp"))
+_SUGGESTION = re.compile(r" Did you mean one of the following\? \[[^\]]*\]\.")
 
 
 class _Token(NamedTuple):
@@ -67,6 +76,25 @@ class _Node:
 def names_in(predicate: str) -> set[str]:
     """Every word in it, in lower case: columns are among them."""
     return {token.text.strip("`").lower() for token in _tokens(predicate) if token.kind == "word"}
+
+
+def check_is_steady(predicate: str) -> None:
+    """Raises BadPredicate for one that another try, or a replay that goes on, would decide in another way."""
+    tokens = [token for token in _tokens(predicate) if token.kind != "space"]
+    for place, token in enumerate(tokens):
+        word = token.text.lower()
+        is_call = _token(tokens, place + 1).text == "("
+        if token.kind == "word" and word in (_CHANGING_CALLS if is_call else _CHANGING_WORDS):
+            raise BadPredicate(
+                f"{token.text}{'()' if is_call else ''} has another value each time: a replay that goes on would "
+                "choose other messages; use --sample to take some of them, --start and --end for times"
+            )
+
+
+def reason(spark_says: str) -> str:
+    """Why a predicate cannot be used, in a line, with our columns where Spark suggests some."""
+    line = spark_says.strip().partition("\n")[0]
+    return _SUGGESTION.sub(f" There are {', '.join(column.name for column in COLUMNS)}, and json.field.", line)
 
 
 def json_schema(predicate: str) -> str | None:

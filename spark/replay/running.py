@@ -63,10 +63,12 @@ def preview(
     on_progress: OnProgress | None = None,
     stop: threading.Event | None = None,
     first: int = 10,
+    checkpoint: Checkpoint | None = None,
 ) -> tuple[Look, Outcome]:
-    """What would be sent, without sending it; otherwise as `run`."""
+    """What would be sent, without sending it; otherwise as `run`. The checkpoint stays as it is."""
     outcome, look = Outcome(), Look(first_count=first)
-    for found in _work(plan, spark, on_progress, stop or threading.Event(), None, Looking(first), outcome):
+    work = partial(_work, plan, spark, on_progress, stop or threading.Event(), checkpoint, Looking(first), outcome)
+    for found in work(is_dry=True):
         if found is not None:
             look.add(found)
     return look, outcome
@@ -80,12 +82,15 @@ def _work(
     checkpoint: Checkpoint | None,
     make_sink: MakeSink,
     outcome: Outcome,
+    *,
+    is_dry: bool = False,
 ) -> list[Any]:
     """What the sinks found. The rest is added to the outcome."""
     context = as_context(spark)
     watch = _Watch(plan.size_bytes, on_progress)
     line = DriverLine(context.getConf().get("spark.driver.host") or _LOCAL_HOST)
-    setup = Setup(plan.job, None, line.address, checkpoint.place if checkpoint is not None else None, plan.done)
+    place = None if checkpoint is None or is_dry else checkpoint.place
+    setup = Setup(plan.job, None, line.address, place, plan.done)
     engine = Engine(context, line, watch, stop)
     routes = Routes(plan, spark, engine, setup, checkpoint, partial(setattr, watch, "phase"))
     try:

@@ -16,7 +16,8 @@ from typing import Protocol
 from nsqd_py.client.errors import ConnectionLost, NsqClientError, TimedOut
 from nsqd_py.client.publishing.publish import Publish
 from nsqd_py.lookup.backoff import Backoff
-from spark.replay.batches import Batch, fitting, is_final, is_too_large
+from spark.archive.columns import Numbers
+from spark.replay.batches import Batch, is_final, is_too_large
 from spark.replay.blocks import Block
 from spark.replay.errors import GaveUp, Refused
 from spark.replay.job import Destination
@@ -59,7 +60,7 @@ class Sender:
     """Of one task.
 
     failures              what was said of the first messages that nsqd refused
-    possible_duplicates   messages that were sent again while it was not known whether nsqd has them
+    possible_duplicates   messages that were sent again while it was not known whether nsqd has them, at most so many
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Sender:
         self._looked_s = 0.0
         self.failures: list[str] = []
         self.possible_duplicates = 0
+        self._unsure_bytes = 0
         self.topics: dict[str, int] = {}
 
     # ---- what the task asks for
@@ -103,13 +105,19 @@ class Sender:
         """
         topic = self._destination.topic(block.topic)
         most = _DEFERRED_MESSAGES if self._destination.defer_s else block.count
-        while block.count:
-            count = min(most, self._allowed(block))
-            part = block.slice(0, fitting(block, count, self._destination.batch_bytes))
-            self._make_room(part.chunk.size_bytes)
-            self._start(Batch(topic, lane, low, part, self._clock() + self._give_up_after_s))
-            self._pace.sent(part.count)
-            low, block = part.last, block.slice(part.count, block.count)
+        for begin, most_end in block.chunk.payload.cuts(most, self._destination.batch_bytes):
+            while begin < most_end:
+                end = begin + self._allowed(block.times_ns, begin, most_end)
+                batch = Batch(topic, lane, low, block, begin, end, 0.0)
+                self._make_room(batch.size_bytes)
+                batch.deadline_s = self._clock() + self._give_up_after_s
+                self._start(batch)
+                self._pace.sent(batch.count)
+                low, begin = batch.last, end
+
+    def goes_on(self) -> None:
+        """What is sent now may be what somebody had on the way who ended without having heard of it."""
+        self._unsure_bytes = WINDOW_BYTES
 
     def idle(self) -> None:
         """To be called often while nothing is sent: nsqd wants its heartbeats answered, the driver its figures."""
@@ -145,12 +153,14 @@ class Sender:
 
     # ---- pace and room
 
-    def _allowed(self, block: Block) -> int:
+    def _allowed(self, times_ns: Numbers | None, begin: int, end: int) -> int:
+        """How many of the messages from `begin` to `end` may leave, once at least one may."""
+        times_ns = None if times_ns is None else times_ns[begin:end]
         while True:
-            count = self._pace.ready(block.times_ns, block.count, self._clock())
+            count = self._pace.ready(times_ns, end - begin, self._clock())
             if count:
                 return count
-            wait_s = self._pace.wait_s(block.times_ns, self._clock())
+            wait_s = self._pace.wait_s(times_ns, self._clock())
             if self._under_way or self._returned:
                 self._line.look()
                 self._send_returned()
@@ -213,21 +223,19 @@ class Sender:
         return outlet
 
     def _send_together(self, outlet: Outlet, batch: Batch) -> Publish:
-        chunk, told = batch.block.chunk, partial(self._over, batch)
-        bodies = chunk.sized_bodies()
-        if bodies is not None:
-            return outlet.send_sized(batch.topic, bodies, chunk.count, told)
-        return outlet.send_mpub_body(batch.topic, chunk.mpub_body(), chunk.count, told)
+        pieces = batch.block.chunk.mpub_pieces(batch.begin, batch.end)
+        return outlet.send_mpub_pieces(batch.topic, pieces, batch.size_bytes, partial(self._over, batch))
 
     def _start_deferred(self, outlet: Outlet, batch: Batch) -> None:
         """There is no MPUB that defers: a command a message, all of them one behind the other."""
-        batch.left, batch.error = batch.block.count, None
+        batch.left, batch.error = batch.count, None
+        bodies = batch.block.chunk.slice(batch.begin, batch.end).bodies
         told = partial(self._one_over, batch)
-        for number, body in enumerate(batch.block.chunk.bodies.to_pylist()):
+        for number, body in enumerate(bodies.to_pylist()):
             try:
                 outlet.publish_soon(batch.topic, body, told, defer_s=self._destination.defer_s)
             except NsqClientError as error:
-                batch.left -= batch.block.count - number - 1  # the rest was not begun
+                batch.left -= batch.count - number - 1  # the rest was not begun
                 told(error)
                 return
 
@@ -258,22 +266,23 @@ class Sender:
 
     def _acknowledged(self, batch: Batch) -> None:
         self._pause.reset()
-        count = batch.block.count
+        count = batch.count
         self._counts.sent += count
-        self._counts.sent_bytes += batch.block.chunk.size_bytes
+        self._counts.sent_bytes += batch.body_bytes
         self.topics[batch.topic] = self.topics.get(batch.topic, 0) + count
-        if batch.may_be_there:
+        if batch.may_be_there or self._unsure_bytes > 0:
             self.possible_duplicates += count
-        self._acknowledgements.add(batch.lane, batch.low, batch.block.last, count)
+        self._unsure_bytes = max(0, self._unsure_bytes - batch.body_bytes)
+        self._acknowledgements.add(batch.lane, batch.low, batch.last, count)
 
     def _too_large(self, batch: Batch, error: NsqClientError) -> None:
-        if batch.block.count > 1:
+        if batch.count > 1:
             self._returned.extend(batch.halves())
             return
         self._counts.failed += 1
         if len(self.failures) < _NAMED_FAILURES:
             chunk = batch.block.chunk
-            self.failures.append(f"{chunk.file or batch.topic}, position {chunk.positions[0]}: {error}")
+            self.failures.append(f"{chunk.file or batch.topic}, position {chunk.positions[batch.begin]}: {error}")
 
     def _return(self, batch: Batch, error: NsqClientError) -> None:
         batch.may_be_there = batch.may_be_there or isinstance(error, ConnectionLost | TimedOut)

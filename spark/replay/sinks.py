@@ -104,12 +104,16 @@ class SendSink(Sink):
             give_up_after_s=job.safety.give_up_after_s,
             is_ordered=job.pacing.is_ordered,
         )
+        if self._done or attempt.number:
+            self._sender.goes_on()
 
     def begin(self, part: Part) -> None:
         low = part.low
         if low is not None and part.split.after >= 0:
             low = (0, part.file, part.split.after)
         self._lows[BY_FILE] = low
+        if part.is_begun:
+            self._sender.goes_on()
 
     def take(self, block: Block, lane: str) -> None:
         last = block.last

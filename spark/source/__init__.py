@@ -5,6 +5,7 @@ batch_reader   which task reads what                           partition: the re
 stream_reader  the same, batch after batch                     offsets: how far it is, and what it has to remember
                admission: how much of what is there is next    portions: who reads it
                tails: to where a file that grows can be read
+live           streams of a topic that is alive, out of what its nsqds keep
 writer         what a task publishes                           publishing: rows as commands
                publisher: until nsqd has them
 columns        which columns there are                         damage_report: what could not be read

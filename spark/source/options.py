@@ -18,12 +18,12 @@ from nsqd_py.client.options import ClientOptions
 from nsqd_py.durations import SECOND_NS, parse_duration
 from nsqd_py.literals import parse_bool
 from nsqd_py.protocol.names import is_valid_name
+from nsqd_py.times import parse_time
 from spark.archive.errors import ArchiveError
 from spark.archive.listing import TOPIC_FROM_NAME, Hints
 from spark.archive.splits import DEFAULT_SPLIT_BYTES
 from spark.archive.storage import Storage, is_local
 from spark.archive.wanted import Wanted
-from spark.times import parse_time
 
 _SIZE = re.compile(r"(?P<number>\d+)\s*(?P<unit>[kmgt]?)(?:i?b)?", re.IGNORECASE)
 _SIZE_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
@@ -49,7 +49,7 @@ def _parse_size(text: str) -> int:
     return int(match["number"]) * _SIZE_UNITS[match["unit"].lower()]
 
 
-def _at_least_one(parse: Callable[[str], int]) -> Callable[[str], int]:
+def at_least_one(parse: Callable[[str], int]) -> Callable[[str], int]:
     def parse_checked(text: str) -> int:
         value = parse(text)
         if value < 1:
@@ -69,7 +69,7 @@ def _parse_age(text: str) -> int:
     return int(days[1]) * _DAY_NS if days else parse_duration(text)
 
 
-def _parse_list(text: str) -> tuple[str, ...]:
+def parse_list(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
@@ -97,13 +97,13 @@ class Option:
     meaning: str
 
 
-_count, _size = _at_least_one(int), _at_least_one(_parse_size)
+_count, _size = at_least_one(int), at_least_one(_parse_size)
 
 # fmt: off
 READ_OPTIONS = (
     Option("path", str, "", "file, directory (with all below) or glob; `load(path)` sets it"),
     Option("paths", _parse_paths, "", "several, as `load([...])` sets them"),
-    Option("topic", _parse_list, "", "only these topics, with commas between them"),
+    Option("topic", parse_list, "", "only these topics, with commas between them"),
     Option("topicPattern", str, "", "topics that this RE2 expression matches, anywhere; beside those of `topic`"),
     Option("startTime", str, "", "published at this time or later: RFC 3339, seconds since the epoch, or `-2h`"),
     Option("endTime", str, "", "published before this time"),
@@ -123,10 +123,10 @@ STREAM_OPTIONS = (
     Option("maxFileAge", _parse_age, "7d", "how much older than the newest file one may be that turns up"),
 )
 WRITE_OPTIONS = (
-    Option("nsqdTcpAddress", _parse_list, "", "host:port of the nsqds to publish to, with commas between them"),
-    Option("lookupdHttpAddress", _parse_list, "", "host:port of the nsqlookupds that name them"),
+    Option("nsqdTcpAddress", parse_list, "", "host:port of the nsqds to publish to, with commas between them"),
+    Option("lookupdHttpAddress", parse_list, "", "host:port of the nsqlookupds that name them"),
     Option("topic", str, "", "topic of all messages; else the column `topic` says it"),
-    Option("batchBytes", _size, "512k", "about how large an MPUB is"),
+    Option("batchBytes", _size, "128k", "about how large an MPUB is"),
     Option("windowBytes", _size, "8m", "how much may be unanswered on a connection of a task"),
     Option("giveUpAfter", _parse_seconds, "60s", "how long to try again when nsqd is down or full"),
 )
@@ -176,7 +176,7 @@ class WriteOptions:
 
 def read_options(given: Mapping[str, str], now_ns: int) -> ReadOptions:
     """Raises BadOption."""
-    values = _Values(given, (*READ_OPTIONS, *STREAM_OPTIONS), prefixes=(_HADOOP,))
+    values = Values(given, (*READ_OPTIONS, *STREAM_OPTIONS), prefixes=(_HADOOP,))
     paths = values["paths"] or tuple(filter(None, [values["path"]]))
     if not paths:
         raise BadOption("nsq: option path: no path is given, as in load('/archive')")
@@ -222,7 +222,7 @@ def _check_wanted(wanted: Wanted) -> None:
 
 def stream_options(given: Mapping[str, str]) -> StreamOptions:
     """Raises BadOption."""
-    values = _Values(given, (*READ_OPTIONS, *STREAM_OPTIONS), prefixes=(_HADOOP,))
+    values = Values(given, (*READ_OPTIONS, *STREAM_OPTIONS), prefixes=(_HADOOP,))
     for name in ("startTime", "endTime"):
         if (values[name] or "").strip().startswith(("-", "now")):
             raise BadOption(f"nsq: option {name}: a stream needs a fixed time, or it would not read the same again")
@@ -233,7 +233,7 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
 
 def write_options(given: Mapping[str, str]) -> WriteOptions:
     """Raises BadOption."""
-    values = _Values(given, WRITE_OPTIONS, prefixes=(_CLIENT, _HADOOP))
+    values = Values(given, WRITE_OPTIONS, prefixes=(_CLIENT, _HADOOP))
     options = WriteOptions(
         values["nsqdTcpAddress"] or (),
         values["lookupdHttpAddress"] or (),
@@ -247,7 +247,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     return options
 
 
-def _client_options(values: _Values) -> ClientOptions:
+def _client_options(values: Values) -> ClientOptions:
     settings = {name.removeprefix(_CLIENT): value for name, value in values.with_prefix(_CLIENT)}
     try:
         return ClientOptions.of(**_NO_HEARTBEATS | settings)
@@ -276,7 +276,7 @@ def _check_destination(options: WriteOptions) -> None:
         raise BadOption(f"nsq: option topic: {options.topic!r} is no valid name of a topic")
 
 
-class _Values:
+class Values:
     """Options by their documented names, parsed. Raises BadOption."""
 
     def __init__(self, given: Mapping[str, str], declared: Iterable[Option], prefixes: tuple[str, ...]) -> None:

@@ -27,11 +27,15 @@ CORE = sorted(
         *(ROOT / "nsqd_py/client" / f"{name}.py" for name in PURE_CLIENT_NAMES),
         *(ROOT / "nsqd_py/client/publishing" / f"{name}.py" for name in PURE_PUBLISHING_NAMES),
         *(ROOT / "nsqd_py/client/consuming" / f"{name}.py" for name in PURE_CONSUMING_NAMES),
+        ROOT / "nsqd_py/diskqueue/go_files.py",
         ROOT / "nsqd_py/diskqueue/ranges.py",
         ROOT / "nsqd_py/diskqueue/records.py",
         ROOT / "nsqd_py/diskqueue/messages.py",
         ROOT / "nsqd_py/auth/permissions.py",
         *(ROOT / "nsqlookupd_py" / f"{name}.py" for name in ("registry", "peer", "parser")),
+        *(ROOT / "nsqadmin_py/cluster" / f"{name}.py" for name in ("figures", "model", "views", "recording")),
+        *(ROOT / "nsqadmin_py/history" / f"{name}.py" for name in ("rings", "book")),
+        ROOT / "nsqadmin_py/shapes.py",
     ]
 )  # fmt: skip
 IMPURE = {
@@ -68,7 +72,7 @@ def relative(path: Path) -> str:
 
 
 CORE_MODULES = {module_name(path) for path in CORE}
-ALL_MODULES = {module_name(path) for path in sources("nsqd_py", "nsqlookupd_py")}
+ALL_MODULES = {module_name(path) for path in sources("nsqd_py", "nsqlookupd_py", "nsqadmin_py")}
 
 
 def test_the_lists_are_not_empty() -> None:
@@ -99,6 +103,9 @@ def test_the_core_imports_nothing_of_the_shell(path: Path) -> None:
         "nsqd_py.auth",
         "nsqd_py.diskqueue",
         "nsqlookupd_py",
+        "nsqadmin_py",
+        "nsqadmin_py.cluster",
+        "nsqadmin_py.history",
     }  # as the place of what is named behind them
     own = {name for name in imports_of(path) if name in ALL_MODULES}
     assert own - CORE_MODULES - packages == set()

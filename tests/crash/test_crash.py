@@ -19,6 +19,7 @@ import pytest
 
 from tests.support import wire
 from tests.support.nsqd_process import NsqdProcess
+from tests.support.tally import Tally
 from tests.support.wire import Client, Closed, Message, bodies
 
 TOPIC, CHANNEL = "crash", "channel"
@@ -173,7 +174,7 @@ def nsqd_on(data_path: Path) -> Iterator[NsqdProcess]:
 @pytest.mark.crash
 @pytest.mark.parametrize("directory", range(DATA_DIRECTORIES))
 def test_killed_under_load_loses_nothing(
-    tmp_path: Path, directory: int, record_property: Callable[[str, object], None]
+    tmp_path: Path, directory: int, tally: Tally, record_property: Callable[[str, object], None]
 ) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
@@ -199,6 +200,8 @@ def test_killed_under_load_loses_nothing(
         "delivered_long_after_fin": len(ledger.came_long_after_fin),
     }
     print(figures)
+    doubled = ledger.came_after_fin_sent + len(ledger.came_after_fin_processed)
+    tally(kills=KILLS_EACH, acknowledged=len(ledger.acknowledged), lost=len(ledger.lost), doubled=doubled)
     for name, figure in figures.items():
         record_property(name, figure)
     assert len(ledger.acknowledged) > KILLS_EACH * BATCH, "there was no load"
@@ -208,7 +211,7 @@ def test_killed_under_load_loses_nothing(
 
 @pytest.mark.crash
 def test_stopped_under_load_loses_and_repeats_nothing(
-    tmp_path: Path, record_property: Callable[[str, object], None]
+    tmp_path: Path, tally: Tally, record_property: Callable[[str, object], None]
 ) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
@@ -225,6 +228,7 @@ def test_stopped_under_load_loses_and_repeats_nothing(
         nsqd.wait_for_channel(TOPIC, CHANNEL, depth=0, in_flight_count=0, deferred_count=0)
     record_property("seed", seed)
     record_property("acknowledged", len(ledger.acknowledged))
+    tally(acknowledged=len(ledger.acknowledged), lost=len(ledger.lost), doubled=len(drained) - len(set(drained)))
     print(f"acknowledged {len(ledger.acknowledged)}, finished under load {len(ledger.fin_processed)}")
     assert len(ledger.acknowledged) > STOPS * BATCH, "there was no load"
     assert not ledger.lost

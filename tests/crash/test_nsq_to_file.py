@@ -19,6 +19,7 @@ import pytest
 
 from tests.support import wire
 from tests.support.nsqd_process import NsqdProcess
+from tests.support.tally import Tally
 from tests.support.tool_process import ToolProcess
 from tests.support.written_files import all_bodies, leftovers, manifest, message_files
 
@@ -85,7 +86,7 @@ def nsqd_on(data_path: Path) -> Iterator[NsqdProcess]:
 @pytest.mark.crash
 @pytest.mark.parametrize("flags", KINDS, ids=" ".join)
 def test_killed_under_load_loses_nothing(
-    tmp_path: Path, flags: tuple[str, ...], record_property: Callable[[str, object], None]
+    tmp_path: Path, flags: tuple[str, ...], tally: Tally, record_property: Callable[[str, object], None]
 ) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
@@ -114,7 +115,9 @@ def test_killed_under_load_loses_nothing(
     print(figures)
     for name, figure in figures.items():
         record_property(name, figure)
-    assert set(publisher.published) - written.keys() == set()
+    lost = set(publisher.published) - written.keys()
+    tally(kills=KILLS, acknowledged=len(publisher.published), lost=len(lost), doubled=figures["duplicates"])
+    assert lost == set()
     assert written.keys() - set(publisher.published) == set()
     # What was in flight at a kill, or finished and not yet told, comes again: not more.
     assert figures["duplicates"] <= KILLS * 2 * IN_FLIGHT

@@ -33,6 +33,7 @@ ADMIN_PATHS_OF_NSQD = [
     ("POST", "/channel/pause?topic=t&channel=c"),
     ("POST", "/channel/unpause?topic=t&channel=c"),
     ("POST", "/channel/empty?topic=t&channel=c"),
+    ("GET", "/channel/peek?topic=t&channel=c"),
     ("POST", "/channel/delete?topic=t&channel=c"),
     ("POST", "/topic/pause?topic=t"),
     ("POST", "/topic/unpause?topic=t"),

@@ -6,6 +6,7 @@ consumer gets which message, what of the last 100 ms a crash loses) it takes fro
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from nsqd_py.channel import Channel
@@ -14,6 +15,8 @@ QUEUED = "queued"
 IN_FLIGHT = "in flight"
 DEFERRED = "deferred"
 FINISHED = "finished"
+
+SWEEP_NS = 1_100_000_000  # what is too old goes no later
 
 Seen = tuple[str, int, int]  # state, attempts, due_ns (0 unless deferred)
 
@@ -24,6 +27,7 @@ class Message:
 
     attempts   how often it was sent
     due_ns     while it is deferred
+    born_ns    from when on its age counts
     wait       (due_ns, attempts) when it was last requeued or timed out, and
     kept_wait  what of that is known to be on disk
     is_kept    its being finished is known to be on disk
@@ -32,6 +36,7 @@ class Message:
     state: str = QUEUED
     attempts: int = 0
     due_ns: int = 0
+    born_ns: int = 0
     delivered_ns: int = 0
     deadline_ns: int = 0
     owner: object = None
@@ -58,10 +63,27 @@ class Message:
 
 
 @dataclass
+class Rules:
+    """What the settings say; 0 is: not.
+
+    deaths    how often each message was moved to the topic of dead letters, which the disk may refuse
+    """
+
+    max_attempts: int = 0
+    ttl_ns: int = 0
+    can_bury: bool = True
+    deaths: Counter[int] = field(default_factory=Counter)
+
+    def is_too_old(self, message: Message, now_ns: int, grace_ns: int = 0) -> bool:
+        return self.ttl_ns > 0 and message.born_ns + self.ttl_ns + grace_ns < now_ns
+
+
+@dataclass
 class ModelChannel:
     """`first` is where the channel began: what is below it was never its own."""
 
     first: int
+    rules: Rules = field(default_factory=Rules)
     messages: dict[int, Message] = field(default_factory=dict)
     is_paused: bool = False
 
@@ -73,11 +95,29 @@ class ModelChannel:
 
     def advance(self, now_ns: int) -> None:
         """What timed out or came due by now is queued."""
-        for message in self.messages.values():
+        for seq, message in self.messages.items():
             if message.state == IN_FLIGHT and message.deadline_ns <= now_ns:
-                message.time_out()
+                if not self._dies(seq):
+                    message.time_out()
             elif message.state == DEFERRED and message.due_ns <= now_ns:
                 message.queue()
+
+    def _dies(self, seq: int) -> bool:
+        """Whether it was tried so often that it is moved away now."""
+        rules, message = self.rules, self.messages[seq]
+        if not rules.max_attempts or message.attempts < rules.max_attempts or not rules.can_bury:
+            return False
+        rules.deaths[seq] += 1
+        message.finish()
+        return True
+
+    def forget_too_old(self, found: dict[int, Seen], now_ns: int) -> None:
+        """What the real one dropped since it is too old; it need not do so at once."""
+        for seq, message in self.messages.items():
+            if message.state == QUEUED and found[seq][0] == FINISHED and self.rules.is_too_old(message, now_ns):
+                message.finish()
+            if message.state == QUEUED and message.wait == (0, 0):
+                assert not self.rules.is_too_old(message, now_ns, grace_ns=SWEEP_NS), f"{seq} is still there"
 
     def send(self, seq: int, attempts: int, owner: object, now_ns: int, deadline_ns: int) -> None:
         """The real channel sent this to a consumer."""
@@ -85,6 +125,7 @@ class ModelChannel:
         message = self.messages[seq]
         assert not self.is_paused, f"{seq} was sent by a paused channel"
         assert message.state == QUEUED, f"{seq} was sent while {message.state}"
+        assert not self.rules.is_too_old(message, now_ns), f"{seq} was sent although it is too old"
         assert attempts == message.attempts + 1
         message.state = IN_FLIGHT
         message.attempts = attempts
@@ -94,6 +135,8 @@ class ModelChannel:
 
     def requeue(self, seq: int, due_ns: int) -> None:
         message = self.messages[seq]
+        if self._dies(seq):
+            return
         message.queue()
         message.wait = (due_ns, message.attempts)
         if due_ns:
@@ -104,9 +147,9 @@ class ModelChannel:
         message = self.messages[seq]
         message.deadline_ns = min(now_ns + timeout_ns, message.delivered_ns + max_timeout_ns)
 
-    def release(self, seq: int, due_ns: int) -> None:
+    def release(self, seq: int, due_ns: int, born_ns: int) -> None:
         self.messages[seq] = Message(
-            DEFERRED if due_ns else QUEUED, due_ns=due_ns, wait=(due_ns, 0), kept_wait=(due_ns, 0)
+            DEFERRED if due_ns else QUEUED, due_ns=due_ns, born_ns=born_ns, wait=(due_ns, 0), kept_wait=(due_ns, 0)
         )
 
     def empty(self) -> None:
@@ -155,16 +198,17 @@ class ModelChannel:
 
 @dataclass
 class ModelTopic:
-    """`held` are (sequence number, due_ns) that no channel has yet."""
+    """`held` are (sequence number, due_ns, born_ns) that no channel has yet."""
 
+    rules: Rules = field(default_factory=Rules)
     channels: dict[str, ModelChannel] = field(default_factory=dict)
     bodies: list[bytes] = field(default_factory=list)
-    held: list[tuple[int, int]] = field(default_factory=list)
+    held: list[tuple[int, int, int]] = field(default_factory=list)
     is_paused: bool = False
 
-    def publish(self, bodies: list[bytes], due_ns: int) -> None:
+    def publish(self, bodies: list[bytes], due_ns: int, now_ns: int) -> None:
         for body in bodies:
-            self.held.append((len(self.bodies), due_ns))
+            self.held.append((len(self.bodies), due_ns, max(due_ns, now_ns)))
             self.bodies.append(body)
         self.release()
 
@@ -172,20 +216,35 @@ class ModelTopic:
         if self.is_paused or not self.channels:
             return
         for channel in self.channels.values():
-            for seq, due_ns in self.held:
-                channel.release(seq, due_ns)
+            for held in self.held:
+                channel.release(*held)
         self.held.clear()
+
+    def drop_held(self, count: int) -> None:
+        """The first of them are finished in all channels, before these had them."""
+        for channel in self.channels.values():
+            for held in self.held[:count]:
+                channel.release(*held)
+                channel.messages[held[0]].finish()
+        del self.held[:count]
+
+    def forget_too_old(self, released: int, now_ns: int) -> None:
+        """The real one dropped what it held below `released`, since it is too old."""
+        too_old = [self.rules.ttl_ns and born_ns + self.rules.ttl_ns < now_ns for _, _, born_ns in self.held]
+        count = released - self.released
+        assert all(too_old[:count]), f"{self.released} to {released} were dropped"
+        self.drop_held(count)
 
     @property
     def released(self) -> int:
         return self.held[0][0] if self.held else len(self.bodies)
 
     def add_channel(self, name: str) -> None:
-        self.channels[name] = ModelChannel(self.released)
+        self.channels[name] = ModelChannel(self.released, self.rules)
         self.release()
 
     def is_needed(self, low: int, high: int) -> bool:
-        held = any(low <= seq < high for seq, _ in self.held)
+        held = any(low <= seq < high for seq, _, _ in self.held)
         return held or any(channel.is_needed(low, high) for channel in self.channels.values())
 
 

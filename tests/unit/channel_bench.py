@@ -16,15 +16,21 @@ class Source:
         self.batches: list[Batch] = []
         self.error: OSError | None = None
         self.fails_from = 0
+        self.fails_until: int | None = None
+        self.reads = 0
 
     @property
     def end(self) -> int:
         return self.batches[-1].end_seq if self.batches else 0
 
     def batch_at(self, seq: int) -> Batch | None:
-        if self.error is not None and seq >= self.fails_from:
+        self.reads += 1
+        if self.error is not None and self.fails_from <= seq < self.readable_from(seq):
             raise self.error
         return next((batch for batch in self.batches if batch.end_seq > seq), None)
+
+    def readable_from(self, _seq: int) -> int:
+        return self.end if self.fails_until is None else self.fails_until
 
 
 class Bench:

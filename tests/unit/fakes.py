@@ -296,7 +296,7 @@ def start_broker(world: World, directory: Path, **changed: Any) -> Broker:
     broker.wall_clock = world.clock
     # What greenlets do in the background is done at once.
     broker.want_metadata = broker.persist_metadata  # type: ignore[method-assign]
-    broker._run_in_background = lambda work: work()  # type: ignore[method-assign]
+    broker.logs._run_in_background = lambda work: work()  # type: ignore[method-assign]
     load(broker, directory)
     return broker
 

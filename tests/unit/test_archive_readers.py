@@ -89,6 +89,21 @@ def test_lines_know_only_their_bodies(tmp_path: Path) -> None:
     assert chunk.positions.tolist() == [0, 3 << 20]
 
 
+def test_any_part_of_several_records_as_an_mpub(tmp_path: Path) -> None:
+    some = messages(50)
+    bodies = [message.body for message in some]
+    path = written(tmp_path, "x.framed", framed([some[start : start + 20] for start in range(0, 50, 20)]))
+    (chunk,) = chunks_of(splits_of(path))
+    starts = [len(framed([])), len(framed([some[:20]])), len(framed([some[:20], some[20:40]]))]
+    assert chunk.positions.tolist() == [(starts[number // 20] << 20) + number % 20 for number in range(50)]
+    odd = chunk.filter(np.arange(50) % 2 == 1)
+    for low in range(0, 50, 7):
+        for high in range(low, 51):
+            assert b"".join(chunk.mpub_pieces(low, high)) == (high - low).to_bytes(4, "big") + mpub(bodies[low:high])
+            assert chunk.payload.bytes_of(low, high) == sum(map(len, bodies[low:high]))
+        assert b"".join(odd.mpub_pieces(low // 2, 25))[4:] == mpub(bodies[1::2][low // 2 :])
+
+
 def test_a_part_of_a_chunk() -> None:
     array = pa.array([b"zero", b"one", b"two", b"three"])
     positions = np.arange(4)
@@ -190,6 +205,24 @@ def test_bodies_outside_of_a_range_are_not_read(tmp_path: Path, monkeypatch: pyt
 # ---- a log that nsqd writes to
 
 
+@pytest.mark.parametrize(("most_messages", "most_bytes"), [(9, 1 << 20), (1000, 120), (1000, 60), (2, 40), (1000, 1 << 20)])
+def test_published_batches_in_mpubs_of_any_size(tmp_path: Path, most_messages: int, most_bytes: int) -> None:
+    log = TopicLogFile()
+    published = [[b"m" * (number % 7 + 1) for number in range(size)] for size in (3, 1, 5, 8, 1, 1, 2)]
+    for batch in published:
+        log.add(Published(batch))
+    (chunk,) = chunks_of(splits_of(log.write(tmp_path)))
+    found: list[bytes] = []
+    for low, high in chunk.payload.cuts(most_messages, most_bytes):
+        body = b"".join(chunk.mpub_pieces(low, high))
+        assert len(body) == chunk.payload.bytes_of(low, high) + 4 * (high - low + 1) <= most_bytes
+        assert body[:4] == (high - low).to_bytes(4, "big") and high - low <= most_messages
+        found.append(body[4:])
+    assert b"".join(found) == b"".join(map(mpub, published))
+    bounds = [bound for bound, _ in chunk.payload.cuts(9, 1 << 20)]
+    assert bounds == [0, 9, 17]
+
+
 @pytest.fixture
 def log() -> TopicLogFile:
     log = TopicLogFile()
@@ -261,6 +294,27 @@ def test_what_is_written_after_the_plan_was_made_is_left(tmp_path: Path, log: To
     log.write(tmp_path)
     assert bodies_of(splits) == [b"one", b"two", b"three"]
     assert bodies_of(splits_of(path)) == [b"one", b"two", b"three", b"later"]
+
+
+def test_records_with_due_times_beside_others(tmp_path: Path) -> None:
+    some = messages(9)
+    due_ns = [number + 1 for number in range(3)]
+    data = FileHeader(SALT, 0, 0).encode() + encode_messages(as_columns(some[:3]), 0, SALT)
+    for first in 3, 6:
+        data += encode_messages(as_columns(some[first : first + 3], due_ns), first, SALT)
+    assert read_messages(splits_of(written(tmp_path, "x.framed", data))) == some
+
+
+def test_what_precedes_damage_is_given_on(tmp_path: Path) -> None:
+    some = messages(40)
+    batches = [some[start : start + 10] for start in range(0, 40, 10)]
+    data = bytearray(framed(batches))
+    data[len(framed(batches[:3])) + 100] ^= 1
+    found: list[bytes] = []
+    with pytest.raises(DamagedArchive):
+        for chunk in chunks_of(splits_of(written(tmp_path, "x.framed", data))):
+            found += chunk.bodies.to_pylist()
+    assert found == [message.body for message in some[:30]]
 
 
 # ---- files that grow

@@ -11,6 +11,8 @@ from typing import NamedTuple
 import pytest
 import yaml
 
+from nsqadmin_py import options as nsqadmin_options
+from nsqadmin_py.settings_example import COMMAND as NSQADMIN_COMMAND
 from nsqd_py import options as nsqd_options
 from nsqd_py.settings import Options, Program
 from nsqd_py.settings_example import FORMATS, example
@@ -36,13 +38,19 @@ class Example(NamedTuple):
         return re.sub(r"^#(?=\w)", "", self.path.read_text("utf-8"), flags=re.MULTILINE)
 
 
+def check_nsqadmin(options: Options) -> None:
+    """It cannot start without somebody to ask, which no default names."""
+    nsqadmin_options.check_options(options.replace(lookupd_http_address=("127.0.0.1:4161",)))
+
+
 PROGRAMS = (
-    (nsqd_options.NSQD, "python -m nsqd_py.settings_example", nsqd_options),
-    (nsqlookupd_options.NSQLOOKUPD, NSQLOOKUPD_COMMAND, nsqlookupd_options),
+    (nsqd_options.NSQD, "python -m nsqd_py.settings_example", nsqd_options, nsqd_options.check_options),
+    (nsqlookupd_options.NSQLOOKUPD, NSQLOOKUPD_COMMAND, nsqlookupd_options, nsqlookupd_options.check_options),
+    (nsqadmin_options.NSQADMIN, NSQADMIN_COMMAND, nsqadmin_options, check_nsqadmin),
 )
 EXAMPLES = [
-    Example(program, command, module.read_options, module.check_options, file_format)
-    for program, command, module in PROGRAMS
+    Example(program, command, module.read_options, check, file_format)
+    for program, command, module, check in PROGRAMS
     for file_format in FORMATS
 ]
 examples = pytest.mark.parametrize("example_file", EXAMPLES, ids=lambda e: e.path.name)

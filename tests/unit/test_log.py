@@ -11,6 +11,7 @@ import pytest
 
 from nsqd_py.diskqueue.files import log_file_name, parse_log_file_name
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
+from nsqd_py.diskqueue.syncing import sync_and_close
 from tests.unit.fakes import close_descriptors, make_batch, messages_of
 from tests.unit.log_bench import TOPIC, Disk, fill, never
 
@@ -223,21 +224,22 @@ def test_roll_lets_the_last_file_go(disk: Disk) -> None:
 # --- syncing and the end
 
 
+def sync(disk: Disk) -> list[Path]:
+    """What was synced."""
+    taken = disk.log.take_unsynced()
+    paths = [Path(os.readlink(f"/proc/self/fd/{unsynced.descriptor}")) for unsynced in taken]
+    sync_and_close(taken, {})
+    assert disk.log.note_synced(taken) is None
+    return paths
+
+
 def test_what_no_sync_has_covered(disk: Disk) -> None:
     fill(disk, 2)
-    descriptors = disk.log.take_unsynced()
-    names = sorted(os.readlink(f"/proc/self/fd/{fd}") for fd in descriptors)
-    assert names == sorted(map(str, [disk.directory, *disk.paths()]))
-    for fd in descriptors:
-        os.close(fd)
-    assert disk.log.take_unsynced() == []
+    assert sorted(sync(disk)) == sorted([disk.directory, *disk.paths()])
+    assert sync(disk) == []
     disk.append(b"z")
     assert disk.log.file_count == 3
-    assert len(taken := disk.log.take_unsynced()) == 2  # the new file and the directory
-    for fd in taken:
-        os.close(fd)
-    disk.log.sync_failed()
-    assert disk.paths()[-1] in {Path(os.readlink(f"/proc/self/fd/{fd}")) for fd in disk.log.take_unsynced()}
+    assert sync(disk) == [disk.paths()[-1], disk.directory]
 
 
 def test_descriptors_that_run_out_are_not_leaked(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:

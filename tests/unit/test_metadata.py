@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from nsqd_py.errors import StartError
-from nsqd_py.metadata import METADATA_FILE, TopicEntry, encode_metadata, read_metadata, replace_file
+from nsqd_py.metadata import METADATA_FILE, BadMetadata, TopicEntry, encode_metadata, read_metadata, replace_file
 from nsqd_py.version import NSQ_VERSION
 from tests.unit.fakes import SECOND, FakeConsumer, World, close_descriptors, sized, start_broker
 
@@ -94,10 +94,9 @@ def test_no_file_names_nothing(path: Path) -> None:
         b"\xff\xfe",
     ],
 )
-def test_what_cannot_be_understood_stops_the_start(path: Path, content: bytes) -> None:
-    """Rather no nsqd than one that has forgotten its channels."""
+def test_what_cannot_be_understood(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    with pytest.raises(StartError, match=METADATA_FILE):
+    with pytest.raises(BadMetadata, match=METADATA_FILE):
         read_metadata(path)
 
 

@@ -286,9 +286,18 @@ def make_topic(world: World, directory: Path, count: int) -> Broker:
 
 
 @pytest.mark.parametrize("index", [0, 1, 2])
-def test_a_damaged_file_header_sets_the_file_aside(directory: Path, index: int) -> None:
+def test_a_damaged_file_header_is_worked_out_from_the_records(directory: Path, index: int) -> None:
     paths = write_log(directory, 12)
     flip(paths[index], 20, 1)
+    header = paths[index].read_bytes()[:FILE_HEADER_BYTES]
+    assert received(directory) == [MESSAGE % seq for seq in range(12)]
+    assert paths[index].with_name(f"{paths[index].stem}.0.damaged").read_bytes() == header
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_a_file_of_which_nothing_can_be_read_is_set_aside(directory: Path, index: int) -> None:
+    paths = write_log(directory, 12)
+    overwrite(paths[index], 0, bytes(paths[index].stat().st_size))
     content = paths[index].read_bytes()
     left = [seq for seq in range(12) if seq // PER_FILE != index]
     assert received(directory) == [MESSAGE % seq for seq in left]
@@ -298,14 +307,18 @@ def test_a_damaged_file_header_sets_the_file_aside(directory: Path, index: int) 
 
 def test_a_second_file_of_the_same_name_is_set_aside_too(directory: Path) -> None:
     (path,) = write_log(directory, 2)
-    flip(path, 20, 1)
-    contents = {path.read_bytes()}
+    contents = {scribble(path, b"first")}
     make_topic(World(), directory, 1)
     close_descriptors(directory)
-    flip(path, 20, 1)
-    contents.add(path.read_bytes())
+    contents.add(scribble(path, b"second"))
     start_broker(World(), directory, max_bytes_per_file=FILE_BYTES)
     assert contents <= {aside.read_bytes() for aside in directory.glob("*.damaged*")}
+
+
+def scribble(path: Path, text: bytes) -> bytes:
+    """Makes a file one of which nothing can be read; its content."""
+    path.write_bytes(text * 100)
+    return path.read_bytes()
 
 
 def test_a_file_under_the_name_of_another_is_set_aside(directory: Path) -> None:

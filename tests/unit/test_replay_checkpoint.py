@@ -10,13 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark.archive.read import read
+from spark.archive.splits import plan_splits
+from spark.archive.storage import Storage
 from spark.archive.wanted import Wanted
 from spark.replay import checkpoint as module
-from spark.replay.checkpoint import Checkpoint, open_checkpoint
+from spark.replay.blocks import Block
+from spark.replay.checkpoint import Checkpoint, known_checkpoint, open_checkpoint
 from spark.replay.errors import CheckpointError
 from spark.replay.job import Destination, Job, Pacing, Safety, Selection
 from spark.replay.ledger import Entry, Ledger, encoded, entries_in
+from spark.replay.look import Looking
 from spark.replay.marks import Marks, Range, merged, overlapping
+from spark.replay.planning import Task
+from spark.replay.progress import Counts, TaskLine
+from spark.replay.results import TaskResult
+from spark.replay.work import Attempt, Setup
 from tests.support.archives import messages
 from tests.support.replay import PlayedNsqd, files_of, replayed, write_framed
 
@@ -133,6 +142,45 @@ def test_a_second_try_of_a_task_knows_what_the_first_did(tmp_path: Path) -> None
     assert checkpoint.place.done(3, 12) == {"": [Range((0, 0, -1), (0, 0, 5))]}
     assert checkpoint.place.done(4, 13) == {}
     checkpoint.close()
+
+
+def test_what_may_be_there_twice_is_what_an_earlier_run_may_have_had_on_the_way(tmp_path: Path) -> None:
+    write_framed(tmp_path / ARCHIVE, messages(30))
+    checkpoint = opened(job_of(tmp_path), tmp_path)
+    ledger = checkpoint.place.ledger(0, 0)
+    ledger.add("", (0, 0, -1), (0, 0, (64 << 20) + 9), 10)
+    ledger.close()
+    checkpoint.close()
+    for unsure in 20, 0:
+        checkpoint = opened(job_of(tmp_path), tmp_path)
+        results = replayed(checkpoint.job, checkpoint.files, PlayedNsqd(), slots=1, checkpoint=checkpoint)
+        assert sum(result.possible_duplicates for result in results) == unsure
+        checkpoint.close()
+
+
+def test_a_look_begins_no_checkpoint_but_knows_one(tmp_path: Path) -> None:
+    write_framed(tmp_path / ARCHIVE, messages(30))
+    job, files = job_of(tmp_path), files_of(tmp_path / ARCHIVE)
+    assert known_checkpoint(job, files) is None
+    assert not (tmp_path / "checkpoint").exists()
+    opened(job, tmp_path).close()
+    known = known_checkpoint(job, files)
+    assert known is not None
+    known.close()
+
+
+@pytest.mark.parametrize("lane", ["", "part 0 of 1"])
+def test_a_look_sees_what_is_left(tmp_path: Path, lane: str) -> None:
+    """By file, what is done is not even read; of what was shuffled it is."""
+    write_framed(tmp_path / ARCHIVE, messages(30))
+    job = job_of(tmp_path)
+    done = {lane: (Range((0, 0, -1), (0, 0, (64 << 20) + 9)),)}
+    made = Looking(3)(Setup(job, done=done), Task(0), Attempt(0), TaskLine(None, "send", 0, 0))
+    (chunk,) = read(plan_splits(files_of(tmp_path / ARCHIVE))[0], Storage())
+    made.take(Block(chunk, Marks(0, 0, chunk.positions)), lane)
+    result = TaskResult(0, Counts())
+    made.report(result)
+    assert result.payload.topics["orders"].count == (20 if lane else 30)
 
 
 # ---- the ledger

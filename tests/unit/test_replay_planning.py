@@ -72,7 +72,7 @@ def test_parallelism_is_the_users() -> None:
 def test_what_is_done_is_not_read_again() -> None:
     info = files(40 * MIB, 10 * MIB)
     of_first = Range((0, 0, -1), (0, 0, ((25 * MIB) << 20) - 1))
-    made = plan(job(split_bytes=10 * MIB), info, 1, Before(_=[of_first]))
+    made = plan(job(split_bytes=10 * MIB), info, 2, Before(_=[of_first]))
     parts = {(part.split.path, part.split.start // MIB): part.split.after for part in made.parts}
     assert parts == {("/archive/0", 20): of_first.high[2], ("/archive/0", 30): -1, ("/archive/1", 0): -1}
     assert made.size_bytes == 30 * MIB

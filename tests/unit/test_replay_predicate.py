@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark.replay.errors import BadPredicate
-from spark.replay.predicate import json_schema, names_in
+from spark.replay.predicate import check_is_steady, json_schema, names_in, reason
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,27 @@ def test_a_body_that_is_an_array_has_no_fields() -> None:
 def test_the_columns_that_a_predicate_needs() -> None:
     assert {"id", "attempts"} <= names_in("ID = 'x' AND `attempts` > 1 AND body = 'nsqd'")
     assert "nsqd" not in names_in("topic = 'nsqd'")
+
+
+@pytest.mark.parametrize(
+    "predicate",
+    ["rand() < 1", "RAND(42) < 1", "id = uuid()", "timestamp > now ( ) - interval 1 hour", "timestamp < current_date"],
+)
+def test_a_predicate_that_changes_is_refused(predicate: str) -> None:
+    with pytest.raises(BadPredicate, match="has another value each time"):
+        check_is_steady(predicate)
+
+
+@pytest.mark.parametrize("predicate", ["json.rand = 1", "topic = 'now()'", "nsqd = 'a' -- rand()", "length(body) > 9"])
+def test_a_predicate_that_only_looks_so_is_not(predicate: str) -> None:
+    check_is_steady(predicate)
+
+
+def test_what_spark_says_of_columns_is_told_with_ours() -> None:
+    said = (
+        "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `x` cannot be resolved. Did you mean one of the "
+        "following? [`part`, `file_number`]. SQLSTATE: 42703; line 1 pos 1;\n'Filter ..."
+    )
+    told = reason(said)
+    assert "There are topic, channel, " in told and told.endswith("line 1 pos 1;")
+    assert "part" not in told and "file_number" not in told

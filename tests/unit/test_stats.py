@@ -39,7 +39,8 @@ def make_client(hostname: str, **figures: Any) -> Any:
 
 def make_channel(name: str, *clients: Any, is_paused: bool = False, **figures: Any) -> Any:
     settings: dict[str, Any] = {
-        "zone_local_msg_count": 0, "region_local_msg_count": 0, "global_msg_count": 0, "latency": None, **figures,
+        "counts_by_nearness": [0, 0, 0], "latency": None,
+        "dead_letter_count": 0, "handout": SimpleNamespace(expired_count=0, unreadable_count=0), **figures,
     }  # fmt: skip
     return SimpleNamespace(
         **settings, name=name, depth=4, backend_depth=lambda first_in_memory: first_in_memory, in_flight_count=1,
@@ -58,10 +59,11 @@ class Hashed:
         self.__dict__.update(vars(target))
 
 
-def make_topic(name: str, *channels: Any, is_paused: bool = False) -> Any:
+def make_topic(name: str, *channels: Any, is_paused: bool = False, **figures: Any) -> Any:
     return SimpleNamespace(
-        name=name, depth=1, backend_depth=2, message_count=10, message_bytes=100, is_paused=is_paused,
-        first_in_memory=8, channels={channel.name: channel for channel in channels}, log=None,
+        **{"expired_count": 0, "dead_letters": [], **figures}, name=name, depth=1, backend_depth=2,
+        message_count=10, message_bytes=100, is_paused=is_paused, first_in_memory=8, log=None,
+        channels={channel.name: channel for channel in channels},
     )  # fmt: skip
 
 
@@ -196,13 +198,33 @@ def test_what_clients_negotiated_shows() -> None:
 
 
 def test_counts_by_topology_show_where_there_are_any() -> None:
-    channel = make_channel("c", zone_local_msg_count=3, global_msg_count=4)
+    channel = make_channel("c", counts_by_nearness=[4, 0, 3])
     topics = collect(make_broker(make_topic("t", channel)), "", "", include_clients=False).topics
     assert topics is not None
     assert list(topics[0]["channels"][0])[5:9] == [
         "message_count", "zone_local_msg_count", "global_msg_count", "requeue_count",
     ]  # fmt: skip
     assert topics[0]["channels"][0]["zone_local_msg_count"] == 3
+
+
+def test_what_go_does_not_count_shows_where_there_is_any() -> None:
+    died = {"id": "f" * 16, "attempts": 3, "topic": "t", "channel": "c", "timestamp": 1, "died": 2}
+    handout = SimpleNamespace(expired_count=2, unreadable_count=3)
+    channel = make_channel("c", dead_letter_count=1, handout=handout)
+    topics = collect(
+        make_broker(
+            make_topic("t", channel, make_channel("plain"), expired_count=4), make_topic("t.dead", dead_letters=[died])
+        ),
+        "", "", include_clients=False,
+    ).topics  # fmt: skip
+    assert topics is not None
+    (first, plain), own = topics[0]["channels"], {"dead_letter_count", "expired_count", "unreadable_count"}
+    assert {key: first[key] for key in own} == {"dead_letter_count": 1, "expired_count": 2, "unreadable_count": 3}
+    assert not own & plain.keys()
+    assert topics[0]["expired_count"] == 4
+    assert topics[1]["dead_letters"] == [died]
+    assert "expired_count" not in topics[1]
+    assert "dead_letters" not in topics[0]
 
 
 def test_latencies_show_of_a_channel_and_of_all_channels_of_a_topic() -> None:

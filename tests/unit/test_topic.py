@@ -53,7 +53,7 @@ def test_gathering_stops_at_a_megabyte(bench: Bench) -> None:
         bench.publish(topic, b"x" * 400_000)
     bench.world.run()
     assert drain(topic) == [b"x" * 400_000] * 5
-    assert [batch.count for batch in topic._memory] == [2, 2, 1]
+    assert [batch.count for batch in topic._recent.batches] == [2, 2, 1]
 
 
 def test_deferred_messages_are_a_batch_of_their_own(bench: Bench) -> None:
@@ -74,7 +74,7 @@ def test_an_mpub_of_more_than_one_range_of_ids(bench: Bench, count: int, alike: 
     messages = [b"%06d" % i if alike else b"%d" % i for i in range(count)]
     bench.publish(topic, *messages)
     bench.world.run()
-    batches = topic._memory
+    batches = topic._recent.batches
     assert [body for _, body in messages_of(batches)] == messages
     assert logged(topic) == list(enumerate(messages))
     ids = [batch.base_id + i for batch in batches for i in range(batch.count)]
@@ -92,7 +92,7 @@ def test_gathered_publishes_of_more_than_one_range_of_ids(bench: Bench) -> None:
         bench.publish(topic, message)
     bench.world.run()
     assert drain(topic) == messages
-    ids = [batch.base_id + i for batch in topic._memory for i in range(batch.count)]
+    ids = [batch.base_id + i for batch in topic._recent.batches for i in range(batch.count)]
     assert len(set(ids)) == len(messages)
 
 
@@ -115,7 +115,7 @@ def test_a_lone_message_is_written_and_released_at_once(bench: Bench) -> None:
     assert logged(topic) == [(0, b"one"), (1, b"two")]
     assert drain(topic) == [b"one", b"two"]
     assert (channel.depth, topic.message_count, topic.message_bytes) == (2, 2, 6)
-    ids = [batch.base_id for batch in topic._memory]
+    ids = [batch.base_id for batch in topic._recent.batches]
     assert ids == sorted(set(ids))
     bench.publish(topic, b"three")
     bench.world.run()
@@ -272,9 +272,9 @@ def test_messages_are_found_in_memory_or_in_the_log(bench: Bench, mem_queue_size
     for i in range(0, 300, 3):
         bench.publish(topic, *messages[i : i + 3])
         bench.world.run()
-    assert topic._memory_count <= mem_queue_size + 3
+    assert topic._recent.count <= mem_queue_size + 3
     assert drain(topic) == messages
-    assert channel.backend_depth(topic.first_in_memory) == 300 - topic._memory_count
+    assert channel.backend_depth(topic.first_in_memory) == 300 - topic._recent.count
     consumer = FakeConsumer(bench.world, rdy=1_000).subscribe(channel)
     bench.world.run()
     assert consumer.bodies() == messages
@@ -308,7 +308,7 @@ def test_memory_does_not_grow_with_messages_that_are_consumed(bench: Bench) -> N
         bench.publish(topic, b"x")
         bench.world.run()
         consumer.finish(*consumer.take())
-        most = max(most, len(topic._memory))
+        most = max(most, len(topic._recent.batches))
     assert most < 200
 
 

@@ -347,7 +347,7 @@ def test_a_failed_write_replaces_the_answers_of_its_publishes(server: Server, mo
     assert [(answer.status, answer.body) for answer in found] == expected
     assert [answer.headers.get("connection") for answer in found] == [None] * 5 + ["close"]
     old = answers(server.ask(b"GET /ping HTTP/1.0\r\n\r\n"))[0]
-    assert (old.status, old.body) == (500, b"NOK - [Errno 28] No space left on device")
+    assert (old.status, old.body) == (500, b"NOK - disk: [Errno 28] No space left on device")
     assert answers(server.ask(sent))[0].status == 200
     assert answers(server.ask(PING))[0].status == 200
     assert server.messages("t") == [b"x", b"x"]

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from nsqd_py.durations import SECOND_NS
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings import Options
+from nsqd_py.times import parse_time
 from spark.archive.listing import TOPIC_FROM_NAME, Hints
 from spark.archive.wanted import Wanted
 from spark.replay.command.spark_wanted import parse_conf
 from spark.replay.errors import BadJob
 from spark.replay.job import Destination, Job, Pacing, Safety, Selection
 from spark.replay.options import BY_TIME, MAX_SPEED
-from spark.times import parse_time
 from tools.cli import BadUsage
 from tools.options import client_options, user_agent
 from tools.tail.rendering import compile_search

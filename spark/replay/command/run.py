@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,13 @@ def run(options: Options, command_line: str) -> int:
                 from spark.replay.command.work import Work  # 0.4 s, in which Spark starts
 
                 return Work(options, command_line, wanted, session, stopping).run()
+        except JavaNotFound as error:
+            from spark.replay.command.request import job_of
+            from spark.replay.command.work import report_failure
+
+            began_ns = time.time_ns()
+            report_failure(options, job_of(options, began_ns), error, began_ns)
+            raise
         except KeyboardInterrupt:
             say("stopped; nothing was sent")
             return FAILED

@@ -13,7 +13,7 @@ from spark.archive.errors import ArchiveError
 from spark.archive.listing import Listing, survey
 from spark.archive.storage import Storage
 from spark.masters import known_slots
-from spark.replay.checkpoint import Checkpoint, open_checkpoint
+from spark.replay.checkpoint import Checkpoint, known_checkpoint, open_checkpoint
 from spark.replay.command.bar import Bar
 from spark.replay.command.dry_run import dry_run_text
 from spark.replay.command.figures import count_text, shown
@@ -58,14 +58,13 @@ class Work:
         try:
             return self._do(job)
         except EXPECTED as error:
-            outcome = Outcome()
-            outcome.failed(str(error))
-            self._report(job, outcome)
+            report_failure(self._options, job, error, self._began_ns)
             raise
 
     def _do(self, job: Job) -> int:
         files = _listed(job)
-        with _checkpoint(None if self._options.dry_run else open_checkpoint(job, files.files)) as checkpoint:
+        opened = known_checkpoint if self._options.dry_run else open_checkpoint
+        with _checkpoint(opened(job, files.files)) as checkpoint:
             if checkpoint is not None and checkpoint.is_complete:
                 return self._nothing_left(job, checkpoint)
             return self._begin(job, files, checkpoint)
@@ -93,7 +92,7 @@ class Work:
             context = self._session.context()
             stopping.is_at_work = True
             if is_dry:
-                look, outcome = preview(plan, context, bar, stopping.asked)
+                look, outcome = preview(plan, context, bar, stopping.asked, checkpoint=checkpoint)
             else:
                 look, outcome = None, send(plan, context, bar, stopping.asked, checkpoint)
         if look is None:
@@ -118,6 +117,14 @@ class Work:
     def _report(self, job: Job, outcome: Outcome, look: Look | None = None) -> None:
         if self._options.report:
             write_report(self._options.report, report_of(job, outcome, self._began_ns, look))
+
+
+def report_failure(options: Options, job: Job, error: Exception, began_ns: int) -> None:
+    """Where a report is wanted: why nothing was sent."""
+    if options.report:
+        outcome = Outcome()
+        outcome.failed(str(error))
+        write_report(options.report, report_of(job, outcome, began_ns))
 
 
 @contextmanager

@@ -1,0 +1,177 @@
+"""Figures of a topic or channel on one nsqd, and their sums over all. Pure.
+
+Counts and rates are whole numbers, rates in thousandths a second. A row of /stats that did not change costs one
+comparison, and in a large cluster most of them do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from operator import add, itemgetter
+from typing import Any, NamedTuple
+
+Numbers = tuple[int, ...]
+
+MILLI = 1000  # of a rate
+
+
+class TopicCounts(NamedTuple):
+    depth: int
+    backend_depth: int
+    messages: int
+
+
+class ChannelCounts(NamedTuple):
+    depth: int
+    backend_depth: int
+    in_flight: int
+    deferred: int
+    messages: int
+    requeued: int
+    timed_out: int
+    clients: int
+
+    @property
+    def finished(self) -> int:
+        """Messages that came, and wait no more in any way."""
+        return self.messages - self.depth - self.in_flight - self.deferred
+
+
+class Rates(NamedTuple):
+    """In thousandths a second; a topic has only the first."""
+
+    messages: int = 0
+    requeued: int = 0
+    timed_out: int = 0
+    finished: int = 0
+
+
+QUIET = Rates()
+NO_TOPIC = TopicCounts(0, 0, 0)
+NO_CHANNEL = ChannelCounts(0, 0, 0, 0, 0, 0, 0, 0)
+
+# Of a row of /stats; a KeyError says that it is none.
+topic_figures = itemgetter("depth", "backend_depth", "message_count")
+channel_figures = itemgetter(
+    "depth", "backend_depth", "in_flight_count", "deferred_count",
+    "message_count", "requeue_count", "timeout_count", "client_count",
+)  # fmt: skip
+
+
+# Places in TopicCounts and ChannelCounts.
+_MESSAGES_OF_TOPIC = TopicCounts._fields.index("messages")
+_DEPTH, _, _IN_FLIGHT, _DEFERRED, _MESSAGES, _REQUEUED, _TIMED_OUT, _ = range(len(ChannelCounts._fields))
+
+
+def topic_rates(now: Numbers, before: Numbers, scale: float) -> Rates:
+    """`scale` is thousandths a second for each. Nothing where a count fell: the topic was deleted and made again."""
+    grown = now[_MESSAGES_OF_TOPIC] - before[_MESSAGES_OF_TOPIC]
+    return Rates(int(grown * scale)) if grown > 0 else QUIET
+
+
+def channel_rates(now: Numbers, before: Numbers, scale: float) -> Rates:
+    """As `topic_rates`. What is emptied out of a channel is finished."""
+    grown = now[_MESSAGES] - before[_MESSAGES]
+    if grown < 0:
+        return QUIET
+    waited = now[_DEPTH] + now[_IN_FLIGHT] + now[_DEFERRED] - before[_DEPTH] - before[_IN_FLIGHT] - before[_DEFERRED]
+    requeued = now[_REQUEUED] - before[_REQUEUED]
+    timed_out = now[_TIMED_OUT] - before[_TIMED_OUT]
+    finished = grown - waited
+    if not grown and requeued <= 0 and timed_out <= 0 and finished <= 0:
+        return QUIET
+    return Rates(
+        int(grown * scale),
+        int(requeued * scale) if requeued > 0 else 0,
+        int(timed_out * scale) if timed_out > 0 else 0,
+        int(finished * scale) if finished > 0 else 0,
+    )
+
+
+def plus(one: Numbers, other: Numbers) -> Numbers:
+    return tuple(map(add, one, other))
+
+
+def sum_of(rows: Collection[Numbers], nothing: Numbers) -> Numbers:
+    """Number by number; `nothing` where there are no rows."""
+    return tuple(map(sum, zip(*rows, strict=True))) if rows else nothing
+
+
+# Quantiles and nanoseconds, as an nsqd has them.
+Latency = tuple[tuple[float, float], ...]
+
+
+def read_latency(row: Mapping[str, Any]) -> Latency:
+    """Empty where nothing is measured."""
+    given = row.get("e2e_processing_latency")
+    if not given or not given["percentiles"] or not given["count"]:
+        return ()
+    return tuple((float(item["quantile"]), float(item["value"])) for item in given["percentiles"])
+
+
+@dataclass(slots=True)
+class Part:
+    """A topic or channel on one nsqd. `changed` is the tick in which anything of it did last."""
+
+    counts: Numbers
+    rates: Rates = QUIET
+    is_paused: bool = False
+    latency: Latency = ()
+    changed: int = 0
+
+
+@dataclass(slots=True)
+class TopicPart(Part):
+    channels: dict[str, Part] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Sum:
+    """Counts and rates of parts together, as of the latest round in which any of them changed."""
+
+    counts: Numbers
+    rates: Numbers = QUIET
+    paused_parts: int = 0
+    timed_parts: int = 0  # those with latencies
+    changed: int = 0
+
+    def add_up(self, parts: Collection[Part], nothing: Numbers) -> None:
+        # All parts anew: 0.2 us for each of them. Adding differences took 8 us for each that changed.
+        self.counts = sum_of([part.counts for part in parts], nothing)
+        self.rates = sum_of([part.rates for part in parts if part.rates is not QUIET], QUIET)
+        self.paused_parts = sum(part.is_paused for part in parts)
+        self.timed_parts = sum(part.latency != () for part in parts)
+
+
+@dataclass(slots=True)
+class ChannelRow(Sum):
+    """A channel over all nsqds, by their addresses."""
+
+    parts: dict[str, Part] = field(default_factory=dict)
+
+    @property
+    def figures(self) -> ChannelCounts:
+        return ChannelCounts._make(self.counts)
+
+
+@dataclass(slots=True)
+class TopicRow(Sum):
+    """A topic over all nsqds, by their addresses."""
+
+    parts: dict[str, TopicPart] = field(default_factory=dict)
+    channels: dict[str, ChannelRow] = field(default_factory=dict)
+
+    @property
+    def figures(self) -> TopicCounts:
+        return TopicCounts._make(self.counts)
+
+    def channel_totals(self) -> tuple[ChannelCounts, Rates]:
+        """Over all its channels."""
+        counts = sum_of([channel.counts for channel in self.channels.values()], NO_CHANNEL)
+        rates = sum_of([channel.rates for channel in self.channels.values()], QUIET)
+        return ChannelCounts._make(counts), Rates._make(rates)
+
+    def changed_at(self) -> int:
+        """The tick in which anything of it, or of its channels, changed last."""
+        return max([self.changed, *(channel.changed for channel in self.channels.values())])

@@ -1,0 +1,316 @@
+"""The cluster as it is known now: nodes, and rows of topics and channels over all of them. Pure.
+
+Rates are computed for each nsqd over the time between two of its own answers, and then added: an nsqd that answers
+late, restarts or fails for a while distorts nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nsqadmin_py.cluster.figures import (
+    MILLI,
+    NO_CHANNEL,
+    NO_TOPIC,
+    QUIET,
+    ChannelRow,
+    Latency,
+    Numbers,
+    Part,
+    Rates,
+    Sum,
+    TopicPart,
+    TopicRow,
+    channel_figures,
+    channel_rates,
+    plus,
+    read_latency,
+    topic_figures,
+    topic_rates,
+)
+from nsqadmin_py.shapes import Figures, number_in, text_in
+
+# Without an answer for so long, the figures of an nsqd are in no sum any more.
+FORGET_AFTER_S = 30.0
+# Without an answer for so many rounds, its rates are not.
+_QUIET_AFTER_ROUNDS = 3
+
+
+class BadStats(Exception):
+    """The answer is not that of an nsqd; the text says why."""
+
+
+@dataclass(slots=True)
+class Node:
+    """One nsqd. Times are in s, of a steady clock; `answered_s` is None before its first answer.
+
+    told      what nsqlookupds, or it itself in /info, say of it: keys of `shapes.producer`
+    failure   why its last question brought no answer; empty where it did, or is still awaited
+    """
+
+    address: str
+    told: Figures
+    topics: dict[str, TopicPart] = field(default_factory=dict)
+    of_topics: Sum = field(default_factory=lambda: Sum(NO_TOPIC))
+    of_channels: Sum = field(default_factory=lambda: Sum(NO_CHANNEL))
+    is_moving: bool = False  # some of its parts may have rates
+    start_time: int = 0
+    version: str = ""
+    health: str = ""
+    failure: str = ""
+    answered_s: float | None = None
+    asked_s: float = 0.0
+    took_s: float = 0.0
+    is_late: bool = False
+    digest: tuple[int, int] = (0, 0)
+    changed: int = 0
+
+    def age_s(self, now_s: float) -> float | None:
+        """Since its last answer."""
+        return None if self.answered_s is None else now_s - self.answered_s
+
+
+class Cluster:
+    """`tick` numbers the rounds: what changes in a round is marked with its number."""
+
+    def __init__(self) -> None:
+        self.tick = 1
+        self.nodes: dict[str, Node] = {}
+        self.topics: dict[str, TopicRow] = {}
+        self.failed_lookups: dict[str, str] = {}
+
+    # ---- facts
+
+    def add_node(self, address: str, told: Figures) -> Node:
+        """One that is there, or is still; `told` may be new."""
+        node = self.nodes.get(address)
+        if node is None:
+            node = self.nodes[address] = Node(address, told, changed=self.tick)
+        elif node.told != told:
+            node.told, node.changed = told, self.tick
+        return node
+
+    def remove_node(self, address: str) -> None:
+        """One that is there no more."""
+        self._forget_figures(self.nodes.pop(address))
+
+    def unchanged(self, node: Node, now_s: float) -> None:
+        """It answered the same as before."""
+        self._calm(node)
+        self._answered(node, now_s)
+
+    def observe(self, node: Node, document: Any, now_s: float) -> None:
+        """An answer of `/stats?format=json`. Raises BadStats."""
+        try:
+            scale = self._scale(node, document, now_s)
+            names = [self._observe_topic(node, row, scale) for row in document["topics"] or ()]
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise BadStats(f"the answer is not that of an nsqd ({type(error).__name__}: {error})") from error
+        if len(names) != len(node.topics):
+            for name in node.topics.keys() - set(names):
+                self._remove_topic(node, name)
+        node.start_time = number_in(document, "start_time")
+        if (text_in(document, "version"), text_in(document, "health")) != (node.version, node.health):
+            node.version, node.health = text_in(document, "version"), text_in(document, "health")
+            node.changed = self.tick
+        self._answered(node, now_s)
+
+    def _answered(self, node: Node, now_s: float) -> None:
+        if node.failure or node.answered_s is None:
+            node.failure, node.changed = "", self.tick
+        node.answered_s = now_s
+
+    def fail(self, node: Node, reason: str) -> None:
+        """It was asked, and will not answer."""
+        if node.failure != reason:
+            node.failure, node.changed = reason, self.tick
+        node.digest = (0, 0)
+
+    def end_round(self, now_s: float, round_s: float) -> None:
+        """What is too old to be true counts no more."""
+        for node in self.nodes.values():
+            age_s = node.age_s(now_s)
+            if age_s is None:
+                continue
+            if age_s > max(FORGET_AFTER_S, 2 * round_s) and node.topics:
+                self._forget_figures(node)
+            elif age_s > _QUIET_AFTER_ROUNDS * round_s:
+                self._calm(node)
+        self._add_up()
+
+    def _add_up(self) -> None:
+        """Sums of what changed in this round."""
+        for topic in self.topics.values():
+            if topic.changed == self.tick:
+                topic.add_up(topic.parts.values(), NO_TOPIC)
+            for channel in topic.channels.values():
+                if channel.changed == self.tick:
+                    channel.add_up(channel.parts.values(), NO_CHANNEL)
+        for node in self.nodes.values():
+            if node.of_topics.changed == self.tick:
+                node.of_topics.add_up(node.topics.values(), NO_TOPIC)
+                channels = [part for topic in node.topics.values() for part in topic.channels.values()]
+                node.of_channels.add_up(channels, NO_CHANNEL)
+
+    # ---- rows
+
+    @staticmethod
+    def _scale(node: Node, document: Any, now_s: float) -> float:
+        """What makes rates of differences to the answer before; 0 where they cannot be compared."""
+        if node.answered_s is None or number_in(document, "start_time") != node.start_time or now_s <= node.answered_s:
+            return 0.0
+        return MILLI / (now_s - node.answered_s)
+
+    def _observe_topic(self, node: Node, row: Mapping[str, Any], scale: float) -> str:
+        name: str = row["topic_name"]
+        part = node.topics.get(name) or self._add_topic(node, name)
+        of_all = self.topics[name]
+        counts = topic_figures(row)
+        if counts != part.counts:
+            is_known = part.counts is not NO_TOPIC
+            self._change(node, of_all, part, counts, topic_rates(counts, part.counts, scale if is_known else 0.0))
+        elif part.rates is not QUIET:
+            self._change(node, of_all, part, counts, QUIET)
+        part.counts = counts  # even if they are equal: a part that is not new has other zeros than NO_TOPIC
+        self._mark(node, of_all, part, row)
+        channels = row["channels"] or ()
+        self._observe_channels(node, name, part, channels, scale)
+        if len(channels) != len(part.channels):
+            for gone in part.channels.keys() - {channel["channel_name"] for channel in channels}:
+                self._remove_channel(node, name, gone)
+        return name
+
+    def _observe_channels(
+        self, node: Node, topic: str, of_topic: TopicPart, rows: Sequence[Mapping[str, Any]], scale: float
+    ) -> None:
+        known, of_all = of_topic.channels, self.topics[topic].channels
+        for row in rows:
+            name: str = row["channel_name"]
+            part = known.get(name) or self._add_channel(node, topic, of_topic, name)
+            counts = channel_figures(row)
+            if counts != part.counts:
+                is_known = part.counts is not NO_CHANNEL
+                rates = channel_rates(counts, part.counts, scale if is_known else 0.0)
+                self._change(node, of_all[name], part, counts, rates)
+            elif part.rates is not QUIET:
+                self._change(node, of_all[name], part, counts, QUIET)
+            part.counts = counts
+            latency = row.get("e2e_processing_latency")
+            if row["paused"] or part.is_paused or part.latency or (latency and latency["percentiles"]):
+                self._mark(node, of_all[name], part, row)
+
+    def _change(self, node: Node, row: Sum, part: Part, counts: Numbers, rates: Rates) -> None:
+        """A part has other figures than before: so have the sums that it is in."""
+        if type(sum(counts)) is not int:
+            raise ValueError("a count is no whole number")
+        part.counts, part.rates = counts, rates
+        if rates is not QUIET:
+            node.is_moving = True
+        self._touch(node, row, part)
+
+    def _touch(self, node: Node, row: Sum, part: Part) -> None:
+        part.changed = row.changed = node.of_topics.changed = node.of_channels.changed = self.tick
+
+    def _mark(self, node: Node, of_all: Sum, part: Part, row: Mapping[str, Any]) -> None:
+        is_paused, latency = bool(row["paused"]), read_latency(row)
+        if is_paused != part.is_paused or latency != part.latency:
+            part.is_paused, part.latency = is_paused, latency
+            self._touch(node, of_all, part)
+
+    def _calm(self, node: Node) -> None:
+        """Nothing moves there, or nothing is known of it."""
+        if not node.is_moving:
+            return
+        for name, topic in node.topics.items():
+            rows: list[tuple[Sum, Part]] = [(self.topics[name], topic)]
+            rows += [(self.topics[name].channels[channel], part) for channel, part in topic.channels.items()]
+            for row, part in rows:
+                if part.rates is not QUIET:
+                    part.rates = QUIET
+                    self._touch(node, row, part)
+        node.is_moving = False
+
+    # ---- what comes and goes
+
+    def _add_topic(self, node: Node, name: str) -> TopicPart:
+        if not isinstance(name, str):
+            raise ValueError("a topic's name is no text")
+        row = self.topics.get(name)
+        if row is None:
+            row = self.topics[name] = TopicRow(NO_TOPIC)
+        part = row.parts[node.address] = node.topics[name] = TopicPart(NO_TOPIC)
+        self._touch(node, row, part)
+        return part
+
+    def _add_channel(self, node: Node, topic: str, of_topic: TopicPart, name: str) -> Part:
+        if not isinstance(name, str) or not name:
+            raise ValueError("a channel's name is no text")
+        channels = self.topics[topic].channels
+        row = channels.get(name)
+        if row is None:
+            row = channels[name] = ChannelRow(NO_CHANNEL)
+        part = row.parts[node.address] = of_topic.channels[name] = Part(NO_CHANNEL)
+        self._touch(node, self.topics[topic], of_topic)
+        self._touch(node, row, part)
+        return part
+
+    def _remove_channel(self, node: Node, topic: str, name: str) -> None:
+        of_topic, row = node.topics[topic], self.topics[topic]
+        self._touch(node, row.channels[name], of_topic.channels.pop(name))
+        self._touch(node, row, of_topic)
+        del row.channels[name].parts[node.address]
+        if not row.channels[name].parts:
+            del row.channels[name]
+
+    def _remove_topic(self, node: Node, name: str) -> None:
+        row = self.topics[name]
+        for channel in list(node.topics[name].channels):
+            self._remove_channel(node, name, channel)
+        self._touch(node, row, node.topics.pop(name))
+        del row.parts[node.address]
+        if not row.parts:
+            del self.topics[name]
+
+    def _forget_figures(self, node: Node) -> None:
+        for name in list(node.topics):
+            self._remove_topic(node, name)
+        node.digest = (0, 0)
+        node.is_moving = False
+        node.changed = self.tick
+
+    # ---- questions
+
+    def parts_of(self, topic: str, channel: str = "") -> Iterator[tuple[Node, Part]]:
+        """A topic, or a channel, on each nsqd that has it."""
+        row = self.topics.get(topic)
+        found: TopicRow | ChannelRow | None = row if not channel or row is None else row.channels.get(channel)
+        if found is not None:
+            for address, part in found.parts.items():
+                yield self.nodes[address], part
+
+    def latency_of(self, row: Sum, topic: str, channel: str = "") -> Latency:
+        """The worst of all nsqds, by quantile, the highest quantile first."""
+        if not row.timed_parts:
+            return ()
+        worst: dict[float, float] = {}
+        for _, part in self.parts_of(topic, channel):
+            for quantile, value_ns in part.latency:
+                worst[quantile] = max(worst.get(quantile, 0.0), value_ns)
+        return tuple(sorted(worst.items(), reverse=True))
+
+
+def totals(cluster: Cluster) -> tuple[Numbers, Rates, Numbers, Rates]:
+    """Counts and rates of all topics, and of all channels."""
+    topics: Numbers = NO_TOPIC
+    topic_pace: Numbers = QUIET
+    channels: Numbers = NO_CHANNEL
+    channel_pace: Numbers = QUIET
+    for node in cluster.nodes.values():
+        topics = plus(topics, node.of_topics.counts)
+        topic_pace = plus(topic_pace, node.of_topics.rates)
+        channels = plus(channels, node.of_channels.counts)
+        channel_pace = plus(channel_pace, node.of_channels.rates)
+    return topics, Rates._make(topic_pace), channels, Rates._make(channel_pace)
+

@@ -1,0 +1,223 @@
+"""Asks all nsqlookupds and all nsqds at the same time, round after round. None of them delays the others.
+
+Who did not answer in time in one round is not waited for in the next ones, until its answers are quick again; what
+it says is used when it comes, and until then what it said last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from time import monotonic, thread_time
+from typing import Any
+
+import gevent
+import gevent.event
+import gevent.lock
+
+from nsqadmin_py.cluster.model import BadStats, Cluster, Node
+from nsqadmin_py.shapes import Figures, http_address, merged_producers, producer, producer_of_info, rows_in
+from nsqadmin_py.upstream import Upstream, UpstreamError, parsed, place_of
+
+# The part of the interval that a round waits for answers, but not longer than this.
+_WAITING_PART = 0.5
+_LONGEST_WAIT_S = 1.0
+# Reading answers may take this part of a core at most: in a cluster where it is more, rounds become rarer.
+_BUSY_PART = 0.25
+_SHORTEST_PAUSE_S = 0.05
+_STATS = {"format": "json", "include_clients": "false", "include_mem": "false"}
+
+
+class Question:
+    """One that is asked of one place again and again, once at a time."""
+
+    def __init__(self, ask: Callable[[], None]) -> None:
+        self._ask = ask
+        self._greenlet: gevent.Greenlet[[], None] | None = None
+        self.began_s = 0.0
+        self.is_late = False
+        self.is_heard = False  # what is answered is here, and waits to be read
+
+    @property
+    def is_busy(self) -> bool:
+        return self._greenlet is not None and not self._greenlet.ready()
+
+    def begin(self, now_s: float) -> None:
+        """Asks, unless an answer is still awaited."""
+        if not self.is_busy:
+            self.began_s, self.is_heard = now_s, False
+            self._greenlet = gevent.spawn(self._ask)
+
+    @property
+    def greenlet(self) -> gevent.Greenlet[[], None] | None:
+        return self._greenlet
+
+    def close(self) -> None:
+        if self._greenlet is not None:
+            self._greenlet.kill(block=False)
+
+
+class Poller:
+    """Keeps `cluster` true, and calls `on_round` after each round. `interval_s` is from one to the next."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        upstream: Upstream,
+        lookupds: Sequence[str],
+        nsqds: Sequence[str],
+        interval_s: float,
+        on_round: Callable[[], None],
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self.cluster = cluster
+        self._upstream = upstream
+        self._interval_s = interval_s
+        self._on_round = on_round
+        self._clock = clock
+        self._nsqds = {place_of(nsqd): nsqd for nsqd in nsqds}
+        self._lookups: dict[str, Question] = {}
+        self._told: dict[str, list[Figures]] = {}  # by nsqlookupd, or by nsqd where there is none
+        self._digests: dict[str, int] = {}
+        self._questions: dict[str, Question] = {}
+        self._greenlet: gevent.Greenlet[[], None] | None = None
+        self._wake = gevent.event.Event()
+        self._reading = gevent.lock.Semaphore(1)
+        self._busy_s = 0.0  # reading, since the last round ended
+        self._ended_s = clock()
+        self.set_lookupds(lookupds)
+
+    # ---- its life
+
+    def start(self) -> None:
+        self._greenlet = gevent.spawn(self._run)
+
+    def close(self) -> None:
+        if self._greenlet is not None:
+            self._greenlet.kill(block=False)
+        for question in [*self._lookups.values(), *self._questions.values()]:
+            question.close()
+
+    def hurry(self) -> None:
+        """Somebody changed something: do not wait for the next round."""
+        self._wake.set()
+
+    def _run(self) -> None:
+        while True:
+            began_s = self._clock()
+            self._wake.clear()
+            self.round()
+            pause_s = max(self._interval_s, self._busy_s / _BUSY_PART) - (self._clock() - began_s)
+            self._busy_s = 0.0
+            self._wake.wait(max(pause_s, _SHORTEST_PAUSE_S))
+
+    def set_lookupds(self, addresses: Iterable[str]) -> None:
+        """Ask these nsqlookupds from now on, and no others."""
+        wanted = dict.fromkeys(addresses)
+        for gone in self._lookups.keys() - wanted.keys():
+            self._lookups.pop(gone).close()
+            self._told.pop(gone, None)
+            self._digests.pop(gone, None)
+            self.cluster.failed_lookups.pop(place_of(gone), None)
+        for address in wanted:
+            if address not in self._lookups:
+                self._lookups[address] = Question(lambda address=address: self._ask_lookupd(address))  # type: ignore[misc]
+
+    @property
+    def lookupds(self) -> tuple[str, ...]:
+        return tuple(self._lookups)
+
+    # ---- a round
+
+    def round(self) -> None:
+        """Asks all, and waits for those that are usually in time."""
+        limit_s = min(self._interval_s * _WAITING_PART, _LONGEST_WAIT_S)
+        if self._lookups:
+            self._ask(self._lookups.values(), limit_s)
+            self._keep_nodes({http_address(node): node for node in merged_producers(self._copies())})
+        else:
+            self._keep_nodes({address: self._told.get(address, [{}])[0] for address in self._nsqds})
+        self._ask(self._questions.values(), limit_s)
+        for address, question in self._questions.items():
+            self._note_lateness(self.cluster.nodes[address], question)
+        now_s = self._clock()
+        round_s, self._ended_s = now_s - self._ended_s, now_s
+        self.cluster.end_round(now_s, max(round_s, self._interval_s))
+        self._on_round()
+        self.cluster.tick += 1
+
+    def _copies(self) -> dict[str, list[Figures]]:
+        """What nsqlookupds said, to be merged anew."""
+        return {place_of(lookupd): [dict(node) for node in nodes] for lookupd, nodes in self._told.items()}
+
+    def _ask(self, questions: Iterable[Question], limit_s: float) -> None:
+        asked = list(questions)
+        now_s = self._clock()
+        for question in asked:
+            question.begin(now_s)
+        prompt = [question.greenlet for question in asked if not question.is_late]
+        gevent.joinall([greenlet for greenlet in prompt if greenlet is not None], timeout=limit_s)
+        for question in asked:
+            question.is_late = question.is_busy and not question.is_heard
+
+    def _keep_nodes(self, told: dict[str, Figures]) -> None:
+        for gone in self.cluster.nodes.keys() - told.keys():
+            self._questions.pop(gone).close()
+            self.cluster.remove_node(gone)
+        for address, figures in told.items():
+            node = self.cluster.add_node(address, figures)
+            if address not in self._questions:
+                self._questions[address] = Question(lambda node=node: self._ask_nsqd(node))  # type: ignore[misc]
+
+    def _note_lateness(self, node: Node, question: Question) -> None:
+        node.asked_s = question.began_s
+        if node.is_late != question.is_late:
+            node.is_late, node.changed = question.is_late, self.cluster.tick
+
+    # ---- questions; each runs in a greenlet of its own
+
+    def _ask_lookupd(self, address: str) -> None:
+        place = place_of(address)
+        try:
+            body = self._upstream.get_bytes(address, "/nodes")
+            if self._digests.get(address) != hash(body):
+                nodes = [producer(row) for row in rows_in(parsed(address, body), "producers")]
+                self._told[address] = nodes
+                self._digests[address] = hash(body)
+            self.cluster.failed_lookups.pop(place, None)
+        except UpstreamError as error:
+            self.cluster.failed_lookups[place] = str(error)
+
+    def _ask_nsqd(self, node: Node) -> None:
+        began_s = self._clock()
+        try:
+            self._introduce(node)
+            body = self._upstream.get_bytes(self._nsqds.get(node.address, node.address), "/stats", _STATS)
+            heard_s = self._clock()
+            self._questions[node.address].is_heard = True
+            with self._reading:
+                self._read(node, body, heard_s)
+                gevent.sleep(0)  # a hundred answers at once must not keep a page waiting
+        except (UpstreamError, BadStats) as error:
+            self.cluster.fail(node, str(error))
+        node.took_s = self._clock() - began_s
+
+    def _introduce(self, node: Node) -> None:
+        """Without nsqlookupd, it has to say itself who it is: once for each time that it was away."""
+        if self._lookups or (self._told.get(node.address) and not node.failure):
+            return
+        info: Any = self._upstream.get(self._nsqds[node.address], "/info")
+        self._told[node.address] = [producer_of_info(info, [], node.address)]
+        self.cluster.add_node(node.address, self._told[node.address][0])
+
+    def _read(self, node: Node, body: bytes, heard_s: float) -> None:
+        """An idle nsqd says the same again and again: it is not read again."""
+        if self.cluster.nodes.get(node.address) is not node:  # gone meanwhile
+            return
+        began_s = thread_time()  # not that in which others had the core
+        digest = (len(body), hash(body))
+        if digest == node.digest and node.answered_s is not None:
+            self.cluster.unchanged(node, heard_s)
+        else:
+            self.cluster.observe(node, parsed(node.address, body), heard_s)
+            node.digest = digest
+        self._busy_s += thread_time() - began_s

@@ -1,0 +1,197 @@
+"""What Go's nsqadmin asks of a cluster, and the orders it gives, each to all at the same time.
+
+Methods that give a pair give what was learned and the errors of those that could not be asked; where nobody could
+be, they raise `NobodyAnswered`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from time import time
+from typing import Any, TypeVar
+
+from nsqadmin_py.shapes import (
+    Figures,
+    http_address,
+    merged_producers,
+    producer,
+    producer_of_info,
+    rows_in,
+    text_in,
+    texts_in,
+    topic_stats,
+)
+from nsqadmin_py.upstream import Answers, Upstream, UpstreamError, ask_all
+
+T = TypeVar("T")
+Errors = list[UpstreamError]
+
+
+class NobodyAnswered(Exception):
+    """Of those that were asked, none answered; the text says why."""
+
+    def __init__(self, kind: str, errors: Sequence[UpstreamError]) -> None:
+        super().__init__(f"failed to query any {kind}: {joined(errors)}")
+        self.errors = tuple(errors)
+
+
+def joined(errors: Iterable[UpstreamError]) -> str:
+    """Errors as one text."""
+    return "\n".join(map(str, errors))
+
+
+@dataclass
+class ClusterInfo:
+    """The cluster behind some nsqlookupds; where there are none, that of some nsqds."""
+
+    upstream: Upstream
+    lookupds: tuple[str, ...]
+    nsqds: tuple[str, ...]
+    clock: Callable[[], float] = time
+
+    # ---- who has what
+
+    def topics(self) -> tuple[list[str], Errors]:
+        if self.lookupds:
+            return self._names("/topics", {}, "topics")
+        answers = ask_all(self.nsqds, lambda nsqd: self.upstream.get(nsqd, "/stats", {"format": "json"}))
+        _check(answers, "nsqd")
+        names = {text_in(row, "topic_name") for answer in answers.good.values() for row in rows_in(answer, "topics")}
+        return sorted(names), answers.errors
+
+    def channels(self, topic: str) -> tuple[list[str], Errors]:
+        """The channels that nsqlookupds know."""
+        return self._names("/channels", {"topic": topic}, "channels")
+
+    def _names(self, path: str, query: Mapping[str, str], key: str) -> tuple[list[str], Errors]:
+        answers = ask_all(self.lookupds, lambda lookupd: self.upstream.get(lookupd, path, query))
+        _check(answers, "nsqlookupd")
+        names = {name for answer in answers.good.values() for name in texts_in(answer, key)}
+        return sorted(names), answers.errors
+
+    def inactive_topics(self, topics: Iterable[str]) -> dict[str, list[str] | None]:
+        """Those that no nsqd has, with the channels that nsqlookupds still know."""
+        found = ask_all(topics, self._lookup)
+        idle = [topic for topic, producers in found.good.items() if not producers]
+        channels = ask_all(idle, self._known_channels)
+        return {topic: channels.good.get(topic) for topic in idle}
+
+    def _lookup(self, topic: str) -> list[Figures]:
+        try:
+            return self.producers_of(topic)[0]
+        except NobodyAnswered:
+            return []
+
+    def _known_channels(self, topic: str) -> list[str] | None:
+        try:
+            return self.channels(topic)[0] or None
+        except NobodyAnswered:
+            return None
+
+    def producers(self) -> tuple[list[Figures], Errors]:
+        """All nsqds."""
+        if self.lookupds:
+            answers = ask_all(self.lookupds, lambda lookupd: self._producers_at(lookupd, "/nodes", {}))
+            _check(answers, "nsqlookupd")
+            return merged_producers(answers.good), answers.errors
+        nodes = ask_all(self.nsqds, self._node)
+        _check(nodes, "nsqd")
+        return list(nodes.good.values()), nodes.errors
+
+    def producers_of(self, topic: str) -> tuple[list[Figures], Errors]:
+        """The nsqds that have a topic."""
+        if self.lookupds:
+            answers = ask_all(self.lookupds, lambda lookupd: self._producers_at(lookupd, "/lookup", {"topic": topic}))
+            _check(answers, "nsqlookupd")
+            by_address = {http_address(node): node for nodes in answers.good.values() for node in nodes}
+            return list(by_address.values()), answers.errors
+        found = ask_all(self.nsqds, lambda nsqd: self._node_with(nsqd, topic))
+        _check(found, "nsqd")
+        return [node for node in found.good.values() if node is not None], found.errors
+
+    def _producers_at(self, lookupd: str, path: str, query: Mapping[str, str]) -> list[Figures]:
+        return [producer(row) for row in rows_in(self.upstream.get(lookupd, path, query), "producers")]
+
+    def _node(self, nsqd: str) -> Figures:
+        info = self.upstream.get(nsqd, "/info")
+        stats = self.upstream.get(nsqd, "/stats", {"format": "json", "include_clients": "false"})
+        return producer_of_info(info, [text_in(row, "topic_name") for row in rows_in(stats, "topics")])
+
+    def _node_with(self, nsqd: str, topic: str) -> Figures | None:
+        asked = {"format": "json", "topic": topic, "include_clients": "false"}
+        names = [text_in(row, "topic_name") for row in rows_in(self.upstream.get(nsqd, "/stats", asked), "topics")]
+        return producer_of_info(self.upstream.get(nsqd, "/info"), names, nsqd) if topic in names else None
+
+    # ---- figures
+
+    def stats(
+        self, producers: Sequence[Figures], topic: str = "", channel: str = "", *, clients: bool = False
+    ) -> tuple[list[Figures], Errors]:
+        """The topics of these nsqds, by host; or one topic with all channels or one."""
+        query = {"format": "json", "topic": topic, "channel": channel if topic else ""}
+        query["include_clients"] = "" if clients else "false"
+        asked = {key: value for key, value in query.items() if value}
+        by_address = {http_address(node): node for node in producers}
+        answers = ask_all(by_address, lambda address: self.upstream.get(address, "/stats", asked))
+        if len(answers.errors) == len(by_address):
+            raise NobodyAnswered("nsqd", answers.errors)
+        now_s = self.clock()
+        rows = [
+            topic_stats(row, address, by_address[address], now_s)
+            for address, answer in answers.good.items()
+            for row in rows_in(answer, "topics")
+            if not topic or text_in(row, "topic_name") == topic
+        ]
+        rows.sort(key=lambda row: str(row["hostname"]))
+        return rows, answers.errors
+
+    # ---- orders; each gives the errors of those that did not do it
+
+    def create(self, topic: str, channel: str) -> Errors:
+        """At all nsqlookupds, a channel on the topic's nsqds too; without nsqlookupd, on all nsqds."""
+        asked = self.lookupds or self.nsqds
+        errors = self._post(asked, "/topic/create", {"topic": topic})
+        if channel:
+            names = {"topic": topic, "channel": channel}
+            errors += self._post(asked, "/channel/create", names)
+            if self.lookupds:
+                errors += self._to_producers(topic, "/channel/create", names)
+        return errors
+
+    def delete(self, topic: str, channel: str = "") -> Errors:
+        """A topic, or a channel of it. Who has it is asked first: nsqlookupds forget it."""
+        producers, errors = self.producers_of(topic)
+        path, names = _order("delete", topic, channel)
+        errors += self._post(self.lookupds, path, names)
+        return errors + self._post(map(http_address, producers), path, names)
+
+    def tombstone(self, topic: str, node: str) -> Errors:
+        """Hides a topic's nsqd from consumers, and deletes the topic there."""
+        errors = self._post(self.lookupds, "/topic/tombstone", {"topic": topic, "node": node})
+        answers = ask_all([node], self._node)
+        _check(answers, "nsqd")
+        return errors + self._post(map(http_address, answers.good.values()), "/topic/delete", {"topic": topic})
+
+    def act(self, action: str, topic: str, channel: str = "") -> Errors:
+        """Pause, unpause or empty a topic or a channel on all nsqds that have it."""
+        path, names = _order(action, topic, channel)
+        return self._to_producers(topic, path, names)
+
+    def _to_producers(self, topic: str, path: str, names: Mapping[str, str]) -> Errors:
+        producers, errors = self.producers_of(topic)
+        return errors + self._post(map(http_address, producers), path, names)
+
+    def _post(self, addresses: Iterable[str], path: str, query: Mapping[str, str]) -> Errors:
+        return ask_all(addresses, lambda address: self.upstream.post(address, path, query)).errors
+
+
+def _order(action: str, topic: str, channel: str) -> tuple[str, dict[str, str]]:
+    if channel:
+        return f"/channel/{action}", {"topic": topic, "channel": channel}
+    return f"/topic/{action}", {"topic": topic}
+
+
+def _check(answers: Answers[Any], kind: str) -> None:
+    if not answers.good:
+        raise NobodyAnswered(kind, answers.errors)

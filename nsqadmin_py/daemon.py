@@ -1,0 +1,179 @@
+"""nsqadmin as a process: a poller that keeps the cluster in memory, its history, and the page over both."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from time import monotonic, time
+
+import gevent
+
+from nsqadmin_py.cluster.model import Cluster
+from nsqadmin_py.cluster.poller import Poller
+from nsqadmin_py.cluster.recording import records
+from nsqadmin_py.clusterinfo import ClusterInfo
+from nsqadmin_py.history.book import Book
+from nsqadmin_py.history.file import HistoryFile
+from nsqadmin_py.notices import Notices
+from nsqadmin_py.upstream import make_upstream
+from nsqadmin_py.web.actions import Actions
+from nsqadmin_py.web.app import App, Route
+from nsqadmin_py.web.events import Events
+from nsqadmin_py.web.go_api import GoApi
+from nsqadmin_py.web.graphite import GraphiteProxy
+from nsqadmin_py.web.looks import Looks
+from nsqadmin_py.web.safety import Safety
+from nsqadmin_py.web.server import HttpServer, server_tls
+from nsqadmin_py.web.shell import Shell
+from nsqadmin_py.web.views_api import Views, ViewsApi
+from nsqd_py.errors import StartError
+from nsqd_py.http.guard import admin_guard
+from nsqd_py.logs import Log
+from nsqd_py.process import StopSignals, calm_collector, log_uncaught_errors, raise_descriptor_limit
+from nsqd_py.settings import Options
+from nsqd_py.systemd import Notifier
+from nsqd_py.version import version_string
+
+_SAVE_EVERY_S = 60.0
+
+
+class Daemon:
+    """Everything that runs in one nsqadmin. `options` are those of `nsqadmin_py.options`. Raises StartError."""
+
+    def __init__(self, options: Options, log: Log) -> None:
+        self._options = options
+        self._log = log
+        self._upstream = make_upstream(options)
+        self._cluster = Cluster()
+        interval_s = options.poll_interval_ns / 1e9
+        self._book = Book(interval_s)
+        self._file = HistoryFile(options.history_file, log)
+        self._poller = Poller(
+            self._cluster, self._upstream, options.lookupd_http_address, options.nsqd_http_address, interval_s,
+            self._on_round,
+        )  # fmt: skip
+        self._safety = Safety(options, admin_guard(options, log))
+        self._notices = Notices(options, log, self._safety.user)
+        self._views = Views(self._cluster)
+        self._events = Events(self._views)
+        self._notifier = Notifier.from_environment()
+        app = App(self._routes(), options.base_path, self._safety, log)
+        self._tls = server_tls(options.tls_cert, options.tls_key)
+        self._server = HttpServer(app, options.http_address, options.max_connections, self._tls, log)
+        self._saver: gevent.Greenlet[[], None] | None = None
+
+    def run(self) -> None:
+        """Serve until SIGTERM or SIGINT. Raises StartError."""
+        raise_descriptor_limit()
+        log_uncaught_errors(gevent.get_hub(), self._log)
+        self._log.info("%s", version_string("nsqadmin"))
+        reload = gevent.signal_handler(signal.SIGHUP, self._reload)
+        with StopSignals() as signals:
+            try:
+                self._file.open(self._book)
+                calm_collector()
+                self._server.start()
+                self._poller.start()
+                self._saver = gevent.spawn(self._save_again_and_again)
+                self._notifier.ready("serving")
+                signals.wait()
+            except OSError as error:
+                raise StartError(str(error)) from error
+            finally:
+                self._shut_down()
+                reload.cancel()
+
+    def _reload(self) -> None:
+        """SIGHUP: the certificate may be a new one."""
+        self._log.info("NSQADMIN: reloading")
+        if self._tls is not None:
+            try:
+                self._tls.load_cert_chain(self._options.tls_cert, self._options.tls_key, password="")
+            except OSError as error:
+                self._log.error("NSQADMIN: the certificate stays the one before: %s", error.strerror or error)
+
+    def _shut_down(self) -> None:
+        self._notifier.stopping()
+        self._events.close()
+        self._poller.close()
+        if self._saver is not None:
+            self._saver.kill()
+        self._server.close()
+        self._notices.close()
+        self._file.write(self._book)
+        self._file.close()
+        self._log.info("NSQADMIN: bye")
+        self._log.flush()
+
+    # ---- after each round
+
+    def _on_round(self) -> None:
+        self._book.record(time(), records(self._cluster))
+        self._events.publish(self._cluster.tick)
+
+    def _save_again_and_again(self) -> None:
+        while True:
+            gevent.sleep(_SAVE_EVERY_S)
+            self._file.write(self._book)
+
+    # ---- what there is over HTTP
+
+    def _info(self) -> ClusterInfo:
+        options = self._options
+        return ClusterInfo(self._upstream, options.lookupd_http_address, options.nsqd_http_address)
+
+    def _on_lookupds(self, addresses: Sequence[str]) -> None:
+        self._poller.set_lookupds(addresses)
+        self._poller.hurry()
+
+    def _routes(self) -> list[Route]:
+        shell = Shell(self._options, self._safety)
+        pages = ["/", "/topics", "/topics/<topic>", "/topics/<topic>/<channel>", "/nodes", "/nodes/<node>"]
+        pages += ["/counter", "/lookup"]
+        routes: list[Route] = [(path, {"GET": shell.index}) for path in pages]
+        routes += [("/static/<path:name>", {"GET": shell.asset}), ("/fonts/<path:name>", {"GET": shell.asset})]
+        if self._options.proxy_graphite:
+            routes.append(("/render", {"GET": GraphiteProxy(self._options, self._log).render}))
+        return [*routes, *self._go_routes(), *self._own_routes()]
+
+    def _go_routes(self) -> list[Route]:
+        go = GoApi(
+            self._options, self._info, self._upstream, self._safety, self._notices, self._log, self._on_lookupds,
+            self._poller.hurry,
+        )  # fmt: skip
+        return [
+            ("/ping", {"GET": go.ping}),
+            ("/api/topics", {"GET": go.topics, "POST": go.create}),
+            ("/api/topics/<topic>", {"GET": go.topic, "POST": go.act, "DELETE": go.delete_topic}),
+            ("/api/topics/<topic>/<channel>", {"GET": go.channel, "POST": go.act, "DELETE": go.delete_channel}),
+            ("/api/nodes", {"GET": go.nodes}),
+            ("/api/nodes/<node>", {"GET": go.node, "DELETE": go.tombstone}),
+            ("/api/counter", {"GET": go.counter}),
+            ("/api/graphite", {"GET": go.graphite}),
+            ("/config/<opt>", {"GET": go.config, "PUT": go.config}),
+        ]
+
+    def _own_routes(self) -> list[Route]:
+        api = ViewsApi(self._options, self._views, self._book, self._safety)
+        looks = Looks(self._cluster, self._upstream, self._info)
+        actions = Actions(
+            self._cluster, self._info, self._upstream, self._safety, self._notices, self._log, monotonic,
+            self._poller.hurry,
+        )  # fmt: skip
+        return [
+            ("/api/v2/session", {"GET": api.session}),
+            ("/api/v2/overview", {"GET": api.overview}),
+            ("/api/v2/topics", {"GET": api.topics}),
+            ("/api/v2/topics/<topic>", {"GET": api.topic}),
+            ("/api/v2/topics/<topic>/log", {"GET": looks.log}),
+            ("/api/v2/topics/<topic>/dead-letters", {"GET": looks.dead_letters}),
+            ("/api/v2/topics/<topic>/channels/<channel>", {"GET": api.channel}),
+            ("/api/v2/topics/<topic>/channels/<channel>/clients", {"GET": looks.clients}),
+            ("/api/v2/topics/<topic>/channels/<channel>/peek", {"GET": looks.peek}),
+            ("/api/v2/nodes", {"GET": api.nodes}),
+            ("/api/v2/nodes/<node>", {"GET": api.node}),
+            ("/api/v2/lookup", {"GET": looks.lookup}),
+            ("/api/v2/history", {"GET": api.history}),
+            ("/api/v2/events", {"GET": self._events.handle}),
+            ("/api/v2/actions", {"POST": actions.handle}),
+        ]

@@ -1,0 +1,101 @@
+"""Puts dead letters back where they came from: read by a consumer, published again, and only then finished.
+
+What is cut off in between comes twice, and nothing is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from time import monotonic
+
+from gevent.event import Event
+
+from nsqd_py.client.consumer import Consumer
+from nsqd_py.client.errors import NsqClientError
+from nsqd_py.client.message import Message, Requeue
+from nsqd_py.client.producer import Producer
+from nsqd_py.logs import Log
+
+_IN_FLIGHT = 100
+_WORKERS = 20
+_PUBLISH_TIMEOUT_S = 5.0
+# With nothing new for so long, what is left is in the hands of others.
+_IDLE_S = 2.0
+_LOOK_S = 0.1
+
+
+@dataclass(slots=True)
+class Requeued:
+    """What became of it. `error` is why the last one failed that did."""
+
+    count: int = 0
+    failed: int = 0
+    error: str = ""
+
+
+class Letters:
+    """Moves messages from a channel of the topic of dead letters to another topic, each on its own nsqd."""
+
+    def __init__(self, nsqds: Mapping[str, int], source: tuple[str, str], target: str, log: Log) -> None:
+        """`nsqds` are TCP addresses, with how many messages each has in the channel `source`."""
+        self._nsqds = dict(nsqds)
+        self._source = source
+        self._target = target
+        self._log = log
+        self._left = 0
+        self._done = Event()
+        self._last_s = monotonic()
+        self._result = Requeued()
+        self._producers: dict[str, Producer] = {}
+
+    def move(self, limit: int, deadline_s: float) -> Requeued:
+        """At most `limit` of them, for at most `deadline_s`. Blocks this greenlet. Raises NsqClientError."""
+        self._left = min(limit, sum(self._nsqds.values()))
+        if not self._left:
+            return self._result
+        topic, channel = self._source
+        consumer = Consumer(
+            topic, channel, self._handle, nsqd_tcp_addresses=self._nsqds, concurrency=_WORKERS, log=self._log,
+            max_in_flight=min(_IN_FLIGHT * len(self._nsqds), max(self._left, len(self._nsqds))), max_attempts=0,
+            max_backoff_duration=0,
+        )  # fmt: skip
+        try:
+            consumer.start()
+            self._wait(deadline_s)
+        finally:
+            consumer.stop(_PUBLISH_TIMEOUT_S)
+            for producer in self._producers.values():
+                producer.close(_PUBLISH_TIMEOUT_S)
+        return self._result
+
+    def _wait(self, deadline_s: float) -> None:
+        end_s = monotonic() + deadline_s
+        while not self._done.wait(_LOOK_S):
+            now_s = monotonic()
+            if now_s > end_s or now_s - self._last_s > _IDLE_S:
+                return
+
+    def _handle(self, message: Message) -> None:
+        if self._left <= 0:
+            raise Requeue(0, backoff=False)
+        self._left -= 1
+        self._last_s = monotonic()
+        try:
+            self._producer(message.nsqd).publish(self._target, message.body)
+        except NsqClientError as error:
+            self._result.failed += 1
+            self._result.error = str(error)
+            raise Requeue(0, backoff=False) from error
+        else:
+            self._result.count += 1
+        finally:
+            if self._left <= 0:
+                self._done.set()
+
+    def _producer(self, nsqd: str) -> Producer:
+        producer = self._producers.get(nsqd)
+        if producer is None:
+            producer = Producer(nsqd, publish_timeout_s=_PUBLISH_TIMEOUT_S, log=self._log)
+            self._producers[nsqd] = producer
+        return producer

@@ -1,0 +1,176 @@
+"""The history in a file: a line that says what it is, then one compressed document, with a checksum.
+
+    nsqadmin-history 1 <crc32c of the rest, 8 hex digits>\\n
+    zstd of: length of the head (4 bytes), head (JSON), values (4 bytes each)
+
+The head says of each ring its place, its first and last step and how many bytes of values are its own.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import time
+from contextlib import suppress
+from typing import Any
+
+import cramjam
+import google_crc32c
+import orjson
+from gevent.threadpool import ThreadPool
+
+from nsqadmin_py.history.book import Book, Key, Pair, Series
+from nsqadmin_py.history.rings import Ring
+from nsqd_py.logs import Log
+
+_MAGIC = b"nsqadmin-history 1 "
+_LEVEL = 1
+_MOST_BYTES = 2 << 30
+_LENGTH = struct.Struct(">I")
+_BAD = (ValueError, KeyError, TypeError, IndexError, struct.error)
+
+
+class BadHistory(Exception):
+    """The file is damaged; the text says how."""
+
+
+def encode(book: Book) -> bytes:
+    """A book, not compressed."""
+    parts: list[bytes] = []
+    rows: list[Any] = []
+    for key, series in book.series.items():
+        rings = {}
+        for name, pair in series.pairs.items():
+            dumps = [ring.dump() for ring in pair]
+            parts += [data for _, _, data in dumps]
+            rings[name] = [(first, last, len(data)) for first, last, data in dumps]
+        rows.append([*key, series.quantiles, rings])
+    head = orjson.dumps({"fine_step_s": book.fine_step_s, "series": rows}, option=orjson.OPT_NON_STR_KEYS)
+    return b"".join([_LENGTH.pack(len(head)), head, *parts])
+
+
+def decode(document: bytes, book: Book) -> None:
+    """Fills an empty book. Raises BadHistory."""
+    try:
+        (length,) = _LENGTH.unpack_from(document)
+        head = orjson.loads(document[4 : 4 + length])
+        if head["fine_step_s"] != book.fine_step_s:
+            head["series"] = []  # another poll interval: its steps are other steps
+        at = 4 + length
+        for topic, channel, node, quantiles, rings in head["series"]:
+            series = Series()
+            series.quantiles = tuple(map(float, quantiles))
+            for name, (fine, coarse) in rings.items():
+                loaded = []
+                for capacity, (first, last, size) in ((book.fine_capacity, fine), (book.coarse_capacity, coarse)):
+                    loaded.append(_ring(capacity, first, last, document[at : at + size]))
+                    at += size
+                series.pairs[name] = Pair(*loaded)
+            book.series[Key(topic, channel, node)] = series
+    except _BAD as error:
+        book.series.clear()
+        raise BadHistory(f"{type(error).__name__}: {error}") from error
+
+
+def _ring(capacity: int, first: int, last: int, data: bytes) -> Ring:
+    return Ring(capacity) if last < 0 else Ring.load(capacity, first, last, data)
+
+
+def pack(document: bytes) -> bytes:
+    packed = bytes(cramjam.zstd.compress(document, level=_LEVEL))
+    return b"%s%08x\n%s" % (_MAGIC, google_crc32c.value(packed), packed)
+
+
+def unpack(data: bytes) -> bytes:
+    """Raises BadHistory."""
+    line, _, packed = data.partition(b"\n")
+    if not line.startswith(_MAGIC):
+        raise BadHistory("it is no history of nsqadmin")
+    if line[len(_MAGIC) :] != b"%08x" % google_crc32c.value(packed):
+        raise BadHistory("its checksum is wrong")
+    try:
+        return bytes(cramjam.zstd.decompress(packed))
+    except cramjam.DecompressionError as error:
+        raise BadHistory(str(error)) from error
+
+
+class HistoryFile:
+    """Where the history is kept. Without a path, or where it cannot be written, nowhere."""
+
+    def __init__(self, path: str, log: Log) -> None:
+        self._path = path
+        self._log = log
+        self._lock: Any = None
+        self._has_failed = False
+        self._pool = ThreadPool(1)
+
+    def open(self, book: Book) -> None:
+        """Reads what there is. What cannot be read is set aside, and said."""
+        if not self._path or not self._take_lock():
+            return
+        try:
+            with open(self._path, "rb") as file:
+                data = file.read(_MOST_BYTES)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self._log.warning("HISTORY: cannot read %s: %s; it begins anew", self._path, error.strerror)
+            return
+        try:
+            decode(unpack(data), book)
+        except BadHistory as error:
+            self._set_aside(error)
+
+    def _take_lock(self) -> bool:
+        """Two nsqadmins would overwrite each other's."""
+        try:
+            self._lock = open(self._path + ".lock", "ab")  # noqa: SIM115  held until the end
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            reason = "another nsqadmin uses it" if isinstance(error, BlockingIOError) else error.strerror
+            self._log.warning(
+                "HISTORY: %s: %s; the history is kept in memory only (--history-file says where else)",
+                self._path, reason,
+            )  # fmt: skip
+            self._path = ""
+            return False
+        return True
+
+    def _set_aside(self, error: BadHistory) -> None:
+        aside = f"{self._path}.damaged-{time.strftime('%Y%m%dT%H%M%S')}"
+        with suppress(OSError):
+            os.replace(self._path, aside)
+        self._log.error("HISTORY: %s is damaged (%s): set aside as %s; it begins anew", self._path, error, aside)
+
+    def write(self, book: Book) -> None:
+        """Replaces the file. Compressing and writing is done in a thread; blocks this greenlet."""
+        if not self._path:
+            return
+        document = encode(book)
+        try:
+            self._pool.apply(_replace, (self._path, document))
+            self._has_failed = False
+        except OSError as error:
+            if not self._has_failed:
+                self._log.warning("HISTORY: cannot write %s: %s", self._path, error.strerror)
+            self._has_failed = True
+
+    def close(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+        self._pool.kill()
+
+
+def _replace(path: str, document: bytes) -> None:
+    temporary = f"{path}.new"
+    with open(temporary, "wb") as file:
+        file.write(pack(document))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

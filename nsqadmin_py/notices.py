@@ -1,0 +1,91 @@
+"""What is told of every action: a line in the log, and a POST to --notification-http-endpoint."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from time import time
+from typing import Any
+from urllib.parse import quote as quote_url
+
+import gevent
+import orjson
+from gevent.queue import Full, Queue
+from werkzeug.wrappers import Request
+
+from nsqadmin_py.web.safety import basic_user, peer_of
+from nsqd_py.http_client import BadStatus, HttpClient, HttpClientError, limit_s, parse_url
+from nsqd_py.logs import Log
+from nsqd_py.protocol.names import quote
+from nsqd_py.settings import Options
+
+_MOST_WAITING = 1000
+
+
+class Notices:
+    """Notifications leave one after the other, and nobody waits for them."""
+
+    def __init__(self, options: Options, log: Log, user_of: Callable[[Request], str]) -> None:
+        self._endpoint: str = options.notification_http_endpoint
+        self._log = log
+        self._user_of = user_of
+        self._client = HttpClient(
+            limit_s(options.http_client_connect_timeout_ns), limit_s(options.http_client_request_timeout_ns)
+        )
+        self._waiting: Queue[dict[str, Any]] = Queue(_MOST_WAITING)
+        self._greenlet: gevent.Greenlet[[], None] | None = None
+
+    def audit(self, request: Request, action: str, result: str, **names: str) -> None:
+        """One line: who did what, from where, and what became of it. Nothing in it can begin another line."""
+        what = " ".join(f"{name}={_quoted(value)}" for name, value in names.items() if value)
+        self._log.info(
+            "AUDIT: %s %s by=%s from=%s result=%s",
+            action, what, _quoted(self._user_of(request)), peer_of(request.environ), _quoted(result),
+        )  # fmt: skip
+
+    def notify(self, request: Request, action: str, topic: str, channel: str = "", node: str = "") -> None:
+        if not self._endpoint:
+            return
+        notice: dict[str, Any] = {"action": action, "topic": topic}
+        notice |= {name: value for name, value in (("channel", channel), ("node", node)) if value}
+        notice["timestamp"] = int(time())
+        if basic_user(request):
+            notice["user"] = basic_user(request)
+        notice["remote_ip"] = peer_of(request.environ)
+        notice["user_agent"] = request.headers.get("User-Agent", "")
+        notice["url"] = _url_of(request)
+        notice["via"] = socket.gethostname()
+        try:
+            self._waiting.put_nowait(notice)
+        except Full:
+            self._log.error("failed to POST notification - %d of them wait already", _MOST_WAITING)
+            return
+        if self._greenlet is None:
+            self._greenlet = gevent.spawn(self._send_all)
+
+    def _send_all(self) -> None:
+        while True:
+            notice = self._waiting.get()
+            self._log.info("POSTing notification to %s", parse_url(self._endpoint).place)
+            body = orjson.dumps(notice)
+            try:
+                self._client.exchange("POST", parse_url(self._endpoint), body, {"Content-Type": "application/json"})
+            except BadStatus:
+                pass  # it arrived
+            except HttpClientError as error:
+                self._log.error("failed to POST notification - %s", error)
+
+    def close(self) -> None:
+        if self._greenlet is not None:
+            self._greenlet.kill(block=False)
+
+
+def _quoted(text: str) -> str:
+    return quote(text.encode("utf-8", "surrogateescape"))
+
+
+def _url_of(request: Request) -> str:
+    is_secure = request.scheme == "https" or request.headers.get("X-Scheme") == "https"
+    query = request.query_string.decode("latin-1")
+    url = f"{'https' if is_secure else 'http'}://{request.headers.get('Host', '')}{quote_url(request.path)}"
+    return f"{url}?{query}" if query else url

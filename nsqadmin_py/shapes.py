@@ -1,0 +1,319 @@
+"""What Go's nsqadmin makes of the answers of nsqd and nsqlookupd: the same keys, sums and zero values. Pure.
+
+All functions take JSON that others wrote: what is missing, null or of another type counts as its zero value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+Figures = dict[str, Any]
+
+ALL_NODES = "*"
+_TOPOLOGY_COUNTS = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")
+_TOPIC_SUMS = ("depth", "memory_depth", "backend_depth", "message_count", "delivery_msg_count", *_TOPOLOGY_COUNTS)
+_CHANNEL_COUNTS = (
+    "depth", "backend_depth", "in_flight_count", "deferred_count", "requeue_count", "timeout_count", "message_count",
+    "client_count",
+)  # fmt: skip
+_CHANNEL_SUMS = (*_CHANNEL_COUNTS, "memory_depth", "delivery_msg_count", *_TOPOLOGY_COUNTS)
+# A count of these is left out where it is 0.
+_OMITTED_TOPIC_ZEROS = _TOPOLOGY_COUNTS
+_OMITTED_CHANNEL_ZEROS = ("delivery_msg_count", *_TOPOLOGY_COUNTS)
+_CLIENT_TEXTS = (
+    "remote_address", "version", "client_id", "hostname", "user_agent", "auth_identity", "auth_identity_url",
+    "tls_cipher_suite", "tls_version", "tls_negotiated_protocol",
+)  # fmt: skip
+_CLIENT_NUMBERS = (
+    "connect_ts", "in_flight_count", "ready_count", "finish_count", "requeue_count", "message_count", "sample_rate",
+)  # fmt: skip
+_CLIENT_FLAGS = ("deflate", "snappy", "authed", "tls", "tls_negotiated_protocol_is_mutual")
+_SECOND_NS = 1_000_000_000
+
+
+# ---- values of any JSON
+
+
+def text_in(document: Any, key: str) -> str:
+    value = document.get(key) if isinstance(document, Mapping) else None
+    return value if isinstance(value, str) else ""
+
+
+def number_in(document: Any, key: str) -> int:
+    value = document.get(key) if isinstance(document, Mapping) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def flag_in(document: Any, key: str) -> bool:
+    return isinstance(document, Mapping) and document.get(key) is True
+
+
+def list_in(document: Any, key: str) -> list[Any]:
+    value = document.get(key) if isinstance(document, Mapping) else None
+    return value if isinstance(value, list) else []
+
+
+def rows_in(document: Any, key: str) -> list[Mapping[str, Any]]:
+    return [row for row in list_in(document, key) if isinstance(row, Mapping)]
+
+
+def texts_in(document: Any, key: str) -> list[str]:
+    return [item for item in list_in(document, key) if isinstance(item, str)]
+
+
+# ---- nodes
+
+
+def producer(row: Any) -> Figures:
+    """An nsqd as `/nodes` and `/lookup` of nsqlookupd name it."""
+    tombstones = list_in(row, "tombstones")
+    topics = [
+        {"topic": topic, "tombstoned": place < len(tombstones) and tombstones[place] is True}
+        for place, topic in enumerate(texts_in(row, "topics"))
+    ]
+    return _producer(row, text_in(row, "remote_address"), topics)
+
+
+def producer_of_info(info: Any, topics: Iterable[str], address: str = "") -> Figures:
+    """An nsqd by its own `/info`; `address` stands in for what an old one does not say."""
+    rows = [{"topic": topic, "tombstoned": False} for topic in topics]
+    figures = _producer(info, "", rows)
+    host, _, port = address.rpartition(":")
+    if address and not figures["broadcast_address"]:
+        figures["broadcast_address"] = host.strip("[]")
+        figures["http_port"] = int(port) if port.isdecimal() else 0
+    if address and not figures["hostname"]:
+        figures["hostname"] = host.strip("[]")
+    return figures
+
+
+def _producer(row: Any, remote_address: str, topics: list[Figures]) -> Figures:
+    figures: Figures = {
+        "remote_addresses": None,
+        "remote_address": remote_address,
+        "hostname": text_in(row, "hostname"),
+        "broadcast_address": text_in(row, "broadcast_address"),
+        "tcp_port": number_in(row, "tcp_port"),
+        "http_port": number_in(row, "http_port"),
+        "version": text_in(row, "version"),
+        "topics": topics or None,
+        "out_of_date": False,
+    }
+    for key in ("topology_zone", "topology_region"):
+        if text_in(row, key):
+            figures[key] = text_in(row, key)
+    return figures
+
+
+def http_address(node: Mapping[str, Any]) -> str:
+    return _address(node, "http_port")
+
+
+def tcp_address(node: Mapping[str, Any]) -> str:
+    return _address(node, "tcp_port")
+
+
+def _address(node: Mapping[str, Any], port: str) -> str:
+    host = node["broadcast_address"]
+    return f"[{host}]:{node[port]}" if ":" in host else f"{host}:{node[port]}"
+
+
+def merged_producers(by_lookupd: Mapping[str, Iterable[Figures]]) -> list[Figures]:
+    """Each nsqd once, with what each nsqlookupd calls it; those below the highest version are out of date."""
+    merged: dict[str, Figures] = {}
+    for lookupd, nodes in by_lookupd.items():
+        for node in nodes:
+            known = merged.setdefault(tcp_address(node), node)
+            known["remote_addresses"] = known["remote_addresses"] or []
+            known["remote_addresses"].append(f"{lookupd}/{node['remote_address'] or 'N/A'}")
+    nodes = list(merged.values())
+    newest = max((version_key(node["version"]) for node in nodes), default=())
+    for node in nodes:
+        node["out_of_date"] = version_key(node["version"]) < newest
+        node["topics"] = sorted(node["topics"], key=lambda row: str(row["topic"])) if node["topics"] else None
+    nodes.sort(key=lambda node: str(node["hostname"]))
+    return nodes
+
+
+def version_key(version: str) -> tuple[Any, ...]:
+    """Orders versions as semver.org does; what is no version comes first."""
+    core, _, extra = version.partition("+")[0].partition("-")
+    numbers = core.split(".")
+    if len(numbers) != 3 or not all(number.isdecimal() for number in numbers):
+        return (0, 0, 0, 1)
+    identifiers = [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in extra.split(".") if part]
+    return (*map(int, numbers), 0 if extra else 1, *identifiers)
+
+
+# ---- figures of topics and channels
+
+
+def topic_stats(row: Any, node: str, producer: Mapping[str, Any], now_s: float) -> Figures:
+    """A topic of one nsqd's `/stats`."""
+    figures: Figures = {"node": node, "hostname": producer["hostname"], "topic_name": text_in(row, "topic_name")}
+    for key in ("depth", "backend_depth", "message_count", *_TOPOLOGY_COUNTS):
+        figures[key] = number_in(row, key)
+    _add_derived(figures)
+    figures["nodes"] = None
+    channels = [
+        _channel_stats(channel, node, producer, figures["topic_name"], now_s) for channel in rows_in(row, "channels")
+    ]
+    figures["channels"] = channels if channels or list_in(row, "channels") else _as_given(row, "channels")
+    figures["paused"] = flag_in(row, "paused")
+    figures["e2e_processing_latency"] = latency(row)
+    return figures
+
+
+def _as_given(row: Any, key: str) -> list[Any] | None:
+    """An empty list stays one, and null stays null."""
+    return [] if isinstance(row, Mapping) and row.get(key) == [] else None
+
+
+def _channel_stats(row: Any, node: str, producer: Mapping[str, Any], topic: str, now_s: float) -> Figures:
+    figures: Figures = {
+        "node": node, "hostname": producer["hostname"], "topic_name": topic,
+        "channel_name": text_in(row, "channel_name"),
+    }  # fmt: skip
+    for key in (*_CHANNEL_COUNTS, *_TOPOLOGY_COUNTS):
+        figures[key] = number_in(row, key)
+    _add_derived(figures)
+    figures["nodes"] = None
+    clients = [_client_stats(client, node, producer, now_s) for client in rows_in(row, "clients")]
+    figures["clients"] = clients if clients else _as_given(row, "clients")
+    figures["paused"] = flag_in(row, "paused")
+    figures["e2e_processing_latency"] = latency(row)
+    return figures
+
+
+def _add_derived(figures: Figures) -> None:
+    figures["memory_depth"] = figures["depth"] - figures["backend_depth"]
+    figures["delivery_msg_count"] = sum(figures[key] for key in _TOPOLOGY_COUNTS)
+
+
+def _client_stats(row: Any, node: str, producer: Mapping[str, Any], now_s: float) -> Figures:
+    figures: Figures = {"node": node}
+    figures.update((key, text_in(row, key)) for key in _CLIENT_TEXTS)
+    figures.update((key, number_in(row, key)) for key in _CLIENT_NUMBERS)
+    figures.update((key, flag_in(row, key)) for key in _CLIENT_FLAGS)
+    figures["connected"] = (int(now_s) - figures["connect_ts"]) * _SECOND_NS
+    topology = {
+        "node_topology_region": text_in(producer, "topology_region"),
+        "node_topology_zone": text_in(producer, "topology_zone"),
+        "topology_region": text_in(row, "topology_region"),
+        "topology_zone": text_in(row, "topology_zone"),
+    }
+    figures.update((key, value) for key, value in topology.items() if value)
+    return figures
+
+
+def sum_of_topics(name: str, rows: Iterable[Figures]) -> Figures:
+    """A topic over all its nodes."""
+    parts = sorted(rows, key=lambda row: str(row["hostname"]))
+    total: Figures = {"node": ALL_NODES if parts else "", "hostname": "", "topic_name": name}
+    total |= {key: sum(part[key] for part in parts) for key in _TOPIC_SUMS}
+    total["nodes"] = parts or None
+    total["channels"] = _sums_by_channel(parts) or None
+    total["paused"] = any(part["paused"] for part in parts)
+    total["e2e_processing_latency"] = merged_latency(parts, name) if parts else None
+    return total
+
+
+def _sums_by_channel(topics: Iterable[Figures]) -> list[Figures]:
+    """A channel that one node has is that of the node; others are sums, with the first one's host."""
+    by_name: dict[str, list[Figures]] = {}
+    for topic in topics:
+        for channel in topic["channels"] or ():
+            by_name.setdefault(channel["channel_name"], []).append(channel)
+    return [
+        rows[0] if len(rows) == 1 else sum_of_channels(rows) | {"hostname": rows[0]["hostname"]}
+        for rows in by_name.values()
+    ]
+
+
+def sum_of_channels(rows: Iterable[Figures]) -> Figures:
+    """A channel over all its nodes, of which there is one at least."""
+    parts = sorted(rows, key=lambda row: str(row["hostname"]))
+    topic, channel = parts[0]["topic_name"], parts[0]["channel_name"]
+    total: Figures = {"node": ALL_NODES, "hostname": "", "topic_name": topic, "channel_name": channel}
+    total |= {key: sum(part[key] for part in parts) for key in _CHANNEL_SUMS}
+    total["nodes"] = parts
+    clients = [client for part in parts for client in part["clients"] or ()]
+    total["clients"] = sorted(clients, key=lambda client: str(client["hostname"])) or None
+    total["paused"] = any(part["paused"] for part in parts)
+    total["e2e_processing_latency"] = merged_latency(parts, topic, channel)
+    return total
+
+
+def by_node_and_nearness(client: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Orders clients by nsqd, on each with those of its zone first, then those of its region."""
+    region, zone = text_in(client, "topology_region"), text_in(client, "topology_zone")
+    same_region = region == text_in(client, "node_topology_region")
+    same_zone = same_region and zone == text_in(client, "node_topology_zone")
+    return client["node"], 0 if same_zone else 1 if same_region else 2, region, zone
+
+
+def without_empty_counts(figures: Figures, *, is_channel: bool) -> Figures:
+    """As it is written: some counts only where they are not 0, in all that is nested too."""
+    omitted = _OMITTED_CHANNEL_ZEROS if is_channel else _OMITTED_TOPIC_ZEROS
+    shown = {key: value for key, value in figures.items() if value or key not in omitted}
+    if shown.get("nodes"):
+        shown["nodes"] = [without_empty_counts(node, is_channel=is_channel) for node in shown["nodes"]]
+    if not is_channel and shown.get("channels"):
+        shown["channels"] = [without_empty_counts(channel, is_channel=True) for channel in shown["channels"]]
+    return shown
+
+
+# ---- latencies
+
+
+def latency(row: Any) -> Figures | None:
+    """`e2e_processing_latency` of one nsqd, in the form in which several can be merged."""
+    given = row.get("e2e_processing_latency") if isinstance(row, Mapping) else None
+    if not isinstance(given, Mapping):
+        return None
+    count = number_in(given, "count")
+    percentiles = []
+    for item in rows_in(given, "percentiles"):
+        value = _float(item.get("value"))
+        percentile = {key: _float(number) for key, number in item.items()}
+        percentiles.append(percentile | {"min": value, "max": value, "average": value, "count": count})
+    return {
+        "count": count, "percentiles": percentiles if percentiles else _as_given(given, "percentiles"),
+        "topic": text_in(given, "topic"), "channel": text_in(given, "channel"), "host": text_in(given, "host"),
+    }  # fmt: skip
+
+
+def _float(value: Any) -> float:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
+
+
+def merged_latency(parts: Iterable[Figures], topic: str, channel: str = "") -> Figures:
+    """Averages weighted by counts, the least and the greatest, for each quantile that some part has."""
+    merged: dict[float, Figures] = {}
+    count = 0
+    for given in (part["e2e_processing_latency"] for part in parts):
+        if given is not None:
+            count += given["count"]
+            for item in given["percentiles"] or ():
+                _merge_percentile(merged, item)
+    return {
+        "count": count, "percentiles": list(merged.values()) or None, "topic": topic, "channel": channel,
+        "host": ALL_NODES,
+    }  # fmt: skip
+
+
+def _merge_percentile(merged: dict[float, Figures], item: Mapping[str, float]) -> None:
+    quantile = item.get("quantile", 0.0)
+    known = merged.get(quantile)
+    if known is None:
+        first = {"quantile": quantile, "max": item["max"], "min": item["min"], "count": item["count"]}
+        merged[quantile] = first | {"average": item["average"] if item["count"] else 0}
+        return
+    known["max"] = max(known["max"], item["max"])
+    known["min"] = min(known["min"], item["min"])
+    known["count"] += item["count"]
+    if known["count"]:
+        known["average"] += (item["average"] - known["average"]) * item["count"] / known["count"]
+
+

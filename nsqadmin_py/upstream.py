@@ -1,0 +1,212 @@
+"""Questions and orders to nsqd and nsqlookupd over HTTP. Each has one deadline for everything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+from urllib.parse import urlencode
+
+import gevent
+import orjson
+from gevent import ssl
+
+from nsqd_py.errors import StartError
+from nsqd_py.http_client import (
+    BadStatus,
+    HttpClient,
+    HttpClientError,
+    Target,
+    Url,
+    limit_s,
+    parse_url,
+    resolve_by_hub,
+)
+from nsqd_py.lookup.endpoints import literal_endpoint
+from nsqd_py.protocol.names import quote
+from nsqd_py.settings import Options
+
+# A topic or a channel takes about half a kilobyte of an answer, a client about a whole one.
+MAX_ANSWER_BYTES = 512 * 1024 * 1024
+_FORBIDDEN = 403
+_HIGHEST_PORT = 65535
+
+T = TypeVar("T")
+
+
+class UpstreamError(Exception):
+    """One server did not do what it was asked; the text says which, and why.
+
+    status  that of its answer; 0 where there was none
+    """
+
+    def __init__(self, text: str, status: int = 0, message: str = "") -> None:
+        super().__init__(text)
+        self.status = status
+        self.message = message
+
+
+@dataclass
+class Answers(Generic[T]):
+    """What several servers said, by address, and how those failed that said nothing of use."""
+
+    good: dict[str, T] = field(default_factory=dict)
+    errors: list[UpstreamError] = field(default_factory=list)
+
+
+class Upstream:
+    """Asks any number of servers, all at the same time."""
+
+    def __init__(self, client: HttpClient) -> None:
+        self._client = client
+
+    def get(self, address: str, path: str, query: Mapping[str, str] | None = None) -> Any:
+        """The JSON that a GET is answered with. Raises UpstreamError."""
+        return parsed(address, self.get_bytes(address, path, query))
+
+    def get_bytes(self, address: str, path: str, query: Mapping[str, str] | None = None) -> bytes:
+        """Raises UpstreamError."""
+        return self._exchange("GET", address, path, query or {}, None)
+
+    def post(self, address: str, path: str, query: Mapping[str, str], body: bytes = b"") -> bytes:
+        """Raises UpstreamError."""
+        return self._exchange("POST", address, path, query, body)
+
+    def ask_url(self, url: str) -> Any:
+        """The JSON behind a whole URL. Raises UpstreamError, ValueError."""
+        try:
+            return self._client.ask(parse_url(url))
+        except HttpClientError as error:
+            raise UpstreamError(str(error)) from error
+
+    def _exchange(
+        self, method: str, address: str, path: str, query: Mapping[str, str], body: bytes | None
+    ) -> bytes:
+        url = _url(address, f"{path}?{urlencode(query)}" if query else path)
+        try:
+            try:
+                return self._client.exchange(method, url, body)
+            except BadStatus as error:
+                port = https_port(error)
+                if url.is_secure or not port:
+                    raise
+                return self._client.exchange(method, replace(url, is_secure=True, port=port), body)
+        except BadStatus as error:
+            text = f"got response {error.status} {error.reason} {quote(error.body)}"
+            raise UpstreamError(text, error.status, _message(error.body)) from error
+        except HttpClientError as error:
+            raise UpstreamError(f"{method} {url.place}{path}: {error}") from error
+
+
+def ask_all(addresses: Iterable[str], ask: Callable[[str], T]) -> Answers[T]:
+    """Asks each address at the same time and waits for all: at most for one deadline."""
+    answers: Answers[T] = Answers()
+
+    def one(address: str) -> None:
+        try:
+            answers.good[address] = ask(address)
+        except UpstreamError as error:
+            answers.errors.append(error)
+
+    wanted = list(dict.fromkeys(addresses))
+    if len(wanted) == 1:
+        one(wanted[0])
+        return answers
+    greenlets = [gevent.spawn(one, address) for address in wanted]
+    try:
+        gevent.joinall(greenlets, raise_error=True)
+    finally:
+        gevent.killall(greenlets, block=False)
+    answers.good = {address: answers.good[address] for address in wanted if address in answers.good}
+    return answers
+
+
+def parsed(address: str, body: bytes) -> Any:
+    """Raises UpstreamError for what is no JSON."""
+    try:
+        return orjson.loads(body)
+    except ValueError as error:
+        raise UpstreamError(f"{place_of(address)}: {error}") from error
+
+
+def place_of(address: str) -> str:
+    """How an address is called: without a user and password, which it may have."""
+    return address.rpartition("@")[2].removeprefix("https://").removeprefix("http://")
+
+
+def _url(address: str, path: str) -> Url:
+    try:
+        return parse_url(f"{address if '://' in address else f'http://{address}'}{path}")
+    except ValueError as error:  # an nsqlookupd may name what is no address
+        raise UpstreamError(f"{place_of(address)}: {error}") from error
+
+
+def https_port(error: BadStatus) -> int:
+    """Where a server that answers 403 wants to be asked; 0 where it does not say."""
+    if error.status != _FORBIDDEN:
+        return 0
+    try:
+        port = int(orjson.loads(error.body)["https_port"])
+    except (ValueError, TypeError, KeyError):
+        return 0
+    return port if 0 < port <= _HIGHEST_PORT else 0
+
+
+def _message(body: bytes) -> str:
+    """The `message` of an answer in JSON, or nothing."""
+    try:
+        document = orjson.loads(body)
+    except ValueError:
+        return ""
+    message = document.get("message") if isinstance(document, dict) else None
+    return message if isinstance(message, str) else ""
+
+
+def make_upstream(options: Options) -> Upstream:
+    """With the time-outs and certificates of the options. Raises StartError."""
+    return Upstream(
+        HttpClient(
+            connect_timeout_s=limit_s(options.http_client_connect_timeout_ns),
+            request_timeout_s=limit_s(options.http_client_request_timeout_ns),
+            resolve=_resolve,
+            tls=_tls_context(options),
+            max_answer_bytes=MAX_ANSWER_BYTES,
+            headers={"Accept": "application/vnd.nsq; version=1.0", **_login(options.http_client_token_file)},
+        )
+    )
+
+
+def _resolve(host: str, port: int) -> Sequence[Target]:
+    """An address is known as it is; only names take a thread. Raises OSError."""
+    endpoint = literal_endpoint(host, port)
+    return resolve_by_hub(host, port) if endpoint is None else [(endpoint.family, endpoint.target)]
+
+
+def _login(token_file: str) -> dict[str, str]:
+    if not token_file:
+        return {}
+    try:
+        token = Path(token_file).read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not a token"
+        raise StartError(f"cannot use --http-client-token-file {token_file}: {reason}") from error
+    if not token or not token.isprintable() or " " in token:
+        raise StartError(f"cannot use --http-client-token-file {token_file}: expected one token")
+    return {"Authorization": f"Bearer {token}"}
+
+
+def _tls_context(options: Options) -> Any:
+    try:
+        context = ssl.create_default_context(cafile=options.http_client_tls_root_ca_file or None)
+        if options.http_client_tls_insecure_skip_verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if options.http_client_tls_cert:
+            # With an empty password, a key that needs one fails instead of asking on the terminal.
+            context.load_cert_chain(options.http_client_tls_cert, options.http_client_tls_key, password="")
+    except OSError as error:  # SSLError is one
+        raise StartError(f"cannot use the files of --http-client-tls-…: {error.strerror or error}") from error
+    return context
+
+

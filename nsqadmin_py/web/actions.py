@@ -1,0 +1,275 @@
+"""What the page does: POST /api/v2/actions, each action with a line in the log."""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from werkzeug.wrappers import Request, Response
+
+from nsqadmin_py.cluster.model import Cluster
+from nsqadmin_py.cluster.views import FAILED, OK, state_of
+from nsqadmin_py.clusterinfo import ClusterInfo, Errors, NobodyAnswered, joined
+from nsqadmin_py.dead_letters import Letters
+from nsqadmin_py.notices import Notices
+from nsqadmin_py.shapes import Figures, tcp_address
+from nsqadmin_py.upstream import Upstream, UpstreamError, ask_all, parsed
+from nsqadmin_py.web.answers import Refusal, as_json
+from nsqadmin_py.web.bodies import object_in, text_of
+from nsqadmin_py.web.looks import ask_nodes, reason_of
+from nsqadmin_py.web.safety import Safety
+from nsqd_py.client.errors import NsqClientError
+from nsqd_py.logs import Log
+from nsqd_py.protocol.names import is_valid_name
+
+_MOST_REQUEUED = 100_000
+_REQUEUE_DEADLINE_S = 30.0
+_CHANNEL_OF_LETTERS = "nsqadmin"
+
+
+class Order(NamedTuple):
+    """An action as it was asked for. What it does not need may be empty."""
+
+    action: str
+    topic: str
+    channel: str
+    node: str
+    more: dict[str, Any]
+
+    @property
+    def names(self) -> dict[str, str]:
+        return {"topic": self.topic, "channel": self.channel, "node": self.node}
+
+
+Result = dict[str, Any]
+
+
+class Actions:
+    def __init__(
+        self,
+        cluster: Cluster,
+        info: Callable[[], ClusterInfo],
+        upstream: Upstream,
+        safety: Safety,
+        notices: Notices,
+        log: Log,
+        clock: Callable[[], float],
+        on_action: Callable[[], None],
+    ) -> None:
+        self._cluster = cluster
+        self._info = info
+        self._upstream = upstream
+        self._safety = safety
+        self._notices = notices
+        self._log = log
+        self._clock = clock
+        self._on_action = on_action
+        self._deeds: dict[str, Callable[[Order], Result]] = {
+            "create": self._create,
+            "delete": self._delete,
+            "pause": self._act,
+            "unpause": self._act,
+            "empty": self._act,
+            "tombstone": self._tombstone,
+            "seek": self._seek,
+            "publish": self._publish,
+            "requeue_dead_letters": self._requeue_dead_letters,
+        }
+
+    def handle(self, request: Request) -> Response:
+        """Raises Refusal."""
+        self._safety.check_token(request)
+        self._safety.check_action(request)
+        order = _order(object_in(request))
+        deed = self._deeds.get(order.action)
+        if deed is None:
+            raise Refusal(400, "INVALID_ACTION")
+        try:
+            result = deed(order)
+        except Refusal as refusal:
+            self._notices.audit(request, order.action, refusal.message, **order.names)
+            raise
+        except NobodyAnswered as error:
+            self._notices.audit(request, order.action, str(error), **order.names)
+            raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
+        self._notices.audit(request, order.action, "; ".join(result["errors"]) or "ok", **order.names)
+        self._notices.notify(request, _notice_name(order), order.topic, order.channel, order.node)
+        self._on_action()
+        return as_json(result)
+
+    # ---- what Go's nsqadmin does too
+
+    def _create(self, order: Order) -> Result:
+        _check_topic(order.topic)
+        if order.channel:
+            _check_channel(order.channel)
+        return _result(self._info().create(order.topic, order.channel))
+
+    def _delete(self, order: Order) -> Result:
+        return _result(self._info().delete(order.topic, order.channel))
+
+    def _act(self, order: Order) -> Result:
+        return _result(self._info().act(order.action, order.topic, order.channel))
+
+    def _tombstone(self, order: Order) -> Result:
+        if not order.node:
+            raise Refusal(400, "MISSING_ARG_NODE")
+        return _result(self._info().tombstone(order.topic, order.node))
+
+    # ---- what it does not
+
+    def _seek(self, order: Order) -> Result:
+        """To a time (RFC 3339), `earliest` or `latest`."""
+        _check_channel(order.channel)
+        to = text_of(order.more, "to")
+        if not to:
+            raise Refusal(400, "MISSING_ARG_TO")
+        query = {"topic": order.topic, "channel": order.channel, "to": to}
+        addresses = ask_nodes(self._cluster, order.topic, order.channel, order.node)
+        nodes = self._post_to_each(addresses, "/channel/seek", query)
+        return _of_nodes(nodes)
+
+    def _publish(self, order: Order) -> Result:
+        """A message to try things out, on one nsqd."""
+        _check_topic(order.topic)
+        body = _message_body(order.more)
+        query = {"topic": order.topic}
+        defer = order.more.get("defer_ms", 0)
+        if type(defer) is not int or defer < 0:
+            raise Refusal(400, "INVALID_ARG_DEFER_MS")
+        if defer:
+            query["defer"] = str(defer)
+        node = self._some_node(order)
+        try:
+            self._upstream.post(node, "/pub", query, body)
+        except UpstreamError as error:
+            raise Refusal(502, f"UPSTREAM_ERROR: {reason_of(error)}") from error
+        return {"errors": [], "node": node}
+
+    def _some_node(self, order: Order) -> str:
+        """The one that was asked for, one that has the topic, or any: well ones first."""
+        if order.node:
+            if order.node not in self._cluster.nodes:
+                raise Refusal(404, "NODE_NOT_FOUND")
+            return order.node
+        now_s = self._clock()
+        ranks = {OK: 0, FAILED: 2}
+        nodes = sorted(
+            self._cluster.nodes.values(),
+            key=lambda node: (ranks.get(state_of(node, now_s), 1), order.topic not in node.topics, node.address),
+        )
+        if not nodes:
+            raise Refusal(502, "UPSTREAM_ERROR: no nsqd is known")
+        return nodes[0].address
+
+    def _requeue_dead_letters(self, order: Order) -> Result:
+        """From `channel` of the topic of dead letters to the topic `target`; at most `limit`."""
+        target = text_of(order.more, "target")
+        _check_topic(target)
+        if target == order.topic:
+            raise Refusal(400, "INVALID_ARG_TARGET")
+        limit = order.more.get("limit", _MOST_REQUEUED)
+        if type(limit) is not int or not 0 < limit <= _MOST_REQUEUED:
+            raise Refusal(400, "INVALID_ARG_LIMIT")
+        channel = order.channel or self._channel_of_letters(order.topic)
+        letters = Letters(self._waiting(order.topic, channel, order.node), (order.topic, channel), target, self._log)
+        try:
+            moved = letters.move(limit, _REQUEUE_DEADLINE_S)
+        except NsqClientError as error:
+            raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
+        return {"errors": [moved.error] if moved.failed else [], "requeued": moved.count, "failed": moved.failed}
+
+    def _channel_of_letters(self, topic: str) -> str:
+        """Its only channel; without any, a new one gets all that wait in the topic."""
+        row = self._cluster.topics.get(topic)
+        channels = list(row.channels) if row is not None else []
+        if len(channels) > 1:
+            raise Refusal(400, "MISSING_ARG_CHANNEL", channels=sorted(channels))
+        return channels[0] if channels else _CHANNEL_OF_LETTERS
+
+    def _waiting(self, topic: str, channel: str, node: str) -> dict[str, int]:
+        """How many messages wait, by TCP address; as the nsqds say now."""
+        addresses = ask_nodes(self._cluster, topic, "", node)
+        producers = [told for address in addresses if (told := self._cluster.nodes[address].told)]
+        rows, _ = self._info().stats(producers, topic)
+        by_node = {row["node"]: row for row in rows}
+        found: dict[str, int] = {}
+        for producer, address in zip(producers, addresses, strict=True):
+            row = by_node.get(address)
+            if row is not None:
+                found[tcp_address(producer)] = _depth(row, channel)
+        return {address: depth for address, depth in found.items() if depth}
+
+    def _post_to_each(self, addresses: list[str], path: str, query: dict[str, str]) -> list[Figures]:
+        def post(address: str) -> Figures:
+            try:
+                body = self._upstream.post(address, path, query)
+                return {"node": address, "answer": parsed(address, body) if body else {}}
+            except UpstreamError as error:
+                return {"node": address, "error": reason_of(error)}
+
+        return list(ask_all(addresses, post).good.values())
+
+
+def _depth(topic: Figures, channel: str) -> int:
+    """What a channel would get: what it has, or, as the first one of its topic, what waits there."""
+    parts = [part for part in topic["channels"] or () if part["channel_name"] == channel]
+    own: int = topic["depth"]
+    return own + (int(parts[0]["depth"]) if parts else 0)
+
+
+def _order(document: dict[str, Any]) -> Order:
+    action, topic, channel, node = (text_of(document, name) for name in ("action", "topic", "channel", "node"))
+    order = Order(action, topic, channel, node, document)
+    if not order.topic:
+        raise Refusal(400, "MISSING_ARG_TOPIC")
+    return order
+
+
+def _result(errors: Errors) -> Result:
+    return {"errors": [str(error) for error in errors], "message": f"WARNING: {joined(errors)}" if errors else ""}
+
+
+def _of_nodes(nodes: list[Figures]) -> Result:
+    """Raises Refusal where none did it."""
+    errors = [f"{node['node']}: {node['error']}" for node in nodes if "error" in node]
+    if len(errors) == len(nodes):
+        raise Refusal(502, f"UPSTREAM_ERROR: {'; '.join(errors)}", nodes=nodes)
+    return {"errors": errors, "nodes": nodes}
+
+
+def _message_body(document: dict[str, Any]) -> bytes:
+    encoded = text_of(document, "body_base64")
+    if not encoded:
+        body = text_of(document, "body").encode()
+    else:
+        try:
+            body = b64decode(encoded, validate=True)
+        except binascii.Error as error:
+            raise Refusal(400, "INVALID_ARG_BODY_BASE64") from error
+    if not body:
+        raise Refusal(400, "MISSING_ARG_BODY")
+    return body
+
+
+def _notice_name(order: Order) -> str:
+    """As Go's nsqadmin names its actions."""
+    if order.action == "tombstone":
+        return "tombstone_topic_producer"
+    if order.action in ("create", "delete", "pause", "unpause", "empty"):
+        return f"{order.action}_{'channel' if order.channel else 'topic'}"
+    return order.action
+
+
+def _check_topic(topic: str) -> None:
+    if not is_valid_name(topic.encode()):
+        raise Refusal(400, "INVALID_TOPIC")
+
+
+def _check_channel(channel: str) -> None:
+    if not is_valid_name(channel.encode()):
+        raise Refusal(400, "INVALID_CHANNEL")
+
+

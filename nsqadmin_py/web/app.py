@@ -1,0 +1,111 @@
+"""Requests to handlers: the table of paths, and what holds for all of them."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
+from time import monotonic
+from typing import Any
+from urllib.parse import quote
+
+from werkzeug.exceptions import BadRequest, HTTPException, MethodNotAllowed, NotFound, RequestEntityTooLarge
+from werkzeug.routing import Map, Rule
+from werkzeug.wrappers import Request, Response
+
+from nsqadmin_py.web.answers import Handler, Refusal, compress, refused
+from nsqadmin_py.web.safety import Safety, peer_of
+from nsqd_py.logs import Log
+
+# A path, and the handler of each method.
+Route = tuple[str, dict[str, Handler]]
+_QUIET_PARTS = ("/static/", "/api/v2/")
+# Asked without a login: by balancers.
+_OPEN_PATH = "ping"
+
+
+class App:
+    """A WSGI application. All paths are below `base_path`."""
+
+    def __init__(self, routes: Iterable[Route], base_path: str, safety: Safety, log: Log) -> None:
+        self._base = base_path.rstrip("/")
+        self._safety = safety
+        self._log = log
+        self._routes = Map(
+            [self._rule(path, method, handler) for path, handlers in routes for method, handler in handlers.items()],
+            strict_slashes=False, merge_slashes=False,
+        )  # fmt: skip
+        self._open_path = f"{self._base}/{_OPEN_PATH}"
+
+    def _rule(self, path: str, method: str, handler: Handler) -> Rule:
+        rule = Rule((self._base + path).rstrip("/") or "/", methods=[method], endpoint=handler)
+        if rule.methods:
+            rule.methods.discard("HEAD")  # that werkzeug adds; Go's nsqadmin has none
+        return rule
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        request = Request(environ)
+        began_s = monotonic()
+        try:
+            response = self._respond(request)
+            compress(request, response)
+        except Refusal as refusal:
+            response = refused(refusal)
+        except Exception as error:  # noqa: BLE001  a bug must not end the connection without a word
+            self._log.exception("%s %s - %r", request.method, quote(request.path), error)
+            response = refused(Refusal(500, "INTERNAL_ERROR"))
+        self._safety.add_headers(response)
+        response.status = f"{response.status_code} {HTTPStatus(response.status_code).phrase}"  # not in capitals
+        self._note(request, response.status_code, monotonic() - began_s)
+        return response(environ, start_response)
+
+    def _respond(self, request: Request) -> Response:
+        if request.path != self._open_path:
+            self._safety.check_login(request)
+        self._safety.check_site(request)
+        try:
+            handler, names = self._match(request, request.path)
+            return handler(request, **names)
+        except NotFound:
+            return self._elsewhere(request)
+        except MethodNotAllowed as error:
+            return self._wrong_method(request, error)
+        except RequestEntityTooLarge as error:
+            raise Refusal(413, "BODY_TOO_BIG") from error
+        except BadRequest as error:
+            raise Refusal(400, "INVALID_REQUEST") from error
+        except HTTPException as error:
+            raise Refusal(error.code or 500, error.name.upper().replace(" ", "_")) from error
+
+    def _match(self, request: Request, path: str) -> tuple[Handler, dict[str, Any]]:
+        """Raises NotFound, MethodNotAllowed."""
+        if path.endswith("/") and path != "/":  # werkzeug would take it for the same path
+            raise NotFound
+        adapter = self._routes.bind("", url_scheme=request.scheme, path_info=path, default_method=request.method)
+        handler, names = adapter.match(path, request.method)
+        return handler, dict(names)
+
+    def _elsewhere(self, request: Request) -> Response:
+        """A path with slashes or dots that it should not have leads to the one that is meant."""
+        path = posixpath.normpath(f"/{request.path.lstrip('/')}")
+        if path != request.path:
+            try:
+                self._match(request, path)
+            except HTTPException:
+                raise Refusal(404, "NOT_FOUND") from None
+            query = request.query_string.decode("latin-1")
+            location = quote(path) + (f"?{query}" if query else "")
+            return Response("", 301 if request.method == "GET" else 307, {"Location": location})
+        raise Refusal(404, "NOT_FOUND")
+
+    def _wrong_method(self, request: Request, error: MethodNotAllowed) -> Response:
+        allowed = ", ".join(sorted({*(error.valid_methods or ()), "OPTIONS"}))
+        response = Response("", 200) if request.method == "OPTIONS" else refused(Refusal(405, "METHOD_NOT_ALLOWED"))
+        response.headers["Allow"] = allowed
+        return response
+
+    def _note(self, request: Request, status: int, took_s: float) -> None:
+        """Each request is a line in the log; those of an open page, every few seconds, only with --log-level=debug."""
+        write = self._log.debug if any(part in request.path for part in _QUIET_PARTS) else self._log.info
+        target = quote(request.path) + (f"?{request.query_string.decode('latin-1')}" if request.query_string else "")
+        write("%d %s %s (%s) %.1fms", status, request.method, target, peer_of(request.environ), took_s * 1000)

@@ -1,0 +1,282 @@
+"""The paths of Go's nsqadmin, with its checks, texts and JSON."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+import orjson
+from werkzeug.wrappers import Request, Response
+
+from nsqadmin_py.clusterinfo import ClusterInfo, Errors, NobodyAnswered, joined
+from nsqadmin_py.notices import Notices
+from nsqadmin_py.shapes import (
+    Figures,
+    by_node_and_nearness,
+    http_address,
+    list_in,
+    sum_of_channels,
+    sum_of_topics,
+    without_empty_counts,
+)
+from nsqadmin_py.upstream import Upstream, UpstreamError
+from nsqadmin_py.web.answers import Refusal, as_go, plain
+from nsqadmin_py.web.bodies import body_of, object_in, text_of
+from nsqadmin_py.web.safety import Safety, peer_of
+from nsqd_py.durations import SECOND_NS
+from nsqd_py.logs import Log, parse_level
+from nsqd_py.protocol.names import is_valid_name
+from nsqd_py.settings import Options
+
+_MOST_CONFIG_BYTES = 1024 * 1024
+# Names of actions in notifications and in the log.
+_ACTIONS = ("pause", "unpause", "empty")
+
+OnLookupds = Callable[[Sequence[str]], None]
+
+
+class GoApi:
+    """`info` gives the cluster behind the addresses of this moment, which PUT /config may change."""
+
+    def __init__(
+        self,
+        options: Options,
+        info: Callable[[], ClusterInfo],
+        upstream: Upstream,
+        safety: Safety,
+        notices: Notices,
+        log: Log,
+        on_lookupds: OnLookupds,
+        on_action: Callable[[], None],
+    ) -> None:
+        self._options = options
+        self._info = info
+        self._upstream = upstream
+        self._safety = safety
+        self._notices = notices
+        self._log = log
+        self._on_lookupds = on_lookupds
+        self._on_action = on_action
+
+    def ping(self, request: Request) -> Response:
+        return plain("OK")
+
+    # ---- what there is
+
+    def topics(self, request: Request) -> Response:
+        info = self._info()
+        topics, errors = self._ask("failed to get topics", info.topics)
+        if request.args.get("inactive") == "true":
+            found = info.inactive_topics(topics) if info.lookupds else {}
+            return as_go({"topics": found, "message": self._warning(errors)})
+        return as_go({"topics": topics or None, "message": self._warning(errors)})
+
+    def topic(self, request: Request, topic: str) -> Response:
+        rows, errors = self._stats_of(topic, "", "failed to get topic metadata")
+        figures = without_empty_counts(sum_of_topics(topic, rows), is_channel=False)
+        return as_go(figures | {"message": self._warning(errors)})
+
+    def channel(self, request: Request, topic: str, channel: str) -> Response:
+        rows, errors = self._stats_of(topic, channel, "failed to get channel metadata")
+        parts = [part for row in rows for part in row["channels"] or () if part["channel_name"] == channel]
+        if not parts:
+            raise Refusal(404, "CHANNEL_NOT_FOUND")
+        figures = sum_of_channels(parts)
+        if figures["clients"]:
+            figures["clients"].sort(key=by_node_and_nearness)
+        figures = without_empty_counts(figures, is_channel=True)
+        return as_go(figures | {"message": self._warning(errors)})
+
+    def _stats_of(self, topic: str, channel: str, failure: str) -> tuple[list[Figures], Errors]:
+        info = self._info()
+        producers, errors = self._ask("failed to get topic producers", lambda: info.producers_of(topic))
+        found = self._ask(failure, lambda: info.stats(producers, topic, channel, clients=bool(channel)))
+        return found[0], errors + found[1]
+
+    def nodes(self, request: Request) -> Response:
+        producers, errors = self._ask("failed to get nodes", self._info().producers)
+        return as_go({"nodes": producers or None, "message": self._warning(errors)})
+
+    def node(self, request: Request, node: str) -> Response:
+        info = self._info()
+        producers, errors = self._ask("failed to get producers", info.producers)
+        found = [producer for producer in producers if http_address(producer) == node]
+        if not found:
+            raise Refusal(404, "NODE_NOT_FOUND")
+        rows, _ = self._ask("failed to get nsqd stats", lambda: info.stats(found[:1], clients=True))
+        figures = {
+            "node": node,
+            "topics": [without_empty_counts(row, is_channel=False) for row in rows] or None,
+            "total_messages": sum(row["message_count"] for row in rows),
+            "total_clients": sum(len(part["clients"] or ()) for row in rows for part in row["channels"] or ()),
+        }
+        return as_go(figures | {"message": self._warning(errors)})
+
+    def counter(self, request: Request) -> Response:
+        info = self._info()
+        producers, errors = self._ask("failed to get counter producer list", info.producers)
+        rows, more = self._ask("failed to get nsqd stats", lambda: info.stats(producers))
+        stats: dict[str, Figures] = {}
+        for row in rows:
+            for part in row["channels"] or ():
+                names = {name: part[name] for name in ("node", "topic_name", "channel_name")}
+                key = f"{part['topic_name']}:{part['channel_name']}:{part['node']}"
+                known = stats.setdefault(key, names | {"message_count": 0})
+                known["message_count"] += part["message_count"]
+        return as_go({"stats": stats, "message": self._warning(errors + more)})
+
+    # ---- actions
+
+    def create(self, request: Request) -> Response:
+        self._safety.check_action(request)
+        body = object_in(request)
+        topic, channel = text_of(body, "topic"), text_of(body, "channel")
+        _check_topic(topic)
+        if channel and not is_valid_name(channel.encode()):
+            raise Refusal(400, "INVALID_CHANNEL")
+        actions = ["create_topic", "create_channel"] if channel else ["create_topic"]
+        answer = self._do(request, actions[-1], lambda: self._info().create(topic, channel), topic, channel)
+        self._notices.notify(request, "create_topic", topic)
+        if channel:
+            self._notices.notify(request, "create_channel", topic, channel)
+        return answer
+
+    def delete_topic(self, request: Request, topic: str) -> Response:
+        self._safety.check_action(request)
+        answer = self._do(request, "delete_topic", lambda: self._info().delete(topic), topic)
+        self._notices.notify(request, "delete_topic", topic)
+        return answer
+
+    def delete_channel(self, request: Request, topic: str, channel: str) -> Response:
+        self._safety.check_action(request)
+        answer = self._do(request, "delete_channel", lambda: self._info().delete(topic, channel), topic, channel)
+        self._notices.notify(request, "delete_channel", topic, channel)
+        return answer
+
+    def tombstone(self, request: Request, node: str) -> Response:
+        self._safety.check_action(request)
+        topic = text_of(object_in(request, "INVALID_BODY"), "topic", "INVALID_BODY")
+        _check_topic(topic)
+        action = "tombstone_topic_producer"
+        answer = self._do(request, action, lambda: self._info().tombstone(topic, node), topic, node=node)
+        self._notices.notify(request, action, topic, "", node)
+        return answer
+
+    def act(self, request: Request, topic: str, channel: str = "") -> Response:
+        """Pause, unpause or empty."""
+        self._safety.check_action(request)
+        action = text_of(object_in(request), "action")
+        if action not in _ACTIONS:
+            raise Refusal(400, "INVALID_ACTION")
+        name = f"{action}_{'channel' if channel else 'topic'}"
+        self._notices.notify(request, name, topic, channel)
+        return self._do(request, name, lambda: self._info().act(action, topic, channel), topic, channel)
+
+    def _do(
+        self, request: Request, action: str, order: Callable[[], Errors], topic: str, channel: str = "", node: str = ""
+    ) -> Response:
+        """Raises Refusal where nobody did it."""
+        names = {"topic": topic, "channel": channel, "node": node}
+        try:
+            errors = order()
+        except NobodyAnswered as error:
+            self._log.error("failed to %s - %s", action, error)
+            self._notices.audit(request, action, str(error), **names)
+            raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
+        self._notices.audit(request, action, joined(errors) or "ok", **names)
+        self._on_action()
+        return as_go({"message": self._warning(errors)})
+
+    # ---- Graphite
+
+    def graphite(self, request: Request) -> Response:
+        if request.args.get("metric") != "rate":
+            raise Refusal(400, "INVALID_ARG_METRIC")
+        if "target" not in request.args:
+            raise Refusal(400, "INVALID_ARG_TARGET")
+        interval_s = self._options.statsd_interval_ns // SECOND_NS
+        begin_s, target = 2 * self._options.statsd_interval_ns // SECOND_NS, request.args["target"]
+        asked = {"format": "json", "from": f"-{begin_s}sec", "target": target, "until": f"-{interval_s}sec"}
+        try:
+            series = self._upstream.ask_url(f"{self._options.graphite_url}/render?{urlencode(asked)}")
+            rate = float(series[0]["datapoints"][0][0])
+        except (UpstreamError, ValueError, TypeError, LookupError) as error:
+            self._log.error("graphite request failed - %s", error)
+            raise Refusal(500, "INTERNAL_ERROR") from error
+        return as_go({"rate": "N/A" if rate < 0 else f"{rate / max(interval_s, 1):.2f}"})
+
+    # ---- settings
+
+    def config(self, request: Request, opt: str) -> Response:
+        self._check_config_address(request)
+        if request.method == "PUT":
+            self._safety.check_action(request)
+            self._set_option(opt, _config_value(request))
+        try:
+            value = self._options.by_config_key(opt)
+        except KeyError as error:
+            raise Refusal(400, "INVALID_OPTION") from error
+        return as_go(list(value) if isinstance(value, tuple) else value)
+
+    def _check_config_address(self, request: Request) -> None:
+        block = self._options.allow_config_from_cidr
+        if not block:
+            return
+        try:
+            address = ipaddress.ip_address(peer_of(request.environ).rpartition(":")[0].strip("[]"))
+        except ValueError as error:
+            raise Refusal(400, "INVALID_REMOTE_ADDR") from error
+        if address not in ipaddress.ip_network(block, strict=False):
+            raise Refusal(403, "FORBIDDEN")
+
+    def _set_option(self, opt: str, value: bytes) -> None:
+        try:
+            if opt == "log_level":
+                level = parse_level(value.decode())
+                self._options.log_level = self._log.level = level
+            elif opt == "nsqlookupd_http_addresses":
+                addresses = orjson.loads(value)
+                if list_in({"addresses": addresses}, "addresses") != addresses or not _are_texts(addresses):
+                    raise ValueError("expected a list of strings")
+                self._options.lookupd_http_address = tuple(addresses)
+                self._on_lookupds(addresses)
+            else:
+                raise Refusal(400, "INVALID_OPTION")
+        except ValueError as error:
+            raise Refusal(400, "INVALID_VALUE") from error
+
+    # ---- questions
+
+    def _ask(self, failure: str, question: Callable[[], tuple[Any, Errors]]) -> tuple[Any, Errors]:
+        """What was learned, and who did not answer. Raises Refusal where nobody did."""
+        try:
+            return question()
+        except NobodyAnswered as error:
+            self._log.error("%s - %s", failure, error)
+            raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
+
+    def _warning(self, errors: Errors) -> str:
+        for error in errors:
+            self._log.warning("%s", error)
+        return f"WARNING: {'; '.join(map(str, errors))}" if errors else ""
+
+
+def _check_topic(topic: str) -> None:
+    if not is_valid_name(topic.encode()):
+        raise Refusal(400, "INVALID_TOPIC")
+
+
+def _are_texts(items: list[Any]) -> bool:
+    return all(isinstance(item, str) for item in items)
+
+
+def _config_value(request: Request) -> bytes:
+    try:
+        value = body_of(request, _MOST_CONFIG_BYTES)
+    except Refusal as refusal:
+        raise Refusal(413, "INVALID_VALUE") from refusal
+    if not value:
+        raise Refusal(413, "INVALID_VALUE")
+    return value

@@ -1,0 +1,139 @@
+"""What the page asks of nsqds when somebody wants to see it: clients, queued messages, the log, who is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from werkzeug.wrappers import Request, Response
+
+from nsqadmin_py.cluster.model import Cluster
+from nsqadmin_py.clusterinfo import ClusterInfo, NobodyAnswered, joined
+from nsqadmin_py.shapes import Figures, list_in, number_in, rows_in
+from nsqadmin_py.upstream import Upstream, UpstreamError, ask_all
+from nsqadmin_py.web.answers import Refusal, as_json
+
+CANNOT = "this nsqd cannot do that"
+_MOST_CLIENTS = 1000
+_DEFAULT_CLIENTS = 100
+_MOST_MESSAGES = 1000
+_DEFAULT_MESSAGES = 10
+# Of a body, so much is shown.
+_SHOWN_CHARACTERS = 64 * 1024
+# base64 in whole groups of four.
+_GROUP = 4
+
+
+def is_missing_path(error: UpstreamError) -> bool:
+    """An nsqd that does not know the path; what it does not know in it has other messages."""
+    return error.status == 404 and error.message == "NOT_FOUND"
+
+
+def reason_of(error: UpstreamError) -> str:
+    return CANNOT if is_missing_path(error) else error.message or str(error)
+
+
+def ask_nodes(cluster: Cluster, topic: str, channel: str, node: str) -> list[str]:
+    """Who has a topic or channel: all of them, or `node`. Raises Refusal."""
+    having = [found.address for found, _ in cluster.parts_of(topic, channel)]
+    if not having:
+        raise Refusal(404, "CHANNEL_NOT_FOUND" if topic in cluster.topics else "TOPIC_NOT_FOUND")
+    if node and node not in having:
+        raise Refusal(404, "NODE_NOT_FOUND")
+    return [node] if node else having
+
+
+class Looks:
+    def __init__(self, cluster: Cluster, upstream: Upstream, info: Callable[[], ClusterInfo]) -> None:
+        self._cluster = cluster
+        self._upstream = upstream
+        self._info = info
+
+    def clients(self, request: Request, topic: str, channel: str) -> Response:
+        """A page of the clients of a channel."""
+        offset = _number(request, "offset", 0, 10**9)
+        limit = _number(request, "limit", _DEFAULT_CLIENTS, _MOST_CLIENTS)
+        info = self._info()
+        addresses = ask_nodes(self._cluster, topic, channel, request.args.get("node", ""))
+        told = [self._cluster.nodes[address].told for address in addresses]
+        try:
+            rows, errors = info.stats([node for node in told if node], topic, channel, clients=True)
+        except NobodyAnswered as error:
+            raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
+        parts = [part for row in rows for part in row["channels"] or ()]
+        found = [client for part in parts for client in part["clients"] or ()]
+        found.sort(key=lambda client: (client["hostname"], client["client_id"], client["remote_address"]))
+        message = f"WARNING: {joined(errors)}" if errors else ""
+        return as_json({"total": len(found), "rows": found[offset : offset + limit], "message": message})
+
+    def peek(self, request: Request, topic: str, channel: str) -> Response:
+        """Messages that wait, of each nsqd in the order in which they would be delivered; nothing is taken."""
+        count = _number(request, "n", _DEFAULT_MESSAGES, _MOST_MESSAGES)
+        addresses = ask_nodes(self._cluster, topic, channel, request.args.get("node", ""))
+        names = {"topic": topic, "channel": channel, "n": str(count)}
+        nodes = self._ask_each(addresses, "/channel/peek", names)
+        for node in nodes:
+            answer = node.get("answer")
+            if answer is not None:
+                answer["messages"] = [_shown(message) for message in rows_in(answer, "messages")[:count]]
+        return as_json({"nodes": nodes})
+
+    def log(self, request: Request, topic: str) -> Response:
+        """What each nsqd keeps of a topic on disk."""
+        addresses = ask_nodes(self._cluster, topic, "", request.args.get("node", ""))
+        return as_json({"nodes": self._ask_each(addresses, "/topic/log", {"topic": topic})})
+
+    def dead_letters(self, request: Request, topic: str) -> Response:
+        """Of a topic for dead letters: the latest that came, and from where."""
+        addresses = ask_nodes(self._cluster, topic, "", request.args.get("node", ""))
+        nodes = self._ask_each(addresses, "/stats", {"format": "json", "topic": topic, "include_clients": "false"})
+        for node in nodes:
+            topics = rows_in(node.pop("answer", None), "topics")
+            node["dead_letters"] = [letter for row in topics for letter in list_in(row, "dead_letters")]
+        return as_json({"nodes": nodes})
+
+    def lookup(self, request: Request) -> Response:
+        """Topics that nsqlookupds know and no nsqd has, with their channels."""
+        info = self._info()
+        if not info.lookupds:
+            return as_json({"topics": {}, "message": ""})
+        try:
+            names, errors = info.topics()
+        except NobodyAnswered as error:
+            raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
+        idle = [name for name in names if name not in self._cluster.topics]
+        message = f"WARNING: {joined(errors)}" if errors else ""
+        return as_json({"topics": info.inactive_topics(idle), "message": message})
+
+    def _ask_each(self, addresses: list[str], path: str, names: Mapping[str, str]) -> list[Figures]:
+        """For each nsqd its answer, or why there is none."""
+
+        def ask(address: str) -> Figures:
+            try:
+                answer = self._upstream.get(address, path, names)
+            except UpstreamError as error:
+                return {"node": address, "error": reason_of(error), "can": not is_missing_path(error)}
+            return {"node": address, "answer": answer if isinstance(answer, dict) else {}, "can": True}
+
+        return list(ask_all(addresses, ask).good.values())
+
+
+def _shown(message: Mapping[str, Any]) -> Figures:
+    """With as much of its body as anybody reads."""
+    shown = dict(message)
+    for key, limit in (("body", _SHOWN_CHARACTERS), ("body_base64", _SHOWN_CHARACTERS // _GROUP * _GROUP)):
+        body = shown.get(key)
+        if isinstance(body, str) and len(body) > limit:
+            shown[key] = body[:limit]
+            shown["is_cut"] = True
+    shown["attempts"] = number_in(message, "attempts")
+    return shown
+
+
+def _number(request: Request, name: str, default: int, most: int) -> int:
+    text = request.args.get(name) or str(default)
+    if not text.isdecimal() or not 0 <= int(text[:12]) <= most:
+        raise Refusal(400, f"INVALID_ARG_{name.upper()}")
+    return int(text)
+
+

@@ -1,0 +1,131 @@
+"""Who may do what: login, users of a proxy, and what browsers send on behalf of other sites."""
+
+from __future__ import annotations
+
+import binascii
+import hashlib
+import hmac
+import secrets
+from base64 import b64decode
+from typing import Any
+from urllib.parse import urlsplit
+
+from werkzeug.wrappers import Request, Response
+
+from nsqadmin_py.web.answers import Refusal
+from nsqd_py.http.guard import Guard
+from nsqd_py.server import join_address
+from nsqd_py.settings import Options
+
+TOKEN_HEADER = "X-Nsqadmin-Token"
+# No scripts but our files, nothing of other hosts, and nobody puts the page into a frame.
+_POLICY = (
+    "default-src 'self'; img-src 'self' data:; style-src 'self'; script-src 'self'; connect-src 'self'; "
+    "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_OWN_SITES = ("same-origin", "none")
+_SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+
+
+class Safety:
+    """Asked before anything is done. Raises Refusal where it must not be."""
+
+    def __init__(self, options: Options, guard: Guard | None) -> None:
+        self._options = options
+        self._guard = guard
+        self._key = secrets.token_bytes(32)  # tokens are good until the next start
+
+    # ---- who asks
+
+    def check_login(self, request: Request) -> None:
+        """With --http-auth-file, only who is in it sees anything at all."""
+        if self._guard is None:
+            return
+        authorization = request.headers.get("Authorization", "").encode("latin-1", "replace")
+        known = self._guard.known(authorization)
+        if known is None:
+            reply = self._guard.check(authorization)
+            if reply is not None and reply.status == 429:
+                raise Refusal(429, "TOO_MANY_LOGINS")
+            known = reply is None
+        if not known:
+            raise Refusal(401, "UNAUTHORIZED")
+
+    def user(self, request: Request) -> str:
+        """As a proxy, or the browser's login, names who asks; empty for nobody known."""
+        named: str = request.headers.get(self._options.acl_http_header, "")
+        return named or basic_user(request)
+
+    def is_admin(self, request: Request) -> bool:
+        users = self._options.admin_user
+        return not users or request.headers.get(self._options.acl_http_header, "") in users
+
+    # ---- what may be done
+
+    def check_site(self, request: Request) -> None:
+        """A browser must not change anything because a page of another site says so."""
+        if request.method not in _SAFE_METHODS and is_of_another_site(request):
+            raise Refusal(403, "CROSS_SITE_REQUEST")
+
+    def check_action(self, request: Request) -> None:
+        if self._options.read_only:
+            raise Refusal(403, "READ_ONLY")
+        if not self.is_admin(request):
+            raise Refusal(403, "FORBIDDEN")
+
+    def may_act(self, request: Request) -> bool:
+        return not self._options.read_only and self.is_admin(request)
+
+    def token(self, request: Request) -> str:
+        """What the page has to send with its actions."""
+        return hmac.new(self._key, self.user(request).encode(), hashlib.sha256).hexdigest()
+
+    def check_token(self, request: Request) -> None:
+        if not hmac.compare_digest(request.headers.get(TOKEN_HEADER, "").encode(), self.token(request).encode()):
+            raise Refusal(403, "INVALID_TOKEN")
+
+    # ---- what browsers are told
+
+    def add_headers(self, response: Response) -> None:
+        response.headers.extend(_HEADERS)
+        if not self._options.dev_static_dir:  # somebody else's page may have scripts in it
+            response.headers["Content-Security-Policy"] = _POLICY
+        if response.status_code == 401:
+            response.headers["WWW-Authenticate"] = 'Basic realm="nsqadmin", charset="UTF-8"'
+
+
+def is_of_another_site(request: Request) -> bool:
+    """What a browser says of who made it ask. Scripts and tools say nothing, and are nobody's victims."""
+    site = request.headers.get("Sec-Fetch-Site")
+    if site is not None:
+        return site not in _OWN_SITES
+    origin = request.headers.get("Origin")
+    if origin is None:
+        return False
+    own = {request.headers.get("Host", ""), request.headers.get("X-Forwarded-Host", "")} - {""}
+    return urlsplit(origin).netloc not in own
+
+
+def basic_user(request: Request) -> str:
+    """The user of a login, whatever the password."""
+    scheme, _, encoded = request.headers.get("Authorization", "").partition(" ")
+    if scheme != "Basic":
+        return ""
+    try:
+        user, colon, _ = b64decode(encoded, validate=True).partition(b":")
+    except (binascii.Error, ValueError):
+        return ""
+    return user.decode("utf-8", "replace") if colon else ""
+
+
+def peer_of(environ: dict[str, Any]) -> str:
+    """Who is connected: `host:port`, or `@` for a unix socket."""
+    host = environ.get("REMOTE_ADDR", "")
+    return join_address(host.removeprefix("::ffff:"), int(environ.get("REMOTE_PORT") or 0)) if host else "@"

@@ -1,0 +1,167 @@
+"""gevent's WSGI server behind the listener, the limits and the TLS that the daemons here have."""
+
+from __future__ import annotations
+
+import socket as standard_socket
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import gevent
+from gevent import socket, ssl
+from gevent.pywsgi import WSGIHandler, WSGIServer
+
+from nsqd_py.errors import StartError
+from nsqd_py.limits import HEAD, Connections, TimeLimits
+from nsqd_py.logs import Log
+from nsqd_py.server import Listener, split_address
+
+# Without progress for so long, a connection is closed: idle, dribbling, or not reading.
+SOCKET_TIMEOUT_S = 60.0
+# From waiting for a request to the end of its head.
+HEAD_S = 120.0
+_STOP_S = 0.5
+_FAREWELL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+WsgiApp = Callable[..., Any]
+
+
+class Visit:
+    """One connection, as the table of connections knows it."""
+
+    def __init__(self, peer: str, loop: Any) -> None:
+        self.peer = peer
+        self.owner: Any = None
+        self.greenlet: gevent.Greenlet[..., None] | None = None
+        self._loop = loop
+        self._waits_since_s: float | None = loop.now()
+
+    def awaits_request(self) -> None:
+        self._waits_since_s = self._loop.now()
+
+    def has_request(self) -> None:
+        self._waits_since_s = None
+
+    @property
+    def is_idle(self) -> bool:
+        return self._waits_since_s is not None
+
+    def overdue(self, now_s: float, limits: TimeLimits) -> str:
+        return HEAD if self._waits_since_s is not None and now_s - self._waits_since_s > limits.head_s else ""
+
+    def time_out(self, reason: str) -> None:
+        self.end()
+
+    def end(self) -> None:
+        if self.greenlet is not None:
+            self.greenlet.kill(block=False)
+
+
+class _Handler(WSGIHandler):
+    """Tells its visit when it waits."""
+
+    visit: Visit
+
+    def read_requestline(self) -> Any:
+        self.visit.awaits_request()
+        return super().read_requestline()
+
+    def read_request(self, raw_requestline: Any) -> Any:
+        try:
+            return super().read_request(raw_requestline)
+        finally:
+            self.visit.has_request()
+
+
+class _ErrorLog:
+    """What the server below complains of is about clients, and one line."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def write(self, text: str) -> None:
+        if text.strip():
+            self._log.info("HTTP: %s", ascii(text.strip()))
+
+    def writelines(self, lines: list[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None: ...
+
+
+class HttpServer:
+    """Serves `app` from `start` to `close`. Raises StartError where it cannot listen."""
+
+    def __init__(self, app: WsgiApp, address: str, most: int, tls: ssl.SSLContext | None, log: Log) -> None:
+        self._log = log
+        self._tls = tls
+        self._loop = gevent.get_hub().loop
+        self._visits: dict[Visit, None] = {}
+        self._connections = Connections(most, 0, TimeLimits(head_s=HEAD_S), log, self._loop)
+        self._listener = Listener("HTTP", address, self._loop, log, self._on_connection)
+        self._listener.guard(self._connections, lambda: _FAREWELL)
+        host = split_address(self._listener.address)
+        environ: dict[str, Any] = {
+            "SERVER_NAME": host[0] if host else "localhost", "SERVER_PORT": str(host[1] if host else 0),
+            "wsgi.url_scheme": "https" if tls is not None else "http",
+        }  # fmt: skip
+        # It never listens itself: connections come from the listener above.
+        errors: Any = _ErrorLog(log)
+        self._wsgi = WSGIServer(("127.0.0.1", 0), app, log=None, error_log=errors, environ=environ)
+
+    def start(self) -> None:
+        self._connections.start()
+        self._listener.start()
+
+    def close(self) -> None:
+        """No new connections; those that wait end now, others when they have answered, or after half a second."""
+        self._connections.close()
+        self._listener.close()
+        for visit in list(self._visits):
+            if visit.is_idle:
+                visit.end()
+        busy = [visit.greenlet for visit in self._visits if visit.greenlet is not None]
+        gevent.joinall(busy, timeout=_STOP_S)
+        gevent.killall(busy, timeout=_STOP_S)
+
+    def _on_connection(self, sock: standard_socket.socket, peer: str) -> None:
+        visit = Visit(peer, self._loop)
+        self._visits[visit] = None
+        self._connections.add(visit)
+        visit.greenlet = gevent.spawn(self._serve, sock, visit)
+        visit.greenlet.link(lambda _: self._forget(visit))
+
+    def _forget(self, visit: Visit) -> None:
+        self._visits.pop(visit, None)
+        self._connections.remove(visit)
+
+    def _serve(self, accepted: standard_socket.socket, visit: Visit) -> None:
+        address = accepted.getpeername()
+        sock: Any = socket.socket(accepted.family, accepted.type, fileno=accepted.detach())
+        sock.settimeout(SOCKET_TIMEOUT_S)
+        try:
+            if isinstance(address, tuple):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls is not None:
+                sock = self._tls.wrap_socket(sock, server_side=True)
+            handler = _Handler(sock, address, self._wsgi)
+            handler.visit = visit
+            handler.handle()
+        except OSError as error:  # before or between requests: the client has gone, or speaks no TLS
+            self._log.debug("HTTP: client(%s) - %s", visit.peer, error)
+        finally:
+            with suppress(OSError):
+                sock.close()
+
+
+def server_tls(cert_file: str, key_file: str) -> ssl.SSLContext | None:
+    """None without a certificate. Raises StartError."""
+    if not cert_file:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(cert_file, key_file, password="")
+    except OSError as error:
+        raise StartError(f"cannot use --tls-cert {cert_file} with --tls-key {key_file}: {error.strerror}") from error
+    return context

@@ -1,0 +1,128 @@
+"""The page: one shell for all its paths, and the files that it asks for."""
+
+from __future__ import annotations
+
+import hashlib
+import mimetypes
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from werkzeug.security import safe_join
+from werkzeug.wrappers import Request, Response
+
+from nsqadmin_py.web.safety import Safety
+from nsqd_py.durations import SECOND_NS
+from nsqd_py.settings import Options
+from nsqd_py.version import NSQ_VERSION
+
+STATIC = Path(__file__).parent.parent / "static"
+_INDEX = "index.html"
+_YEAR_S = 365 * 24 * 3600
+_HASH_CHARACTERS = 16
+_TYPES = {
+    ".js": "text/javascript", ".mjs": "text/javascript", ".map": "application/json", ".svg": "image/svg+xml",
+    ".woff": "font/woff", ".woff2": "font/woff2", ".ttf": "font/ttf", ".eot": "application/vnd.ms-fontobject",
+    ".md": "text/plain", ".json": "application/json",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    body: bytes
+    digest: str
+    content_type: str
+
+
+class Shell:
+    """With --dev-static-dir, files are read anew at each request, from there."""
+
+    def __init__(self, options: Options, safety: Safety) -> None:
+        self._options = options
+        self._safety = safety
+        self._folder = Path(options.dev_static_dir) if options.dev_static_dir else STATIC
+        is_dev = bool(options.dev_static_dir)
+        has_index = (self._folder / _INDEX).is_file()
+        self._assets: dict[str, Asset] | None = None if is_dev else {}
+        self._templates = Environment(
+            loader=FileSystemLoader(self._folder if has_index else STATIC),
+            autoescape=True, undefined=StrictUndefined, auto_reload=is_dev,
+        )  # fmt: skip
+        self._templates.globals["static"] = self._url
+        self._templates.globals["path"] = self._path
+
+    # ---- the page
+
+    def index(self, request: Request, **names: str) -> Response:
+        """Whatever the path is; what is in it is for the page to read."""
+        html = self._templates.get_template(_INDEX).render(self._context(request))
+        return Response(html, 200, {"Content-Type": "text/html; charset=utf-8", "Cache-Control": "no-store"})
+
+    def _context(self, request: Request) -> Mapping[str, Any]:
+        options = self._options
+        return {
+            "version": NSQ_VERSION,
+            "base_path": options.base_path,
+            "token": self._safety.token(request),
+            "user": self._safety.user(request),
+            "may_act": self._safety.may_act(request),
+            "is_admin": self._safety.is_admin(request),
+            "read_only": bool(options.read_only),
+            "proxy_graphite": bool(options.proxy_graphite),
+            "graphite_url": options.graphite_url,
+            "statsd_interval_s": options.statsd_interval_ns // SECOND_NS,
+            "statsd_counter_format": options.statsd_counter_format,
+            "statsd_gauge_format": options.statsd_gauge_format,
+            "statsd_prefix": options.statsd_prefix,
+            "lookupds": list(options.lookupd_http_address),
+        }
+
+    def _path(self, path: str) -> str:
+        """A path below the base path."""
+        return f"{self._options.base_path.rstrip('/')}/{path.lstrip('/')}"
+
+    def _url(self, name: str) -> str:
+        """Of a file, with what it is in it: a browser may keep it for ever."""
+        asset = self._find(name)
+        version = f"?v={asset.digest}" if asset is not None else ""
+        return self._path(f"static/{name}") + version
+
+    # ---- files
+
+    def asset(self, request: Request, name: str) -> Response:
+        asset = self._find(name)
+        if asset is None or name == _INDEX:
+            return Response("NOT_FOUND", 404, {"Content-Type": "text/plain; charset=utf-8"})
+        response = Response(asset.body, 200, {"Content-Type": asset.content_type})
+        response.set_etag(asset.digest)
+        if request.args.get("v") == asset.digest and self._assets is not None:
+            response.headers["Cache-Control"] = f"public, max-age={_YEAR_S}, immutable"
+        else:
+            response.headers["Cache-Control"] = "no-cache"
+        return response.make_conditional(request)
+
+    def _find(self, name: str) -> Asset | None:
+        if self._assets is not None and name in self._assets:
+            return self._assets[name]
+        asset = self._load(name)
+        if self._assets is not None and asset is not None:
+            self._assets[name] = asset
+        return asset
+
+    def _load(self, name: str) -> Asset | None:
+        path = safe_join(str(self._folder), name)
+        try:
+            body = Path(path).read_bytes() if path is not None else None
+        except (OSError, ValueError):  # also a name with a NUL in it
+            body = None
+        if body is None:
+            return None
+        digest = hashlib.sha256(body).hexdigest()[:_HASH_CHARACTERS]
+        return Asset(body, digest, _content_type(name))
+
+
+def _content_type(name: str) -> str:
+    kind = _TYPES.get(Path(name).suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
+    return f"{kind}; charset=utf-8" if kind.startswith("text/") else kind

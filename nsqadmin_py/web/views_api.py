@@ -1,0 +1,171 @@
+"""What the page reads, under /api/v2: from memory, so nobody waits for any nsqd."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from math import isnan
+from time import monotonic, time
+from typing import Any
+
+from werkzeug.wrappers import Request, Response
+
+from nsqadmin_py.cluster import views
+from nsqadmin_py.cluster.model import Cluster
+from nsqadmin_py.cluster.views import BadQuery, NotKnown, Page, View
+from nsqadmin_py.history.book import COARSE_RANGE_S, LATENCIES, METRICS, Book, Key
+from nsqadmin_py.web.answers import Refusal, as_json
+from nsqadmin_py.web.safety import Safety
+from nsqd_py.durations import parse_duration
+from nsqd_py.settings import Options
+from nsqd_py.version import NSQ_VERSION
+
+_KNOWN_METRICS = (*METRICS, *LATENCIES)
+_METRIC_LIST = re.compile(r"[\w,]+")
+
+Query = Mapping[str, str]
+_Reader = Callable[["Views", Query], View]
+
+
+class Views:
+    """Views by the words of a query: `view` is one of VIEWS, the rest is what that takes.
+
+    What was computed in this round is not computed again: all who look at the same share it.
+    """
+
+    def __init__(self, cluster: Cluster, clock: Callable[[], float] = monotonic) -> None:
+        self.cluster = cluster
+        self._clock = clock
+        self._known: dict[tuple[tuple[str, str], ...], View] = {}
+        self._known_tick = 0
+
+    def read(self, query: Query) -> View:
+        """Raises Refusal."""
+        reader = VIEWS.get(query.get("view", ""))
+        if reader is None:
+            raise Refusal(400, "INVALID_ARG_VIEW")
+        if self.cluster.tick != self._known_tick:
+            self._known.clear()
+            self._known_tick = self.cluster.tick
+        key = tuple(sorted((name, query[name]) for name in _VIEW_WORDS if name in query))
+        view = self._known.get(key)
+        if view is None:
+            try:
+                view = self._known[key] = reader(self, query)
+            except BadQuery as error:
+                raise Refusal(400, str(error)) from error
+            except NotKnown as error:
+                raise Refusal(404, str(error)) from error
+        return view
+
+    def _overview(self, query: Query) -> View:
+        return views.overview(self.cluster, self._clock())
+
+    def _topics(self, query: Query) -> View:
+        return views.topic_list(self.cluster, Page.read(query))
+
+    def _topic(self, query: Query) -> View:
+        return views.topic(self.cluster, query.get("topic", ""), self._clock())
+
+    def _channel(self, query: Query) -> View:
+        return views.channel(self.cluster, query.get("topic", ""), query.get("channel", ""), self._clock())
+
+    def _nodes(self, query: Query) -> View:
+        return views.nodes(self.cluster, self._clock())
+
+    def _node(self, query: Query) -> View:
+        return views.node(self.cluster, query.get("node", ""), self._clock())
+
+
+VIEWS: dict[str, _Reader] = {
+    "overview": Views._overview,
+    "topics": Views._topics,
+    "topic": Views._topic,
+    "channel": Views._channel,
+    "nodes": Views._nodes,
+    "node": Views._node,
+}
+_VIEW_WORDS = ("view", "topic", "channel", "node", "search", "sort", "order", "offset", "limit")
+
+
+class ViewsApi:
+    """The paths below /api/v2 that change nothing."""
+
+    def __init__(
+        self, options: Options, views: Views, book: Book, safety: Safety, wall_clock: Callable[[], float] = time
+    ) -> None:
+        self._options = options
+        self._views = views
+        self._book = book
+        self._safety = safety
+        self._wall_clock = wall_clock
+
+    def session(self, request: Request) -> Response:
+        """Who asks, and what the page may do; the token goes with each action."""
+        document = {
+            "user": self._safety.user(request),
+            "may_act": self._safety.may_act(request),
+            "read_only": bool(self._options.read_only),
+            "token": self._safety.token(request),
+            "version": NSQ_VERSION,
+            "poll_interval_s": self._options.poll_interval_ns / 1e9,
+            "has_lookupd": bool(self._options.lookupd_http_address),
+            "graphite_url": self._options.graphite_url,
+        }
+        return as_json(document)
+
+    def overview(self, request: Request) -> Response:
+        return self._answer({"view": "overview"})
+
+    def topics(self, request: Request) -> Response:
+        return self._answer({**request.args.to_dict(), "view": "topics"})
+
+    def topic(self, request: Request, topic: str) -> Response:
+        return self._answer({"view": "topic", "topic": topic})
+
+    def channel(self, request: Request, topic: str, channel: str) -> Response:
+        return self._answer({"view": "channel", "topic": topic, "channel": channel})
+
+    def nodes(self, request: Request) -> Response:
+        return self._answer({"view": "nodes"})
+
+    def node(self, request: Request, node: str) -> Response:
+        return self._answer({"view": "node", "node": node})
+
+    def _answer(self, query: Query) -> Response:
+        view = self._views.read(query)
+        document = {
+            "time": self._wall_clock(), "tick": self._views.cluster.tick, **view.head, "rows": list(view.rows.values()),
+        }  # fmt: skip
+        return as_json(document)
+
+    def history(self, request: Request) -> Response:
+        """Figures over time: `data` is a list of times, then one of values for each metric, as uPlot takes them."""
+        query = request.args
+        key = Key(query.get("topic", ""), query.get("channel", ""), query.get("node", ""))
+        metrics = _metrics(query.get("metric") or ",".join(METRICS))
+        range_s = _range_s(query.get("range") or "1h")
+        step_s, times, lists = self._book.read(key, metrics, range_s, self._wall_clock())
+        document: dict[str, Any] = {
+            "topic": key.topic, "channel": key.channel, "node": key.node, "metrics": metrics, "step_s": step_s,
+            "quantiles": self._book.quantiles(key),
+            "data": [times, *([None if isnan(value) else value for value in values] for values in lists)],
+        }  # fmt: skip
+        return as_json(document)
+
+
+def _metrics(text: str) -> list[str]:
+    names = text.split(",") if _METRIC_LIST.fullmatch(text) else [text]
+    if any(name not in _KNOWN_METRICS for name in names):
+        raise Refusal(400, "INVALID_ARG_METRIC")
+    return list(dict.fromkeys(names))
+
+
+def _range_s(text: str) -> float:
+    try:
+        range_s = parse_duration(text) / 1e9
+    except ValueError as error:
+        raise Refusal(400, "INVALID_ARG_RANGE") from error
+    if not 0 < range_s <= COARSE_RANGE_S:
+        raise Refusal(400, "INVALID_ARG_RANGE")
+    return range_s

@@ -1,0 +1,108 @@
+"""What was found in a data directory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Trouble(StrEnum):
+    """What can be wrong with a file; each has its own repair."""
+
+    METADATA = "cannot be understood"
+    HEADER = "header is damaged, its records say what it was"
+    UNREADABLE = "cannot be read as a log file"
+    WRONG_NAME = "header is that of another file"
+    RECORDS = "damaged records"
+    JOURNAL = "damaged entries of a channel's position"
+    POSITION = "a channel's position cannot be read"
+    TORN_RECORD = "torn record at the end"
+    TORN_ENTRY = "torn entry at the end"
+
+
+# A crash or a power cut may leave these, and the next start deals with them: nothing that was promised is in them.
+HARMLESS = (Trouble.TORN_RECORD, Trouble.TORN_ENTRY)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A place in a file that is not as it should be: the bytes start..end (not included)."""
+
+    file: str
+    trouble: Trouble
+    start: int
+    end: int
+    detail: str = ""
+
+    @property
+    def is_damage(self) -> bool:
+        return self.trouble not in HARMLESS
+
+
+@dataclass(slots=True)
+class FileReport:
+    """A log file; `size_bytes` is what it takes on the disk."""
+
+    name: str
+    first_seq: int
+    end_seq: int
+    messages: int
+    size_bytes: int
+    is_sparse: bool
+    is_imported: bool
+
+
+@dataclass(slots=True)
+class ChannelReport:
+    """Messages of the log by what they are to a channel. `missing` are not finished and not in the log."""
+
+    name: str
+    is_paused: bool
+    queued: int
+    deferred: int
+    finished: int
+    missing: int
+
+
+@dataclass(slots=True)
+class TopicReport:
+    """`held` messages are in no channel yet: there is none, or the topic is paused."""
+
+    name: str
+    is_paused: bool
+    held: int = 0
+    live: int = 0
+    files: list[FileReport] = field(default_factory=list)
+    channels: list[ChannelReport] = field(default_factory=list)
+
+    @property
+    def messages(self) -> int:
+        return sum(file.messages for file in self.files)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files)
+
+
+@dataclass(slots=True)
+class DirectoryReport:
+    """leftovers: what the next start removes; set_aside: what nsqd could not read once; go_files: of a Go nsqd, which
+    the next start takes over; others: what is not nsqd's."""
+
+    path: str
+    topics: list[TopicReport] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    repairs: list[str] = field(default_factory=list)
+    leftovers: list[str] = field(default_factory=list)
+    set_aside: list[str] = field(default_factory=list)
+    go_files: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+
+    @property
+    def damage(self) -> Iterator[Finding]:
+        return (finding for finding in self.findings if finding.is_damage)
+
+    @property
+    def is_well(self) -> bool:
+        return not any(self.damage)

@@ -1,0 +1,184 @@
+"""What is alive of a closed file moves to a sparse one, so that the rest can go.
+
+The sparse file is the neighbour before, which is appended to, or one that takes the old file's name. At any moment
+until the old file is gone it is whole and counts: a start that finds both cuts the neighbour back (`recovery`).
+`step` runs in a thread, a piece at a time; everything else where the log is at home.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+
+from nsqd_py.batch import Batch
+from nsqd_py.diskqueue.file_index import FileIndex
+from nsqd_py.diskqueue.files import COMPACT_SUFFIX, LogFile
+from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.diskqueue.records import Damaged, Incomplete, decode_header, encode_record
+from nsqd_py.diskqueue.space import Range, is_within
+from nsqd_py.diskqueue.walking import RecordWindow
+
+_PIECE_BYTES = 256 * 1024  # written by one step, or
+_PIECE_RECORDS = 2_000  # walked by it: some ms of a thread that may keep the loop from running
+
+
+class Unmovable(Damaged):
+    """A message that is needed cannot be read: the file stays as it is."""
+
+
+class Compaction:
+    """One file on its way. Raises OSError from the start on; `abandon` is to be called then."""
+
+    def __init__(self, log: TopicLog, file: LogFile, living: Sequence[Range], neighbour: LogFile | None) -> None:
+        self._log = log
+        self._file = file
+        self._living = living
+        self._neighbour = neighbour
+        self._source = -1
+        self._target: LogFile | None = None
+        self._living_batches: Iterator[Batch | None] = iter(())
+        self.is_done = False
+        log.busy_files.update({file, neighbour or file})
+
+    # ---- in a thread
+
+    def step(self) -> None:
+        """Move a piece. Raises OSError, and Unmovable. `is_done` afterwards: all is on the disk."""
+        target = self._target or self._begin()
+        records: list[bytes] = []
+        size = 0
+        for batch in self._living_batches:
+            if batch is None:
+                break
+            records.append(encode_record(batch, target.salt))
+            size += len(records[-1])
+            if size >= _PIECE_BYTES:
+                break
+        else:
+            self.is_done = True
+        _write(target, records)
+        if self.is_done:
+            self._sync(target)
+
+    def _begin(self) -> LogFile:
+        file, neighbour = self._file, self._neighbour
+        self._source = os.dup(file.fileno())
+        # When the copy is lost in a power cut, this one has to be there.
+        os.fdatasync(self._source)
+        self._living_batches = walk(self._source, file, file.index_copy(), self._living)
+        if neighbour is None:
+            self._target = LogFile.create_sparse(file.path.with_name(file.path.name + COMPACT_SUFFIX), file)
+        else:
+            self._target = neighbour.twin()
+        return self._target
+
+    def _sync(self, target: LogFile) -> None:
+        os.fsync(target.fileno())
+        # The neighbour may be new: its name has to be on the disk before the old file goes.
+        sync_directory(self._log)
+
+    # ---- where the log is at home
+
+    def settle(self, living: Sequence[Range]) -> Callable[[], None] | None:
+        """Put the sparse file in its place. Gives what is left to do, in a thread and then by `recycle`.
+
+        None, with nothing done, when more is `living` now than was moved, or the files are not the log's any more:
+        then it has to be abandoned. Raises OSError likewise.
+        """
+        log, file, target, neighbour = self._log, self._file, self._target, self._neighbour
+        assert target is not None
+        target.synced_offset, target.synced_seq = target.end_offset, target.end_seq
+        if file not in log.files or not is_within(living, self._living):
+            return None
+        if neighbour is None:
+            os.rename(target.path, file.path)
+            target.path = file.path
+            log.replace(file, target)
+            finish = _nothing
+        else:
+            finish = log.drop_moved(file)
+            log.replace(neighbour, target)
+        self._close_source()
+        return finish
+
+    def abandon(self) -> None:
+        """As if it had never begun. Raises nothing."""
+        self._close_source()
+        target = self._target
+        if target is not None:
+            target.close()
+            if self._neighbour is None:
+                with contextlib.suppress(OSError):  # the next start removes it
+                    target.path.unlink(missing_ok=True)
+            elif self._neighbour in self._log.files:
+                self._neighbour.cut()
+        self._log.busy_files -= {self._file, self._neighbour or self._file}
+
+    def _close_source(self) -> None:
+        if self._source >= 0:
+            os.close(self._source)
+            self._source = -1
+
+
+def sync_directory(log: TopicLog) -> None:
+    """Bring names to the disk. Raises OSError."""
+    directory = os.open(log.directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _write(target: LogFile, records: list[bytes]) -> None:
+    data = b"".join(records)
+    offset = target.end_offset
+    if os.pwrite(target.fileno(), data, offset) != len(data):
+        raise OSError(errno.ENOSPC, f"short write to {target.path.name}")
+    for record in records:
+        target.go_on(decode_header(record, 0), offset)
+        offset += len(record)
+
+
+def walk(fd: int, file: LogFile, index: FileIndex, living: Sequence[Range]) -> Iterator[Batch | None]:
+    """The living messages as batches, in order; None now and then, where nothing was found in a while.
+
+    Raises Unmovable when one is missing or damaged, and OSError.
+    """
+    window = RecordWindow(fd, file.end_offset)
+    wanted = deque(living)
+    offset = walked = 0
+    try:
+        while wanted:
+            low = wanted[0][0]
+            offset = max(offset, index.offset_before(low))
+            header = window.header(offset)
+            if header.end_seq > low:
+                yield from _take_parts(window.batch(offset, header, file.salt), wanted)
+            offset += header.record_bytes
+            walked += 1
+            if walked % _PIECE_RECORDS == 0:
+                yield None
+    except (Damaged, Incomplete) as error:
+        raise Unmovable(f"{file.path.name}: {error} ({offset})") from error
+
+
+def _take_parts(batch: Batch, wanted: deque[Range]) -> list[Batch]:
+    """What of a batch is wanted; that is taken off. Raises Damaged when the batch begins behind what is wanted."""
+    parts = []
+    first, end = batch.first_seq, batch.end_seq
+    while wanted and wanted[0][0] < end:
+        low, high = wanted.popleft()
+        if low < first:
+            raise Damaged(f"message {low} is missing")
+        parts.append(batch.part(low - first, min(high, end) - first))
+        if high > end:
+            wanted.appendleft((end, high))
+            break
+    return parts

@@ -1,0 +1,189 @@
+"""A queue of Go's nsqd, read from its files: everything that is not read yet, past what is damaged."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nsqd_py.diskqueue.go_files import (
+    BLOCK_BYTES,
+    GO_POSITION_SUFFIX,
+    GoFileKind,
+    GoMessage,
+    GoPosition,
+    decode_go_messages,
+    find_go_message,
+    go_bytes_needed,
+    go_file_name,
+    parse_go_name,
+    parse_go_position,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GoDamage:
+    """Bytes start..end (not included) of a file that hold no message that can be read."""
+
+    file: str
+    start: int
+    end: int
+    reason: str
+
+
+OnDamage = Callable[[GoDamage], None]
+
+
+@dataclass(slots=True)
+class GoQueue:
+    """The files of one queue.
+
+    channel    None: it is the topic's own queue
+    files      those with messages, by number
+    bad_files  those that Go's nsqd could not read on in, by number
+    position   where it stood when it was last synced; None where nobody knows
+    names      of all files, also those that hold no messages
+    """
+
+    topic: str
+    channel: str | None
+    files: dict[int, Path] = field(default_factory=dict)
+    bad_files: dict[int, Path] = field(default_factory=dict)
+    position: GoPosition | None = None
+    names: list[str] = field(default_factory=list)
+
+    def blocks(self, on_damage: OnDamage) -> Iterator[list[GoMessage]]:
+        """All messages that wait, in order, as many at a time as fit into memory easily.
+
+        What was written behind the last known position counts as well: Go's nsqd writes that down every
+        `--sync-every` messages only. What was read since then comes again.
+        """
+        for number in sorted(self.bad_files):
+            yield from _behind_damage(self.bad_files[number], on_damage)
+        position = self.position or self._first_position(on_damage)
+        expected = position.read_number
+        for number in sorted(number for number in self.files if number >= position.read_number):
+            self._report_missing(expected, number, on_damage)
+            offset = position.read_offset if number == position.read_number else 0
+            yield from _FileReader(self.files[number], on_damage).blocks(offset)
+            expected = number + 1
+        if position.write_offset and position.has_unread:
+            self._report_missing(expected, position.write_number + 1, on_damage)
+
+    @property
+    def may_have_messages(self) -> bool:
+        return bool(self.files or self.bad_files)
+
+    def _first_position(self, on_damage: OnDamage) -> GoPosition:
+        """Rather twice than never: without a position everything counts."""
+        for name in self.names:
+            if name.endswith(GO_POSITION_SUFFIX):
+                on_damage(GoDamage(name, 0, 0, "it does not say where the queue stood; all messages are taken"))
+        first = min(self.files, default=0)
+        return GoPosition(0, first, 0, first, 0)
+
+    def _report_missing(self, first: int, after: int, on_damage: OnDamage) -> None:
+        if after > first:
+            name = go_file_name(self.topic, self.channel, first)
+            count = after - first
+            on_damage(GoDamage(name, 0, 0, "it is missing" if count == 1 else f"it and {count - 1} more are missing"))
+
+
+def _behind_damage(path: Path, on_damage: OnDamage) -> Iterator[list[GoMessage]]:
+    """What a file holds behind its first damage. So far Go's nsqd had read it, and then gave it up.
+
+    It gives up undamaged ones too, when it has read to their end just as the next file begins.
+    """
+    damages: list[GoDamage] = []
+
+    def note(damage: GoDamage) -> None:
+        damages.append(damage)
+        on_damage(damage)
+
+    for messages in _FileReader(path, note).blocks(0):
+        if damages:
+            yield messages
+
+
+class _FileReader:
+    """Reads one file from end to end."""
+
+    def __init__(self, path: Path, on_damage: OnDamage) -> None:
+        self._path = path
+        self._on_damage = on_damage
+        self._fd = -1
+        self._size = 0
+
+    def blocks(self, offset: int) -> Iterator[list[GoMessage]]:
+        with ExitStack() as stack:
+            try:
+                self._fd = os.open(self._path, os.O_RDONLY)
+                stack.callback(os.close, self._fd)
+                self._size = os.fstat(self._fd).st_size
+            except OSError as error:
+                self._report(offset, offset, str(error))
+                return
+            if offset > self._size:
+                self._report(self._size, offset, "the file ends before the place from where on it was not read")
+            yield from self._messages(offset)
+
+    def _messages(self, offset: int) -> Iterator[list[GoMessage]]:
+        while offset < self._size:
+            try:
+                messages, length = decode_go_messages(self._block(offset))
+                after = offset + length if messages else self._pass_damage(offset)
+            except OSError as error:
+                self._report(offset, self._size, str(error))
+                return
+            if messages:
+                yield messages
+            offset = after
+
+    def _block(self, offset: int) -> bytes:
+        """With one whole message at least, if the file has it."""
+        data = self._read_at(offset, BLOCK_BYTES)
+        needed = go_bytes_needed(data)
+        if len(data) < needed <= self._size - offset:
+            return self._read_at(offset, needed)
+        return data
+
+    def _read_at(self, offset: int, size: int) -> bytes:
+        return os.pread(self._fd, min(size, max(0, self._size - offset)), offset)
+
+    def _pass_damage(self, offset: int) -> int:
+        """Where the next message begins behind what is none."""
+        found = find_go_message(self._read_at, offset + 1, self._size)
+        after = self._size if found is None else found
+        self._report(offset, after, "no message" if found is not None else "no message, and none behind it")
+        return after
+
+    def _report(self, start: int, end: int, reason: str) -> None:
+        self._on_damage(GoDamage(self._path.name, start, end, reason))
+
+
+def find_go_queues(directory: Path) -> list[GoQueue]:
+    """All queues of which the directory has files, topics before their channels. Raises OSError."""
+    queues: dict[tuple[str, str], GoQueue] = {}
+    for path in sorted(directory.iterdir()):
+        name = parse_go_name(path.name)
+        if name is None:
+            continue
+        queue = queues.setdefault((name.topic, name.channel or ""), GoQueue(name.topic, name.channel))
+        queue.names.append(path.name)
+        if name.kind is GoFileKind.MESSAGES:
+            queue.files[name.number] = path
+        elif name.kind is GoFileKind.BAD:
+            queue.bad_files[name.number] = path
+        elif name.kind is GoFileKind.POSITION:
+            queue.position = _read_position(path)
+    return [queues[key] for key in sorted(queues)]
+
+
+def _read_position(path: Path) -> GoPosition | None:
+    try:
+        position = parse_go_position(path.read_bytes())
+    except OSError:
+        return None
+    return position if position is not None and position.is_possible else None

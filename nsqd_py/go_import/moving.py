@@ -1,0 +1,147 @@
+"""New files into their places and old ones aside, so that it happens once, whenever this process is killed.
+
+Everything is written into a folder, `import/`. The marker file in it is the point of no return: without it the folder
+is thrown away, with it every start does what is left of the moves. The last move is that of the marker itself, to the
+files that are set aside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX
+from nsqd_py.errors import StartError
+from nsqd_py.metadata import METADATA_FILE, replace_file, sync_directory
+
+FOLDER = "import"
+MARKER = "imported.json"
+_SYNCS_AT_ONCE = 16  # file systems write down many in one go
+_OWN_SUFFIXES = (".log", JOURNAL_SUFFIX, ".tmp")
+
+
+@dataclass(frozen=True, slots=True)
+class OldFile:
+    """A file as it was when it was read: one that was written to since then stays, and is read again."""
+
+    name: str
+    size_bytes: int
+    modified_ns: int
+
+
+@dataclass(slots=True)
+class Marker:
+    """What was imported.
+
+    aside    the name of the folder that keeps the old files
+    new      names of the files that were written
+    old      the files that were read
+    summary  for people
+    """
+
+    aside: str
+    new: list[str]
+    old: list[OldFile]
+    summary: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Marker:
+        fields = orjson.loads(data)
+        return cls(fields["aside"], fields["new"], [OldFile(**old) for old in fields["old"]], fields["summary"])
+
+
+class ImportFolder:
+    """The folder `import/` of a data directory. All methods raise OSError."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.path = directory / FOLDER
+
+    def begin(self) -> None:
+        """An empty folder. Raises StartError when something else is in it."""
+        self.discard()
+        self.path.mkdir(mode=0o700)
+
+    def discard(self) -> None:
+        """Throw away what was never committed. Raises StartError, and does nothing, when something else is in it."""
+        if not self.path.is_dir():
+            return
+        paths = list(self.path.iterdir())
+        for path in paths:
+            if not path.name.endswith(_OWN_SUFFIXES):
+                raise StartError(f"{path} is in the way of an import; move it elsewhere")
+        for path in paths:
+            path.unlink()
+        self.path.rmdir()
+
+    def committed(self) -> Marker | None:
+        """What a start before this one decided, and did not finish."""
+        try:
+            return Marker.decode((self.path / MARKER).read_bytes())
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def commit(self, old_names: Iterable[str], now: str, summary: dict[str, Any]) -> Marker:
+        """From here on it is done; `now` names the folder for the old files."""
+        aside = f"go-nsqd-{now}"
+        while (self._directory / aside).exists():
+            aside += "-again"
+        old = [_as_it_is(self._directory / name) for name in old_names]
+        new = sorted(self.path.iterdir())
+        with ThreadPoolExecutor(_SYNCS_AT_ONCE) as pool:
+            for _ in pool.map(_sync_file, new):
+                pass
+        sync_directory(self.path)
+        sync_directory(self._directory)
+        marker = Marker(aside, [path.name for path in new], old, summary)
+        replace_file(self.path / MARKER, orjson.dumps(asdict(marker), option=orjson.OPT_INDENT_2))
+        return marker
+
+    def finish(self, marker: Marker) -> None:
+        """Move what is not moved yet."""
+        directory = self._directory
+        for name in marker.new:
+            _move(self.path / name, directory / name)
+        sync_directory(directory)
+        sync_directory(self.path)  # none of them may be here again when it has grown there
+        aside = directory / marker.aside
+        aside.mkdir(mode=0o700, exist_ok=True)
+        self._copy_metadata(aside / METADATA_FILE)
+        for old in marker.old:
+            with contextlib.suppress(FileNotFoundError):
+                if _as_it_is(directory / old.name) == old:
+                    _move(directory / old.name, aside / old.name)
+        sync_directory(aside)
+        sync_directory(directory)
+        _move(self.path / MARKER, aside / MARKER)
+        sync_directory(aside)
+        sync_directory(self.path)
+        self.discard()
+        sync_directory(directory)
+
+    def _copy_metadata(self, copy: Path) -> None:
+        if not copy.exists():
+            with contextlib.suppress(FileNotFoundError):
+                replace_file(copy, (self._directory / METADATA_FILE).read_bytes())
+
+
+def _as_it_is(path: Path) -> OldFile:
+    status = path.stat()
+    return OldFile(path.name, status.st_size, status.st_mtime_ns)
+
+
+def _sync_file(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _move(source: Path, target: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(source, target)

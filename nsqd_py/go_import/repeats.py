@@ -1,0 +1,83 @@
+"""Messages that Go's nsqd left twice.
+
+When it is killed, its queues stand where they were last synced, and what moved on since then is there again: a message
+that was requeued, behind itself; one that went from the topic to a channel, in both queues. Each comes once here: two
+messages of one id could not be told apart by the client that has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field
+from operator import itemgetter, lt
+
+from nsqd_py.diskqueue.go_files import GoMessage
+
+NO_ID = 1 << 64
+
+_id_of = itemgetter(2)
+
+Blocks = Iterator[list[GoMessage]]
+
+
+@dataclass(slots=True)
+class Survey:
+    """What one look at a queue says.
+
+    lowest   the lowest id
+    repeats  ids that did not come in rising order, with the place of the last message of each: whatever is there
+             twice is among them
+    shared   the ids from the lowest of another queue on
+    """
+
+    count: int = 0
+    lowest: int = NO_ID
+    repeats: dict[int, int] = field(default_factory=dict)
+    shared: set[int] = field(default_factory=set)
+
+
+def survey(blocks: Blocks, shared_from: int = NO_ID) -> Survey:
+    """Look at all messages; remembers ids as long as they rise, only from `shared_from` on."""
+    found = Survey()
+    highest = -1
+    for messages in blocks:
+        ids = list(map(_id_of, messages))
+        if ids[0] <= highest or not all(map(lt, ids, ids[1:])):
+            _note_repeats(found, ids, highest)
+        found.lowest = min(found.lowest, *ids)
+        highest = max(highest, *ids)
+        if highest >= shared_from:
+            found.shared.update(message_id for message_id in ids if message_id >= shared_from)
+        found.count += len(ids)
+    return found
+
+
+def _note_repeats(found: Survey, ids: list[int], highest: int) -> None:
+    for place, message_id in enumerate(ids, found.count):
+        if message_id > highest:
+            highest = message_id
+        else:
+            found.repeats[message_id] = place
+
+
+def once(blocks: Blocks, surveyed: Survey) -> Blocks:
+    """The same messages without those that come again later in the queue."""
+    repeats = surveyed.repeats
+    place = 0
+    for messages in blocks:
+        first = place
+        place += len(messages)
+        if repeats:
+            last_place = repeats.get
+            messages = [message for at, message in enumerate(messages, first) if last_place(message[2], at) <= at]
+        yield messages
+
+
+def only(blocks: Blocks, ids: Container[int]) -> Blocks:
+    for messages in blocks:
+        yield [message for message in messages if message[2] in ids]
+
+
+def without(blocks: Blocks, ids: Container[int]) -> Blocks:
+    for messages in blocks:
+        yield [message for message in messages if message[2] not in ids] if ids else messages

@@ -1,0 +1,86 @@
+"""Writing to a disk that is slow: in a thread, so that the loop, with all other topics and clients, goes on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import gevent
+
+from nsqd_py.batch import Batch
+from nsqd_py.diskqueue.appending import Appending
+from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.gathering import Tickets
+from nsqd_py.threads import in_thread
+
+if TYPE_CHECKING:
+    from nsqd_py.topic import Topic
+
+
+class SlowWriter:
+    """Writes what is published to one topic, in order; who published waits until it is written.
+
+    is_over  the disk is quick again: this writer ends with what it has
+    """
+
+    def __init__(self, topic: Topic, log: TopicLog, threadpool: Any) -> None:
+        self.is_over = False
+        self._topic = topic
+        self._log = log
+        self._threadpool = threadpool
+        self._batches: list[Batch] = []
+        self._publishers: Tickets = []
+        self._greenlet: Any = None
+
+    @property
+    def is_idle(self) -> bool:
+        return self._greenlet is None
+
+    def add(self, batches: list[Batch], publishers: Tickets) -> None:
+        """Write these next; their numbers go on from what was added before."""
+        for publisher, _ in publishers:
+            publisher.hold()
+        self._batches += batches
+        self._publishers += publishers
+        if self._greenlet is None:
+            self._greenlet = gevent.spawn(self._run)
+
+    def _run(self) -> None:
+        try:
+            while self._batches:
+                self._write(*self._take())
+        finally:
+            self._greenlet = None
+            self._topic.written_slowly(self)
+
+    def _take(self) -> tuple[list[Batch], Tickets]:
+        taken = self._batches, self._publishers
+        self._batches, self._publishers = [], []
+        return taken
+
+    def _write(self, batches: list[Batch], publishers: Tickets) -> None:
+        appending = self._log.begin_append(batches)
+        try:
+            in_thread(self._threadpool, appending.write)
+        except OSError as error:
+            self._refuse(appending, publishers, error)
+        except BaseException as error:  # a bug must not leave them answered with OK
+            self._refuse(appending, publishers, OSError(f"internal error: {error!r}"))
+            raise
+        else:
+            self._log.end_append(appending)
+            self._topic.accept_written(batches, publishers)
+        finally:
+            for publisher, _ in publishers:
+                publisher.release()
+
+    def _refuse(self, appending: Appending, publishers: Tickets, error: OSError) -> None:
+        """Also what came meanwhile: its numbers go on from these."""
+        self._log.end_append(appending)
+        self._topic.commit()
+        publishers += self._take()[1]
+        self._topic.refuse(appending.batches, publishers, error)
+
+    def join(self) -> None:
+        """Wait until all is written, or has failed. Blocks this greenlet."""
+        if self._greenlet is not None:
+            self._greenlet.join()

@@ -1,0 +1,104 @@
+"""Dead letters, and nsqd killed while they move: none is lost, and few come twice.
+
+A consumer requeues all it gets. What was acknowledged has to be in the topic of dead letters in the end, and what had
+been there for a while when nsqd was killed is there once.
+"""
+
+from __future__ import annotations
+
+import random
+import select
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nsqd_py.diskqueue.journal import decode_journal
+from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.tally import Tally
+from tests.support.wire import Client, req
+
+pytestmark = pytest.mark.ours
+
+KILLS = 4
+LOAD_S = (0.05, 0.15)
+BATCH = 50
+RDY = 500
+FLAGS = ("--max-attempts=jobs=2", "--max-bytes-per-file=65536", "--mem-queue-size=100", "--msg-timeout=300ms")
+TIME_TO_DIE_S = 30.0
+
+
+@pytest.mark.parametrize(
+    "sync", ["--sync-every=2500", pytest.param("--sync-every=1", marks=pytest.mark.slow)], ids=["default", "synced"]
+)
+def test_dead_letters_survive_kills(tmp_path: Path, tally: Tally, sync: str) -> None:
+    nsqd = NsqdProcess(tmp_path / "nsqd", *FLAGS, sync).start()
+    numbers = random.Random(1)
+    acknowledged: set[bytes] = set()
+    try:
+        for life in range(KILLS):
+            publish_and_requeue(nsqd, life, numbers.uniform(*LOAD_S), acknowledged)
+            if life % 2:  # in every other life all is quiet when it ends
+                bury_the_rest(nsqd)
+            nsqd.restart(clean=False)
+        bury_the_rest(nsqd)
+        dead = Counter(dead_letters(nsqd))
+    finally:
+        nsqd.destroy()
+    lost = acknowledged - dead.keys()
+    doubled = {body for body, count in dead.items() if count > 1}
+    tally(kills=KILLS, acknowledged=len(acknowledged), lost=len(lost), doubled=len(doubled))
+    assert len(acknowledged) >= BATCH * KILLS
+    assert not lost
+    assert not [body for body in doubled if life_of(body) % 2]
+
+
+def life_of(body: bytes) -> int:
+    return int(body.split(b".")[0])
+
+
+def publish_and_requeue(nsqd: NsqdProcess, life: int, load_s: float, acknowledged: set[bytes]) -> None:
+    """For a while, everything that comes."""
+    ends_s = time.monotonic() + load_s
+    number = 0
+    with nsqd.connect() as publisher, nsqd.connect() as consumer:
+        consumer.sub("jobs", "c", RDY)
+        while time.monotonic() < ends_s or not number:
+            messages = [b"%d.%06d" % (life, number + i) for i in range(BATCH)]
+            publisher.mpub("jobs", messages)
+            acknowledged.update(messages)
+            number += BATCH
+            requeue_what_is_there(consumer)
+
+
+def requeue_what_is_there(consumer: Client) -> None:
+    if select.select([consumer], [], [], 0.001)[0]:
+        consumer.send(*(req(message.id, 0) for message in consumer.arrived()))
+
+
+def bury_the_rest(nsqd: NsqdProcess) -> None:
+    """Requeue what is left, until nothing is, and that is written down."""
+    with nsqd.connect() as consumer:
+        consumer.sub("jobs", "c", RDY)
+
+        def is_empty() -> bool:
+            requeue_what_is_there(consumer)
+            channel = nsqd.channel_stats("jobs", "c")
+            return channel is not None and not channel["depth"] + channel["in_flight_count"]
+
+        wait_until(is_empty, TIME_TO_DIE_S)
+    topic = nsqd.http("GET", "/topic/log?topic=jobs").json()
+    journal = nsqd.data_path / "jobs:c.cursor"
+    wait_until(lambda: decode_journal(journal.read_bytes())[0].finished.floor == topic["next_seq"])
+
+
+def dead_letters(nsqd: NsqdProcess) -> Iterator[bytes]:
+    """All that is in the topic of dead letters."""
+    nsqd.create("jobs.dead", "reader")
+    channel = nsqd.channel_stats("jobs.dead", "reader")
+    assert channel is not None
+    with nsqd.connect() as reader:
+        reader.sub("jobs.dead", "reader", RDY)
+        yield from (message.body for message in reader.consume(channel["depth"]))

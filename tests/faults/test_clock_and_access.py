@@ -1,0 +1,107 @@
+"""A clock that steps back, and a data directory that may not be written to."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.broker_life import Life
+from tests.support.nsqd_process import REPOSITORY
+from tests.support.tally import Tally
+from tests.unit.fakes import SECOND, FakeConsumer, Received
+
+HOUR = 3600 * SECOND
+
+
+def take(life: Life, consumer: FakeConsumer) -> list[Received]:
+    life.settle()
+    received = consumer.take()
+    consumer.finish(*received)
+    return received
+
+
+@pytest.mark.ours
+@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "running"])
+def test_the_clock_steps_back_an_hour(tmp_path: Path, is_killed: bool, tally: Tally) -> None:
+    """No message is lost, ids and order stay, deferred messages come no earlier than their delay."""
+    life = Life(tmp_path, lambda *_: None)
+    life.create()
+    wall_ns = life.world.clock()
+    life.broker.wall_clock = lambda: wall_ns
+    before = [b"before %d" % number for number in range(5)]
+    for body in before:
+        life.publish(body)
+    life.publish(b"deferred", due_ns=life.broker.due_ns(10 * SECOND))
+    wall_ns -= HOUR
+    if is_killed:
+        life.pass_time(SECOND)
+        life.end()
+        life = Life(tmp_path, lambda *_: None)
+        life.broker.wall_clock = lambda: wall_ns
+        life.world.clock.now_ns -= HOUR
+    after = [b"after %d" % number for number in range(5)]
+    for body in after:
+        life.publish(body)
+    consumer = life.consumer("slow", rdy=1000)
+    received = take(life, consumer)
+    assert [message.body for message in received] == before + after
+    ids = [message.id for message in received]
+    assert ids == sorted(set(ids)), "ids go on, though the clock does not"
+    life.pass_time(9 * SECOND)
+    assert not take(life, consumer), "the deferred one is not due"
+    life.pass_time(HOUR + 2 * SECOND)
+    assert [message.body for message in take(life, consumer)] == [b"deferred"]
+    life.end()
+    tally(faults=1, kills=int(is_killed), acknowledged=11, lost=0)
+
+
+# --- access
+
+
+# All is imported before it becomes another user, to whom the interpreter may be out of reach.
+AS_NOBODY = """
+import encodings.idna, os, sys
+import apps.nsqd, nsqd_py.daemon
+if os.getuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+sys.exit(apps.nsqd.main())
+"""
+
+
+def run_as_nobody(data_path: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", AS_NOBODY, f"--data-path={data_path}"]
+    command += ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0"]
+    return subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.fixture
+def open_path() -> Iterator[Path]:
+    """A directory that everybody may reach, which pytest's own are not."""
+    path = Path(tempfile.mkdtemp(prefix="nsqd-access-"))
+    path.chmod(0o755)
+    yield path
+    path.chmod(0o755)
+    shutil.rmtree(path)
+
+
+@pytest.mark.parametrize(("mode", "complaint"), [(0o000, "failed to lock data-path"), (0o555, "Permission denied")])
+def test_a_directory_without_permission(open_path: Path, mode: int, complaint: str, tally: Tally) -> None:
+    data_path = open_path / "data"
+    data_path.mkdir()
+    data_path.chmod(mode)
+    nsqd = run_as_nobody(data_path)
+    _, text = nsqd.communicate(timeout=20)
+    data_path.chmod(0o755)
+    assert nsqd.returncode == 1
+    assert complaint in text
+    assert "Traceback" not in text
+    assert list(data_path.iterdir()) == []
+    tally(faults=1)

@@ -1,0 +1,181 @@
+"""With --sync-every=1 nothing that was acknowledged is lost in a power cut, wherever it comes; nor when the disk
+failed before, in whatever it was asked to do.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gevent
+import pytest
+
+from nsqd_py.broker import Broker
+from tests.support.broker_life import CHANNELS, TOPIC, Life, work
+from tests.support.disk_calls import SYNCS, WRITES, Failing
+from tests.support.power_cut import Op, Platter, Tape
+from tests.support.tally import Tally
+from tests.unit.fakes import SECOND, FakeThreadPool
+
+pytestmark = pytest.mark.ours
+
+# The first is for every day.
+seeds = pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 5))])
+
+STEPS = 60
+OPTIONS = {"sync_every": 1, "max_bytes_per_file": 4096, "mem_queue_size": 50}
+
+FAULTS = {
+    "EIO on fsync": (errno.EIO, 0.3, SYNCS),
+    "EIO on write": (errno.EIO, 0.2, WRITES),
+    "ENOSPC": (errno.ENOSPC, 0.2, (*WRITES, "open", "rename", "posix_fallocate")),
+    "EMFILE": (errno.EMFILE, 0.2, ("open", "dup")),
+    "anything": (errno.EIO, 0.05, (*WRITES, *SYNCS, "open", "rename", "unlink", "ftruncate", "pread")),
+}
+
+
+class Promises:
+    """What the clients of a tape know."""
+
+    def __init__(self, marks: list[Op]) -> None:
+        self.published: set[bytes] = set()
+        self.acknowledged: set[bytes] = set()
+        self.gone: dict[str, set[bytes]] = {name: set() for name in CHANNELS}
+        for kind, *rest in marks:
+            if kind == "published":
+                self.published.update(rest)
+            elif kind == "acknowledged":
+                self.acknowledged.update(rest)
+            elif kind == "finished":
+                self.gone[rest[0]].update(rest[1:])
+            elif kind == "emptied":
+                self.gone[rest[0]].update(self.published)
+
+
+def record(tape: Tape, failing: Failing, seed: int, rest_ns: int = 0, **options: int) -> None:
+    """A life of a broker; at its end the disk is well for `rest_ns`."""
+    tape.root.mkdir()
+    with tape.recording():
+        life = Life(tape.root, tape.mark, **(OPTIONS | options))
+        life.create()
+        failing.is_on = True
+        work(life, random.Random(seed), STEPS)
+        failing.is_on = False
+        life.pass_time(rest_ns)
+        if rest_ns:
+            assert life.broker.health() is None
+    life.end()
+
+
+def restore(state: dict[str, bytes], old: Path, new: Path) -> None:
+    new.mkdir()
+    for path, content in state.items():
+        (new / Path(path).relative_to(old)).write_bytes(content)
+
+
+def check(directory: Path, promises: Promises) -> Counter[str]:
+    """Start on what is there; what is lost, and what comes again."""
+    life = Life(directory, lambda *_: None, **OPTIONS)
+    figures: Counter[str] = Counter()
+    for name in CHANNELS:
+        delivered = life.drain(name)
+        assert len(delivered) == len(set(delivered)), "twice in one life"
+        assert set(delivered) <= promises.published, "what was never published"
+        figures["lost"] += len(promises.acknowledged - promises.gone[name] - set(delivered))
+        figures["doubled"] += len(promises.gone[name] & set(delivered))
+    life.end()
+    return figures
+
+
+def cut_power(tape: Tape, root: Path, chance: random.Random, cuts: int) -> Counter[str]:
+    """At that many moments, and at the end; what was lost and what came again, over all."""
+    begun = tape.ops.index(("mark", "created"))
+    places = {*chance.sample(range(begun, len(tape.ops)), min(cuts, len(tape.ops) - begun)), len(tape.ops) - 1}
+    platter = Platter(chance)
+    figures: Counter[str] = Counter()
+    for place, op in enumerate(tape.ops):
+        platter.do(op)
+        if place in places:
+            promises = Promises(platter.marks)
+            for state in platter.states(count=1):
+                directory = root / f"cut{figures['faults']}"
+                restore(state, tape.root, directory)
+                found = check(directory, promises)
+                assert not found["lost"], (place, op, directory)
+                figures += found + Counter(faults=1)
+    figures["acknowledged"] = len(Promises(platter.marks).acknowledged)
+    return figures
+
+
+@seeds
+def test_a_power_cut(tmp_path: Path, seed: int, tally: Tally) -> None:
+    """At every moment of a life, in the slow lane."""
+    tape = Tape(tmp_path / "before")
+    record(tape, Failing(random.Random(), 0.0, 0), seed)
+    figures = cut_power(tape, tmp_path, random.Random(seed), cuts=len(tape.ops) if seed else 30)
+    assert figures["acknowledged"] > 100, "there was no load"
+    tally(**figures)
+
+
+@seeds
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_disk_that_fails_and_then_a_power_cut(tmp_path: Path, fault: str, seed: int, tally: Tally) -> None:
+    error, share, calls = FAULTS[fault]
+    failing = Failing(random.Random(seed), share, error, *calls)
+    tape = Tape(tmp_path / "before", failing)
+    record(tape, failing, seed)
+    assert failing.count > 3, "nothing failed"
+    figures = cut_power(tape, tmp_path, random.Random(seed), cuts=40 if seed else 4)
+    assert figures["acknowledged"] > 20, "there was no load"
+    tally(**(figures + Counter(faults=failing.count)))
+
+
+@seeds
+def test_what_a_failed_sync_covered_is_on_the_disk_after_a_later_one(tmp_path: Path, seed: int, tally: Tally) -> None:
+    """Where publishes are acknowledged before the sync: its pages are clean for the system, and yet not on the disk."""
+    failing = Failing(random.Random(seed), 0.7, errno.EIO, *SYNCS)
+    tape = Tape(tmp_path / "before", failing)
+    record(tape, failing, seed, rest_ns=60 * SECOND, sync_every=10, sync_timeout_ns=SECOND)
+    assert failing.count > 3, "nothing failed"
+    figures = cut_power(tape, tmp_path, random.Random(seed), cuts=0)
+    assert figures["acknowledged"] > 100, "there was no load"
+    tally(**(figures + Counter(faults=failing.count)))
+
+
+class LatePool(FakeThreadPool):
+    """What is to be done in a thread is done after other greenlets had their turns."""
+
+    def apply(self, function: Callable[..., Any], arguments: tuple[Any, ...] = ()) -> Any:
+        for _ in range(5):
+            gevent.sleep(0)
+        return super().apply(function, arguments)
+
+
+@seeds
+def test_channels_that_come_and_go(tmp_path: Path, seed: int, tally: Tally) -> None:
+    """A publish is acknowledged when it is on the disk, too, which channels it is for."""
+    chance = random.Random(seed)
+    tape = Tape(tmp_path / "before")
+    tape.root.mkdir()
+    with tape.recording():
+        life = Life(tape.root, tape.mark, **OPTIONS)
+        life.create()
+        life.broker.want_metadata = Broker.want_metadata.__get__(life.broker)  # type: ignore[method-assign]
+        life.broker.metadata._threadpool = LatePool()
+        topic = life.broker.get_topic(TOPIC)
+        for number in range(12):
+            name = chance.choice(CHANNELS)
+            tape.mark("emptied", name)
+            life.broker.delete_channel(topic, name)
+            if chance.random() < 0.5:
+                life.settle()
+            life.broker.get_channel(topic, name)
+            life.publish(b"%d" % number)
+            life.settle(rounds=chance.choice((4, 20)))
+        life.settle(rounds=20)
+    life.end()
+    tally(**cut_power(tape, tmp_path, chance, cuts=len(tape.ops) if seed else 25))

@@ -1,0 +1,272 @@
+"""`nsqd-py --check-data`: what a data directory holds, and what is damaged in it; `--repair` sets that aside."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from apps.nsqd import main
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
+from tests.support.nsqd_process import REPOSITORY, NsqdProcess
+from tests.support.wire import bodies
+
+pytestmark = pytest.mark.ours
+
+FLAGS = ("--max-bytes-per-file=20000",)
+BATCH, BATCHES, FINISHED, DEFERRED = 20, 20, 115, 3
+BODY_BYTES = 96
+RECORD_BYTES = RECORD_HEADER_BYTES + BATCH * (4 + BODY_BYTES)
+ALL = BATCH * BATCHES
+NOT_OVER_MS = 3_600_000
+
+
+class Checked(NamedTuple):
+    """What the command said, and its exit status."""
+
+    status: int
+    output: str
+    errors: str
+
+    @property
+    def report(self) -> dict[str, Any]:
+        report: dict[str, Any] = json.loads(self.output)
+        return report
+
+    @property
+    def troubles(self) -> list[tuple[str, str]]:
+        return [(finding["file"], finding["trouble"]) for finding in self.report["findings"]]
+
+
+Check = Callable[..., Checked]
+
+
+@pytest.fixture
+def check(capsys: pytest.CaptureFixture[str]) -> Check:
+    """`check(*flags)` runs the command in this process."""
+
+    def run(*flags: str) -> Checked:
+        status = main(flags)
+        captured = capsys.readouterr()
+        return Checked(status, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def check_json(check: Check) -> Check:
+    """`check_json(directory, *flags)`"""
+    return lambda directory, *flags: check(f"--check-data={directory}", "--check-format=json", *flags)
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a killed nsqd left: topic `t` with the channels `done` (some finished) and `all`, and `alone`."""
+    nsqd = NsqdProcess(tmp_path_factory.mktemp("left") / "data", *FLAGS).start()
+    try:
+        nsqd.create("t", "done", "all")
+        nsqd.create("alone")
+        with nsqd.connect() as client:
+            numbers = [b"%0*d" % (BODY_BYTES, number) for number in range(ALL)]
+            for first in range(0, ALL, BATCH):
+                client.mpub("t", numbers[first : first + BATCH])
+            client.mpub("alone", [b"one", b"two"])
+            for _ in range(DEFERRED):
+                client.dpub("t", NOT_OVER_MS, b"later")
+        with nsqd.connect() as client:
+            client.sub("t", "done", rdy_count=FINISHED)
+            client.consume(FINISHED)
+        nsqd.post("/channel/pause?topic=t&channel=all")
+        nsqd.stop()
+        nsqd.start()
+    finally:
+        nsqd.destroy()
+    return nsqd.data_path
+
+
+@pytest.fixture
+def data(left: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(left, tmp_path / "data"))
+
+
+@pytest.fixture
+def started(data: Path) -> Iterator[Callable[[], NsqdProcess]]:
+    nsqd = NsqdProcess(data, *FLAGS)
+    yield nsqd.start
+    nsqd.destroy()
+
+
+# ---- what it says
+
+
+def test_what_there_is_and_nothing_is_changed(data: Path, check_json: Check) -> None:
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in data.iterdir()}
+    checked = check_json(data)
+    assert (checked.status, checked.errors, checked.report["findings"]) == (0, "", [])
+    alone, topic = checked.report["topics"]
+    assert (alone["name"], alone["held"], alone["live"], alone["channels"]) == ("alone", 2, 2, [])
+    assert [file["name"] for file in topic["files"]] == sorted(path.name for path in data.glob("t.*.log"))
+    assert sum(file["messages"] for file in topic["files"]) == ALL + DEFERRED
+    assert topic["live"] == ALL + DEFERRED
+    all_, done = sorted(topic["channels"], key=lambda channel: str(channel["name"]))
+    assert all_ == {
+        "name": "all", "is_paused": True, "queued": ALL, "deferred": DEFERRED, "finished": 0, "missing": 0
+    }  # fmt: skip
+    assert (done["queued"], done["deferred"], done["finished"]) == (ALL - FINISHED, DEFERRED, FINISHED)
+    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in data.iterdir()} == before
+
+
+def test_for_people(data: Path, check: Check) -> None:
+    checked = check(f"--check-data={data}")
+    assert checked.status == 0
+    lines = checked.output.splitlines()
+    assert lines[0].startswith(f"{data}: 2 topics, 405 messages in ")
+    assert next(line.split() for line in lines if " done " in line) == ["done", "285", "3", "115"]
+    assert lines[-1] == "all well"
+
+
+def test_a_directory_in_use_is_refused(started: Callable[[], NsqdProcess], check: Check) -> None:
+    nsqd = started()
+    for flags in ((), ("--repair",)):
+        checked = check(f"--check-data={nsqd.data_path}", *flags)
+        assert (checked.status, checked.output) == (2, "")
+        assert checked.errors == f"nsqd-py: {nsqd.data_path} is in use; stop the nsqd that works with it first\n"
+
+
+def test_what_cannot_be_checked(tmp_path: Path, check: Check) -> None:
+    nowhere = tmp_path / "nowhere"
+    assert check(f"--check-data={nowhere}") == (2, "", f"nsqd-py: {nowhere}: No such file or directory\n")
+    assert check("--repair") == (2, "", "nsqd-py: --repair needs --check-data=PATH\n")
+
+
+def test_other_files_are_named(data: Path, check_json: Check) -> None:
+    for name in ("t.spare", "t.00000000000000000000.log.damaged", "t.diskqueue.000000.dat", "import", "notes.txt"):
+        (data / name).touch()
+    report = check_json(data).report
+    assert [report[key] for key in ("leftovers", "set_aside", "go_files", "others")] == [
+        ["t.spare"], ["t.00000000000000000000.log.damaged"], ["import", "t.diskqueue.000000.dat"], ["notes.txt"]
+    ]  # fmt: skip
+
+
+def test_a_reader_that_goes_away_is_no_error(data: Path) -> None:
+    command = f"{sys.executable} -m apps.nsqd --check-data={data} | true"
+    done = subprocess.run(["bash", "-c", command], cwd=REPOSITORY, capture_output=True, text=True, timeout=30)
+    assert done.stderr == ""
+
+
+# ---- damage
+
+
+class Damage(NamedTuple):
+    """Something that happens to a file; how many messages of the log that costs."""
+
+    file: str
+    do: Callable[[Path], object]
+    trouble: str
+    lost: int
+
+
+def overwrite(offset: int, data: bytes) -> Callable[[Path], object]:
+    def do(path: Path) -> None:
+        with path.open("r+b") as file:
+            file.seek(offset)
+            file.write(data)
+
+    return do
+
+
+def append(data: bytes) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(path.read_bytes() + data)
+
+
+def rename_log(path: Path) -> None:
+    path.rename(path.with_name("t.00000000000000000007.log"))
+
+
+FIRST_LOG = "t.00000000000000000000.log"
+SECOND_RECORD = FILE_HEADER_BYTES + RECORD_BYTES
+DAMAGE = {
+    "a record's body": Damage(FIRST_LOG, overwrite(SECOND_RECORD + 500, b"????"), "damaged records", BATCH),
+    "a record's length": Damage(FIRST_LOG, overwrite(SECOND_RECORD + 4, b"\xff"), "damaged records", BATCH),
+    "two records": Damage(
+        FIRST_LOG, lambda path: [overwrite(SECOND_RECORD + n * RECORD_BYTES, b"?")(path) for n in (0, 3)],
+        "damaged records", 2 * BATCH,
+    ),
+    "the last record of a closed file": Damage(
+        FIRST_LOG, lambda path: path.write_bytes(path.read_bytes()[:-1]), "damaged records", BATCH
+    ),
+    "a file's header": Damage(
+        FIRST_LOG, overwrite(0, bytes(FILE_HEADER_BYTES)), "header is damaged, its records say what it was", 0
+    ),
+    "a file's salt": Damage(
+        FIRST_LOG, overwrite(8, b"\0\0"), "header is damaged, its records say what it was", 0
+    ),
+    "a position's entries": Damage("t:done.cursor", overwrite(12, b"?"), "a channel's position cannot be read", 0),
+    "nsqd.dat": Damage("nsqd.dat", lambda path: path.write_bytes(b'{"topics'), "cannot be understood", 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damage_is_found_repaired_and_the_rest_is_there(
+    data: Path, check_json: Check, started: Callable[[], NsqdProcess], name: str
+) -> None:
+    damage = DAMAGE[name]
+    damage.do(data / damage.file)
+    before = (data / damage.file).read_bytes()
+    found = check_json(data)
+    assert (found.status, set(found.troubles)) == (1, {(damage.file, damage.trouble)})
+
+    repaired = check_json(data, "--repair")
+    assert (repaired.status, repaired.report["findings"]) == (0, [])
+    assert repaired.report["repairs"]
+    again = check_json(data, "--repair")
+    assert (again.status, again.report["findings"], again.report["repairs"]) == (0, [], [])
+    for aside in (data / "damaged").iterdir():
+        assert aside.read_bytes() in before
+
+    nsqd = started()
+    nsqd.post("/channel/unpause?topic=t&channel=all")
+    with nsqd.connect() as client:
+        client.sub("t", "all", rdy_count=ALL)
+        left = bodies(client.consume(ALL - damage.lost))
+        client.expect_silence(0.1)
+    assert len(set(left)) == ALL - damage.lost
+    assert "damaged" not in nsqd.log_text()
+
+
+def test_a_log_under_another_name_is_moved_aside(data: Path, check_json: Check) -> None:
+    rename_log(data / FIRST_LOG)
+    found = check_json(data)
+    assert (found.status, found.report["findings"][0]["detail"]) == (1, "it begins with number 0")
+    repaired = check_json(data, "--repair")
+    assert (repaired.status, repaired.report["findings"]) == (0, [])
+    assert [path.name for path in (data / "damaged").iterdir()] == ["t.00000000000000000007.log"]
+
+
+def test_what_a_power_cut_leaves_is_no_damage(data: Path, check: Check, check_json: Check) -> None:
+    last = sorted(data.glob("t.*.log"))[-1]
+    last.write_bytes(last.read_bytes().rstrip(b"\0")[:-1])
+    append(b"\x40\0\0\0torn")(data / "t:done.cursor")
+    found = check_json(data)
+    assert found.status == 0
+    assert found.troubles == [(last.name, "torn record at the end"), ("t:done.cursor", "torn entry at the end")]
+    assert "as a crash leaves it" in check(f"--check-data={data}").output
+    assert check_json(data, "--repair").report["findings"] == []
+
+
+def test_a_journal_is_read_on_behind_damage(data: Path, check_json: Check) -> None:
+    """Finished messages that a later entry tells of do not come again for an earlier one that is damaged."""
+    cursor = data / "t:done.cursor"
+    whole = cursor.read_bytes()
+    cursor.write_bytes(whole + b"?" * 30 + whole)
+    assert check_json(data).troubles == [(cursor.name, "damaged entries of a channel's position")]
+    repaired = check_json(data, "--repair")
+    assert repaired.report["findings"] == []
+    channels = {channel["name"]: channel for channel in repaired.report["topics"][1]["channels"]}
+    assert channels["done"]["finished"] == FINISHED

@@ -1,0 +1,261 @@
+"""The paths of Go's nsqadmin, over real nsqds and nsqlookupds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.nsqadmin_cluster import AdminCluster, address
+from tests.support.nsqadmin_process import MakeNsqadmin, NsqadminProcess
+from tests.support.nsqd_process import MakeNsqd
+from tests.support.web_server import WebServer
+
+NOBODY = "127.0.0.1:1"
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdminCluster]:
+    with AdminCluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture
+def cluster(running: AdminCluster) -> Iterator[AdminCluster]:
+    """The same processes for all tests, without topics."""
+    yield running
+    running.clear()
+
+
+def send(admin: NsqadminProcess, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    answer = admin.http(method, path, None if body is None else data, named)
+    assert answer.headers["X-NSQ-Content-Type"] == "nsq; version=1.0"
+    return answer.status, answer.json()
+
+
+# ---- what there is
+
+
+def test_topics_channels_nodes_and_counters(cluster: AdminCluster) -> None:
+    cluster.create("orders", "archive")
+    cluster.publish("orders", 2, 3)
+    cluster.lookupd.create_channel("idle", "gone")
+    admin = cluster.admin()
+    assert admin.get("/api/topics") == {"topics": ["idle", "orders"], "message": ""}
+    assert admin.get("/api/topics?inactive=true") == {"topics": {"idle": ["gone"]}, "message": ""}
+    orders = admin.get("/api/topics/orders")
+    assert (orders["node"], orders["topic_name"], orders["message_count"]) == ("*", "orders", 5)
+    assert orders["paused"] is False
+    assert {node["node"]: node["message_count"] for node in orders["nodes"]} == dict(
+        zip(map(address, cluster.nsqds), (2, 3), strict=True)
+    )
+    assert [(part["channel_name"], part["depth"]) for part in orders["channels"]] == [("archive", 5)]
+    archive = admin.get("/api/topics/orders/archive")
+    assert (archive["node"], archive["depth"], archive["clients"]) == ("*", 5, None)
+    assert sorted(part["depth"] for part in archive["nodes"]) == [2, 3]
+    nodes = admin.get("/api/nodes")["nodes"]
+    assert sorted(node["http_port"] for node in nodes) == sorted(nsqd.http_port for nsqd in cluster.nsqds)
+    assert all(node["topics"] == [{"topic": "orders", "tombstoned": False}] for node in nodes)
+    node = admin.get(f"/api/nodes/{address(cluster.nsqds[1])}")
+    assert (node["total_messages"], node["total_clients"]) == (3, 0)
+    key = f"orders:archive:{address(cluster.nsqds[0])}"
+    assert admin.get("/api/counter")["stats"][key] == {
+        "node": address(cluster.nsqds[0]), "topic_name": "orders", "channel_name": "archive", "message_count": 2,
+    }  # fmt: skip
+
+
+def test_clients_of_a_channel(cluster: AdminCluster) -> None:
+    cluster.create("orders", "archive")
+    with cluster.nsqds[0].connect(client_id="<b>me</b>", hostname="here") as client:
+        client.sub("orders", "archive")
+        (seen,) = cluster.admin().get("/api/topics/orders/archive")["clients"]
+    assert (seen["client_id"], seen["hostname"], seen["node"]) == ("<b>me</b>", "here", address(cluster.nsqds[0]))
+    assert seen["tls"] is seen["snappy"] is False
+    assert seen["connected"] >= 0
+
+
+def test_without_nsqlookupd(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin) -> None:
+    nsqd = make_nsqd()
+    nsqd.create("orders", "archive")
+    admin = make_nsqadmin(f"--nsqd-http-address={address(nsqd)}", f"--nsqd-http-address={NOBODY}")
+    topics = admin.get("/api/topics")
+    assert topics["topics"] == ["orders"]
+    assert topics["message"].startswith("WARNING: ")
+    assert [node["http_port"] for node in admin.get("/api/nodes")["nodes"]] == [nsqd.http_port]
+    assert admin.get("/api/topics/orders")["channels"][0]["channel_name"] == "archive"
+    assert send(admin, "POST", "/api/topics/orders", {"action": "pause"})[0] == 200
+    assert nsqd.stats()["topics"][0]["paused"]
+    status, answer = send(admin, "POST", "/api/topics", {"topic": "made", "channel": "c"})
+    assert (status, answer["message"][:9]) == (200, "WARNING: ")
+    assert nsqd.channel_stats("made", "c") is not None
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "message"),
+    [
+        ("GET", "/api/topics/none", None, 502, "UPSTREAM_ERROR: failed to query any nsqlookupd: got response 404 "
+            'Not Found "{\\"message\\":\\"TOPIC_NOT_FOUND\\"}"'),
+        ("GET", "/api/topics/orders/none", None, 404, "CHANNEL_NOT_FOUND"),
+        ("GET", f"/api/nodes/{NOBODY}", None, 404, "NODE_NOT_FOUND"),
+        ("POST", "/api/topics", b"", 400, "EOF"),
+        ("POST", "/api/topics", {"topic": "bad topic"}, 400, "INVALID_TOPIC"),
+        ("POST", "/api/topics", {"topic": "\ud800"}, 400, "json: topic has to be a string"),
+        ("POST", "/api/topics", {"topic": "t", "channel": "<b>"}, 400, "INVALID_CHANNEL"),
+        ("POST", "/api/topics/orders", {"action": "burn"}, 400, "INVALID_ACTION"),
+        ("DELETE", f"/api/nodes/{NOBODY}", b"{", 400, "INVALID_BODY"),
+        ("DELETE", f"/api/nodes/{NOBODY}", {"topic": ""}, 400, "INVALID_TOPIC"),
+        ("GET", "/api/graphite?metric=x", None, 400, "INVALID_ARG_METRIC"),
+        ("GET", "/api/graphite?metric=rate", None, 400, "INVALID_ARG_TARGET"),
+        ("GET", "/api/graphite?metric=rate&target=x", None, 500, "INTERNAL_ERROR"),
+        ("GET", "/config/none", None, 400, "INVALID_OPTION"),
+        ("PUT", "/config/log_level", b"", 413, "INVALID_VALUE"),
+        ("PUT", "/config/log_level", b"loud", 400, "INVALID_VALUE"),
+        ("PUT", "/config/base_path", b"x", 400, "INVALID_OPTION"),
+        ("PUT", "/config/nsqlookupd_http_addresses", [1], 400, "INVALID_VALUE"),
+        ("PUT", "/api/topics", {}, 405, "METHOD_NOT_ALLOWED"),
+        ("GET", "/nowhere", None, 404, "NOT_FOUND"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(
+    cluster: AdminCluster, method: str, path: str, body: Any, status: int, message: str
+) -> None:
+    cluster.create("orders", "archive")
+    assert send(cluster.admin(), method, path, body) == (status, {"message": message})
+
+
+# ---- actions
+
+
+def test_every_action_has_its_effect(cluster: AdminCluster) -> None:
+    cluster.create("orders", "archive")
+    cluster.publish("orders", 2, 2)
+    admin = cluster.admin()
+
+    def channels(name: str) -> list[Any]:
+        return [(nsqd.channel_stats("orders", "archive") or {}).get(name) for nsqd in cluster.nsqds]
+
+    def act(path: str, action: str) -> None:
+        assert send(admin, "POST", path, {"action": action}) == (200, {"message": ""})
+
+    act("/api/topics/orders/archive", "pause")
+    assert channels("paused") == [True, True]
+    act("/api/topics/orders/archive", "unpause")
+    assert channels("paused") == [False, False]
+    act("/api/topics/orders/archive", "empty")
+    assert channels("depth") == [0, 0]
+    act("/api/topics/orders", "pause")
+    assert [(nsqd.topic_stats("orders") or {})["paused"] for nsqd in cluster.nsqds] == [True, True]
+    cluster.publish("orders", 1, 1)
+    act("/api/topics/orders", "empty")
+    assert [(nsqd.topic_stats("orders") or {})["depth"] for nsqd in cluster.nsqds] == [0, 0]
+    assert send(admin, "POST", "/api/topics", {"topic": "orders", "channel": "new"}) == (200, {"message": ""})
+    assert all(nsqd.channel_stats("orders", "new") for nsqd in cluster.nsqds)
+    assert send(admin, "DELETE", "/api/topics/orders/new") == (200, {"message": ""})
+    assert not any(nsqd.channel_stats("orders", "new") for nsqd in cluster.nsqds)
+    first = address(cluster.nsqds[0])
+    assert send(admin, "DELETE", f"/api/nodes/{first}", {"topic": "orders"}) == (200, {"message": ""})
+    assert [bool(nsqd.topic_stats("orders")) for nsqd in cluster.nsqds] == [False, True]
+    assert send(admin, "DELETE", "/api/topics/orders") == (200, {"message": ""})
+    assert cluster.nsqds[1].topic_stats("orders") is None
+    assert cluster.lookupd.topics() == []
+
+
+def test_who_is_away_is_a_warning(cluster: AdminCluster) -> None:
+    cluster.create("orders", "archive")
+    admin = cluster.admin(f"--lookupd-http-address={NOBODY}")
+    answer = admin.get("/api/topics")
+    assert answer["topics"] == ["orders"]
+    assert answer["message"].startswith(f"WARNING: GET http://{NOBODY}/topics: ")
+
+
+def test_notifications(cluster: AdminCluster) -> None:
+    with WebServer() as server:
+        admin = cluster.admin(f"--notification-http-endpoint={server.url}told")
+        headers = {"User-Agent": "me", "Authorization": "Basic Ym9iOng="}
+        admin.http("POST", "/api/topics?x=1", b'{"topic":"t","channel":"c"}', headers)
+        server.wait_until_asked(2)
+    first, second = map(json.loads, server.bodies())
+    assert (first["action"], second["action"]) == ("create_topic", "create_channel")
+    assert first.keys() == {"action", "topic", "timestamp", "user", "remote_ip", "user_agent", "url", "via"}
+    assert (second["topic"], second["channel"], second["user"], second["user_agent"]) == ("t", "c", "bob", "me")
+    assert second["url"].endswith("/api/topics?x=1")
+    assert server.asked[0].headers["content-type"] == "application/json"
+
+
+# ---- settings, paths, users
+
+
+def test_settings_over_http(cluster: AdminCluster) -> None:
+    admin = cluster.admin()
+    assert admin.http("GET", "/config/log_prefix").text == "[nsqadmin] "
+    assert admin.get("/config/statsd_interval") == 60_000_000_000
+    assert admin.get("/config/admin_users") == []
+    assert send(admin, "PUT", "/config/log_level", b"debug") == (200, 1)
+    addresses = [cluster.lookupd.http_address]
+    assert send(admin, "PUT", "/config/nsqlookupd_http_addresses", addresses) == (200, addresses)
+
+
+def test_settings_are_for_some_addresses_only(cluster: AdminCluster) -> None:
+    admin = cluster.admin("--allow-config-from-cidr=10.0.0.0/8")
+    assert send(admin, "GET", "/config/log_level") == (403, {"message": "FORBIDDEN"})
+
+
+def test_base_path_and_redirects(cluster: AdminCluster) -> None:
+    admin = cluster.admin("--base-path=/a/b")
+    assert admin.get("/a/b/api/topics")["message"] == ""
+    assert admin.http("GET", "/a/b/ping").text == "OK"
+    assert admin.http("GET", "/api/topics").status == 404
+    for path in ("/a/b", "/a/b/topics", "/a/b/topics/t/c", "/a/b/nodes/n", "/a/b/counter", "/a/b/lookup"):
+        page = admin.http("GET", path)
+        assert (page.status, page.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+        assert 'content="/a/b"' in page.text
+    for method, status in (("GET", 301), ("DELETE", 307)):
+        answer = admin.http(method, "/a/b/api//topics/x/?y=1")
+        assert (answer.status, answer.headers["Location"]) == (status, "/a/b/api/topics/x?y=1")
+
+
+def test_only_admins_act(cluster: AdminCluster) -> None:
+    admin = cluster.admin("--admin-user=bob", "--admin-user=eve", "--acl-http-header=X-User")
+    body = {"topic": "t"}
+    assert send(admin, "POST", "/api/topics", body) == (403, {"message": "FORBIDDEN"})
+    assert send(admin, "POST", "/api/topics", body, X_User="mallory") == (403, {"message": "FORBIDDEN"})
+    assert send(admin, "DELETE", "/api/topics/t") == (403, {"message": "FORBIDDEN"})
+    assert send(admin, "DELETE", f"/api/nodes/{NOBODY}", b"{") == (403, {"message": "FORBIDDEN"})
+    assert send(admin, "POST", "/api/topics/t/c", b"{") == (403, {"message": "FORBIDDEN"})
+    assert send(admin, "POST", "/api/topics", body, X_User="eve") == (200, {"message": ""})
+
+
+# ---- Graphite
+
+
+def test_graphite(cluster: AdminCluster, graphite: str) -> None:
+    admin = cluster.admin(f"--graphite-url={graphite}", "--proxy-graphite", "--statsd-interval=10s")
+    assert admin.get("/api/graphite?metric=rate&target=a.b") == {"rate": "2.50"}
+    asked = admin.http("GET", "/render?target=x&format=json")
+    assert (asked.status, asked.json()) == (200, [{"target": "/render?target=x&format=json", "datapoints": [[25, 0]]}])
+
+
+@pytest.fixture
+def graphite() -> Any:
+    """One that says what it was asked."""
+    import http.server
+    import threading
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps([{"target": self.path, "datapoints": [[25, 0]]}]).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *arguments: Any) -> None: ...
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()

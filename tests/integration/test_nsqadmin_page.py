@@ -1,0 +1,324 @@
+"""What the page of nsqadmin rests on: /api/v2, events, actions, history."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.nsqadmin_cluster import AdminCluster, address
+from tests.support.nsqadmin_process import MakeNsqadmin, NsqadminProcess
+from tests.support.nsqd_process import HTTPAnswer, wait_until
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdminCluster]:
+    with AdminCluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture
+def cluster(running: AdminCluster) -> Iterator[AdminCluster]:
+    """The same processes for all tests, without topics."""
+    yield running
+    running.clear()
+
+
+@pytest.fixture
+def admin(cluster: AdminCluster) -> NsqadminProcess:
+    return cluster.admin()
+
+
+def done(answer: HTTPAnswer) -> dict[str, Any]:
+    assert answer.status == 200, answer
+    document: dict[str, Any] = answer.json()
+    assert document["errors"] == []
+    return document
+
+
+def refusal(answer: HTTPAnswer) -> tuple[int, str]:
+    return answer.status, answer.json()["message"]
+
+
+# ---- views
+
+
+def test_views_of_the_cluster(cluster: AdminCluster, admin: NsqadminProcess) -> None:
+    cluster.create("orders", "archive")
+    cluster.publish("orders", 1, 2)
+    orders = admin.wait_for_topic("orders", depth=3, nodes=2)
+    kinds = ["channel" if "channel" in row else "node" for row in orders["rows"]]
+    assert kinds == ["channel", "node", "node"]
+    (row,) = admin.get("/api/v2/topics?search=ARCH")["rows"]
+    assert (row["topic"], row["depth"], row["channels"]) == ("orders", 3, 1)
+    assert admin.get("/api/v2/topics?search=none")["total"] == 0
+    archive = admin.get("/api/v2/topics/orders/channels/archive")
+    assert sorted(row["depth"] for row in archive["rows"]) == [1, 2]
+    overview = admin.get("/api/v2/overview")
+    assert (overview["nodes_ok"], overview["topics"], overview["depth"]) == (2, 1, 3)
+    nodes = {row["node"]: row for row in admin.get("/api/v2/nodes")["rows"]}
+    assert {nodes[address(nsqd)]["state"] for nsqd in cluster.nsqds} == {"ok"}
+    (of_node,) = admin.get(f"/api/v2/nodes/{address(cluster.nsqds[1])}")["rows"]
+    assert (of_node["topic"], of_node["depth"]) == ("orders", 2)
+
+
+@pytest.mark.parametrize(
+    ("path", "refused"),
+    [
+        ("topics?sort=x", (400, "INVALID_ARG_SORT")),
+        ("topics?limit=5000", (400, "INVALID_ARG_LIMIT")),
+        ("topics/none", (404, "TOPIC_NOT_FOUND")),
+        ("topics/none/log", (404, "TOPIC_NOT_FOUND")),
+        ("topics/none/channels/c", (404, "TOPIC_NOT_FOUND")),
+        ("nodes/none", (404, "NODE_NOT_FOUND")),
+        ("history?metric=x", (400, "INVALID_ARG_METRIC")),
+        ("history?range=x", (400, "INVALID_ARG_RANGE")),
+        ("history?range=25h", (400, "INVALID_ARG_RANGE")),
+        ("events?view=x", (400, "INVALID_ARG_VIEW")),
+        ("events?view=topic&topic=none", (404, "TOPIC_NOT_FOUND")),
+    ],
+)
+def test_what_is_refused(admin: NsqadminProcess, path: str, refused: tuple[int, str]) -> None:
+    assert refusal(admin.http("GET", f"/api/v2/{path}")) == refused
+
+
+def test_a_nsqd_that_hangs_is_slow_and_keeps_nobody_waiting(cluster: AdminCluster, admin: NsqadminProcess) -> None:
+    cluster.create("orders")
+    cluster.publish("orders", 1, 2)
+    admin.wait_for_topic("orders", messages=3)
+    slow = cluster.nsqds[0]
+    slow.signal(signal.SIGSTOP)
+    try:
+        wait_until(lambda: admin.get("/api/v2/overview")["nodes_slow"] == 1, what="one slow nsqd")
+        began_s = time.monotonic()
+        cluster.nsqds[1].post("/pub?topic=orders", b"x")
+        admin.wait_for_topic("orders", messages=4)  # with the last figures of the slow one
+        assert time.monotonic() - began_s < 4
+    finally:
+        slow.signal(signal.SIGCONT)
+    wait_until(lambda: admin.get("/api/v2/overview")["nodes_ok"] == 2, what="both well again")
+
+
+# ---- events
+
+
+def test_events_tell_what_changes(cluster: AdminCluster, admin: NsqadminProcess) -> None:
+    cluster.create("orders")
+    cluster.create("users")
+    admin.wait_for_topic("users", nodes=2)
+    admin.wait_for_topic("orders", nodes=2)
+    with admin.events("view=topics") as events:
+        first = next(events)
+        assert (first["full"], list(first["rows"]), first["keys"]) == (True, ["orders", "users"], ["orders", "users"])
+        cluster.publish("orders", 1, 1)
+        changes = [next(events)]
+        while changes[-1].get("rows", {}).get("orders", {}).get("depth") != 2:
+            changes.append(next(events))
+        assert all("users" not in change.get("rows", {}) for change in changes)
+        assert not any("full" in change for change in changes)
+        cluster.nsqds[0].post("/topic/delete?topic=users")
+        cluster.nsqds[1].post("/topic/delete?topic=users")
+        keys = ["orders", "users"]
+        while keys != ["orders"]:
+            keys = next(events).get("keys", keys)
+
+
+def test_a_reader_that_comes_back_gets_everything_again(cluster: AdminCluster, admin: NsqadminProcess) -> None:
+    cluster.create("orders")
+    admin.wait_for_topic("orders", nodes=2)
+    with admin.events("view=topics") as events:
+        last_id = next(events)["id"]
+    cluster.publish("orders", 1, 0)
+    admin.wait_for_topic("orders", depth=1)
+    with admin.events("view=topics", last_id) as events:
+        again = next(events)
+    assert again["full"]
+    assert again["rows"]["orders"]["depth"] == 1
+
+
+def test_a_topic_that_goes_is_told(cluster: AdminCluster, admin: NsqadminProcess) -> None:
+    cluster.create("orders")
+    admin.wait_for_topic("orders", nodes=2)
+    with admin.events("view=topic&topic=orders") as events:
+        assert next(events)["head"]["topic"] == "orders"
+        for nsqd in cluster.nsqds:
+            nsqd.post("/topic/delete?topic=orders")
+        gone = next(event for event in events if event["event"] == "gone")
+        assert gone["message"] == "TOPIC_NOT_FOUND"
+        cluster.create("orders")
+        assert next(event for event in events if event["event"] == "change")["full"]
+
+
+def test_it_stops_at_once_and_cleanly_with_open_streams(cluster: AdminCluster) -> None:
+    admin = cluster.admin("--log-level=info")
+    with admin.events("view=overview") as events:
+        next(events)
+        began_s = time.monotonic()
+        admin.signal(signal.SIGTERM)
+        assert [event["event"] for event in events][-1] == "bye"
+        assert admin.wait() == 0
+        assert time.monotonic() - began_s < 2
+    assert "ERROR" not in admin.log_text()
+
+
+# ---- history
+
+
+def test_history_survives_a_restart(cluster: AdminCluster, tmp_path: Path) -> None:
+    admin = cluster.admin(f"--history-file={tmp_path / 'history.db'}")
+    cluster.create("orders", "archive")
+    cluster.publish("orders", 2, 3)
+    query = "/api/v2/history?topic=orders&channel=archive&metric=depth,message_rate&range=60s"
+
+    def depths() -> list[Any]:
+        document = admin.get(query)
+        times, found, rates = document["data"]
+        assert (document["metrics"], document["step_s"]) == (["depth", "message_rate"], 2.0)
+        assert len(times) == len(found) == len(rates) == 30
+        return [depth for depth in found if depth is not None]
+
+    wait_until(lambda: depths()[-1:] == [5.0], what="the depth in the history")
+    before = depths()
+    admin.restart()
+    assert depths()[: len(before)] == before
+    times = admin.get(query)["data"][0]
+    assert times[-1] - times[0] == 58
+    assert abs(times[-1] - time.time()) < 4
+
+
+# ---- actions
+
+
+def test_actions_have_their_effect_and_leave_a_line(cluster: AdminCluster, admin: NsqadminProcess) -> None:
+    done(admin.act("create", "orders", channel="archive"))
+    node = done(admin.act("publish", "orders", body="h\u00e9llo"))["node"]
+    found = wait_until(lambda: [nsqd for nsqd in cluster.nsqds if nsqd.topic_stats("orders")], what="the topic")
+    assert [address(nsqd) for nsqd in found] == [node]
+    nsqd = found[0]
+    done(admin.act("create", "orders", channel="archive"))
+    nsqd.wait_for_channel("orders", "archive", depth=1)
+    admin.wait_for_topic("orders", depth=1, channels=1)
+    done(admin.act("pause", "orders", channel="archive"))
+    nsqd.wait_for_channel("orders", "archive", paused=True)
+    done(admin.act("unpause", "orders", channel="archive"))
+    nsqd.wait_for_channel("orders", "archive", paused=False)
+    done(admin.act("empty", "orders", channel="archive"))
+    nsqd.wait_for_channel("orders", "archive", depth=0)
+    done(admin.act("publish", "orders", body_base64="AP8=", node=node))
+    done(admin.act("delete", "orders", channel="archive"))
+    assert nsqd.channel_stats("orders", "archive") is None
+    done(admin.act("delete", "orders"))
+    assert nsqd.topic_stats("orders") is None
+    line = r'AUDIT: empty topic="orders" channel="archive" by="" from=127\.0\.0\.1:\d+ result="ok"'
+    assert re.search(line, admin.log_text())
+
+
+def test_tombstone(cluster: AdminCluster, admin: NsqadminProcess) -> None:
+    cluster.create("orders")
+    done(admin.act("tombstone", "orders", node=address(cluster.nsqds[0])))
+    assert cluster.nsqds[0].topic_stats("orders") is None
+    assert cluster.nsqds[1].topic_stats("orders") is not None
+
+
+@pytest.mark.ours
+def test_looking_into_a_topic_and_seeking(cluster: AdminCluster, admin: NsqadminProcess) -> None:
+    cluster.create("orders", "archive")
+    cluster.publish("orders", 0, 3)
+    admin.wait_for_topic("orders", depth=3)
+    path = "/api/v2/topics/orders"
+    answers = {node["node"]: node["answer"] for node in admin.get(f"{path}/channels/archive/peek?n=2")["nodes"]}
+    assert [message["body"] for message in answers[address(cluster.nsqds[1])]["messages"]] == ["hello"] * 2
+    logs = {node["node"]: node["answer"] for node in admin.get(f"{path}/log")["nodes"]}
+    assert logs[address(cluster.nsqds[1])]["next_seq"] == 3
+    with cluster.nsqds[1].connect() as client:
+        client.sub("orders", "archive", 10)
+        client.consume(3)
+    cluster.nsqds[1].wait_for_channel("orders", "archive", depth=0, in_flight_count=0, client_count=0)
+    moved = admin.act("seek", "orders", channel="archive", to="nonsense")
+    assert moved.status == 502
+    assert moved.json()["message"].startswith("UPSTREAM_ERROR: ")
+    done(admin.act("seek", "orders", channel="archive", to="earliest"))
+
+
+@pytest.mark.ours
+def test_dead_letters_go_back(cluster: AdminCluster, admin: NsqadminProcess) -> None:
+    cluster.create("orders", "archive")
+    for name in ("orders.dead", "other.dead"):
+        for nsqd in cluster.nsqds:
+            nsqd.create(name)
+    cluster.publish("orders.dead", 2, 3)
+    admin.wait_for_topic("orders.dead", depth=5)
+    admin.wait_for_topic("other.dead")
+    assert refusal(admin.act("requeue_dead_letters", "orders.dead", target="orders.dead"))[0] == 400
+    assert done(admin.act("requeue_dead_letters", "orders.dead", target="orders", limit=4))["requeued"] == 4
+    assert done(admin.act("requeue_dead_letters", "orders.dead", target="orders"))["requeued"] == 1
+    assert done(admin.act("requeue_dead_letters", "other.dead", target="orders"))["requeued"] == 0
+    admin.wait_for_topic("orders", depth=5)
+    admin.wait_for_topic("orders.dead", depth=0, in_flight=0)
+
+
+@pytest.mark.parametrize(
+    ("action", "topic", "more", "refused"),
+    [
+        ("burn", "t", {}, (400, "INVALID_ACTION")),
+        ("pause", "", {}, (400, "MISSING_ARG_TOPIC")),
+        ("create", "bad topic", {}, (400, "INVALID_TOPIC")),
+        ("create", "t", {"channel": "<b>"}, (400, "INVALID_CHANNEL")),
+        ("tombstone", "t", {}, (400, "MISSING_ARG_NODE")),
+        ("publish", "t", {}, (400, "MISSING_ARG_BODY")),
+        ("publish", "t", {"body_base64": "?"}, (400, "INVALID_ARG_BODY_BASE64")),
+        ("publish", "t", {"body": "x", "defer_ms": "x"}, (400, "INVALID_ARG_DEFER_MS")),
+        ("publish", "t", {"body": "x", "node": "none"}, (404, "NODE_NOT_FOUND")),
+        ("seek", "t", {"channel": "c"}, (400, "MISSING_ARG_TO")),
+        ("seek", "t", {"channel": "c", "to": "latest"}, (404, "TOPIC_NOT_FOUND")),
+        ("requeue_dead_letters", "t", {}, (400, "INVALID_TOPIC")),
+        ("requeue_dead_letters", "t", {"target": "u", "limit": 0}, (400, "INVALID_ARG_LIMIT")),
+    ],
+)
+def test_actions_that_make_no_sense(
+    admin: NsqadminProcess, action: str, topic: str, more: dict[str, Any], refused: tuple[int, str]
+) -> None:
+    assert refusal(admin.act(action, topic, **more)) == refused
+
+
+# ---- a large cluster
+
+
+def test_a_large_cluster_is_listed_at_once(make_nsqadmin: MakeNsqadmin, fake_cluster: str) -> None:
+    """120 nsqds with 300 topics of 3 channels each."""
+    admin = make_nsqadmin("--poll-interval=2s", f"--lookupd-http-address={fake_cluster}")
+    wait_until(lambda: admin.get("/api/v2/overview")["channels"] == 900, 40, "all topics")
+
+    def look() -> tuple[float, int, int]:
+        began_s = time.monotonic()
+        answer = admin.http("GET", "/api/v2/topics?limit=300&sort=depth", headers={"Accept-Encoding": "gzip"})
+        took_s = time.monotonic() - began_s
+        body = gzip.decompress(answer.body)
+        assert len(json.loads(body)["rows"]) == 300
+        return took_s, len(answer.body), len(body)
+
+    looks = [look() for _ in range(20)]
+    assert max(size for _, _, size in looks) < 1_000_000
+    assert max(size for _, size, _ in looks) < 50_000
+    assert sorted(took_s for took_s, _, _ in looks)[10] < 1.0
+
+
+@pytest.fixture
+def fake_cluster() -> Iterator[str]:
+    import subprocess
+    import sys
+
+    command = [sys.executable, "-m", "tests.support.fake_cluster", "120", "300", "3", "0.1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.kill()

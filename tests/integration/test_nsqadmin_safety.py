@@ -1,0 +1,157 @@
+"""Who may do what at nsqadmin, what a browser may be made to do, and names that other people chose."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.nsqadmin_cluster import AdminCluster
+from tests.support.nsqadmin_process import NsqadminProcess
+from tests.support.nsqd_process import HTTPAnswer, wait_until
+
+# What other people's programs may call themselves.
+HOSTILE = "</script><img src=x onerror=alert(1)>\u2028\r\ndata: x"
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdminCluster]:
+    with AdminCluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture
+def cluster(running: AdminCluster) -> Iterator[AdminCluster]:
+    """The same processes for all tests, without topics."""
+    yield running
+    running.clear()
+
+
+@pytest.fixture
+def admin(cluster: AdminCluster) -> NsqadminProcess:
+    return cluster.admin()
+
+
+def refusal(answer: HTTPAnswer) -> tuple[int, str]:
+    return answer.status, answer.json()["message"]
+
+
+def test_another_site_cannot_act(admin: NsqadminProcess) -> None:
+    host = f"127.0.0.1:{admin.http_port}"
+    body = b'{"action":"create","topic":"t"}'
+    token = {"X-Nsqadmin-Token": admin.token()}
+    for headers in (
+        {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Origin": "http://evil"},
+        {"Origin": "null"}, {"Origin": f"http://{host}.evil"},
+    ):  # fmt: skip
+        for path in ("/api/v2/actions", "/api/topics"):
+            assert refusal(admin.http("POST", path, body, token | headers)) == (403, "CROSS_SITE_REQUEST")
+        assert admin.http("DELETE", "/api/topics/t", headers=headers).status == 403
+        assert admin.http("PUT", "/config/log_level", b"debug", headers).status == 403
+        assert admin.http("GET", "/api/topics", headers=headers).status == 200
+    assert refusal(admin.http("POST", "/api/v2/actions", body)) == (403, "INVALID_TOKEN")
+    assert refusal(admin.http("POST", "/api/v2/actions", body, {"X-Nsqadmin-Token": "0"})) == (403, "INVALID_TOKEN")
+    own = token | {"Origin": f"http://{host}", "Sec-Fetch-Site": "same-origin"}
+    assert admin.http("POST", "/api/v2/actions", body, own).status == 200
+
+
+def test_the_page_may_run_nothing_but_its_files(admin: NsqadminProcess) -> None:
+    for path in ("/", "/topics/%3Cscript%3Ealert(1)%3C/x", "/api/topics", "/static/nope", "/nowhere"):
+        answer = admin.http("GET", path)
+        policy = answer.headers["Content-Security-Policy"]
+        assert policy.startswith("default-src 'self';")
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert answer.headers["X-Frame-Options"] == "DENY"
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert answer.headers["Referrer-Policy"] == "no-referrer"
+        assert b"<script>" not in answer.body
+    for path in ("/", "/api/topics", "/api/v2/overview"):
+        assert admin.http("GET", path).headers["Cache-Control"] == "no-store"
+
+
+def test_read_only(cluster: AdminCluster) -> None:
+    admin = cluster.admin("--read-only")
+    assert refusal(admin.act("create", "t")) == (403, "READ_ONLY")
+    assert refusal(admin.http("POST", "/api/topics", b'{"topic":"t"}')) == (403, "READ_ONLY")
+    assert refusal(admin.http("DELETE", "/api/topics/t")) == (403, "READ_ONLY")
+    assert refusal(admin.http("PUT", "/config/log_level", b"debug")) == (403, "READ_ONLY")
+    assert admin.get("/api/v2/session")["may_act"] is False
+    assert cluster.lookupd.topics() == []
+
+
+def test_login(cluster: AdminCluster, tmp_path: Path) -> None:
+    import bcrypt
+
+    hashed = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()
+    users = tmp_path / "users"
+    users.write_text(f"bob:{hashed}\ntoken:ci:{hashlib.sha256(b'T0ken').hexdigest()}\n")
+    admin = cluster.admin(f"--http-auth-file={users}")
+    for path in ("/", "/api/topics", "/api/v2/events?view=overview", "/static/x", "/config/log_level"):
+        answer = admin.http("GET", path)
+        assert refusal(answer) == (401, "UNAUTHORIZED")
+        assert answer.headers["WWW-Authenticate"].startswith("Basic realm=")
+    assert admin.http("GET", "/ping").text == "OK"
+    bob = {"Authorization": "Basic " + base64.b64encode(b"bob:secret").decode()}
+    wrong = {"Authorization": "Basic " + base64.b64encode(b"bob:wrong").decode()}
+    assert admin.http("GET", "/api/topics", headers=wrong).status == 401
+    assert admin.http("GET", "/api/topics", headers={"Authorization": "Bearer T0ken"}).status == 200
+    session = admin.http("GET", "/api/v2/session", headers=bob).json()
+    assert session["user"] == "bob"
+    acting = bob | {"X-Nsqadmin-Token": session["token"]}
+    assert admin.http("POST", "/api/v2/actions", b'{"action":"create","topic":"t"}', acting).status == 200
+    assert 'AUDIT: create topic="t" by="bob"' in admin.log_text()
+    other = {"Authorization": "Bearer T0ken", "X-Nsqadmin-Token": session["token"]}  # a token is of one user
+    assert refusal(admin.http("POST", "/api/v2/actions", b"{}", other)) == (403, "INVALID_TOKEN")
+
+
+def test_hostile_names_are_text(cluster: AdminCluster, admin: NsqadminProcess) -> None:
+    cluster.create("orders", "archive")
+    with cluster.nsqds[0].connect(client_id=HOSTILE, hostname=HOSTILE, user_agent=HOSTILE) as client:
+        client.sub("orders", "archive")
+        cluster.nsqds[0].wait_for_channel("orders", "archive", client_count=1)
+        admin.wait_for_topic("orders", clients=1, nodes=2)
+        answer = admin.http("GET", "/api/v2/topics/orders/channels/archive/clients")
+        assert answer.headers["Content-Type"] == "application/json; charset=utf-8"
+        (row,) = answer.json()["rows"]
+        assert (row["client_id"], row["user_agent"]) == (HOSTILE, HOSTILE)
+    hostile = {"X-Forwarded-User": 'bob"\tresult="ok'}
+    admin.http("DELETE", "/api/topics/%0aAUDIT:%20delete%20x", headers=hostile)
+    (line,) = [line for line in admin.log_text().splitlines() if "AUDIT: delete_topic" in line]
+    assert r'topic="\nAUDIT: delete x" by="bob\"\tresult=\"ok"' in line
+
+
+def test_files_of_the_page_are_kept_by_browsers(admin: NsqadminProcess, cluster: AdminCluster, tmp_path: Path) -> None:
+    (tmp_path / "app.js").write_text("let x = 1;\n" * 500)
+    (tmp_path.parent / "outside.js").write_text("no")
+    (tmp_path / "index.html").write_text("<p data-v=\"{{ static('app.js') }}\">{{ user }}</p>")
+    dev = cluster.admin(f"--dev-static-dir={tmp_path}")
+    page = dev.http("GET", "/", headers={"X-Forwarded-User": "<b>"}).text
+    assert "&lt;b&gt;" in page
+    assert re.search(r"/static/app\.js\?v=[0-9a-f]{16}", page)
+    answer = dev.http("GET", "/static/app.js", headers={"Accept-Encoding": "gzip"})
+    assert gzip.decompress(answer.body) == (tmp_path / "app.js").read_bytes()
+    assert answer.headers["Content-Type"] == "text/javascript; charset=utf-8"
+    again = dev.http("GET", "/static/app.js", headers={"If-None-Match": answer.headers["ETag"]})
+    assert (again.status, again.body) == (304, b"")
+    for path in ("/static/../outside.js", "/static/%2e%2e/outside.js", "/static/..%2foutside.js", "/static/index.html"):
+        assert dev.http("GET", path).status in (301, 404)
+        assert dev.http("GET", path).body != b"no"
+
+
+# ---- what listens
+
+
+def test_a_connection_that_breaks_off_leaves_no_error(admin: NsqadminProcess) -> None:
+    for data in (b"", b"GET /", b"nonsense\r\n\r\n", b"POST /api/topics HTTP/1.1\r\nContent-Length: 10\r\n\r\n{"):
+        with socket.create_connection(("127.0.0.1", admin.http_port)) as sock:
+            sock.sendall(data)
+    wait_until(lambda: "400 POST" in admin.log_text(), what="the end of all")
+    assert admin.is_healthy()
+    assert "Traceback" not in admin.log_text()

@@ -1,0 +1,55 @@
+"""nsqadmin and TLS: towards nsqds that want it, and on its own port; and nsqds that want a token."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.client
+from pathlib import Path
+
+import pytest
+
+from tests.support.certificates import make_certificates
+from tests.support.nsqadmin_cluster import address
+from tests.support.nsqadmin_process import MakeNsqadmin
+from tests.support.nsqd_process import MakeNsqd
+
+pytestmark = pytest.mark.ours
+
+
+def test_tls_on_both_sides(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin, tmp_path: Path) -> None:
+    """An nsqd that says 403 and where its TLS is gets asked there."""
+    certificates = make_certificates(tmp_path / "certificates")
+    nsqd = make_nsqd(*certificates.server_flags, "--https-address=127.0.0.1:0", "--tls-required")
+    assert nsqd.http("GET", "/stats").status == 403
+    admin = make_nsqadmin(
+        f"--nsqd-http-address={address(nsqd)}", f"--http-client-tls-root-ca-file={certificates.authority}",
+        *certificates.server_flags,
+    )  # fmt: skip
+    connection = http.client.HTTPSConnection("127.0.0.1", admin.http_port, context=certificates.client_context())
+    with contextlib.closing(connection):
+        connection.request("POST", "/api/topics", b'{"topic":"orders"}')
+        assert connection.getresponse().read() == b'{"message":""}'
+        connection.request("GET", "/api/topics")
+        assert connection.getresponse().read() == b'{"topics":["orders"],"message":""}'
+    stranger = make_nsqadmin(f"--nsqd-http-address={address(nsqd)}")
+    answer = stranger.http("GET", "/api/topics")
+    assert answer.status == 502
+    assert "certificate" in answer.json()["message"]
+    trusting = make_nsqadmin(f"--nsqd-http-address={address(nsqd)}", "--http-client-tls-insecure-skip-verify")
+    assert trusting.get("/api/topics")["topics"] == ["orders"]
+
+
+def test_a_token_for_nsqds_that_want_one(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin, tmp_path: Path) -> None:
+    known = tmp_path / "known"
+    known.write_text(f"token:admin:{hashlib.sha256(b's3cret').hexdigest()}\n")
+    token = tmp_path / "token"
+    token.write_text("s3cret\n")
+    nsqd = make_nsqd(f"--http-auth-file={known}")
+    nsqd.post("/pub?topic=orders", b"x")
+    flag = f"--nsqd-http-address={address(nsqd)}"
+    answer = make_nsqadmin(flag).http("POST", "/api/topics/orders", b'{"action":"pause"}')
+    assert "401 Unauthorized" in answer.json()["message"]
+    with_token = make_nsqadmin(flag, f"--http-client-token-file={token}")
+    assert with_token.http("POST", "/api/topics/orders", b'{"action":"pause"}').json() == {"message": ""}
+    assert (nsqd.topic_stats("orders") or {})["paused"]

@@ -1,0 +1,143 @@
+"""GET /channel/peek: what a channel would deliver next, as it lies there."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.nsqd_process import NsqdProcess
+from tests.support.wire import rdy, req
+
+pytestmark = pytest.mark.ours
+
+
+@pytest.fixture(scope="module")
+def nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
+    """One for all: each test uses a topic of its own. Nothing stays in memory, and files are small."""
+    flags = "--mem-queue-size=0", "--max-bytes-per-file=4096"
+    process = NsqdProcess(tmp_path_factory.mktemp("peek") / "nsqd", *flags).start()
+    yield process
+    process.destroy()
+
+
+def peek(nsqd: NsqdProcess, topic: str, n: int | None = None) -> dict[str, Any]:
+    answer = nsqd.http("GET", f"/channel/peek?topic={topic}&channel=c" + (f"&n={n}" if n is not None else ""))
+    assert answer.status == 200
+    assert answer.headers["Content-Type"] == "application/json; charset=utf-8"
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def texts(found: dict[str, Any]) -> list[str]:
+    return [message["body"] for message in found["messages"]]
+
+
+def test_it_shows_what_comes_next_and_changes_nothing(nsqd: NsqdProcess) -> None:
+    nsqd.create("plain", "c")
+    with nsqd.connect() as client:
+        client.mpub("plain", [b"%03d" % i for i in range(25)])
+    before = nsqd.channel_stats("plain", "c")
+    found = peek(nsqd, "plain")
+    assert {key: value for key, value in found.items() if key != "messages"} == {
+        "topic": "plain", "channel": "c", "depth": 25, "in_flight_count": 0, "deferred_count": 0,
+    }  # fmt: skip
+    assert texts(found) == [f"{i:03}" for i in range(10)]
+    assert texts(peek(nsqd, "plain", 1000)) == [f"{i:03}" for i in range(25)]
+    assert nsqd.channel_stats("plain", "c") == before
+    with nsqd.connect() as client:
+        client.sub("plain", "c", 10)
+        messages = client.messages(10)
+        assert [(m.id.decode(), m.timestamp_ns, m.body.decode()) for m in messages] == [
+            (row["id"], row["timestamp"], row["body"]) for row in found["messages"]
+        ]
+        assert {row["attempts"] for row in found["messages"]} == {0}
+        assert texts(peek(nsqd, "plain", 1)) == ["010"]
+
+
+def test_what_is_queued_again_comes_first(nsqd: NsqdProcess) -> None:
+    nsqd.create("again", "c")
+    with nsqd.connect() as client:
+        for i in range(40):  # a batch each, over several files
+            client.pub("again", b"%03d" % i + b"x" * 300)
+        client.sub("again", "c", 20)
+        messages = client.messages(20)
+        client.send(rdy(0), *(req(messages[i].id, 0) for i in (17, 3)))
+        client.fin(*messages[5:10])
+        nsqd.wait_for_channel("again", "c", depth=22, in_flight_count=13)
+        rows = [(row["body"][:3], row["attempts"]) for row in peek(nsqd, "again", 5)["messages"]]
+        assert rows == [("017", 1), ("003", 1), ("020", 0), ("021", 0), ("022", 0)]
+        client.send(rdy(18))
+        assert [message.body[:3].decode() for message in client.messages(5)] == [body for body, _ in rows]
+
+
+def test_bodies_that_are_no_text_are_base64(nsqd: NsqdProcess) -> None:
+    nsqd.create("binary", "c")
+    bodies = [b"\xff\x00\xfe", "Grüße\n\"\x01".encode(), b"\xed\xa0\x80"]
+    with nsqd.connect() as client:
+        client.mpub("binary", bodies)
+    rows = peek(nsqd, "binary")["messages"]
+    assert [row["body"].encode() if "body" in row else b64decode(row["body_base64"]) for row in rows] == bodies
+    assert ["body_base64" in row for row in rows] == [True, False, True]
+
+
+def test_large_bodies_are_fewer(nsqd: NsqdProcess) -> None:
+    nsqd.create("large", "c")
+    with nsqd.connect() as client:
+        for _ in range(9):
+            client.pub("large", b"x" * 1_000_000)
+    assert [len(text) for text in texts(peek(nsqd, "large", 1000))] == [1_000_000] * 4
+
+
+def test_deferred_messages_are_not_queued(nsqd: NsqdProcess) -> None:
+    nsqd.create("deferred", "c")
+    with nsqd.connect() as client:
+        client.pub("deferred", b"first")
+        client.dpub("deferred", 3_600_000, b"later")
+        client.pub("deferred", b"second")
+    found = peek(nsqd, "deferred")
+    assert (texts(found), found["depth"], found["deferred_count"]) == (["first", "second"], 2, 1)
+
+
+def test_an_ephemeral_channel_shows_its_messages(nsqd: NsqdProcess) -> None:
+    nsqd.create("memory%23ephemeral", "c")
+    with nsqd.connect() as client:
+        client.sub("memory#ephemeral", "c")
+        with nsqd.connect() as publisher:
+            publisher.pub("memory#ephemeral", b"here")
+        assert texts(peek(nsqd, "memory%23ephemeral")) == ["here"]
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "code"),
+    [
+        ("channel=c", 400, "MISSING_ARG_TOPIC"),
+        ("topic=plain", 400, "MISSING_ARG_CHANNEL"),
+        ("topic=nothing&channel=c", 404, "TOPIC_NOT_FOUND"),
+        ("topic=errors&channel=nothing", 404, "CHANNEL_NOT_FOUND"),
+        ("topic=errors&channel=c&n=0", 400, "INVALID_ARG_N"),
+        ("topic=errors&channel=c&n=1001", 400, "INVALID_ARG_N"),
+        ("topic=errors&channel=c&n=many", 400, "INVALID_ARG_N"),
+    ],
+)
+def test_errors(nsqd: NsqdProcess, query: str, status: int, code: str) -> None:
+    nsqd.create("errors", "c")
+    answer = nsqd.http("GET", f"/channel/peek?{query}")
+    assert (answer.status, json.loads(answer.body)["message"]) == (status, code)
+
+
+def test_damage_is_counted_and_the_rest_is_shown(nsqd: NsqdProcess) -> None:
+    nsqd.create("damaged", "c")
+    with nsqd.connect() as client:
+        for i in range(3):
+            client.pub("damaged", b"%03d" % i + b"x" * 3_000)  # a file each
+    path = sorted(nsqd.data_path.glob("damaged.*.log"))[1]
+    with path.open("r+b") as file:
+        file.seek(1_000)
+        file.write(b"????")
+    found = peek(nsqd, "damaged")
+    assert [text[:3] for text in texts(found)] == ["000", "002"]
+    assert (found["unreadable_count"], found["depth"]) == (1, 3)

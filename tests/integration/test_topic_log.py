@@ -1,0 +1,286 @@
+"""The log of a topic as its users see it: what is kept, reading it by number, channels that go back."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from urllib.parse import quote
+
+import pytest
+
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader, decode
+from tests.support.nsqd_process import HTTPAnswer, MakeNsqd, NsqdProcess, wait_until
+from tests.support.wire import Message, bodies, fin, req
+
+pytestmark = pytest.mark.ours
+
+FILE_BYTES = 20_000
+
+
+@pytest.fixture
+def nsqd(make_nsqd: MakeNsqd) -> NsqdProcess:
+    nsqd = make_nsqd(f"--max-bytes-per-file={FILE_BYTES}", "--retention-time=kept*=1h")
+    nsqd.create("kept", "c")
+    return nsqd
+
+
+def numbered(low: int, high: int) -> list[bytes]:
+    return [b"%05d" % number * 20 for number in range(low, high)]
+
+
+def publish(nsqd: NsqdProcess, topic: str, low: int, high: int) -> None:
+    with nsqd.connect() as client:
+        for start in range(low, high, 20):
+            client.mpub(topic, numbered(start, min(start + 20, high)))
+
+
+def consume(nsqd: NsqdProcess, topic: str, channel: str, count: int) -> list[Message]:
+    """All that there is, which is so much."""
+    nsqd.wait_for_channel(topic, channel, depth=count)
+    with nsqd.connect() as client:
+        client.sub(topic, channel, rdy_count=2500)
+        messages = client.consume(count)
+    nsqd.wait_for_channel(topic, channel, depth=0, in_flight_count=0)
+    return messages
+
+
+def log_of(nsqd: NsqdProcess, topic: str) -> dict[str, object]:
+    answer = nsqd.http("GET", f"/topic/log?topic={topic}")
+    assert answer.status == 200, answer
+    figures: dict[str, object] = answer.json()
+    return figures
+
+
+# ---- reading by number
+
+
+def read(nsqd: NsqdProcess, query: str) -> tuple[dict[str, int], list[tuple[int, bytes]]]:
+    """The numbers in the headers, and the messages with theirs."""
+    answer = nsqd.http("GET", f"/topic/read?topic=kept&{query}")
+    assert (answer.status, answer.headers["Content-Type"]) == (200, "application/octet-stream")
+    numbers = {key: int(answer.headers[f"X-Nsq-{key}-Seq"]) for key in ("First", "Next", "End", "Earliest")}
+    header = FileHeader.decode(answer.body)
+    messages: list[tuple[int, bytes]] = []
+    position = FILE_HEADER_BYTES
+    while position < len(answer.body):
+        batch, position = decode(answer.body, position, header.salt)
+        messages += [(batch.first_seq + i, batch.message(i)) for i in range(batch.count)]
+    assert header.salt == 0
+    assert header.first_seq == (messages[0][0] if messages else numbers["Next"])
+    return numbers, messages
+
+
+def test_a_topic_is_read_to_its_end_and_on(nsqd: NsqdProcess) -> None:
+    publish(nsqd, "kept", 0, 500)
+    consume(nsqd, "kept", "c", 500)
+    seq = 0
+    seen: list[bytes] = []
+    while seq < 500:
+        numbers, messages = read(nsqd, f"seq={seq}&max_bytes=5000")
+        assert (numbers["First"], numbers["End"], numbers["Earliest"]) == (seq, 500, 0)
+        assert numbers["Next"] == messages[-1][0] + 1
+        seen += [body for number, body in messages if number >= seq]
+        seq = numbers["Next"]
+    assert seen == numbered(0, 500)
+    assert read(nsqd, "seq=500") == ({"First": 500, "Next": 500, "End": 500, "Earliest": 0}, [])
+    publish(nsqd, "kept", 500, 520)
+    numbers, messages = read(nsqd, "seq=500")
+    assert (numbers["Next"], [body for _, body in messages]) == (520, numbered(500, 520))
+
+
+def test_a_number_within_a_batch(nsqd: NsqdProcess) -> None:
+    publish(nsqd, "kept", 0, 100)
+    numbers, messages = read(nsqd, "seq=47&max_bytes=1")
+    assert (numbers["First"], numbers["Next"]) == (47, 60)
+    assert [number for number, _ in messages] == list(range(40, 60))
+
+
+def test_all_at_once(nsqd: NsqdProcess) -> None:
+    publish(nsqd, "kept", 0, 500)
+    numbers, messages = read(nsqd, "seq=earliest&max_bytes=99999999999")
+    assert [body for _, body in messages] == numbered(0, 500)
+    assert numbers["Next"] == 500
+
+
+def test_what_is_not_kept_is_passed_over(nsqd: NsqdProcess) -> None:
+    nsqd.create("gone", "c")
+    publish(nsqd, "gone", 0, 500)
+    consume(nsqd, "gone", "c", 500)
+    wait_until(lambda: int(str(log_of(nsqd, "gone")["earliest_seq"])) > 0, what="files to go")
+    answer = nsqd.http("GET", "/topic/read?topic=gone&seq=3")
+    first = int(answer.headers["X-Nsq-First-Seq"])
+    assert 3 < first == int(answer.headers["X-Nsq-Earliest-Seq"])
+    assert FileHeader.decode(answer.body).first_seq == first
+
+
+def test_a_damaged_record_is_passed_over(nsqd: NsqdProcess) -> None:
+    publish(nsqd, "kept", 0, 60)
+    path = next(nsqd.data_path.glob("kept.*.log"))
+    with path.open("r+b") as file:
+        file.seek(path.read_bytes().index(numbered(30, 31)[0]))
+        file.write(b"!")
+    numbers, messages = read(nsqd, "seq=0")
+    assert [number for number, _ in messages] == [*range(20), *range(40, 60)]
+    assert numbers["Next"] == 60
+    assert "damaged bytes" in nsqd.log_text()
+
+
+REFUSED = [
+    ("GET", "/topic/read?topic=kept", 400, "MISSING_ARG_SEQ"),
+    ("GET", "/topic/read?topic=kept&seq=-1", 400, "INVALID_ARG_SEQ"),
+    ("GET", "/topic/read?topic=kept&seq=x", 400, "INVALID_ARG_SEQ"),
+    ("GET", "/topic/read?topic=kept&seq=0&max_bytes=0", 400, "INVALID_ARG_MAX_BYTES"),
+    ("GET", "/topic/read?topic=none&seq=0", 404, "TOPIC_NOT_FOUND"),
+    ("GET", "/topic/read?topic=e%23ephemeral&seq=0", 400, "TOPIC_IS_EPHEMERAL"),
+    ("GET", "/topic/log?topic=e%23ephemeral", 400, "TOPIC_IS_EPHEMERAL"),
+    ("GET", "/topic/log", 400, "MISSING_ARG_TOPIC"),
+    ("POST", "/channel/seek?topic=kept&channel=c", 400, "MISSING_ARG_TO"),
+    ("POST", "/channel/seek?topic=kept&channel=c&to=soon", 400, "INVALID_ARG_TO"),
+    ("POST", "/channel/seek?topic=kept&channel=none&to=latest", 404, "CHANNEL_NOT_FOUND"),
+    ("POST", "/channel/seek?topic=e%23ephemeral&channel=c&to=latest", 400, "TOPIC_IS_EPHEMERAL"),
+    ("POST", "/channel/create?topic=kept&channel=d&from=soon", 400, "INVALID_ARG_FROM"),
+    ("POST", "/channel/create?topic=e%23ephemeral&channel=d&from=latest", 400, "TOPIC_IS_EPHEMERAL"),
+]
+
+
+def test_refused(nsqd: NsqdProcess) -> None:
+    nsqd.create("e#ephemeral", "c")
+    for method, path, status, message in REFUSED:
+        answer = nsqd.http(method, path)
+        assert (path, answer.status, answer.json()) == (path, status, {"message": message})
+
+
+# ---- what is kept
+
+
+def test_the_log_file_by_file(nsqd: NsqdProcess) -> None:
+    before = datetime.now(UTC)
+    publish(nsqd, "kept", 0, 500)
+    log = log_of(nsqd, "kept")
+    files = log["files"]
+    assert isinstance(files, list)
+    assert (log["topic"], log["earliest_seq"], log["first_seq"]) == ("kept", 0, 0)
+    assert (log["next_seq"], log["released_seq"]) == (500, 500)
+    assert [file["name"] for file in files] == sorted(path.name for path in nsqd.data_path.glob("kept.*.log"))
+    assert [file["first_seq"] for file in files[1:]] == [file["end_seq"] for file in files[:-1]]
+    assert sum(file["message_count"] for file in files) == sum(file["live_count"] for file in files) == 500
+    assert log["bytes"] == sum(file["bytes"] for file in files)
+    since_ns = int(before.timestamp() * 1e9) - 1000
+    assert all(since_ns <= file["first_timestamp"] <= file["last_timestamp"] for file in files)
+    consume(nsqd, "kept", "c", 500)
+    after = log_of(nsqd, "kept")["files"]
+    assert isinstance(after, list)
+    assert [(file["message_count"], file["live_count"], file["sparse"]) for file in after] == [
+        (file["message_count"], 0, False) for file in files
+    ]
+
+
+def test_what_few_messages_need_becomes_small(nsqd: NsqdProcess) -> None:
+    """One message in a hundred waits; the disk holds twice what is alive, and two files."""
+    nsqd.create("busy", "c")
+    live_bytes = 30 * (56 + 4 + 100)
+    with nsqd.connect() as client:
+        client.sub("busy", "c", rdy_count=2500)
+        for low in range(0, 3000, 100):
+            publish(nsqd, "busy", low, low + 100)
+            messages = client.messages(100)
+            client.send(req(messages[50].id, 3_600_000))
+            client.fin(*messages[:50], *messages[51:])
+        nsqd.wait_for_channel("busy", "c", depth=0, in_flight_count=0, deferred_count=30)
+
+    def disk_bytes() -> int:
+        paths = (*nsqd.data_path.glob("busy.*.log"), *nsqd.data_path.glob("busy.spare"))
+        return sum(path.stat().st_size for path in paths)
+
+    wait_until(lambda: disk_bytes() <= 2 * live_bytes + 2 * FILE_BYTES, what="space to be given back")
+    files = log_of(nsqd, "busy")["files"]
+    assert isinstance(files, list)
+    assert sum(file["live_count"] for file in files) == 30
+    assert files[0]["sparse"]
+    nsqd.restart()
+    nsqd.wait_for_channel("busy", "c", depth=0, deferred_count=30)
+
+
+# ---- going back
+
+
+def seek(nsqd: NsqdProcess, to: str) -> HTTPAnswer:
+    return nsqd.post(f"/channel/seek?topic=kept&channel=c&to={quote(to)}")
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_channel_goes_back_to_the_earliest_message(nsqd: NsqdProcess, clean: bool) -> None:
+    publish(nsqd, "kept", 0, 300)
+    first_time = consume(nsqd, "kept", "c", 300)
+    answer = seek(nsqd, "earliest").json()
+    assert answer == {"seq": 0, "timestamp": first_time[0].timestamp_ns}
+    nsqd.restart(clean=clean)
+    again = consume(nsqd, "kept", "c", 300)
+    assert again == first_time  # ids, timestamps, attempts
+    assert bodies(again) == numbered(0, 300)
+
+
+def test_a_channel_goes_to_a_time(nsqd: NsqdProcess) -> None:
+    publish(nsqd, "kept", 0, 200)
+    time = datetime.now(UTC)
+    publish(nsqd, "kept", 200, 300)
+    consume(nsqd, "kept", "c", 300)
+    assert seek(nsqd, time.isoformat()).json()["seq"] == 200
+    assert bodies(consume(nsqd, "kept", "c", 100)) == numbered(200, 300)
+    assert seek(nsqd, (time + timedelta(hours=1)).isoformat()).json() == {"seq": 300, "timestamp": None}
+    nsqd.wait_for_channel("kept", "c", depth=0)
+
+
+def test_a_channel_goes_to_the_end(nsqd: NsqdProcess) -> None:
+    publish(nsqd, "kept", 0, 100)
+    with nsqd.connect() as client:
+        client.sub("kept", "c", rdy_count=10)
+        in_flight = client.messages(10)
+        assert seek(nsqd, "latest").json() == {"seq": 100, "timestamp": None}
+        nsqd.wait_for_channel("kept", "c", depth=0, in_flight_count=0)
+        publish(nsqd, "kept", 100, 105)
+        assert bodies(client.consume(5)) == numbered(100, 105)
+        assert client.ask(fin(in_flight[0].id)).data.startswith(b"E_FIN_FAILED")
+
+
+def test_what_is_not_due_stays_deferred(nsqd: NsqdProcess) -> None:
+    publish(nsqd, "kept", 0, 20)
+    nsqd.post("/pub?topic=kept&defer=600000", b"later")
+    consume(nsqd, "kept", "c", 20)
+    seek(nsqd, "latest")
+    nsqd.wait_for_channel("kept", "c", depth=0, deferred_count=0)
+    seek(nsqd, "earliest")
+    nsqd.wait_for_channel("kept", "c", depth=20, deferred_count=1)
+    nsqd.post("/channel/create?topic=kept&channel=new&from=earliest")
+    nsqd.wait_for_channel("kept", "new", depth=20, deferred_count=1)
+
+
+def test_a_new_channel_begins_where_it_is_told(nsqd: NsqdProcess) -> None:
+    publish(nsqd, "kept", 0, 100)
+    consume(nsqd, "kept", "c", 100)
+    for name, start, depth in [("a", "earliest", 100), ("b", "latest", 0), ("c", "earliest", 0), ("d", "-1h", 100)]:
+        nsqd.post(f"/channel/create?topic=kept&channel={name}&from={start}")  # c is there already
+        nsqd.wait_for_channel("kept", name, depth=depth)
+
+
+def test_retention_by_bytes_lets_go_of_the_oldest(make_nsqd: MakeNsqd) -> None:
+    nsqd = make_nsqd(f"--max-bytes-per-file={FILE_BYTES}", "--retention-bytes=50000")
+    nsqd.create("t", "c")
+    publish(nsqd, "t", 0, 2000)
+    consume(nsqd, "t", "c", 2000)
+
+    def kept_bytes() -> int:
+        return int(str(log_of(nsqd, "t")["bytes"]))
+
+    wait_until(lambda: kept_bytes() < 50_000 + 2 * FILE_BYTES, what="old files to go")
+    assert kept_bytes() >= 50_000
+    answer = nsqd.post("/channel/seek?topic=t&channel=c&to=earliest").json()
+    assert bodies(consume(nsqd, "t", "c", 2000 - answer["seq"])) == numbered(answer["seq"], 2000)
+
+
+def test_retention_by_time_lets_go_without_traffic(make_nsqd: MakeNsqd) -> None:
+    nsqd = make_nsqd(f"--max-bytes-per-file={FILE_BYTES}", "--retention-time=2s")
+    nsqd.create("t", "c")
+    publish(nsqd, "t", 0, 500)
+    consume(nsqd, "t", "c", 500)
+    assert log_of(nsqd, "t")["earliest_seq"] == 0
+    wait_until(lambda: int(str(log_of(nsqd, "t")["earliest_seq"])) > 0, what="old files to go")

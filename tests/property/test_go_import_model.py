@@ -1,0 +1,59 @@
+"""Any queues that Go's nsqd may leave: each channel gets what Go's would have given it, each message once."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsqd_py.go_import.take_over import take_over
+from tests.support.go_directory import GoDirectory, GoMessage, go_messages, kept_queue
+
+POOL = go_messages([b"%d" % number for number in range(24)])
+CHANNELS = ("a", "b", "c")
+# What a queue may hold: any messages in any order, some of them twice, the later one tried more often.
+QUEUES = st.lists(st.builds(lambda message, tries: message._replace(attempts=tries), st.sampled_from(POOL),
+                            st.integers(min_value=0, max_value=2)), max_size=14)  # fmt: skip
+
+
+class _Silent:
+    def info(self, text: str, *args: object) -> None: ...
+
+    error = info
+
+
+def expected(queue: list[GoMessage], own: list[GoMessage], given_away: set[int]) -> list[GoMessage]:
+    """The last of each in the queue; what other channels have and this one lost; what the topic still has."""
+    last = {message.id: place for place, message in enumerate(queue)}
+    kept = [message for place, message in enumerate(queue) if last[message.id] == place]
+    own_last = {message.id: message for message in own}
+    missed = [message for message in own_last.values() if message.id in given_away and message.id not in last]
+    # What comes from the topic was delivered to nobody there.
+    return kept + missed + [message._replace(attempts=0) for message in own_last.values()
+                            if message.id not in given_away]  # fmt: skip
+
+
+@settings(max_examples=40)
+@given(st.fixed_dictionaries(dict.fromkeys(CHANNELS, QUEUES)), st.lists(st.sampled_from(POOL), max_size=14),
+       st.integers(min_value=0, max_value=5), st.integers(min_value=200, max_value=2000))  # fmt: skip
+def test_each_channel_gets_its_messages_once(
+    queues: dict[str, list[GoMessage]], own: list[GoMessage], cut: int, max_file_bytes: int
+) -> None:
+    log: Any = _Silent()
+    with tempfile.TemporaryDirectory() as folder:
+        go = GoDirectory(Path(folder) / "data")
+        go.name_topics({"t": CHANNELS})
+        for name, messages in queues.items():
+            go.queue(f"t:{name}", messages[:cut], messages[cut:])
+        go.queue("t", own)
+        take_over(go.path, max_file_bytes, log, 0.0, lambda: None)
+        on_disk = {message.id for messages in queues.values() for message in messages}
+        given_away = on_disk & {message.id for message in own}
+        for name, messages in queues.items():
+            if any(queues.values()) or own:
+                found = kept_queue(go.path, "t", name)
+                assert sorted(found) == sorted(expected(messages, own, given_away))
+                assert len({message.id for message in found}) == len(found)

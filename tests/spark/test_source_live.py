@@ -1,0 +1,206 @@
+"""`spark.readStream.format("nsq")` of a topic that is alive: the reader as Spark asks it, and Spark itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+
+from spark.archive.errors import ArchiveError
+from spark.schema import COLUMNS
+from spark.source.live.options import live_options
+from spark.source.live.reader import LiveReader
+from spark.source.live.task import LostMessages
+from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqlookupd_process import MakeNsqlookupd
+from tests.support.wire import mpub_body
+
+pytestmark = [pytest.mark.ours, pytest.mark.xdist_group("spark")]
+
+TOPIC = "orders"
+ALL = ReadAllAvailable()
+
+
+def address(nsqd: NsqdProcess) -> str:
+    return f"127.0.0.1:{nsqd.http_port}"
+
+
+def reader(*nsqds: NsqdProcess, **options: str) -> LiveReader:
+    given = {"nsqd": ",".join(map(address, nsqds)), "topic": TOPIC, **options}
+    return LiveReader(live_options(given, 0), tuple(column.name for column in COLUMNS))
+
+
+def publish(nsqd: NsqdProcess, numbers: range, batch: int = 10) -> None:
+    for first in range(numbers.start, numbers.stop, batch):
+        some = [b"%d" % number for number in range(first, min(first + batch, numbers.stop))]
+        assert nsqd.post(f"/mpub?topic={TOPIC}&binary=true", mpub_body(some)).body == b"OK"
+
+
+def rows(one: LiveReader, start: dict[str, Any], end: dict[str, Any]) -> list[dict[str, Any]]:
+    parts = one.partitions(start, end)
+    return [row for part in parts for batch in one.read(part) for row in batch.to_pylist()]
+
+
+def numbers(one: LiveReader, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
+    return sorted(int(row["body"]) for row in rows(one, start, end))
+
+
+def followed(one: LiveReader, start: dict[str, Any], limit: ReadLimit = ALL) -> list[list[int]]:
+    """The batches until there is nothing new."""
+    found = []
+    while (end := one.latestOffset(start, limit)) != start:
+        found.append(numbers(one, start, end))
+        start = end
+    return found
+
+
+def test_what_a_message_looks_like(nsqd: NsqdProcess) -> None:
+    nsqd.create(TOPIC, "c")
+    publish(nsqd, range(25))
+    one = reader(nsqd)
+    start = one.initialOffset()
+    found = rows(one, start, one.latestOffset(start, ALL))
+    assert [row["position"] for row in found] == list(range(25))
+    assert len({row["id"] for row in found}) == 25
+    assert {row["nsqd"] for row in found} == {f"127.0.0.1:{nsqd.tcp_port}"}
+    with nsqd.connect() as client:
+        client.sub(TOPIC, "c", rdy_count=25)
+        delivered = client.consume(25)
+    assert {(row["id"].encode(), row["timestamp_ns"], row["body"]) for row in found} == {
+        (message.id, message.timestamp_ns, message.body) for message in delivered
+    }
+
+
+def test_batches_within_a_limit_go_on_where_the_last_ended(make_nsqd: MakeNsqd) -> None:
+    first, second = make_nsqd(), make_nsqd()
+    for number, nsqd in enumerate((first, second)):
+        nsqd.create(TOPIC, "c")
+        publish(nsqd, range(1000 * number, 1000 * number + 35))
+    one = reader(first, second)
+    batches = followed(one, one.initialOffset(), ReadMaxRows(16))
+    assert [len(batch) for batch in batches] == [16, 16, 16, 16, 6]
+    assert sorted(sum(batches, [])) == [*range(35), *range(1000, 1035)]
+    assert {number // 1000 for number in batches[0]} == {0, 1}
+
+
+def test_an_interrupted_batch_is_read_again_as_it_was(nsqd: NsqdProcess) -> None:
+    nsqd.create(TOPIC, "c")
+    publish(nsqd, range(20))
+    one = reader(nsqd)
+    start = one.initialOffset()
+    end = one.latestOffset(start, ALL)
+    publish(nsqd, range(20, 40))
+    again = reader(nsqd)  # which knows nothing
+    assert numbers(again, start, end) == list(range(20))
+    assert followed(again, end) == [list(range(20, 40))]
+
+
+def test_an_nsqd_that_has_the_topic_later_joins(make_nsqd: MakeNsqd) -> None:
+    first, second = make_nsqd(), make_nsqd()
+    first.create(TOPIC, "c")
+    one = reader(first, second, startingPosition="latest")
+    publish(first, range(10))
+    start = one.initialOffset()
+    second.create(TOPIC, "c")
+    publish(second, range(100, 110))
+    publish(first, range(10, 20))
+    assert followed(one, start) == [[*range(10, 20), *range(100, 110)]]
+
+
+def test_all_that_is_there_now(nsqd: NsqdProcess) -> None:
+    nsqd.create(TOPIC, "c")
+    publish(nsqd, range(10))
+    one = reader(nsqd)
+    start = one.initialOffset()
+    one.prepareForTriggerAvailableNow()
+    publish(nsqd, range(10, 20))
+    assert followed(one, start, ReadMaxRows(7)) == [list(range(7)), list(range(7, 10))]
+
+
+def test_from_a_time_on(nsqd: NsqdProcess) -> None:
+    nsqd.create(TOPIC, "c")
+    publish(nsqd, range(300), batch=7)
+    whole = reader(nsqd)
+    found = rows(whole, whole.initialOffset(), whole.latestOffset(whole.initialOffset(), ALL))
+    for row in found[::50]:
+        since_us = row["timestamp_ns"] // 1000
+        text = datetime.fromtimestamp(since_us / 1e6, UTC).isoformat()
+        one = reader(nsqd, startingPosition=text)
+        expected = next(other["position"] for other in found if other["timestamp_ns"] >= since_us * 1000)
+        assert one.initialOffset() == {"version": 1, "topic": {address(nsqd): [expected, expected]}}
+
+
+def test_what_was_dropped_before_it_was_read(nsqd: NsqdProcess) -> None:
+    nsqd.create(TOPIC, "c")
+    publish(nsqd, range(30))
+    strict, lax = reader(nsqd), reader(nsqd, failOnDataLoss="false")
+    start = strict.initialOffset()
+    end = strict.latestOffset(start, ALL)
+    nsqd.post(f"/topic/delete?topic={TOPIC}")
+    with pytest.raises(LostMessages, match=r"30 messages of topic orders on .*, from number 0 on, were dropped"):
+        rows(strict, start, end)
+    assert rows(lax, start, end) == []
+    nsqd.create(TOPIC, "c")
+    publish(nsqd, range(40, 50))
+    with pytest.raises(LostMessages):
+        strict.latestOffset(end, ALL)
+    assert followed(lax, end) == [list(range(40, 50))]
+
+
+def test_an_nsqd_that_is_away_is_told(nsqd: NsqdProcess) -> None:
+    nsqd.create(TOPIC, "c")
+    one = reader(nsqd)
+    start = one.initialOffset()
+    nsqd.stop()
+    with pytest.raises(ArchiveError, match=f"{address(nsqd)}: "):
+        one.latestOffset(start, ALL)
+
+
+def test_nsqds_that_nsqlookupd_names(make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd) -> None:
+    lookupd = make_nsqlookupd()
+    nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}", "--broadcast-address=127.0.0.1")
+    nsqd.create(TOPIC, "c")
+    wait_until(lambda: lookupd.lookup(TOPIC))
+    publish(nsqd, range(10))
+    options = {"lookupd": lookupd.http_address, "topic": TOPIC}
+    one = LiveReader(live_options(options, 0), ("body",))
+    assert followed(one, one.initialOffset()) == [list(range(10))]
+
+
+class Crash(Exception):
+    pass
+
+
+def test_a_query_goes_on_from_its_checkpoint(spark: Any, nsqd: NsqdProcess, tmp_path: Path) -> None:
+    nsqd.create(TOPIC, "c")
+    publish(nsqd, range(50))
+    batches: dict[int, list[int]] = {}
+
+    def run(crash_in: int | None = None) -> None:
+        def take(frame: Any, number: int) -> None:
+            batches[number] = sorted(int(row.body) for row in frame.select("body").collect())
+            if number == crash_in:
+                raise Crash
+
+        options = {"nsqd": address(nsqd), "topic": TOPIC, "maxMessagesPerTrigger": "20"}
+        stream = spark.readStream.format("nsq").options(**options).load()
+        writing = stream.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writing.trigger(availableNow=True).start()
+        try:
+            assert query.awaitTermination(120)
+        finally:
+            query.stop()
+
+    with pytest.raises(Exception, match="Crash"):
+        run(crash_in=1)
+    publish(nsqd, range(50, 60))
+    run()
+    assert batches[1] == list(range(20, 40))
+    assert Counter(sum(batches.values(), [])) == Counter(range(60))

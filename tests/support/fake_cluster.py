@@ -1,0 +1,94 @@
+"""A large cluster in one process: nsqds that answer `/stats`, and an nsqlookupd that names them. Run as a module.
+
+    python -m tests.support.fake_cluster NODES TOPICS CHANNELS [MOVING]
+
+prints the address of the nsqlookupd. MOVING is the part of the channels whose counts change with each answer.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import gevent
+import orjson
+from gevent.server import StreamServer
+
+LOCALHOST = "127.0.0.1"
+_DIFFERENT_ANSWERS = 20
+
+
+def channel(name: str, count: int) -> dict[str, Any]:
+    return {
+        "channel_name": name, "depth": count % 1000, "backend_depth": 0, "in_flight_count": count % 7,
+        "deferred_count": 0, "message_count": count, "requeue_count": 0, "timeout_count": 0, "client_count": 2,
+        "clients": None, "paused": False, "e2e_processing_latency": {"count": 0, "percentiles": None},
+    }  # fmt: skip
+
+
+def topic(number: int, channels: int, asked: int, moving: float) -> dict[str, Any]:
+    moves = (number * 7919 % 100) < moving * 100
+    count = 1000 + number + (asked * 10 if moves else 0)
+    return {
+        "topic_name": f"orders.region-{number:03d}", "depth": 0, "backend_depth": 0, "message_count": count,
+        "message_bytes": count * 200, "paused": False, "e2e_processing_latency": {"count": 0, "percentiles": None},
+        "channels": [channel(f"channel-{place}", count) for place in range(channels)],
+    }  # fmt: skip
+
+
+def answers(topics: int, channels: int, moving: float) -> list[bytes]:
+    """What each nsqd says, one time after the other; made before anybody asks."""
+    return [
+        orjson.dumps({
+            "version": "1.3.0", "health": "OK", "start_time": 1,
+            "topics": [topic(number, channels, asked, moving) for number in range(topics)],
+        })
+        for asked in range(_DIFFERENT_ANSWERS)
+    ]  # fmt: skip
+
+
+class FakeNsqd:
+    def __init__(self, bodies: list[bytes]) -> None:
+        self.bodies = bodies
+        self.asked = 0
+        self.server = StreamServer((LOCALHOST, 0), self.serve)
+        self.server.start()
+        self.port: int = self.server.server_port
+
+    def serve(self, sock: Any, peer: Any) -> None:
+        with sock:
+            sock.recv(65536)
+            answer(sock, self.bodies[min(self.asked, len(self.bodies) - 1)])
+            self.asked += 1
+
+
+def answer(sock: Any, body: bytes) -> None:
+    sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body) + body)
+
+
+def producer(port: int, topics: int) -> dict[str, Any]:
+    names = [f"orders.region-{number:03d}" for number in range(topics)]
+    return {
+        "remote_address": f"{LOCALHOST}:{port}", "hostname": f"host-{port}", "broadcast_address": LOCALHOST,
+        "tcp_port": port, "http_port": port, "version": "1.3.0", "topics": names, "tombstones": [False] * topics,
+    }  # fmt: skip
+
+
+def main(nodes: int, topics: int, channels: int, moving: float) -> None:
+    bodies = answers(topics, channels, moving)
+    fakes = [FakeNsqd(bodies) for _ in range(nodes)]
+    named = orjson.dumps({"producers": [producer(fake.port, topics) for fake in fakes]})
+
+    def serve(sock: Any, peer: Any) -> None:
+        with sock:
+            sock.recv(65536)
+            answer(sock, named)
+
+    lookupd = StreamServer((LOCALHOST, 0), serve)
+    lookupd.start()
+    print(f"{LOCALHOST}:{lookupd.server_port}", flush=True)
+    gevent.sleep(600)
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:4]), moving=float(sys.argv[4]) if len(sys.argv) > 4 else 0.1)

@@ -1,0 +1,75 @@
+"""nsqd on a disk that fails as a test says: `python -m tests.support.faulty_nsqd RULES DATA_PATH -- flags of nsqd`.
+
+RULES is a JSON file, read again whenever it changes: a list of {"call", "path", "error", "delay_s"}, all but the first
+of which may be missing. The first rule that fits a call (path is a pattern) delays it, or makes it fail.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from tests.support.disk_calls import watched
+from tests.support.nsqd_process import NsqdProcess, nsqd_command
+
+
+class FaultyNsqd(NsqdProcess):
+    """An nsqd whose disk obeys `rules`."""
+
+    def __init__(self, data_path: Path, *flags: str) -> None:
+        super().__init__(data_path, *flags)
+        self._rules = data_path.with_suffix(".rules")
+        self.set_rules()
+        program = [sys.executable, "-m", "tests.support.faulty_nsqd", str(self._rules), str(data_path), "--"]
+        self._command[: len(nsqd_command())] = program
+
+    def set_rules(self, *rules: dict[str, Any]) -> None:
+        """From now on."""
+        temporary = self._rules.with_suffix(".new")
+        temporary.write_text(json.dumps(rules))
+        temporary.rename(self._rules)
+
+
+class Rules:
+    """What happens to calls."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._read_at = 0
+        self._rules: list[dict[str, Any]] = []
+
+    def instead(self, name: str, path: str, real: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        rule = self._find(name, Path(path).name)
+        time.sleep(rule.get("delay_s", 0.0))
+        if "error" in rule:
+            number = getattr(errno, rule["error"])
+            raise OSError(number, os.strerror(number))
+        return real(*arguments)
+
+    def _find(self, name: str, file_name: str) -> dict[str, Any]:
+        changed_ns = os.stat(self._path).st_mtime_ns
+        if changed_ns != self._read_at:
+            self._read_at = changed_ns
+            self._rules = json.loads(Path(self._path).read_text())
+        fitting = (r for r in self._rules if r["call"] == name and fnmatchcase(file_name, r.get("path", "*")))
+        return next(fitting, {})
+
+
+def main() -> None:
+    rules, data_path, _, *flags = sys.argv[1:]
+    sys.argv[1:] = flags
+    from apps.nsqd import main as nsqd
+
+    with watched(Path(data_path), Rules(rules).instead):
+        nsqd()
+
+
+if __name__ == "__main__":
+    main()

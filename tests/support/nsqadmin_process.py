@@ -1,0 +1,100 @@
+"""nsqadmin as a child process. NSQADMIN_COMMAND replaces the program under test, as NSQD_COMMAND does for nsqd."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.support.network import LOOPBACK
+from tests.support.nsqd_process import START_DEADLINE_S, HTTPAnswer, ServerProcess, wait_until
+
+MakeNsqadmin = Callable[..., "NsqadminProcess"]
+
+_LISTENING = re.compile(r"\bHTTP: listening on \S*:(\d+)\s")
+
+
+def nsqadmin_command() -> list[str]:
+    command = os.environ.get("NSQADMIN_COMMAND")
+    return shlex.split(command) if command else [sys.executable, "-m", "apps.nsqadmin"]
+
+
+class NsqadminProcess(ServerProcess):
+    """One nsqadmin, on a free port."""
+
+    def __init__(self, log_path: Path, *flags: str, command: list[str] | None = None) -> None:
+        super().__init__([], (), log_path)
+        self._command = [*(command or nsqadmin_command()), f"--http-address={LOOPBACK.address}:0", *flags]
+
+    def wait_until_it_listens(self) -> None:
+        self.http_port = wait_until(self._read_port, START_DEADLINE_S, f"{self.log_path.stem} to listen")
+
+    def _read_port(self) -> int:
+        found = _LISTENING.findall(self.log_text())
+        if not found and not self.is_running:
+            raise AssertionError(f"{self.log_path.stem} ended at start:\n{self.log_text()}")
+        return int(found[0]) if found else 0
+
+    # --- asking it
+
+    def get(self, path: str, **headers: str) -> Any:
+        """JSON of an answer of 200."""
+        answer = self.http("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+        assert answer.status == 200, (path, answer)
+        return answer.json()
+
+    def token(self) -> str:
+        token: str = self.get("/api/v2/session")["token"]
+        return token
+
+    def act(self, action: str, topic: str, **more: Any) -> HTTPAnswer:
+        """An action as the page does it."""
+        body = json.dumps({"action": action, "topic": topic, **more}).encode()
+        return self.http("POST", "/api/v2/actions", body, {"X-Nsqadmin-Token": self.token()})
+
+    def wait_for_topic(self, topic: str, **figures: Any) -> dict[str, Any]:
+        """The topic in our API, when all `figures` (as depth=3) are as given."""
+
+        def seen() -> dict[str, Any] | None:
+            answer = self.http("GET", f"/api/v2/topics/{topic}")
+            found: dict[str, Any] = answer.json()
+            fits = answer.status == 200 and all(found[name] == value for name, value in figures.items())
+            return found if fits else None
+
+        found = wait_until(seen, what=f"{topic} with {figures}")
+        assert found is not None
+        return found
+
+    @contextmanager
+    def events(self, query: str, last_id: str = "") -> Iterator[Iterator[dict[str, Any]]]:
+        """The events of a view: `event`, `id` and what is in them."""
+        connection = http.client.HTTPConnection(self.host.address, self.http_port, timeout=20)
+        try:
+            connection.request("GET", f"/api/v2/events?{query}", headers={"Last-Event-ID": last_id} if last_id else {})
+            response = connection.getresponse()
+            assert response.status == 200, response.read()
+            assert response.headers["Content-Type"] == "text/event-stream; charset=utf-8"
+            yield _events_in(response)
+        finally:
+            connection.close()
+
+
+def _events_in(response: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
+    fields: dict[str, str] = {}
+    for raw in iter(response.readline, b""):
+        line = raw.decode().rstrip("\n")
+        if line:
+            name, _, value = line.partition(": ")
+            fields[name] = value
+        elif "data" in fields:
+            yield {"event": fields.get("event"), "id": fields.get("id"), **json.loads(fields["data"])}
+            fields = {}
+        else:
+            fields = {}

@@ -1,0 +1,153 @@
+"""Acknowledged means kept, whatever clients do: nsqd is killed in a loop under a mixed load, and a model counts.
+
+Each nsqd dies many times: under load, while it starts, and while it stops. After the last life everything is
+consumed, and compared with what the clients know (tests/support/ledger.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nsqd_py.checking.reading import read_directory
+from nsqd_py.checking.texts import finding_text
+from tests.support.ledger import ChannelLedger, Lives
+from tests.support.mixed_load import Load, drain
+from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.operations import plan, settle
+from tests.support.tally import Tally
+
+DIRECTORIES, KILLS_EACH = 6, 52
+LONG_DEFER_MS, SHORT_DEFER_MS = 12_000, 1_000
+LONG_LOAD_S, SHORT_LOAD_S = (0.05, 0.6), (0.05, 0.3)
+STARTING_S = (0.02, 0.5)
+STOPPING_S = (0.0, 0.05)
+SHOWN = 20
+MOST_FILES = 2  # of a topic in which nothing waits
+# How it dies: mostly under load.
+DEATHS = ("under load",) * 8 + ("while starting", "while stopping")
+
+# Small files, so that they come and go; a short time-out, so that what is held comes again.
+FLAGS = (
+    "--max-bytes-per-file=131072",
+    "--mem-queue-size=500",
+    "--msg-timeout=5s",
+    "--retention-time=kept=1h",
+)
+TOPICS = (
+    ("steady", 4, ("pause the topic", "pause a channel")),
+    ("cleared", 3, ("empty the topic", "empty a channel", "pause the topic", "pause a channel")),
+    ("made", 3, ("remake a channel", "remake the topic")),
+    ("kept", 1, ("seek to the earliest", "seek to the latest", "seek to a time", "seek to a time")),
+)
+
+
+@pytest.mark.ours
+@pytest.mark.crash
+def test_ten_kills_lose_nothing(tmp_path: Path, tally: Tally) -> None:
+    Torture(tmp_path / "nsqd", SHORT_DEFER_MS, SHORT_LOAD_S).run(10, tally)
+
+
+@pytest.mark.ours
+@pytest.mark.crash
+@pytest.mark.slow
+@pytest.mark.parametrize("directory", range(DIRECTORIES))
+def test_hundreds_of_kills_lose_nothing(tmp_path: Path, directory: int, tally: Tally) -> None:
+    Torture(tmp_path / "nsqd", LONG_DEFER_MS, LONG_LOAD_S).run(KILLS_EACH, tally)
+
+
+class Torture:
+    """One data directory, and the lives of the nsqds on it."""
+
+    def __init__(self, data_path: Path, longest_defer_ms: int, load_s: tuple[float, float]) -> None:
+        self._seed = random.SystemRandom().randrange(2**32)
+        self._chance = random.Random(self._seed)
+        self._nsqd = NsqdProcess(data_path, *FLAGS)
+        self._lives = Lives()
+        self._topics = plan(self._lives, TOPICS)
+        self._longest_defer_ms = longest_defer_ms
+        self._load_s = load_s
+        self._wrong: list[str] = []
+
+    def run(self, kills: int, tally: Tally) -> None:
+        print(f"seed {self._seed}")
+        with self._destroyed_at_the_end():
+            self._start()
+            for topic in self._topics:
+                self._nsqd.create(topic.ledger.name, *(channel.name for channel in topic.ledger))
+            while self._lives.count < kills:
+                self._live(self._chance.choice(DEATHS))
+            drain(self._nsqd, self._topics)
+            self._nsqd.start()
+            self._find_nothing_left()
+        self._judge(kills, tally)
+
+    @contextlib.contextmanager
+    def _destroyed_at_the_end(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            self._nsqd.destroy()
+
+    def _start(self) -> None:
+        self._nsqd.start()
+        self._lives.begin()
+
+    def _live(self, death: str) -> None:
+        """From one start to the next."""
+        with Load(self._nsqd, self._topics, self._chance, self._longest_defer_ms):
+            time.sleep(self._chance.uniform(*self._load_s))  # a random moment is the point, here and below
+            self._lives.end(time.time_ns())
+            if death == "while stopping":
+                self._nsqd.signal(signal.SIGTERM)
+                time.sleep(self._chance.uniform(*STOPPING_S))
+            self._nsqd.kill()
+        if death == "while starting":
+            self._nsqd.launch()
+            time.sleep(self._chance.uniform(*STARTING_S))
+            self._lives.end(time.time_ns())
+            self._nsqd.kill()
+        self._find_no_damage()
+        self._start()
+        self._wrong += settle(self._nsqd, self._topics)
+
+    def _find_no_damage(self) -> None:
+        """A kill tears nothing: what is written is whole."""
+        report = read_directory(self._nsqd.data_path, time.time_ns())
+        self._wrong += [finding_text(finding) for finding in report.findings]
+
+    def _find_nothing_left(self) -> None:
+        """What was finished before a clean stop does not come again, and its files go."""
+        wait_until(lambda: self._files_kept() <= MOST_FILES * len(self._topics), what="the files to go")
+        for topic in self._topics:
+            stats = self._nsqd.topic_stats(topic.ledger.name)
+            assert stats is not None
+            assert [channel["depth"] for channel in stats["channels"]] == [0] * len(stats["channels"]), stats
+
+    def _files_kept(self) -> int:
+        return sum(not path.name.startswith("kept.") for path in self._nsqd.data_path.glob("*.log"))
+
+    def _judge(self, kills: int, tally: Tally) -> None:
+        channels = list(itertools.chain.from_iterable(topic.ledger for topic in self._topics))
+        lost = {f"{channel.topic.name}/{channel.name}": channel.lost() for channel in channels}
+        acknowledged = sum(topic.ledger.acknowledged_count for topic in self._topics)
+        doubled = sum(channel.doubled_count for channel in channels)
+        tally(kills=kills, acknowledged=acknowledged, lost=sum(map(len, lost.values())), doubled=doubled)
+        for channel in channels:
+            print(*(channel.story(number) for number in channel.lost()[:SHOWN]), sep="\n")
+        wrong = self._wrong + [text for channel in channels for text in channel.wrong]
+        print(*wrong[:SHOWN], sep="\n")
+        assert acknowledged > 50 * kills, "there was no load"
+        assert {name: numbers for name, numbers in lost.items() if numbers} == {}
+        assert wrong == []
+        assert [group for channel in self._untouched() for group in channel.torn_groups()] == []
+
+    def _untouched(self) -> Iterator[ChannelLedger]:
+        return (channel for topic in self._topics for channel in topic.ledger if not channel.cuts)

@@ -1,0 +1,420 @@
+"""Files of which little is needed become sparse: the disk holds what is alive, and a crash loses none of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsqd_py.compactor import living
+from nsqd_py.diskqueue.compaction import Compaction
+from nsqd_py.diskqueue.files import COMPACT_SUFFIX, LogFile
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
+from tests.unit.fakes import SECOND, FakeConsumer, Received, World, close_descriptors, sized, start_broker
+
+TOPIC = "orders"
+HOUR = 3600 * SECOND
+BODY_BYTES = 96
+RECORD_BYTES = RECORD_HEADER_BYTES + 4 + BODY_BYTES
+PER_FILE = 10
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    close_descriptors(tmp_path)
+
+
+class Orders:
+    """A topic in files of ten messages or more, with a consumer that has them all."""
+
+    def __init__(self, directory: Path, file_bytes: int = FILE_HEADER_BYTES + PER_FILE * RECORD_BYTES) -> None:
+        self.directory = directory
+        self.file_bytes = file_bytes
+        self.published = 0
+        self.start()
+
+    def start(self) -> None:
+        self.world = World()
+        self.broker = start_broker(self.world, self.directory, max_bytes_per_file=self.file_bytes, mem_queue_size=5)
+        self.topic = self.broker.get_topic(TOPIC)
+        self.channel = self.broker.get_channel(self.topic, "ch")
+        self.consumer = FakeConsumer(self.world, rdy=1 << 30).subscribe(self.channel)
+        self.world.run()
+
+    def restart_after_kill(self) -> None:
+        close_descriptors(self.directory)
+        self.start()
+
+    def publish(self, count: int = 1) -> None:
+        messages = [b"%012d" % (self.published + i) * (BODY_BYTES // 12) for i in range(count)]
+        self.published += count
+        self.topic.publish(sized(*messages), count, BODY_BYTES + 4, None, 0)
+        self.world.run()
+
+    def publish_singly(self, count: int) -> None:
+        for _ in range(count):
+            self.publish()
+
+    def finish_but(self, *kept: int) -> list[Received]:
+        """The consumer finishes what it has, but for these numbers; those it puts off for an hour."""
+        received = self.consumer.take()
+        for message in received:
+            if number_of(message) in kept:
+                self.consumer.requeue(message, HOUR)
+            else:
+                self.consumer.finish(message)
+        self.channel.save_changes()
+        return [message for message in received if number_of(message) in kept]
+
+    def compact(self) -> None:
+        self.world.pass_time(SECOND)
+        self.broker.compactor.run()
+
+    def received_in_the_end(self) -> list[int]:
+        """What comes, and is finished, until nothing is put off any more."""
+        received: list[Received] = []
+        for _ in range(70):
+            received += self.consumer.received
+            self.consumer.finish(*self.consumer.take())
+            self.world.pass_time(60 * SECOND)
+        return [number_of(message) for message in received]
+
+    def shapes(self) -> list[tuple[int, int]]:
+        """(first number, messages) of each file."""
+        assert self.topic.log is not None
+        return [(file.first_seq, file.message_count) for file in self.topic.log.files]
+
+    def log_bytes(self) -> int:
+        return sum(path.stat().st_size for path in self.directory.iterdir() if path.suffix in (".log", ".spare"))
+
+
+def number_of(message: Received) -> int:
+    return int(message.body[:12])
+
+
+# ---- the bound
+
+
+@pytest.mark.parametrize(("put_off_every", "per_second"), [(10_000, 20), (40, 4)])
+def test_the_disk_stays_within_its_bound(directory: Path, put_off_every: int, per_second: int) -> None:
+    """Twice what is alive and two files, with one message in so many put off for an hour, in steady traffic."""
+    orders = Orders(directory, file_bytes=32 * 1024)
+    put_off: dict[int, Received] = {}
+    come_again: dict[int, Received] = {}
+    for _ in range(480):
+        orders.publish(10 * per_second)
+        for message in orders.consumer.take():
+            number = number_of(message)
+            if number % put_off_every == 0 and message.attempts == 1:
+                orders.consumer.requeue(message, HOUR)
+                put_off[number] = message
+            else:
+                orders.consumer.finish(message)
+                if message.attempts > 1:
+                    come_again[number] = message
+        orders.world.pass_time(9 * SECOND)
+        orders.compact()
+        live_bytes = (len(put_off) - len(come_again)) * RECORD_BYTES
+        assert orders.log_bytes() <= 2 * live_bytes + 2 * orders.file_bytes
+    assert orders.broker.compactor.compacted_count > 3
+    assert orders.world.log.errors == []
+    assert len(come_again) > (4800 - 3600) * per_second // put_off_every - 2
+    for number, message in come_again.items():
+        first = put_off[number]
+        assert (message.id, message.timestamp_ns, message.body) == (first.id, first.timestamp_ns, first.body)
+
+
+# ---- what becomes of files
+
+
+def test_what_is_alive_moves_and_the_rest_goes(directory: Path) -> None:
+    orders = Orders(directory)
+    orders.publish_singly(35)
+    before = orders.finish_but(3, 14, 15)
+    orders.compact()
+    assert orders.shapes() == [(0, 3), (30, 5)]
+    orders.world.pass_time(HOUR)
+    again = orders.consumer.take()
+    assert [message.attempts for message in again] == [2, 2, 2]
+    assert [(m.id, m.timestamp_ns, m.body) for m in again] == [(m.id, m.timestamp_ns, m.body) for m in before]
+    orders.consumer.finish(*again)
+    orders.compact()
+    assert orders.shapes() == [(30, 5)]
+    assert orders.channel.lost_count == 0
+
+
+def test_a_file_of_which_half_is_needed_stays(directory: Path) -> None:
+    orders = Orders(directory)
+    orders.publish_singly(15)
+    orders.finish_but(0, 2, 4, 6, 8, 9)
+    orders.compact()
+    assert orders.shapes() == [(0, 10), (10, 5)]
+
+
+def test_parts_of_batches_move(directory: Path) -> None:
+    orders = Orders(directory, file_bytes=8192)
+    for _ in range(3):
+        orders.publish(70)
+    orders.finish_but(1, 2, 3, 68, 69, 70, 71)
+    orders.compact()
+    assert orders.shapes() == [(0, 7), (140, 70)]
+    orders.restart_after_kill()
+    assert orders.received_in_the_end() == [1, 2, 3, 68, 69, 70, 71]
+    assert orders.channel.lost_count == 0
+
+
+def test_what_any_channel_needs_is_kept_once(directory: Path) -> None:
+    orders = Orders(directory)
+    other = orders.broker.get_channel(orders.topic, "other")
+    consumer = FakeConsumer(orders.world, rdy=1 << 30).subscribe(other)
+    orders.publish_singly(15)
+    orders.finish_but(1, 2)
+    consumer.finish(*[message for message in consumer.take() if number_of(message) not in (2, 3)])
+    orders.compact()
+    assert orders.shapes() == [(0, 3), (10, 5)]
+
+
+def test_what_no_channel_has_yet_stays(directory: Path) -> None:
+    orders = Orders(directory)
+    orders.publish_singly(15)
+    orders.finish_but(1)
+    orders.topic.pause()
+    orders.publish_singly(20)
+    orders.compact()
+    assert orders.shapes() == [(0, 1), (10, 10), (20, 10), (30, 5)]
+
+
+def test_a_sparse_file_becomes_smaller_again(directory: Path) -> None:
+    orders = Orders(directory)
+    orders.publish_singly(25)
+    orders.finish_but(0, 1, 2, 13)
+    orders.compact()
+    assert orders.shapes() == [(0, 4), (20, 5)]
+    orders.world.pass_time(HOUR)
+    orders.consumer.finish(*[message for message in orders.consumer.take() if number_of(message) != 13])
+    orders.compact()
+    assert orders.shapes() == [(0, 1), (20, 5)]
+    orders.restart_after_kill()
+    assert orders.received_in_the_end() == [13]
+
+
+def test_sparse_files_grow_up_to_half_a_file(directory: Path) -> None:
+    orders = Orders(directory)
+    orders.publish_singly(105)
+    orders.finish_but(*range(0, 100, 5))
+    orders.compact()
+    sparse = [count for _, count in orders.shapes()[:-1]]
+    assert sum(sparse) == 20
+    assert all(2 <= count <= PER_FILE // 2 for count in sparse)
+    orders.restart_after_kill()
+    assert orders.received_in_the_end() == list(range(0, 100, 5))
+
+
+def test_nothing_is_published_to_a_sparse_file(directory: Path) -> None:
+    """Also where the file behind it is lost."""
+    orders = Orders(directory)
+    orders.publish_singly(10)
+    assert orders.topic.log is not None
+    orders.topic.log.roll()
+    orders.finish_but(9)
+    orders.compact()
+    assert orders.shapes() == [(0, 1), (10, 0)]
+    close_descriptors(directory)
+    next(directory.glob("*10.log")).unlink()
+    orders.start()
+    orders.publish_singly(1)
+    assert orders.shapes() == [(0, 1), (10, 1)]
+    assert orders.received_in_the_end() == [10, 9]
+
+
+# ---- crashes
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class Killer:
+    """Lets so many calls that change files through; at the next one, and ever after, there is no process."""
+
+    CALLS = ("open", "pwrite", "fsync", "fdatasync", "rename", "unlink", "ftruncate")
+
+    def __init__(self, patched: pytest.MonkeyPatch, after: int, *, torn: bool) -> None:
+        self.left = after
+        self.torn = torn
+        for name in self.CALLS:
+            patched.setattr(os, name, self._wrapped(name, getattr(os, name)))
+
+    def _wrapped(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            self.left -= 1
+            if self.left >= 0:
+                return real(*arguments, **named)
+            if self.left == -1 and self.torn and name == "pwrite":
+                fd, data, offset = arguments
+                real(fd, data[: len(data) * 2 // 3], offset)
+            raise Killed
+
+        return call
+
+
+@pytest.mark.parametrize("torn", [False, True])
+@pytest.mark.parametrize("has_neighbour", [False, True])
+def test_killed_at_each_step(directory: Path, monkeypatch: pytest.MonkeyPatch, has_neighbour: bool, torn: bool) -> None:
+    alive = [3, 16, 17] if has_neighbour else [3]
+    for kill_after in range(100):
+        orders = Orders(directory)
+        orders.publish_singly(15)
+        orders.finish_but(3)
+        if has_neighbour:
+            orders.compact()
+            orders.publish_singly(10)
+            orders.finish_but(16, 17)
+        orders.world.pass_time(SECOND)
+        with monkeypatch.context() as patched:
+            killer = Killer(patched, kill_after, torn=torn)
+            try:
+                orders.broker.compactor.run()
+            except Killed:
+                pass
+        orders.restart_after_kill()
+        assert not list(directory.glob(f"*{COMPACT_SUFFIX}"))
+        orders.compact()
+        orders.publish_singly(3)
+        orders.finish_but()
+        orders.restart_after_kill()
+        assert orders.received_in_the_end() == alive, f"killed after {kill_after} calls"
+        assert orders.channel.lost_count == 0
+        assert orders.world.log.errors == []
+        assert orders.topic.next_seq == (28 if has_neighbour else 18)
+        close_descriptors(directory)
+        for path in directory.iterdir():
+            path.unlink()
+        if killer.left >= 0:
+            assert kill_after > 5
+            return
+    raise AssertionError("never came to its end")
+
+
+# ---- what happens meanwhile
+
+
+def begun(orders: Orders) -> tuple[Compaction, LogFile]:
+    """All of the first file's living messages are copied, but the file is still there."""
+    log = orders.topic.log
+    assert log is not None
+    file = log.files[0]
+    compaction = Compaction(log, file, living(orders.topic, file.first_seq, file.end_seq), None)
+    while not compaction.is_done:
+        compaction.step()
+    return compaction, file
+
+
+def test_a_file_that_is_needed_again_stays_whole(directory: Path) -> None:
+    """A channel went back while the copy was made."""
+    orders = Orders(directory)
+    orders.publish_singly(15)
+    orders.finish_but(3)
+    compaction, file = begun(orders)
+    orders.channel.seek(2, [], [])
+    assert compaction.settle(living(orders.topic, file.first_seq, file.end_seq)) is None
+    compaction.abandon()
+    assert orders.shapes() == [(0, 10), (10, 5)]
+    assert not list(directory.glob(f"*{COMPACT_SUFFIX}"))
+    orders.world.run()
+    assert [number_of(message) for message in orders.consumer.take()] == [2, *range(4, 15)]
+
+
+def test_a_file_stays_while_it_is_copied(directory: Path) -> None:
+    """Not only while it is needed: what a thread reads and writes is not used for anything else."""
+    orders = Orders(directory)
+    orders.publish_singly(15)
+    orders.finish_but(3)
+    compaction, _ = begun(orders)
+    orders.broker.empty_channel(orders.topic, orders.channel)
+    assert orders.shapes() == [(0, 10), (10, 5)]
+    compaction.abandon()
+    orders.compact()
+    assert orders.shapes() == [(10, 5)]
+
+
+def test_a_topic_that_is_deleted_meanwhile(directory: Path) -> None:
+    orders = Orders(directory)
+    orders.publish_singly(15)
+    orders.finish_but(3)
+    compaction, _ = begun(orders)
+    orders.broker.delete_topic(TOPIC)
+    assert compaction.settle([]) is None
+    compaction.abandon()
+    assert [path.name for path in directory.iterdir()] == ["nsqd.dat"]
+
+
+# ---- disks that fail
+
+
+def test_what_cannot_be_read_stays_where_it_is(directory: Path) -> None:
+    orders = Orders(directory)
+    orders.publish_singly(25)
+    orders.finish_but(3, 5, 13)
+    path = next(directory.glob("*00.log"))
+    flip(path, FILE_HEADER_BYTES + 3 * RECORD_BYTES + RECORD_HEADER_BYTES + 20)
+    orders.compact()
+    assert orders.shapes() == [(0, 10), (10, 1), (20, 5)]
+    assert len(orders.world.log.errors) == 1
+    assert "the file stays as it is" in orders.world.log.errors[0]
+    orders.compact()
+    assert len(orders.world.log.errors) == 1
+    assert orders.received_in_the_end() == [5, 13]
+    assert orders.channel.lost_count == 1
+    orders.compact()
+    assert orders.shapes() == [(20, 5)]
+
+
+def flip(path: Path, offset: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes([byte ^ 0x10]))
+
+
+def test_a_damaged_byte_in_a_sparse_file_loses_one_message(directory: Path) -> None:
+    alive = [1, 6, 7, 14]
+    for place in range(0, RECORD_HEADER_BYTES + 8, 2):
+        orders = Orders(directory)
+        orders.publish_singly(25)
+        orders.finish_but(*alive)
+        orders.compact()
+        assert orders.shapes() == [(0, 4), (20, 5)]
+        close_descriptors(directory)
+        flip(next(directory.glob("*00.log")), FILE_HEADER_BYTES + RECORD_BYTES + place)
+        orders.start()
+        assert orders.received_in_the_end() == [1, 7, 14], f"byte {place}"
+        close_descriptors(directory)
+        for path in directory.iterdir():
+            path.unlink()
+
+
+def test_a_full_disk_leaves_all_as_it_was(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    orders = Orders(directory)
+    orders.publish_singly(25)
+    orders.finish_but(3)
+    orders.compact()
+    orders.publish_singly(10)
+    orders.finish_but(27)
+    orders.world.pass_time(SECOND)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", lambda fd, data, offset: os.write(fd, data[:5]) and 5)
+        orders.broker.compactor.run()
+    assert orders.shapes() == [(0, 1), (20, 10), (30, 5)]
+    assert "failed to make room on the disk" in orders.world.log.errors[-1]
+    orders.world.pass_time(60 * SECOND)
+    orders.broker.compactor.look_at(orders.topic)
+    orders.compact()
+    assert orders.shapes() == [(0, 2), (30, 5)]
+    orders.restart_after_kill()
+    assert orders.received_in_the_end() == [3, 27]

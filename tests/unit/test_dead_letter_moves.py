@@ -1,0 +1,313 @@
+"""Messages that were tried too often move to another topic, and are finished only when they are there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gevent
+import pytest
+
+from nsqd_py.broker import Broker
+from nsqd_py.channel import Channel
+from nsqd_py.dead_letters import MOST_REMEMBERED
+from nsqd_py.topic import Topic
+from nsqd_py.topic_rules import ByTopic
+from tests.property.real import broken_writes
+from tests.unit.fakes import MS, SECOND, FakeConsumer, World, close_descriptors, sized, start_broker
+
+
+class Bench:
+    """A broker whose topic `orders` gives up after two attempts."""
+
+    def __init__(self, directory: Path, **options: Any) -> None:
+        self.directory = directory
+        self.options = {"max_attempts": ByTopic(2), **options}
+        self.start()
+
+    def start(self) -> None:
+        self.world = World()
+        self.broker: Broker = start_broker(self.world, self.directory, **self.options)
+        self.topic = self.broker.get_topic("orders")
+        self.channel = self.broker.get_channel(self.topic, "ch")
+
+    def kill_and_start(self) -> None:
+        close_descriptors(self.directory)
+        self.start()
+
+    @property
+    def dead(self) -> Topic:
+        return self.broker.topics["orders.dead"]
+
+    def publish(self, *bodies: bytes, topic: Topic | None = None) -> None:
+        (topic or self.topic).publish(sized(*bodies), len(bodies), 0, None, 0)
+        self.world.run()
+
+    def consumer(self, channel: Channel | None = None, rdy: int = 10) -> FakeConsumer:
+        consumer = FakeConsumer(self.world, rdy, 5 * SECOND).subscribe(channel or self.channel)
+        self.world.run()
+        return consumer
+
+    def dead_consumer(self, rdy: int = 10) -> FakeConsumer:
+        return self.consumer(self.broker.get_channel(self.dead, "ch"), rdy)
+
+    def requeue_all(self, consumer: FakeConsumer, delay_ns: int = 0) -> None:
+        for message in consumer.take():
+            consumer.requeue(message, delay_ns)
+        self.world.run()
+
+    def figures(self) -> tuple[int, int, int]:
+        return self.channel.depth, self.channel.in_flight_count, self.channel.deferred_count
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_the_last_requeue_moves_a_message_as_it_is(bench: Bench) -> None:
+    bench.publish(b"poison", b"fine")
+    consumer = bench.consumer()
+    first, fine = consumer.take()
+    consumer.finish(fine)
+    consumer.requeue(first)
+    bench.world.run()
+    assert "orders.dead" not in bench.broker.topics
+    bench.requeue_all(consumer)
+    assert (consumer.take(), bench.figures(), bench.channel.dead_letter_count) == ([], (0, 0, 0), 1)
+    assert bench.channel.position.finished.floor == 2
+    (dead,) = bench.dead_consumer().take()
+    assert (dead.id, dead.timestamp_ns, dead.body, dead.attempts) == (first.id, first.timestamp_ns, b"poison", 1)
+
+
+def test_a_time_out_moves_it_too_and_a_delay_does_not_matter(bench: Bench) -> None:
+    bench.publish(b"slow", b"delayed")
+    consumer = bench.consumer()
+    bench.world.pass_time(5 * SECOND)  # both time out
+    _, _, slow, delayed = consumer.take()
+    assert slow.attempts == 2
+    consumer.requeue(delayed, 3600 * SECOND)
+    bench.world.pass_time(5 * SECOND)
+    assert bench.figures() == (0, 0, 0)
+    assert sorted(bench.dead_consumer().bodies()) == [b"delayed", b"slow"]
+    assert bench.channel.timeout_count == 3
+
+
+def test_the_dead_topic_says_where_they_come_from(bench: Bench) -> None:
+    bench.publish(b"a")
+    consumer = bench.consumer()
+    (message,) = consumer.received
+    bench.requeue_all(consumer)
+    bench.world.pass_time(SECOND)
+    bench.requeue_all(consumer)
+    assert list(bench.dead.dead_letters) == [
+        {
+            "id": message.id.decode(), "attempts": 2, "topic": "orders", "channel": "ch",
+            "timestamp": message.timestamp_ns, "died": bench.world.clock(),
+        }
+    ]  # fmt: skip
+    bench.publish(*[b"%d" % i for i in range(150)])
+    consumer.set_rdy(200)
+    bench.world.run()
+    bench.requeue_all(consumer)
+    bench.requeue_all(consumer)
+    assert (len(bench.dead.dead_letters), bench.channel.dead_letter_count) == (MOST_REMEMBERED, 151)
+
+
+def test_a_disk_that_refuses_keeps_the_message_in_its_channel(bench: Bench) -> None:
+    bench.publish(b"poison")
+    consumer = bench.consumer()
+    bench.requeue_all(consumer)
+    with broken_writes(None):
+        bench.requeue_all(consumer)
+        (again,) = consumer.take()
+        assert (again.attempts, bench.figures()) == (3, (0, 1, 0))
+    assert (bench.channel.dead_letter_count, bench.dead.message_count) == (0, 0)
+    consumer.requeue(again)
+    bench.world.run()
+    assert (bench.figures(), bench.channel.dead_letter_count) == ((0, 0, 0), 1)
+    assert bench.dead_consumer().bodies() == [b"poison"]
+
+
+def test_it_is_finished_only_when_it_is_synced(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, sync_every=1)
+    bench.publish(b"poison")
+    gevent.idle()
+    consumer = bench.consumer()
+    bench.requeue_all(consumer)
+    bench.requeue_all(consumer)
+    assert (bench.figures(), bench.channel.dead_letter_count) == ((0, 1, 0), 0)
+    gevent.idle()  # the sync
+    bench.world.run()
+    assert (bench.figures(), bench.channel.dead_letter_count) == ((0, 0, 0), 1)
+
+
+def test_a_sync_that_fails_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(tmp_path, sync_every=1)
+    bench.publish(b"poison")
+    gevent.idle()
+    consumer = bench.consumer()
+    bench.requeue_all(consumer)
+    bench.requeue_all(consumer)
+
+    def fail(_descriptor: int) -> None:
+        raise OSError(5, "input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fdatasync", fail)
+        patch.setattr("os.fsync", fail)
+        gevent.idle()
+    bench.world.run()
+    assert [message.attempts for message in consumer.take()] == [3]
+    assert bench.channel.dead_letter_count == 0
+
+
+def test_a_crash_before_it_is_noted_lets_it_come_again(bench: Bench) -> None:
+    bench.publish(b"poison")
+    bench.world.pass_time(200 * MS)
+    consumer = bench.consumer()
+    bench.requeue_all(consumer)
+    bench.world.pass_time(200 * MS)
+    bench.requeue_all(consumer)
+    bench.kill_and_start()
+    assert [(message.body, message.attempts) for message in bench.consumer().take()] == [(b"poison", 2)]
+    assert bench.dead_consumer().bodies() == [b"poison"]
+
+
+def test_once_it_is_noted_a_crash_changes_nothing(bench: Bench) -> None:
+    bench.publish(b"poison")
+    consumer = bench.consumer()
+    bench.requeue_all(consumer)
+    bench.requeue_all(consumer)
+    bench.world.pass_time(200 * MS)
+    bench.kill_and_start()
+    assert bench.consumer().take() == []
+    assert bench.dead_consumer().bodies() == [b"poison"]
+
+
+def test_a_clean_stop_in_the_middle_moves_it_once(bench: Bench) -> None:
+    bench.publish(b"poison")
+    consumer = bench.consumer()
+    bench.requeue_all(consumer)
+    consumer.requeue(*consumer.take())
+    assert bench.figures() == (0, 1, 0)
+    bench.broker.close()
+    bench.start()
+    assert bench.consumer().take() == []
+    assert bench.dead_consumer().bodies() == [b"poison"]
+
+
+def test_what_is_emptied_on_its_way_is_not_finished_twice(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, sync_every=1)
+    bench.publish(b"poison", b"other")
+    gevent.idle()
+    consumer = bench.consumer()
+    bench.requeue_all(consumer)
+    bench.requeue_all(consumer)
+    assert bench.figures() == (0, 2, 0)
+    bench.channel.empty()
+    gevent.idle()
+    bench.world.run()
+    assert bench.figures() == (0, 0, 0)
+    assert (bench.channel.position.finished.floor, bench.channel.position.finished.islands()) == (2, [])
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_one_that_died_in_two_channels_is_given_to_a_consumer_one_at_a_time(bench: Bench, is_known: bool) -> None:
+    """Both have one id, by which a consumer answers."""
+    other = bench.broker.get_channel(bench.topic, "other")
+    bench.publish(b"poison", b"second")
+    for channel in (bench.channel, other):
+        consumer = bench.consumer(channel)
+        bench.requeue_all(consumer)
+        bench.requeue_all(consumer)
+        consumer.leave()
+    channel = bench.broker.get_channel(bench.dead, "ch")
+    channel.handout.has_doubles = is_known
+    reader = bench.dead_consumer()
+    # Where it does not know that there are such it learns it, with the third message.
+    assert reader.bodies() == [b"poison", b"second"] + ([] if is_known else [b"poison"])
+    assert (channel.depth, channel.in_flight_count, channel.deferred_count) == (0, 2, 2)
+    assert channel.finish(reader, list(reader.in_flight.table)) == []
+    reader.become_ready()
+    bench.world.pass_time(2 * SECOND)
+    last = reader.take()
+    assert [message.body for message in last] == [b"poison", b"second"]
+    assert reader.finish(*last) == []
+    assert (channel.depth, channel.in_flight_count, channel.deferred_count) == (0, 0, 0)
+    assert channel.position.finished.floor == 4
+    # From now on it knows.
+    again = bench.consumer(bench.channel)
+    bench.publish(b"third")
+    bench.requeue_all(again)
+    bench.requeue_all(again)
+    again.leave()
+    again = bench.consumer(other)
+    bench.requeue_all(again)
+    bench.requeue_all(again)
+    assert reader.bodies() == [b"third"]
+    assert (channel.in_flight_count, channel.deferred_count) == (1, 1)
+
+
+def test_a_topic_of_dead_letters_keeps_its_own(bench: Bench) -> None:
+    bench.publish(b"poison")
+    consumer = bench.consumer()
+    bench.requeue_all(consumer)
+    bench.requeue_all(consumer)
+    reader = bench.dead_consumer()
+    for _ in range(5):
+        bench.requeue_all(reader)
+    assert [message.attempts for message in reader.take()] == [6]
+    assert set(bench.broker.topics) == {"orders", "orders.dead"}
+
+
+def test_they_go_where_the_settings_say_with_what_is_published_there(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, dead_letter_topic=ByTopic("graves"))
+    graves = bench.broker.get_topic("graves")
+    bench.publish(b"poison")
+    consumer = bench.consumer()
+    bench.requeue_all(consumer)
+    graves.publish(sized(b"before"), 1, 0, None, 0)
+    for message in consumer.take():
+        consumer.requeue(message)
+    graves.publish(sized(b"after"), 1, 0, None, 0)
+    bench.world.run()
+    assert graves.log is not None
+    highest = graves.log.used_id
+    reader = bench.consumer(bench.broker.get_channel(graves, "ch"))
+    assert bench.channel.dead_letter_count == 1
+    received = reader.take()
+    assert [message.body for message in received] == [b"before", b"poison", b"after"]
+    assert highest == max(int(message.id, 16) for message in received)
+
+
+def test_while_it_drains_dead_letters_move_too(bench: Bench) -> None:
+    bench.publish(b"poison")
+    consumer = bench.consumer()
+    bench.requeue_all(consumer)
+    bench.broker.drain.begin(0)
+    bench.requeue_all(consumer)
+    assert (bench.figures(), bench.dead.message_count) == ((0, 0, 0), 1)
+
+
+def test_an_ephemeral_topic_has_dead_letters_in_memory(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    topic = bench.broker.get_topic("orders#ephemeral")
+    channel = bench.broker.get_channel(topic, "ch")
+    bench.publish(b"a", b"b", topic=topic)
+    consumer = bench.consumer(channel)
+    bench.requeue_all(consumer)
+    bench.requeue_all(consumer)
+    reader = bench.consumer(bench.broker.get_channel(bench.broker.topics["orders.dead#ephemeral"], "ch"))
+    assert reader.bodies() == [b"a", b"b"]
+    assert not list(tmp_path.glob("*ephemeral*"))
+
+
+def test_without_the_setting_nothing_dies(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, max_attempts=ByTopic(0))
+    bench.publish(b"poison")
+    consumer = bench.consumer()
+    for _ in range(20):
+        bench.requeue_all(consumer)
+    assert [message.attempts for message in consumer.take()] == [21]
+    assert set(bench.broker.topics) == {"orders"}

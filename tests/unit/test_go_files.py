@@ -1,0 +1,116 @@
+"""The formats of Go's disk queues, without a disk."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqd_py.diskqueue.go_files import (
+    BLOCK_BYTES,
+    GoFileKind,
+    GoFileName,
+    GoPosition,
+    decode_go_messages,
+    find_go_message,
+    go_message_places,
+    parse_go_name,
+    parse_go_position,
+)
+from tests.support.go_directory import GoMessage, go_messages, numbered
+
+
+def stored(messages: list[GoMessage]) -> bytes:
+    return b"".join(message.stored for message in messages)
+
+
+def plain(messages: list[GoMessage]) -> list[tuple[int, int, int, bytes]]:
+    return [(message.timestamp_ns, message.attempts, message.id, message.body) for message in messages]
+
+
+def find(data: bytes, start: int) -> int | None:
+    return find_go_message(lambda offset, size: data[offset : offset + size], start, len(data))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("orders.diskqueue.000012.dat", GoFileName("orders", None, GoFileKind.MESSAGES, 12)),
+        ("a.b:c-d.diskqueue.1234567.dat", GoFileName("a.b", "c-d", GoFileKind.MESSAGES, 1234567)),
+        ("a;b.diskqueue.000000.dat", GoFileName("a", "b", GoFileKind.MESSAGES, 0)),
+        ("a:b.diskqueue.meta.dat", GoFileName("a", "b", GoFileKind.POSITION, -1)),
+        ("a.diskqueue.000003.dat.bad", GoFileName("a", None, GoFileKind.BAD, 3)),
+        ("a.diskqueue.meta.dat.5577006791947779410.tmp", GoFileName("a", None, GoFileKind.TEMPORARY, -1)),
+        ("a.diskqueue.000000.diskqueue.000001.dat", GoFileName("a.diskqueue.000000", None, GoFileKind.MESSAGES, 1)),
+        ("a.diskqueue.12.dat", None),
+        ("nsqd.dat", None),
+        ("a.00000000000000000000.log", None),
+    ],
+)
+def test_names(name: str, expected: GoFileName | None) -> None:
+    assert parse_go_name(name) == expected
+
+
+def test_positions() -> None:
+    position = parse_go_position(b"7\n1,20\n3,40\n")
+    assert position == GoPosition(7, 1, 20, 3, 40) and position.is_possible and position.has_unread
+    assert not GoPosition(0, 3, 41, 3, 40).is_possible
+    assert not GoPosition(0, 3, 40, 3, 40).has_unread
+    assert parse_go_position(b"-3\n1,20\n3,40\n") is not None
+    assert parse_go_position(b"7\n1,20\n") is None
+    assert parse_go_position(b"\0" * 12) is None
+
+
+BODIES = st.lists(st.binary(max_size=60), max_size=12)
+
+
+@given(BODIES, st.integers(min_value=0, max_value=0xFFFF), st.data())
+def test_whole_messages_come_wherever_the_data_ends(bodies: list[bytes], attempts: int, data: st.DataObject) -> None:
+    messages = go_messages(bodies, attempts=attempts)
+    whole = stored(messages)
+    end = data.draw(st.integers(min_value=0, max_value=len(whole)))
+    found, after = decode_go_messages(whole[:end])
+    assert found == plain(messages)[: len(found)]
+    assert after == len(stored(messages[: len(found)]))
+    assert len(found) == len(messages) or end < after + len(messages[len(found)].stored)
+    assert go_message_places(whole[:end])[1] == after
+
+
+@pytest.mark.parametrize("wrong", [b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\0\0\0\0", b"\0\0\0\x19"])
+def test_a_wrong_size_is_no_message(wrong: bytes) -> None:
+    first, second = numbered("m", 2)
+    data = first.stored + wrong + second.stored[4:]
+    assert decode_go_messages(data) == (plain([first]), len(first.stored))
+
+
+@pytest.mark.parametrize("wrong", [b"g", b"A", b" ", b"8", b"\xff"])
+def test_a_wrong_id_is_no_message(wrong: bytes) -> None:
+    """Ids are hexadecimal in small letters, and positive."""
+    [message] = numbered("m", 1)
+    data = bytearray(message.stored)
+    data[14:15] = wrong
+    assert decode_go_messages(bytes(data)) == ([], 0)
+
+
+@given(st.binary(max_size=40), st.lists(st.binary(max_size=60), min_size=1, max_size=5), st.data())
+def test_behind_damage_the_next_message_is_found(junk: bytes, bodies: list[bytes], data: st.DataObject) -> None:
+    """Also when the last one is torn, or zeros follow."""
+    rest = stored(go_messages(bodies))
+    tail = data.draw(st.sampled_from([b"", bytes(200), go_messages([b"torn" * 20])[0].stored[:-1]]))
+    assert find(junk + rest + tail, 0) == len(junk)
+
+
+def test_behind_a_wrong_size_all_others_are_found() -> None:
+    first, second, third = go_messages([b"one", b"two", b"three"])
+    data = b"\x7f" + stored([first, second, third])[1:]
+    assert find(data, 1) == len(first.stored)
+
+
+def test_text_that_looks_like_ids_is_no_message() -> None:
+    assert find(b"0123456789abcdef" * 1000, 0) is None
+
+
+def test_the_next_message_is_found_across_blocks() -> None:
+    [message] = numbered("m", 1)
+    for place in range(BLOCK_BYTES - 40, BLOCK_BYTES + 5, 7):
+        assert find(bytes(place) + message.stored, 0) == place

@@ -1,0 +1,72 @@
+"""How far a stream of a topic is, and how much of it comes next."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("pyspark")
+
+from spark.source.live.offsets import Stretch, TopicOffset, next_batch, shares
+from spark.source.live.options import LATEST, is_live, live_options
+from spark.source.offsets import BadOffset, Offset
+from spark.source.options import BadOption
+
+HERE = {"nsqd": "127.0.0.1:4151, b:4151", "topic": "orders"}
+
+
+def test_an_offset_as_spark_keeps_it() -> None:
+    offset = TopicOffset({"b:1": Stretch(3, 9), "a:1": Stretch(0, 0)})
+    assert offset.to_json() == {"version": 1, "topic": {"a:1": [0, 0], "b:1": [3, 9]}}
+    assert TopicOffset.of_json(offset.to_json()) == offset
+    assert offset.positions == {"a:1": 0, "b:1": 9}
+
+
+@pytest.mark.parametrize(
+    "document", [Offset().to_json(), {"version": 1, "topic": {"a": 3}}, {"version": 9, "topic": {}}]
+)
+def test_another_checkpoint_is_refused(document: dict[str, object]) -> None:
+    with pytest.raises(BadOffset):
+        TopicOffset.of_json(document)
+
+
+def test_a_batch_goes_on_where_the_last_one_ended() -> None:
+    batch = next_batch({"a": 5, "b": 7, "away": 3}, {"a": 10, "b": 7}, None)
+    assert batch.stretches == {"a": Stretch(5, 10), "b": Stretch(7, 7), "away": Stretch(3, 3)}
+    assert next_batch(batch.positions, {"a": 100, "b": 9}, 12).stretches["a"] == Stretch(10, 20)
+
+
+@given(st.dictionaries(st.text("ab", max_size=3), st.integers(0, 50)), st.integers(1, 100))
+def test_a_limit_is_used_up_and_shared(there: dict[str, int], most: int) -> None:
+    found = shares(there, most)
+    assert sum(found.values()) == min(most, sum(there.values()))
+    assert all(found[nsqd] <= there[nsqd] for nsqd in there)
+    waiting = [found[nsqd] for nsqd in there if found[nsqd] < there[nsqd]]
+    assert not waiting or max(found.values()) - min(waiting) <= 1
+
+
+def test_options() -> None:
+    options = live_options({**HERE, "startingPosition": "latest", "maxMessagesPerTrigger": "9"}, 0)
+    assert (options.nsqds, options.start, options.most_messages) == (("127.0.0.1:4151", "b:4151"), LATEST, 9)
+    assert options.fails_on_loss
+    assert live_options({**HERE, "startingPosition": "2026-01-01T00:00:00Z"}, 0).start == 1_767_225_600_000_000_000
+    assert is_live({"LOOKUPD": "a:4161"}) and not is_live({"path": "/archive"})
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"topic": ""}, "topic"),
+        ({"topic": "no good"}, "topic"),
+        ({"path": "/archive"}, "path"),
+        ({"nsqd": "127.0.0.1"}, "nsqd"),
+        ({"nsqd": ""}, "nsqd"),
+        ({"startingPosition": "soon"}, "startingPosition"),
+        ({"maxMessagesPerTrigger": "0"}, "maxMessagesPerTrigger"),
+        ({"failOnDataLos": "no"}, "failOnDataLoss"),
+    ],
+)
+def test_options_that_are_none(changed: dict[str, str], named: str) -> None:
+    with pytest.raises(BadOption, match=named):
+        live_options({**HERE, **changed}, 0)

@@ -1,0 +1,285 @@
+"""What nsqadmin makes of the answers of many nsqds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqadmin_py.cluster import views
+from nsqadmin_py.cluster.model import FORGET_AFTER_S, BadStats, Cluster, Node
+from nsqadmin_py.cluster.recording import records
+from nsqadmin_py.cluster.views import BadQuery, NotKnown, Page
+from nsqadmin_py.history.book import Key
+from nsqadmin_py.web.events import Reader
+
+ROUND_S = 2.0
+
+
+def channel(name: str, **counts: Any) -> dict[str, Any]:
+    figures = dict.fromkeys(
+        ("depth", "backend_depth", "in_flight_count", "deferred_count", "message_count", "requeue_count",
+         "timeout_count", "client_count"), 0,
+    )  # fmt: skip
+    latency = {"count": 0, "percentiles": None}
+    return {"channel_name": name, **figures, "paused": False, "e2e_processing_latency": latency, **counts}
+
+
+def topic(name: str, *channels: dict[str, Any], **counts: Any) -> dict[str, Any]:
+    figures = {"depth": 0, "backend_depth": 0, "message_count": 0, "paused": False}
+    return {"topic_name": name, **figures, "channels": list(channels), **counts}
+
+
+def stats(*topics: dict[str, Any], start_time: int = 1) -> dict[str, Any]:
+    return {"version": "1.3.0", "health": "OK", "start_time": start_time, "topics": list(topics)}
+
+
+class Cluster2(Cluster):
+    """A cluster whose rounds a test makes: `say` what nsqds answer at a time."""
+
+    def say(self, now_s: float, **answers: dict[str, Any]) -> None:
+        for address, answer in answers.items():
+            self.observe(self.add_node(address, {}), answer, now_s)
+        self.end_round(now_s, ROUND_S)
+        self.tick += 1
+
+    def row(self, name: str) -> dict[str, Any]:
+        return views.topic(self, name, 0.0).head
+
+
+# ---- sums and rates
+
+
+def test_figures_are_sums_over_all_nsqds() -> None:
+    cluster = Cluster2()
+    cluster.say(
+        10.0,
+        a=stats(topic("orders", channel("x", depth=3, client_count=1), depth=1, message_count=5)),
+        b=stats(topic("orders", channel("x", depth=4), channel("y", depth=7), message_count=6)),
+    )
+    row = cluster.row("orders")
+    assert {name: row[name] for name in ("depth", "topic_depth", "messages", "clients", "channels", "nodes")} == {
+        "depth": 15, "topic_depth": 1, "messages": 11, "clients": 1, "channels": 2, "nodes": 2,
+    }  # fmt: skip
+    assert views.channel(cluster, "orders", "x", 10.0).head["depth"] == 7
+    assert views.overview(cluster, 10.0).head["depth"] == 15
+
+
+def test_rates_are_of_each_nsqds_own_time() -> None:
+    cluster = Cluster2()
+    cluster.say(10.0, a=stats(topic("t", message_count=100)), b=stats(topic("t", message_count=0)))
+    cluster.say(12.0, a=stats(topic("t", message_count=120)))  # 10 a second; b is late
+    cluster.say(14.0, a=stats(topic("t", message_count=140)), b=stats(topic("t", message_count=4)))  # and 1 a second
+    assert cluster.row("t")["message_rate"] == 11.0
+    cluster.say(16.0, a=stats(topic("t", message_count=140)), b=stats(topic("t", message_count=4)))
+    assert cluster.row("t")["message_rate"] == 0.0
+
+
+def test_the_first_message_of_an_idle_channel_has_a_rate() -> None:
+    cluster = Cluster2()
+    cluster.say(10.0, a=stats(topic("t", channel("c"))))
+    cluster.say(12.0, a=stats(topic("t", channel("c"))))
+    cluster.say(14.0, a=stats(topic("t", channel("c", message_count=2, requeue_count=4, timeout_count=6))))
+    row = cluster.row("t")
+    assert (row["finish_rate"], row["requeue_rate"], row["timeout_rate"]) == (1.0, 2.0, 3.0)
+
+
+@pytest.mark.parametrize("start_time", [1, 2], ids=["deleted and made again", "restarted"])
+def test_a_count_that_began_anew_makes_no_rate(start_time: int) -> None:
+    cluster = Cluster2()
+    cluster.say(10.0, a=stats(topic("t", channel("c", message_count=100), message_count=100)))
+    cluster.say(12.0, a=stats(topic("t", channel("c", message_count=90), message_count=90), start_time=start_time))
+    assert cluster.row("t")["message_rate"] == cluster.row("t")["finish_rate"] == 0.0
+    assert views.channel(cluster, "t", "c", 12.0).head["message_rate"] == 0.0
+
+
+def test_an_answer_that_is_the_same_as_before_ends_all_rates() -> None:
+    cluster = Cluster2()
+    cluster.say(10.0, a=stats(topic("t")))
+    cluster.say(12.0, a=stats(topic("t", message_count=10)))
+    assert cluster.row("t")["message_rate"] == 5.0
+    cluster.unchanged(cluster.nodes["a"], 14.0)
+    cluster.say(14.0)
+    assert cluster.row("t")["message_rate"] == 0.0
+
+
+def test_the_worst_latency_of_all_nsqds_counts() -> None:
+    def timed(value_ns: int) -> dict[str, Any]:
+        return {"count": 5, "percentiles": [{"quantile": 0.5, "value": 1}, {"quantile": 0.99, "value": value_ns}]}
+
+    cluster = Cluster2()
+    slow, slower = (stats(topic("t", channel("c", e2e_processing_latency=timed(ns)))) for ns in (7, 9))
+    cluster.say(10.0, a=slow, b=slower)
+    assert views.channel(cluster, "t", "c", 0.0).head["latency"] == [
+        {"quantile": 0.99, "ns": 9.0}, {"quantile": 0.5, "ns": 1.0},
+    ]  # fmt: skip
+    values, quantiles = next((values, quantiles) for key, values, quantiles in records(cluster) if key == Key("t", "c"))
+    assert (values["latency_0"], values["latency_1"], quantiles) == (9.0, 1.0, (0.99, 0.5))
+
+
+# ---- what comes and goes
+
+
+def test_what_is_deleted_is_gone() -> None:
+    cluster = Cluster2()
+    cluster.say(10.0, a=stats(topic("t", channel("c", depth=1), channel("d")), topic("u")), b=stats(topic("t")))
+    cluster.say(12.0, a=stats(topic("t", channel("d"))))
+    assert cluster.topics.keys() == {"t"}
+    assert cluster.topics["t"].channels.keys() == {"d"}
+    assert cluster.row("t")["depth"] == 0
+    with pytest.raises(NotKnown, match="CHANNEL_NOT_FOUND"):
+        views.channel(cluster, "t", "c", 0.0)
+    cluster.remove_node("a")
+    assert cluster.topics["t"].channels == {}
+    cluster.remove_node("b")
+    assert cluster.topics == {}
+
+
+def test_an_nsqd_that_is_silent_keeps_its_figures_for_a_while() -> None:
+    cluster = Cluster2()
+    cluster.say(10.0, a=stats(topic("t")))
+    cluster.say(12.0, a=stats(topic("t", message_count=10)))
+    node = cluster.nodes["a"]
+    cluster.fail(node, "Connection refused")
+    cluster.say(20.0)
+    assert (cluster.row("t")["messages"], cluster.row("t")["message_rate"]) == (10, 0.0)
+    assert views.state_of(node, 20.0) == views.FAILED
+    cluster.say(12.0 + FORGET_AFTER_S + 1)
+    assert cluster.topics == {}
+    cluster.say(60.0, a=stats(topic("t", message_count=12)))
+    assert cluster.row("t")["messages"] == 12
+    assert views.state_of(node, 60.0) == views.OK
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        [], None, {"topics": 5}, {"topics": [{}]}, stats(topic("t", depth="1")), stats(topic("t", message_count=1.5)),
+        stats(topic("t", channel("c", depth=None))), stats(topic(["t"])), stats(topic("t", channel(""))),  # type: ignore[arg-type]
+    ],
+)  # fmt: skip
+def test_what_is_no_answer_of_an_nsqd_is_refused(document: Any) -> None:
+    cluster = Cluster2()
+    cluster.say(10.0, a=stats(topic("t", message_count=3)))
+    with pytest.raises(BadStats):
+        cluster.observe(cluster.nodes["a"], document, 12.0)
+    cluster.say(14.0, a=stats(topic("t", message_count=4)))
+    assert cluster.row("t")["messages"] == 4
+
+
+COUNTS = st.integers(0, 3)
+CHANNELS = st.dictionaries(st.sampled_from("cd"), st.tuples(COUNTS, COUNTS), max_size=2)
+TOPICS = st.dictionaries(st.sampled_from("tu"), st.tuples(COUNTS, CHANNELS), max_size=2)
+ROUNDS = st.lists(st.dictionaries(st.sampled_from("ab"), TOPICS, max_size=2), max_size=8)
+
+
+@given(ROUNDS)
+def test_sums_are_always_those_of_what_was_said_last(rounds: list[dict[str, dict[str, Any]]]) -> None:
+    cluster, said, now_s = Cluster2(), dict[str, dict[str, Any]](), 10.0
+    for answers in rounds:
+        said |= answers
+        now_s += ROUND_S
+        cluster.say(now_s, **{
+            address: stats(*(
+                topic(name, *(channel(key, depth=d, message_count=m) for key, (d, m) in channels.items()), depth=depth)
+                for name, (depth, channels) in topics.items()
+            ))
+            for address, topics in answers.items()
+        })  # fmt: skip
+        if any(address not in answers for address in said):
+            continue  # figures of the silent are kept; those that answered are checked below
+        for name in "tu":
+            parts = [topics[name] for topics in said.values() if name in topics]
+            if not parts:
+                assert name not in cluster.topics
+                continue
+            depth = sum(own + sum(d for d, _ in channels.values()) for own, channels in parts)
+            assert cluster.row(name)["depth"] == depth
+            assert cluster.topics[name].channels.keys() == {key for _, channels in parts for key in channels}
+        total = sum(own + sum(d for d, _ in chs.values()) for topics in said.values() for own, chs in topics.values())
+        assert views.overview(cluster, now_s).head["depth"] == total
+
+
+# ---- views
+
+
+def listed(cluster: Cluster, **query: str) -> list[str]:
+    return list(views.topic_list(cluster, Page.read(query)).rows)
+
+
+def test_lists_are_searched_sorted_and_paged() -> None:
+    cluster = Cluster2()
+    rows = [topic("Ab", channel("x"), message_count=1), topic("b", message_count=3), topic("c", channel("AB"))]
+    cluster.say(10.0, a=stats(*rows))
+    assert listed(cluster) == ["Ab", "b", "c"]
+    assert listed(cluster, sort="messages") == ["b", "Ab", "c"]
+    assert listed(cluster, sort="messages", order="asc", limit="2") == ["c", "Ab"]
+    assert listed(cluster, order="desc", offset="1") == ["b", "Ab"]
+    assert listed(cluster, search="aB") == ["Ab", "c"]
+    assert views.topic_list(cluster, Page.read({"limit": "1"})).head["total"] == 3
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ({"sort": "x"}, "INVALID_ARG_SORT"),
+        ({"order": "up"}, "INVALID_ARG_ORDER"),
+        ({"limit": "0"}, "INVALID_ARG_LIMIT"),
+        ({"limit": "1001"}, "INVALID_ARG_LIMIT"),
+        ({"offset": "-1"}, "INVALID_ARG_OFFSET"),
+    ],
+)
+def test_lists_that_make_no_sense(query: dict[str, str], message: str) -> None:
+    with pytest.raises(BadQuery, match=message):
+        Page.read(query)
+
+
+def test_states_of_nsqds() -> None:
+    cluster = Cluster2()
+    node: Node = cluster.add_node("a", {})
+    assert views.state_of(node, 10.0) == views.NEW
+    node.is_late = True
+    assert views.state_of(node, 10.0) == views.SLOW
+    node.is_late = False
+    cluster.say(10.0, a=stats())
+    assert views.state_of(node, 60.0) == views.OK  # nobody has asked since
+    node.asked_s = 61.0
+    assert views.state_of(node, 62.0) == views.OK
+    assert views.state_of(node, 67.0) == views.SLOW
+
+
+# ---- what a reader of events is told
+
+
+def test_a_reader_is_told_all_and_then_what_changed() -> None:
+    cluster, reader = Cluster2(), Reader()
+
+    def news() -> dict[str, Any] | None:
+        return reader.news(views.topic_list(cluster, Page()), cluster.tick - 1)
+
+    cluster.say(10.0, a=stats(topic("t"), topic("u")))
+    told = news()
+    assert told is not None
+    assert (told["full"], list(told["rows"]), told["keys"], told["head"]["total"]) == (True, ["t", "u"], ["t", "u"], 2)
+    assert news() is None
+    cluster.say(12.0, a=stats(topic("t"), topic("u", message_count=1)))
+    told = news()
+    assert told is not None
+    assert (told.keys(), list(told["rows"])) == ({"rows"}, ["u"])
+    cluster.say(14.0, a=stats(topic("t"), topic("v")))
+    told = news()
+    assert told is not None
+    assert (list(told["rows"]), told["keys"]) == (["v"], ["t", "v"])
+
+
+def test_a_reader_that_missed_rounds_misses_no_change() -> None:
+    cluster, reader = Cluster2(), Reader()
+    cluster.say(10.0, a=stats(topic("t"), topic("u")))
+    reader.news(views.topic_list(cluster, Page()), cluster.tick - 1)
+    cluster.say(12.0, a=stats(topic("t", message_count=1), topic("u")))
+    cluster.say(14.0, a=stats(topic("t", message_count=1), topic("u", depth=1)))
+    told = reader.news(views.topic_list(cluster, Page()), cluster.tick - 1)
+    assert told is not None
+    assert told["rows"].keys() == {"t", "u"}

@@ -1,0 +1,206 @@
+"""The history of nsqadmin: its rings, its book, and its file."""
+
+from __future__ import annotations
+
+from math import isnan, nan
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqadmin_py.history.book import COARSE_RANGE_S, MOST_SERIES, Book, Key
+from nsqadmin_py.history.file import BadHistory, HistoryFile, decode, encode, pack, unpack
+from nsqadmin_py.history.rings import Ring
+from nsqd_py.logs import Log
+
+NOW_S = 1_800_000_000.0
+ORDERS = Key("orders")
+
+
+def same(one: list[float], other: list[float]) -> bool:
+    return len(one) == len(other) and all(a == b or isnan(a) and isnan(b) for a, b in zip(one, other, strict=True))
+
+
+# ---- rings
+
+
+def test_a_ring_forgets_what_is_older_than_its_capacity() -> None:
+    ring = Ring(3)
+    for step in range(10, 15):
+        ring.put(step, float(step))
+    assert same(ring.read(10, 16), [nan, nan, 12.0, 13.0, 14.0, nan])
+
+
+def test_steps_that_were_left_out_are_unknown() -> None:
+    ring = Ring(10)
+    ring.put(1, 5.0)
+    ring.put(4, 5.0)
+    assert same(ring.read(0, 6), [nan, 5.0, nan, nan, 5.0, nan])
+
+
+def test_a_figure_that_never_changes_takes_no_memory() -> None:
+    ring = Ring(1800)
+    for step in range(5000):
+        ring.put(step, 0.0)
+    assert ring.size_bytes == 0
+    assert ring.read(4998, 5001)[:2] == [0.0, 0.0]
+    ring.put(5000, 1.0)
+    assert ring.size_bytes == 4 * 1800
+    assert same(ring.read(3200, 3202), [nan, 0.0])
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.sampled_from([0.0, 0.0, 1.0, 2.5])), max_size=60), st.integers(1, 12))
+def test_a_ring_is_like_a_dictionary_of_its_latest_steps(puts: list[tuple[int, float]], capacity: int) -> None:
+    ring, model, step = Ring(capacity), dict[int, float](), 0
+    for ahead, value in puts:
+        step += ahead
+        ring.put(step, value)
+        model[step] = value
+    wanted = [model.get(at, nan) if step - capacity < at <= step else nan for at in range(step + 3)]
+    assert same(ring.read(0, step + 3), wanted)
+    first, last, data = ring.dump()
+    if puts:
+        assert same(Ring.load(capacity, first, last, data).read(0, step + 3), wanted)
+
+
+# ---- the book
+
+
+def record(book: Book, time_s: float, key: Key = ORDERS, **values: float) -> None:
+    book.record(time_s, [(key, values, ())])
+
+
+def test_an_hour_in_small_steps_and_a_day_in_minutes() -> None:
+    book = Book()
+    for second in range(0, 180, 2):
+        record(book, NOW_S + second, depth=float(second))
+    step_s, times, (depths,) = book.read(ORDERS, ["depth"], 10, NOW_S + 178)
+    assert (step_s, times, depths) == (
+        2.0, [NOW_S + second for second in (170, 172, 174, 176, 178)], [170.0, 172.0, 174.0, 176.0, 178.0],
+    )  # fmt: skip
+    step_s, times, (depths,) = book.read(ORDERS, ["depth"], COARSE_RANGE_S, NOW_S + 178)
+    assert (step_s, len(times)) == (60.0, 1440)
+    assert depths[-2:] == [29.0, 89.0]  # the means of two minutes that are over
+
+
+def test_a_round_that_is_late_leaves_no_gap_and_a_pause_does() -> None:
+    book = Book()
+    record(book, NOW_S, depth=1.0)
+    record(book, NOW_S + 6, depth=2.0)
+    record(book, NOW_S + 20, depth=3.0)
+    _, _, (depths,) = book.read(ORDERS, ["depth"], 22, NOW_S + 20)
+    assert same(depths, [1.0, 2.0, 2.0, 2.0, *[nan] * 6, 3.0])
+
+
+def test_what_nobody_knows_is_unknown() -> None:
+    book = Book()
+    record(book, NOW_S, depth=1.0)
+    _, times, (depths, rates) = book.read(Key("others"), ["depth", "message_rate"], 10, NOW_S)
+    assert len(times) == len(depths) == len(rates) == 5
+    assert all(map(isnan, depths + rates))
+
+
+def test_what_has_been_gone_for_a_day_is_forgotten() -> None:
+    book = Book()
+    record(book, NOW_S, depth=1.0)
+    record(book, NOW_S + COARSE_RANGE_S - 120, Key("other"), depth=1.0)
+    assert ORDERS in book.series
+    record(book, NOW_S + COARSE_RANGE_S + 120, Key("other"), depth=1.0)
+    assert book.series.keys() == {Key("other")}
+
+
+def test_there_are_never_more_series_than_that() -> None:
+    book = Book()
+    book.record(NOW_S, [(Key(str(number)), {"depth": 1.0}, ()) for number in range(MOST_SERIES + 5)])
+    assert len(book.series) == MOST_SERIES
+
+
+# ---- the file
+
+
+def full_book() -> Book:
+    book = Book()
+    for second in range(0, 130, 2):
+        hostile = Key("<b>", "\u2028", "a:1")
+        book.record(NOW_S + second, [(hostile, {"depth": second, "latency_0": 0.5}, (0.99,))])
+        record(book, NOW_S + second, depth=7.0)
+    return book
+
+
+def test_a_book_is_read_as_it_was_written() -> None:
+    book, read = full_book(), Book()
+    decode(unpack(pack(encode(book))), read)
+    assert read.series.keys() == book.series.keys()
+    for key, series in book.series.items():
+        assert read.quantiles(key) == series.quantiles
+        for range_s in (3600, COARSE_RANGE_S):
+            names = list(series.pairs)
+            wanted = book.read(key, names, range_s, NOW_S + 130)
+            found = read.read(key, names, range_s, NOW_S + 130)
+            assert wanted[:2] == found[:2]
+            assert all(same(a, b) for a, b in zip(wanted[2], found[2], strict=True))
+
+
+def test_no_damage_goes_unseen() -> None:
+    data = pack(encode(full_book()))
+    for place in range(0, len(data), max(1, len(data) // 200)):
+        damaged = bytearray(data)
+        damaged[place] ^= 0x10
+        with pytest.raises(BadHistory):
+            decode(unpack(bytes(damaged)), Book())
+        with pytest.raises(BadHistory):
+            decode(unpack(data[:place]), Book())
+
+
+def test_another_poll_interval_begins_anew() -> None:
+    book = Book(5.0)
+    decode(encode(full_book()), book)
+    assert not book.series
+
+
+def test_a_damaged_file_is_set_aside_and_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "history.db"
+    path.write_bytes(b"nsqadmin-history 1 00000000\nnonsense")
+    book = Book()
+    file = HistoryFile(str(path), Log())
+    file.open(book)
+    assert not book.series
+    assert not path.exists()
+    (aside,) = tmp_path.glob("history.db.damaged-*")
+    assert aside.read_bytes().endswith(b"nonsense")
+    assert "is damaged (its checksum is wrong): set aside" in capfd.readouterr().err
+    file.write(full_book())
+    file.close()
+    decode(unpack(path.read_bytes()), book)
+    assert book.series
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == sorted(
+        [aside.name, "history.db", "history.db.lock"]
+    )
+
+
+def test_two_do_not_overwrite_each_other(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "history.db"
+    first, second = HistoryFile(str(path), Log()), HistoryFile(str(path), Log())
+    first.open(Book())
+    second.open(Book())
+    second.write(full_book())
+    assert not path.exists()
+    assert "another nsqadmin uses it; the history is kept in memory only" in capfd.readouterr().err
+    first.write(full_book())
+    assert path.exists()
+    first.close()
+    second.close()
+
+
+def test_a_file_that_cannot_be_written_is_said_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    file = HistoryFile(str(folder / "history.db"), Log())
+    file.open(Book())
+    (folder / "history.db.lock").unlink()
+    folder.rmdir()
+    file.write(full_book())
+    file.write(full_book())
+    file.close()
+    assert capfd.readouterr().err.count("HISTORY: cannot write") == 1

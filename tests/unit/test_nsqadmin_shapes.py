@@ -1,0 +1,104 @@
+"""What Go's nsqadmin makes of answers: sums, orders, zero values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqadmin_py import shapes
+
+HERE = {"hostname": "here", "topology_zone": "z", "topology_region": "r"}
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+KEYS = st.sampled_from([
+    "topic_name", "channels", "clients", "depth", "paused", "e2e_processing_latency", "percentiles", "count",
+    "quantile", "channel_name", "topics", "tombstones", "hostname", "http_port",
+])  # fmt: skip
+HOSTILE = st.dictionaries(KEYS, ANY_JSON | st.lists(st.dictionaries(KEYS, ANY_JSON, max_size=4), max_size=2))
+
+
+def topic(node: str, hostname: str, **figures: Any) -> shapes.Figures:
+    return shapes.topic_stats({"topic_name": "t", **figures}, node, {"hostname": hostname}, 100.0)
+
+
+@given(HOSTILE | ANY_JSON)
+def test_nothing_that_others_answer_breaks_it(answer: Any) -> None:
+    shapes.sum_of_topics("t", [shapes.topic_stats(answer, "a", HERE, 0.0), topic("b", "b")])
+    shapes.merged_producers({"l": [shapes.producer(answer), shapes.producer({"version": "1.0.0"})]})
+    shapes.producer_of_info(answer, [], "h:1")
+
+
+def test_sums_are_over_nodes_by_host() -> None:
+    parts = [
+        topic("n2", "b", depth=3, backend_depth=1, paused=True, channels=[{"channel_name": "c", "depth": 1}]),
+        topic("n1", "a", depth=4, channels=[{"channel_name": "c", "depth": 2}, {"channel_name": "d"}]),
+    ]
+    total = shapes.sum_of_topics("t", parts)
+    assert (total["node"], total["depth"], total["memory_depth"], total["paused"]) == ("*", 7, 6, True)
+    assert [part["node"] for part in total["nodes"]] == ["n1", "n2"]
+    channels = [(row["channel_name"], row["node"], row["depth"]) for row in total["channels"]]
+    assert channels == [("c", "*", 3), ("d", "n1", 0)]
+    assert parts[1]["channels"][0]["depth"] == 2  # a sum changes nobody's own figures
+
+
+def test_a_topic_of_nobody() -> None:
+    total = shapes.sum_of_topics("t", [])
+    assert (total["node"], total["nodes"], total["channels"], total["e2e_processing_latency"]) == ("", None, None, None)
+
+
+def test_latencies_are_averaged_by_count() -> None:
+    def timed(count: int, value: float) -> dict[str, Any]:
+        return {"e2e_processing_latency": {"count": count, "percentiles": [{"quantile": 0.99, "value": value}]}}
+
+    total = shapes.sum_of_topics("t", [topic("a", "a", **timed(1, 10.0)), topic("b", "b", **timed(3, 50.0))])
+    assert total["e2e_processing_latency"]["count"] == 4
+    assert total["e2e_processing_latency"]["percentiles"] == [
+        {"quantile": 0.99, "min": 10.0, "max": 50.0, "count": 4, "average": 40.0}
+    ]
+
+
+def test_clients_are_near_first() -> None:
+    def client(node: str, region: str, zone: str) -> dict[str, Any]:
+        return {"node": node, "node_topology_region": "r", "node_topology_zone": "z", "topology_region": region,
+                "topology_zone": zone}  # fmt: skip
+
+    far, near, beside = client("a", "q", "z"), client("a", "r", "y"), client("a", "r", "z")
+    elsewhere = client("b", "r", "z")
+    assert sorted([elsewhere, far, near, beside], key=shapes.by_node_and_nearness) == [beside, near, far, elsewhere]
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        ("1.2.1", "1.3.0"), ("1.3.0-alpha", "1.3.0"), ("1.3.0-alpha.2", "1.3.0-alpha.10"), ("unknown", "0.1.0"),
+        ("1.9.0", "1.10.0"),
+    ],
+)  # fmt: skip
+def test_versions(older: str, newer: str) -> None:
+    assert shapes.version_key(older) < shapes.version_key(newer)
+    nodes = [shapes.producer({"version": version, "tcp_port": port}) for port, version in enumerate((older, newer))]
+    merged = shapes.merged_producers({"l": nodes})
+    assert {node["version"]: node["out_of_date"] for node in merged} == {older: True, newer: False}
+
+
+def test_an_nsqd_that_two_nsqlookupds_know_is_one() -> None:
+    ports = {"tcp_port": 1, "broadcast_address": "::1", "http_port": 2}
+    rows = [ports | {"remote_address": remote} for remote in ("x:9", "")]
+    (node,) = shapes.merged_producers({"l1": [shapes.producer(rows[0])], "l2": [shapes.producer(rows[1])]})
+    assert node["remote_addresses"] == ["l1/x:9", "l2/N/A"]
+    assert (shapes.http_address(node), shapes.tcp_address(node)) == ("[::1]:2", "[::1]:1")
+
+
+def test_counts_of_nearness_are_left_out_where_they_are_0() -> None:
+    row = topic("a", "a", zone_local_msg_count=2, channels=[{"channel_name": "c", "global_msg_count": 1}])
+    shown = shapes.without_empty_counts(row, is_channel=False)
+    assert (shown["zone_local_msg_count"], shown["delivery_msg_count"]) == (2, 2)
+    assert "global_msg_count" not in shown
+    assert (shown["channels"][0]["global_msg_count"], shown["channels"][0]["delivery_msg_count"]) == (1, 1)
+    assert "zone_local_msg_count" not in shown["channels"][0]

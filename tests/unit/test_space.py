@@ -1,0 +1,145 @@
+"""Decisions about space: what retention keeps, how much of a file is alive, where a time is in a log."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqd_py.batch import Batch
+from nsqd_py.diskqueue.file_index import Segment
+from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES
+from nsqd_py.diskqueue.space import alive_bytes, is_within, is_worth_moving, moved_bytes, retained_seq, union
+from tests.unit.fakes import close_descriptors, make_batch
+from tests.unit.log_bench import Disk
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    yield Disk(tmp_path)
+    close_descriptors(tmp_path)
+
+
+# ---- retention
+
+
+@dataclass
+class File:
+    first_seq: int
+    end_seq: int
+    end_offset: int
+    newest_ns: int
+    is_whole: bool = True
+
+
+FILES = [File(0, 10, 100, 1_000), File(10, 20, 100, 2_000), File(20, 30, 100, 3_000), File(30, 35, 50, 4_000)]
+
+
+@pytest.mark.parametrize(
+    ("retention_ns", "retention_bytes", "kept_from"),
+    [(0, 0, 35), (1, 0, 35), (1_001, 0, 30), (2_500, 0, 20), (9_999, 0, 0),
+     (0, 1, 30), (0, 50, 30), (0, 51, 20), (0, 150, 20), (0, 151, 10), (0, 9_999, 0), (1_001, 151, 10), (9_999, 1, 0)],
+)  # fmt: skip
+def test_what_retention_keeps(retention_ns: int, retention_bytes: int, kept_from: int) -> None:
+    assert retained_seq(FILES, retention_ns, retention_bytes, 5_000, 35) == kept_from
+
+
+def test_retention_ends_at_a_file_that_is_not_whole() -> None:
+    files = [FILES[0], File(10, 20, 40, 2_000, is_whole=False), *FILES[2:]]
+    assert retained_seq(files, 1 << 60, 0, 5_000, 35) == 20
+
+
+def test_an_empty_last_file_says_nothing_of_those_before() -> None:
+    assert retained_seq([*FILES, File(35, 35, 64, 0)], 2_500, 0, 5_000, 35) == 20
+
+
+# ---- ranges
+
+numbers = st.sets(st.integers(0, 60))
+ranges = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9)).map(lambda pair: (pair[0], sum(pair))))
+
+
+def numbers_of(some: list[tuple[int, int]]) -> set[int]:
+    return {number for low, high in some for number in range(low, high)}
+
+
+@given(ranges)
+def test_a_union_has_all_numbers_in_as_few_ranges_as_can_be(some: list[tuple[int, int]]) -> None:
+    merged = union(some)
+    assert numbers_of(merged) == numbers_of(some)
+    assert all(high < low for (_, high), (low, _) in zip(merged, merged[1:], strict=False))
+
+
+@given(ranges, ranges)
+def test_one_is_within_the_other(inner: list[tuple[int, int]], outer: list[tuple[int, int]]) -> None:
+    assert is_within(union(inner), union(outer)) == (numbers_of(inner) <= numbers_of(outer))
+
+
+@given(numbers, st.lists(st.tuples(st.integers(1, 9), st.integers(0, 50)), min_size=1, max_size=8))
+def test_alive_bytes_are_those_of_the_segments(alive: set[int], parts: list[tuple[int, int]]) -> None:
+    segments, low, expected = [], 0, 0
+    for count, message_bytes in parts:
+        segments.append(Segment(low, low + count, count * message_bytes, count))
+        expected += message_bytes * len(alive & set(range(low, low + count)))
+        low += count
+    assert alive_bytes(segments, union((number, number + 1) for number in alive)) == expected
+
+
+def test_moving_has_to_be_worth_it() -> None:
+    tiny = [(number, number + 1) for number in range(0, 1000, 3)]  # 14 bytes each in a batch, 70 when alone
+    alive = alive_bytes([Segment(0, 1000, 14_000, 1000)], tiny)
+    assert 2 * alive < 14_000
+    assert not is_worth_moving(14_000, alive, moved_bytes(alive, tiny, is_sparse=False))
+    assert is_worth_moving(14_000, alive, moved_bytes(alive, tiny, is_sparse=True))
+    assert not is_worth_moving(14_000, 7_000, 7_000)
+    assert is_worth_moving(14_000, 6_999, 6_999)
+    assert moved_bytes(0, tiny[:2], is_sparse=False) == 2 * RECORD_HEADER_BYTES
+
+
+# ---- from a time to a number
+
+
+def batch_at(first_seq: int, timestamp_ns: int, *messages: bytes) -> Batch:
+    batch = make_batch(first_seq, *messages)
+    batch.timestamp_ns = timestamp_ns
+    return batch
+
+
+@pytest.mark.parametrize("reopen", [False, True])
+def test_the_first_message_of_a_time_or_later(disk: Disk, reopen: bool) -> None:
+    """The clock steps back now and then; some records are large, so that a file has several places in its index."""
+    chooser = random.Random(7)
+    disk.new_log(max_file_bytes=1_500_000)
+    now_ns = 1_000
+    times: list[int] = []
+    for _ in range(300):
+        now_ns += chooser.choice([0, 3, 5, 8, -40 if chooser.random() < 0.2 else 1])
+        count = chooser.randrange(1, 4)
+        disk.log.append([batch_at(len(times), now_ns, *[b"x" * chooser.choice([10, 40_000])] * count)])
+        times += [now_ns] * count
+        if chooser.random() < 0.1:
+            disk.log.read(chooser.randrange(len(times)))  # readers note places too
+    if reopen:
+        disk.reopen()
+    assert disk.log.file_count > 5
+    for timestamp_ns in range(min(times) - 1, max(times) + 2):
+        for low in (0, 100, len(times) - 1):
+            expected = next((s for s in range(low, len(times)) if times[s] >= timestamp_ns), len(times))
+            assert disk.log.seq_at(timestamp_ns, low) == expected
+
+
+def test_behind_damage_it_is_rather_too_early(disk: Disk) -> None:
+    """What is older may be dropped: never count a message older than it is."""
+    for seq in range(10):
+        disk.log.append([batch_at(seq, 1_000 + seq, b"x" * 50)])
+    path = disk.paths()[0]
+    data = bytearray(path.read_bytes())
+    record_bytes = RECORD_HEADER_BYTES + 54
+    data[64 + 4 * record_bytes] ^= 1  # the magic of the fifth
+    path.write_bytes(data)
+    assert [disk.log.seq_at(1_000 + seq) for seq in range(11)] == [0, 1, 2, 3, 4, 4, 4, 4, 4, 4, 10]
