@@ -207,6 +207,12 @@ class LogFile:
         self.end_seq = record.end_seq
         self.end_offset = offset + record.record_bytes
 
+    def go_on_to(self, seq: int, offset: int, newest_ns: int) -> None:
+        """The records up to here go on from one another, and there is nothing among them for the index."""
+        self.end_seq = seq
+        self.end_offset = offset
+        self.newest_ns = max(self.newest_ns, newest_ns)
+
     def note(self, seq: int, offset: int) -> None:
         """Remember that the record with `seq` begins at `offset`, if nothing near it is known."""
         if not self.header.is_sparse:  # how many messages are before it is not known there

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from struct import Struct
+from typing import Any
 
 from google_crc32c import extend
 
@@ -49,6 +50,7 @@ _FRONT = Struct("<4sII")
 _CHECKED = Struct("<BBHQQqqII")
 _FILE_HEADER = Struct("<4sHHIIQQ")
 
+unpack_header = _HEADER.unpack_from
 _pack_front = _FRONT.pack
 _pack_checked = _CHECKED.pack
 
@@ -174,12 +176,12 @@ def encode_record_parts(header: RecordHeader, body: bytes, salt: int) -> bytes:
     return _pack_front(MAGIC, len(body), extend(extend(salt, checked), body)) + checked + body
 
 
-def decode_header(data: bytes | memoryview, position: int) -> RecordHeader:
-    """The header at `position`. Raises Incomplete, and Damaged when it is none."""
+def decode_header(data: Any, position: int) -> RecordHeader:
+    """The header at `position` of bytes, or of an mmap. Raises Incomplete, and Damaged when it is none."""
     if len(data) - position < RECORD_HEADER_BYTES:
         raise Incomplete(RECORD_HEADER_BYTES)
     (magic, length, checksum, version, kind, flags, first_seq, base_id, timestamp_ns, due_ns, count, stride) = (
-        _HEADER.unpack_from(data, position)
+        unpack_header(data, position)
     )
     if magic != MAGIC or version != VERSION or kind not in (PUBLISHED, MESSAGES) or count == 0:
         raise Damaged("no record here")
@@ -191,7 +193,7 @@ def decode(data: bytes, position: int, salt: int) -> tuple[Batch, int]:
     if len(data) - position < RECORD_HEADER_BYTES:
         raise Incomplete(RECORD_HEADER_BYTES)
     (magic, length, checksum, version, kind, flags, first_seq, base_id, timestamp_ns, due_ns, count, stride) = (
-        _HEADER.unpack_from(data, position)
+        unpack_header(data, position)
     )
     if magic != MAGIC or version != VERSION or kind != PUBLISHED or flags != 0 or count == 0:
         raise Damaged("no record here")

@@ -11,16 +11,23 @@ import mmap
 import os
 from dataclasses import dataclass, field
 
+from google_crc32c import extend
+
+from nsqd_py.diskqueue.file_index import INDEX_EVERY
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.records import (
+    CHECKED_FROM,
     FILE_HEADER_BYTES,
     MAGIC,
+    PUBLISHED,
     RECORD_HEADER_BYTES,
+    VERSION,
     Damaged,
     Incomplete,
     RecordHeader,
     decode,
     decode_header,
+    unpack_header,
 )
 
 
@@ -57,7 +64,7 @@ def find_record(data: bytes | mmap.mmap, start: int, salt: int) -> int | None:
     position = data.find(MAGIC, start)
     while position >= 0:
         try:
-            header = decode_header(data[position : position + RECORD_HEADER_BYTES], 0)
+            header = decode_header(data, position)
             decode(data[position : position + header.record_bytes], 0, salt)
         except (Damaged, Incomplete):
             position = data.find(MAGIC, position + 1)
@@ -112,12 +119,44 @@ class _Walk:
             self._pending = (header, position, self._expected)
             self._expected = header.end_seq
             position += header.record_bytes
+            if not self._verify and not self._is_sparse:
+                position = self._skim(position)
         self._accept_pending()
+
+    def _skim(self, position: int) -> int:
+        """Pass over records that plainly go on from here, up to the next that the index wants; where that is.
+
+        What `run` does with each of them, at 0.9 us in place of 4.
+        """
+        data, expected, newest_ns = self._data, self._expected, 0
+        stop = min(position + INDEX_EVERY, self._size - RECORD_HEADER_BYTES)
+        passed: tuple[int, int, int] | None = None  # where the last of them begins, its number, the newest before it
+        while position < stop:
+            magic, length, _, version, kind, flags, first_seq, _, timestamp_ns, due_ns, count, _ = (
+                unpack_header(data, position)
+            )
+            after = position + RECORD_HEADER_BYTES + length
+            if first_seq != expected or magic != MAGIC or version != VERSION or kind != PUBLISHED or flags:
+                break
+            if due_ns or not count or after > self._size:
+                break
+            passed = position, first_seq, newest_ns
+            if timestamp_ns > newest_ns:
+                newest_ns = timestamp_ns
+            expected += count
+            position = after
+        if passed is not None:
+            self._accept_pending()
+            start, first_seq, newest_ns = passed
+            self._file.go_on_to(first_seq, start, newest_ns)
+            self._pending = (decode_header(data, start), start, first_seq)
+            self._expected = expected
+        return position
 
     def _good_header(self, position: int) -> RecordHeader | None:
         """The header at `position` if the record goes on where the one before ended."""
         try:
-            header = decode_header(self._data[position : position + RECORD_HEADER_BYTES], 0)
+            header = decode_header(self._data, position)
         except (Damaged, Incomplete):
             return None
         if not self._follows(header) or position + header.record_bytes > self._size:
@@ -131,11 +170,11 @@ class _Walk:
         return header.first_seq == self._expected
 
     def _is_whole(self, header: RecordHeader, position: int) -> bool:
-        try:
-            decode(self._data[position : position + header.record_bytes], 0, self._salt)
-        except (Damaged, Incomplete):
-            return False
-        return True
+        checked = self._data[position + CHECKED_FROM : position + header.record_bytes]
+        is_known = header.kind == PUBLISHED and not header.flags
+        return is_known and len(checked) == header.record_bytes - CHECKED_FROM and (
+            extend(self._salt, checked) == header.checksum
+        )
 
     def _pass_damage(self, position: int) -> int | None:
         """Where a later good record begins; None when nothing good follows."""
@@ -153,7 +192,7 @@ class _Walk:
     def _next_good(self, start: int) -> int | None:
         found = find_record(self._data, start, self._salt)
         while found is not None:
-            header = decode_header(self._data[found : found + RECORD_HEADER_BYTES], 0)
+            header = decode_header(self._data, found)
             if header.first_seq >= self._expected:
                 if header.first_seq > self._expected:
                     self._recovered.gaps.append((self._expected, header.first_seq))
@@ -179,7 +218,7 @@ class _Walk:
         """Nothing good follows: a record that was torn here, damage, or space that no record was written to yet."""
         self._accept_pending()
         try:
-            header = decode_header(self._data[position : position + RECORD_HEADER_BYTES], 0)
+            header = decode_header(self._data, position)
         except (Damaged, Incomplete):
             header = None
         if header is not None and self._until is not None and header.first_seq >= self._until:
