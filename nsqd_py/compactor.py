@@ -188,9 +188,13 @@ class Compactor:
 
     def _finish(self, log: TopicLog, file: LogFile, finish: Callable[[], None], *, is_gone: bool) -> None:
         """The old file is out of the way: keep its space for the next, or give it back. Raises OSError."""
-        in_thread(self._threadpool, sync_directory, log)
-        if not is_gone or not log.take_space(file):
-            in_thread(self._threadpool, finish)
+        is_kept = False
+        try:
+            in_thread(self._threadpool, sync_directory, log)
+            is_kept = is_gone and log.take_space(file)
+        finally:
+            if not is_kept:
+                in_thread(self._threadpool, finish)
 
 
 def _fits(log: TopicLog, neighbour: LogFile | None, moved: int) -> bool:

@@ -14,6 +14,7 @@ from nsqd_py.diskqueue.compaction import sync_directory
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.records import Damaged, Incomplete
+from nsqd_py.diskqueue.space import holes
 from nsqd_py.diskqueue.walking import RecordWindow
 from nsqd_py.threads import in_thread
 from nsqd_py.times import parse_time
@@ -52,7 +53,7 @@ def seek_channel(broker: Broker, topic: Topic, name: str, target: str | int) -> 
     channel = broker.get_channel(topic, name)
     # The search took its time: files may have gone, or become sparse.
     seq = topic.released if target == LATEST else min(max(wanted, log.earliest_seq), topic.released)
-    channel.seek(seq, not_due, log.holes(seq, topic.released))
+    channel.seek(seq, not_due, holes(log.files, seq, topic.released))
     broker.log.info("TOPIC(%s): channel(%s) goes on at message %d", topic.name, name, seq)
     _bring_to_disk(channel, log)
     return Sought(seq, _timestamp_ns(topic, seq))

@@ -133,7 +133,12 @@ class Topic(Gathering):
             return
         if self.log is not None:
             try:
-                self._take_room(sum([RECORD_HEADER_BYTES + len(batch.body) for batch in batches]))
+                size_bytes = RECORD_HEADER_BYTES * len(batches)
+                for batch in batches:
+                    size_bytes += len(batch.body)
+                if size_bytes > self.room_bytes:
+                    self._ask_for_room(size_bytes)
+                self.room_bytes -= size_bytes
                 if self._slow_writer is not None:
                     self._slow_writer.add(batches, publishers)
                     return
@@ -146,12 +151,10 @@ class Topic(Gathering):
                 raise
         self.accept_written(batches, publishers)
 
-    def _take_room(self, size_bytes: int) -> None:
+    def _ask_for_room(self, size_bytes: int) -> None:
         """Raises OSError when the log may not take so many bytes more."""
-        if size_bytes > self.room_bytes:
-            assert self.space is not None
-            self.room_bytes = self.space.grant(self, size_bytes)
-        self.room_bytes -= size_bytes
+        assert self.space is not None
+        self.room_bytes = self.space.grant(self, size_bytes)
 
     def accept_written(self, batches: list[Batch], publishers: Tickets) -> None:
         """These are in the log."""
@@ -170,7 +173,10 @@ class Topic(Gathering):
             return False
         if self._slow_writer is not None:
             return False
-        self._take_room(RECORD_HEADER_BYTES + len(body))
+        size_bytes = RECORD_HEADER_BYTES + len(body)
+        if size_bytes > self.room_bytes:
+            self._ask_for_room(size_bytes)
+        self.room_bytes -= size_bytes
         first_seq = self.next_seq
         now_ns = self._wall_clock()
         batch = Batch(first_seq, self._guids.reserve(1, now_ns), now_ns, 0, 1, len(body), body)

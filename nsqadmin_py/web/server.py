@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket as standard_socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -58,9 +59,10 @@ class Visit:
 
 
 class _Handler(WSGIHandler):
-    """Tells its visit when it waits."""
+    """Tells its visit when it waits. That a client has gone, or takes nothing, is no error of ours."""
 
     visit: Visit
+    ignored_socket_errors: Any = (*WSGIHandler.ignored_socket_errors, errno.ETIMEDOUT, "timed out", ssl.SSL_ERROR_EOF)
 
     def read_requestline(self) -> Any:
         self.visit.awaits_request()

@@ -47,3 +47,11 @@ def encode_batches(batches: list[Batch], salt: int) -> list[bytes]:
         buffers.append(encode_header(batch, salt))
         buffers.append(batch.body)
     return buffers
+
+
+def last_id(batches: list[Batch]) -> int:
+    """The highest of their ids; that of the last, but where dead letters with ids of long ago are among them."""
+    last = batches[-1]
+    if len(batches) == 1:
+        return last.base_id + last.count - 1
+    return max(batch.base_id + batch.count for batch in batches) - 1

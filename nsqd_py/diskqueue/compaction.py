@@ -22,7 +22,7 @@ from nsqd_py.diskqueue.space import Range, is_within
 from nsqd_py.diskqueue.walking import RecordWindow
 
 _PIECE_BYTES = 256 * 1024  # written by one step, or
-_PIECE_RECORDS = 2_000  # walked by it: some ms of a thread that may keep the loop from running
+_PIECE_RECORDS = 100  # in so many: some 10 ms of a thread that may keep the loop from running
 
 
 class Unmovable(Damaged):
@@ -39,7 +39,7 @@ class Compaction:
         self._neighbour = neighbour
         self._source = -1
         self._target: LogFile | None = None
-        self._living_batches: Iterator[Batch | None] = iter(())
+        self._living_batches: Iterator[Batch] = iter(())
         self.is_done = False
         log.busy_files.update({file, neighbour or file})
 
@@ -51,11 +51,9 @@ class Compaction:
         records: list[bytes] = []
         size = 0
         for batch in self._living_batches:
-            if batch is None:
-                break
             records.append(encode_record(batch, target.salt))
             size += len(records[-1])
-            if size >= _PIECE_BYTES:
+            if size >= _PIECE_BYTES or len(records) >= _PIECE_RECORDS:
                 break
         else:
             self.is_done = True
@@ -97,10 +95,11 @@ class Compaction:
             os.rename(target.path, file.path)
             target.path = file.path
             log.replace(file, target)
-            finish = _nothing
+            finish = file.close  # in a thread: it gives back all of the file's space
         else:
             finish = log.drop_moved(file)
             log.replace(neighbour, target)
+            neighbour.close()
         self._close_source()
         return finish
 
@@ -132,10 +131,6 @@ def sync_directory(log: TopicLog) -> None:
         os.close(directory)
 
 
-def _nothing() -> None:
-    pass
-
-
 def _write(target: LogFile, records: list[bytes]) -> None:
     data = b"".join(records)
     offset = target.end_offset
@@ -146,25 +141,21 @@ def _write(target: LogFile, records: list[bytes]) -> None:
         offset += len(record)
 
 
-def walk(fd: int, file: LogFile, index: FileIndex, living: Sequence[Range]) -> Iterator[Batch | None]:
-    """The living messages as batches, in order; None now and then, where nothing was found in a while.
+def walk(fd: int, file: LogFile, index: FileIndex, living: Sequence[Range]) -> Iterator[Batch]:
+    """The living messages as batches, in order.
 
     Raises Unmovable when one is missing or damaged, and OSError.
     """
     window = RecordWindow(fd, file.end_offset)
     wanted = deque(living)
-    offset = walked = 0
+    offset = 0
     try:
         while wanted:
             low = wanted[0][0]
-            offset = max(offset, index.offset_before(low))
+            offset = window.skip_below(max(offset, index.offset_before(low)), low)
             header = window.header(offset)
-            if header.end_seq > low:
-                yield from _take_parts(window.batch(offset, header, file.salt), wanted)
+            yield from _take_parts(window.batch(offset, header, file.salt), wanted)
             offset += header.record_bytes
-            walked += 1
-            if walked % _PIECE_RECORDS == 0:
-                yield None
     except (Damaged, Incomplete) as error:
         raise Unmovable(f"{file.path.name}: {error} ({offset})") from error
 

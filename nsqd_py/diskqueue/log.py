@@ -7,13 +7,12 @@ space for the next one; one of which little is needed is replaced by a sparse on
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from nsqd_py.batch import Batch
-from nsqd_py.diskqueue.appending import Appending, encode_batches
+from nsqd_py.diskqueue.appending import Appending, encode_batches, last_id
 from nsqd_py.diskqueue.chunks import ChunkReader
 from nsqd_py.diskqueue.damage import DamageBook
 from nsqd_py.diskqueue.files import GONE_SUFFIX, LARGEST_STEP, SPARE_SUFFIX, LogFile, log_file_name
@@ -22,14 +21,6 @@ from nsqd_py.diskqueue.recovery import RecoveredFile
 from nsqd_py.diskqueue.sync_book import SyncBook
 from nsqd_py.diskqueue.syncing import Unsynced, sync_and_close, written_lately
 from nsqd_py.diskqueue.timeline import first_since
-
-
-def _last_id(batches: list[Batch]) -> int:
-    """The highest of their ids; that of the last, but where dead letters with ids of long ago are among them."""
-    last = batches[-1]
-    if len(batches) == 1:
-        return last.base_id + last.count - 1
-    return max(batch.base_id + batch.count for batch in batches) - 1
 
 
 def _at_once(work: Callable[[], None]) -> None:
@@ -126,20 +117,6 @@ class TopicLog:
         found = first_since(self._files, timestamp_ns, low)
         return self.next_seq if found is None else found
 
-    def holes(self, low: int, high: int) -> list[tuple[int, int]]:
-        """What of the numbers low..high (not included) lies between the files: they have no messages."""
-        holes = []
-        for file in self._files:
-            if file.end_seq > low:
-                if file.first_seq > low:
-                    holes.append((low, min(file.first_seq, high)))
-                low = file.end_seq
-                if low >= high:
-                    break
-        if low < high:
-            holes.append((low, high))
-        return [hole for hole in holes if hole[0] < hole[1]]
-
     @property
     def files(self) -> Sequence[LogFile]:
         """In order; the last is the one that is written to."""
@@ -177,7 +154,7 @@ class TopicLog:
         if batch.timestamp_ns > file.newest_ns:
             file.newest_ns = batch.timestamp_ns
         self.next_seq = end_seq
-        self.used_id = max(self.used_id, _last_id(batches))
+        self.used_id = max(self.used_id, last_id(batches))
         self._unsynced.add(file)
 
     def append_small(self, batch: Batch) -> None:
@@ -216,7 +193,7 @@ class TopicLog:
         if appending.is_written:
             last = appending.batches[-1]
             self.next_seq = last.end_seq
-            self.used_id = max(self.used_id, _last_id(appending.batches))
+            self.used_id = max(self.used_id, last_id(appending.batches))
             file.newest_ns = max(file.newest_ns, last.timestamp_ns)
             self._unsynced.add(file)
 
@@ -270,11 +247,10 @@ class TopicLog:
         to another file.
         """
         for unsynced in taken:
-            file = unsynced.file
+            file = unsynced.file if unsynced.error is not None else None
             # A new file is given a second chance: a disk that takes nothing is not to be filled with files.
-            if file is not None and file is self._last and unsynced.error is not None:
-                if file.synced_offset or file.sync_error is not None:
-                    self.leave_last_file()
+            if file is not None and file is self._last and (file.synced_offset or file.sync_error is not None):
+                self.leave_last_file()
         return self.syncs.note(taken, self._files)
 
     def leave_last_file(self) -> None:
@@ -343,10 +319,9 @@ class TopicLog:
         self._chunks.forget()
 
     def replace(self, old: LogFile, new: LogFile) -> None:
-        """`new` has taken the name of `old`, and all of it that is needed."""
+        """`new` has taken the name of `old`, and all of it that is needed; `old` is to be closed."""
         self._set_files([new if file is old else file for file in self._files])
         self._let_go(old)
-        old.close()
 
     def drop_moved(self, file: LogFile) -> Callable[[], None]:
         """Drop a file, all of which that is needed is in another; what is left to do, in a thread. Raises OSError."""

@@ -50,6 +50,21 @@ def retained_seq(
     return retained
 
 
+def holes(files: Iterable[RetainedFile], low: int, high: int) -> list[Range]:
+    """What of the numbers low..high (not included) lies between the files: they have no messages."""
+    found = []
+    for file in files:
+        if low >= high:
+            break
+        if file.end_seq > low:
+            if file.first_seq > low:
+                found.append((low, min(file.first_seq, high)))
+            low = file.end_seq
+    if low < high:
+        found.append((low, high))
+    return found
+
+
 def union(ranges: Iterable[Range]) -> list[Range]:
     """All numbers that are in any of the ranges, in rising order, as few ranges as there can be."""
     merged: list[Range] = []

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from struct import Struct
 
 from nsqd_py.batch import Batch
-from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, RecordHeader, decode, decode_header
+from nsqd_py.diskqueue.records import MAGIC, RECORD_HEADER_BYTES, RecordHeader, decode, decode_header
 
 _WINDOW_BYTES = 128 * 1024
+_place_of = Struct("<4sI8xQ24xI4x").unpack_from  # of a record's header: magic, length, first number, count
 
 
 class RecordWindow:
@@ -31,6 +33,25 @@ class RecordWindow:
         """The record there, verified. Raises Damaged, Incomplete, OSError."""
         position = self._hold(offset, header.record_bytes)
         return decode(self._data, position, salt)[0]
+
+    def skip_below(self, offset: int, seq: int) -> int:
+        """Where the first record is, from the one at `offset` on, that has `seq` or a number behind it; or damage.
+
+        A record is passed over in a tenth of the time that its header takes. Raises OSError.
+        """
+        while offset < self._end:
+            position = self._hold(offset, RECORD_HEADER_BYTES)
+            data = self._data
+            last = len(data) - RECORD_HEADER_BYTES
+            if position > last:
+                break
+            while position <= last:
+                magic, length, first_seq, count = _place_of(data, position)
+                if magic != MAGIC or first_seq + count > seq:
+                    return self._start + position
+                position += RECORD_HEADER_BYTES + length
+            offset = self._start + position
+        return offset
 
     def headers(self, offset: int) -> Iterator[tuple[int, RecordHeader]]:
         """(offset, header) of the record there and of all behind it. Raises Damaged, Incomplete, OSError."""

@@ -15,7 +15,7 @@ PACKAGES = [name for name in ("nsqd_py", "nsqlookupd_py", "nsqadmin_py", "tools"
 
 PURE_NAMES = (
     "batch", "compression", "delivery", "durations", "errors", "expressions", "guid", "inflight", "layers", "literals",
-    "pqueues", "version",
+    "pqueues", "times", "version",
 )  # fmt: skip
 PURE_PUBLISHING_NAMES = ("dispatcher", "failures", "outlet", "publish", "verdict", "waiting", "window")
 PURE_CONSUMING_NAMES = ("backoff", "flow", "lane", "rdy", "subscription", "touching")
@@ -28,7 +28,9 @@ CORE = sorted(
         *(ROOT / "nsqd_py/client/publishing" / f"{name}.py" for name in PURE_PUBLISHING_NAMES),
         *(ROOT / "nsqd_py/client/consuming" / f"{name}.py" for name in PURE_CONSUMING_NAMES),
         ROOT / "nsqd_py/diskqueue/go_files.py",
+        ROOT / "nsqd_py/diskqueue/file_index.py",
         ROOT / "nsqd_py/diskqueue/ranges.py",
+        ROOT / "nsqd_py/diskqueue/space.py",
         ROOT / "nsqd_py/diskqueue/records.py",
         ROOT / "nsqd_py/diskqueue/messages.py",
         ROOT / "nsqd_py/auth/permissions.py",

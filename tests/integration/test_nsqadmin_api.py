@@ -15,6 +15,9 @@ from tests.support.web_server import WebServer
 
 NOBODY = "127.0.0.1:1"
 
+# One worker runs them all: they share their processes.
+pytestmark = pytest.mark.xdist_group("nsqadmin api")
+
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdminCluster]:

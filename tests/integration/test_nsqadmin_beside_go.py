@@ -13,7 +13,10 @@ from tests.support.nsqadmin_cluster import AdminCluster, address
 from tests.support.nsqadmin_process import NsqadminProcess
 
 GO = os.environ.get("NSQADMIN_GO", "")
-pytestmark = pytest.mark.skipif(not GO, reason="NSQADMIN_GO=path of Go's nsqadmin runs this")
+pytestmark = [
+    pytest.mark.skipif(not GO, reason="NSQADMIN_GO=path of Go's nsqadmin runs this"),
+    pytest.mark.xdist_group("nsqadmin beside_go"),
+]
 
 # On purpose or by time, and which of Go's answers it is in; see docs/compatibility.md.
 NOT_COMPARED = {"connected", "delivery_msg_count"}

@@ -17,6 +17,9 @@ from tests.support.nsqadmin_cluster import AdminCluster, address
 from tests.support.nsqadmin_process import MakeNsqadmin, NsqadminProcess
 from tests.support.nsqd_process import HTTPAnswer, wait_until
 
+# One worker runs them all: they share their processes.
+pytestmark = pytest.mark.xdist_group("nsqadmin page")
+
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdminCluster]:

@@ -19,6 +19,9 @@ from tests.support.nsqd_process import HTTPAnswer, wait_until
 # What other people's programs may call themselves.
 HOSTILE = "</script><img src=x onerror=alert(1)>\u2028\r\ndata: x"
 
+# One worker runs them all: they share their processes.
+pytestmark = pytest.mark.xdist_group("nsqadmin safety")
+
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdminCluster]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -174,6 +176,15 @@ def test_the_log_file_by_file(nsqd: NsqdProcess) -> None:
     ]
 
 
+def disk_bytes(directory: Path, topic: str) -> int:
+    """Of all files of a topic but the journals, which come and go."""
+    sizes = []
+    for path in (*directory.glob(f"{topic}.*.log*"), *directory.glob(f"{topic}.spare")):
+        with contextlib.suppress(FileNotFoundError):
+            sizes.append(path.stat().st_size)
+    return sum(sizes)
+
+
 def test_what_few_messages_need_becomes_small(nsqd: NsqdProcess) -> None:
     """One message in a hundred waits; the disk holds twice what is alive, and two files."""
     nsqd.create("busy", "c")
@@ -187,11 +198,8 @@ def test_what_few_messages_need_becomes_small(nsqd: NsqdProcess) -> None:
             client.fin(*messages[:50], *messages[51:])
         nsqd.wait_for_channel("busy", "c", depth=0, in_flight_count=0, deferred_count=30)
 
-    def disk_bytes() -> int:
-        paths = (*nsqd.data_path.glob("busy.*.log"), *nsqd.data_path.glob("busy.spare"))
-        return sum(path.stat().st_size for path in paths)
-
-    wait_until(lambda: disk_bytes() <= 2 * live_bytes + 2 * FILE_BYTES, what="space to be given back")
+    most_bytes = 2 * live_bytes + 2 * FILE_BYTES
+    wait_until(lambda: disk_bytes(nsqd.data_path, "busy") <= most_bytes, what="space to be given back")
     files = log_of(nsqd, "busy")["files"]
     assert isinstance(files, list)
     assert sum(file["live_count"] for file in files) == 30
@@ -278,9 +286,8 @@ def test_retention_by_bytes_lets_go_of_the_oldest(make_nsqd: MakeNsqd) -> None:
 
 
 def test_retention_by_time_lets_go_without_traffic(make_nsqd: MakeNsqd) -> None:
-    nsqd = make_nsqd(f"--max-bytes-per-file={FILE_BYTES}", "--retention-time=2s")
+    nsqd = make_nsqd(f"--max-bytes-per-file={FILE_BYTES}", "--retention-time=1s")
     nsqd.create("t", "c")
     publish(nsqd, "t", 0, 500)
     consume(nsqd, "t", "c", 500)
-    assert log_of(nsqd, "t")["earliest_seq"] == 0
     wait_until(lambda: int(str(log_of(nsqd, "t")["earliest_seq"])) > 0, what="old files to go")

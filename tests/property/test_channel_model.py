@@ -322,8 +322,11 @@ class TopicMachine(RuleBasedStateMachine):
                 self.pick_consumer(number).set_rdy(50)
             self.settle()
         self.is_reading_broken = False
-        self.world.pass_time(2 * SECOND)  # it is tried again
-        self.settle()
+        for _ in range(60):  # it is tried again, ever later where it failed before
+            if not any(channel.handout.unreadable_count for channel in self.topic.channels.values()):
+                break
+            self.world.pass_time(SECOND)
+            self.settle()
 
     def tidy(self) -> None:
         self.broker.tidier.tidy(self.topic)

@@ -1,4 +1,4 @@
-"""Whatever is published, finished, put off, compacted, dropped, sought and killed: each channel gets what is its own."""
+"""Whatever is published, finished, put off, compacted, dropped, sought, killed: each channel gets what is its own."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.diskqueue.space import holes
 from nsqd_py.topic_rules import ByTopic
 from tests.unit.fakes import SECOND, FakeConsumer, Received, World, close_descriptors, sized, start_broker
 
@@ -48,10 +49,10 @@ class Sides:
         self.published = 0
         self.open: dict[str, set[int]] = {name: set() for name in CHANNELS}
         self.due_ns: dict[int, int] = {}
+        self.world = World()
         self.start()
 
     def start(self) -> None:
-        self.world = World()
         self.broker = start_broker(
             self.world, self.directory, max_bytes_per_file=FILE_BYTES, mem_queue_size=3,
             retention_bytes=ByTopic(self.retention_bytes),
@@ -133,11 +134,11 @@ class Sides:
     def seek(self, name: str, part: float) -> None:
         target = round(part * self.published)
         seq = min(max(target, self.log.earliest_seq), self.topic.released)
-        holes = self.log.holes(seq, self.topic.released)
+        unkept = holes(self.log.files, seq, self.topic.released)
         not_due = [(n, n + 1, due_ns) for n, due_ns in self.due_ns.items() if due_ns > self.world.clock.now_ns]
-        self.channels[name].seek(seq, not_due, holes)
+        self.channels[name].seek(seq, not_due, unkept)
         self.in_hand[name].clear()
-        self.open[name] = set(range(seq, self.published)) - {n for low, high in holes for n in range(low, high)}
+        self.open[name] = set(range(seq, self.published)) - {n for low, high in unkept for n in range(low, high)}
 
     def compact(self) -> None:
         self.world.pass_time(SECOND)
@@ -149,8 +150,9 @@ class Sides:
         self.check_files()
         close_descriptors(self.directory)
         now_ns = self.world.clock.now_ns
+        self.world = World()
+        self.world.clock.now_ns = now_ns
         self.start()
-        self.world.pass_time(now_ns - self.world.clock.now_ns)
 
     def wait(self, seconds: int) -> None:
         self.world.pass_time(seconds * SECOND)

@@ -205,7 +205,7 @@ def test_bodies_outside_of_a_range_are_not_read(tmp_path: Path, monkeypatch: pyt
 # ---- a log that nsqd writes to
 
 
-@pytest.mark.parametrize(("most_messages", "most_bytes"), [(9, 1 << 20), (1000, 120), (1000, 60), (2, 40), (1000, 1 << 20)])
+@pytest.mark.parametrize(("most_messages", "most_bytes"), [(9, 1 << 20), (99, 120), (99, 60), (2, 40), (99, 1 << 20)])
 def test_published_batches_in_mpubs_of_any_size(tmp_path: Path, most_messages: int, most_bytes: int) -> None:
     log = TopicLogFile()
     published = [[b"m" * (number % 7 + 1) for number in range(size)] for size in (3, 1, 5, 8, 1, 1, 2)]
@@ -220,7 +220,7 @@ def test_published_batches_in_mpubs_of_any_size(tmp_path: Path, most_messages: i
         found.append(body[4:])
     assert b"".join(found) == b"".join(map(mpub, published))
     bounds = [bound for bound, _ in chunk.payload.cuts(9, 1 << 20)]
-    assert bounds == [0, 9, 17]
+    assert bounds == [0, 9, 18]
 
 
 @pytest.fixture

@@ -1,0 +1,135 @@
+"""How nsqadmin asks: all at the same time, and nobody waits for those that are slow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Any, cast
+
+import gevent
+import orjson
+from gevent.event import Event
+
+from nsqadmin_py.cluster import views
+from nsqadmin_py.cluster.model import Cluster
+from nsqadmin_py.cluster.poller import Poller
+from nsqadmin_py.upstream import Upstream, UpstreamError
+
+INTERVAL_S = 1.6  # so a round waits for at most 0.8 s
+
+
+class Servers:
+    """Stands in for all nsqlookupds and nsqds: `answers` has what each says, an error, or what it waits for."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Any] = {}
+        self.asked: list[str] = []
+
+    def get_bytes(self, address: str, path: str, query: Mapping[str, str] | None = None) -> bytes:
+        self.asked.append(f"{address}{path}")
+        answer = self.answers[f"{address}{path}"]
+        if isinstance(answer, Event):
+            answer.wait()
+            raise UpstreamError("too late")
+        if isinstance(answer, UpstreamError):
+            raise answer
+        return orjson.dumps(answer)
+
+    def get(self, address: str, path: str, query: Mapping[str, str] | None = None) -> Any:
+        return orjson.loads(self.get_bytes(address, path, query))
+
+
+def poller(servers: Servers, *, lookupds: tuple[str, ...] = (), nsqds: tuple[str, ...] = ()) -> Poller:
+    return Poller(Cluster(), cast("Upstream", servers), lookupds, nsqds, INTERVAL_S, lambda: None)
+
+
+def stats(**messages: int) -> dict[str, Any]:
+    topics = [
+        {"topic_name": name, "depth": count, "backend_depth": 0, "message_count": count, "paused": False,
+         "channels": []}
+        for name, count in messages.items()
+    ]  # fmt: skip
+    return {"version": "1.3.0", "health": "OK", "start_time": 1, "topics": topics}
+
+
+def named(*hosts: str) -> dict[str, Any]:
+    return {"producers": [{"broadcast_address": host, "tcp_port": 1, "http_port": 2, "topics": []} for host in hosts]}
+
+
+def depth(asker: Poller) -> int:
+    return int(views.overview(asker.cluster, monotonic()).head["depth"])
+
+
+def took_s(work: Callable[[], None]) -> float:
+    began_s = monotonic()
+    work()
+    return monotonic() - began_s
+
+
+def test_nsqds_are_those_that_any_nsqlookupd_names() -> None:
+    servers = Servers()
+    servers.answers = {
+        "l1/nodes": named("a", "b"), "l2/nodes": named("b", "c"), "l3/nodes": UpstreamError("away"),
+        "a:2/stats": stats(t=1), "b:2/stats": stats(t=2), "c:2/stats": stats(t=4),
+    }  # fmt: skip
+    asker = poller(servers, lookupds=("l1", "l2", "l3"))
+    asker.round()
+    assert depth(asker) == 7
+    assert asker.cluster.failed_lookups == {"l3": "away"}
+    assert sorted(servers.asked) == sorted(servers.answers)
+    servers.answers["l2/nodes"] = named("b")
+    asker.round()
+    assert asker.cluster.nodes.keys() == {"a:2", "b:2"}
+    assert depth(asker) == 3
+    servers.answers["l1/nodes"] = UpstreamError("away")  # what it said last still holds
+    asker.round()
+    assert asker.cluster.nodes.keys() == {"a:2", "b:2"}
+    asker.set_lookupds(["l2"])
+    asker.round()
+    assert asker.cluster.nodes.keys() == {"b:2"}
+    asker.close()
+
+
+def test_without_nsqlookupd_an_nsqd_says_itself_who_it_is() -> None:
+    servers = Servers()
+    servers.answers = {"me:secret@a:2/info": {"hostname": "host-a"}, "me:secret@a:2/stats": stats(t=1)}
+    asker = poller(servers, nsqds=("me:secret@a:2",))
+    asker.round()
+    asker.round()
+    assert servers.asked == ["me:secret@a:2/info", *["me:secret@a:2/stats"] * 2]
+    (row,) = views.nodes(asker.cluster, monotonic()).rows.values()
+    assert (row["node"], row["hostname"], row["depth"]) == ("a:2", "host-a", 1)
+    asker.close()
+
+
+def test_who_is_slow_is_waited_for_once() -> None:
+    servers, hanging = Servers(), Event()
+    servers.answers = {"l/nodes": named("a", "b"), "a:2/stats": stats(t=1), "b:2/stats": hanging}
+    asker = poller(servers, lookupds=("l",))
+    assert took_s(asker.round) > 0.7
+    assert took_s(asker.round) < 0.6
+    assert servers.asked.count("b:2/stats") == 1
+    node = asker.cluster.nodes["b:2"]
+    assert views.state_of(node, monotonic()) == views.SLOW
+    assert views.state_of(asker.cluster.nodes["a:2"], monotonic()) == views.OK
+    hanging.set()
+    gevent.sleep(0)
+    servers.answers["b:2/stats"] = stats(t=5)
+    asker.round()
+    asker.round()
+    assert views.state_of(node, monotonic()) == views.OK
+    assert depth(asker) == 6
+    asker.close()
+
+
+def test_an_answer_that_is_no_nsqds_is_a_failure_of_that_nsqd_only() -> None:
+    servers = Servers()
+    servers.answers = {"l/nodes": named("a", "b"), "a:2/stats": {"topics": 5}, "b:2/stats": stats(t=1)}
+    asker = poller(servers, lookupds=("l",))
+    asker.round()
+    assert "not that of an nsqd" in asker.cluster.nodes["a:2"].failure
+    assert depth(asker) == 1
+    servers.answers["a:2/stats"] = stats(t=2)
+    asker.round()
+    assert (asker.cluster.nodes["a:2"].failure, depth(asker)) == ("", 3)
+    asker.close()
