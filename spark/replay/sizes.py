@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-# Of the messages in an MPUB. nsqd takes what comes with one read of a socket at the least cost: twice as much in all
-# costs it half as much again a message, 4 MiB three times as much.
-BATCH_BYTES = 128 * 1024
+# Of the messages in an MPUB. With 128 KiB, a third of the processor time of nsqd is saved, and half as much again is
+# spent in tasks: so it is a little faster where both share a machine, and slower where they do not.
+BATCH_BYTES = 512 * 1024

@@ -338,15 +338,25 @@ def test_pauses_and_channels_are_kept(nsqd: NsqdProcess, clean: bool) -> None:
     assert consume_all(nsqd, "t", "paused") == []
 
 
+@pytest.mark.ours
 @pytest.mark.parametrize("content", [b"", b"{", b'{"topics": 5}', b"\x00\x00"], ids=["empty", "cut", "type", "zeros"])
-def test_metadata_that_cannot_be_read_stops_the_start(nsqd: NsqdProcess, content: bytes) -> None:
+def test_metadata_that_cannot_be_understood_is_set_aside(nsqd: NsqdProcess, content: bytes) -> None:
     nsqd.create("t", "c")
     nsqd.stop()
     (nsqd.data_path / "nsqd.dat").write_bytes(content)
+    nsqd.start()
+    assert "failed to parse metadata" in nsqd.log_text()
+    assert (nsqd.data_path / "nsqd.dat.damaged").read_bytes() == content
+    nsqd.wait_for_channel("t", "c", depth=0)
+
+
+def test_metadata_that_cannot_be_read_stops_the_start(nsqd: NsqdProcess) -> None:
+    nsqd.stop()
+    (nsqd.data_path / "nsqd.dat").unlink(missing_ok=True)
+    (nsqd.data_path / "nsqd.dat").mkdir()
     nsqd.launch()
     assert nsqd.wait() == 1
     assert "metadata" in nsqd.log_text()
-    assert (nsqd.data_path / "nsqd.dat").read_bytes() == content
 
 
 def test_bad_names_in_the_metadata_are_skipped(nsqd: NsqdProcess) -> None:
