@@ -111,9 +111,7 @@ class _Stretch(NamedTuple):
         if self.batch is not None:
             yield self.batch.part(self.low - self.batch.first_seq, self.high - self.batch.first_seq)
         if self.source is not None:
-            for batch in walk(*self.source, [(self.low, self.high)]):
-                if batch is not None:
-                    yield batch
+            yield from walk(*self.source, [(self.low, self.high)])
 
 
 def _row(message_id: bytes, timestamp_ns: int, attempts: int, body: bytes) -> orjson.Fragment:
