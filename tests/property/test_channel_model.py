@@ -322,7 +322,7 @@ class TopicMachine(RuleBasedStateMachine):
                 self.pick_consumer(number).set_rdy(50)
             self.settle()
         self.is_reading_broken = False
-        for _ in range(60):  # it is tried again, ever later where it failed before
+        for _ in range(130):  # it is tried again, ever later where it failed before
             if not any(channel.handout.unreadable_count for channel in self.topic.channels.values()):
                 break
             self.world.pass_time(SECOND)
@@ -421,7 +421,7 @@ class TopicMachine(RuleBasedStateMachine):
 
 TopicMachine.TestCase.settings = settings(
     deadline=None,
-    max_examples=150,
+    max_examples=60,
     stateful_step_count=50,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

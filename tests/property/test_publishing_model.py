@@ -174,7 +174,9 @@ class Publishing(RuleBasedStateMachine):
     @precondition(lambda self: self.dispatcher.outlets)
     @rule()
     def heal(self) -> None:
-        """When all nsqds work again, everything ends, and early."""
+        """When all nsqds work again, and are wanted, everything ends, and early."""
+        for address in list(self.dispatcher.outlets):
+            self.come(address)
         for _ in range(3 * MAX_LOSSES * len(self.publishes) + 3):
             for address in list(self.dispatcher.outlets):
                 if not self.peers[address].reads:
