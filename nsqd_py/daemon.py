@@ -30,7 +30,7 @@ from nsqd_py.lookup.peers import LookupPeers
 from nsqd_py.lookup.resolver import Resolver
 from nsqd_py.lookup.tls import client_context
 from nsqd_py.pqueues import Alarms
-from nsqd_py.process import StopSignals, calm_collector, log_uncaught_errors, raise_descriptor_limit
+from nsqd_py.process import StopSignals, calm_collector, keep_freed_memory, log_uncaught_errors, raise_descriptor_limit
 from nsqd_py.protocol.frames import TOO_MANY_CONNECTIONS
 from nsqd_py.protocol.session import Limits
 from nsqd_py.server import Farewell
@@ -88,6 +88,7 @@ class Daemon:
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT. Raises StartError."""
         raise_descriptor_limit()
+        keep_freed_memory()
         log_uncaught_errors(self._hub, self._log)
         self._lock = _lock_directory(self._options.data_path or ".")
         self._log.info("%s", version_string("nsqd"))

@@ -6,6 +6,7 @@ import gc
 import os
 import resource
 import signal
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -16,6 +17,10 @@ from nsqd_py.logs import Log
 
 _FIRST_GENERATION = 200_000
 _OLDER_GENERATIONS = 50
+# From malloc.h; the limits are glibc's own highest for a block, and as much free memory as is kept at the end.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_KEPT_BLOCK_BYTES = 32 * 1024 * 1024
+_KEPT_FREE_BYTES = 64 * 1024 * 1024
 
 
 def raise_descriptor_limit() -> None:
@@ -30,6 +35,18 @@ def calm_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_FIRST_GENERATION, _OLDER_GENERATIONS, _OLDER_GENERATIONS)
+
+
+def keep_freed_memory() -> None:
+    """Let the C library use freed blocks of up to 32 MiB again. It would give large ones back to the system each time,
+    and the next one of that size costs a page fault for each 4 KiB: a third of the time that large MPUBs take.
+    """
+    import ctypes
+
+    with suppress(OSError, AttributeError):  # another C library than glibc
+        library = ctypes.CDLL(None)
+        library.mallopt(_M_MMAP_THRESHOLD, _KEPT_BLOCK_BYTES)
+        library.mallopt(_M_TRIM_THRESHOLD, _KEPT_FREE_BYTES)
 
 
 def log_uncaught_errors(hub: Any, log: Log) -> None:

@@ -294,6 +294,7 @@ def test_actions_that_make_no_sense(
 # ---- a large cluster
 
 
+@pytest.mark.slow
 def test_a_large_cluster_is_listed_at_once(make_nsqadmin: MakeNsqadmin, fake_cluster: str) -> None:
     """120 nsqds with 300 topics of 3 channels each."""
     admin = make_nsqadmin("--poll-interval=2s", f"--lookupd-http-address={fake_cluster}")

@@ -71,6 +71,7 @@ def kill_one_that_publishes(found: list[psutil.Process], nsqd: NsqdProcess) -> N
     assert arrived(nsqd) < MESSAGES
 
 
+@pytest.mark.slow
 def test_a_killed_executor(nsqd: NsqdProcess, archive: Path, tmp_path: Path) -> None:
     """Spark does its task again: all is sent, and what may be there twice is counted."""
     with Replay(nsqd, archive, tmp_path, LOCAL_CLUSTER, f"--rate={RATE}") as replay:
