@@ -41,9 +41,9 @@ def keep_freed_memory() -> None:
     """Let the C library use freed blocks of up to 32 MiB again. It would give large ones back to the system each time,
     and the next one of that size costs a page fault for each 4 KiB: a third of the time that large MPUBs take.
     """
-    import ctypes
+    with suppress(ImportError, OSError, AttributeError):  # another C library than glibc
+        import ctypes
 
-    with suppress(OSError, AttributeError):  # another C library than glibc
         library = ctypes.CDLL(None)
         library.mallopt(_M_MMAP_THRESHOLD, _KEPT_BLOCK_BYTES)
         library.mallopt(_M_TRIM_THRESHOLD, _KEPT_FREE_BYTES)

@@ -30,7 +30,7 @@ from tests.support.archives import (
     splits_of,
 )
 
-SOME = settings(max_examples=80, deadline=None)
+SOME = settings(max_examples=50, deadline=None)
 PLACES = st.floats(0, 1, exclude_max=True)
 FLIPS = st.integers(1, 255)
 SPLIT_BYTES = st.sampled_from([1, 60, 150, 400, 1000, 1 << 30])
@@ -241,7 +241,7 @@ WITHOUT_CHECKSUMS: dict[str, Callable[[Sequence[Message]], bytes]] = {
 }
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.sampled_from(sorted(WITHOUT_CHECKSUMS)), st.lists(st.tuples(PLACES, FLIPS), max_size=3), PLACES, SPLIT_BYTES)
 def test_nothing_else_goes_wrong(
     name: str,

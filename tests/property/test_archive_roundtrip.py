@@ -36,7 +36,7 @@ BODIES = st.binary(min_size=1, max_size=60) | st.sampled_from(TEMPTING) | st.int
 NAMES = st.from_regex(r"[a-zA-Z0-9._-]{1,8}", fullmatch=True)
 TIMES = st.integers(0, 2**62) | st.integers(BASE_NS, BASE_NS + 50)
 SPLIT_BYTES = st.integers(1, 4000)
-SOME = settings(max_examples=60, deadline=None)
+SOME = settings(max_examples=35, deadline=None)
 
 
 def message_of(topic: str, channel: str, nsqd: str) -> st.SearchStrategy[Message]:

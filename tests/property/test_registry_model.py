@@ -190,4 +190,4 @@ class RegistryMachine(RuleBasedStateMachine):
 
 
 TestRegistry = RegistryMachine.TestCase
-TestRegistry.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+TestRegistry.settings = settings(max_examples=120, stateful_step_count=60, deadline=None)

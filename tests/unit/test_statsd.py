@@ -140,7 +140,7 @@ def make_broker(address: str, **changed: Any) -> Any:
     }  # fmt: skip
     topic = SimpleNamespace(
         name="t", depth=0, backend_depth=0, message_count=1, message_bytes=2, is_paused=False, channels={}, log=None,
-        first_in_memory=0,
+        first_in_memory=0, expired_count=0, dead_letters=(),
     )  # fmt: skip
     return SimpleNamespace(options=SimpleNamespace(**options), topics={"t": topic}, http_port=99, log=FakeLog())
 
