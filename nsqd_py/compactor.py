@@ -12,8 +12,8 @@ from typing import Any
 import gevent
 
 from nsqd_py.debug.pace import Pace
-from nsqd_py.diskqueue.compaction import Compaction, Unmovable, sync_directory
-from nsqd_py.diskqueue.files import LogFile
+from nsqd_py.diskqueue.compaction import Compaction, Unmovable
+from nsqd_py.diskqueue.files import LogFile, sync_directory
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.space import Range, alive_bytes, is_worth_moving, moved_bytes, retained_seq, union
 from nsqd_py.logs import Log
@@ -190,7 +190,7 @@ class Compactor:
         """The old file is out of the way: keep its space for the next, or give it back. Raises OSError."""
         is_kept = False
         try:
-            in_thread(self._threadpool, sync_directory, log)
+            in_thread(self._threadpool, sync_directory, log.directory)
             is_kept = is_gone and log.take_space(file)
         finally:
             if not is_kept:

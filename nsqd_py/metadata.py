@@ -10,6 +10,7 @@ from pathlib import Path
 
 import orjson
 
+from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.errors import StartError
 from nsqd_py.topic import Topic
 from nsqd_py.version import NSQ_VERSION
@@ -89,12 +90,3 @@ def replace_file(path: Path, data: bytes) -> None:
         os.close(descriptor)
     os.rename(temporary, path)
     sync_directory(path.parent)
-
-
-def sync_directory(directory: Path) -> None:
-    """Make the names in a directory durable. Raises OSError."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

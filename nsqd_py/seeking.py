@@ -10,8 +10,7 @@ import gevent
 
 from nsqd_py.broker import Broker
 from nsqd_py.channel import Channel
-from nsqd_py.diskqueue.compaction import sync_directory
-from nsqd_py.diskqueue.files import LogFile
+from nsqd_py.diskqueue.files import LogFile, sync_directory
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.records import Damaged, Incomplete
 from nsqd_py.diskqueue.space import holes
@@ -86,7 +85,7 @@ def _sync_and_close(descriptor: int, log: TopicLog) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    sync_directory(log)
+    sync_directory(log.directory)
 
 
 # ---- what was published to be delivered later, and is not due

@@ -17,11 +17,11 @@ import orjson
 from nsqd_py.checking.journals import read_journal
 from nsqd_py.checking.reading import ASIDE_DIRECTORY
 from nsqd_py.checking.reports import DirectoryReport, Finding, Trouble
-from nsqd_py.diskqueue.files import parse_log_file_name
+from nsqd_py.diskqueue.files import parse_log_file_name, sync_directory
 from nsqd_py.diskqueue.journal import DELETED, SNAPSHOT, SavedPosition, encode_entry
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader
 from nsqd_py.diskqueue.salvage import salvage_header
-from nsqd_py.metadata import replace_file, sync_directory
+from nsqd_py.metadata import replace_file
 from nsqd_py.restoring import group_waiting
 from nsqd_py.version import NSQ_VERSION
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.file_index import FileIndex
-from nsqd_py.diskqueue.files import COMPACT_SUFFIX, LogFile
+from nsqd_py.diskqueue.files import COMPACT_SUFFIX, LogFile, sync_directory
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.records import Damaged, Incomplete, decode_header, encode_record
 from nsqd_py.diskqueue.space import Range, is_within
@@ -76,7 +76,7 @@ class Compaction:
     def _sync(self, target: LogFile) -> None:
         os.fsync(target.fileno())
         # The neighbour may be new: its name has to be on the disk before the old file goes.
-        sync_directory(self._log)
+        sync_directory(self._log.directory)
 
     # ---- where the log is at home
 
@@ -120,15 +120,6 @@ class Compaction:
         if self._source >= 0:
             os.close(self._source)
             self._source = -1
-
-
-def sync_directory(log: TopicLog) -> None:
-    """Bring names to the disk. Raises OSError."""
-    directory = os.open(log.directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def _write(target: LogFile, records: list[bytes]) -> None:

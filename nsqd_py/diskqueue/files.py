@@ -41,6 +41,15 @@ def parse_log_file_name(name: str) -> tuple[str, int] | None:
     return (match["topic"], int(match["seq"])) if match else None
 
 
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory durable. Raises OSError."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 class LogFile:
     """An open log file.
 

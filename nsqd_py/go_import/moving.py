@@ -17,9 +17,10 @@ from typing import Any
 
 import orjson
 
+from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX
 from nsqd_py.errors import StartError
-from nsqd_py.metadata import METADATA_FILE, replace_file, sync_directory
+from nsqd_py.metadata import METADATA_FILE, replace_file
 
 FOLDER = "import"
 MARKER = "imported.json"

@@ -1,4 +1,4 @@
-"""One nsqd for the tests of a module: starting it takes longer than most of them."""
+"""Servers for all tests of a module: starting them takes longer than most of the tests."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.nsqadmin_cluster import AdminCluster
+from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import NsqdProcess
 
 
@@ -23,3 +25,21 @@ def nsqd_without_topics(shared_nsqd: NsqdProcess) -> Iterator[NsqdProcess]:
     yield shared_nsqd
     for topic in shared_nsqd.stats()["topics"] or ():
         shared_nsqd.post(f"/topic/delete?topic={topic['topic_name']}")
+
+
+@pytest.fixture(scope="module")
+def admin_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdminCluster]:
+    with AdminCluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture
+def cluster(admin_cluster: AdminCluster) -> Iterator[AdminCluster]:
+    """The same processes for all tests, without topics."""
+    yield admin_cluster
+    admin_cluster.clear()
+
+
+@pytest.fixture
+def admin(cluster: AdminCluster) -> NsqadminProcess:
+    return cluster.admin()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,19 +16,6 @@ NOBODY = "127.0.0.1:1"
 
 # One worker runs them all: they share their processes.
 pytestmark = pytest.mark.xdist_group("nsqadmin api")
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdminCluster]:
-    with AdminCluster(tmp_path_factory.mktemp("cluster")) as running:
-        yield running
-
-
-@pytest.fixture
-def cluster(running: AdminCluster) -> Iterator[AdminCluster]:
-    """The same processes for all tests, without topics."""
-    yield running
-    running.clear()
 
 
 def send(admin: NsqadminProcess, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:

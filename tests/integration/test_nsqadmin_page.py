@@ -21,24 +21,6 @@ from tests.support.nsqd_process import HTTPAnswer, wait_until
 pytestmark = pytest.mark.xdist_group("nsqadmin page")
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdminCluster]:
-    with AdminCluster(tmp_path_factory.mktemp("cluster")) as running:
-        yield running
-
-
-@pytest.fixture
-def cluster(running: AdminCluster) -> Iterator[AdminCluster]:
-    """The same processes for all tests, without topics."""
-    yield running
-    running.clear()
-
-
-@pytest.fixture
-def admin(cluster: AdminCluster) -> NsqadminProcess:
-    return cluster.admin()
-
-
 def done(answer: HTTPAnswer) -> dict[str, Any]:
     assert answer.status == 200, answer
     document: dict[str, Any] = answer.json()

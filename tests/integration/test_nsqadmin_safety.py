@@ -7,7 +7,6 @@ import gzip
 import hashlib
 import re
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,24 +20,6 @@ HOSTILE = "</script><img src=x onerror=alert(1)>\u2028\r\ndata: x"
 
 # One worker runs them all: they share their processes.
 pytestmark = pytest.mark.xdist_group("nsqadmin safety")
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdminCluster]:
-    with AdminCluster(tmp_path_factory.mktemp("cluster")) as running:
-        yield running
-
-
-@pytest.fixture
-def cluster(running: AdminCluster) -> Iterator[AdminCluster]:
-    """The same processes for all tests, without topics."""
-    yield running
-    running.clear()
-
-
-@pytest.fixture
-def admin(cluster: AdminCluster) -> NsqadminProcess:
-    return cluster.admin()
 
 
 def refusal(answer: HTTPAnswer) -> tuple[int, str]:
