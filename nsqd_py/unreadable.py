@@ -35,7 +35,7 @@ class UnreadableRanges:
             del self._ranges[end]
 
     def read(self, seq: int) -> None:
-        """The disk gave this message."""
+        """The disk gave this message: the others of its range wait for their next try only, no more for the disk."""
         for end in [end for end, (start, _) in self._ranges.items() if start <= seq < end]:
             del self._ranges[end]
 

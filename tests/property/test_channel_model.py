@@ -323,10 +323,19 @@ class TopicMachine(RuleBasedStateMachine):
             self.settle()
         self.is_reading_broken = False
         for _ in range(130):  # it is tried again, ever later where it failed before
-            if not any(channel.handout.unreadable_count for channel in self.topic.channels.values()):
+            if not self.is_something_set_aside():
                 break
             self.world.pass_time(SECOND)
             self.settle()
+
+    def is_something_set_aside(self) -> bool:
+        """Whether something that should be queued is deferred, since the disk did not give it when it was tried."""
+        return any(
+            state == DEFERRED and model.messages[seq].state == QUEUED
+            for name, model in self.model.channels.items()
+            for seq, (state, _, _) in observe(self.channel(name)).items()
+            if seq in model.messages
+        )
 
     def tidy(self) -> None:
         self.broker.tidier.tidy(self.topic)
