@@ -3,6 +3,7 @@
 # make torture     kills, power cuts and failing disks by the hundred, with a summary of what was lost (nothing)
 # make test-slow   what starts more Sparks than a change should have to wait for
 # make check   only what needs no running nsqd: lint, types, architecture
+# make screenshots takes the pictures of nsqadmin's page in docs/images anew
 # make bench   the measurements of the README; BENCH_ARGS="--help" lists what it takes
 
 PYTHON ?= python3
@@ -12,7 +13,7 @@ INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 BENCH_ARGS ?=
 
-.PHONY: run test test-slow torture check bench
+.PHONY: run test test-slow torture check screenshots bench
 
 run: $(INSTALLED)
 	@echo "nsqd on 4150 (TCP) and 4151 (HTTP), nsqlookupd on 4160 and 4161, messages in ./data; Ctrl-C stops both."
@@ -26,15 +27,18 @@ test: check
 	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not slow"
 
 test-slow: $(INSTALLED_DEV)
-	$(BIN)/python -m pytest -m slow --ignore=tests/torture
+	$(BIN)/python -m pytest -m slow --ignore=tests/torture --hypothesis-profile=new
 
 torture: $(INSTALLED_DEV)
-	$(BIN)/python -m pytest -n 3 $(wildcard tests/torture tests/faults tests/crash)
+	$(BIN)/python -m pytest -n 3 --hypothesis-profile=new $(wildcard tests/torture tests/faults tests/crash tests/property)
 
 check: $(INSTALLED_DEV)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/architecture
+
+screenshots: $(INSTALLED_DEV)
+	NSQADMIN_SCREENSHOTS=docs/images $(BIN)/python -m pytest -q tests/browser/test_screenshots.py
 
 bench: $(INSTALLED_DEV)
 	$(BIN)/python -m bench $(BENCH_ARGS)
@@ -51,4 +55,5 @@ $(INSTALLED_DEV): setup.cfg pyproject.toml | $(BIN)/python
 	@if command -v npm >/dev/null; then \
 	    npm install --prefix tests/support/nsqjs --no-audit --no-fund --no-package-lock --silent; \
 	else echo "Without npm, the tests with nsqjs are skipped."; fi
+	@contrib/install-browser || echo "Without a browser, the tests of nsqadmin's page cannot run."
 	@touch $@ $(INSTALLED)

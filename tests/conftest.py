@@ -16,9 +16,11 @@ from tests.support.tally import pytest_terminal_summary, tally
 
 __all__ = ["pytest_terminal_summary", "tally"]  # pytest finds them here
 
-# How long an example takes says more about the machine than about what is tested.
-settings.register_profile("any time", deadline=None)
-settings.load_profile("any time")
+# How long an example takes says more about the machine than about what is tested. A change is tried with the same
+# examples each time, so that what fails is the change's; `make torture` and `make test-slow` look for new ones.
+settings.register_profile("the same", deadline=None, derandomize=True)
+settings.register_profile("new", deadline=None)
+settings.load_profile("the same")
 
 
 @pytest.hookimpl(wrapper=True)
