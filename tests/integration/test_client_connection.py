@@ -64,7 +64,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 @pytest.fixture(scope="module")
 def shared_nsqd(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[NsqdProcess]:
     """One nsqd with TLS, for tests that leave it as it was: each has a topic of its own."""
-    process = NsqdProcess(tmp_path_factory.mktemp("nsqd") / "data", *tls_flags(certificates))
+    process = NsqdProcess(tmp_path_factory.mktemp("nsqd") / "data", *certificates.nsqd_flags)
     yield process.start()
     process.destroy()
 
@@ -72,10 +72,6 @@ def shared_nsqd(tmp_path_factory: pytest.TempPathFactory, certificates: Certific
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
     return "".join(character if character.isalnum() else "-" for character in request.node.name)[:64]
-
-
-def tls_flags(certificates: Certificates) -> list[str]:
-    return [*certificates.server_flags, "--https-address=127.0.0.1:0"]
 
 
 def address_of(nsqd: NsqdProcess) -> str:
@@ -170,7 +166,7 @@ def test_the_systems_authorities_count_where_none_is_named(shared_nsqd: NsqdProc
 
 def test_a_certificate_for_another_host(make_nsqd: MakeNsqd, dial: Dial, tmp_path: Path) -> None:
     others = make_certificates(tmp_path / "other", "nsqd.example.org")
-    nsqd = make_nsqd(*tls_flags(others))
+    nsqd = make_nsqd(*others.nsqd_flags)
     trusting = {"tls_v1": True, "tls_root_ca_file": str(others.authority)}
     assert "not valid for '127.0.0.1'" in failure(dial(address_of(nsqd), **trusting), HandshakeFailed)
     named = f"localhost:{nsqd.tcp_port}"
@@ -184,7 +180,7 @@ def test_a_host_is_trusted_by_its_name_too(shared_nsqd: NsqdProcess, certificate
 
 
 def test_an_nsqd_that_asks_for_certificates(make_nsqd: MakeNsqd, certificates: Certificates, dial: Dial) -> None:
-    nsqd = make_nsqd(*tls_flags(certificates), f"--tls-root-ca-file={certificates.authority}",
+    nsqd = make_nsqd(*certificates.nsqd_flags, f"--tls-root-ca-file={certificates.authority}",
                      "--tls-client-auth-policy=require-verify")  # fmt: skip
     trusting = {"tls_v1": True, "tls_root_ca_file": str(certificates.authority)}
     assert address_of(nsqd) in failure(dial(address_of(nsqd), **trusting), HandshakeFailed)
@@ -208,7 +204,7 @@ def test_an_nsqd_without_tls(make_nsqd: MakeNsqd, dial: Dial) -> None:
 def test_who_may_do_what(make_nsqd: MakeNsqd, certificates: Certificates, dial: Dial, transport: str) -> None:
     server = AuthServer()
     try:
-        nsqd = make_nsqd(f"--auth-http-address={server.address}", *tls_flags(certificates))
+        nsqd = make_nsqd(f"--auth-http-address={server.address}", *certificates.nsqd_flags)
         options = {"tls_root_ca_file": str(certificates.authority), **TRANSPORTS[transport]}
         assert "give auth_secret" in failure(dial(address_of(nsqd), **options), AuthFailed)
         negotiated = dial(address_of(nsqd), auth_secret="hush", **options).open()

@@ -41,7 +41,7 @@ def test_library_publishes_and_consumes(
 ) -> None:
     if importlib.util.find_spec(MODULES[library]) is None:
         pytest.skip(f"needs the module {MODULES[library]}")
-    nsqd = make_nsqd(*certificates.server_flags, "--https-address=127.0.0.1:0")
+    nsqd = make_nsqd(*certificates.nsqd_flags)
     if "tls_v1" in settings:
         settings = settings | {"authority": str(certificates.authority)}
     program = subprocess.run(
@@ -70,7 +70,7 @@ def test_nsqjs_publishes_and_consumes(
 ) -> None:
     if not (NSQJS / "node_modules" / "nsqjs").is_dir() or not shutil.which("node"):
         pytest.skip("needs Node.js with npm: `make test` installs nsqjs where they are")
-    nsqd = make_nsqd(*certificates.server_flags, "--https-address=127.0.0.1:0")
+    nsqd = make_nsqd(*certificates.nsqd_flags)
     plan = {
         "topic": real_clients.TOPIC,
         "channel": real_clients.CHANNEL,

@@ -168,7 +168,7 @@ def row_of(nsqd: NsqdProcess, client: Client) -> dict[str, Any]:
 
 @pytest.mark.parametrize("compression", ["snappy", "deflate"])
 def test_a_row_tells_of_tls_and_compression(make_nsqd: MakeNsqd, certificates: Certificates, compression: str) -> None:
-    nsqd = make_nsqd(*certificates.server_flags, "--https-address=127.0.0.1:0")
+    nsqd = make_nsqd(*certificates.nsqd_flags)
     with TransportClient(nsqd.tcp_port) as client:
         client.upgrade(certificates.client_context(), sample_rate=5, **{compression: True})
         row = row_of(nsqd, client)
@@ -226,7 +226,7 @@ def test_what_is_not_in_memory_is_backend_depth(make_nsqd: MakeNsqd) -> None:
 
 @pytest.mark.ours  # Go's nsqd answers behind the handshake that failed, in plain text
 def test_a_tls_handshake_that_fails_has_no_answer(make_nsqd: MakeNsqd, certificates: Certificates) -> None:
-    nsqd = make_nsqd(*certificates.server_flags, "--https-address=127.0.0.1:0")
+    nsqd = make_nsqd(*certificates.nsqd_flags)
     with nsqd.connect() as client:
         assert client.identify(tls_v1=True)["tls_v1"]
         client.send(wire.pub("plain", b"no handshake"))
@@ -238,7 +238,7 @@ def test_a_tls_handshake_that_fails_has_no_answer(make_nsqd: MakeNsqd, certifica
 
 
 def test_plain_http_is_told_where_tls_is(make_nsqd: MakeNsqd, certificates: Certificates) -> None:
-    nsqd = make_nsqd(*certificates.server_flags, "--https-address=127.0.0.1:0", "--tls-required")
+    nsqd = make_nsqd(*certificates.nsqd_flags, "--tls-required")
     (https_port,) = re.findall(r"HTTPS: listening on 127\.0\.0\.1:(\d+)", nsqd.log_text())
     for method, path in (("GET", "/ping"), ("POST", "/pub?topic=t"), ("GET", "/nothing")):
         answer = nsqd.http(method, path)
@@ -246,7 +246,7 @@ def test_plain_http_is_told_where_tls_is(make_nsqd: MakeNsqd, certificates: Cert
 
 
 def test_tcp_https_leaves_plain_http_open(make_nsqd: MakeNsqd, certificates: Certificates) -> None:
-    nsqd = make_nsqd(*certificates.server_flags, "--https-address=127.0.0.1:0", "--tls-required=tcp-https")
+    nsqd = make_nsqd(*certificates.nsqd_flags, "--tls-required=tcp-https")
     assert nsqd.is_healthy()
     with nsqd.connect() as client:
         assert client.ask(wire.NOP).data == b"E_INVALID cannot NOP in current state (TLS required)"

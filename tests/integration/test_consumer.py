@@ -449,7 +449,7 @@ def test_everything_on_the_way(make_nsqd: MakeNsqd, consume: MakeConsumer, tmp_p
     server = AuthServer()
     server.grant((TOPIC, [CHANNEL], ["subscribe"]), ("other", [".*"], ["publish"]))
     try:
-        flags = (*certificates.server_flags, "--tls-required=tcp-https", f"--auth-http-address={server.address}")
+        flags = (*certificates.nsqd_flags, "--tls-required=tcp-https", f"--auth-http-address={server.address}")
         nsqd = make_nsqd(*flags)
         nsqd.post(f"/mpub?topic={TOPIC}", b"\n".join(numbers(300)))
         got: list[Message] = []

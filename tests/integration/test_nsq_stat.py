@@ -242,7 +242,7 @@ def test_an_nsqd_that_hangs_has_its_time_out_and_no_more(nsqd: NsqdProcess) -> N
 @pytest.mark.ours
 def test_an_address_may_be_https(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
     certificates = make_certificates(tmp_path / "certificates")
-    nsqd = make_nsqd(*certificates.server_flags, "--https-address=127.0.0.1:0")
+    nsqd = make_nsqd(*certificates.nsqd_flags)
     nsqd.create("orders")
     port = wait_until(lambda: [line for line in nsqd.log_text().splitlines() if "HTTPS: listening" in line])[0]
     address = f"--nsqd-http-address=https://127.0.0.1:{port.split('127.0.0.1:')[1].split()[0]}"

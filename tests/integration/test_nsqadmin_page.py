@@ -66,6 +66,13 @@ def test_views_of_the_cluster(cluster: AdminCluster, admin: NsqadminProcess) -> 
         ("history?metric=x", (400, "INVALID_ARG_METRIC")),
         ("history?range=x", (400, "INVALID_ARG_RANGE")),
         ("history?range=25h", (400, "INVALID_ARG_RANGE")),
+        ("sparklines", (400, "MISSING_ARG_TOPIC")),
+        ("sparklines?of=t", (400, "MISSING_ARG_CHANNEL")),
+        ("sparklines?topic=t&metric=depth,deferred", (400, "INVALID_ARG_METRIC")),
+        ("sparklines?topic=t&points=201", (400, "INVALID_ARG_POINTS")),
+        ("sparklines?topic=t&points=000000000000201", (400, "INVALID_ARG_POINTS")),
+        ("sparklines?topic=t&range=25h", (400, "INVALID_ARG_RANGE")),
+        ("sparklines?" + "&".join(f"topic={number}" for number in range(201)), (400, "TOO_MANY_LINES")),
         ("events?view=x", (400, "INVALID_ARG_VIEW")),
         ("events?view=topic&topic=none", (404, "TOPIC_NOT_FOUND")),
     ],
@@ -176,6 +183,30 @@ def test_history_survives_a_restart(cluster: AdminCluster, tmp_path: Path) -> No
     times = admin.get(query)["data"][0]
     assert times[-1] - times[0] == 58
     assert abs(times[-1] - time.time()) < 4
+
+
+def test_sparklines(cluster: AdminCluster, admin: NsqadminProcess) -> None:
+    cluster.create("orders#ephemeral", "archive")
+    cluster.create("users")
+    cluster.publish("orders#ephemeral", 2, 3)
+    node = address(cluster.nsqds[1])
+
+    def ends(query: str) -> dict[str, Any]:
+        """What is known last of each line."""
+        document = admin.get(f"/api/v2/sparklines?{query}&range=60s")
+        assert (document["metric"], document["step_s"]) == ("depth", 2)
+        assert {len(line) for line in document["lines"].values()} == {30}
+        return {name: next(filter(is_known, reversed(line)), None) for name, line in document["lines"].items()}
+
+    def is_known(value: float | None) -> bool:
+        return value is not None
+
+    wait_until(lambda: ends("topic=orders%23ephemeral") == {"orders#ephemeral": 5.0}, what="the depth")
+    assert ends("topic=users&topic=none&topic=orders%23ephemeral") == {
+        "users": 0.0, "none": None, "orders#ephemeral": 5.0,
+    }  # fmt: skip
+    assert ends("of=orders%23ephemeral&channel=archive&channel=none") == {"archive": 5.0, "none": None}
+    wait_until(lambda: ends(f"node={node}")[node] is not None, what="the nsqd's depth")
 
 
 # ---- actions

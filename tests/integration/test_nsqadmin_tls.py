@@ -20,7 +20,7 @@ pytestmark = pytest.mark.ours
 def test_tls_on_both_sides(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin, tmp_path: Path) -> None:
     """An nsqd that says 403 and where its TLS is gets asked there."""
     certificates = make_certificates(tmp_path / "certificates")
-    nsqd = make_nsqd(*certificates.server_flags, "--https-address=127.0.0.1:0", "--tls-required")
+    nsqd = make_nsqd(*certificates.nsqd_flags, "--tls-required")
     assert nsqd.http("GET", "/stats").status == 403
     admin = make_nsqadmin(
         f"--nsqd-http-address={address(nsqd)}", f"--http-client-tls-root-ca-file={certificates.authority}",

@@ -559,7 +559,7 @@ def test_everything_at_once_tls_snappy_and_auth(
     server = AuthServer()
     server.grant(("mine", (".*",), ("publish",)))
     try:
-        flags = [*certificates.server_flags, "--tls-required=tcp-https", f"--auth-http-address={server.address}"]
+        flags = [*certificates.nsqd_flags, "--tls-required=tcp-https", f"--auth-http-address={server.address}"]
         nsqd = make_nsqd(*flags)
         tls = {"tls_v1": True, "tls_root_ca_file": str(certificates.authority)}
         producer = make_producer(nsqd, snappy=True, auth_secret="secret", **tls)

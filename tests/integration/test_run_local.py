@@ -1,9 +1,10 @@
-"""`make run`: nsqlookupd and nsqd start together, find each other, and stop together."""
+"""`make run`: nsqlookupd, nsqd and nsqadmin start together, find each other, and stop together."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,8 @@ from tests.support.nsqd_process import REPOSITORY, wait_until
 
 pytestmark = pytest.mark.ours
 
+PROGRAMS = ("nsqlookupd", "nsqd", "nsqadmin")
+
 
 def free_ports(count: int) -> list[int]:
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
@@ -30,20 +34,27 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
+def flags_of(tcp: int, http: int) -> str:
+    return f"--tcp-address=127.0.0.1:{tcp} --http-address=127.0.0.1:{http} --log-level=info"
+
+
 class Local:
     """contrib/run-local.sh on free ports."""
 
-    def __init__(self, directory: Path) -> None:
-        lookupd_tcp, self.lookupd_http, nsqd_tcp, self.nsqd_http = free_ports(4)
+    def __init__(self, directory: Path, admin_http: int = 0) -> None:
+        lookupd_tcp, self.lookupd_http, nsqd_tcp, self.nsqd_http, free = free_ports(5)
+        self.admin_http = admin_http or free
         (directory / "bin").mkdir()
-        for name in ("nsqd", "nsqlookupd"):
+        for name in PROGRAMS:
             command = directory / "bin" / f"{name}-py"
             command.write_text(f'#!/bin/sh\ncd {REPOSITORY}\nexec {sys.executable} -m apps.{name} "$@"\n')
             command.chmod(0o755)
         flags = {
-            "NSQLOOKUPD_FLAGS": f"--tcp-address=127.0.0.1:{lookupd_tcp} --http-address=127.0.0.1:{self.lookupd_http}",
-            "NSQD_FLAGS": f"--tcp-address=127.0.0.1:{nsqd_tcp} --http-address=127.0.0.1:{self.nsqd_http}",
+            "NSQLOOKUPD_FLAGS": flags_of(lookupd_tcp, self.lookupd_http),
+            "NSQD_FLAGS": flags_of(nsqd_tcp, self.nsqd_http),
+            "NSQADMIN_FLAGS": f"--http-address=127.0.0.1:{self.admin_http} --poll-interval=250ms",
             "NSQLOOKUPD_TCP_ADDRESS": f"127.0.0.1:{lookupd_tcp}",
+            "NSQLOOKUPD_HTTP_ADDRESS": f"127.0.0.1:{self.lookupd_http}",
         }
         self.log = directory / "log"
         with self.log.open("wb") as log:
@@ -53,11 +64,11 @@ class Local:
             )  # fmt: skip
 
     def lookup(self, topic: str) -> Any:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.lookupd_http}/lookup?topic={topic}", timeout=5) as got:
-                return json.loads(got.read())
-        except OSError:
-            return None
+        return asked(self.lookupd_http, f"/lookup?topic={topic}")
+
+    def seen(self, topic: str) -> Any:
+        """What nsqadmin knows of it."""
+        return asked(self.admin_http, f"/api/v2/topics/{topic}")
 
     def publish(self, topic: str) -> bool:
         try:
@@ -68,15 +79,32 @@ class Local:
             return False
 
 
-@pytest.fixture
-def local(tmp_path: Path) -> Iterator[Local]:
+def asked(port: int, path: str) -> Any:
+    """JSON, or None."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+            return json.loads(answer.read())
+    except OSError:
+        return None
+
+
+@contextmanager
+def running(directory: Path, admin_http: int = 0) -> Iterator[Local]:
     if not shutil.which("bash"):
         pytest.skip("contrib/run-local.sh is a script for bash")
-    local = Local(tmp_path)
-    yield local
-    if local.process.poll() is None:
-        local.process.send_signal(signal.SIGTERM)
-        local.process.wait(20)
+    local = Local(directory, admin_http)
+    try:
+        yield local
+    finally:
+        if local.process.poll() is None:
+            local.process.send_signal(signal.SIGTERM)
+            local.process.wait(20)
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[Local]:
+    with running(tmp_path) as local:
+        yield local
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -84,18 +112,32 @@ def test_they_start_find_each_other_and_stop(local: Local, number: signal.Signal
     wait_until(lambda: local.publish("greetings"), 20, "nsqd to take a message")
     found = wait_until(lambda: (local.lookup("greetings") or {}).get("producers"), 20, "nsqlookupd to know the topic")
     assert [producer["http_port"] for producer in found] == [local.nsqd_http]
+    wait_until(lambda: (local.seen("greetings") or {}).get("depth"), 20, "nsqadmin to see the message")
     local.process.send_signal(number)
     assert local.process.wait(20) == 0
     text = local.log.read_text()
-    assert "NSQ: bye" in text
-    assert "NSQLOOKUPD: bye" in text
+    assert [text.count(f"{name}: bye") for name in ("NSQ", "NSQLOOKUPD", "NSQADMIN")] == [1, 1, 1]
+    assert not re.search("Ended by itself|WARNING|ERROR", text)  # none missed another
     assert local.lookup("greetings") is None
+    assert (local.log.parent / "data" / "nsqadmin-history.db").stat().st_size > 0
 
 
-def test_when_one_ends_so_does_the_other(local: Local) -> None:
-    wait_until(lambda: local.publish("greetings"), 20, "nsqd to take a message")
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_when_one_ends_so_do_the_others(local: Local, name: str) -> None:
+    wait_until(lambda: local.publish("greetings") and local.seen("greetings"), 20, "all of them")
     children = psutil.Process(local.process.pid).children()
-    (nsqlookupd,) = [child for child in children if "apps.nsqlookupd" in child.cmdline()]
-    nsqlookupd.kill()
+    (victim,) = [child for child in children if f"apps.{name}" in child.cmdline()]
+    victim.kill()
     assert local.process.wait(20) == 128 + signal.SIGKILL
-    assert "NSQ: bye" in local.log.read_text()
+    text = local.log.read_text()
+    assert text.count(": bye") == len(PROGRAMS) - 1
+    assert f"Ended by itself: {name} (status 137)" in text
+
+
+def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, running(tmp_path, taken.getsockname()[1]) as local:
+        assert local.process.wait(20) == 1
+    text = local.log.read_text()
+    assert f"listen (127.0.0.1:{local.admin_http}) failed - Address already in use" in text
+    assert "Ended by itself: nsqadmin (status 1)" in text
+    assert local.lookup("greetings") is None

@@ -105,7 +105,7 @@ def test_tls_snappy_and_auth_by_the_names_of_go_nsq(make_nsqd: MakeNsqd, tmp_pat
     server = AuthServer()
     server.grant(("mine", (".*",), ("publish",)))
     try:
-        flags = [*certificates.server_flags, "--tls-required=tcp-https", f"--auth-http-address={server.address}"]
+        flags = [*certificates.nsqd_flags, "--tls-required=tcp-https", f"--auth-http-address={server.address}"]
         nsqd = make_nsqd(*flags)
         options = {
             "nsq__tls_v1": "true",

@@ -1,4 +1,4 @@
-"""nsqd and nsqlookupd under a service manager: what it hears, and the ports that it opens for them."""
+"""nsqd, nsqlookupd and nsqadmin under a service manager: what it hears, and the ports that it opens for them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.nsqadmin_process import nsqadmin_command
 from tests.support.nsqd_process import REPOSITORY, nsqd_command, wait_until
 from tests.support.nsqlookupd_process import nsqlookupd_command
 from tests.support.wire import Client
@@ -109,6 +110,13 @@ def nsqlookupd(managers: list[Manager], directory: Path, *flags: str, **variable
     return manager
 
 
+def nsqadmin(managers: list[Manager], directory: Path, *flags: str, **variables: str) -> Manager:
+    own = (f"--history-file={directory / 'history.db'}", "--lookupd-http-address=127.0.0.1:1")
+    manager = Manager(directory, nsqadmin_command(), *own, *flags, **variables)
+    managers.append(manager)
+    return manager
+
+
 @pytest.fixture
 def ports() -> Iterator[list[socket.socket]]:
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
@@ -155,6 +163,21 @@ def test_nsqlookupd_says_what_it_does(managers: list[Manager], tmp_path: Path) -
     service = nsqlookupd(managers, tmp_path, *ANY_PORTS, WATCHDOG_USEC="100000")
     service.start()
     assert service.hear()["READY"] == "1"
+    service.hear_sign_of_life()
+    service.signal(signal.SIGHUP)
+    assert service.hear()["RELOADING"] == "1"
+    assert service.hear() == {"READY": "1"}
+    service.signal(signal.SIGTERM)
+    assert service.hear() == {"STOPPING": "1", "STATUS": "stopping"}
+    assert service.wait() == 0
+
+
+def test_nsqadmin_says_what_it_does(managers: list[Manager], tmp_path: Path) -> None:
+    service = nsqadmin(managers, tmp_path, "--http-address=127.0.0.1:0", WATCHDOG_USEC="100000")
+    service.start()
+    ready = service.hear()
+    assert ready["READY"] == "1"
+    assert re.fullmatch(r"serving on 127\.0\.0\.1:\d{2,}", ready["STATUS"])
     service.hear_sign_of_life()
     service.signal(signal.SIGHUP)
     assert service.hear()["RELOADING"] == "1"

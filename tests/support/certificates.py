@@ -23,6 +23,11 @@ class Certificates:
     def server_flags(self) -> list[str]:
         return [f"--tls-cert={self.server_certificate}", f"--tls-key={self.server_key}"]
 
+    @property
+    def nsqd_flags(self) -> list[str]:
+        """The same for an nsqd, whose HTTPS is else on a port that several cannot share."""
+        return [*self.server_flags, "--https-address=127.0.0.1:0"]
+
     def client_context(self, *, with_certificate: bool = False) -> ssl.SSLContext:
         """What a client trusts, and shows."""
         context = ssl.create_default_context(cafile=str(self.authority))

@@ -3,8 +3,7 @@
 import json
 import os
 import re
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -249,11 +248,9 @@ def test_a_json_line(pipe: Pipe) -> None:
 
 
 def test_the_time_of_a_json_line_has_microseconds_and_a_zone(
-    pipe: Pipe, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    pipe: Pipe, set_time_zone: Callable[[str], None]
 ) -> None:
-    request.addfinalizer(time.tzset)  # after the zone is put back
-    monkeypatch.setenv("TZ", "Asia/Kolkata")
-    time.tzset()
+    set_time_zone("Asia/Kolkata")
     pipe.log(form=JSON).info("tick")
     [line] = pipe.objects()
     moment = datetime.fromisoformat(line["time"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import time
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -297,9 +297,8 @@ def test_trouble_with_the_disk_shows() -> None:
     assert health_text(make_broker()) == "OK"
 
 
-def test_the_text_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
+def test_the_text_form(set_time_zone: Callable[[str], None]) -> None:
+    set_time_zone("UTC")
     consumer = make_client("host")
     producer = make_client("prod", pub_counts={"t": 2, "u": 3}, peer="[::1]:99")
     broker = make_broker(

@@ -39,13 +39,9 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 
-def tls_flags(certificates: Certificates) -> list[str]:
-    return [*certificates.server_flags, "--https-address=127.0.0.1:0"]
-
-
 @pytest.fixture(scope="module")
 def nsqd(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[NsqdProcess]:
-    process = NsqdProcess(tmp_path_factory.mktemp("nsqd") / "data", *tls_flags(certificates)).start()
+    process = NsqdProcess(tmp_path_factory.mktemp("nsqd") / "data", *certificates.nsqd_flags).start()
     yield process
     process.destroy()
 
@@ -171,7 +167,7 @@ def test_what_becomes_much_is_taken_bit_by_bit(
     make_nsqd: MakeNsqd, certificates: Certificates, kind: str, secure: bool
 ) -> None:
     """200 MB of messages from less than 10 MB, and at most a fraction of it in memory at once."""
-    nsqd = make_nsqd(*tls_flags(certificates), "--mem-queue-size=5")
+    nsqd = make_nsqd(*certificates.nsqd_flags, "--mem-queue-size=5")
     before_bytes = psutil.Process(nsqd.pid).memory_info().rss
     with TransportClient(nsqd.tcp_port) as client:
         client.upgrade(certificates.client_context() if secure else None, **{kind: True})
@@ -212,7 +208,7 @@ def test_client_certificates(
     known: bool,
 ) -> None:
     flags = [f"--tls-client-auth-policy={policy}"] if policy else []
-    nsqd = make_nsqd(*tls_flags(certificates), f"--tls-root-ca-file={certificates.authority}", *flags)
+    nsqd = make_nsqd(*certificates.nsqd_flags, f"--tls-root-ca-file={certificates.authority}", *flags)
     others = make_certificates(tmp_path / "others")
     of_stranger = certificates.client_context()
     of_stranger.load_cert_chain(others.client_certificate, others.client_key)
@@ -222,7 +218,7 @@ def test_client_certificates(
 
 
 def test_a_policy_makes_tls_a_must(make_nsqd: MakeNsqd, certificates: Certificates) -> None:
-    nsqd = make_nsqd(*tls_flags(certificates), "--tls-client-auth-policy=require")
+    nsqd = make_nsqd(*certificates.nsqd_flags, "--tls-client-auth-policy=require")
     with TransportClient(nsqd.tcp_port) as client:
         assert client.ask(b"NOP\n").data == b"E_INVALID cannot NOP in current state (TLS required)"
 
@@ -231,7 +227,7 @@ def test_a_policy_makes_tls_a_must(make_nsqd: MakeNsqd, certificates: Certificat
 def test_without_the_required_tls_nothing_but_identify_works(
     make_nsqd: MakeNsqd, certificates: Certificates, command: bytes
 ) -> None:
-    nsqd = make_nsqd(*tls_flags(certificates), "--tls-required")
+    nsqd = make_nsqd(*certificates.nsqd_flags, "--tls-required")
     with TransportClient(nsqd.tcp_port) as client:
         client.identify(tls_v1=False)
         verb = command.split()[0].decode()
@@ -248,7 +244,7 @@ def test_without_the_required_tls_nothing_but_identify_works(
 def test_the_lowest_version(
     make_nsqd: MakeNsqd, certificates: Certificates, lowest: str, highest: ssl.TLSVersion, works: bool
 ) -> None:
-    nsqd = make_nsqd(*tls_flags(certificates), f"--tls-min-version={lowest}")
+    nsqd = make_nsqd(*certificates.nsqd_flags, f"--tls-min-version={lowest}")
     context = certificates.client_context()
     context.maximum_version = highest
     assert connects(nsqd, context) is works
@@ -269,7 +265,7 @@ def https(nsqd: NsqdProcess, context: ssl.SSLContext, method: str, path: str, bo
 
 
 def test_the_http_api_over_tls(make_nsqd: MakeNsqd, certificates: Certificates) -> None:
-    nsqd = make_nsqd(*tls_flags(certificates))
+    nsqd = make_nsqd(*certificates.nsqd_flags)
     context = certificates.client_context()
     assert https(nsqd, context, "GET", "/ping") == (200, b"OK")
     assert https(nsqd, context, "POST", "/pub?topic=t", b"hello") == (200, b"OK")
