@@ -121,11 +121,13 @@ class DiskSpace:
         for topic in self._holders:
             topic.room_bytes = 0
         self._holders.clear()
-        self._left_bytes = min(self._free_bytes() - self._reserve_bytes, self._unused_bytes())
+        self._left_bytes = min(self.free_bytes - self._reserve_bytes, self._unused_bytes())
         self._shortage = self._reason() if self._left_bytes <= 0 else ""
         self._set_scarce(self._left_bytes < _SCARCE_BYTES)
 
-    def _free_bytes(self) -> int:
+    @property
+    def free_bytes(self) -> int:
+        """Of the disk."""
         try:
             figures = os.statvfs(self._directory)
         except OSError:  # the write itself will say
@@ -162,7 +164,7 @@ class DiskSpace:
     # ---- in words
 
     def _reason(self) -> str:
-        if self._unused_bytes() < self._free_bytes() - self._reserve_bytes:
+        if self._unused_bytes() < self.free_bytes - self._reserve_bytes:
             return f"all logs together have the {self._most_bytes} bytes of --max-disk-bytes"
         return f"no more than the {self._reserve_bytes} bytes of --min-free-disk-bytes are free"
 

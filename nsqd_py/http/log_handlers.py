@@ -45,8 +45,9 @@ def read_topic(request: Request[Broker]) -> Reply:
 
 
 def topic_log(request: Request[Broker]) -> Reply:
-    """What the log keeps, file by file."""
+    """What the log keeps, file by file, and what the settings say of it; 0 is no limit."""
     topic, log = _topic_and_log(request)
+    options, policy = request.app.options, topic.policy
     pace = Pace(ONE_ROUND_S)
     return answers.json(
         {
@@ -56,6 +57,13 @@ def topic_log(request: Request[Broker]) -> Reply:
             "next_seq": log.next_seq,
             "released_seq": topic.released,
             "bytes": log.size_bytes,
+            "retention_ns": policy.retention_ns,
+            "retention_bytes": policy.retention_bytes,
+            "max_topic_bytes": policy.max_bytes,
+            "max_disk_bytes": options.max_disk_bytes,
+            "free_disk_bytes": request.app.space.free_bytes,
+            "sync_every": options.sync_every,
+            "sync_timeout_ns": options.sync_timeout_ns,
             "files": [_file_figures(topic, file, pace) for file in list(log.files) if file in log.files],
         }
     )

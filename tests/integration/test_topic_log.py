@@ -168,6 +168,10 @@ def test_the_log_file_by_file(nsqd: NsqdProcess) -> None:
     assert log["bytes"] == sum(file["bytes"] for file in files)
     since_ns = int(before.timestamp() * 1e9) - 1000
     assert all(since_ns <= file["first_timestamp"] <= file["last_timestamp"] for file in files)
+    assert (log["sync_every"], log["sync_timeout_ns"], log["max_topic_bytes"]) == (2500, 2_000_000_000, 0)
+    free_bytes = log["free_disk_bytes"]
+    assert isinstance(free_bytes, int) and free_bytes > 0
+    assert log["retention_ns"] == 3600 * 10**9
     consume(nsqd, "kept", "c", 500)
     after = log_of(nsqd, "kept")["files"]
     assert isinstance(after, list)
