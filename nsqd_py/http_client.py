@@ -174,10 +174,16 @@ class HttpClient:
 
 
 class _Connection(http.client.HTTPConnection):
-    """The protocol of the standard library, on a socket that it does not make itself."""
+    """The protocol of the standard library, on a socket that it does not make itself.
+
+    Raises HttpClientError for what is no name of a host: others may have told it.
+    """
 
     def __init__(self, host: str, port: int, open_socket: Callable[[], Any]) -> None:
-        super().__init__(host, port)
+        try:
+            super().__init__(host, port)
+        except http.client.InvalidURL as error:
+            raise HttpClientError(f"{host!r} is no name of a host") from error
         self._open_socket = open_socket
 
     def connect(self) -> None:

@@ -17,13 +17,11 @@ from nsqd_py.kinds import (
     DURATION,
     FLOATS,
     INT,
-    LOG_FORMAT,
-    LOG_LEVEL,
     STRING,
     STRINGS,
 )
 from nsqd_py.limit_options import LIMIT_SETTINGS
-from nsqd_py.logs import INFO, TEXT
+from nsqd_py.log_options import VERBOSE_SETTING, log_settings
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings import BadOptions, Options, Program, Setting
 from nsqd_py.tls_options import (
@@ -104,18 +102,14 @@ _TIMER = "accepted for compatibility; one timer serves all deadlines"
 # Each: name, kind, default; then what it does.
 # fmt: off
 _GENERAL = (
-    Setting("log-level", LOG_LEVEL, INFO,
-        "Write log lines of this level and above: debug, info, warn, error, fatal."),
-    Setting("log-format", LOG_FORMAT, TEXT,
-        "Form of the log on stderr: text (lines as Go's NSQ writes them), or json (an object a line)."),
-    Setting("log-prefix", STRING, LOG_PREFIX, "What every log line begins with."),
+    *log_settings(LOG_PREFIX),
     Setting("node-id", INT, default_node_id(_HOSTNAME),
         "Number of this node in [0,1024), part of every message id; give each nsqd of a cluster its own.",
         config_key="id", check=_check_node_id, default_text="a hash of the host name"),
     Setting("drain-timeout", DURATION, 0,
         "Longest time to deliver what is there after SIGUSR1 or POST /drain, before nsqd ends; 0s is any time.",
         check=_check_drain_timeout),
-    Setting("verbose", BOOL, False, "Deprecated, without effect: use --log-level.", config_key=""),
+    VERBOSE_SETTING,
     Setting("worker-id", BOOL, False, "Deprecated, without effect: use --node-id.", config_key=""),
 )
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from nsqd_py.durations import SECOND_NS
 from nsqd_py.http.credentials import check_auth_file
-from nsqd_py.kinds import BOOL, DURATION, LOG_FORMAT, LOG_LEVEL, STRING
+from nsqd_py.kinds import DURATION, STRING
 from nsqd_py.limit_options import LIMIT_SETTINGS
-from nsqd_py.logs import INFO, TEXT
+from nsqd_py.log_options import VERBOSE_SETTING, log_settings
 from nsqd_py.settings import BadOptions, Options, Program, Setting
 from nsqd_py.tls_options import (
     HTTP_AUTH_SETTING,
@@ -30,14 +30,7 @@ def _check_auth_policy(value: str) -> str | None:
 
 # Each: name, kind, default; then what it does.
 # fmt: off
-_GENERAL = (
-    Setting("log-level", LOG_LEVEL, INFO,
-        "Write log lines of this level and above: debug, info, warn, error, fatal."),
-    Setting("log-format", LOG_FORMAT, TEXT,
-        "Form of the log on stderr: text (lines as Go's NSQ writes them), or json (an object a line)."),
-    Setting("log-prefix", STRING, LOG_PREFIX, "What every log line begins with."),
-    Setting("verbose", BOOL, False, "Deprecated, without effect: use --log-level.", config_key=""),
-)
+_GENERAL = (*log_settings(LOG_PREFIX), VERBOSE_SETTING)
 
 _ADDRESSES = (
     Setting("tcp-address", STRING, "0.0.0.0:4160",

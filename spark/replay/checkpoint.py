@@ -23,6 +23,7 @@ from typing import Any
 import orjson
 from google_crc32c import value as crc32c
 
+from nsqd_py.diskqueue.files import sync_directory
 from spark.archive.errors import ArchiveError
 from spark.archive.formats import Compression, Format
 from spark.archive.splits import FileInfo
@@ -120,7 +121,7 @@ class Checkpoint:
     def completed(self) -> None:
         self.is_complete = True
         (self.directory / "complete").touch()
-        _sync_directory(self.directory)
+        sync_directory(self.directory)
 
     def close(self) -> None:
         """Others may use it."""
@@ -273,12 +274,5 @@ def _replace(path: Path, document: dict[str, Any]) -> None:
         file.flush()
         os.fsync(file.fileno())
     new.rename(path)
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -19,7 +19,7 @@ from typing import Any
 
 import orjson
 
-from tools.to_file.output import sync_directory
+from nsqd_py.diskqueue.files import sync_directory
 
 PREFIX = ".nsq_to_file."
 _SUFFIX = ".json"

@@ -11,14 +11,7 @@ from pathlib import Path
 
 from google_crc32c import extend
 
-
-def sync_directory(directory: Path) -> None:
-    """Make the names in it last. Raises OSError."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+from nsqd_py.diskqueue.files import sync_directory
 
 
 class OutputFile:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from nsqd_py.diskqueue.files import sync_directory
 from tools.to_file.claims import side_path
 from tools.to_file.naming import REV, with_revision
-from tools.to_file.output import sync_directory
 
 DIRECTORY_MODE = 0o770
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
