@@ -1,4 +1,4 @@
-# make run     start nsqlookupd and nsqd here, on the default ports
+# make run     start nsqlookupd, nsqd and nsqadmin here, on the default ports
 # make test    everything that a change has to pass
 # make torture     kills, power cuts and failing disks by the hundred, with a summary of what was lost (nothing)
 # make test-slow   what starts more Sparks than a change should have to wait for
@@ -16,9 +16,10 @@ BENCH_ARGS ?=
 .PHONY: run test test-slow torture check screenshots bench
 
 run: $(INSTALLED)
-	@echo "nsqd on 4150 (TCP) and 4151 (HTTP), nsqlookupd on 4160 and 4161, messages in ./data; Ctrl-C stops both."
+	@echo "The page of nsqadmin:      http://127.0.0.1:4171"
+	@echo "nsqd on 4150 (TCP) and 4151 (HTTP), nsqlookupd on 4160 and 4161, messages in ./data; Ctrl-C stops all three."
 	@echo "Try, in another terminal:  echo hello | $(BIN)/to-nsq --topic=greetings --nsqd-tcp-address=127.0.0.1:4150"
-	@echo "See it waiting:            $(BIN)/nsq-stat --lookupd-http-address=127.0.0.1:4161"
+	@echo "See it waiting:            on the page, or with $(BIN)/nsq-stat --lookupd-http-address=127.0.0.1:4161"
 	@echo "And take it:               $(BIN)/nsq-tail --topic=greetings --channel=me --lookupd-http-address=127.0.0.1:4161"
 	@exec contrib/run-local.sh $(BIN) ./data
 

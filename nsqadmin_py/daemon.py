@@ -26,6 +26,7 @@ from nsqadmin_py.web.safety import Safety
 from nsqadmin_py.web.server import HttpServer, server_tls
 from nsqadmin_py.web.shell import Shell
 from nsqadmin_py.web.views_api import Views, ViewsApi
+from nsqd_py.client.options import ClientOptions
 from nsqd_py.errors import StartError
 from nsqd_py.http.guard import admin_guard
 from nsqd_py.logs import Log
@@ -75,7 +76,8 @@ class Daemon:
                 self._server.start()
                 self._poller.start()
                 self._saver = gevent.spawn(self._save_again_and_again)
-                self._notifier.ready("serving")
+                self._notifier.ready(f"serving on {self._server.address}")
+                self._notifier.start_watchdog(gevent.get_hub().loop)
                 signals.wait()
             except OSError as error:
                 raise StartError(str(error)) from error
@@ -86,11 +88,12 @@ class Daemon:
     def _reload(self) -> None:
         """SIGHUP: the certificate may be a new one."""
         self._log.info("NSQADMIN: reloading")
-        if self._tls is not None:
-            try:
-                self._tls.load_cert_chain(self._options.tls_cert, self._options.tls_key, password="")
-            except OSError as error:
-                self._log.error("NSQADMIN: the certificate stays the one before: %s", error.strerror or error)
+        with self._notifier.reloading():
+            if self._tls is not None:
+                try:
+                    self._tls.load_cert_chain(self._options.tls_cert, self._options.tls_key, password="")
+                except OSError as error:
+                    self._log.error("NSQADMIN: the certificate stays the one before: %s", error.strerror or error)
 
     def _shut_down(self) -> None:
         self._notifier.stopping()
@@ -156,8 +159,9 @@ class Daemon:
     def _own_routes(self) -> list[Route]:
         api = ViewsApi(self._options, self._views, self._book, self._safety)
         looks = Looks(self._cluster, self._upstream, self._info)
+        dialling = ClientOptions.parse(self._options.client_opt)
         actions = Actions(
-            self._cluster, self._info, self._upstream, self._safety, self._notices, self._log, monotonic,
+            self._cluster, self._info, self._upstream, dialling, self._safety, self._notices, self._log, monotonic,
             self._poller.hurry,
         )  # fmt: skip
         return [
@@ -174,6 +178,7 @@ class Daemon:
             ("/api/v2/nodes/<node>", {"GET": api.node}),
             ("/api/v2/lookup", {"GET": looks.lookup}),
             ("/api/v2/history", {"GET": api.history}),
+            ("/api/v2/sparklines", {"GET": api.sparklines}),
             ("/api/v2/events", {"GET": self._events.handle}),
             ("/api/v2/actions", {"POST": actions.handle}),
         ]

@@ -11,9 +11,11 @@ from time import monotonic
 
 from gevent.event import Event
 
+from nsqadmin_py.texts import one_line
 from nsqd_py.client.consumer import Consumer
 from nsqd_py.client.errors import NsqClientError
 from nsqd_py.client.message import Message, Requeue
+from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.producer import Producer
 from nsqd_py.logs import Log
 
@@ -27,22 +29,38 @@ _LOOK_S = 0.1
 
 @dataclass(slots=True)
 class Requeued:
-    """What became of it. `error` is why the last one failed that did."""
+    """What became of it. `error` is why the last one failed that did, or why the rest did not even come."""
 
     count: int = 0
     failed: int = 0
     error: str = ""
 
 
+class _Ear:
+    """The log, and the errors in it: of nsqds that cannot be reached, once for each, a consumer tells nobody else."""
+
+    def __init__(self, log: Log) -> None:
+        self.errors: list[str] = []
+        self.debug, self.info, self.warning, self.exception = log.debug, log.info, log.warning, log.exception
+        self._error = log.error
+
+    def error(self, text: str, /, *args: object) -> None:
+        self.errors.append(one_line(text % args))
+        self._error("%s", self.errors[-1])
+
+
 class Letters:
     """Moves messages from a channel of the topic of dead letters to another topic, each on its own nsqd."""
 
-    def __init__(self, nsqds: Mapping[str, int], source: tuple[str, str], target: str, log: Log) -> None:
+    def __init__(
+        self, nsqds: Mapping[str, int], source: tuple[str, str], target: str, options: ClientOptions, log: Log
+    ) -> None:
         """`nsqds` are TCP addresses, with how many messages each has in the channel `source`."""
         self._nsqds = dict(nsqds)
         self._source = source
         self._target = target
-        self._log = log
+        self._options = options
+        self._log = _Ear(log)
         self._left = 0
         self._done = Event()
         self._last_s = monotonic()
@@ -55,25 +73,28 @@ class Letters:
         if not self._left:
             return self._result
         topic, channel = self._source
+        in_flight = min(_IN_FLIGHT * len(self._nsqds), max(self._left, len(self._nsqds)))
         consumer = Consumer(
-            topic, channel, self._handle, nsqd_tcp_addresses=self._nsqds, concurrency=_WORKERS, log=self._log,
-            max_in_flight=min(_IN_FLIGHT * len(self._nsqds), max(self._left, len(self._nsqds))), max_attempts=0,
-            max_backoff_duration=0,
+            topic, channel, self._handle, nsqd_tcp_addresses=self._nsqds, concurrency=_WORKERS, options=self._options,
+            log=self._log, max_in_flight=in_flight, max_attempts=0, max_backoff_duration=0,
         )  # fmt: skip
         try:
             consumer.start()
-            self._wait(deadline_s)
+            self._wait(consumer, deadline_s)
         finally:
             consumer.stop(_PUBLISH_TIMEOUT_S)
             for producer in self._producers.values():
                 producer.close(_PUBLISH_TIMEOUT_S)
+        if self._left > 0 and not self._result.error:
+            self._result.error = "; ".join(dict.fromkeys(self._log.errors))
         return self._result
 
-    def _wait(self, deadline_s: float) -> None:
+    def _wait(self, consumer: Consumer, deadline_s: float) -> None:
         end_s = monotonic() + deadline_s
         while not self._done.wait(_LOOK_S):
             now_s = monotonic()
-            if now_s > end_s or now_s - self._last_s > _IDLE_S:
+            have_all_failed = len(self._log.errors) >= len(self._nsqds) and not consumer.stats().connections
+            if now_s > end_s or now_s - self._last_s > _IDLE_S or have_all_failed:
                 return
 
     def _handle(self, message: Message) -> None:
@@ -96,6 +117,6 @@ class Letters:
     def _producer(self, nsqd: str) -> Producer:
         producer = self._producers.get(nsqd)
         if producer is None:
-            producer = Producer(nsqd, publish_timeout_s=_PUBLISH_TIMEOUT_S, log=self._log)
+            producer = Producer(nsqd, options=self._options, publish_timeout_s=_PUBLISH_TIMEOUT_S, log=self._log)
             self._producers[nsqd] = producer
         return producer

@@ -6,10 +6,11 @@ import ipaddress
 import posixpath
 from collections.abc import Sequence
 
+from nsqadmin_py.web.proxies import UNIX
 from nsqd_py.durations import SECOND_NS
 from nsqd_py.http.credentials import check_auth_file
-from nsqd_py.kinds import BOOL, DURATION, INT, LOG_FORMAT, LOG_LEVEL, STRING, STRINGS
-from nsqd_py.logs import INFO, TEXT
+from nsqd_py.kinds import BOOL, DURATION, INT, STRING, STRINGS
+from nsqd_py.log_options import VERBOSE_SETTING, log_settings
 from nsqd_py.settings import BadOptions, Options, Program, Setting
 from nsqd_py.tls_options import HTTP_AUTH_SETTING, KEY_SETTING, check_authorities, check_certificate
 from tools.options import HTTP_TIMEOUTS, HTTP_TLS
@@ -28,14 +29,7 @@ def _check_not_negative(value: int) -> str | None:
 
 # Each: name, kind, default; then what it does.
 # fmt: off
-_GENERAL = (
-    Setting("log-level", LOG_LEVEL, INFO,
-        "Write log lines of this level and above: debug, info, warn, error, fatal."),
-    Setting("log-format", LOG_FORMAT, TEXT,
-        "Form of the log on stderr: text (lines as Go's NSQ writes them), or json (an object a line)."),
-    Setting("log-prefix", STRING, LOG_PREFIX, "What every log line begins with."),
-    Setting("verbose", BOOL, False, "Deprecated, without effect: use --log-level.", config_key=""),
-)
+_GENERAL = (*log_settings(LOG_PREFIX), VERBOSE_SETTING)
 
 _CLUSTER = (
     Setting("lookupd-http-address", STRINGS, (),
@@ -66,8 +60,13 @@ _HTTP = (
 _SAFETY = (
     Setting("acl-http-header", STRING, "X-Forwarded-User",
         "Header in which a proxy that knows its users names who asks."),
+    Setting("acl-http-header-from", STRINGS, (),
+        "Addresses of such proxies, as a CIDR block, or unix for those at a unix socket (may be given several times); "
+        "what others say in that header counts for nothing. Without any, all are believed, as long as there is no "
+        "--http-auth-file."),
     Setting("admin-user", STRINGS, (),
-        "User who may change things, by --acl-http-header (may be given several times); without any, all may.",
+        "User who may change things, by --acl-http-header or by a login of --http-auth-file (may be given several "
+        "times); without any, all may.",
         config_key="admin_users"),
     HTTP_AUTH_SETTING,
     Setting("read-only", BOOL, False, "Refuse every action: this nsqadmin only looks."),
@@ -83,6 +82,9 @@ _CLIENT = (
     Setting("http-client-token-file", STRING, "",
         "File with the bearer token to show to nsqd and nsqlookupd that have an --http-auth-file; "
         "every nsqd that an nsqlookupd names gets to see it."),
+    Setting("client-opt", STRINGS, (),
+        "Option of the TCP connections over which dead letters are moved, as name,value with the names of go-nsq's "
+        "Config, such as tls_v1,true or auth_secret,... (may be given several times)."),
 )
 
 _GRAPHITE = (
@@ -127,13 +129,9 @@ def check_options(options: Options) -> None:
     options.check()
     _check_addresses(options)
     _check_client_tls(options)
+    _check_client_options(options)
     _check_urls(options)
-    if options.allow_config_from_cidr:
-        try:
-            ipaddress.ip_network(options.allow_config_from_cidr, strict=False)
-        except ValueError as error:
-            cidr = options.allow_config_from_cidr
-            raise BadOptions(f"failed to parse --allow-config-from-cidr ({cidr}) - {error}") from error
+    _check_networks(options)
     if options.tls_cert or options.tls_key:
         check_certificate(options.tls_cert, options.tls_key)
     check_auth_file(options)
@@ -166,6 +164,32 @@ def _check_client_tls(options: Options) -> None:
         check_certificate(cert, key, "http-client-tls")
     if options.http_client_tls_root_ca_file:
         check_authorities(options.http_client_tls_root_ca_file, "--http-client-tls-root-ca-file")
+
+
+def _check_client_options(options: Options) -> None:
+    from nsqd_py.client.errors import BadClientOption
+    from nsqd_py.client.options import ClientOptions
+    from nsqd_py.client.tls import client_context
+
+    try:
+        client = ClientOptions.parse(options.client_opt)
+        if client.tls_v1:
+            client_context(client)
+    except (BadClientOption, OSError) as error:
+        raise BadOptions(f"--client-opt: {error}") from error
+
+
+def _check_networks(options: Options) -> None:
+    wanted = {
+        "allow-config-from-cidr": [options.allow_config_from_cidr] if options.allow_config_from_cidr else [],
+        "acl-http-header-from": [block for block in options.acl_http_header_from if block != UNIX],
+    }
+    for flag, blocks in wanted.items():
+        for block in blocks:
+            try:
+                ipaddress.ip_network(block, strict=False)
+            except ValueError as error:
+                raise BadOptions(f"failed to parse --{flag} ({block}) - {error}") from error
 
 
 def _check_urls(options: Options) -> None:

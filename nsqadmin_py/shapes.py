@@ -30,6 +30,7 @@ _CLIENT_NUMBERS = (
 )  # fmt: skip
 _CLIENT_FLAGS = ("deflate", "snappy", "authed", "tls", "tls_negotiated_protocol_is_mutual")
 _SECOND_NS = 1_000_000_000
+MOST_COUNT = 2**53
 
 
 # ---- values of any JSON
@@ -42,7 +43,12 @@ def text_in(document: Any, key: str) -> str:
 
 def number_in(document: Any, key: str) -> int:
     value = document.get(key) if isinstance(document, Mapping) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+    return value if isinstance(value, int) and not isinstance(value, bool) and is_count(value) else 0
+
+
+def is_count(value: int) -> bool:
+    """Whether sums of such numbers are still numbers for JSON, and for every browser."""
+    return -MOST_COUNT <= value <= MOST_COUNT
 
 
 def flag_in(document: Any, key: str) -> bool:

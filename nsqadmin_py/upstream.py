@@ -12,6 +12,7 @@ import gevent
 import orjson
 from gevent import ssl
 
+from nsqadmin_py.texts import one_line
 from nsqd_py.errors import StartError
 from nsqd_py.http_client import (
     BadStatus,
@@ -36,13 +37,13 @@ T = TypeVar("T")
 
 
 class UpstreamError(Exception):
-    """One server did not do what it was asked; the text says which, and why.
+    """One server did not do what it was asked; the text, a single line, says which, and why.
 
     status  that of its answer; 0 where there was none
     """
 
     def __init__(self, text: str, status: int = 0, message: str = "") -> None:
-        super().__init__(text)
+        super().__init__(one_line(text))
         self.status = status
         self.message = message
 

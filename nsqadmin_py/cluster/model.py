@@ -30,7 +30,7 @@ from nsqadmin_py.cluster.figures import (
     topic_figures,
     topic_rates,
 )
-from nsqadmin_py.shapes import Figures, number_in, text_in
+from nsqadmin_py.shapes import MOST_COUNT, Figures, number_in, text_in
 
 # Without an answer for so long, the figures of an nsqd are in no sum any more.
 FORGET_AFTER_S = 30.0
@@ -203,8 +203,8 @@ class Cluster:
 
     def _change(self, node: Node, row: Sum, part: Part, counts: Numbers, rates: Rates) -> None:
         """A part has other figures than before: so have the sums that it is in."""
-        if type(sum(counts)) is not int:
-            raise ValueError("a count is no whole number")
+        if type(sum(counts)) is not int or max(counts) > MOST_COUNT or min(counts) < -MOST_COUNT:
+            raise ValueError("a count is no whole number, or too large for one")
         part.counts, part.rates = counts, rates
         if rates is not QUIET:
             node.is_moving = True

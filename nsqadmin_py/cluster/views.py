@@ -97,7 +97,8 @@ def overview(cluster: Cluster, now_s: float) -> View:
     for node in cluster.nodes.values():
         version = version_of(node)
         versions[version] = versions.get(version, 0) + 1
-    figures = _figures(topics[0], ChannelCounts._make(channels), topics[2], topic_rates, channel_rates)
+    counts = ChannelCounts._make(channels)
+    figures = _figures(topics[0], counts, topics[2], topic_rates, channel_rates)
     head = {
         "topics": len(cluster.topics),
         "channels": sum(len(topic.channels) for topic in cluster.topics.values()),
@@ -107,6 +108,7 @@ def overview(cluster: Cluster, now_s: float) -> View:
         "nodes_failed": states.count(FAILED),
         "versions": dict(sorted(versions.items())),
         "failed_lookups": dict(sorted(cluster.failed_lookups.items())),
+        "channel_messages": counts.messages,  # as Go's counter counts
         **figures,
     }
     return View(head)
@@ -281,6 +283,7 @@ def _node_json(node: Node, now_s: float) -> Json:
         "took_ms": round(node.took_s * 1000),
         "topics": len(node.topics),
         "channels": sum(len(part.channels) for part in node.topics.values()),
+        "channel_messages": counts.messages,
         **_figures(own.counts[0], counts, own.counts[2], own.rates, node.of_channels.rates),
     }
 

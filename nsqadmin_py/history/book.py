@@ -130,13 +130,30 @@ class Book:
         step_s = self.fine_step_s if is_fine else COARSE_STEP_S
         end = int(now_s / step_s) + (1 if is_fine else 0)
         begin = end - max(1, int(min(range_s, COARSE_RANGE_S) / step_s))
-        series = self.series.get(key)
-        lists = []
-        for metric in metrics:
-            pair = series.pairs.get(metric) if series is not None else None
-            ring = Ring(1) if pair is None else pair.fine if is_fine else pair.coarse
-            lists.append(ring.read(begin, end))
+        lists = [self._ring(key, metric, is_fine).read(begin, end) for metric in metrics]
         return step_s, [step * step_s for step in range(begin, end)], lists
+
+    def lines(
+        self, keys: Iterable[Key], metric: str, range_s: float, points: int, now_s: float
+    ) -> tuple[float, list[list[float]]]:
+        """Step in s, and for each key at most `points` means of one metric up to now; NaN is unknown.
+
+        A mean is of the same steps whenever it is asked for: a line moves to the left, and does not flicker.
+        """
+        is_fine = range_s <= FINE_RANGE_S
+        step_s = self.fine_step_s if is_fine else COARSE_STEP_S
+        steps = max(1, int(min(range_s, COARSE_RANGE_S) / step_s))
+        width = -(-steps // points)
+        count = -(-steps // width)
+        begin = (int(now_s / step_s) // width + 1 - count) * width
+        rings = (self._ring(key, metric, is_fine) for key in keys)
+        return width * step_s, [ring.means(begin, width, count) for ring in rings]
+
+    def _ring(self, key: Key, metric: str, is_fine: bool) -> Ring:
+        """An empty one for what is not recorded."""
+        series = self.series.get(key)
+        pair = series.pairs.get(metric) if series is not None else None
+        return Ring(1) if pair is None else pair.fine if is_fine else pair.coarse
 
     def quantiles(self, key: Key) -> tuple[float, ...]:
         series = self.series.get(key)

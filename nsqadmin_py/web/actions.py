@@ -21,6 +21,7 @@ from nsqadmin_py.web.bodies import object_in, text_of
 from nsqadmin_py.web.looks import ask_nodes, reason_of
 from nsqadmin_py.web.safety import Safety
 from nsqd_py.client.errors import NsqClientError
+from nsqd_py.client.options import ClientOptions
 from nsqd_py.logs import Log
 from nsqd_py.protocol.names import is_valid_name
 
@@ -52,6 +53,7 @@ class Actions:
         cluster: Cluster,
         info: Callable[[], ClusterInfo],
         upstream: Upstream,
+        client_options: ClientOptions,
         safety: Safety,
         notices: Notices,
         log: Log,
@@ -61,6 +63,7 @@ class Actions:
         self._cluster = cluster
         self._info = info
         self._upstream = upstream
+        self._client_options = client_options
         self._safety = safety
         self._notices = notices
         self._log = log
@@ -167,6 +170,7 @@ class Actions:
     def _requeue_dead_letters(self, order: Order) -> Result:
         """From `channel` of the topic of dead letters to the topic `target`; at most `limit`."""
         target = text_of(order.more, "target")
+        _check_topic(order.topic)
         _check_topic(target)
         if target == order.topic:
             raise Refusal(400, "INVALID_ARG_TARGET")
@@ -174,12 +178,16 @@ class Actions:
         if type(limit) is not int or not 0 < limit <= _MOST_REQUEUED:
             raise Refusal(400, "INVALID_ARG_LIMIT")
         channel = order.channel or self._channel_of_letters(order.topic)
-        letters = Letters(self._waiting(order.topic, channel, order.node), (order.topic, channel), target, self._log)
+        _check_channel(channel)
+        waiting = self._waiting(order.topic, channel, order.node)
+        letters = Letters(waiting, (order.topic, channel), target, self._client_options, self._log)
         try:
             moved = letters.move(limit, _REQUEUE_DEADLINE_S)
         except NsqClientError as error:
             raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
-        return {"errors": [moved.error] if moved.failed else [], "requeued": moved.count, "failed": moved.failed}
+        if moved.error and not moved.count:
+            raise Refusal(502, f"UPSTREAM_ERROR: {moved.error}")
+        return {"errors": [moved.error] if moved.error else [], "requeued": moved.count, "failed": moved.failed}
 
     def _channel_of_letters(self, topic: str) -> str:
         """Its only channel; without any, a new one gets all that wait in the topic."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
@@ -13,6 +13,7 @@ Handler = Callable[..., Response]
 
 _GZIP_FROM_BYTES = 1024
 _GZIP_LEVEL = 4
+_MOST_DIGITS = 12
 _JSON = "application/json; charset=utf-8"
 _COMPRESSIBLE = ("application/json", "text/", "image/svg", "application/javascript")
 
@@ -25,6 +26,14 @@ class Refusal(Exception):
         self.status = status
         self.message = message
         self.more = more
+
+
+def number_of(query: Mapping[str, str], name: str, default: int, most: int) -> int:
+    """A whole number from 0 to `most` in a query. Raises Refusal."""
+    text = query.get(name) or str(default)
+    if not text.isdecimal() or len(text) > _MOST_DIGITS or int(text) > most:
+        raise Refusal(400, f"INVALID_ARG_{name.upper()}")
+    return int(text)
 
 
 def as_json(document: Any, status: int = 200) -> Response:

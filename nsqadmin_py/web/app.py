@@ -13,6 +13,7 @@ from werkzeug.exceptions import BadRequest, HTTPException, MethodNotAllowed, Not
 from werkzeug.routing import Map, Rule
 from werkzeug.wrappers import Request, Response
 
+from nsqadmin_py.texts import one_line
 from nsqadmin_py.web.answers import Handler, Refusal, compress, refused
 from nsqadmin_py.web.safety import Safety, peer_of
 from nsqd_py.logs import Log
@@ -31,6 +32,8 @@ class App:
         self._base = base_path.rstrip("/")
         self._safety = safety
         self._log = log
+        routes = list(routes)
+        self._spellings = [(self._base + path).split("/") for path, _ in routes]
         self._routes = Map(
             [self._rule(path, method, handler) for path, handlers in routes for method, handler in handlers.items()],
             strict_slashes=False, merge_slashes=False,
@@ -52,7 +55,7 @@ class App:
         except Refusal as refusal:
             response = refused(refusal)
         except Exception as error:  # noqa: BLE001  a bug must not end the connection without a word
-            self._log.exception("%s %s - %r", request.method, quote(request.path), error)
+            self._log.exception("%s %s - %r", one_line(request.method), quote(request.path), error)
             response = refused(Refusal(500, "INTERNAL_ERROR"))
         self._safety.add_headers(response)
         response.status = f"{response.status_code} {HTTPStatus(response.status_code).phrase}"  # not in capitals
@@ -86,8 +89,8 @@ class App:
         return handler, dict(names)
 
     def _elsewhere(self, request: Request) -> Response:
-        """A path with slashes or dots that it should not have leads to the one that is meant."""
-        path = posixpath.normpath(f"/{request.path.lstrip('/')}")
+        """A path with slashes or dots that it should not have, or in other case, leads to the one that is meant."""
+        path = self._spelled(posixpath.normpath(f"/{request.path.lstrip('/')}"))
         if path != request.path:
             try:
                 self._match(request, path)
@@ -98,6 +101,18 @@ class App:
             return Response("", 301 if request.method == "GET" else 307, {"Location": location})
         raise Refusal(404, "NOT_FOUND")
 
+    def _spelled(self, path: str) -> str:
+        """With all but the names in it as the table of paths has it."""
+        parts = path.split("/")
+        for pattern in self._spellings:
+            has_rest = pattern[-1].startswith("<path:")
+            if len(parts) == len(pattern) or (has_rest and len(parts) > len(pattern)):
+                pairs = list(zip(pattern, parts, strict=False))
+                if all(word.startswith("<") or word.lower() == part.lower() for word, part in pairs):
+                    spelled = [part if word.startswith("<") else word for word, part in pairs]
+                    return "/".join(spelled + parts[len(pattern) :])
+        return path
+
     def _wrong_method(self, request: Request, error: MethodNotAllowed) -> Response:
         allowed = ", ".join(sorted({*(error.valid_methods or ()), "OPTIONS"}))
         response = Response("", 200) if request.method == "OPTIONS" else refused(Refusal(405, "METHOD_NOT_ALLOWED"))
@@ -107,5 +122,6 @@ class App:
     def _note(self, request: Request, status: int, took_s: float) -> None:
         """Each request is a line in the log; those of an open page, every few seconds, only with --log-level=debug."""
         write = self._log.debug if any(part in request.path for part in _QUIET_PARTS) else self._log.info
-        target = quote(request.path) + (f"?{request.query_string.decode('latin-1')}" if request.query_string else "")
-        write("%d %s %s (%s) %.1fms", status, request.method, target, peer_of(request.environ), took_s * 1000)
+        query = f"?{one_line(request.query_string.decode('latin-1'))}" if request.query_string else ""
+        target, peer = quote(request.path) + query, peer_of(request.environ)
+        write("%d %s %s (%s) %.1fms", status, one_line(request.method), target, peer, took_s * 1000)

@@ -21,6 +21,7 @@ from nsqadmin_py.shapes import (
     sum_of_topics,
     without_empty_counts,
 )
+from nsqadmin_py.texts import one_line
 from nsqadmin_py.upstream import Upstream, UpstreamError
 from nsqadmin_py.web.answers import Refusal, as_go, plain
 from nsqadmin_py.web.bodies import body_of, object_in, text_of
@@ -33,6 +34,8 @@ from nsqd_py.settings import Options
 _MOST_CONFIG_BYTES = 1024 * 1024
 # Names of actions in notifications and in the log.
 _ACTIONS = ("pause", "unpause", "empty")
+# That may have passwords in them.
+_SECRET_OPTIONS = ("client_opt",)
 
 OnLookupds = Callable[[Sequence[str]], None]
 
@@ -182,7 +185,7 @@ class GoApi:
         try:
             errors = order()
         except NobodyAnswered as error:
-            self._log.error("failed to %s - %s", action, error)
+            self._log.error("failed to %s - %s", action, one_line(str(error)))
             self._notices.audit(request, action, str(error), **names)
             raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
         self._notices.audit(request, action, joined(errors) or "ok", **names)
@@ -214,6 +217,8 @@ class GoApi:
         if request.method == "PUT":
             self._safety.check_action(request)
             self._set_option(opt, _config_value(request))
+        if opt in _SECRET_OPTIONS:
+            raise Refusal(400, "INVALID_OPTION")
         try:
             value = self._options.by_config_key(opt)
         except KeyError as error:
@@ -254,7 +259,7 @@ class GoApi:
         try:
             return question()
         except NobodyAnswered as error:
-            self._log.error("%s - %s", failure, error)
+            self._log.error("%s - %s", failure, one_line(str(error)))
             raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
 
     def _warning(self, errors: Errors) -> str:

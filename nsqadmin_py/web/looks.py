@@ -11,7 +11,7 @@ from nsqadmin_py.cluster.model import Cluster
 from nsqadmin_py.clusterinfo import ClusterInfo, NobodyAnswered, joined
 from nsqadmin_py.shapes import Figures, list_in, number_in, rows_in
 from nsqadmin_py.upstream import Upstream, UpstreamError, ask_all
-from nsqadmin_py.web.answers import Refusal, as_json
+from nsqadmin_py.web.answers import Refusal, as_json, number_of
 
 CANNOT = "this nsqd cannot do that"
 _MOST_CLIENTS = 1000
@@ -51,8 +51,8 @@ class Looks:
 
     def clients(self, request: Request, topic: str, channel: str) -> Response:
         """A page of the clients of a channel."""
-        offset = _number(request, "offset", 0, 10**9)
-        limit = _number(request, "limit", _DEFAULT_CLIENTS, _MOST_CLIENTS)
+        offset = number_of(request.args, "offset", 0, 10**9)
+        limit = number_of(request.args, "limit", _DEFAULT_CLIENTS, _MOST_CLIENTS)
         info = self._info()
         addresses = ask_nodes(self._cluster, topic, channel, request.args.get("node", ""))
         told = [self._cluster.nodes[address].told for address in addresses]
@@ -68,7 +68,7 @@ class Looks:
 
     def peek(self, request: Request, topic: str, channel: str) -> Response:
         """Messages that wait, of each nsqd in the order in which they would be delivered; nothing is taken."""
-        count = _number(request, "n", _DEFAULT_MESSAGES, _MOST_MESSAGES)
+        count = number_of(request.args, "n", _DEFAULT_MESSAGES, _MOST_MESSAGES)
         addresses = ask_nodes(self._cluster, topic, channel, request.args.get("node", ""))
         names = {"topic": topic, "channel": channel, "n": str(count)}
         nodes = self._ask_each(addresses, "/channel/peek", names)
@@ -128,12 +128,3 @@ def _shown(message: Mapping[str, Any]) -> Figures:
             shown["is_cut"] = True
     shown["attempts"] = number_in(message, "attempts")
     return shown
-
-
-def _number(request: Request, name: str, default: int, most: int) -> int:
-    text = request.args.get(name) or str(default)
-    if not text.isdecimal() or not 0 <= int(text[:12]) <= most:
-        raise Refusal(400, f"INVALID_ARG_{name.upper()}")
-    return int(text)
-
-

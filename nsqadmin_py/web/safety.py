@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.web.answers import Refusal
+from nsqadmin_py.web.proxies import Proxies
 from nsqd_py.http.guard import Guard
 from nsqd_py.server import join_address
 from nsqd_py.settings import Options
@@ -40,6 +41,7 @@ class Safety:
     def __init__(self, options: Options, guard: Guard | None) -> None:
         self._options = options
         self._guard = guard
+        self._proxies = Proxies(options.acl_http_header_from)
         self._key = secrets.token_bytes(32)  # tokens are good until the next start
 
     # ---- who asks
@@ -60,12 +62,18 @@ class Safety:
 
     def user(self, request: Request) -> str:
         """As a proxy, or the browser's login, names who asks; empty for nobody known."""
-        named: str = request.headers.get(self._options.acl_http_header, "")
-        return named or basic_user(request)
+        return self._named(request) or basic_user(request)
 
     def is_admin(self, request: Request) -> bool:
+        """Where there are logins, their users are known as well as those that a proxy names."""
         users = self._options.admin_user
-        return not users or request.headers.get(self._options.acl_http_header, "") in users
+        user = self._named(request) or (basic_user(request) if self._guard is not None else "")
+        return not users or user in users
+
+    def _named(self, request: Request) -> str:
+        """By a proxy. Go's nsqadmin believes everybody, and so does ours where nothing says whom to believe."""
+        is_believed = host_of(request.environ) in self._proxies if self._proxies else self._guard is None
+        return request.headers.get(self._options.acl_http_header, "") if is_believed else ""
 
     # ---- what may be done
 
@@ -125,7 +133,13 @@ def basic_user(request: Request) -> str:
     return user.decode("utf-8", "replace") if colon else ""
 
 
+def host_of(environ: dict[str, Any]) -> str:
+    """The address of who is connected; empty for a unix socket."""
+    host: str = environ.get("REMOTE_ADDR", "")
+    return host.removeprefix("::ffff:")
+
+
 def peer_of(environ: dict[str, Any]) -> str:
     """Who is connected: `host:port`, or `@` for a unix socket."""
-    host = environ.get("REMOTE_ADDR", "")
-    return join_address(host.removeprefix("::ffff:"), int(environ.get("REMOTE_PORT") or 0)) if host else "@"
+    host = host_of(environ)
+    return join_address(host, int(environ.get("REMOTE_PORT") or 0)) if host else "@"

@@ -112,6 +112,10 @@ class HttpServer:
         errors: Any = _ErrorLog(log)
         self._wsgi = WSGIServer(("127.0.0.1", 0), app, log=None, error_log=errors, environ=environ)
 
+    @property
+    def address(self) -> str:
+        return self._listener.address
+
     def start(self) -> None:
         self._connections.start()
         self._listener.start()

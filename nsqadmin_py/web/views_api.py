@@ -8,13 +8,14 @@ from math import isnan
 from time import monotonic, time
 from typing import Any
 
+from werkzeug.datastructures import MultiDict
 from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.cluster import views
 from nsqadmin_py.cluster.model import Cluster
 from nsqadmin_py.cluster.views import BadQuery, NotKnown, Page, View
 from nsqadmin_py.history.book import COARSE_RANGE_S, LATENCIES, METRICS, Book, Key
-from nsqadmin_py.web.answers import Refusal, as_json
+from nsqadmin_py.web.answers import Refusal, as_json, number_of
 from nsqadmin_py.web.safety import Safety
 from nsqd_py.durations import parse_duration
 from nsqd_py.settings import Options
@@ -22,6 +23,10 @@ from nsqd_py.version import NSQ_VERSION
 
 _KNOWN_METRICS = (*METRICS, *LATENCIES)
 _METRIC_LIST = re.compile(r"[\w,]+")
+_MOST_LINES = 200
+_MOST_POINTS = 200
+_DEFAULT_POINTS = 40
+_DECIMALS = 3
 
 Query = Mapping[str, str]
 _Reader = Callable[["Views", Query], View]
@@ -152,6 +157,34 @@ class ViewsApi:
             "data": [times, *([None if isnan(value) else value for value in values] for values in lists)],
         }  # fmt: skip
         return as_json(document)
+
+    def sparklines(self, request: Request) -> Response:
+        """One metric of many topics (`topic=…&topic=…`), channels of a topic (`of=T&channel=…`) or nsqds (`node=…`)."""
+        query = request.args
+        keys = _keys(query)
+        metric = query.get("metric") or METRICS[0]
+        if metric not in _KNOWN_METRICS:
+            raise Refusal(400, "INVALID_ARG_METRIC")
+        points = number_of(query, "points", _DEFAULT_POINTS, _MOST_POINTS) or 1
+        range_s = _range_s(query.get("range") or "1h")
+        step_s, lines = self._book.lines(keys.values(), metric, range_s, points, self._wall_clock())
+        rounded = [[round(value, _DECIMALS) for value in line] for line in lines]  # NaN is null in JSON
+        return as_json({"metric": metric, "step_s": step_s, "lines": dict(zip(keys, rounded, strict=True))})
+
+
+def _keys(query: MultiDict[str, str]) -> dict[str, Key]:
+    """Whose lines are asked for, by name. Raises Refusal."""
+    topic = query.get("of", "")
+    if topic:
+        keys = {name: Key(topic, name) for name in query.getlist("channel")}
+    else:
+        keys = {name: Key(name) for name in query.getlist("topic")}
+        keys |= {name: Key(node=name) for name in query.getlist("node")}
+    if not keys:
+        raise Refusal(400, "MISSING_ARG_CHANNEL" if topic else "MISSING_ARG_TOPIC")
+    if len(keys) > _MOST_LINES:
+        raise Refusal(400, "TOO_MANY_LINES")
+    return keys
 
 
 def _metrics(text: str) -> list[str]:

@@ -203,8 +203,12 @@ def test_base_path_and_redirects(cluster: AdminCluster) -> None:
         assert (page.status, page.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
         assert 'content="/a/b"' in page.text
     for method, status in (("GET", 301), ("DELETE", 307)):
-        answer = admin.http(method, "/a/b/api//topics/x/?y=1")
-        assert (answer.status, answer.headers["Location"]) == (status, "/a/b/api/topics/x?y=1")
+        for path in ("/a/b/api//topics/X/?y=1", "/A/b/Api/TOPICS/X?y=1", "//a/b/./api/Topics//X?y=1"):
+            answer = admin.http(method, path)
+            assert (answer.status, answer.headers["Location"]) == (status, "/a/b/api/topics/X?y=1")
+    assert admin.http("GET", "/a/b/Static/Some/File").headers["Location"] == "/a/b/static/Some/File"
+    for method, path in (("GET", "/a/b/API"), ("DELETE", "/a/b/Api/topics"), ("POST", "/a/b/Ping")):
+        assert send(admin, method, path) == (404, {"message": "NOT_FOUND"})
 
 
 def test_only_admins_act(cluster: AdminCluster) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import http.client
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.auth_server import AuthServer
 from tests.support.certificates import make_certificates
 from tests.support.nsqadmin_cluster import address
 from tests.support.nsqadmin_process import MakeNsqadmin
@@ -53,3 +55,38 @@ def test_a_token_for_nsqds_that_want_one(make_nsqd: MakeNsqd, make_nsqadmin: Mak
     with_token = make_nsqadmin(flag, f"--http-client-token-file={token}")
     assert with_token.http("POST", "/api/topics/orders", b'{"action":"pause"}').json() == {"message": ""}
     assert (nsqd.topic_stats("orders") or {})["paused"]
+
+
+@pytest.fixture
+def auth_server() -> Iterator[AuthServer]:
+    server = AuthServer()
+    yield server
+    server.close()
+
+
+def test_dead_letters_of_an_nsqd_that_wants_tls_and_a_secret(
+    make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin, auth_server: AuthServer, tmp_path: Path
+) -> None:
+    certificates = make_certificates(tmp_path / "certificates")
+    nsqd = make_nsqd(
+        *certificates.nsqd_flags, "--tls-required=tcp-https", f"--auth-http-address={auth_server.address}"
+    )
+    nsqd.create("orders", "archive")
+    nsqd.create("orders.dead", "letters")
+    for number in range(3):
+        nsqd.post("/pub?topic=orders.dead", b"%d" % number)
+    flags = [f"--nsqd-http-address={address(nsqd)}", "--client-opt=auth_secret,open sesame"]
+    stranger = make_nsqadmin(*flags)
+    stranger.wait_for_topic("orders.dead", depth=3)
+    refused = stranger.act("requeue_dead_letters", "orders.dead", target="orders")
+    assert refused.status == 502
+    assert "TLS" in refused.json()["message"]
+    flags += ["--client-opt=tls_v1", f"--client-opt=tls_root_ca_file,{certificates.authority}"]
+    admin = make_nsqadmin(*flags, "--client-opt=dial_timeout,10s")
+    admin.wait_for_topic("orders.dead", depth=3)
+    done = admin.act("requeue_dead_letters", "orders.dead", target="orders").json()
+    assert (done["requeued"], done["errors"]) == (3, [])
+    assert {tuple(asked.values["secret"]) for asked in auth_server.asked} == {("open sesame",)}
+    nsqd.wait_for_channel("orders", "archive", depth=3)
+    assert admin.http("GET", "/config/client_opt").status == 400
+    assert "sesame" not in admin.log_text()

@@ -109,6 +109,12 @@ def test_nobody_there(host: str) -> None:
         client().get_json(host, closed_port(), "/")
 
 
+@pytest.mark.parametrize("host", ["<b c>", "\0"])
+def test_what_is_no_host(host: str) -> None:
+    with pytest.raises(HttpClientError, match="no name of a host"):
+        client().get_json(host, 1, "/")
+
+
 @pytest.mark.parametrize("response", [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n1"])
 def test_one_deadline_for_the_whole_answer(make_server: MakeServer, response: bytes) -> None:
     server = make_server(response, lambda: gevent.sleep(10))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +14,7 @@ from nsqadmin_py.cluster import views
 from nsqadmin_py.cluster.model import FORGET_AFTER_S, BadStats, Cluster, Node
 from nsqadmin_py.cluster.recording import records
 from nsqadmin_py.cluster.views import BadQuery, NotKnown, Page
-from nsqadmin_py.history.book import Key
+from nsqadmin_py.history.book import Book, Key
 from nsqadmin_py.web.events import Reader
 
 ROUND_S = 2.0
@@ -157,6 +159,7 @@ def test_an_nsqd_that_is_silent_keeps_its_figures_for_a_while() -> None:
     "document",
     [
         [], None, {"topics": 5}, {"topics": [{}]}, stats(topic("t", depth="1")), stats(topic("t", message_count=1.5)),
+        stats(topic("t", depth=2**63)), stats(topic("t", channel("c", message_count=-(2**63)))),
         stats(topic("t", channel("c", depth=None))), stats(topic(["t"])), stats(topic("t", channel(""))),  # type: ignore[arg-type]
     ],
 )  # fmt: skip
@@ -167,6 +170,47 @@ def test_what_is_no_answer_of_an_nsqd_is_refused(document: Any) -> None:
         cluster.observe(cluster.nodes["a"], document, 12.0)
     cluster.say(14.0, a=stats(topic("t", message_count=4)))
     assert cluster.row("t")["messages"] == 4
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+NAMES = st.sampled_from(["t", "u", "\n", "\u2028", "__proto__"]) | ANYTHING
+LATENCIES = st.fixed_dictionaries({"count": st.just(1) | ANYTHING, "percentiles": st.lists(
+    st.fixed_dictionaries({"quantile": st.just(0.99) | ANYTHING, "value": ANYTHING}), max_size=2)})  # fmt: skip
+
+
+def hostile(good: dict[str, Any], **parts: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Such a row, with anything in the place of some figures."""
+    changes = st.dictionaries(st.sampled_from(sorted(good)), ANYTHING, max_size=2)
+    named = st.fixed_dictionaries(parts)
+    return st.builds(lambda change, name: good | name | change, changes, named)
+
+
+HOSTILE_CHANNELS = hostile(channel("c"), channel_name=NAMES, e2e_processing_latency=LATENCIES | ANYTHING)
+HOSTILE_TOPICS = hostile(topic("t"), topic_name=NAMES, channels=st.lists(HOSTILE_CHANNELS, max_size=2) | ANYTHING)
+HOSTILE_STATS = hostile(stats(), topics=st.lists(HOSTILE_TOPICS, max_size=2))
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), HOSTILE_STATS | ANYTHING), max_size=6))
+def test_nothing_that_an_nsqd_answers_breaks_the_views(answers: list[tuple[str, Any]]) -> None:
+    cluster, book, now_s = Cluster2(), Book(), 10.0
+    cluster.say(now_s, a=stats(topic("t", channel("c"))), b=stats(topic("t", channel("c"))))
+    for address, document in answers:
+        now_s += ROUND_S
+        with suppress(BadStats):
+            cluster.observe(cluster.nodes[address], document, now_s)
+        cluster.say(now_s)
+        book.record(now_s, records(cluster))
+        seen = [views.overview(cluster, now_s), views.nodes(cluster, now_s), views.topic_list(cluster, Page())]
+        seen += [views.node(cluster, name, now_s) for name in cluster.nodes]
+        seen += [views.topic(cluster, name, now_s) for name in cluster.topics]
+        parts = [(name, part) for name, row in cluster.topics.items() for part in row.channels]
+        seen += [views.channel(cluster, name, part, now_s) for name, part in parts]
+        for view in seen:
+            assert b"\n" not in orjson.dumps([view.head, view.rows])
 
 
 COUNTS = st.integers(0, 3)

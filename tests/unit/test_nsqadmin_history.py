@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nsqadmin_py.history.book import COARSE_RANGE_S, MOST_SERIES, Book, Key
 from nsqadmin_py.history.file import BadHistory, HistoryFile, decode, encode, pack, unpack
-from nsqadmin_py.history.rings import Ring
+from nsqadmin_py.history.rings import Ring, mean
 from nsqd_py.logs import Log
 
 NOW_S = 1_800_000_000.0
@@ -114,6 +114,42 @@ def test_there_are_never_more_series_than_that() -> None:
     book = Book()
     book.record(NOW_S, [(Key(str(number)), {"depth": 1.0}, ()) for number in range(MOST_SERIES + 5)])
     assert len(book.series) == MOST_SERIES
+
+
+def test_a_line_is_of_means_that_stay_as_they_are() -> None:
+    book = Book()
+    for second in range(0, 600, 2):
+        record(book, NOW_S + second, depth=float(second))
+    step_s, (depths, others) = book.lines([ORDERS, Key("others")], "depth", 600, 10, NOW_S + 599)
+    assert step_s == 60
+    assert depths == [60.0 * minute + 29 for minute in range(10)]
+    assert all(map(isnan, others))
+    _, (later,) = book.lines([ORDERS], "depth", 600, 10, NOW_S + 610)
+    assert same(later, [*depths[1:], nan])
+    record(book, NOW_S + 600, depth=100.0)
+    _, (latest,) = book.lines([ORDERS], "depth", 600, 10, NOW_S + 601)
+    assert same(latest, [*depths[1:], 100.0])  # of what is known of the last minute
+
+
+@pytest.mark.parametrize(
+    ("range_s", "points", "wanted_step_s", "wanted_points"),
+    [(3600, 40, 90, 40), (3600, 70, 52, 70), (10, 40, 2, 5), (COARSE_RANGE_S, 40, 36 * 60, 40), (3600, 1, 3600, 1)],
+)
+def test_a_line_has_so_many_points_or_fewer(
+    range_s: float, points: int, wanted_step_s: float, wanted_points: int
+) -> None:
+    step_s, (line,) = Book().lines([ORDERS], "depth", range_s, points, NOW_S)
+    assert (step_s, len(line)) == (wanted_step_s, wanted_points)
+
+
+@given(st.integers(0, 60), st.lists(st.integers(1, 4), max_size=60), st.integers(1, 7), st.integers(1, 12))
+def test_means_of_a_ring_are_those_of_its_values(begin: int, ahead: list[int], width: int, count: int) -> None:
+    ring, step = Ring(50), 0
+    for number, jump in enumerate(ahead):
+        step += jump
+        ring.put(step, float(number // 9))
+    spans = [ring.read(begin + place * width, begin + (place + 1) * width) for place in range(count)]
+    assert same(ring.means(begin, width, count), [mean(span) for span in spans])
 
 
 # ---- the file

@@ -42,8 +42,8 @@ DEFAULTS = {
     "statsd_prefix": "nsq.%s",
 }
 OURS = {
-    "history_file", "http_auth_file", "http_client_token_file", "log_format", "max_connections", "poll_interval",
-    "read_only", "tls_cert", "tls_key",
+    "acl_http_header_from", "client_opt", "history_file", "http_auth_file", "http_client_token_file", "log_format",
+    "max_connections", "poll_interval", "read_only", "tls_cert", "tls_key",
 }  # fmt: skip
 
 
@@ -82,6 +82,9 @@ def test_base_paths(given: str, clean: str) -> None:
         ({"http_client_tls_key": "x"}, "--http-client-tls-cert must be specified with --http-client-tls-key"),
         ({"http_client_tls_root_ca_file": "/nowhere"}, "cannot use --http-client-tls-root-ca-file /nowhere"),
         ({"allow_config_from_cidr": "nonsense"}, "failed to parse --allow-config-from-cidr .nonsense."),
+        ({"acl_http_header_from": ("unix", "10.0.0.0/33")}, "failed to parse --acl-http-header-from .10.0.0.0/33."),
+        ({"client_opt": ("nonsense,1",)}, "--client-opt: there is no client option .nonsense."),
+        ({"client_opt": ("tls_v1,true", "tls_root_ca_file,/nowhere")}, "--client-opt: cannot use /nowhere"),
         ({"proxy_graphite": True}, "failed to parse --graphite-url"),
         ({"notification_http_endpoint": "x"}, "failed to parse --notification-http-endpoint .x."),
         ({"poll_interval_ns": 1}, "--poll-interval must be at least 250ms"),

@@ -18,11 +18,14 @@ from typing import Any
 import gevent
 import pytest
 
+from nsqadmin_py.options import NSQADMIN
 from nsqd_py import systemd
 from nsqd_py.logs import Log
 from nsqd_py.options import NSQD
 from nsqd_py.server import split_address
+from nsqd_py.settings import Program
 from nsqd_py.systemd import InheritedSockets, Notifier
+from nsqlookupd_py.options import NSQLOOKUPD
 from tests.unit.fakes import FakeLog
 
 UNITS = Path(__file__).resolve().parents[2] / "contrib" / "systemd"
@@ -322,15 +325,16 @@ def read_unit(name: str) -> dict[str, list[tuple[str, str]]]:
     return sections
 
 
-@pytest.mark.parametrize(("unit", "command"), [("nsqd", "nsqd-py"), ("nsqlookupd", "nsqlookupd-py")])
-def test_a_service_runs_an_entry_point_with_flags_that_exist(unit: str, command: str) -> None:
-    service = dict(read_unit(f"{unit}.service")["Service"])
-    program, *flags = service["ExecStart"].split()
+@pytest.mark.parametrize("program", [NSQD, NSQLOOKUPD, NSQADMIN], ids=lambda program: program.name)
+def test_a_service_runs_an_entry_point_with_flags_that_exist(program: Program) -> None:
+    service = dict(read_unit(f"{program.name}.service")["Service"])
+    path, *flags = service["ExecStart"].split()
     setup = configparser.ConfigParser()
     setup.read(UNITS.parents[1] / "setup.cfg")
-    assert Path(program).name == command
-    assert f"{command} = " in setup["options.entry_points"]["console_scripts"]
-    assert {flag.partition("=")[0].removeprefix("--") for flag in flags} <= {s.name for s in NSQD.settings}
+    assert Path(path).name == program.command
+    assert f"{program.command} = " in setup["options.entry_points"]["console_scripts"]
+    known = {setting.name for setting in program.settings}
+    assert {flag.partition("=")[0].removeprefix("--") for flag in flags} <= known
     assert service["Type"] == "notify"
     assert int(service["WatchdogSec"]) > 0
 

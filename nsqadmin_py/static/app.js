@@ -1,0 +1,210 @@
+// The page: who looks at it, its header, and the view that its address means.
+
+import { explain, loadSession, session } from "./lib/api.js";
+import { plain } from "./lib/format.js";
+import { Component, html, render, useEffect, useLayoutEffect, useRef, useState } from "./lib/html.js";
+import { knownKeys, useKeys } from "./lib/keys.js";
+import { startWatching, useConnection, useLive } from "./lib/live.js";
+import { navigate, paths, scrollHere, startRouting, useRoute } from "./lib/route.js";
+import { nextTheme, startTheme, useChosenTheme } from "./lib/theme.js";
+import { Dialog, Dialogs } from "./parts/dialog.js";
+import { Notices, closeLast } from "./parts/notices.js";
+import { Failed, LiveBadge, Loading } from "./parts/state.js";
+
+const HEADING_WITHIN_MS = 5000;
+
+// By the names of lib/route.js. Loaded when they are looked at, so that one that is broken breaks nothing else.
+const VIEWS = {
+  topics: async () => (await import("./views/topics.js")).TopicsView,
+  topic: async () => (await import("./views/topic.js")).TopicView,
+  channel: async () => (await import("./views/channel.js")).ChannelView,
+  log: async () => (await import("./views/log.js")).LogView,
+  dead_letters: async () => (await import("./views/dead_letters.js")).DeadLettersView,
+  nodes: async () => (await import("./views/nodes.js")).NodesView,
+  node: async () => (await import("./views/node.js")).NodeView,
+  lookup: async () => (await import("./views/lookup.js")).LookupView,
+  counter: async () => (await import("./views/counter.js")).CounterView,
+  nowhere: async () => Nowhere,
+};
+
+// Of the header: where to, its name, its keys, and the views that belong to it.
+const PLACES = [
+  [paths.topics, "Topics", "g t", ["topics", "topic", "channel", "log", "dead_letters"]],
+  [paths.nodes, "Nodes", "g n", ["nodes", "node"]],
+  [paths.lookup, "Lookup", "g l", ["lookup"]],
+  [paths.counter, "Counter", "g c", ["counter"]],
+];
+
+function Nowhere() {
+  return html`<div class="panel empty"><h1>Nothing here</h1>
+    <p>This address means nothing to nsqadmin. <a href=${paths.topics()}>All topics</a></p></div>`;
+}
+
+// ---- the view
+
+/** A view that fails takes nothing with it. */
+class Fence extends Component {
+  componentDidCatch(error) {
+    console.error(error);
+    this.setState({ error });
+  }
+
+  render({ children }, { error }) {
+    if (!error) return children;
+    const again = () => this.setState({ error: null });
+    return html`<${Failed} message=${`This view has failed: ${explain(error)}`} retry=${again} />`;
+  }
+}
+
+/** @param {{name: string, params: Record<string, string>, query: Record<string, string>}} route */
+function View({ name, params, query }) {
+  const [loaded, setLoaded] = useState({ name: "", view: null, error: null });
+  const load = () => {
+    VIEWS[name]().then((view) => setLoaded({ name, view, error: null }),
+      (error) => setLoaded({ name, view: null, error }));
+  };
+  useEffect(load, [name]);
+  if (loaded.name !== name) return html`<${Loading} />`;
+  if (loaded.error) return html`<${Failed} message="This view cannot be loaded." retry=${load} />`;
+  return html`<${loaded.view} params=${params} query=${query} />`;
+}
+
+/** After a step to another view, its heading has the focus, and the page is where it was left. */
+function useArrival(place) {
+  const isFirst = useRef(true);
+  useLayoutEffect(() => {
+    if (isFirst.current) {
+      isFirst.current = false;
+      return undefined;
+    }
+    const main = document.querySelector("main");
+    const arrive = () => {
+      const heading = main.querySelector("h1");
+      if (!heading) return false;
+      heading.tabIndex = -1;
+      heading.focus({ preventScroll: true });
+      window.scrollTo(0, scrollHere());
+      return true;
+    };
+    if (arrive()) return undefined;
+    const observer = new MutationObserver(() => arrive() && observer.disconnect());
+    observer.observe(main, { childList: true, subtree: true });
+    const timer = setTimeout(() => observer.disconnect(), HEADING_WITHIN_MS);
+    return () => {
+      observer.disconnect();
+      clearTimeout(timer);
+    };
+  }, [place]);
+}
+
+// ---- the header
+
+const NODE_STATES = [["nodes_ok", "ok", "✓", "ok"], ["nodes_slow", "warning", "…", "slow"],
+  ["nodes_failed", "error", "✕", "failed"]];
+
+/** How the nsqds are, in one line. */
+function ClusterState() {
+  const { head, time } = useLive("overview");
+  if (!time) return null;
+  const shown = NODE_STATES.filter(([key]) => head[key] > 0);
+  const failedLookups = Object.keys(head.failed_lookups ?? {}).length;
+  return html`<a class="cluster-state" href=${paths.nodes()} title="State of the nsqds">
+    <span class="cluster-word">nsqd</span>
+    ${shown.map(([key, kind, sign, word]) => html`<span key=${key} class="state ${kind}">
+      <span aria-hidden="true">${sign}</span> ${head[key]} ${word}</span>`)}
+    ${!shown.length && html`<span class="state muted">none</span>`}
+    ${failedLookups > 0 && html`<span class="state error">
+      <span aria-hidden="true">✕</span> ${failedLookups} nsqlookupd</span>`}
+  </a>`;
+}
+
+const THEME_SIGNS = { auto: "◐", light: "☀", dark: "☾" };
+
+function ThemeButton() {
+  const theme = useChosenTheme();
+  return html`<button type="button" class="icon-button" onClick=${nextTheme} title="Theme: ${theme} (t)"
+    aria-label="Theme: ${theme}"><span aria-hidden="true">${THEME_SIGNS[theme]}</span></button>`;
+}
+
+/** @param {{name: string, onHelp: () => void}} props */
+function Header({ name, onHelp }) {
+  const connection = useConnection();
+  const { user, read_only: isReadOnly } = session();
+  return html`<header class="header">
+    <a class="brand" href=${paths.topics()}><span class="brand-mark" aria-hidden="true"></span>nsqadmin</a>
+    <nav class="nav" aria-label="Views">
+      ${PLACES.map(([path, text, keys, names]) => html`<a key=${text} href=${path()} title=${`${text} (${keys})`}
+        aria-current=${names.includes(name) ? "page" : undefined}>${text}</a>`)}
+    </nav>
+    <div class="header-end">
+      <${ClusterState} />
+      <span class="live-region" aria-live="polite"><${LiveBadge} ...${connection} /></span>
+      ${isReadOnly && html`<span class="badge muted">read only</span>`}
+      ${user && html`<span class="user" title="Logged in as ${plain(user)}"><bdi>${plain(user)}</bdi></span>`}
+      <${ThemeButton} />
+      <button type="button" class="icon-button" onClick=${onHelp} title="Keys (?)" aria-label="Keys"><kbd>?</kbd>
+      </button>
+    </div>
+  </header>`;
+}
+
+function Help({ onClose }) {
+  return html`<${Dialog} title="Keys" onClose=${onClose}>
+    <div class="dialog-body"><dl class="keys">
+      ${knownKeys().map(({ keys, text }) => html`<div key=${keys}>
+        <dt>${keys.split(" ").map((key) => html`<kbd key=${key}>${key}</kbd>`)}</dt><dd>${text}</dd></div>`)}
+      <div><dt><kbd>Enter</kbd></dt><dd>Open the row</dd></div>
+      <div><dt><kbd>Esc</kbd></dt><dd>Close a dialog or a notice</dd></div>
+    </dl></div>
+  </${Dialog}>`;
+}
+
+/** Where the view has a field to search in. */
+function focusSearch() {
+  const field = document.querySelector('main input[type="search"]');
+  if (field instanceof HTMLInputElement) {
+    field.focus();
+    field.select();
+  } else {
+    navigate(paths.topics());
+  }
+}
+
+function Page() {
+  const route = useRoute();
+  const [isHelp, setHelp] = useState(false);
+  useKeys({
+    "/": { text: "Search", run: focusSearch },
+    ...Object.fromEntries(PLACES.map(([path, text, keys]) => [keys, { text, run: () => navigate(path()) }])),
+    t: { text: "Theme: auto, light, dark", run: nextTheme },
+    "?": { text: "These keys", run: () => setHelp(true) },
+    Escape: closeLast,
+  });
+  const place = `${route.name} ${route.path}`;
+  useArrival(place);
+  return html`
+    <a class="skip-link" href="#main">Skip to the content</a>
+    <${Header} name=${route.name} onHelp=${() => setHelp(true)} />
+    <main id="main" tabindex="-1"><${Fence} key=${place}><${View} ...${route} /></${Fence}></main>
+    <${Notices} />
+    <${Dialogs} />
+    ${isHelp && html`<${Help} onClose=${() => setHelp(false)} />`}`;
+}
+
+// ---- the beginning
+
+async function start() {
+  const root = document.querySelector("#page");
+  try {
+    await Promise.all([loadSession(), document.fonts.load("14px Inter")]); // charts are drawn with it once
+  } catch (error) {
+    render(html`<main><${Failed} message=${explain(error)} retry=${start} /></main>`, root);
+    return;
+  }
+  render(html`<${Page} />`, root);
+}
+
+startTheme();
+startRouting();
+startWatching();
+start();

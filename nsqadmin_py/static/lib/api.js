@@ -1,0 +1,174 @@
+// Requests to nsqadmin. All paths are below its base path.
+
+const TOKEN_HEADER = "X-Nsqadmin-Token";
+const TIMEOUT_MS = 30_000;
+const RELOADED_AT = "nsqadmin.reloaded-at";
+const RELOAD_AT_MOST_EVERY_MS = 30_000;
+
+/** @param {string} name */
+function meta(name) {
+  return document.querySelector(`meta[name="nsqadmin-${name}"]`)?.getAttribute("content") ?? "";
+}
+
+export const basePath = meta("base-path").replace(/\/+$/, "");
+
+let known = { user: "", may_act: false, read_only: false, token: meta("token"), version: "", poll_interval_s: 2,
+  has_lookupd: true, graphite_url: "" };
+
+/** An answer that is none: `status` is 0 where nsqadmin cannot be reached. */
+export class ApiError extends Error {
+  /** @param {number} status @param {string} message @param {object} [more] what else the answer says */
+  constructor(status, message, more = {}) {
+    super(message);
+    this.status = status;
+    this.more = more;
+  }
+}
+
+// A map, since a message may be any word.
+const SENTENCES = new Map(Object.entries({
+  TOPIC_NOT_FOUND: "There is no such topic.",
+  CHANNEL_NOT_FOUND: "There is no such channel.",
+  NODE_NOT_FOUND: "There is no such nsqd.",
+  NOT_FOUND: "There is no such thing.",
+  INVALID_TOPIC: "That is no name for a topic: 1 to 64 letters, digits, dots, _ and -, and #ephemeral at the end.",
+  INVALID_CHANNEL: "That is no name for a channel: 1 to 64 letters, digits, dots, _ and -, and #ephemeral at the end.",
+  INVALID_TOKEN: "This page is out of date. Reload it.",
+  READ_ONLY: "This nsqadmin only shows things.",
+  FORBIDDEN: "You may look, but not change anything.",
+  UNAUTHORIZED: "You have to log in.",
+  TOO_MANY_LOGINS: "Too many failed logins. Wait a minute.",
+  TOO_MANY_READERS: "Too many pages are open at this nsqadmin.",
+  CROSS_SITE_REQUEST: "The browser says that another site asked for this.",
+  BODY_TOO_BIG: "That is too much for one request.",
+  BODY_TOO_SLOW: "It took too long to send.",
+  MISSING_ARG_BODY: "A message needs a body.",
+  MISSING_ARG_CHANNEL: "The topic has several channels: choose one.",
+  INVALID_ARG_BODY_BASE64: "That is not base64.",
+  INVALID_ARG_TARGET: "Choose another topic than the one that they are in.",
+  INTERNAL_ERROR: "Something is wrong in nsqadmin; its log says what.",
+}));
+
+/** A sentence for people. @param {unknown} error @returns {string} */
+export function explain(error) {
+  if (!(error instanceof ApiError)) return String(error instanceof Error ? error.message : error);
+  if (error.status === 0) return "nsqadmin cannot be reached.";
+  const text = error.message.replace(/^UPSTREAM_ERROR: /, "");
+  return SENTENCES.get(text) ?? (text || `nsqadmin answered with status ${error.status}.`);
+}
+
+/** A path of encoded names: `at("topics", t, "channels", c)`. @param {...string} names @returns {string} */
+export function at(...names) {
+  return names.map((name) => `/${encodeURIComponent(name)}`).join("");
+}
+
+/** @param {Record<string, unknown>} params those that are undefined, null or "" are left out; lists are repeated */
+export function queryOf(params) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(params)) {
+    for (const one of Array.isArray(value) ? value : [value]) {
+      if (one !== undefined && one !== null && one !== "") query.append(name, String(one));
+    }
+  }
+  const text = query.toString();
+  return text && `?${text}`;
+}
+
+/** @param {string} path below the base path @param {RequestInit} options */
+async function request(path, options = {}) {
+  let response;
+  try {
+    response = await fetch(basePath + path, {
+      credentials: "same-origin", cache: "no-store", redirect: "manual", signal: AbortSignal.timeout(TIMEOUT_MS),
+      ...options,
+    });
+  } catch (error) {
+    if (options.signal?.aborted) throw error;
+    throw new ApiError(0, "UNREACHABLE");
+  }
+  // nsqadmin never sends us elsewhere: that is a proxy, to its page for logins.
+  if (response.status === 401 || response.type === "opaqueredirect") logIn();
+  return read(response);
+}
+
+/** @param {Response} response */
+async function read(response) {
+  let body = {};
+  try {
+    const text = await response.text();
+    body = text ? JSON.parse(text) : {};
+  } catch {
+    if (response.ok) throw new ApiError(0, "CUT_OFF");
+  }
+  if (!response.ok) throw new ApiError(response.status, String(body?.message ?? response.statusText), body);
+  return body;
+}
+
+/** The browser asks for a login when it loads the page anew; not again and again where that does not help. */
+function logIn() {
+  const last = Number(sessionStorage.getItem(RELOADED_AT) ?? 0);
+  if (Date.now() - last < RELOAD_AT_MOST_EVERY_MS) return;
+  sessionStorage.setItem(RELOADED_AT, String(Date.now()));
+  location.reload();
+}
+
+/**
+ * What is below /api/v2.
+ * @param {string} path such as "/topics"; names in it are encoded, see `at`
+ * @param {Record<string, unknown>} [params] @param {{signal?: AbortSignal}} [options]
+ * @returns {Promise<any>}
+ */
+export function get(path, params = {}, options = {}) {
+  return request(`/api/v2${path}${queryOf(params)}`, options);
+}
+
+/**
+ * Does something: `{action, topic, channel?, node?, ...}`, see docs/nsqadmin.md.
+ * @param {object} order @returns {Promise<{errors: string[]}>}
+ */
+export async function act(order) {
+  try {
+    return await post(order);
+  } catch (error) {
+    if (!(error instanceof ApiError) || error.message !== "INVALID_TOKEN") throw error;
+    await loadSession(); // nsqadmin has been started anew
+    return post(order);
+  }
+}
+
+/** @param {object} order */
+function post(order) {
+  const headers = { "Content-Type": "application/json", [TOKEN_HEADER]: known.token };
+  return request("/api/v2/actions", { method: "POST", headers, body: JSON.stringify(order) });
+}
+
+/**
+ * The few things that only Go's paths have.
+ * @param {string} method @param {string} path "/api/…" @param {object} [body] @returns {Promise<any>}
+ */
+export function goApi(method, path, body) {
+  const options = body === undefined ? { method } :
+    { method, headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+  return request(path, options);
+}
+
+/** Asks who looks at the page, before it is drawn and where the token has become old. */
+export async function loadSession() {
+  known = { ...known, ...(await get("/session")) };
+  return known;
+}
+
+/**
+ * Who looks at the page, and what they may do.
+ * @returns {{user: string, may_act: boolean, read_only: boolean, token: string, version: string,
+ *   poll_interval_s: number, has_lookupd: boolean, graphite_url: string}}
+ */
+export function session() {
+  return known;
+}
+
+/** Why the buttons do nothing; empty where they do. @returns {string} */
+export function whyNot() {
+  if (known.may_act) return "";
+  return SENTENCES.get(known.read_only ? "READ_ONLY" : "FORBIDDEN");
+}

@@ -1,0 +1,157 @@
+// Figures, times and foreign texts, as people read them.
+
+import { html } from "./html.js";
+
+const NONE = "–";
+const NS_IN = { us: 1e3, ms: 1e6, s: 1e9, min: 60e9, h: 3600e9, d: 86400e9 };
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+// Of the place where the browser is, but written as the rest of the page: in English, days before months, 24 hours.
+const dateTime = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
+const clockTime = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const minuteTime = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
+const dayOfYear = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
+
+/** @param {unknown} value @returns {value is number} */
+function isNumber(value) {
+  return typeof value === "number" && Number.isFinite(value);
+}
+
+/** "12,345" @param {number | null | undefined} n @returns {string} */
+export function count(n) {
+  return isNumber(n) ? whole.format(n) : NONE;
+}
+
+/** Three digits that matter: "12.3". @param {number} n */
+function digits(n) {
+  const size = Math.abs(n);
+  const text = n.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : 2);
+  return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+}
+
+/** "12.3k" @param {number | null | undefined} n @returns {string} */
+export function short(n) {
+  if (!isNumber(n)) return NONE;
+  // From 999.5 on, since that is written 1000.
+  const unit = [[999.5e9, 1e12, "T"], [999.5e6, 1e9, "G"], [999.5e3, 1e6, "M"], [999.5, 1e3, "k"]]
+    .find(([from]) => Math.abs(n) >= from);
+  return unit ? digits(n / unit[1]) + unit[2] : digits(n);
+}
+
+/** "1.2k/s"; what is more than nothing never reads 0. @param {number | null | undefined} n @returns {string} */
+export function rate(n) {
+  if (!isNumber(n)) return NONE;
+  return n > 0 && n < 0.01 ? "<0.01/s" : `${short(n)}/s`;
+}
+
+/** "1.5 MiB" @param {number | null | undefined} n @returns {string} */
+export function bytes(n) {
+  if (!isNumber(n)) return NONE;
+  let size = n;
+  for (const unit of ["B", "KiB", "MiB", "GiB"]) {
+    if (Math.abs(size) < 1023.5) return `${unit === "B" ? whole.format(size) : digits(size)} ${unit}`;
+    size /= 1024;
+  }
+  return `${digits(size)} TiB`;
+}
+
+/** "2 h 5 min"; two units at most. @param {number | null | undefined} ns @returns {string} */
+export function duration(ns) {
+  if (!isNumber(ns)) return NONE;
+  if (Math.abs(ns) < NS_IN.min) return latency(ns);
+  let rest = Math.round(Math.abs(ns) / NS_IN.s) * NS_IN.s;
+  const parts = [];
+  for (const unit of ["d", "h", "min", "s"]) {
+    const n = Math.floor(rest / NS_IN[unit]);
+    rest -= n * NS_IN[unit];
+    if (n || parts.length) parts.push(n ? `${n} ${unit}` : "");
+  }
+  return (ns < 0 ? "-" : "") + parts.slice(0, 2).filter(Boolean).join(" ");
+}
+
+/** "41.9 ms" @param {number | null | undefined} ns @returns {string} */
+export function latency(ns) {
+  if (!isNumber(ns)) return NONE;
+  const size = Math.abs(ns);
+  if (size < 999.5) return `${digits(ns)} ns`;
+  if (size < 999.5e3) return `${digits(ns / NS_IN.us)} µs`;
+  if (size < 999.5e6) return `${digits(ns / NS_IN.ms)} ms`;
+  return size < NS_IN.min ? `${digits(ns / NS_IN.s)} s` : duration(ns);
+}
+
+/** A time in s, ms, µs or ns since the epoch, by its size. @param {number} value */
+function dateOf(value) {
+  const scales = [[1e17, 1e-6], [1e14, 1e-3], [1e11, 1]];
+  const scale = scales.find(([from]) => value >= from)?.[1] ?? 1e3;
+  return new Date(value * scale);
+}
+
+/** @param {number | null | undefined} value @returns {value is number} */
+function isTime(value) {
+  return isNumber(value) && value > 0;
+}
+
+/** "21 Nov 2026, 16:22:54" @param {number | null | undefined} value s or ns @returns {string} */
+export function timeText(value) {
+  return isTime(value) ? dateTime.format(dateOf(value)) : NONE;
+}
+
+/** "16:22:54" @param {number | null | undefined} value s or ns @returns {string} */
+export function clock(value) {
+  return isTime(value) ? clockTime.format(dateOf(value)) : NONE;
+}
+
+/**
+ * As short as the step between times allows: "16:22:50", "16:22", and at midnight "21 Nov".
+ * @param {number} value s or ns @param {number} step_s @returns {string}
+ */
+export function axisTime(value, step_s) {
+  const date = dateOf(value);
+  const isMidnight = date.getHours() === 0 && date.getMinutes() === 0 && date.getSeconds() === 0;
+  if (isMidnight) return dayOfYear.format(date);
+  return (step_s < 60 ? clockTime : minuteTime).format(date);
+}
+
+/** "2026-11-21T16:22:54.000Z" @param {number | null | undefined} value s or ns @returns {string} */
+export function iso(value) {
+  return isTime(value) ? dateOf(value).toISOString() : "";
+}
+
+/** A <time>, local, with the ISO form as its title. @param {number | null | undefined} value s or ns */
+export function time(value) {
+  if (!isTime(value)) return html`<span class="zero">${NONE}</span>`;
+  return html`<time datetime=${iso(value)} title=${iso(value)}>${timeText(value)}</time>`;
+}
+
+/** "5 min ago", of an age in s. @param {number | null | undefined} s @returns {string} */
+export function ago(s) {
+  if (!isNumber(s)) return NONE;
+  if (s < 1.5) return "now";
+  const longest = duration(Math.round(s) * 1e9).split(" ");
+  return `${longest.slice(0, s < 7200 ? 2 : 4).join(" ")} ago`;
+}
+
+/** A figure; zero is dimmed. @param {number | null | undefined} n @param {(n: any) => string} [form] */
+export function figure(n, form = count) {
+  return html`<span class=${n ? "figure" : "figure zero"}>${form(n)}</span>`;
+}
+
+const PICTURES_OF_CONTROLS = 0x2400;
+
+/**
+ * A foreign text that cannot disturb what is around it: characters that cannot be seen become ones that can.
+ * @param {unknown} text @returns {string}
+ */
+export function plain(text) {
+  // C0 and C1 controls; marks of zero width; what changes the direction of writing; separators of lines; tags.
+  const hidden = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+  return String(text ?? "").replace(hidden, (character) => {
+    const code = character.charCodeAt(0);
+    if (code < 0x20) return String.fromCharCode(PICTURES_OF_CONTROLS + code);
+    return code === 0x7f ? "\u2421" : `‹U+${code.toString(16).toUpperCase().padStart(4, "0")}›`;
+  });
+}
+
+/** A foreign name, in a direction of its own. @param {unknown} text */
+export function name(text) {
+  return html`<bdi class="name">${plain(text)}</bdi>`;
+}

@@ -1,0 +1,282 @@
+// Figures as they change. What is looked at comes over one stream of events, shared by all parts of the page that look
+// at the same. The overview, which the header shows over every view, is asked for again and again instead: so a page
+// has one stream, and notices a connection that is dead but not closed.
+
+import { ApiError, at, basePath, explain, get, queryOf, session } from "./api.js";
+import { useEffect, useMemo, useRef } from "./html.js";
+import { Store, useStore } from "./store.js";
+
+const HIDDEN_FOR_MS = 60_000;
+const RETRY_MS = [1000, 2000, 4000, 8000, 15_000];
+const OVERVIEW_AT_MOST_EVERY_MS = 1000;
+const OVERVIEW_TIMEOUT_MS = 10_000;
+
+/**
+ * @typedef {object} Live
+ * @property {Record<string, any>} head the figures of the thing itself
+ * @property {Record<string, any>[]} rows in the order of the server; a row that did not change is the same object
+ * @property {number} time of the figures, in s; 0 before the first
+ * @property {"connecting" | "live" | "lost" | "gone"} state
+ * @property {string} message why it is lost or gone
+ */
+
+/** @type {Live} */
+const NOTHING = Object.freeze({ head: {}, rows: [], time: 0, state: "connecting", message: "" });
+
+/** The path that answers once what a stream tells all the time. @param {Record<string, any>} words */
+function pathOf({ view, topic, channel, node }) {
+  if (view === "topic") return at("topics", topic);
+  if (view === "channel") return at("topics", topic, "channels", channel);
+  return view === "node" ? at("nodes", node) : `/${view}`;
+}
+
+/** Waits a little longer each time; not all pages at the same moment. @param {number} tries */
+function pause(tries) {
+  return RETRY_MS[Math.min(tries, RETRY_MS.length - 1)] * (0.75 + Math.random() / 2);
+}
+
+/** What is looked at, while somebody does. */
+class Source {
+  constructor() {
+    /** @type {Store<Live>} */
+    this.store = new Store(NOTHING);
+    this.readers = 0;
+    this.tries = 0;
+    this.timer = 0;
+  }
+
+  join() {
+    this.readers += 1;
+    if (this.readers === 1 && !isAsleep) this.open();
+  }
+
+  leave() {
+    this.readers -= 1;
+    if (this.readers === 0) this.close();
+  }
+
+  /** @param {Partial<Live>} news */
+  tell(news) {
+    this.store.set({ ...this.store.value, ...news });
+    compareConnections();
+  }
+
+  open() {}
+
+  close() {
+    clearTimeout(this.timer);
+  }
+
+  reopen() {
+    this.close();
+    this.tries = 0;
+    if (this.readers) this.open();
+  }
+
+  retry() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.open(), pause(this.tries));
+    this.tries += 1;
+  }
+}
+
+/** A view over a stream of events. */
+class Feed extends Source {
+  /** @param {Record<string, any>} words of the query */
+  constructor(words) {
+    super();
+    this.words = words;
+    this.asOf = 0;
+    /** @type {EventSource | null} */
+    this.stream = null;
+    /** @type {string[]} */
+    this.keys = [];
+    this.byKey = new Map();
+  }
+
+  leave() {
+    super.leave();
+    if (this.readers === 0) feeds.delete(queryOf(this.words));
+    compareConnections();
+  }
+
+  open() {
+    this.close();
+    const stream = new EventSource(`${basePath}/api/v2/events${queryOf(this.words)}`);
+    this.stream = stream;
+    stream.addEventListener("change", (event) => this.onChange(JSON.parse(event.data)));
+    stream.addEventListener("gone", (event) => this.onGone(JSON.parse(event.data).message));
+    stream.addEventListener("bye", () => this.onError());
+    stream.addEventListener("error", () => this.onError());
+  }
+
+  close() {
+    super.close();
+    this.stream?.close();
+    this.stream = null;
+  }
+
+  /** @param {any} event */
+  onChange(event) {
+    this.tries = 0;
+    if (event.full) this.byKey.clear();
+    for (const [key, row] of Object.entries(event.rows ?? {})) this.byKey.set(key, row);
+    if (event.keys) {
+      const stay = new Set(event.keys);
+      this.keys = event.keys;
+      for (const key of [...this.byKey.keys()]) if (!stay.has(key)) this.byKey.delete(key);
+    }
+    const news = { time: event.time, state: "live", message: "" };
+    if (event.head) news.head = event.head;
+    if (event.rows || event.keys) news.rows = this.keys.map((key) => this.byKey.get(key));
+    this.tell(news);
+  }
+
+  /** @param {string} message */
+  onGone(message) {
+    this.byKey.clear();
+    this.keys = [];
+    this.tell({ head: {}, rows: [], state: "gone", message: explain(new ApiError(404, message)) });
+  }
+
+  /** A stream does not say what is wrong with it; the same question without a stream does. */
+  async onError() {
+    const stream = this.stream;
+    this.close();
+    let message = "";
+    try {
+      await get(pathOf(this.words), this.words);
+    } catch (error) {
+      if (error instanceof ApiError && error.status === 404) this.onGone(error.message);
+      message = explain(error);
+    }
+    // Somebody may have closed or opened it in the meantime.
+    if (!this.readers || this.stream || isAsleep || !stream) return;
+    if (this.store.value.state !== "gone") this.tell({ state: "lost", message });
+    this.retry();
+  }
+}
+
+/** The overview, asked for in the pace of nsqadmin's rounds. */
+class Overview extends Source {
+  constructor() {
+    super();
+    this.turn = 0;
+  }
+
+  async open() {
+    clearTimeout(this.timer);
+    const turn = (this.turn += 1);
+    const wasLost = this.store.value.state === "lost";
+    try {
+      const { time, tick, rows, ...head } = await get("/overview", {}, {
+        signal: AbortSignal.timeout(OVERVIEW_TIMEOUT_MS),
+      });
+      if (turn !== this.turn) return;
+      this.tries = 0;
+      this.tell({ head, time, state: "live", message: "" });
+      if (wasLost) for (const feed of feeds.values()) feed.reopen();
+      const wait = Math.max(session().poll_interval_s * 1000, OVERVIEW_AT_MOST_EVERY_MS);
+      this.timer = setTimeout(() => this.open(), wait);
+    } catch (error) {
+      if (turn !== this.turn) return;
+      this.tell({ state: "lost", message: explain(error) });
+      this.retry();
+    }
+  }
+
+  close() {
+    super.close();
+    this.turn += 1; // what is under way comes too late
+  }
+}
+
+/** @type {Map<string, Feed>} */
+const feeds = new Map();
+const overview = new Overview();
+let isAsleep = false;
+
+/** @param {string} view @param {Record<string, any>} words */
+function sourceOf(view, words) {
+  if (view === "overview") return overview;
+  const query = { view, ...words };
+  const key = queryOf(query);
+  const feed = feeds.get(key) ?? new Feed(query);
+  feeds.set(key, feed);
+  return feed;
+}
+
+/**
+ * What a view shows, as it changes. With other words (search, order, page) it shows what it had until the answer comes.
+ * @param {"overview" | "topics" | "topic" | "channel" | "nodes" | "node"} view
+ * @param {Record<string, any>} [words] as in the queries of the API
+ * @returns {Live}
+ */
+export function useLive(view, words = {}) {
+  const source = useMemo(() => sourceOf(view, words), [queryOf({ view, ...words })]);
+  useEffect(() => {
+    source.join();
+    return () => source.leave();
+  }, [source]);
+  const live = useStore(source.store);
+  const names = queryOf({ view, topic: words.topic, channel: words.channel, node: words.node });
+  const shown = useRef({ names: "", live: NOTHING });
+  const isWaiting = live.time === 0 && live.state === "connecting";
+  if (!isWaiting || shown.current.names !== names) shown.current = { names, live };
+  return shown.current.live;
+}
+
+// ---- whether there is a connection at all
+
+/** @type {Store<{state: string, time: number, message: string}>} */
+const connection = new Store({ state: "connecting", time: 0, message: "" });
+
+/** Of the stream, or of the overview where a view has none. */
+function compareConnections() {
+  const polled = overview.store.value;
+  const feed = [...feeds.values()].find((one) => one.readers > 0);
+  const told = feed ? feed.store.value : polled;
+  if (feed && told.state === "live" && polled.state === "live") feed.asOf = polled.time;
+  const isLost = told.state === "lost" || polled.state === "lost";
+  const state = isLost ? "lost" : told.state === "gone" ? "live" : told.state;
+  const time = Math.max(told.time, feed ? feed.asOf : 0);
+  const message = isLost ? told.message || polled.message : "";
+  const before = connection.value;
+  if (state !== before.state || time !== before.time || message !== before.message) {
+    connection.set({ state, time, message });
+  }
+}
+
+/** For the badge in the header. */
+export function useConnection() {
+  return useStore(connection);
+}
+
+// ---- pages that nobody looks at
+
+function sleep() {
+  isAsleep = true;
+  for (const source of [overview, ...feeds.values()]) source.close();
+}
+
+function wake() {
+  if (!isAsleep) return;
+  isAsleep = false;
+  for (const source of [overview, ...feeds.values()]) source.reopen();
+}
+
+let hiding = 0;
+
+/** Begins to close the streams of a page that is hidden for long; once. */
+export function startWatching() {
+  document.addEventListener("visibilitychange", () => {
+    clearTimeout(hiding);
+    if (document.hidden) hiding = setTimeout(sleep, HIDDEN_FOR_MS);
+    else wake();
+  });
+  window.addEventListener("pagehide", sleep);
+  window.addEventListener("pageshow", wake);
+  window.addEventListener("online", () => {
+    for (const source of [overview, ...feeds.values()]) if (source.store.value.state === "lost") source.reopen();
+  });
+}

@@ -1,0 +1,75 @@
+// Buttons that do something: they ask where something is lost, do it, and tell what came of it.
+
+import { act, explain, whyNot } from "../lib/api.js";
+import { html, useState } from "../lib/html.js";
+import { confirm as askBefore } from "./dialog.js";
+import { notify } from "./notices.js";
+
+const DONE = new Map(Object.entries({
+  create: "is there now", delete: "is deleted", pause: "is paused", unpause: "goes on", empty: "is empty now",
+  tombstone: "is hidden there", seek: "begins there now", publish: "got the message",
+  requeue_dead_letters: "has been requeued",
+}));
+
+/** @param {Record<string, any>} order */
+function subject({ topic, channel }) {
+  return channel ? `Channel ${channel} of ${topic}` : `Topic ${topic}`;
+}
+
+/**
+ * Does it, and says so in a notice.
+ * @param {Record<string, any>} order @param {string | ((result: any) => string)} [done] in place of the usual words
+ * @returns {Promise<any>} the result, or null where it was not done
+ */
+export async function perform(order, done) {
+  try {
+    const result = await act(order);
+    const usual = `${subject(order)} ${DONE.get(order.action) ?? "done"}.`;
+    const words = typeof done === "function" ? done(result) : done || usual;
+    if (result.errors?.length) notify(`${words} But not everywhere:`, "warning", result.errors);
+    else notify(words);
+    return result;
+  } catch (error) {
+    notify(`${subject(order)}: ${order.action.replaceAll("_", " ")} has failed. ${explain(error)}`, "error");
+    return null;
+  }
+}
+
+/**
+ * @param {object} props
+ * @param {Record<string, any> | (() => any)} props.order or what gives it (null: nothing is done), also as a promise
+ * @param {any} props.label
+ * @param {object | (() => any)} [props.confirm] the question of dialog.js, or what gives it, also as a promise
+ * @param {(result: any) => void} [props.onDone]
+ * @param {string | ((result: any) => string)} [props.done] what is said then
+ * @param {"plain" | "primary" | "danger"} [props.kind]
+ * @param {string} [props.unless] why it cannot be done now
+ * @param {string} [props.title]
+ */
+export function ActionButton({ order, label, confirm, onDone, done, kind = "plain", unless = "", title = "" }) {
+  const [isBusy, setBusy] = useState(false);
+  const why = whyNot() || unless;
+  const onClick = async () => {
+    if (why || isBusy) return;
+    setBusy(true);
+    try {
+      const question = typeof confirm === "function" ? await confirm() : confirm;
+      if (question && !(await askBefore(question))) return;
+      const given = typeof order === "function" ? await order() : order;
+      const result = given && (await perform(given, done));
+      if (result) onDone?.(result);
+    } catch (error) {
+      notify(explain(error), "error");
+    } finally {
+      setBusy(false);
+    }
+  };
+  // Not `disabled`: such a button cannot be focused, and says to nobody why.
+  return html`<button type="button" class="button ${kind}" aria-disabled=${why ? "true" : undefined}
+    aria-busy=${isBusy ? "true" : undefined} title=${why || title} onClick=${onClick}>${label}</button>`;
+}
+
+/** Actions of what the view shows. @param {{label?: string, children: any}} props */
+export function ActionBar({ label = "Actions", children }) {
+  return html`<div class="action-bar" role="group" aria-label=${label}>${children}</div>`;
+}

@@ -1,0 +1,199 @@
+// Charts of a topic, channel, nsqd or the whole cluster: what nsqadmin has kept of it, and then live.
+
+import { explain, get } from "../lib/api.js";
+import { clock, count, latency, rate, short, timeText } from "../lib/format.js";
+import { html, useEffect, useId, useMemo, useRef, useState } from "../lib/html.js";
+import { remember, remembered } from "../lib/theme.js";
+import { extended, extremes, sampled, valueAt } from "./course.js";
+import { Plot } from "./plot.js";
+import { Failed, Loading } from "./state.js";
+import { Table } from "./table.js";
+
+const RANGES = { "10m": 600, "1h": 3600, "6h": 6 * 3600, "24h": 24 * 3600 };
+const RANGE_KEPT_AS = "nsqadmin.range";
+const TABLE_ROWS = 30;
+const LATENCIES = ["latency_0", "latency_1", "latency_2"];
+// History is read anew so often: it knows means of minutes, and what was missed.
+const READ_ANEW_EVERY_MS = 60_000;
+
+// The charts there are: metrics of /history with the words and colours of their lines.
+const CHARTS = [
+  { key: "depth", title: "Messages", form: short, exact: count, isFilled: true, isWhole: true, least: 4, lines: {
+    depth: ["waiting", "chart-1"], in_flight: ["in flight", "chart-2"], deferred: ["deferred", "chart-3"] } },
+  { key: "rates", title: "Messages a second", form: short, exact: rate, isFilled: true, least: 1, lines: {
+    message_rate: ["came in", "chart-1"], requeue_rate: ["requeued", "chart-4"],
+    timeout_rate: ["timed out", "chart-5"] } },
+  { key: "latency", title: "Time until finished", form: latency, exact: latency, least: 1e6, lines: {
+    latency_0: ["", "chart-5"], latency_1: ["", "chart-3"], latency_2: ["", "chart-1"] } },
+];
+
+/** "99 %" @param {number} quantile */
+function percent(quantile) {
+  return `${Number((quantile * 100).toFixed(3))} %`;
+}
+
+/** The lines of a chart that are wanted and known. @param {typeof CHARTS[0]} chart */
+function linesOf(chart, metrics, quantiles) {
+  return Object.entries(chart.lines).flatMap(([metric, [words, paint]]) => {
+    const rank = LATENCIES.indexOf(metric);
+    if (!metrics.includes(metric) || (rank >= 0 && quantiles[rank] === undefined)) return [];
+    const label = rank < 0 ? words : percent(quantiles[rank]);
+    return [{ metric, label, paint }];
+  });
+}
+
+/** All metrics that the names mean: of a metric, of a chart ("latency"), or all. @param {string[]} [names] */
+function metricsOf(names) {
+  return CHARTS.flatMap(({ key, lines }) =>
+    Object.keys(lines).filter((metric) => !names || names.includes(metric) || names.includes(key)));
+}
+
+/** What was, and from now on what is. */
+function useCourse(source, live, metrics, range) {
+  const words = { ...source, metric: metrics.join(","), range };
+  const key = JSON.stringify(words);
+  const [read, setRead] = useState({ key: "", course: null, wrong: "" });
+  const [turn, setTurn] = useState(0);
+  const isLost = live.state === "lost";
+  useEffect(() => {
+    const stop = new AbortController();
+    get("/history", words, { signal: stop.signal })
+      .then((course) => setRead({ key, course, wrong: "" }))
+      .catch((error) => stop.signal.aborted || setRead({ key, course: null, wrong: explain(error) }));
+    const timer = setTimeout(() => setTurn((n) => n + 1), READ_ANEW_EVERY_MS);
+    return () => {
+      stop.abort();
+      clearTimeout(timer);
+    };
+  }, [key, turn, isLost]);
+  const now_s = useNow(live, read.course?.step_s);
+  const grown = useRef({ read, course: null });
+  const course = useMemo(() => {
+    if (grown.current.read !== read) grown.current = { read, course: read.course };
+    const before = grown.current.course;
+    if (before && live.state === "live" && now_s) {
+      grown.current.course = extended(before, live.head, now_s, RANGES[range], true);
+    }
+    return grown.current.course;
+  }, [read, live, now_s]);
+  const isOther = read.key !== key && !sameThing(read.key, key);
+  return { course: isOther ? null : course, wrong: read.wrong, again: () => setTurn((n) => n + 1), now_s };
+}
+
+/** With another range, the old charts stay until the answer comes. @param {string} one @param {string} other */
+function sameThing(one, other) {
+  const namesOf = (/** @type {string} */ key) => {
+    const { topic, channel, node, metric } = JSON.parse(key || "{}");
+    return JSON.stringify([topic, channel, node, metric]);
+  };
+  return namesOf(one) === namesOf(other);
+}
+
+/** The time of nsqadmin, step by step, also where nothing changes and so nothing is told. */
+function useNow(live, step_s = 2) {
+  const [, tick] = useState(0);
+  const told = useRef({ time: 0, at: 0 });
+  if (live.time !== told.current.time) told.current = { time: live.time, at: performance.now() };
+  useEffect(() => {
+    const timer = setInterval(() => tick((n) => n + 1), Math.max(step_s, 2) * 1000);
+    return () => clearInterval(timer);
+  }, [step_s]);
+  if (!told.current.time) return 0;
+  const now_s = told.current.time + (performance.now() - told.current.at) / 1000;
+  return Math.floor(now_s / step_s) * step_s;
+}
+
+function keptRange() {
+  const kept = remembered(RANGE_KEPT_AS);
+  return Object.hasOwn(RANGES, kept) ? kept : "10m";
+}
+
+/** For those who do not see it. */
+function summaryOf(chart, lines, columns) {
+  const parts = lines.map(({ label }, i) => {
+    const found = extremes(columns[i]);
+    if (!found) return `${label}: unknown`;
+    const [last, low, high] = [found.last, found.low, found.high].map(chart.exact);
+    return `${label}: now ${last}, lowest ${low}, highest ${high}`;
+  });
+  return `${chart.title}. ${parts.join(". ")}.`;
+}
+
+function Chart({ chart, lines, course, span, syncKey, cursor, onCursor }) {
+  const [hidden, setHidden] = useState([]);
+  const [isTable, setTable] = useState(false);
+  const columns = lines.map(({ metric }) => course.data[course.metrics.indexOf(metric) + 1] ?? []);
+  const data = useMemo(() => [course.data[0], ...columns], [course, lines.map((line) => line.metric).join()]);
+  const series = lines.map((line, i) => (
+    { ...line, isFilled: i === 0 && chart.isFilled, hidden: hidden.includes(line.metric) }));
+  const flip = (metric) =>
+    setHidden(hidden.includes(metric) ? hidden.filter((one) => one !== metric) : [...hidden, metric]);
+  return html`<figure class="chart">
+    <figcaption class="chart-head">
+      <h3>${chart.title}</h3>
+      <button type="button" class="button small quiet" aria-pressed=${isTable} onClick=${() => setTable(!isTable)}>
+        ${isTable ? "Show as chart" : "Show as table"}</button>
+    </figcaption>
+    <div class="legend">
+      ${series.map((line, i) => html`<button key=${line.metric} type="button" class="legend-item ${line.paint}"
+          aria-pressed=${!line.hidden} title="Show or hide" data-metric=${line.metric}
+          data-value=${valueAt(columns[i], null)} onClick=${() => flip(line.metric)}>
+        <span class="swatch" aria-hidden="true"></span>${line.label}
+        <span class="legend-value">${chart.exact(valueAt(columns[i], cursor))}</span>
+      </button>`)}
+      <span class="legend-time">${cursor === null ? "" : clock(course.data[0][cursor])}</span>
+    </div>
+    ${isTable ? html`<${Numbers} chart=${chart} lines=${lines} data=${data} />`
+      : html`<${Plot} data=${data} span=${span} series=${series} form=${chart.form} isWhole=${chart.isWhole}
+          least=${chart.least} syncKey=${syncKey} onCursor=${onCursor} summary=${summaryOf(chart, lines, columns)} />`}
+  </figure>`;
+}
+
+function Numbers({ chart, lines, data }) {
+  const columns = useMemo(() => [
+    { key: "0", title: "Time", cell: (row) => timeText(row[0]) },
+    ...lines.map(({ label }, i) => (
+      { key: String(i + 1), title: label, number: true, cell: (row) => chart.exact(row[i + 1]) })),
+  ], [chart, lines.map((line) => line.label).join()]);
+  return html`<div class="chart-table">
+    <${Table} caption=${chart.title} captionHidden columns=${columns} rows=${sampled(data, TABLE_ROWS)}
+      rowKey=${(row) => String(row[0])} />
+  </div>`;
+}
+
+/**
+ * @param {object} props
+ * @param {{topic?: string, channel?: string, node?: string}} props.source whose figures; `{}` is the cluster
+ * @param {import("../lib/live.js").Live} props.live of the same
+ * @param {string[]} [props.metrics] of /history, or "depth", "rates", "latency" for all of a chart
+ * @param {string} [props.title]
+ */
+export function Charts({ source, live, metrics: names, title = "Over time" }) {
+  const [range, setRange] = useState(keptRange);
+  const [cursor, setCursor] = useState(/** @type {number | null} */ (null));
+  const syncKey = useId();
+  const metrics = metricsOf(names);
+  const { course, wrong, again, now_s } = useCourse(source, live, metrics, range);
+  const choose = (key) => {
+    remember(RANGE_KEPT_AS, key);
+    setRange(key);
+  };
+  const last = course ? course.data[0].at(-1) ?? now_s : now_s;
+  const span = [Math.max(now_s, last) - RANGES[range], Math.max(now_s, last)];
+  const shown = course ? CHARTS.map((chart) => ({ chart, lines: linesOf(chart, metrics, course.quantiles) })) : [];
+  return html`<section class="charts-section" aria-label=${title}>
+    <header class="section-head">
+      <h2>${title}</h2>
+      <div class="segments" role="group" aria-label="Range">
+        ${Object.keys(RANGES).map((key) => html`<button key=${key} type="button" class="segment"
+          aria-pressed=${key === range} onClick=${() => choose(key)}>${key}</button>`)}
+      </div>
+    </header>
+    ${wrong ? html`<${Failed} message=${wrong} retry=${again} />` : !course && html`<${Loading} what="history" />`}
+    <div class="charts">
+      ${shown.filter(({ lines }) => lines.length).map(({ chart, lines }) => html`<${Chart} key=${chart.key}
+        chart=${chart} lines=${lines} course=${course} span=${span} syncKey=${syncKey}
+        cursor=${cursor} onCursor=${setCursor} />`)}
+    </div>
+  </section>`;
+}

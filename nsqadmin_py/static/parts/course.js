@@ -1,0 +1,63 @@
+// Figures over time, as charts take them: what nsqadmin has kept, and what comes since. Pure.
+
+/**
+ * @typedef {object} Course
+ * @property {string[]} metrics
+ * @property {number} step_s
+ * @property {number[]} quantiles that latency_0, latency_1, … are of
+ * @property {(number | null)[][]} data times in s, then one list for each metric
+ */
+
+/** @param {Record<string, any>} head @param {string} metric @param {number[]} quantiles @returns {number | null} */
+function valueOf(head, metric, quantiles) {
+  const rank = metric.startsWith("latency_") ? Number(metric.slice("latency_".length)) : -1;
+  const value = rank < 0 ? head[metric] : head.latency?.find((one) => one.quantile === quantiles[rank])?.ns;
+  return typeof value === "number" ? value : null;
+}
+
+/**
+ * With the figures of now at its end. Steps between are as the last one, since nothing was told of them, where
+ * `isUnbroken`; otherwise they are a gap. What is older than `range_s` goes.
+ * @param {Course} course @param {Record<string, any>} head @param {number} time_s @param {number} range_s
+ * @param {boolean} isUnbroken @returns {Course}
+ */
+export function extended(course, head, time_s, range_s, isUnbroken) {
+  const { step_s, metrics, quantiles } = course;
+  const now = Math.floor(time_s / step_s) * step_s;
+  const times = /** @type {number[]} */ (course.data[0]);
+  const last = times.at(-1) ?? now - step_s;
+  if (now < last) return course;
+  const values = metrics.map((metric) => valueOf(head, metric, quantiles));
+  const missed = Math.min(Math.round((now - last) / step_s) - 1, Math.ceil(range_s / step_s));
+  const from = times.findIndex((time) => time >= now - range_s);
+  const kept = (/** @type {any[]} */ list) => list.slice(from < 0 ? list.length : from, now === last ? -1 : undefined);
+  const between = Array.from({ length: Math.max(missed, 0) }, (_, i) => last + (i + 1) * step_s);
+  const lists = course.data.slice(1).map((list, i) => {
+    const fill = isUnbroken ? list.at(-1) ?? null : null;
+    return [...kept(list), ...between.map(() => fill), values[i]];
+  });
+  return { ...course, data: [[...kept(times), ...between, now], ...lists] };
+}
+
+/** Lowest, highest and last of what is known. @param {(number | null)[]} values */
+export function extremes(values) {
+  const known = /** @type {number[]} */ (values.filter((value) => value !== null && value !== undefined));
+  if (!known.length) return null;
+  const low = known.reduce((a, b) => Math.min(a, b));
+  const high = known.reduce((a, b) => Math.max(a, b));
+  return { low, high, last: known.at(-1) };
+}
+
+/** The value at a place, or the last that is known. @param {(number | null)[]} values @param {number | null} i */
+export function valueAt(values, i) {
+  return i === null ? values.findLast((value) => value !== null && value !== undefined) ?? null : values[i] ?? null;
+}
+
+/** Every n-th row, the last one for certain, newest first. @param {(number | null)[][]} data @param {number} most */
+export function sampled(data, most) {
+  const length = data[0].length;
+  const every = Math.max(1, Math.ceil(length / most));
+  const rows = [];
+  for (let i = length - 1; i >= 0; i -= every) rows.push(data.map((list) => list[i] ?? null));
+  return rows;
+}

@@ -1,0 +1,105 @@
+// One chart, drawn by uPlot: its size is that of its box, its colours are those of the theme.
+
+import { axisTime } from "../lib/format.js";
+import { html, useEffect, useLayoutEffect, useRef } from "../lib/html.js";
+import { useTheme } from "../lib/theme.js";
+import uPlot from "../vendor/uplot.js";
+
+const HEIGHT_PX = 180;
+const AXIS_PX = 52;
+const HEADROOM = 1.08;
+
+/** @param {string} name of a variable in style.css */
+function colour(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+}
+
+/** From nothing to a little more than the highest. @param {number | null} most @param {number} least */
+function heightOf(most, least) {
+  return /** @type {[number, number]} */ ([0, Math.max(most ?? 0, least) * HEADROOM]);
+}
+
+/** Steps between the lines of the grid: whole numbers from 1 on. */
+function wholeSteps() {
+  return Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((n) => n * 10 ** power)).flat();
+}
+
+/** @param {PlotProps} props @param {number} width @param {{current: PlotProps}} latest */
+function optionsOf({ series, form, isWhole, least, syncKey }, width, latest) {
+  const axis = {
+    stroke: colour("muted"), font: `11px ${getComputedStyle(document.body).fontFamily}`,
+    grid: { stroke: colour("grid"), width: 1 }, ticks: { show: false },
+  };
+  return {
+    width, height: HEIGHT_PX, legend: { show: false }, padding: [8, 8, 0, 0],
+    cursor: {
+      sync: { key: syncKey }, y: false, drag: { x: false, y: false },
+      points: { size: 7, fill: (u, i) => u.series[i].stroke(u, i) },
+    },
+    scales: {
+      x: { time: true, range: () => latest.current.span },
+      y: { range: (u, low, high) => heightOf(high, least) },
+    },
+    axes: [
+      { ...axis, size: 26, gap: 4, space: 70,
+        values: (u, splits, i, space, step) => splits.map((s) => axisTime(s, step)) },
+      { ...axis, size: AXIS_PX, gap: 6, space: 34, values: (u, splits) => splits.map(form),
+        ...(isWhole ? { incrs: wholeSteps() } : {}) },
+    ],
+    series: [{}, ...series.map(({ label, paint, isFilled }) => ({
+      label, stroke: colour(paint), width: 1.5, points: { show: false },
+      fill: isFilled ? `color-mix(in srgb, ${colour(paint)} 14%, transparent)` : undefined,
+    }))],
+    hooks: { setCursor: [(u) => latest.current.onCursor(u.cursor.idx ?? null)] },
+  };
+}
+
+/**
+ * @typedef {object} PlotProps
+ * @property {(number | null)[][]} data times in s, then the values of each series
+ * @property {[number, number]} span from when to when, in s
+ * @property {{label: string, paint: string, isFilled?: boolean, hidden?: boolean}[]} series
+ * @property {(n: number) => string} form of the values
+ * @property {boolean} [isWhole] the values are whole numbers
+ * @property {number} least the top of the chart where all values are lower
+ * @property {string} syncKey charts with the same one share their cursor
+ * @property {(i: number | null) => void} onCursor
+ * @property {string} summary for those who do not see it
+ */
+
+/** @param {PlotProps} props */
+export function Plot(props) {
+  const { data, span, series, summary } = props;
+  const box = useRef(null);
+  const plot = useRef(null);
+  const latest = useRef(props);
+  latest.current = props;
+  const theme = useTheme();
+  const labels = series.map((one) => one.label).join("\n");
+
+  useLayoutEffect(() => {
+    const options = optionsOf(latest.current, box.current.clientWidth, latest);
+    const made = new uPlot(options, latest.current.data, box.current);
+    plot.current = made;
+    const observer = new ResizeObserver(() => {
+      const width = box.current?.clientWidth;
+      if (width && width !== made.width) made.setSize({ width, height: HEIGHT_PX });
+    });
+    observer.observe(box.current);
+    return () => {
+      observer.disconnect();
+      made.destroy();
+      plot.current = null;
+    };
+  }, [theme, labels]);
+
+  useEffect(() => {
+    const made = plot.current;
+    series.forEach(({ hidden }, i) => {
+      if (made.series[i + 1].show === Boolean(hidden)) made.setSeries(i + 1, { show: !hidden });
+    });
+    made.setData(data);
+  }, [data, span[0], span[1], theme, labels, series.map((one) => (one.hidden ? 1 : 0)).join("")]);
+
+  return html`<div class="plot" ref=${box} role="img" aria-label=${summary}></div>`;
+}

@@ -1,0 +1,97 @@
+// A channel: its figures, who consumes it, what waits in it, and what can be done with it.
+
+import { count, name } from "../lib/format.js";
+import { html } from "../lib/html.js";
+import { useLive } from "../lib/live.js";
+import { navigate, paths, useTitle } from "../lib/route.js";
+import { ActionBar, ActionButton } from "../parts/actions.js";
+import { Charts } from "../parts/charts.js";
+import { Failed, Gone, Loading, Paused, StateBadge } from "../parts/state.js";
+import { Table } from "../parts/table.js";
+import { Tiles } from "../parts/tiles.js";
+import { Clients } from "./clients.js";
+import { figureColumns } from "./columns.js";
+import { useCourses } from "./courses.js";
+import { flowTiles } from "./flow_tiles.js";
+import { LatencyTable } from "./latency.js";
+import { ChannelMarks, isKnown } from "./marks.js";
+import { Peek } from "./peek.js";
+import { deleteChannel, emptyChannel, pauseChannel } from "./questions.js";
+import { SeekButton } from "./seek.js";
+
+const NODE_COLUMNS = [
+  { key: "node", title: "nsqd", href: (row) => paths.node(row.node), cell: (row) => name(row.node) },
+  {
+    key: "state", title: "State",
+    cell: (row) => html`<${StateBadge} state=${row.state} /> <${Paused} when=${row.paused} />`,
+  },
+  ...figureColumns([
+    "depth", "backend_depth", "in_flight", "deferred", "message_rate", "finish_rate", "requeue_rate", "timeout_rate",
+    "messages", "clients",
+  ], { sortable: false }),
+];
+
+/** @param {{params: {topic: string, channel: string}, query: Record<string, string>}} props */
+export function ChannelView({ params }) {
+  const { topic, channel } = params;
+  useTitle(`${channel} of ${topic}`);
+  const live = useLive("channel", { topic, channel });
+  const courses = useCourses({ topic, channel });
+  return html`
+    <nav class="crumbs" aria-label="Where this is">
+      <a href=${paths.topics()}>Topics</a> <span aria-hidden="true">/</span>
+      <a href=${paths.topic(topic)}>${name(topic)}</a>
+    </nav>
+    <header class="title-row">
+      <h1 tabindex="-1">${name(channel)}</h1>
+      ${isKnown(live) && html`<${ChannelMarks} row=${live.head} values=${courses.get("depth")} />`}
+    </header>
+    <${Contents} topic=${topic} channel=${channel} live=${live} courses=${courses} />
+  `;
+}
+
+function Contents({ topic, channel, live, courses }) {
+  if (live.state === "gone") return html`<${Gone} what="The channel" named=${channel} />`;
+  if (!live.time) return live.message ? html`<${Failed} message=${live.message} />` : html`<${Loading} />`;
+  const { head, rows } = live;
+  const nodes = rows.map((row) => row.node);
+  return html`
+    <${Tiles} items=${tilesOf(head, courses)} />
+    <${Actions} topic=${topic} channel=${channel} head=${head} rows=${rows} />
+    <${Charts} source=${{ topic, channel }} live=${live} />
+    <section class="section" aria-labelledby="nodes">
+      <div class="section-head"><h2 id="nodes">nsqds</h2></div>
+      <${Table} caption="nsqds that have the channel" captionHidden columns=${NODE_COLUMNS} rows=${rows}
+        rowKey=${(row) => row.node} empty="No nsqd has the channel." />
+    </section>
+    <${LatencyTable} head=${head} nodes=${rows} />
+    <${Clients} topic=${topic} channel=${channel} />
+    <${Peek} topic=${topic} channel=${channel} nodes=${nodes} />
+  `;
+}
+
+function tilesOf(head, courses) {
+  return [
+    ...flowTiles(head, courses),
+    {
+      label: "Clients", value: count(head.clients), title: "Consumers that are connected to it",
+      alert: !head.clients && head.depth > 0,
+    },
+  ];
+}
+
+function Actions({ topic, channel, head, rows }) {
+  const order = (action) => ({ action, topic, channel });
+  const isPausedEverywhere = rows.every((row) => row.paused);
+  const leave = ({ errors }) => errors.length || navigate(paths.topic(topic), { replace: true });
+  return html`<${ActionBar} label=${`Actions on ${channel}`}>
+    ${!isPausedEverywhere && html`<${ActionButton} order=${order("pause")} label="Pause"
+      confirm=${() => pauseChannel(topic, channel)} />`}
+    ${head.paused && html`<${ActionButton} order=${order("unpause")} label="Resume" />`}
+    <${SeekButton} topic=${topic} channel=${channel} />
+    <${ActionButton} order=${order("empty")} label="Empty" kind="danger"
+      confirm=${() => emptyChannel(topic, channel)} />
+    <${ActionButton} order=${order("delete")} label="Delete" kind="danger" onDone=${leave}
+      confirm=${() => deleteChannel(topic, channel)} />
+  <//>`;
+}

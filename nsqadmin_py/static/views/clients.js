@@ -1,0 +1,102 @@
+// Who consumes a channel: asked of the nsqds now, and again while somebody looks.
+
+import { at, get } from "../lib/api.js";
+import { count, duration, iso, name, plain } from "../lib/format.js";
+import { html, useState } from "../lib/html.js";
+import { paths } from "../lib/route.js";
+import { Failed, Loading } from "../parts/state.js";
+import { Pager, Table } from "../parts/table.js";
+import { usePolled } from "./polling.js";
+
+const PAGE_ROWS = 50;
+const EVERY_MS = 5000;
+const WEB = /^https?:\/\//i;
+
+/** @param {{topic: string, channel: string}} props */
+export function Clients({ topic, channel }) {
+  const [offset, setOffset] = useState(0);
+  const load = () => get(at("topics", topic, "channels", channel, "clients"), { offset, limit: PAGE_ROWS });
+  const { data, message } = usePolled(`${topic} ${channel} ${offset}`, load, EVERY_MS);
+  return html`<section class="section" aria-labelledby="clients">
+    <div class="section-head">
+      <h2 id="clients">Clients</h2>
+      ${data && html`<p class="note">${count(data.total)} connected</p>`}
+    </div>
+    ${message && html`<${Failed} message=${message} />`}
+    ${data?.message && html`<p class="badge warning" role="status">${plain(data.message)}</p>`}
+    ${!data && !message && html`<${Loading} what="clients" />`}
+    ${data && html`
+      <${Table} caption="Clients" captionHidden columns=${COLUMNS} rows=${data.rows} rowKey=${keyOf}
+        empty="No consumer is connected." />
+      <${Pager} total=${data.total} offset=${offset} limit=${PAGE_ROWS} onPage=${setOffset} what="clients" />
+    `}
+  </section>`;
+}
+
+function keyOf(client) {
+  return `${client.node} ${client.remote_address} ${client.connect_ts}`;
+}
+
+const COLUMNS = [
+  {
+    key: "client_id", title: "Client",
+    cell: (client) => html`${name(client.client_id || client.remote_address)} <${Marks} client=${client} />`,
+  },
+  { key: "hostname", title: "Host" },
+  { key: "remote_address", title: "Address" },
+  { key: "user_agent", title: "Program" },
+  { key: "node", title: "nsqd", cell: (client) => html`<a href=${paths.node(client.node)}>${name(client.node)}</a>` },
+  {
+    key: "connected", title: "Connected", number: true,
+    cell: ({ connect_ts: since, connected }) =>
+      html`<time datetime=${iso(since)} title=${iso(since)}>${duration(connected)}</time>`,
+  },
+  { key: "ready_count", title: "RDY", help: "So many more it wants at once", number: true },
+  { key: "in_flight_count", title: "In flight", number: true },
+  { key: "finish_count", title: "Finished", number: true },
+  { key: "requeue_count", title: "Requeued", number: true },
+  { key: "message_count", title: "Messages", help: "That it was sent", number: true },
+];
+
+// When, the word, and what it means.
+const MARKS = [
+  [(client) => client.tls, () => "TLS", tlsText],
+  [(client) => client.snappy, () => "snappy", () => "Compressed with Snappy"],
+  [(client) => client.deflate, () => "deflate", () => "Compressed with Deflate"],
+  [
+    (client) => client.sample_rate > 0, (client) => `${client.sample_rate} %`,
+    () => "It gets only a sample of the messages",
+  ],
+  [(client) => client.topology_zone || client.topology_region, zoneText, nearText],
+];
+
+function Marks({ client }) {
+  return html`<span class="marks">
+    ${MARKS.filter(([holds]) => holds(client)).map(([, word, why], i) => html`
+      <span key=${i} class="badge muted" title=${plain(why(client))}>${plain(word(client))}</span>
+    `)}
+    ${client.authed && html`<${Identity} client=${client} />`}
+  </span>`;
+}
+
+function Identity({ client }) {
+  const who = html`${"auth: "}${name(client.auth_identity || "anonymous")}`;
+  // Whoever keeps the accounts says where one is: a link only where that is a page.
+  return WEB.test(client.auth_identity_url)
+    ? html`<a class="badge muted" href=${client.auth_identity_url} target="_blank" rel="noopener noreferrer">${who}</a>`
+    : html`<span class="badge muted" title="It has logged in">${who}</span>`;
+}
+
+function tlsText(client) {
+  return [client.tls_version, client.tls_cipher_suite].filter(Boolean).join(", ") || "Encrypted";
+}
+
+function zoneText(client) {
+  return [client.topology_region, client.topology_zone].filter(Boolean).join("/");
+}
+
+function nearText(client) {
+  if (client.topology_region !== client.node_topology_region) return "In another region than its nsqd, or nobody knows";
+  const isNear = client.topology_zone === client.node_topology_zone;
+  return isNear ? "In the zone of its nsqd" : "In another zone than its nsqd";
+}

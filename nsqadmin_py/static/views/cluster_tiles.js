@@ -1,0 +1,36 @@
+// The cluster at a glance.
+
+import { count } from "../lib/format.js";
+import { html } from "../lib/html.js";
+import { useLive } from "../lib/live.js";
+import { paths } from "../lib/route.js";
+import { Tiles } from "../parts/tiles.js";
+import { useCourses } from "./courses.js";
+import { flowTiles } from "./flow_tiles.js";
+
+export function ClusterTiles() {
+  const { head } = useLive("overview");
+  const courses = useCourses({});
+  return html`<${Tiles} items=${head.nodes === undefined ? [] : itemsOf(head, courses)} label="The cluster" />`;
+}
+
+function itemsOf(head, courses) {
+  return [
+    ...flowTiles(head, courses),
+    {
+      label: "nsqds", value: nodesText(head), title: nodesTitle(head), href: paths.nodes(),
+      alert: head.nodes_failed ? "error" : head.nodes_slow > 0,
+    },
+  ];
+}
+
+const STATES = [["nodes_ok", "ok"], ["nodes_slow", "slow"], ["nodes_failed", "failed"]];
+
+function nodesText(head) {
+  const parts = STATES.filter(([key]) => head[key]).map(([key, word]) => `${count(head[key])} ${word}`);
+  return parts.join(" · ") || "none";
+}
+
+function nodesTitle(head) {
+  return `${count(head.nodes)} known; versions: ${Object.keys(head.versions ?? {}).join(", ")}`;
+}

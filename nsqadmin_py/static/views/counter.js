@@ -1,0 +1,85 @@
+// How much the cluster does, to be looked at from across the room.
+//
+// Counted as the counter of Go's nsqadmin counts: all messages that came to channels since their nsqds were started.
+// Go's page gets them from /api/counter, which asks all nsqds anew; the overview has the same as of its last round.
+
+import { rate } from "../lib/format.js";
+import { html, useMemo } from "../lib/html.js";
+import { useLive } from "../lib/live.js";
+import { paths, setQuery, useTitle } from "../lib/route.js";
+import { Charts } from "../parts/charts.js";
+import { Failed, Loading, StateBadge } from "../parts/state.js";
+import { sorted, Table } from "../parts/table.js";
+import { CountUp } from "./count_up.js";
+import { figureColumns } from "./columns.js";
+import { orderOf } from "./rows.js";
+
+const METRICS = ["message_rate"];
+
+/** @param {{query: Record<string, string>}} props */
+export function CounterView({ query }) {
+  useTitle("Counter");
+  const cluster = useLive("overview");
+  return html`
+    <header class="title-row"><h1 tabindex="-1">Counter</h1></header>
+    <${Contents} cluster=${cluster} query=${query} />
+  `;
+}
+
+function Contents({ cluster, query }) {
+  const { head, time, message } = cluster;
+  if (!time) return message ? html`<${Failed} message=${message} />` : html`<${Loading} />`;
+  return html`
+    <section class="big-number" aria-label="All nsqds together">
+      <${CountUp} value=${head.channel_messages} label="messages processed" />
+      <dl class="big-rates">
+        <div><dt>come in</dt><dd>${rate(head.message_rate)}</dd></div>
+        <div><dt>are finished</dt><dd>${rate(head.finish_rate)}</dd></div>
+      </dl>
+      <p class="muted">
+        All that came to channels since their nsqds were started. A message counts once for each channel.
+      </p>
+    </section>
+    <${Charts} source=${{}} live=${cluster} metrics=${METRICS} title="Messages in" />
+    <${ByNode} query=${query} />
+  `;
+}
+
+// ---- by nsqd
+
+function ByNode({ query }) {
+  const { rows } = useLive("nodes");
+  const most = Math.max(0, ...rows.map((row) => row.finish_rate));
+  const columns = useMemo(() => columnsOf(most), [most]);
+  const { sort, order } = orderOf(query, columns, "node");
+  return html`
+    <section class="section" aria-labelledby="by-node">
+      <h2 id="by-node">By nsqd</h2>
+      <${Table}
+        caption="Messages by nsqd" captionHidden columns=${columns} rows=${sorted(rows, sort, order)}
+        rowKey=${(row) => row.node} sort=${sort} order=${order}
+        onSort=${(key, way) => setQuery({ sort: key, order: way })} empty="No nsqd is known yet."
+      />
+    </section>
+  `;
+}
+
+function columnsOf(most) {
+  const share = (row) => html`<${Bar} part=${most && row.finish_rate / most} />`;
+  return [
+    { key: "node", title: "nsqd", sortable: true, href: (row) => paths.node(row.node), after: stateBeside },
+    { key: "share", title: "Share", hideTitle: true, wide: true, help: "Of the nsqd that finishes most", cell: share },
+    ...figureColumns(["finish_rate", "message_rate"]),
+    { key: "channel_messages", title: "Processed", number: true, sortable: true },
+  ];
+}
+
+function stateBeside({ state }) {
+  return state !== "ok" && html`<${StateBadge} state=${state} />`;
+}
+
+/** What is beside it in figures. */
+function Bar({ part }) {
+  const style = { width: `${(100 * part).toFixed(1)}%` };
+  return html`<span class="bar" aria-hidden="true"><span class="bar-fill" style=${style}></span></span>`;
+}

@@ -1,0 +1,46 @@
+// New topics and channels.
+
+import { act, session } from "../lib/api.js";
+import { html } from "../lib/html.js";
+import { navigate, paths } from "../lib/route.js";
+import { ActionButton } from "../parts/actions.js";
+import { ask } from "../parts/dialog.js";
+import { notify } from "../parts/notices.js";
+
+const NAME = { type: "text", pattern: "[.a-zA-Z0-9_\\-]{1,64}(#ephemeral)?" };
+const NAME_HELP = "1 to 64 letters, digits, dots, _ and -. With #ephemeral at its end it is kept on no disk.";
+export const TOPIC = { ...NAME, name: "topic", label: "Topic", required: true, help: NAME_HELP };
+const CHANNEL = { ...NAME, name: "channel", label: "Channel", required: true, help: NAME_HELP };
+export const FIRST_CHANNEL = { ...NAME, name: "channel", label: "Channel, if you want one already" };
+
+/** Asks for its name, and goes to what it made. */
+export function CreateTopic() {
+  const onClick = () => create("Create a topic", [TOPIC, FIRST_CHANNEL]);
+  return html`<${ActionButton} label="Create a topic" kind="primary" order=${onClick} />`;
+}
+
+/** @param {{topic: string}} props */
+export function CreateChannel({ topic }) {
+  const onClick = () => create(`Create a channel of ${topic}`, [CHANNEL], topic);
+  return html`<${ActionButton} label="Create a channel" order=${onClick} />`;
+}
+
+/** Gives nothing: what there is to do is done while the dialog is open, which says what is wrong with a name. */
+async function create(title, fields, of = "") {
+  let result = { errors: [] };
+  const check = async ({ topic = of, channel }) => {
+    result = await act({ action: "create", topic, ...(channel ? { channel } : {}) });
+  };
+  const values = await ask({ title, fields, button: "Create", check });
+  if (!values) return null;
+  const { topic = of, channel } = values;
+  const words = channel ? `The channel ${channel} of ${topic} is there.` : topicText(topic);
+  notify(words, result.errors.length ? "warning" : "ok", result.errors);
+  navigate(paths.topic(topic));
+  return null;
+}
+
+function topicText(topic) {
+  const then = session().has_lookupd ? " An nsqd has it from its first message or consumer on." : "";
+  return `The topic ${topic} is there.${then}`;
+}

@@ -1,0 +1,129 @@
+// Messages that were tried too often: where they come from, what is in them, and how they get back.
+
+import { at, get } from "../lib/api.js";
+import { count, name, plain, time as shownTime } from "../lib/format.js";
+import { html, useMemo, useState } from "../lib/html.js";
+import { useLive } from "../lib/live.js";
+import { paths, setQuery, useTitle } from "../lib/route.js";
+import { ActionButton } from "../parts/actions.js";
+import { Failed, Loading } from "../parts/state.js";
+import { Pager, sorted, Table } from "../parts/table.js";
+import { Tiles } from "../parts/tiles.js";
+import { LetterDialog } from "./letter.js";
+import { channelsOf, failuresOf, lettersOf, originsOf } from "./letters.js";
+import { isDead } from "./marks.js";
+import { MissingTopic } from "./missing.js";
+import { usePolled } from "./polling.js";
+import { Requeue } from "./requeue.js";
+import { orderOf } from "./rows.js";
+import { TopicTabs } from "./topic_tabs.js";
+
+const ASKED_EVERY_MS = 10_000;
+const PAGE_ROWS = 25;
+
+/** @param {{params: {topic: string}, query: Record<string, string>}} props */
+export function DeadLettersView({ params, query }) {
+  const { topic } = params;
+  useTitle(`Dead letters in ${topic}`);
+  const live = useLive("topic", { topic });
+  return html`
+    <nav class="crumbs" aria-label="Where this is">
+      <a href=${paths.topics()}>Topics</a> / <a href=${paths.topic(topic)}>${name(topic)}</a>
+    </nav>
+    <header class="title-row"><h1 tabindex="-1">Dead letters in ${name(topic)}</h1></header>
+    ${live.state === "gone" ? html`<${MissingTopic} topic=${topic} />` : html`
+      <${TopicTabs} topic=${topic} current="dead" />
+      <${Contents} topic=${topic} live=${live} query=${query} />
+    `}
+  `;
+}
+
+function Contents({ topic, live, query }) {
+  const { data, message, reload } = usePolled(topic, () => get(at("topics", topic, "dead-letters")), ASKED_EVERY_MS);
+  const letters = useMemo(() => lettersOf(data), [data]);
+  const why = live.time ? message : live.message || message;
+  if (!data || !live.time) return why ? html`<${Failed} message=${why} retry=${reload} />` : html`<${Loading} />`;
+  const origins = originsOf(letters);
+  const channels = channelsOf(live.rows);
+  const isOne = isDead(topic) || letters.length > 0;
+  return html`
+    ${message && html`<${Failed} message=${message} retry=${reload} />`}
+    ${isOne ? html`<${Tiles} items=${tilesOf(live.head, letters, origins)} />` : html`<${NoSuch} topic=${topic} />`}
+    <${Failures} nodes=${data.nodes} />
+    <${Requeue} topic=${topic} head=${live.head} channels=${channels} origins=${origins} isUsual=${isOne} onDone=${reload} />
+    ${isOne && html`<${Letters} topic=${topic} letters=${letters} channels=${channels} query=${query} />`}
+  `;
+}
+
+function tilesOf(head, letters, origins) {
+  return [
+    { label: "Wait here", value: count(head.depth), title: "In the topic and all of its channels" },
+    { label: "In flight", value: count(head.in_flight), title: "Some consumer has them" },
+    { label: "Remembered", value: count(letters.length), title: "Of the latest, nsqds remember where they come from" },
+    { label: "From topics", value: count(origins.length) },
+  ];
+}
+
+function NoSuch({ topic }) {
+  const usual = `${topic}.dead`;
+  return html`
+    <div class="panel empty">
+      <h2>No dead letters</h2>
+      <p>Nothing says that this topic takes any. Those of ${name(topic)} go to <a href=${paths.deadLetters(usual)}>${name(usual)}</a>,
+        where nsqds have --max-attempts and no other --dead-letter-topic.</p>
+    </div>
+  `;
+}
+
+function Failures({ nodes }) {
+  const failed = failuresOf(nodes);
+  if (!failed.length) return null;
+  return html`<ul class="banner warning" role="status">
+    ${failed.map(({ node, error }) => html`<li key=${node}>${name(node)}: ${plain(error)}</li>`)}
+  </ul>`;
+}
+
+// ---- the letters
+
+function Letters({ topic, letters, channels, query }) {
+  const [opened, setOpened] = useState(null);
+  const [offset, setOffset] = useState(0);
+  const columns = useMemo(() => columnsOf(setOpened), []);
+  const { sort, order } = query.sort ? orderOf(query, columns, "died") : { sort: "died", order: "desc" };
+  return html`
+    <section class="section" aria-labelledby="letters">
+      <h2 id="letters">The latest letters</h2>
+      <p class="muted">Each nsqd remembers the last 100 since it was started; more may wait.</p>
+      <${Table}
+        caption="The latest dead letters" captionHidden columns=${columns} rows=${sorted(letters, sort, order).slice(offset, offset + PAGE_ROWS)}
+        rowKey=${(letter) => letter.key} sort=${sort} order=${order} onSort=${(key, way) => setQuery({ sort: key, order: way })}
+        empty="No nsqd remembers a letter that came here."
+      />
+      <${Pager} total=${letters.length} offset=${offset} limit=${PAGE_ROWS} onPage=${setOffset} what="letters" />
+    </section>
+    ${opened && html`<${LetterDialog} topic=${topic} letter=${opened} channels=${channels} onClose=${() => setOpened(null)} />`}
+  `;
+}
+
+function columnsOf(open) {
+  return [
+    { key: "died", title: "Given up", sortable: true, cell: (letter) => shownTime(letter.died) },
+    { key: "id", title: "Message", sortable: true, cell: (letter) => html`<code>${plain(letter.id)}</code>` },
+    { key: "attempts", title: "Attempts", number: true, sortable: true },
+    { key: "topic", title: "From topic", sortable: true, href: (letter) => paths.topic(letter.topic), cell: (letter) => name(letter.topic) },
+    { key: "channel", title: "and channel", sortable: true, cell: originCell },
+    { key: "timestamp", title: "Published", sortable: true, cell: (letter) => shownTime(letter.timestamp) },
+    { key: "node", title: "nsqd", sortable: true, cell: (letter) => html`<a href=${paths.node(letter.node)}>${name(letter.node)}</a>` },
+    { key: "body", title: "Actions", cell: (letter) => html`<${Open} letter=${letter} open=${open} />` },
+  ];
+}
+
+function originCell({ topic, channel }) {
+  return html`<a href=${paths.channel(topic, channel)}>${name(channel)}</a>`;
+}
+
+function Open({ letter, open }) {
+  return html`<button type="button" class="button small" onClick=${() => open(letter)}>
+    Look inside<span class="visually-hidden"> ${plain(letter.id)}</span>
+  </button>`;
+}

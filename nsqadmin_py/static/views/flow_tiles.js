@@ -1,0 +1,32 @@
+// The figures that the cluster, a topic and a channel have alike, as tiles.
+
+import { count, rate, short } from "../lib/format.js";
+
+// Key, label, how it is written, what it means, and the key of the count whose rate it is.
+const FIGURES = [
+  ["depth", "Depth", short, "Messages that wait in memory or on disk"],
+  ["message_rate", "Messages in", rate, "That come, per second"],
+  ["finish_rate", "Finished", rate, "By consumers, per second"],
+  ["in_flight", "In flight", short, "With consumers, and not finished yet"],
+  ["deferred", "Deferred", short, "To be delivered later"],
+  ["requeue_rate", "Requeued", rate, "Given back by consumers, per second", "requeued"],
+  ["timeout_rate", "Timed out", rate, "Not finished in time by consumers, per second", "timed_out"],
+];
+
+/**
+ * @param {object} head  the figures of a live view
+ * @param {Map<string, (number | null)[]>} courses  of useCourses
+ * @returns {object[]}  items of Tiles
+ */
+export function flowTiles(head, courses) {
+  return FIGURES.map(([key, label, form, meaning, total]) => ({
+    label, value: form(head[key]), course: courses.has(key) ? [...courses.get(key), head[key]] : undefined,
+    title: total ? `${meaning}; ${count(head[total])} in all` : `${meaning}: ${exact(head[key])}`,
+    alert: key === "timeout_rate" && head[key] > 0,
+  }));
+}
+
+/** All digits of what is shown with three. */
+function exact(value) {
+  return Number.isInteger(value) ? count(value) : String(value);
+}

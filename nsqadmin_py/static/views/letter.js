@@ -1,0 +1,66 @@
+// One dead letter with its body, as far as some channel still has it.
+
+import { at, explain, get } from "../lib/api.js";
+import { count, name, plain, time as shownTime } from "../lib/format.js";
+import { html, useEffect, useState } from "../lib/html.js";
+import { ActionButton } from "../parts/actions.js";
+import { Dialog } from "../parts/dialog.js";
+import { Failed, Loading } from "../parts/state.js";
+import { Message } from "./peek.js";
+
+// As many as nsqds show.
+const MOST_PEEKED = 1000;
+const NEW_CHANNEL = "nsqadmin";
+
+/** @param {{topic: string, letter: object, channels: {channel: string}[], onClose: () => void}} props */
+export function LetterDialog({ topic, letter, channels, onClose }) {
+  return html`<${Dialog} title=${`Letter ${plain(letter.id)}`} onClose=${onClose} wide>
+    <div class="dialog-body">
+      <p>
+        Channel ${name(letter.channel)} of ${name(letter.topic)} gave it up after ${count(letter.attempts)} attempts,
+        at ${shownTime(letter.died)}. It is on ${name(letter.node)}.
+      </p>
+      ${channels.length ? html`<${Body} topic=${topic} letter=${letter} channels=${channels.map((row) => row.channel)} />`
+        : html`<${NoChannel} topic=${topic} />`}
+      <div class="dialog-buttons"><button type="button" class="button" data-focus onClick=${onClose}>Close</button></div>
+    </div>
+  <//>`;
+}
+
+function NoChannel({ topic }) {
+  return html`
+    <p>Messages can be looked into when they are in a channel, and the topic ${name(topic)} has none. The first channel
+      that it gets has all that wait.</p>
+    <p><${ActionButton} order=${{ action: "create", topic, channel: NEW_CHANNEL }} label=${`Create the channel ${NEW_CHANNEL}`} /></p>
+  `;
+}
+
+function Body({ topic, letter, channels }) {
+  const [seen, setSeen] = useState(null);
+  useEffect(() => {
+    let isOver = false;
+    sought(topic, letter, channels).then((found) => isOver || setSeen(found));
+    return () => {
+      isOver = true;
+    };
+  }, [letter.key, channels.join(" ")]);
+  if (!seen) return html`<${Loading} what="its body" />`;
+  if (seen.message) return html`<ol class="card-list"><${Message} message=${seen.message} /></ol>`;
+  return html`<${Failed} message=${seen.error} />`;
+}
+
+/** The message as a channel shows it that has it, or why there is none. */
+async function sought(topic, letter, channels) {
+  let error = `It does not wait here any more, or behind the first ${count(MOST_PEEKED)} messages.`;
+  for (const channel of channels) {
+    try {
+      const { nodes } = await get(at("topics", topic, "channels", channel, "peek"), { n: MOST_PEEKED, node: letter.node });
+      const message = nodes[0]?.answer?.messages.find(({ id }) => id === letter.id);
+      if (message) return { message };
+      error = nodes[0]?.error ?? error;
+    } catch (failure) {
+      error = explain(failure);
+    }
+  }
+  return { error };
+}

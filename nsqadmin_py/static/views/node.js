@@ -1,0 +1,143 @@
+// One nsqd: how it is, its figures over time, its topics.
+
+import { session } from "../lib/api.js";
+import { count, duration, name, plain, time as shownTime } from "../lib/format.js";
+import { html, useMemo } from "../lib/html.js";
+import { useLive } from "../lib/live.js";
+import { paths, setQuery, useTitle } from "../lib/route.js";
+import { ActionButton } from "../parts/actions.js";
+import { Charts } from "../parts/charts.js";
+import { Badge, Failed, Gone, Loading, Paused } from "../parts/state.js";
+import { sorted, Table } from "../parts/table.js";
+import { Tiles } from "../parts/tiles.js";
+import { figureColumns } from "./columns.js";
+import { useCourses } from "./courses.js";
+import { Facts } from "./facts.js";
+import { flowTiles } from "./flow_tiles.js";
+import { isUnwell, NodeState, place, uptimeS, Version } from "./node_parts.js";
+import { tombstone } from "./questions.js";
+import { orderOf, searchedFor, SearchField } from "./rows.js";
+
+const METRICS = ["depth", "in_flight", "deferred", "message_rate", "requeue_rate", "timeout_rate"];
+const FIGURES = [
+  "depth", "message_rate", "finish_rate", "in_flight", "requeue_rate", "timeout_rate", "messages", "clients",
+];
+
+/** @param {{params: {node: string}, query: Record<string, string>}} props */
+export function NodeView({ params, query }) {
+  const { node } = params;
+  useTitle(node);
+  const live = useLive("node", { node });
+  return html`
+    <nav class="crumbs" aria-label="Where this is"><a href=${paths.nodes()}>Nodes</a></nav>
+    <header class="title-row">
+      <h1 tabindex="-1">${name(node)}</h1>
+      ${live.time > 0 && live.state !== "gone" && html`<${NodeState} node=${live.head} />`}
+    </header>
+    <${Contents} node=${node} live=${live} query=${query} />
+  `;
+}
+
+function Contents({ node, live, query }) {
+  const { head, rows, time, state, message } = live;
+  if (state === "gone") return html`<${Gone} what="The nsqd" named=${node} />`;
+  if (!time) return message ? html`<${Failed} message=${message} />` : html`<${Loading} />`;
+  return html`
+    <${NodeTiles} node=${node} head=${head} />
+    <${Charts} source=${{ node }} live=${live} metrics=${METRICS} />
+    <${Topics} node=${node} rows=${rows} query=${query} />
+    <${Tombstones} topics=${head.tombstones} />
+    <${About} node=${head} timeS=${time} />
+  `;
+}
+
+function NodeTiles({ node, head }) {
+  const courses = useCourses({ node });
+  return html`<${Tiles} label="This nsqd" items=${[
+    ...flowTiles(head, courses),
+    { label: "Consumers", value: count(head.clients), title: "Connected to its channels" },
+  ]} />`;
+}
+
+// ---- its topics
+
+function Topics({ node, rows, query }) {
+  const columns = useMemo(() => columnsOf(node), [node]);
+  const found = rows.filter((row) => searchedFor(query.search, row.topic));
+  const { sort, order } = orderOf(query, columns, "topic");
+  return html`
+    <section class="section" aria-labelledby="topics">
+      <h2 id="topics">Topics</h2>
+      <${SearchField} label="Search its topics" query=${query} found=${found.length} total=${rows.length} />
+      <${Table}
+        caption="Topics of this nsqd" captionHidden columns=${columns} rows=${sorted(found, sort, order)}
+        rowKey=${(row) => row.topic}
+        sort=${sort} order=${order} onSort=${(key, way) => setQuery({ sort: key, order: way })}
+        empty=${rows.length ? "No topic is called that." : "It has no topics."}
+      />
+    </section>
+  `;
+}
+
+function columnsOf(node) {
+  return [
+    { key: "topic", title: "Topic", sortable: true, href: (row) => paths.topic(row.topic), cell: topicCell },
+    ...figureColumns(FIGURES),
+    { key: "channels", title: "Channels", number: true, sortable: true },
+    { key: "tombstone", title: "Actions", cell: ({ topic }) => html`<${Tombstone} topic=${topic} node=${node} />` },
+  ];
+}
+
+function topicCell(row) {
+  return html`${name(row.topic)} <${Paused} when=${row.paused} />`;
+}
+
+function Tombstone({ topic, node }) {
+  return html`<${ActionButton}
+    order=${{ action: "tombstone", topic, node }} label="Tombstone" kind="danger"
+    confirm=${() => tombstone(topic, node)}
+    title="Hide this nsqd from consumers of the topic, and delete the topic here"
+  />`;
+}
+
+// ---- what else is known of it
+
+function Tombstones({ topics }) {
+  if (!topics.length) return null;
+  return html`
+    <section class="section" aria-labelledby="tombstones">
+      <h2 id="tombstones">Tombstones</h2>
+      <p>For a while, nsqlookupds hide this nsqd from consumers of:</p>
+      <ul class="names">
+        ${topics.map((topic) => html`<li key=${topic}><a href=${paths.topic(topic)}>${name(topic)}</a></li>`)}
+      </ul>
+    </section>
+  `;
+}
+
+function About({ node, timeS }) {
+  const upS = uptimeS(node, timeS);
+  const facts = [
+    ["Host name", name(node.hostname || "unknown")],
+    ["Broadcast address", name(node.broadcast_address || "unknown")],
+    ["Ports", `${node.tcp_port} (TCP), ${node.http_port} (HTTP)`],
+    ["Version", html`<${Version} node=${node} />`],
+    ["Zone, region", name(place(node) || "none given")],
+    ["Health", isUnwell(node) ? html`<${Badge} kind="error">${plain(node.health)}<//>` : plain(node.health || "unknown")],
+    ["Started", html`${shownTime(node.start_time)}${upS !== null && `, ${duration(upS * 1e9)} ago`}`],
+    ["Answers in", `${count(node.took_ms)} ms`],
+    ["Known to", name(lookupsText(node.lookups))],
+  ];
+  return html`
+    <section class="section" aria-labelledby="facts">
+      <h2 id="facts">About this nsqd</h2>
+      <${Facts} facts=${facts} />
+    </section>
+  `;
+}
+
+function lookupsText(lookups) {
+  // Each is the address of an nsqlookupd, and from which one it sees this nsqd come.
+  if (lookups.length) return lookups.map((text) => text.replace("/", ", as ")).join("; ");
+  return session().has_lookupd ? "no nsqlookupd" : "(nsqadmin asks no nsqlookupds)";
+}

@@ -1,0 +1,69 @@
+// What the views of nsqds share.
+
+import { duration, name, plain } from "../lib/format.js";
+import { html } from "../lib/html.js";
+import { StateBadge } from "../parts/state.js";
+import { counted } from "./losses.js";
+
+/** An nsqd that answers, and says itself that something is wrong. @param {{health: string}} node */
+export function isUnwell(node) {
+  return node.health !== "" && node.health !== "OK";
+}
+
+/**
+ * How an nsqd is, and why, where it is not well.
+ * @param {{node: {state: string, failure: string, age_s: number | null, health: string}}} props
+ */
+export function NodeState({ node }) {
+  const why = reasonOf(node);
+  return html`
+    <span><${StateBadge} state=${node.state} />${why && html` <span class="reason">${plain(why)}</span>`}</span>
+  `;
+}
+
+function reasonOf(node) {
+  const isLate = node.state === "slow" || node.state === "failed";
+  const reasons = [
+    node.state === "failed" && node.failure,
+    node.state === "slow" && node.age_s === null && "it has not answered yet",
+    isLate && node.age_s !== null && `figures are ${duration(node.age_s * 1e9)} old`,
+    isUnwell(node) && node.health,
+  ];
+  return reasons.filter(Boolean).join("; ");
+}
+
+/** @param {{node: {version: string, out_of_date: boolean}}} props */
+export function Version({ node }) {
+  const old = node.out_of_date && html` <span class="badge warning" title="Other nsqds are newer">out of date</span>`;
+  return html`${plain(node.version)}${old}`;
+}
+
+/** Zone and region, as far as they are given. @returns {string} */
+export function place(node) {
+  return [node.topology_zone, node.topology_region].filter(Boolean).join(", ");
+}
+
+/**
+ * For how many seconds an nsqd has been running; null where that is not known.
+ * @param {{start_time: number}} node
+ * @param {number} timeS
+ * @returns {number | null}
+ */
+export function uptimeS(node, timeS) {
+  return node.start_time && timeS ? Math.max(0, timeS - node.start_time) : null;
+}
+
+/** @param {{lookups?: Record<string, string>}} props  those that do not answer, and why */
+export function FailedLookups({ lookups = {} }) {
+  const failed = Object.entries(lookups);
+  if (!failed.length) return null;
+  return html`
+    <div class="banner warning" role="status">
+      <p>${counted(failed.length, "nsqlookupd")} ${failed.length === 1 ? "does" : "do"} not answer.
+        What no other one knows is missing here.</p>
+      <ul>
+        ${failed.map(([address, why]) => html`<li key=${address}>${name(address)}: ${plain(why)}</li>`)}
+      </ul>
+    </div>
+  `;
+}

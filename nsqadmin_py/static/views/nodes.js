@@ -1,0 +1,171 @@
+// All nsqds: how they are, and what they hold.
+
+import { session } from "../lib/api.js";
+import { count, duration, figure, name } from "../lib/format.js";
+import { html, useMemo } from "../lib/html.js";
+import { useLive } from "../lib/live.js";
+import { paths, setQuery, useTitle } from "../lib/route.js";
+import { Sparkline } from "../parts/sparkline.js";
+import { Failed, Loading } from "../parts/state.js";
+import { sorted, Table } from "../parts/table.js";
+import { Tiles } from "../parts/tiles.js";
+import { figureColumns } from "./columns.js";
+import { useCourses } from "./courses.js";
+import { flowTiles } from "./flow_tiles.js";
+import { useLines } from "./lines.js";
+import { counted } from "./losses.js";
+import { FailedLookups, isUnwell, NodeState, place, uptimeS, Version } from "./node_parts.js";
+import { orderOf, searchedFor, SearchField, sortedBy } from "./rows.js";
+
+const FIGURES = ["in_flight", "message_rate", "finish_rate", "clients"];
+const FLOWS = 3; // depth, in and out
+const MINUTE_S = 60;
+const MOST_IN_A_LINE = 30;
+
+const LOOKUPS = {
+  key: "lookups", title: "Lookups", number: true, sortable: true, help: "nsqlookupds that know it", cell: lookupsCell,
+};
+
+const FILTERS = new Map([
+  ["", ["In any state", () => true]],
+  ["attention", ["That need attention", (row) => row.state !== "ok" || isUnwell(row) || row.out_of_date]],
+  ["ok", ["That are ok", (row) => row.state === "ok"]],
+  ["slow", ["That are slow", (row) => row.state === "slow"]],
+  ["failed", ["That failed", (row) => row.state === "failed"]],
+]);
+
+// What a column sorts by, where that is not its figure; of states the worst comes first.
+const STATES = ["failed", "slow", "new", "unwell", "ok"];
+const VALUES = new Map([
+  ["state", (row) => STATES.indexOf(row.state === "ok" && isUnwell(row) ? "unwell" : row.state)],
+  ["place", place],
+  ["lookups", (row) => row.lookups.length],
+  ["uptime", (row) => -row.start_time],
+]);
+
+/** @param {{query: Record<string, string>}} props */
+export function NodesView({ query }) {
+  useTitle("Nodes");
+  const live = useLive("nodes");
+  return html`
+    <header class="title-row"><h1 tabindex="-1">Nodes</h1></header>
+    <${Contents} live=${live} query=${query} />
+  `;
+}
+
+function Contents({ live, query }) {
+  const { head, rows, time, message } = live;
+  if (!time) return message ? html`<${Failed} message=${message} />` : html`<${Loading} />`;
+  return html`
+    <${FailedLookups} lookups=${head.failed_lookups} />
+    <${StateTiles} rows=${rows} />
+    <${List} rows=${rows} timeS=${time} query=${query} />
+  `;
+}
+
+function StateTiles({ rows }) {
+  const { head } = useLive("overview");
+  const courses = useCourses({});
+  const flows = head.depth === undefined ? [] : flowTiles(head, courses).slice(0, FLOWS);
+  return html`<${Tiles} items=${[...tilesOf(rows), ...flows]} label="All nsqds" />`;
+}
+
+function tilesOf(rows) {
+  const inState = (state) => rows.filter((row) => row.state === state).length;
+  const versions = [...new Set(rows.map((row) => row.version))];
+  return [
+    { label: "nsqds", value: count(rows.length) },
+    { label: "Slow", value: count(inState("slow")), alert: inState("slow") > 0, title: "Their figures are old" },
+    {
+      label: "Failed", value: count(inState("failed")), alert: inState("failed") > 0 && "error",
+      title: "They do not answer",
+    },
+    versions.length === 1 ? { label: "Version", value: versions[0] }
+      : { label: "Versions", value: count(versions.length), title: versions.join(", ") },
+  ];
+}
+
+// ---- the list
+
+function List({ rows, timeS, query }) {
+  const found = useMemo(() => filtered(rows, query), [rows, query.search, query.state]);
+  const lines = useLines("node", found.map((row) => row.node));
+  const minute = Math.floor(timeS / MINUTE_S);
+  const hasPlaces = rows.some(place);
+  const columns = useMemo(() => columnsOf(lines, minute * MINUTE_S, hasPlaces), [lines, minute, hasPlaces]);
+  const { sort, order } = orderOf(query, columns, "node");
+  const valueOf = VALUES.get(sort);
+  return html`
+    <${SearchField} label="Search nsqds" query=${query} found=${found.length} total=${rows.length}>
+      <${StateFilter} chosen=${query.state} />
+    <//>
+    <${Table}
+      caption="nsqds" captionHidden columns=${columns} rowKey=${(row) => row.node}
+      rows=${valueOf ? sortedBy(found, valueOf, order) : sorted(found, sort, order)}
+      sort=${sort} order=${order} onSort=${(key, way) => setQuery({ sort: key, order: way })}
+      empty=${rows.length ? "No nsqd is like that." : "No nsqd is known yet."}
+    />
+  `;
+}
+
+function StateFilter({ chosen = "" }) {
+  return html`
+    <select
+      class="input" aria-label="State" value=${chosen} onChange=${(event) => setQuery({ state: event.target.value })}
+    >
+      ${[...FILTERS].map(([key, [title]]) => html`<option key=${key} value=${key}>${title}</option>`)}
+    </select>
+  `;
+}
+
+function filtered(rows, query) {
+  const [, isWanted] = FILTERS.get(query.state) ?? FILTERS.get("");
+  return rows.filter((row) => {
+    const texts = [row.node, row.hostname, row.broadcast_address, row.version, place(row), row.failure];
+    return isWanted(row) && searchedFor(query.search, ...texts);
+  });
+}
+
+function columnsOf(lines, timeS, hasPlaces) {
+  return [
+    {
+      key: "node", title: "nsqd", sortable: true, href: (row) => paths.node(row.node), cell: nameCell, after: besideName,
+    },
+    { key: "state", title: "State", sortable: true, wide: true, cell: (row) => html`<${NodeState} node=${row} />` },
+    { key: "version", title: "Version", sortable: true, cell: (row) => html`<${Version} node=${row} />` },
+    { key: "topics", title: "Topics", number: true, sortable: true },
+    ...figureColumns(["depth"]),
+    {
+      key: "line", title: "10 min",
+      cell: (row) => html`<${Sparkline} values=${lines.get(row.node)} label=${`Depth of ${row.node} over the last 10 minutes`} />`,
+    },
+    ...figureColumns(FIGURES),
+    {
+      key: "uptime", title: "Up for", number: true, sortable: true,
+      cell: (row) => minutesText(uptimeS(row, timeS)),
+    },
+    ...(hasPlaces ? [{ key: "place", title: "Zone, region", sortable: true, cell: (row) => name(place(row)) }] : []),
+    ...(session().has_lookupd ? [LOOKUPS] : []),
+  ];
+}
+
+function minutesText(upS) {
+  if (upS === null) return duration(null);
+  return upS < MINUTE_S ? "< 1 min" : duration(Math.floor(upS / MINUTE_S) * MINUTE_S * 1e9);
+}
+
+function nameCell({ node }) {
+  return html`<span class=${node.length > MOST_IN_A_LINE ? "" : "nowrap"}>${name(node)}</span>`;
+}
+
+function besideName({ hostname, tcp_port: port, tombstones }) {
+  const more = [hostname, port && `TCP ${port}`].filter(Boolean);
+  return html`
+    ${tombstones.length > 0 && html`<span class="badge muted">${counted(tombstones.length, "tombstone")}</span>`}
+    ${more.length > 0 && html`<span class="sub">${name(more.join(", "))}</span>`}
+  `;
+}
+
+function lookupsCell(row) {
+  return html`<span title=${row.lookups.join("\n")}>${figure(row.lookups.length)}</span>`;
+}

@@ -1,0 +1,86 @@
+// A message to try things out with, or several in a row: the dialog stays open.
+
+import { act, explain, get } from "../lib/api.js";
+import { clock, count, plain } from "../lib/format.js";
+import { html, useRef, useState } from "../lib/html.js";
+import { Dialog, FormField } from "../parts/dialog.js";
+import { fromBase64 } from "./message_body.js";
+import { usePolled } from "./polling.js";
+
+const FORMS = [
+  { value: "body", label: "Text" },
+  { value: "body_base64", label: "base64 (for bytes that are no text)" },
+];
+const ANY = { value: "", label: "Any that is well" };
+const LONGEST_DEFER_MS = 365 * 24 * 3600 * 1000;
+
+/** @param {{topic: string, nodes: string[], onClose: () => void}} props  `nodes`: addresses of those that have it */
+export function PublishDialog({ topic, nodes, onClose }) {
+  const form = useRef(null);
+  const [result, setResult] = useState({ count: 0, text: "", isWrong: false });
+  const [isBusy, setBusy] = useState(false);
+  const publish = async (event) => {
+    event.preventDefault();
+    if (isBusy) return;
+    setBusy(true);
+    setResult(await published(orderOf(topic, new FormData(form.current)), result.count));
+    setBusy(false);
+  };
+  const onKeyDown = (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.current.requestSubmit();
+  };
+  const places = usePlaces(nodes);
+  return html`<${Dialog} title=${`Publish to ${plain(topic)}`} onClose=${onClose} wide>
+    <form class="dialog-body" ref=${form} onSubmit=${publish} onKeyDown=${onKeyDown}>
+      <${FormField} name="body" label="Body" type="textarea" required spellcheck=${false} first
+        help="Ctrl and Enter publish it." />
+      <div class="form-row">
+        <${FormField} name="form" label="The body is" type="select" options=${FORMS} />
+        <${FormField} name="defer_ms" label="Deliver it after (ms)" type="number" min="0" max=${LONGEST_DEFER_MS}
+          placeholder="0" />
+        <${FormField} name="node" label="nsqd" type="select" options=${places} />
+      </div>
+      <p class=${result.isWrong ? "wrong" : "muted"} role="status">${result.text}</p>
+      <div class="dialog-buttons">
+        <button type="button" class="button" onClick=${onClose}>Close</button>
+        <button type="submit" class="button primary" disabled=${isBusy}>Publish</button>
+      </div>
+    </form>
+  <//>`;
+}
+
+/** Nsqds to choose from: those that have the topic come first. */
+function usePlaces(having) {
+  const { data } = usePolled("nodes", () => get("/nodes"), 0);
+  const others = (data?.rows ?? []).map((row) => row.node).filter((node) => !having.includes(node));
+  return [
+    ANY,
+    ...having.map((node) => ({ value: node, label: node })),
+    ...others.map((node) => ({ value: node, label: `${node} (does not have it yet)` })),
+  ];
+}
+
+function orderOf(topic, fields) {
+  const order = { action: "publish", topic };
+  const body = fields.get("body");
+  if (fields.get("form") === "body") order.body = body;
+  else order.body_base64 = body.replace(/\s+/g, "");
+  if (Number(fields.get("defer_ms"))) order.defer_ms = Number(fields.get("defer_ms"));
+  if (fields.get("node")) order.node = fields.get("node");
+  return order;
+}
+
+/** `before`: how many were published from this dialog. */
+async function published(order, before) {
+  if (order.body_base64 !== undefined && !fromBase64(order.body_base64)) {
+    return { count: before, text: "That is not base64.", isWrong: true };
+  }
+  try {
+    const { node } = await act(order);
+    const when = order.defer_ms ? `, to be delivered in ${count(order.defer_ms)} ms` : "";
+    const text = `${plain(node)} has it${when} (${clock(Date.now())}; ${count(before + 1)} published so far).`;
+    return { count: before + 1, text, isWrong: false };
+  } catch (error) {
+    return { count: before, text: plain(explain(error)), isWrong: true };
+  }
+}

@@ -1,0 +1,126 @@
+// What is asked before an action: what will be lost, with the figures of that moment.
+//
+// Each gives the options of confirm(). Nothing that holds messages or channels goes without its name being typed.
+
+import { at, explain, get, session } from "../lib/api.js";
+import { clock } from "../lib/format.js";
+import { counted, ofChannel, ofEmptied, ofPart, ofTopic, ofTopicItself, unknown } from "./losses.js";
+
+/** @returns {Promise<object>} options of confirm() */
+export async function deleteTopic(topic) {
+  const [figures, log] = await Promise.all([asked(at("topics", topic)), asked(at("topics", topic, "log"))]);
+  return question(figures, {
+    title: `Delete the topic ${topic}?`,
+    text: "It goes from all nsqds and nsqlookupds, with all its channels and files. Publishers that go on publishing " +
+      "to it make it anew, empty.",
+    loses: (found, overview) => [...ofTopic(found, log.answer), ...unknown(found.rows, overview)],
+    button: "Delete topic",
+    name: topic,
+  });
+}
+
+/** @returns {Promise<object>} options of confirm() */
+export async function emptyTopic(topic) {
+  const figures = await asked(at("topics", topic));
+  return question(figures, {
+    title: `Empty the topic ${topic}?`,
+    text: "This drops what no channel has got yet. What its channels have stays: each of them is emptied by itself.",
+    loses: (found, overview) => [...ofTopicItself(found), ...unknown(found.rows, overview)],
+    button: "Empty topic",
+    name: topic,
+  });
+}
+
+/** @returns {Promise<object>} options of confirm() */
+export async function deleteChannel(topic, channel) {
+  const figures = await asked(at("topics", topic, "channels", channel));
+  return question(figures, {
+    title: `Delete the channel ${channel}?`,
+    text: `It goes from all nsqds that have the topic ${topic}; its consumers are disconnected. One that comes back ` +
+      "makes it anew, empty.",
+    loses: (found, overview) => [...ofChannel(found), ...unknown(found.rows, overview)],
+    button: "Delete channel",
+    name: channel,
+  });
+}
+
+/** @returns {Promise<object>} options of confirm() */
+export async function emptyChannel(topic, channel) {
+  const figures = await asked(at("topics", topic, "channels", channel));
+  return question(figures, {
+    title: `Empty the channel ${channel}?`,
+    text: `All that it has of the topic ${topic} is dropped: what waits, what is deferred, and what consumers have ` +
+      "in flight and have not finished. Other channels keep theirs.",
+    loses: (found, overview) => [...ofEmptied(found), ...unknown(found.rows, overview)],
+    button: "Empty channel",
+    name: channel,
+  });
+}
+
+/** @returns {Promise<object>} options of confirm() */
+export async function pauseTopic(topic) {
+  const { answer } = await asked(at("topics", topic));
+  const channels = answer?.channels
+    ? ` Its ${counted(answer.channels, "channel")} deliver what they have, and then nothing.` : "";
+  return {
+    title: `Pause the topic ${topic}?`,
+    text: `Nothing is lost. Messages keep coming, and wait in the topic until it is resumed.${channels}`,
+    loses: [],
+    button: "Pause topic",
+    danger: false,
+  };
+}
+
+/** @returns {Promise<object>} options of confirm() */
+export async function pauseChannel(topic, channel) {
+  const { answer } = await asked(at("topics", topic, "channels", channel));
+  const nobody = answer?.clients ? `none of its ${counted(answer.clients, "consumer")} gets any` : "none is delivered";
+  const inFlight = answer?.in_flight ? ` ${counted(answer.in_flight, "message")} in flight can still be finished.` : "";
+  return {
+    title: `Pause the channel ${channel}?`,
+    text: `Nothing is lost. Messages keep coming, and wait in the channel; ${nobody} until it is resumed.${inFlight}`,
+    loses: [],
+    button: "Pause channel",
+    danger: false,
+  };
+}
+
+/**
+ * Takes a topic from one nsqd.
+ * @returns {Promise<object>} options of confirm()
+ */
+export async function tombstone(topic, node) {
+  const figures = await asked(at("nodes", node));
+  const row = figures.answer?.rows.find((found) => found.topic === topic);
+  const hidden = session().has_lookupd
+    ? "nsqlookupds hide this nsqd from consumers of the topic for a while, and the topic is deleted there."
+    : "The topic is deleted there.";
+  return question(figures, {
+    title: `Take ${topic} from ${node}?`,
+    text: `${hidden} Publishers that go on publishing to it there make it anew.`,
+    loses: (found) => [...(row ? ofPart(row) : []), ...unknown([found])],
+    button: "Take it away",
+    name: topic,
+  });
+}
+
+/** An answer, or why there is none. */
+async function asked(path) {
+  try {
+    return { answer: await get(path) };
+  } catch (error) {
+    return { status: error.status, failure: explain(error) };
+  }
+}
+
+/** What is lost by the figures of `asked`; with the name to be typed where that is anything, or nobody knows. */
+async function question({ answer, failure, status }, { title, text, loses, button, name }) {
+  if (!answer && status === 404) return { title, text: `${text} No nsqd has it now.`, loses: [], button };
+  if (!answer) return { title, text, loses: [`nobody knows how much: ${failure}`], button, phrase: name };
+  const overview = await asked("/overview");
+  const lost = loses(answer, overview.answer);
+  const asOf = lost.length
+    ? `These are the figures of ${clock(answer.time)}; they may have grown since.`
+    : `Nothing is lost, by the figures of ${clock(answer.time)}.`;
+  return { title, text: `${text} ${asOf}`, loses: lost, button, ...(lost.length ? { phrase: name } : {}) };
+}

@@ -1,0 +1,72 @@
+// Lists of which all rows are here: the page itself searches and sorts them, as the query of the address says.
+
+import { html, useEffect, useState } from "../lib/html.js";
+import { setQuery } from "../lib/route.js";
+import { sorted } from "../parts/table.js";
+
+const SEARCH_AFTER_MS = 250;
+
+/**
+ * @param {string | undefined} search
+ * @param {...string} texts  of a row
+ * @returns {boolean}
+ */
+export function searchedFor(search, ...texts) {
+  const text = (search ?? "").trim().toLowerCase();
+  return !text || texts.some((found) => found.toLowerCase().includes(text));
+}
+
+/**
+ * By which column a table is sorted, and which way.
+ * @param {{sort?: string, order?: string}} query
+ * @param {{key: string, sortable?: boolean}[]} columns
+ * @param {string} otherwise  a key
+ * @returns {{sort: string, order: "asc" | "desc"}}
+ */
+export function orderOf(query, columns, otherwise) {
+  const isKnown = columns.some((column) => column.sortable && column.key === query.sort);
+  return { sort: isKnown ? query.sort : otherwise, order: query.order === "desc" ? "desc" : "asc" };
+}
+
+/**
+ * Rows by something that is none of their figures.
+ * @template T
+ * @param {T[]} rows
+ * @param {(row: T) => unknown} valueOf
+ * @param {"asc" | "desc"} order
+ * @returns {T[]}
+ */
+export function sortedBy(rows, valueOf, order) {
+  return sorted(rows.map((row) => ({ row, value: valueOf(row) })), "value", order).map(({ row }) => row);
+}
+
+/**
+ * The field for a search, and how many rows it found. It searches a moment after the last key: browsers refuse to
+ * change the address too often.
+ * @param {{label: string, query: {search?: string}, found?: number, total?: number, status?: string,
+ *   children?: unknown}} props  `status` in place of the numbers
+ */
+export function SearchField({ label, query, found, total, status, children }) {
+  const text = query.search ?? "";
+  const [typed, setTyped] = useState(text);
+  useEffect(() => setTyped(text), [text]);
+  useEffect(() => {
+    if (typed === text) return undefined;
+    const timer = setTimeout(() => setQuery({ search: typed.trim(), page: "" }), SEARCH_AFTER_MS);
+    return () => clearTimeout(timer);
+  }, [typed]);
+  return html`
+    <search class="toolbar">
+      <input
+        class="input search" type="search" aria-label=${label} placeholder=${label} value=${typed}
+        onInput=${(event) => setTyped(event.target.value)}
+        onKeyDown=${(event) => event.key === "Escape" && setTyped("")}
+        autocomplete="off" spellcheck=${false}
+      />
+      ${children}
+      <span class="muted" role="status">
+        ${status ?? (found === total ? `${total} in all` : `${found} of ${total}`)}
+      </span>
+    </search>
+  `;
+}

@@ -1,0 +1,159 @@
+// A topic: its figures and channels, and what can be done with it.
+
+import { get } from "../lib/api.js";
+import { count, name } from "../lib/format.js";
+import { html, useMemo, useState } from "../lib/html.js";
+import { useLive } from "../lib/live.js";
+import { navigate, paths, setQuery, useTitle } from "../lib/route.js";
+import { ActionBar, ActionButton } from "../parts/actions.js";
+import { Charts } from "../parts/charts.js";
+import { Sparkline } from "../parts/sparkline.js";
+import { Failed, Loading, Paused, StateBadge } from "../parts/state.js";
+import { Table, sorted } from "../parts/table.js";
+import { Tiles } from "../parts/tiles.js";
+import { figureColumns } from "./columns.js";
+import { useCourses } from "./courses.js";
+import { CreateChannel } from "./create.js";
+import { flowTiles } from "./flow_tiles.js";
+import { LatencyTable } from "./latency.js";
+import { useLines } from "./lines.js";
+import { ChannelMarks, TopicMarks, isDead, isKnown } from "./marks.js";
+import { MissingTopic } from "./missing.js";
+import { usePolled } from "./polling.js";
+import { PublishDialog } from "./publish.js";
+import { deleteTopic, emptyTopic, pauseTopic, tombstone } from "./questions.js";
+import { SeekButton } from "./seek.js";
+import { TopicTabs } from "./topic_tabs.js";
+
+const DEAD_EVERY_MS = 10_000;
+const CHANNEL_FIGURES = ["depth", "finish_rate", "in_flight", "deferred", "requeue_rate", "timeout_rate", "clients"];
+const NODE_FIGURES = ["depth", "topic_depth", "backend_depth", "message_rate", "messages", "in_flight"];
+
+/** @param {{params: {topic: string}, query: Record<string, string>}} props */
+export function TopicView({ params, query }) {
+  const { topic } = params;
+  useTitle(topic);
+  const live = useLive("topic", { topic });
+  const courses = useCourses({ topic });
+  // Here, and not beside its button: the dialog stays when the topic comes with the first message.
+  const [isPublishing, setPublishing] = useState(false);
+  const channels = live.rows.filter((row) => row.channel);
+  const nodes = live.rows.filter((row) => !row.channel);
+  return html`
+    <nav class="crumbs" aria-label="Where this is"><a href=${paths.topics()}>Topics</a></nav>
+    <header class="title-row">
+      <h1 tabindex="-1">${name(topic)}</h1>
+      ${isKnown(live) && html`<${TopicMarks} row=${live.head} values=${courses.get("depth")} />`}
+    </header>
+    <${Contents} topic=${topic} live=${live} courses=${courses} channels=${channels} nodes=${nodes} query=${query}
+      onPublish=${() => setPublishing(true)} />
+    ${isPublishing && html`<${PublishDialog} topic=${topic} nodes=${nodes.map((row) => row.node)}
+      onClose=${() => setPublishing(false)} />`}
+  `;
+}
+
+function Contents({ topic, live, courses, channels, nodes, query, onPublish }) {
+  if (live.state === "gone") return html`<${MissingTopic} topic=${topic} onPublish=${onPublish} />`;
+  if (!live.time) return live.message ? html`<${Failed} message=${live.message} />` : html`<${Loading} />`;
+  return html`
+    <${TopicTabs} topic=${topic} current="overview" />
+    <${Tiles} items=${tilesOf(live.head, courses)} />
+    <${Actions} topic=${topic} head=${live.head} channels=${channels} nodes=${nodes} onPublish=${onPublish} />
+    <${DeadLetters} topic=${topic} />
+    <${Charts} source=${{ topic }} live=${live} />
+    <${Channels} topic=${topic} channels=${channels} query=${query} />
+    <${Nodes} topic=${topic} nodes=${nodes} />
+    <${LatencyTable} head=${live.head} nodes=${nodes} />
+  `;
+}
+
+function tilesOf(head, courses) {
+  return [
+    ...flowTiles(head, courses),
+    { label: "Clients", value: count(head.clients), title: "Consumers that are connected to its channels" },
+  ];
+}
+
+function Actions({ topic, head, channels, nodes, onPublish }) {
+  const order = (action) => ({ action, topic });
+  const isPausedSomewhere = head.paused;
+  const isPausedEverywhere = nodes.every((row) => row.paused);
+  const leave = ({ errors }) => errors.length || navigate(paths.topics(), { replace: true });
+  return html`<${ActionBar} label=${`Actions on ${topic}`}>
+    <${ActionButton} label="Publish a message" order=${onPublish} />
+    <${CreateChannel} topic=${topic} />
+    ${!isPausedEverywhere && html`<${ActionButton} order=${order("pause")} label="Pause"
+      confirm=${() => pauseTopic(topic)} />`}
+    ${isPausedSomewhere && html`<${ActionButton} order=${order("unpause")} label="Resume" />`}
+    <${SeekButton} topic=${topic} channels=${channels.map((row) => row.channel)} />
+    <${ActionButton} order=${order("empty")} label="Empty" kind="danger" confirm=${() => emptyTopic(topic)} />
+    <${ActionButton} order=${order("delete")} label="Delete" kind="danger" onDone=${leave}
+      confirm=${() => deleteTopic(topic)} />
+  <//>`;
+}
+
+/** Where the messages of the topic end that nobody could deliver. */
+function DeadLetters({ topic }) {
+  const dead = `${topic}.dead`;
+  const { data } = usePolled(dead, () => get("/topics", { search: dead, limit: 10 }), DEAD_EVERY_MS);
+  const row = data?.rows.find((found) => found.topic === dead);
+  if (isDead(topic)) {
+    return html`<p><a href=${paths.deadLetters(topic)}>Where these letters come from, and how to put them back</a></p>`;
+  }
+  if (!row?.depth) return null;
+  return html`<p><a href=${paths.deadLetters(dead)}>${count(row.depth)} dead letters</a> wait in ${name(dead)}.</p>`;
+}
+
+function Channels({ topic, channels, query }) {
+  const names = channels.map((row) => row.channel);
+  const lines = useLines("channel", names, { of: topic });
+  const columns = useMemo(() => channelColumns(topic, lines), [topic, lines]);
+  const sort = CHANNEL_FIGURES.includes(query.sort) ? query.sort : "channel";
+  const order = ["asc", "desc"].includes(query.order) ? query.order : "asc";
+  const onSort = (key, direction) => setQuery({ sort: key, order: direction });
+  return html`<section class="section" aria-labelledby="channels">
+    <div class="section-head"><h2 id="channels">Channels</h2></div>
+    <${Table} caption="Channels" captionHidden columns=${columns} rows=${sorted(channels, sort, order)}
+      rowKey=${(row) => row.channel} sort=${sort} order=${order} onSort=${onSort}
+      empty="No channel: messages wait in the topic until there is one." />
+  </section>`;
+}
+
+function channelColumns(topic, lines) {
+  const line = (row) => lines.get(row.channel) ?? [];
+  return [
+    {
+      key: "channel", title: "Channel", sortable: true, href: (row) => paths.channel(topic, row.channel),
+      cell: (row) => name(row.channel), after: (row) => html`<${ChannelMarks} row=${row} values=${line(row)} />`,
+    },
+    ...figureColumns(["depth"]),
+    {
+      key: "line", title: "10 min",
+      cell: (row) => html`<${Sparkline} values=${line(row)} label=${`Depth of ${row.channel} in 10 minutes`} />`,
+    },
+    ...figureColumns(CHANNEL_FIGURES.slice(1)),
+  ];
+}
+
+function Nodes({ topic, nodes }) {
+  const columns = useMemo(() => nodeColumns(topic), [topic]);
+  return html`<section class="section" aria-labelledby="nodes">
+    <div class="section-head"><h2 id="nodes">nsqds</h2></div>
+    <${Table} caption="nsqds that have the topic" captionHidden columns=${columns} rows=${nodes}
+      rowKey=${(row) => row.node} empty="No nsqd has the topic." />
+  </section>`;
+}
+
+function nodeColumns(topic) {
+  const take = (row) => html`<${ActionButton} order=${{ action: "tombstone", topic, node: row.node }} label="Tombstone"
+    kind="danger" confirm=${() => tombstone(topic, row.node)} />`;
+  return [
+    { key: "node", title: "nsqd", href: (row) => paths.node(row.node), cell: (row) => name(row.node) },
+    {
+      key: "state", title: "State",
+      cell: (row) => html`<${StateBadge} state=${row.state} /> <${Paused} when=${row.paused} />`,
+    },
+    ...figureColumns(NODE_FIGURES, { sortable: false }),
+    { key: "take", title: "Actions", cell: take },
+  ];
+}

@@ -1,0 +1,20 @@
+// The three views of a topic.
+
+import { html } from "../lib/html.js";
+import { paths } from "../lib/route.js";
+
+const TABS = [
+  ["overview", "Overview", paths.topic],
+  ["log", "Log", paths.log],
+  ["dead", "Dead letters", paths.deadLetters],
+];
+
+/** @param {{topic: string, current: "overview" | "log" | "dead"}} props */
+export function TopicTabs({ topic, current }) {
+  return html`<nav class="segments" aria-label="Views of the topic">
+    ${TABS.map(([key, title, href]) => html`
+      <a key=${key} class="segment" href=${href(topic)} aria-current=${key === current ? "page" : undefined}>
+        ${title}</a>
+    `)}
+  </nav>`;
+}

@@ -1,0 +1,90 @@
+// The list of topics: what the cluster does, and where it needs somebody.
+
+import { count, name } from "../lib/format.js";
+import { html, useMemo } from "../lib/html.js";
+import { useLive } from "../lib/live.js";
+import { paths, setQuery, useTitle } from "../lib/route.js";
+import { ActionBar } from "../parts/actions.js";
+import { Sparkline } from "../parts/sparkline.js";
+import { Failed, Loading } from "../parts/state.js";
+import { Pager, Table } from "../parts/table.js";
+import { ClusterTiles } from "./cluster_tiles.js";
+import { figureColumns } from "./columns.js";
+import { CreateTopic } from "./create.js";
+import { FirstSteps } from "./first_steps.js";
+import { useLines } from "./lines.js";
+import { TopicMarks } from "./marks.js";
+import { SearchField } from "./rows.js";
+
+const PAGE_ROWS = 50;
+const FIGURES = ["depth", "message_rate", "finish_rate", "in_flight", "deferred", "requeue_rate", "timeout_rate"];
+const SORTABLE = ["topic", ...FIGURES, "channels", "clients"];
+
+/** @param {{query: Record<string, string>}} props */
+export function TopicsView({ query }) {
+  useTitle("Topics");
+  const words = wordsOf(query);
+  const list = useLive("topics", words);
+  const lines = useLines("topic", list.rows.map((row) => row.topic));
+  return html`
+    <header class="title-row">
+      <h1 tabindex="-1">Topics</h1>
+      <${ActionBar}><${CreateTopic} /><//>
+    </header>
+    <${ClusterTiles} />
+    <${List} list=${list} lines=${lines} words=${words} />
+  `;
+}
+
+/** What the server is asked for. */
+function wordsOf(query) {
+  const page = Math.max(1, Number.parseInt(query.page, 10) || 1);
+  const sort = SORTABLE.includes(query.sort) ? query.sort : "topic";
+  const usual = sort === "topic" ? "asc" : "desc";
+  const order = ["asc", "desc"].includes(query.order) ? query.order : usual;
+  return { search: query.search ?? "", sort, order, offset: (page - 1) * PAGE_ROWS, limit: PAGE_ROWS };
+}
+
+function List({ list, lines, words }) {
+  const columns = useMemo(() => columnsOf(lines), [lines]);
+  const isEmpty = list.time > 0 && list.head.total === 0 && !words.search;
+  if (isEmpty) return html`<${FirstSteps} />`;
+  if (!list.time) return list.message ? html`<${Failed} message=${list.message} />` : html`<${Loading} />`;
+  const onSort = (sort, order) => setQuery({ sort, order, page: "" });
+  return html`
+    <div class="section">
+      <${SearchField} label="Search topics and channels" query=${words}
+        status=${foundText(list.head.total, words.search)} />
+    </div>
+    <${Table} caption="Topics" captionHidden columns=${columns} rows=${list.rows} rowKey=${(row) => row.topic}
+      sort=${words.sort} order=${words.order} onSort=${onSort}
+      empty="No topic, and no channel of one, has this in its name." />
+    <${Pager} total=${list.head.total} offset=${words.offset} limit=${PAGE_ROWS} onPage=${goToRow} what="topics" />
+  `;
+}
+
+function goToRow(offset) {
+  setQuery({ page: offset ? offset / PAGE_ROWS + 1 : "" }, { push: true });
+}
+
+function foundText(total, search) {
+  const topics = `${count(total)} ${total === 1 ? "topic" : "topics"}`;
+  return search ? `${topics} with “${search}” in their name or a channel’s` : topics;
+}
+
+function columnsOf(lines) {
+  const line = (row) => lines.get(row.topic) ?? [];
+  return [
+    {
+      key: "topic", title: "Topic", sortable: true, href: (row) => paths.topic(row.topic),
+      cell: (row) => name(row.topic), after: (row) => html`<${TopicMarks} row=${row} values=${line(row)} />`,
+    },
+    ...figureColumns(["depth"]),
+    {
+      key: "line", title: "10 min",
+      cell: (row) => html`<${Sparkline} values=${line(row)} label=${`Depth of ${row.topic} in 10 minutes`} />`,
+    },
+    ...figureColumns(FIGURES.slice(1)),
+    ...figureColumns(["channels", "clients"]),
+  ];
+}

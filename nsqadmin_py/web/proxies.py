@@ -1,0 +1,31 @@
+"""Whose word counts: the proxies that may name who asks."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+
+UNIX = "unix"
+
+
+class Proxies:
+    """Some blocks of addresses, in CIDR notation; `unix` is whoever comes by a unix socket. False without any."""
+
+    def __init__(self, blocks: Iterable[str]) -> None:
+        """Raises ValueError."""
+        named = tuple(blocks)
+        self._has_unix = UNIX in named
+        self._networks = tuple(ipaddress.ip_network(block, strict=False) for block in named if block != UNIX)
+
+    def __bool__(self) -> bool:
+        return self._has_unix or bool(self._networks)
+
+    def __contains__(self, host: str) -> bool:
+        """An address as a socket has it; empty for a unix socket."""
+        if not host:
+            return self._has_unix
+        try:
+            address = ipaddress.ip_address(host.partition("%")[0])
+        except ValueError:
+            return False
+        return any(address in network for network in self._networks)

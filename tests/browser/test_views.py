@@ -1,0 +1,166 @@
+"""What each view shows, that everybody can read it, and that it fits on a phone."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.support.browser import (
+    DESK,
+    PHONE,
+    Visits,
+    overflow,
+    press,
+    ready,
+    rows_of,
+    system_theme,
+    tiles_of,
+    violations,
+)
+from tests.support.nsqadmin_cluster import AdminCluster, address
+from tests.support.nsqadmin_process import NsqadminProcess
+
+# One worker runs them all: they share their processes.
+pytestmark = pytest.mark.xdist_group("browser views")
+
+VIEWS = {
+    "topics": "/", "topic": "/topics/orders", "log": "/topics/orders?tab=log",
+    "channel": "/topics/orders/archive", "dead-letters": "/topics/payments.dead?tab=dead", "nodes": "/nodes",
+    "node": "/nodes/{node}", "lookup": "/lookup", "counter": "/counter",
+}  # fmt: skip
+# Buttons that open a dialog, by view.
+DIALOGS = [
+    ("/", "Create a topic"), ("/topics/orders", "Delete"), ("/topics/orders", "Publish a message"),
+    ("/topics/orders/archive", "Seek"), ("/topics/payments.dead?tab=dead", re.compile("^Look inside")),
+]  # fmt: skip
+
+
+@pytest.fixture
+def admin(filled: AdminCluster) -> NsqadminProcess:
+    admin = filled.admin()
+    admin.wait_for_topic("orders", depth=9, in_flight=1, nodes=2, clients=1)
+    admin.wait_for_topic("payments.dead", depth=1)
+    return admin
+
+
+def follow(page: Page, link: str) -> None:
+    """To another view, as people get there."""
+    page.get_by_role("link", name=link, exact=True).first.click()
+    ready(page)
+
+
+def test_what_the_views_show(visit: Visits, filled: AdminCluster, admin: NsqadminProcess) -> None:
+    first, second = map(address, filled.nsqds)
+    page = ready(visit(admin))
+    assert tiles_of(page)["Depth"] == "10"
+    expect(page.get_by_role("banner")).to_contain_text("2 ok")
+    topics = {row["Topic"].split()[0]: row for row in rows_of(page, "Topics")}
+    assert list(topics) == ["orders", "payments", "payments.dead"]
+    assert [topics["orders"][name] for name in ("Depth", "In flight", "Channels", "Clients")] == ["9", "1", "2", "1"]
+    assert "channel paused" in topics["orders"]["Topic"]
+
+    follow(page, "orders")
+    assert tiles_of(page)["Depth"] == "9"
+    channels = {row["Channel"].split()[0]: row for row in rows_of(page, "Channels")}
+    assert [(name, row["Depth"], row["In flight"]) for name, row in channels.items()] == [
+        ("archive", "4", "1"), ("billing", "5", "0"),
+    ]  # fmt: skip
+    assert "paused" in channels["billing"]["Channel"]
+    assert {row["nsqd"]: row["Messages"] for row in rows_of(page, "nsqds that have the topic")} == {
+        first: "2", second: "3",
+    }  # fmt: skip
+
+    follow(page, "archive")
+    assert (tiles_of(page)["Depth"], tiles_of(page)["In flight"], tiles_of(page)["Clients"]) == ("4", "1", "1")
+    assert {row["nsqd"]: row["Depth"] for row in rows_of(page, "nsqds that have the channel")} == {
+        first: "1", second: "3",
+    }  # fmt: skip
+    (client,) = rows_of(page, "Clients")
+    assert [client[name] for name in ("Client", "Host", "Program", "nsqd", "RDY", "Messages")] == [
+        "reader", "reader.example", "tests/1.0", first, "1", "1",
+    ]  # fmt: skip
+    page.get_by_role("button", name="Peek").click()
+    expect(page.get_by_role("region", name=f"Messages of {second}").get_by_text("hello", exact=True)).to_have_count(3)
+    assert (filled.nsqds[1].channel_stats("orders", "archive") or {})["depth"] == 3  # nothing is taken
+
+    follow(page, "orders")
+    follow(page, "Log")
+    assert (tiles_of(page)["Kept"], tiles_of(page)["Of these needed"]) == ("5", "5")
+    log = page.get_by_role("region", name=f"Log on {second}")
+    expect(log).to_contain_text("3 kept, 3 of them needed")
+    log.get_by_text("1 file").click()
+    (file,) = rows_of(page, f"Files of the log on {second}")
+    assert (file["Kept"], file["Needed"]) == ("3", "3")
+
+
+def test_what_the_views_of_the_cluster_show(visit: Visits, filled: AdminCluster, admin: NsqadminProcess) -> None:
+    first, second = map(address, filled.nsqds)
+    page = ready(visit(admin, "/topics/payments.dead?tab=dead"))
+    assert tiles_of(page)["Wait here"] == "1"
+    (letter,) = rows_of(page, "The latest dead letters")
+    assert [letter[name] for name in ("From topic", "and channel", "nsqd", "Attempts")] == [
+        "payments", "ledger", first, "2",
+    ]  # fmt: skip
+
+    follow(page, "Nodes")
+    nodes = {row["nsqd"].split()[0]: row for row in rows_of(page, "nsqds")}
+    assert sorted(nodes) == sorted((first, second))
+    assert [nodes[first][name] for name in ("Topics", "Depth", "Clients", "Version")] == ["3", "4", "1", "1.3.0"]
+    page.get_by_role("link", name=first).first.click()
+    ready(page)
+    assert (tiles_of(page)["Depth"], tiles_of(page)["Topics"]) == ("4", "3")
+    assert [row["Topic"].split()[0] for row in rows_of(page, "Topics of this nsqd")] == [
+        "orders", "payments", "payments.dead",
+    ]  # fmt: skip
+
+    follow(page, "Lookup")
+    (idle,) = rows_of(page, "Topics that no nsqd has")
+    assert (idle["Topic"], idle["Channels"].split()[0]) == ("idle", "gone")
+
+    follow(page, "Counter")
+    counted = sum(channel["message_count"] for nsqd in filled.nsqds for topic in nsqd.stats()["topics"]
+                  for channel in topic["channels"])  # fmt: skip
+    expect(page.get_by_role("main")).to_contain_text(f"{counted}")
+    assert {row["nsqd"]: row["Processed"] for row in rows_of(page, "Messages by nsqd")} == {first: "5", second: "6"}
+
+
+# ---- everybody
+
+
+def test_everybody_can_read_it(
+    visit: Visits, filled: AdminCluster, admin: NsqadminProcess, screenshots: Path
+) -> None:
+    page = visit(admin)
+    faults = {}
+    for name, path in VIEWS.items():
+        page.goto(path.format(node=address(filled.nsqds[0])))
+        expect(ready(page)).to_have_title(re.compile("^\\w.* · nsqadmin$"))
+        page.screenshot(path=screenshots / f"{name}.png")
+        faults[name] = faults_of(page)
+        page.set_viewport_size(PHONE)
+        faults[name] += overflow(page)
+        page.screenshot(path=screenshots / f"{name}-phone.png")
+        page.set_viewport_size(DESK)
+    assert not any(faults.values()), faults
+
+
+def test_everybody_can_read_the_dialogs(visit: Visits, admin: NsqadminProcess) -> None:
+    page = visit(admin, size=PHONE)
+    faults = {}
+    for path, button in DIALOGS:
+        page.goto(path)
+        press(ready(page), button)
+        faults[path, button] = faults_of(page) + overflow(page)
+    assert not any(faults.values()), faults
+
+
+def faults_of(page: Page) -> list[str]:
+    """In light colours, and of the colours in the dark ones."""
+    found = violations(page)
+    system_theme(page, "dark")
+    found += [f"dark: {fault}" for fault in violations(page, ["color-contrast"])]
+    system_theme(page, "light")
+    return found

@@ -1,0 +1,85 @@
+"""Who nsqadmin takes somebody for, by the header of a proxy and by logins."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Any
+
+import pytest
+from werkzeug.test import EnvironBuilder
+from werkzeug.wrappers import Request
+
+from nsqadmin_py.options import NSQADMIN
+from nsqadmin_py.web.proxies import Proxies
+from nsqadmin_py.web.safety import Safety
+
+BOB = "Basic " + b64encode(b"bob:secret").decode()
+LOGINS: Any = object()  # a guard that let pass whoever comes here
+
+
+def request_of(host: str = "10.0.0.7", **headers: str) -> Request:
+    """By a unix socket where there is no host."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Request(EnvironBuilder(headers=named, environ_base={"REMOTE_ADDR": host, "REMOTE_PORT": "1"}).get_environ())
+
+
+def safety_of(guard: Any = None, **options: Any) -> Safety:
+    return Safety(NSQADMIN.defaults(admin_user=("bob",), **options), guard)
+
+
+def judgement(safety: Safety, request: Request) -> tuple[str, bool]:
+    return safety.user(request), safety.is_admin(request)
+
+
+def test_as_in_go_whoever_sends_the_header_is_believed() -> None:
+    safety = safety_of()
+    assert judgement(safety, request_of(X_Forwarded_User="bob")) == ("bob", True)
+    assert judgement(safety, request_of(X_Forwarded_User="eve")) == ("eve", False)
+    assert judgement(safety, request_of()) == ("", False)
+    assert judgement(safety, request_of(Authorization=BOB)) == ("bob", False)  # which nobody has checked
+
+
+@pytest.mark.parametrize(
+    ("blocks", "host", "is_believed"),
+    [
+        (("10.0.0.0/24",), "10.0.0.7", True),
+        (("10.0.0.0/24",), "::ffff:10.0.0.7", True),
+        (("10.0.0.0/24",), "10.0.1.7", False),
+        (("10.0.0.0/24",), "::1", False),
+        (("10.0.0.0/24",), "", False),
+        (("10.0.0.0/24", "unix"), "", True),
+        (("unix",), "127.0.0.1", False),
+        (("10.0.0.7",), "10.0.0.7", True),
+        (("fe80::/10",), "fe80::1%eth0", True),
+    ],
+)
+def test_only_the_proxies_that_are_named_are_believed(blocks: tuple[str, ...], host: str, is_believed: bool) -> None:
+    safety = safety_of(acl_http_header_from=blocks)
+    wanted = ("bob", True) if is_believed else ("", False)
+    assert judgement(safety, request_of(host, X_Forwarded_User="bob")) == wanted
+
+
+def test_who_logs_in_is_nobody_else() -> None:
+    safety = safety_of(LOGINS)
+    assert judgement(safety, request_of(Authorization=BOB)) == ("bob", True)
+    assert judgement(safety, request_of(Authorization=BOB, X_Forwarded_User="eve")) == ("bob", True)
+    assert judgement(safety, request_of(Authorization="Bearer x", X_Forwarded_User="bob")) == ("", False)
+
+
+def test_a_proxy_that_logs_in_may_name_its_users() -> None:
+    safety = safety_of(LOGINS, acl_http_header_from=("10.0.0.0/8",))
+    assert judgement(safety, request_of(Authorization="Bearer x", X_Forwarded_User="bob")) == ("bob", True)
+    assert judgement(safety, request_of("11.0.0.1", Authorization="Bearer x", X_Forwarded_User="bob")) == ("", False)
+
+
+def test_without_admins_everybody_may_act() -> None:
+    safety = Safety(NSQADMIN.defaults(acl_http_header_from=("unix",)), None)
+    assert safety.may_act(request_of())
+
+
+def test_blocks() -> None:
+    assert not Proxies(())
+    assert Proxies(("unix",))
+    assert "nonsense" not in Proxies(("10.0.0.0/8",))
+    with pytest.raises(ValueError, match="does not appear to be"):
+        Proxies(("10.0.0",))
