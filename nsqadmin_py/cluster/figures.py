@@ -123,7 +123,21 @@ class Part:
 
 @dataclass(slots=True)
 class TopicPart(Part):
+    """`channel_counts` and `channel_rates` are sums of its channels, as of `add_up`."""
+
     channels: dict[str, Part] = field(default_factory=dict)
+    channel_counts: Numbers = NO_CHANNEL
+    channel_rates: Numbers = QUIET
+
+    @property
+    def is_moving(self) -> bool:
+        """Itself, or a channel of it."""
+        return self.rates is not QUIET or self.channel_rates is not QUIET
+
+    def add_up(self) -> None:
+        parts = self.channels.values()
+        self.channel_counts = sum_of([part.counts for part in parts], NO_CHANNEL)
+        self.channel_rates = sum_of([part.rates for part in parts if part.rates is not QUIET], QUIET)
 
 
 @dataclass(slots=True)

@@ -6,8 +6,9 @@ late, restarts or fails for a while distorts nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from sys import intern
 from typing import Any
 
 from nsqadmin_py.cluster.figures import (
@@ -27,9 +28,11 @@ from nsqadmin_py.cluster.figures import (
     channel_rates,
     plus,
     read_latency,
+    sum_of,
     topic_figures,
     topic_rates,
 )
+from nsqadmin_py.cluster.rows import Rows
 from nsqadmin_py.shapes import MOST_COUNT, Figures, number_in, text_in
 
 # Without an answer for so long, the figures of an nsqd are in no sum any more.
@@ -65,11 +68,26 @@ class Node:
     took_s: float = 0.0
     is_late: bool = False
     digest: tuple[int, int] = (0, 0)
+    rows: Rows = field(default_factory=Rows)
     changed: int = 0
 
     def age_s(self, now_s: float) -> float | None:
         """Since its last answer."""
         return None if self.answered_s is None else now_s - self.answered_s
+
+    def add_up(self) -> None:
+        """All topics anew, but of their channels only the sums."""
+        topics = self.topics.values()
+        self.of_topics.counts = sum_of([topic.counts for topic in topics], NO_TOPIC)
+        self.of_topics.rates = sum_of([topic.rates for topic in topics if topic.rates is not QUIET], QUIET)
+        self.of_channels.counts = sum_of([topic.channel_counts for topic in topics], NO_CHANNEL)
+        rates = [topic.channel_rates for topic in topics if topic.channel_rates is not QUIET]
+        self.of_channels.rates = sum_of(rates, QUIET)
+
+    def forget_answer(self) -> None:
+        """The next one is read as a whole."""
+        self.digest = (0, 0)
+        self.rows.forget()
 
 
 class Cluster:
@@ -101,12 +119,18 @@ class Cluster:
         self._calm(node)
         self._answered(node, now_s)
 
-    def observe(self, node: Node, document: Any, now_s: float) -> None:
-        """An answer of `/stats?format=json`. Raises BadStats."""
+    def observe(self, node: Node, document: Any, now_s: float, same: Iterable[str] = ()) -> None:
+        """An answer of `/stats?format=json`, without the topics in `same`, that are as before. Raises BadStats."""
         try:
             scale = self._scale(node, document, now_s)
             names = [self._observe_topic(node, row, scale) for row in document["topics"] or ()]
+            for name in same:
+                self._calm_topic(node, name)
+                names.append(name)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
+            node.forget_answer()
+            for part in node.topics.values():
+                part.add_up()  # some have been read, and count
             raise BadStats(f"the answer is not that of an nsqd ({type(error).__name__}: {error})") from error
         if len(names) != len(node.topics):
             for name in node.topics.keys() - set(names):
@@ -126,7 +150,7 @@ class Cluster:
         """It was asked, and will not answer."""
         if node.failure != reason:
             node.failure, node.changed = reason, self.tick
-        node.digest = (0, 0)
+        node.forget_answer()
 
     def end_round(self, now_s: float, round_s: float) -> None:
         """What is too old to be true counts no more."""
@@ -150,9 +174,7 @@ class Cluster:
                     channel.add_up(channel.parts.values(), NO_CHANNEL)
         for node in self.nodes.values():
             if node.of_topics.changed == self.tick:
-                node.of_topics.add_up(node.topics.values(), NO_TOPIC)
-                channels = [part for topic in node.topics.values() for part in topic.channels.values()]
-                node.of_channels.add_up(channels, NO_CHANNEL)
+                node.add_up()
 
     # ---- rows
 
@@ -180,6 +202,7 @@ class Cluster:
         if len(channels) != len(part.channels):
             for gone in part.channels.keys() - {channel["channel_name"] for channel in channels}:
                 self._remove_channel(node, name, gone)
+        part.add_up()
         return name
 
     def _observe_channels(
@@ -221,22 +244,29 @@ class Cluster:
 
     def _calm(self, node: Node) -> None:
         """Nothing moves there, or nothing is known of it."""
-        if not node.is_moving:
+        if node.is_moving:
+            for name in node.topics:
+                self._calm_topic(node, name)
+            node.is_moving = False
+
+    def _calm_topic(self, node: Node, name: str) -> None:
+        topic = node.topics[name]
+        if not topic.is_moving:
             return
-        for name, topic in node.topics.items():
-            rows: list[tuple[Sum, Part]] = [(self.topics[name], topic)]
-            rows += [(self.topics[name].channels[channel], part) for channel, part in topic.channels.items()]
-            for row, part in rows:
-                if part.rates is not QUIET:
-                    part.rates = QUIET
-                    self._touch(node, row, part)
-        node.is_moving = False
+        rows: list[tuple[Sum, Part]] = [(self.topics[name], topic)]
+        rows += [(self.topics[name].channels[channel], part) for channel, part in topic.channels.items()]
+        for row, part in rows:
+            if part.rates is not QUIET:
+                part.rates = QUIET
+                self._touch(node, row, part)
+        topic.channel_rates = QUIET
 
     # ---- what comes and goes
 
     def _add_topic(self, node: Node, name: str) -> TopicPart:
         if not isinstance(name, str):
             raise ValueError("a topic's name is no text")
+        name = intern(name)  # the same one for all nsqds
         row = self.topics.get(name)
         if row is None:
             row = self.topics[name] = TopicRow(NO_TOPIC)
@@ -247,6 +277,7 @@ class Cluster:
     def _add_channel(self, node: Node, topic: str, of_topic: TopicPart, name: str) -> Part:
         if not isinstance(name, str) or not name:
             raise ValueError("a channel's name is no text")
+        name = intern(name)
         channels = self.topics[topic].channels
         row = channels.get(name)
         if row is None:
@@ -276,7 +307,7 @@ class Cluster:
     def _forget_figures(self, node: Node) -> None:
         for name in list(node.topics):
             self._remove_topic(node, name)
-        node.digest = (0, 0)
+        node.forget_answer()
         node.is_moving = False
         node.changed = self.tick
 

@@ -15,6 +15,7 @@ import gevent.event
 import gevent.lock
 
 from nsqadmin_py.cluster.model import BadStats, Cluster, Node
+from nsqadmin_py.cluster.rows import News
 from nsqadmin_py.shapes import Figures, http_address, merged_producers, producer, producer_of_info, rows_in
 from nsqadmin_py.upstream import Upstream, UpstreamError, parsed, place_of
 
@@ -218,6 +219,14 @@ class Poller:
         if digest == node.digest and node.answered_s is not None:
             self.cluster.unchanged(node, heard_s)
         else:
-            self.cluster.observe(node, parsed(node.address, body), heard_s)
+            news = _news(node, body)
+            self.cluster.observe(node, news.document, heard_s, news.same)
             node.digest = digest
         self._busy_s += thread_time() - began_s
+
+
+def _news(node: Node, body: bytes) -> News:
+    try:
+        return node.rows.read(body)
+    except ValueError as error:
+        raise UpstreamError(f"{node.address}: {error}") from error

@@ -52,6 +52,7 @@ def _record(key: Key, depth: int, counts: ChannelCounts, flow: Numbers, rates: R
         "in_flight": counts.in_flight,
         "deferred": counts.deferred,
         "message_rate": flow[0] / MILLI,
+        "finish_rate": rates.finished / MILLI,
         "requeue_rate": rates.requeued / MILLI,
         "timeout_rate": rates.timed_out / MILLI,
     }

@@ -12,8 +12,6 @@ from typing import Any
 
 from nsqadmin_py.cluster.figures import (
     MILLI,
-    NO_CHANNEL,
-    QUIET,
     ChannelCounts,
     Latency,
     Numbers,
@@ -21,7 +19,6 @@ from nsqadmin_py.cluster.figures import (
     Sum,
     TopicCounts,
     TopicRow,
-    sum_of,
 )
 from nsqadmin_py.cluster.model import Cluster, Node, totals
 
@@ -190,10 +187,9 @@ def topic(cluster: Cluster, name: str, now_s: float) -> View:
         view.add(f"channel:{channel_name}", _channel_json(cluster, name, channel_name), channel.changed)
     for node, part in cluster.parts_of(name):
         topic_part = node.topics[name]
-        sums = ChannelCounts._make(sum_of([channel.counts for channel in topic_part.channels.values()], NO_CHANNEL))
-        rates = sum_of([channel.rates for channel in topic_part.channels.values()], QUIET)
+        sums = ChannelCounts._make(topic_part.channel_counts)
         own = TopicCounts._make(part.counts)
-        figures = _figures(own.depth, sums, own.messages, part.rates, rates)
+        figures = _figures(own.depth, sums, own.messages, part.rates, topic_part.channel_rates)
         about = {"node": node.address, "state": state_of(node, now_s), "paused": part.is_paused}
         about |= {"latency": _latency_json(part.latency), "backend_depth": own.backend_depth + sums.backend_depth}
         changed = max([part.changed, node.changed, *(channel.changed for channel in topic_part.channels.values())])
@@ -311,10 +307,8 @@ def node(cluster: Cluster, address: str, now_s: float) -> View:
     view = View(_node_json(found, now_s))
     for name in sorted(found.topics):
         part = found.topics[name]
-        sums = ChannelCounts._make(sum_of([channel.counts for channel in part.channels.values()], NO_CHANNEL))
-        rates = sum_of([channel.rates for channel in part.channels.values()], QUIET)
-        own = TopicCounts._make(part.counts)
-        figures = _figures(own.depth, sums, own.messages, part.rates, rates)
+        own, sums = TopicCounts._make(part.counts), ChannelCounts._make(part.channel_counts)
+        figures = _figures(own.depth, sums, own.messages, part.rates, part.channel_rates)
         row = {"topic": name, "paused": part.is_paused, "channels": len(part.channels), **figures}
         view.add(name, row, max([part.changed, *(channel.changed for channel in part.channels.values())]))
     return view

@@ -1,6 +1,6 @@
 """The history of a cluster: two rings for each figure of each topic, channel and nsqd. Pure.
 
-Of 300 topics with 3 channels on 120 nsqds there are 1,320 series of six figures: at most 103 MB, if each of them
+Of 300 topics with 3 channels on 120 nsqds there are 1,320 series of seven figures: at most 120 MB, if each of them
 changes all the time, and usually a third of that. There are never more than `MOST_SERIES`.
 """
 
@@ -21,7 +21,7 @@ MOST_QUANTILES = 3
 # So many small steps may pass between two rounds without a gap in the charts.
 MOST_FILLED = 5
 
-METRICS = ("depth", "in_flight", "deferred", "message_rate", "requeue_rate", "timeout_rate")
+METRICS = ("depth", "in_flight", "deferred", "message_rate", "finish_rate", "requeue_rate", "timeout_rate")
 # Latencies by rank: the highest quantile that nsqd measures, and the next ones; in ns.
 LATENCIES = tuple(f"latency_{rank}" for rank in range(MOST_QUANTILES))
 

@@ -28,6 +28,13 @@ class Refusal(Exception):
         self.more = more
 
 
+class NotThere(Refusal):
+    """What is asked for is not known (yet)."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(404, message)
+
+
 def number_of(query: Mapping[str, str], name: str, default: int, most: int) -> int:
     """A whole number from 0 to `most` in a query. Raises Refusal."""
     text = query.get(name) or str(default)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from time import time
 from typing import Any
 
@@ -17,7 +18,7 @@ from gevent.event import Event
 from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.cluster.views import View
-from nsqadmin_py.web.answers import Refusal
+from nsqadmin_py.web.answers import NotThere, Refusal
 from nsqadmin_py.web.views_api import Views
 
 MOST_READERS = 500
@@ -87,9 +88,13 @@ class Events:
         self._round.set()
 
     def handle(self, request: Request) -> Response:
-        """`view` and its words are as in the queries of the views; see `Views`. Raises Refusal."""
+        """`view` and its words are as in the queries of the views; see `Views`. Raises Refusal.
+
+        What is not there (yet) is waited for; what makes no sense is refused before the stream begins.
+        """
         query = request.args.to_dict()
-        self._views.read(query)  # a refusal comes before the stream begins
+        with suppress(NotThere):
+            self._views.read(query)
         if self.readers >= MOST_READERS:
             raise Refusal(503, "TOO_MANY_READERS")
         last_id = request.headers.get("Last-Event-ID") or query.get("last_event_id", "")
@@ -106,7 +111,8 @@ class Events:
             yield b"retry: %d\n\n" % _RETRY_MS
             reader = Reader()
             if last_id and last_id == self._id():
-                reader.news(self._views.read(query), self._tick)  # it knows all this
+                with suppress(NotThere):
+                    reader.news(self._views.read(query), self._tick)  # it knows all this
             while not self._is_closed:
                 coming = self._round
                 event = self._event(reader, query)
@@ -121,7 +127,7 @@ class Events:
     def _event(self, reader: Reader, query: Mapping[str, str]) -> bytes:
         try:
             news = reader.news(self._views.read(query), self._tick)
-        except Refusal as refusal:
+        except NotThere as refusal:
             if not reader.forget(self._tick):
                 return b""
             return self._written("gone", {"message": refusal.message})

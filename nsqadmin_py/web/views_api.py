@@ -15,7 +15,7 @@ from nsqadmin_py.cluster import views
 from nsqadmin_py.cluster.model import Cluster
 from nsqadmin_py.cluster.views import BadQuery, NotKnown, Page, View
 from nsqadmin_py.history.book import COARSE_RANGE_S, LATENCIES, METRICS, Book, Key
-from nsqadmin_py.web.answers import Refusal, as_json, number_of
+from nsqadmin_py.web.answers import NotThere, Refusal, as_json, number_of
 from nsqadmin_py.web.safety import Safety
 from nsqd_py.durations import parse_duration
 from nsqd_py.settings import Options
@@ -60,7 +60,7 @@ class Views:
             except BadQuery as error:
                 raise Refusal(400, str(error)) from error
             except NotKnown as error:
-                raise Refusal(404, str(error)) from error
+                raise NotThere(str(error)) from error
         return view
 
     def _overview(self, query: Query) -> View:

@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.support.browser import Visits, confirm, press, ready
-from tests.support.nsqadmin_cluster import AdminCluster, address
+from tests.support.nsqadmin_cluster import AdminCluster
 from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import wait_until
 

@@ -74,7 +74,6 @@ def test_views_of_the_cluster(cluster: AdminCluster, admin: NsqadminProcess) -> 
         ("sparklines?topic=t&range=25h", (400, "INVALID_ARG_RANGE")),
         ("sparklines?" + "&".join(f"topic={number}" for number in range(201)), (400, "TOO_MANY_LINES")),
         ("events?view=x", (400, "INVALID_ARG_VIEW")),
-        ("events?view=topic&topic=none", (404, "TOPIC_NOT_FOUND")),
     ],
 )
 def test_what_is_refused(admin: NsqadminProcess, path: str, refused: tuple[int, str]) -> None:
@@ -146,6 +145,16 @@ def test_a_topic_that_goes_is_told(cluster: AdminCluster, admin: NsqadminProcess
         assert gone["message"] == "TOPIC_NOT_FOUND"
         cluster.create("orders")
         assert next(event for event in events if event["event"] == "change")["full"]
+
+
+def test_a_topic_that_is_not_there_yet_is_waited_for(cluster: AdminCluster, admin: NsqadminProcess) -> None:
+    with admin.events("view=topic&topic=coming") as events:
+        gone = next(events)
+        assert (gone["event"], gone["message"]) == ("gone", "TOPIC_NOT_FOUND")
+        cluster.create("coming")
+        assert next(events)["full"]
+    with admin.events("view=topic&topic=never", gone["id"]) as events:
+        assert next(events)["event"] == "gone"
 
 
 def test_it_stops_at_once_and_cleanly_with_open_streams(cluster: AdminCluster) -> None:

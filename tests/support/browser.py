@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -22,6 +22,7 @@ from playwright.sync_api import (
     BrowserContext,
     ConsoleMessage,
     Dialog,
+    Error,
     Locator,
     Page,
     Playwright,
@@ -171,7 +172,8 @@ class Visits:
         lines = []
         for number, page in enumerate(page for context, _ in self._opened for page in context.pages):
             path = folder / f"{name}-{number}.png"
-            page.screenshot(path=path)
+            with suppress(Error):  # it may hang
+                page.screenshot(path=path)
             lines.append(f"{page.url}: {path}")
         return "\n".join([*lines, *(fault for _, watch in self._opened for fault in watch.unexpected())])
 

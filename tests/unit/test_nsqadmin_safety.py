@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from pathlib import Path
 from typing import Any
 
 import pytest
+from gevent import socket
 from werkzeug.test import EnvironBuilder
 from werkzeug.wrappers import Request
 
 from nsqadmin_py.options import NSQADMIN
 from nsqadmin_py.web.proxies import Proxies
-from nsqadmin_py.web.safety import Safety
+from nsqadmin_py.web.safety import Safety, host_of, peer_of
+from nsqadmin_py.web.server import HttpServer
+from nsqd_py.logs import Log
 
 BOB = "Basic " + b64encode(b"bob:secret").decode()
 LOGINS: Any = object()  # a guard that let pass whoever comes here
@@ -75,6 +79,24 @@ def test_a_proxy_that_logs_in_may_name_its_users() -> None:
 def test_without_admins_everybody_may_act() -> None:
     safety = Safety(NSQADMIN.defaults(acl_http_header_from=("unix",)), None)
     assert safety.may_act(request_of())
+
+
+def test_who_comes_by_a_unix_socket_has_no_address(tmp_path: Path) -> None:
+    seen = []
+
+    def app(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        seen.append((host_of(environ), peer_of(environ)))
+        start_response("200 OK", [])
+        return [b"hello"]
+
+    server = HttpServer(app, str(tmp_path / "http.sock"), 10, None, Log())
+    server.start()
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(tmp_path / "http.sock"))
+        client.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        assert client.makefile("rb").read().endswith(b"\r\n\r\nhello")
+    server.close()
+    assert seen == [("", "@")]
 
 
 def test_blocks() -> None:

@@ -74,16 +74,17 @@ export function queryOf(params) {
   return text && `?${text}`;
 }
 
-/** @param {string} path below the base path @param {RequestInit} options */
-async function request(path, options = {}) {
+/** @param {string} path below the base path @param {RequestInit & {timeout_ms?: number}} options */
+async function request(path, { timeout_ms = TIMEOUT_MS, signal, ...options } = {}) {
+  const late = AbortSignal.timeout(timeout_ms);
   let response;
   try {
     response = await fetch(basePath + path, {
-      credentials: "same-origin", cache: "no-store", redirect: "manual", signal: AbortSignal.timeout(TIMEOUT_MS),
-      ...options,
+      credentials: "same-origin", cache: "no-store", redirect: "manual",
+      signal: signal ? AbortSignal.any([signal, late]) : late, ...options,
     });
   } catch (error) {
-    if (options.signal?.aborted) throw error;
+    if (signal?.aborted) throw error;
     throw new ApiError(0, "UNREACHABLE");
   }
   // nsqadmin never sends us elsewhere: that is a proxy, to its page for logins.
@@ -115,7 +116,7 @@ function logIn() {
 /**
  * What is below /api/v2.
  * @param {string} path such as "/topics"; names in it are encoded, see `at`
- * @param {Record<string, unknown>} [params] @param {{signal?: AbortSignal}} [options]
+ * @param {Record<string, unknown>} [params] @param {{signal?: AbortSignal, timeout_ms?: number}} [options]
  * @returns {Promise<any>}
  */
 export function get(path, params = {}, options = {}) {

@@ -136,16 +136,16 @@ export function figure(n, form = count) {
 }
 
 const PICTURES_OF_CONTROLS = 0x2400;
+// Controls, marks of no width and of the direction of writing, ends of lines, fillers, tags, halves of pairs.
+const HIDDEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}\p{Co}\u115f\u1160\u3164\uffa0]/gu;
 
 /**
  * A foreign text that cannot disturb what is around it: characters that cannot be seen become ones that can.
  * @param {unknown} text @returns {string}
  */
 export function plain(text) {
-  // C0 and C1 controls; marks of zero width; what changes the direction of writing; separators of lines; tags.
-  const hidden = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
-  return String(text ?? "").replace(hidden, (character) => {
-    const code = character.charCodeAt(0);
+  return String(text ?? "").replace(HIDDEN, (character) => {
+    const code = character.codePointAt(0);
     if (code < 0x20) return String.fromCharCode(PICTURES_OF_CONTROLS + code);
     return code === 0x7f ? "\u2421" : `‹U+${code.toString(16).toUpperCase().padStart(4, "0")}›`;
   });

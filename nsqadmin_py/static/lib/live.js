@@ -2,7 +2,7 @@
 // at the same. The overview, which the header shows over every view, is asked for again and again instead: so a page
 // has one stream, and notices a connection that is dead but not closed.
 
-import { ApiError, at, basePath, explain, get, queryOf, session } from "./api.js";
+import { ApiError, at, basePath, explain, get, loadSession, queryOf, session } from "./api.js";
 import { useEffect, useMemo, useRef } from "./html.js";
 import { Store, useStore } from "./store.js";
 
@@ -10,6 +10,8 @@ const HIDDEN_FOR_MS = 60_000;
 const RETRY_MS = [1000, 2000, 4000, 8000, 15_000];
 const OVERVIEW_AT_MOST_EVERY_MS = 1000;
 const OVERVIEW_TIMEOUT_MS = 10_000;
+// A stream that lasted so long was ended by a proxy in between, as many do, and not for what it said.
+const LASTING_MS = 5000;
 
 /**
  * @typedef {object} Live
@@ -87,11 +89,17 @@ class Feed extends Source {
     super();
     this.words = words;
     this.asOf = 0;
+    this.openedAt = 0;
     /** @type {EventSource | null} */
     this.stream = null;
     /** @type {string[]} */
     this.keys = [];
     this.byKey = new Map();
+  }
+
+  join() {
+    feeds.set(queryOf(this.words), this); // it may have been left, and taken out, just before
+    super.join();
   }
 
   leave() {
@@ -104,6 +112,7 @@ class Feed extends Source {
     this.close();
     const stream = new EventSource(`${basePath}/api/v2/events${queryOf(this.words)}`);
     this.stream = stream;
+    this.openedAt = performance.now();
     stream.addEventListener("change", (event) => this.onChange(JSON.parse(event.data)));
     stream.addEventListener("gone", (event) => this.onGone(JSON.parse(event.data).message));
     stream.addEventListener("bye", () => this.onError());
@@ -139,21 +148,29 @@ class Feed extends Source {
     this.tell({ head: {}, rows: [], state: "gone", message: explain(new ApiError(404, message)) });
   }
 
-  /** A stream does not say what is wrong with it; the same question without a stream does. */
   async onError() {
-    const stream = this.stream;
+    if (!this.stream) return;
     this.close();
-    let message = "";
-    try {
-      await get(pathOf(this.words), this.words);
-    } catch (error) {
-      if (error instanceof ApiError && error.status === 404) this.onGone(error.message);
-      message = explain(error);
+    const hasLasted = performance.now() - this.openedAt > LASTING_MS;
+    const error = await this.whatIsWrong();
+    if (!this.readers || this.stream || isAsleep) return; // somebody has closed or opened it in the meantime
+    if (!error && hasLasted) {
+      this.open();
+      return;
     }
-    // Somebody may have closed or opened it in the meantime.
-    if (!this.readers || this.stream || isAsleep || !stream) return;
-    if (this.store.value.state !== "gone") this.tell({ state: "lost", message });
+    if (error?.status === 404) this.onGone(error.message);
+    else this.tell({ state: "lost", message: error ? explain(error) : "The stream of figures does not stay open." });
     this.retry();
+  }
+
+  /** A stream does not say why it ends; the same question without a stream does. */
+  async whatIsWrong() {
+    try {
+      await get(pathOf(this.words), this.words, { timeout_ms: OVERVIEW_TIMEOUT_MS });
+      return null;
+    } catch (error) {
+      return error instanceof ApiError ? error : new ApiError(0, String(error));
+    }
   }
 }
 
@@ -169,13 +186,11 @@ class Overview extends Source {
     const turn = (this.turn += 1);
     const wasLost = this.store.value.state === "lost";
     try {
-      const { time, tick, rows, ...head } = await get("/overview", {}, {
-        signal: AbortSignal.timeout(OVERVIEW_TIMEOUT_MS),
-      });
+      const { time, tick, rows, ...head } = await get("/overview", {}, { timeout_ms: OVERVIEW_TIMEOUT_MS });
       if (turn !== this.turn) return;
       this.tries = 0;
       this.tell({ head, time, state: "live", message: "" });
-      if (wasLost) for (const feed of feeds.values()) feed.reopen();
+      if (wasLost) afterLoss();
       const wait = Math.max(session().poll_interval_s * 1000, OVERVIEW_AT_MOST_EVERY_MS);
       this.timer = setTimeout(() => this.open(), wait);
     } catch (error) {
@@ -195,6 +210,12 @@ class Overview extends Source {
 const feeds = new Map();
 const overview = new Overview();
 let isAsleep = false;
+
+/** nsqadmin may be another one, with other rights; and a stream may be dead and not know it. */
+function afterLoss() {
+  for (const feed of feeds.values()) feed.reopen();
+  loadSession().catch(() => {}); // an action will ask for it again
+}
 
 /** @param {string} view @param {Record<string, any>} words */
 function sourceOf(view, words) {
@@ -238,8 +259,9 @@ function compareConnections() {
   const told = feed ? feed.store.value : polled;
   if (feed && told.state === "live" && polled.state === "live") feed.asOf = polled.time;
   const isLost = told.state === "lost" || polled.state === "lost";
-  const state = isLost ? "lost" : told.state === "gone" ? "live" : told.state;
-  const time = Math.max(told.time, feed ? feed.asOf : 0);
+  // A stream is opened at each step to another view, and a topic that is gone is no matter of the connection.
+  const state = isLost ? "lost" : told.state === "live" ? "live" : polled.state;
+  const time = Math.max(told.time, feed ? feed.asOf : 0) || polled.time;
   const message = isLost ? told.message || polled.message : "";
   const before = connection.value;
   if (state !== before.state || time !== before.time || message !== before.message) {
@@ -256,7 +278,10 @@ export function useConnection() {
 
 function sleep() {
   isAsleep = true;
-  for (const source of [overview, ...feeds.values()]) source.close();
+  for (const source of [overview, ...feeds.values()]) {
+    source.close();
+    if (source.store.value.state === "live") source.tell({ state: "connecting" });
+  }
 }
 
 function wake() {

@@ -111,7 +111,8 @@ function onScroll() {
 
 /** @param {MouseEvent} event */
 function onClick(event) {
-  if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+  const isSpecial = event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey;
+  if (event.defaultPrevented || isSpecial) return;
   const link = event.target instanceof Element ? event.target.closest("a[href]") : null;
   if (!(link instanceof HTMLAnchorElement) || (link.target && link.target !== "_self") || link.download) return;
   const url = new URL(link.href, location.href);

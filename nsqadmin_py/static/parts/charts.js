@@ -21,8 +21,8 @@ const CHARTS = [
   { key: "depth", title: "Messages", form: short, exact: count, isFilled: true, isWhole: true, least: 4, lines: {
     depth: ["waiting", "chart-1"], in_flight: ["in flight", "chart-2"], deferred: ["deferred", "chart-3"] } },
   { key: "rates", title: "Messages a second", form: short, exact: rate, isFilled: true, least: 1, lines: {
-    message_rate: ["came in", "chart-1"], requeue_rate: ["requeued", "chart-4"],
-    timeout_rate: ["timed out", "chart-5"] } },
+    message_rate: ["came in", "chart-1"], finish_rate: ["finished", "chart-2"],
+    requeue_rate: ["requeued", "chart-4"], timeout_rate: ["timed out", "chart-5"] } },
   { key: "latency", title: "Time until finished", form: latency, exact: latency, least: 1e6, lines: {
     latency_0: ["", "chart-5"], latency_1: ["", "chart-3"], latency_2: ["", "chart-1"] } },
 ];
@@ -54,25 +54,29 @@ function useCourse(source, live, metrics, range) {
   const key = JSON.stringify(words);
   const [read, setRead] = useState({ key: "", course: null, wrong: "" });
   const [turn, setTurn] = useState(0);
-  const isLost = live.state === "lost";
+  const isBroken = live.state === "lost" || (live.state === "connecting" && live.time > 0);
   useEffect(() => {
+    if (isBroken) return undefined;
     const stop = new AbortController();
     get("/history", words, { signal: stop.signal })
       .then((course) => setRead({ key, course, wrong: "" }))
-      .catch((error) => stop.signal.aborted || setRead({ key, course: null, wrong: explain(error) }));
+      .catch((error) => stop.signal.aborted || setRead((old) => (
+        old.course && old.key === key ? old : { key, course: null, wrong: explain(error) })));
     const timer = setTimeout(() => setTurn((n) => n + 1), READ_ANEW_EVERY_MS);
     return () => {
       stop.abort();
       clearTimeout(timer);
     };
-  }, [key, turn, isLost]);
+  }, [key, turn, isBroken]);
   const now_s = useNow(live, read.course?.step_s);
-  const grown = useRef({ read, course: null });
+  const grown = useRef({ read, course: null, isUnbroken: true });
   const course = useMemo(() => {
-    if (grown.current.read !== read) grown.current = { read, course: read.course };
-    const before = grown.current.course;
-    if (before && live.state === "live" && now_s) {
-      grown.current.course = extended(before, live.head, now_s, RANGES[range], true);
+    if (grown.current.read !== read) grown.current = { read, course: read.course, isUnbroken: true };
+    const { course: before, isUnbroken } = grown.current;
+    if (isBroken) {
+      grown.current.isUnbroken = false;
+    } else if (before && live.state === "live" && now_s) {
+      grown.current.course = extended(before, live.head, now_s, RANGES[range], isUnbroken);
     }
     return grown.current.course;
   }, [read, live, now_s]);
@@ -131,6 +135,7 @@ function Chart({ chart, lines, course, span, syncKey, cursor, onCursor }) {
   return html`<figure class="chart">
     <figcaption class="chart-head">
       <h3>${chart.title}</h3>
+      <span class="chart-time">${cursor === null ? "" : clock(course.data[0][cursor])}</span>
       <button type="button" class="button small quiet" aria-pressed=${isTable} onClick=${() => setTable(!isTable)}>
         ${isTable ? "Show as chart" : "Show as table"}</button>
     </figcaption>
@@ -141,22 +146,22 @@ function Chart({ chart, lines, course, span, syncKey, cursor, onCursor }) {
         <span class="swatch" aria-hidden="true"></span>${line.label}
         <span class="legend-value">${chart.exact(valueAt(columns[i], cursor))}</span>
       </button>`)}
-      <span class="legend-time">${cursor === null ? "" : clock(course.data[0][cursor])}</span>
     </div>
-    ${isTable ? html`<${Numbers} chart=${chart} lines=${lines} data=${data} />`
+    ${isTable ? html`<${Numbers} chart=${chart} lines=${lines} data=${data} step_s=${course.step_s} />`
       : html`<${Plot} data=${data} span=${span} series=${series} form=${chart.form} isWhole=${chart.isWhole}
           least=${chart.least} syncKey=${syncKey} onCursor=${onCursor} summary=${summaryOf(chart, lines, columns)} />`}
   </figure>`;
 }
 
-function Numbers({ chart, lines, data }) {
+function Numbers({ chart, lines, data, step_s }) {
+  const form = step_s < 60 ? clock : timeText;
   const columns = useMemo(() => [
-    { key: "0", title: "Time", cell: (row) => timeText(row[0]) },
+    { key: "0", title: "Time", cell: (row) => form(row[0]) },
     ...lines.map(({ label }, i) => (
       { key: String(i + 1), title: label, number: true, cell: (row) => chart.exact(row[i + 1]) })),
-  ], [chart, lines.map((line) => line.label).join()]);
+  ], [chart, form, lines.map((line) => line.label).join()]);
   return html`<div class="chart-table">
-    <${Table} caption=${chart.title} captionHidden columns=${columns} rows=${sampled(data, TABLE_ROWS)}
+    <${Table} caption=${chart.title} captionHidden isSmall columns=${columns} rows=${sampled(data, TABLE_ROWS)}
       rowKey=${(row) => String(row[0])} />
   </div>`;
 }

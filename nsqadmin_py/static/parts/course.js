@@ -33,8 +33,11 @@ export function extended(course, head, time_s, range_s, isUnbroken) {
   const kept = (/** @type {any[]} */ list) => list.slice(from < 0 ? list.length : from, now === last ? -1 : undefined);
   const between = Array.from({ length: Math.max(missed, 0) }, (_, i) => last + (i + 1) * step_s);
   const lists = course.data.slice(1).map((list, i) => {
-    const fill = isUnbroken ? list.at(-1) ?? null : null;
-    return [...kept(list), ...between.map(() => fill), values[i]];
+    // The step before may have been read when its round was not yet in.
+    const before = list.at(-1) ?? (isUnbroken ? list.at(-2) : null) ?? null;
+    const old = kept(list);
+    if (now !== last && old.length) old[old.length - 1] = before;
+    return [...old, ...between.map(() => (isUnbroken ? before : null)), values[i]];
   });
   return { ...course, data: [[...kept(times), ...between, now], ...lists] };
 }

@@ -6,16 +6,26 @@ import { html } from "../lib/html.js";
 const WIDTH = 100;
 const HEIGHT = 24;
 
-/** Lines between the gaps, as a path. @param {(number | null)[]} values @param {number} most */
-function pathOf(values, most) {
+/** Points between the gaps, as texts "x y". @param {(number | null)[]} values @param {number} most */
+function runsOf(values, most) {
   const dx = WIDTH / Math.max(values.length - 1, 1);
-  const parts = values.map((value, i) => {
-    if (value === null || value === undefined) return "";
-    const isBegin = i === 0 || values[i - 1] === null || values[i - 1] === undefined;
-    const y = HEIGHT - 1.5 - (value / most) * (HEIGHT - 3);
-    return `${isBegin ? "M" : "L"}${(i * dx).toFixed(1)} ${y.toFixed(1)}`;
-  });
-  return parts.join("");
+  /** @type {string[][]} */
+  const runs = [[]];
+  for (const [i, value] of values.entries()) {
+    if (value === null || value === undefined) {
+      if (runs.at(-1).length) runs.push([]);
+    } else {
+      const y = HEIGHT - 1.5 - (value / most) * (HEIGHT - 3);
+      runs.at(-1).push(`${(i * dx).toFixed(1)} ${y.toFixed(1)}`);
+    }
+  }
+  return runs.filter((run) => run.length);
+}
+
+/** @param {string[]} run */
+function areaOf(run) {
+  const [left, right] = [run[0], run.at(-1)].map((point) => point.split(" ")[0]);
+  return `M${left} ${HEIGHT}L${run.join("L")}L${right} ${HEIGHT}Z`;
 }
 
 /**
@@ -27,9 +37,11 @@ export function Sparkline({ values, label, max }) {
   if (!known.length) return html`<span class="sparkline none" role="img" aria-label="${label}: unknown"></span>`;
   const highest = Math.max(...known);
   const text = `${label}: first ${short(known[0])}, last ${short(known.at(-1))}, highest ${short(highest)}`;
+  const runs = runsOf(values, Math.max(max ?? highest, 1e-9));
   return html`<svg class="sparkline" viewBox="0 0 ${WIDTH} ${HEIGHT}" preserveAspectRatio="none" role="img"
       aria-label=${text}>
     <title>${text}</title>
-    <path d=${pathOf(values, Math.max(max ?? highest, 1e-9))} vector-effect="non-scaling-stroke" />
+    <path class="sparkline-area" d=${runs.map(areaOf).join("")} />
+    <path d=${runs.map((run) => `M${run.join("L")}`).join("")} vector-effect="non-scaling-stroke" />
   </svg>`;
 }

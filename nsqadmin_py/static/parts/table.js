@@ -1,7 +1,7 @@
 // Lists: real tables, whose rows are cards on a phone. j and k go through all rows of the page, Enter opens one.
 
 import { count, figure, name } from "../lib/format.js";
-import { Component, html } from "../lib/html.js";
+import { Component, html, useLayoutEffect, useRef } from "../lib/html.js";
 import { useKeys } from "../lib/keys.js";
 
 /**
@@ -102,16 +102,23 @@ class Row extends Component {
  * @param {any} [props.empty] shown in place of rows
  * @param {string} [props.selectedKey]
  * @param {(row: any) => string} [props.rowClass]
+ * @param {boolean} [props.isSmall] stays a table on a phone: its columns are few and narrow
  */
 export function Table({
   caption, captionHidden, columns, rows, rowKey, sort, order = "asc", onSort, empty = "Nothing here.", selectedKey,
-  rowClass,
+  rowClass, isSmall = false,
 }) {
   useKeys(KEYS);
+  const box = useRef(null);
+  const focused = document.activeElement;
+  useLayoutEffect(() => {
+    // A row that goes to another place loses the focus.
+    if (focused !== document.activeElement && box.current.contains(focused)) focused.focus({ preventScroll: true });
+  });
   // The roles are those that they have anyway, and lose where the style makes them cards.
-  return html`<div class="table-box">
+  return html`<div class="table-box" ref=${box}>
     <${SortField} columns=${columns} sort=${sort} order=${order} onSort=${onSort} />
-    <table class="table" role="table">
+    <table class=${isSmall ? "table" : "table cards"} role="table">
       <caption class=${captionHidden ? "visually-hidden" : ""}>${caption}</caption>
       <thead role="rowgroup"><tr role="row">
         ${columns.map((column) =>

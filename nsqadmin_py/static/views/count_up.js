@@ -1,7 +1,7 @@
 // A big number that counts up to what it becomes, as fast as it grows.
 
 import { count } from "../lib/format.js";
-import { html, useEffect, useRef } from "../lib/html.js";
+import { html, useLayoutEffect, useRef } from "../lib/html.js";
 
 // As long as from one value to the next, within reason: the number never stands still, nor lags far behind.
 const SHORTEST_MS = 250;
@@ -30,7 +30,8 @@ export function CountUp({ value, label }) {
   const spoken = useRef(null);
   const memory = useRef({ shown: null, cameMs: 0, spokenMs: -Infinity });
 
-  useEffect(() => {
+  // Not useEffect, which ends only after the number is gone: a frame may come in between.
+  useLayoutEffect(() => {
     const nowMs = performance.now();
     const { shown, cameMs, spokenMs } = memory.current;
     const lastsMs = Math.min(LONGEST_MS, Math.max(SHORTEST_MS, nowMs - cameMs));

@@ -14,7 +14,7 @@ import { CountUp } from "./count_up.js";
 import { figureColumns } from "./columns.js";
 import { orderOf } from "./rows.js";
 
-const METRICS = ["message_rate"];
+const METRICS = ["message_rate", "finish_rate"];
 
 /** @param {{query: Record<string, string>}} props */
 export function CounterView({ query }) {
@@ -40,7 +40,7 @@ function Contents({ cluster, query }) {
         All that came to channels since their nsqds were started. A message counts once for each channel.
       </p>
     </section>
-    <${Charts} source=${{}} live=${cluster} metrics=${METRICS} title="Messages in" />
+    <${Charts} source=${{}} live=${cluster} metrics=${METRICS} title="Over time" />
     <${ByNode} query=${query} />
   `;
 }

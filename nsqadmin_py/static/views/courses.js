@@ -5,7 +5,9 @@ import { useMemo } from "../lib/html.js";
 import { usePolled } from "./polling.js";
 
 const EVERY_MS = 10_000;
-const METRICS = ["depth", "in_flight", "deferred", "message_rate", "requeue_rate", "timeout_rate"];
+const METRICS = [
+  "depth", "in_flight", "deferred", "message_rate", "finish_rate", "requeue_rate", "timeout_rate",
+];
 const POINTS = 60;
 
 /**

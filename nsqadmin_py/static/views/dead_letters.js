@@ -5,7 +5,6 @@ import { count, name, plain, time as shownTime } from "../lib/format.js";
 import { html, useMemo, useState } from "../lib/html.js";
 import { useLive } from "../lib/live.js";
 import { paths, setQuery, useTitle } from "../lib/route.js";
-import { ActionButton } from "../parts/actions.js";
 import { Failed, Loading } from "../parts/state.js";
 import { Pager, sorted, Table } from "../parts/table.js";
 import { Tiles } from "../parts/tiles.js";
@@ -50,7 +49,9 @@ function Contents({ topic, live, query }) {
     ${message && html`<${Failed} message=${message} retry=${reload} />`}
     ${isOne ? html`<${Tiles} items=${tilesOf(live.head, letters, origins)} />` : html`<${NoSuch} topic=${topic} />`}
     <${Failures} nodes=${data.nodes} />
-    <${Requeue} topic=${topic} head=${live.head} channels=${channels} origins=${origins} isUsual=${isOne} onDone=${reload} />
+    <${Requeue}
+      topic=${topic} head=${live.head} channels=${channels} origins=${origins} isUsual=${isOne} onDone=${reload}
+    />
     ${isOne && html`<${Letters} topic=${topic} letters=${letters} channels=${channels} query=${query} />`}
   `;
 }
@@ -69,8 +70,11 @@ function NoSuch({ topic }) {
   return html`
     <div class="panel empty">
       <h2>No dead letters</h2>
-      <p>Nothing says that this topic takes any. Those of ${name(topic)} go to <a href=${paths.deadLetters(usual)}>${name(usual)}</a>,
-        where nsqds have --max-attempts and no other --dead-letter-topic.</p>
+      <p>
+        Nothing says that this topic takes any. Those of ${name(topic)} go to
+        ${" "}<a href=${paths.deadLetters(usual)}>${name(usual)}</a>, where nsqds have --max-attempts and no other
+        --dead-letter-topic.
+      </p>
     </div>
   `;
 }
@@ -95,13 +99,16 @@ function Letters({ topic, letters, channels, query }) {
       <h2 id="letters">The latest letters</h2>
       <p class="muted">Each nsqd remembers the last 100 since it was started; more may wait.</p>
       <${Table}
-        caption="The latest dead letters" captionHidden columns=${columns} rows=${sorted(letters, sort, order).slice(offset, offset + PAGE_ROWS)}
-        rowKey=${(letter) => letter.key} sort=${sort} order=${order} onSort=${(key, way) => setQuery({ sort: key, order: way })}
+        caption="The latest dead letters" captionHidden columns=${columns}
+        rows=${sorted(letters, sort, order).slice(offset, offset + PAGE_ROWS)} rowKey=${(letter) => letter.key}
+        sort=${sort} order=${order} onSort=${(key, way) => setQuery({ sort: key, order: way })}
         empty="No nsqd remembers a letter that came here."
       />
       <${Pager} total=${letters.length} offset=${offset} limit=${PAGE_ROWS} onPage=${setOffset} what="letters" />
     </section>
-    ${opened && html`<${LetterDialog} topic=${topic} letter=${opened} channels=${channels} onClose=${() => setOpened(null)} />`}
+    ${opened && html`<${LetterDialog}
+      topic=${topic} letter=${opened} channels=${channels} onClose=${() => setOpened(null)}
+    />`}
   `;
 }
 
@@ -110,16 +117,15 @@ function columnsOf(open) {
     { key: "died", title: "Given up", sortable: true, cell: (letter) => shownTime(letter.died) },
     { key: "id", title: "Message", sortable: true, cell: (letter) => html`<code>${plain(letter.id)}</code>` },
     { key: "attempts", title: "Attempts", number: true, sortable: true },
-    { key: "topic", title: "From topic", sortable: true, href: (letter) => paths.topic(letter.topic), cell: (letter) => name(letter.topic) },
-    { key: "channel", title: "and channel", sortable: true, cell: originCell },
+    { key: "topic", title: "From topic", sortable: true, href: (letter) => paths.topic(letter.topic) },
+    {
+      key: "channel", title: "and channel", sortable: true,
+      href: (letter) => paths.channel(letter.topic, letter.channel),
+    },
     { key: "timestamp", title: "Published", sortable: true, cell: (letter) => shownTime(letter.timestamp) },
-    { key: "node", title: "nsqd", sortable: true, cell: (letter) => html`<a href=${paths.node(letter.node)}>${name(letter.node)}</a>` },
+    { key: "node", title: "nsqd", sortable: true, href: (letter) => paths.node(letter.node) },
     { key: "body", title: "Actions", cell: (letter) => html`<${Open} letter=${letter} open=${open} />` },
   ];
-}
-
-function originCell({ topic, channel }) {
-  return html`<a href=${paths.channel(topic, channel)}>${name(channel)}</a>`;
 }
 
 function Open({ letter, open }) {

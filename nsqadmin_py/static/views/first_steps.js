@@ -14,9 +14,12 @@ const USUAL = { host: "127.0.0.1", tcp_port: 4150, http_port: 4151 };
 export function FirstSteps() {
   const { data } = usePolled("nodes", () => get("/nodes"), ASK_EVERY_MS);
   const nodes = data?.rows ?? [];
+  const isAnybodyThere = nodes.some((node) => node.state === "ok");
   return html`<section class="panel first-steps section" aria-labelledby="first-steps">
     <h2 id="first-steps">No topics yet</h2>
-    ${data && !nodes.length && html`<p>No nsqd is known yet. See <a href=${paths.nodes()}>Nodes</a>.</p>`}
+    ${data && !isAnybodyThere && html`<p class="wrong">
+      ${nodes.length ? "No nsqd answers." : "No nsqd is known yet."} See <a href=${paths.nodes()}>Nodes</a>.
+    </p>`}
     <p>A topic begins with the first message that is published to it. From a shell:</p>
     <${Command} text=${toNsq(placeOf(nodes))} />
     <p>or over HTTP:</p>

@@ -20,9 +20,13 @@ export function LetterDialog({ topic, letter, channels, onClose }) {
         Channel ${name(letter.channel)} of ${name(letter.topic)} gave it up after ${count(letter.attempts)} attempts,
         at ${shownTime(letter.died)}. It is on ${name(letter.node)}.
       </p>
-      ${channels.length ? html`<${Body} topic=${topic} letter=${letter} channels=${channels.map((row) => row.channel)} />`
-        : html`<${NoChannel} topic=${topic} />`}
-      <div class="dialog-buttons"><button type="button" class="button" data-focus onClick=${onClose}>Close</button></div>
+      ${channels.length > 0 && html`
+        <${Body} topic=${topic} letter=${letter} channels=${channels.map((row) => row.channel)} />
+      `}
+      ${!channels.length && html`<${NoChannel} topic=${topic} />`}
+      <div class="dialog-buttons">
+        <button type="button" class="button" data-focus onClick=${onClose}>Close</button>
+      </div>
     </div>
   <//>`;
 }
@@ -31,7 +35,9 @@ function NoChannel({ topic }) {
   return html`
     <p>Messages can be looked into when they are in a channel, and the topic ${name(topic)} has none. The first channel
       that it gets has all that wait.</p>
-    <p><${ActionButton} order=${{ action: "create", topic, channel: NEW_CHANNEL }} label=${`Create the channel ${NEW_CHANNEL}`} /></p>
+    <${ActionButton}
+      order=${{ action: "create", topic, channel: NEW_CHANNEL }} label=${`Create the channel ${NEW_CHANNEL}`}
+    />
   `;
 }
 
@@ -54,10 +60,11 @@ async function sought(topic, letter, channels) {
   let error = `It does not wait here any more, or behind the first ${count(MOST_PEEKED)} messages.`;
   for (const channel of channels) {
     try {
-      const { nodes } = await get(at("topics", topic, "channels", channel, "peek"), { n: MOST_PEEKED, node: letter.node });
-      const message = nodes[0]?.answer?.messages.find(({ id }) => id === letter.id);
+      const params = { n: MOST_PEEKED, node: letter.node };
+      const [seen] = (await get(at("topics", topic, "channels", channel, "peek"), params)).nodes;
+      const message = seen?.answer?.messages.find(({ id }) => id === letter.id);
       if (message) return { message };
-      error = nodes[0]?.error ?? error;
+      error = seen?.error ?? error;
     } catch (failure) {
       error = explain(failure);
     }

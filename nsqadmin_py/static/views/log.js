@@ -2,12 +2,13 @@
 
 import { at, get } from "../lib/api.js";
 import { bytes, count, duration, figure, iso, name, plain, timeText } from "../lib/format.js";
-import { Fragment, html, useMemo, useState } from "../lib/html.js";
+import { html, useMemo, useState } from "../lib/html.js";
 import { paths, useTitle } from "../lib/route.js";
 import { ActionButton } from "../parts/actions.js";
 import { Badge, Failed, Loading, StateBadge } from "../parts/state.js";
 import { Table } from "../parts/table.js";
 import { Tiles } from "../parts/tiles.js";
+import { Facts } from "./facts.js";
 import { extentOf, sumsOf } from "./log_figures.js";
 import { LogBar } from "./log_bar.js";
 import { counted } from "./losses.js";
@@ -18,6 +19,9 @@ import { SeekDialog } from "./seek.js";
 import { TopicTabs } from "./topic_tabs.js";
 
 const ASKED_EVERY_MS = 10_000;
+const LEGEND = [
+  ["needed", "needed by some channel"], ["kept", "kept, though finished"], ["sparse", "sparse: finished ones are gone"],
+];
 
 /** @param {{params: {topic: string}}} props */
 export function LogView({ params }) {
@@ -47,15 +51,20 @@ function Contents({ topic }) {
     <${Tiles} items=${tilesOf(sums, data.time)} />
     ${extent && html`<${Legend} />`}
     ${data.logs.map((log) => html`
-      <${OneLog} key=${log.node} log=${log} node=${data.nodes.get(log.node)} extent=${extent} timeS=${data.time} seek=${seek} />
+      <${OneLog}
+        key=${log.node} log=${log} node=${data.nodes.get(log.node)} extent=${extent} timeS=${data.time} seek=${seek}
+      />
     `)}
-    ${sought && html`<${SeekDialog} topic=${topic} channels=${data.channels} ...${sought} onClose=${() => setSought(null)} />`}
+    ${sought && html`<${SeekDialog}
+      topic=${topic} channels=${data.channels} ...${sought} onClose=${() => setSought(null)}
+    />`}
   `;
 }
 
 /** The logs, the channels that could be moved in them, and how the nsqds are. */
 async function asked(topic) {
-  const [log, figures, nodes] = await Promise.all([get(at("topics", topic, "log")), get(at("topics", topic)), get("/nodes")]);
+  const paths = [at("topics", topic, "log"), at("topics", topic), "/nodes"];
+  const [log, figures, nodes] = await Promise.all(paths.map((path) => get(path)));
   return {
     logs: log.nodes,
     channels: figures.rows.filter((row) => row.channel).map((row) => row.channel),
@@ -77,13 +86,11 @@ function tilesOf(sums, timeS) {
 }
 
 function Legend() {
-  return html`
-    <p class="legend muted">
-      <span class="legend-key"><span class="swatch needed" aria-hidden="true"></span> needed by some channel</span>
-      <span class="legend-key"><span class="swatch kept" aria-hidden="true"></span> kept, though finished</span>
-      <span class="legend-key"><span class="swatch sparse" aria-hidden="true"></span> sparse: most finished ones are gone</span>
-    </p>
-  `;
+  return html`<p class="legend muted">
+    ${LEGEND.map(([kind, meaning]) => html`
+      <span key=${kind} class="legend-key"><span class=${`swatch ${kind}`} aria-hidden="true"></span>${meaning}</span>
+    `)}
+  </p>`;
 }
 
 // ---- one nsqd
@@ -95,7 +102,7 @@ function OneLog({ log, node, extent, timeS, seek }) {
       <h2><a href=${paths.node(log.node)}>${name(log.node)}</a> <${Health} node=${node} /></h2>
       ${error && html`<p class="muted">${plain(error)}</p>`}
       ${answer?.files && html`
-        <${LogBar} files=${answer.files} extent=${extent} label=${`Files of ${log.node} by the time of their messages`} />
+        <${LogBar} files=${answer.files} extent=${extent} label=${`Files of ${log.node} by time`} />
         <div class="columns">
           <${Facts} facts=${factsOf(answer, timeS)} />
           <${Facts} facts=${settingsOf(answer)} />
@@ -114,14 +121,6 @@ function Health({ node }) {
   `;
 }
 
-function Facts({ facts }) {
-  return html`
-    <dl class="facts">
-      ${facts.map(([title, value]) => html`<${Fragment} key=${title}><dt>${title}</dt><dd>${value}</dd><//>`)}
-    </dl>
-  `;
-}
-
 function factsOf(answer, timeS) {
   const { earliestNs, kept, needed } = sumsOf([{ answer }]);
   return [
@@ -136,10 +135,10 @@ function factsOf(answer, timeS) {
 function settingsOf(answer) {
   if (answer.retention_ns === undefined) return [];
   const { retention_ns: ns, retention_bytes: size, max_topic_bytes: most, max_disk_bytes: mostOfAll } = answer;
-  const kept = [...(ns ? [`for ${duration(ns)}`] : []), ...(size ? [`the newest ${bytes(size)}`] : [])];
-  const limits = [...(most ? [`${bytes(most)} of this topic`] : []), ...(mostOfAll ? [`${bytes(mostOfAll)} of all topics`] : [])];
+  const kept = [ns && `for ${duration(ns)}`, size && `the newest ${bytes(size)}`].filter(Boolean);
+  const limits = [most && `${bytes(most)} of it`, mostOfAll && `${bytes(mostOfAll)} of all topics`].filter(Boolean);
   return [
-    ["Finished ones are kept", kept.join(", and ") || "not on purpose"],
+    ["Finished ones are kept", kept.join(", and ") || "until nobody needs their file"],
     ["Limits", limits.join(", ") || "none but the disk"],
     ["Free on the disk", bytes(answer.free_disk_bytes)],
     ["Durability", syncText(answer)],
@@ -181,7 +180,8 @@ function columnsOf(node, seek) {
 }
 
 function fileCell(file) {
-  return html`${name(file.name)} ${file.sparse && html`<${Badge} title="The finished messages are gone from it">sparse<//>`}`;
+  const sparse = file.sparse && html`<${Badge} title="The finished messages are gone from it">sparse<//>`;
+  return html`${name(file.name)} ${sparse}`;
 }
 
 function momentOf(timeNs) {
@@ -193,5 +193,7 @@ function SeekHere({ node, file, seek }) {
   const label = html`Seek to here<span class="visually-hidden">, ${timeText(file.first_timestamp)}</span>`;
   // Nanoseconds do not fit into a double: rather a message of the file before than one too few.
   const toMs = Math.floor(file.first_timestamp / 1e6 - 1);
-  return html`<${ActionButton} label=${label} order=${() => seek(node, toMs)} title="Move a channel to the first message of this file" />`;
+  return html`<${ActionButton}
+    label=${label} kind="small" order=${() => seek(node, toMs)} title="Move a channel to the first message of this file"
+  />`;
 }

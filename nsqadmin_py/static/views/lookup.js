@@ -13,11 +13,14 @@ import { FIRST_CHANNEL, TOPIC } from "./create.js";
 import { counted } from "./losses.js";
 import { FailedLookups } from "./node_parts.js";
 import { usePolled } from "./polling.js";
+import { deleteChannel, deleteTopic } from "./questions.js";
 import { searchedFor, SearchField } from "./rows.js";
 
 const ASKED_EVERY_MS = 15_000;
 // What is beyond is found by a search.
 const MOST_SHOWN = 200;
+const NOT_FOUND = "No topic, and no channel of one, is called that.";
+const NONE_IDLE = "Every topic that nsqlookupds know is on some nsqd.";
 
 /** @param {{query: Record<string, string>}} props */
 export function LookupView({ query }) {
@@ -66,29 +69,34 @@ function Idle({ answer, query, reload }) {
   const more = found.length - MOST_SHOWN;
   return html`
     ${answer.message && html`<p class="banner warning" role="status">${plain(answer.message)}</p>`}
-    ${rows.length > 0 && html`
-      <${SearchField} label="Search these topics and channels" query=${query} found=${found.length} total=${rows.length} />
-    `}
+    ${rows.length > 0 && html`<${SearchField}
+      label="Search these topics and channels" query=${query} found=${found.length} total=${rows.length}
+    />`}
     <${Table}
       caption="Topics that no nsqd has" captionHidden columns=${columns} rows=${found.slice(0, MOST_SHOWN)}
       rowKey=${(row) => row.topic}
-      empty=${rows.length ? "No topic, and no channel of one, is called that." : "Every topic that nsqlookupds know is on some nsqd."}
+      empty=${rows.length ? NOT_FOUND : NONE_IDLE}
     />
     ${more > 0 && html`<p class="muted">${counted(more, "more topic")} can be searched for.</p>`}
   `;
 }
 
 function rowsOf({ topics }) {
-  return sorted(Object.entries(topics).map(([topic, channels]) => ({ topic, channels: channels ?? [] })), "topic", "asc");
+  const rows = Object.entries(topics).map(([topic, channels]) => ({ topic, channels: channels ?? [] }));
+  return sorted(rows, "topic", "asc");
 }
 
 function columnsOf(reload) {
   const actions = ({ topic, channels }) => html`<${ActionButton}
-    order=${{ action: "delete", topic }} label="Delete topic" kind="danger" confirm=${topicQuestion(topic, channels)} onDone=${reload}
+    order=${{ action: "delete", topic }} label="Delete topic" kind="danger"
+    confirm=${() => topicQuestion(topic, channels)} onDone=${reload}
   />`;
   return [
     { key: "topic", title: "Topic" },
-    { key: "channels", title: "Channels", wide: true, cell: (row) => html`<${Channels} row=${row} reload=${reload} />` },
+    {
+      key: "channels", title: "Channels", wide: true,
+      cell: (row) => html`<${Channels} row=${row} reload=${reload} />`,
+    },
     { key: "actions", title: "Actions", cell: actions },
   ];
 }
@@ -101,7 +109,8 @@ function Channels({ row: { topic, channels }, reload }) {
         <li key=${channel}>
           ${name(channel)}${" "}
           <${ActionButton}
-            order=${{ action: "delete", topic, channel }} kind="danger" confirm=${channelQuestion(topic, channel)} onDone=${reload}
+            order=${{ action: "delete", topic, channel }} kind="danger small"
+            confirm=${() => channelQuestion(topic, channel)} onDone=${reload}
             label=${html`Delete<span class="visually-hidden"> the channel ${plain(channel)} of ${plain(topic)}</span>`}
           />
         </li>
@@ -110,20 +119,28 @@ function Channels({ row: { topic, channels }, reload }) {
   `;
 }
 
-function topicQuestion(topic, channels) {
+/** Where some nsqd has got the topic in the meantime, what is lost is what that has. */
+async function isStillIdle(topic) {
+  return Object.hasOwn((await get("/lookup")).topics, topic);
+}
+
+async function topicQuestion(topic, channels) {
+  if (!(await isStillIdle(topic))) return deleteTopic(topic);
+  const names = `the names of ${counted(channels.length, "channel")}, which a new topic would get at once: `;
   return {
     title: `Delete the topic ${topic}?`,
     text: "No nsqd has it, so no message is lost. nsqlookupds forget its name; who publishes to it makes it anew.",
-    loses: channels.length ? [`the names of ${counted(channels.length, "channel")}, which a new topic would get at once: ${channels.join(", ")}`] : [],
+    loses: channels.length ? [names + channels.join(", ")] : [],
     button: "Delete topic",
   };
 }
 
-function channelQuestion(topic, channel) {
+async function channelQuestion(topic, channel) {
+  if (!(await isStillIdle(topic))) return deleteChannel(topic, channel);
   return {
     title: `Delete the channel ${channel}?`,
-    text: `No nsqd has the topic ${topic}, so no message is lost. But an nsqd that gets the topic will make this channel no more: ` +
-      "it comes with its first consumer, and what is published before may not wait for it.",
+    text: `No nsqd has the topic ${topic}, so no message is lost. But an nsqd that gets the topic will not make this ` +
+      "channel any more: it comes with its first consumer, and what is published before may not wait for it.",
     button: "Delete channel",
   };
 }

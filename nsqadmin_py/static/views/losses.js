@@ -26,12 +26,13 @@ export function held(row) {
   return row.depth + row.in_flight + row.deferred;
 }
 
-function parts(pairs) {
-  return pairs.filter(([number]) => number).map(([number, words]) => `${count(number)} ${words}`).join(", ");
+/** How many there are in which way. */
+function waysOf(row) {
+  return [[row.depth, "waiting"], [row.in_flight, "in flight"], [row.deferred, "deferred"]].filter(([number]) => number);
 }
 
-function heldParts(row) {
-  return parts([[row.depth, "waiting"], [row.in_flight, "in flight"], [row.deferred, "deferred"]]);
+function waysText(row) {
+  return waysOf(row).map(([number, way]) => `${count(number)} ${way}`).join(", ");
 }
 
 /**
@@ -72,7 +73,7 @@ export function ofPart(row) {
 function ofChannels(channels) {
   if (!channels.length) return [];
   const byDepth = [...channels].sort((one, other) => held(other) - held(one));
-  const named = byDepth.slice(0, MOST_NAMED).map((row) => `${row.channel} (${heldParts(row) || "empty"})`);
+  const named = byDepth.slice(0, MOST_NAMED).map((row) => `${row.channel} (${waysText(row) || "empty"})`);
   const more = channels.length - named.length;
   const list = named.join(", ") + (more ? `, and ${count(more)} more` : "");
   return [`${counted(channels.length, "channel")}: ${list}`];
@@ -113,7 +114,10 @@ export function ofChannel(channel) {
  * @returns {string[]}
  */
 export function ofEmptied(row) {
-  return held(row) ? [`${counted(held(row), "message")}: ${heldParts(row)}`] : [];
+  const ways = waysOf(row);
+  const all = counted(held(row), "message");
+  if (ways.length < 2) return ways.map(([, way]) => `${all} ${way}`);
+  return [`${all}: ${waysText(row)}`];
 }
 
 /**

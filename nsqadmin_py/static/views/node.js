@@ -18,7 +18,9 @@ import { isUnwell, NodeState, place, uptimeS, Version } from "./node_parts.js";
 import { tombstone } from "./questions.js";
 import { orderOf, searchedFor, SearchField } from "./rows.js";
 
-const METRICS = ["depth", "in_flight", "deferred", "message_rate", "requeue_rate", "timeout_rate"];
+const METRICS = [
+  "depth", "in_flight", "deferred", "message_rate", "finish_rate", "requeue_rate", "timeout_rate",
+];
 const FIGURES = [
   "depth", "message_rate", "finish_rate", "in_flight", "requeue_rate", "timeout_rate", "messages", "clients",
 ];
@@ -123,7 +125,7 @@ function About({ node, timeS }) {
     ["Ports", `${node.tcp_port} (TCP), ${node.http_port} (HTTP)`],
     ["Version", html`<${Version} node=${node} />`],
     ["Zone, region", name(place(node) || "none given")],
-    ["Health", isUnwell(node) ? html`<${Badge} kind="error">${plain(node.health)}<//>` : plain(node.health || "unknown")],
+    ["Health", html`<${Badge} kind=${isUnwell(node) ? "error" : "ok"}>${plain(node.health || "unknown")}<//>`],
     ["Started", html`${shownTime(node.start_time)}${upS !== null && `, ${duration(upS * 1e9)} ago`}`],
     ["Answers in", `${count(node.took_ms)} ms`],
     ["Known to", name(lookupsText(node.lookups))],

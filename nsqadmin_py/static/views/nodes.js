@@ -129,7 +129,8 @@ function filtered(rows, query) {
 function columnsOf(lines, timeS, hasPlaces) {
   return [
     {
-      key: "node", title: "nsqd", sortable: true, href: (row) => paths.node(row.node), cell: nameCell, after: besideName,
+      key: "node", title: "nsqd", sortable: true,
+      href: (row) => paths.node(row.node), cell: nameCell, after: besideName,
     },
     { key: "state", title: "State", sortable: true, wide: true, cell: (row) => html`<${NodeState} node=${row} />` },
     { key: "version", title: "Version", sortable: true, cell: (row) => html`<${Version} node=${row} />` },
@@ -137,7 +138,7 @@ function columnsOf(lines, timeS, hasPlaces) {
     ...figureColumns(["depth"]),
     {
       key: "line", title: "10 min",
-      cell: (row) => html`<${Sparkline} values=${lines.get(row.node)} label=${`Depth of ${row.node} over the last 10 minutes`} />`,
+      cell: ({ node }) => html`<${Sparkline} values=${lines.get(node)} label=${`Depth of ${node}, 10 minutes`} />`,
     },
     ...figureColumns(FIGURES),
     {

@@ -48,12 +48,16 @@ function Form({ topic, head, channels, origins, onDone }) {
   };
   return html`
     <form class="form-row" onSubmit=${submit}>
-      <${FormField} ...${TOPIC} name="target" label="To topic" value=${usualTarget(topic, origins)} options=${origins} help="" />
+      <${FormField}
+        ...${TOPIC} name="target" label="To topic" value=${usualTarget(topic, origins)} options=${origins} help=""
+      />
       ${channels.length > 1 && html`<${FormField}
         name="channel" label="From channel" type="select" value=${from} options=${channels.map((row) => row.channel)}
         onChange=${(event) => setChannel(event.target.value)}
       />`}
-      <${FormField} name="limit" label="At most" type="number" min="1" max=${MOST} placeholder=${`all, up to ${count(MOST)}`} />
+      <${FormField}
+        name="limit" label="At most" type="number" min="1" max=${MOST} placeholder=${`all, up to ${count(MOST)}`}
+      />
       <button class="button primary" disabled=${isBusy || !waiting || Boolean(whyNot())} title=${whyNot()}>
         ${isBusy ? "Putting them back …" : `Put back ${counted(waiting, "message")} …`}
       </button>
@@ -64,8 +68,8 @@ function Form({ topic, head, channels, origins, onDone }) {
 
 function helps(channels, origins) {
   return [
-    channels.length > 1 && "Each channel has messages of its own: those of one are put back, and the others keep theirs.",
-    origins.length > 1 && `The letters here come from several topics (${origins.map(plain).join(", ")}), and all go to the one above.`,
+    channels.length > 1 && "Each channel has its own messages: those of one are put back, and the others keep theirs.",
+    origins.length > 1 && `They come from several topics (${origins.map(plain).join(", ")}); all go to the one above.`,
   ].filter(Boolean);
 }
 
@@ -81,9 +85,9 @@ function questionOf({ topic, channel, target, limit = MOST }, waiting) {
   const rest = waiting > number ? ` The other ${count(waiting - number)} stay.` : "";
   return {
     title: `Put ${counted(number, "message")} back into ${target}?`,
-    text: `${number === 1 ? "It is" : "They are"} published to ${target} anew, each on its own nsqd, and then finished in ` +
-      `${channel ? `the channel ${channel} of ${topic}` : topic}.${rest} Nothing is lost; if it is interrupted, some may come twice. ` +
-      `All channels of ${target} get them, also those that had finished them.`,
+    text: `${number === 1 ? "It is" : "They are"} published to ${target} anew, on the same nsqd, and then finished ` +
+      `in ${channel ? `the channel ${channel} of ${topic}` : topic}.${rest} All channels of ${target} get them, also ` +
+      "those that had finished them. Nothing is lost; if it is interrupted, some may come twice.",
     button: "Put back",
     danger: false,
   };

@@ -95,7 +95,7 @@ function Actions({ topic, head, channels, nodes, onPublish }) {
 /** Where the messages of the topic end that nobody could deliver. */
 function DeadLetters({ topic }) {
   const dead = `${topic}.dead`;
-  const { data } = usePolled(dead, () => get("/topics", { search: dead, limit: 10 }), DEAD_EVERY_MS);
+  const { data } = usePolled(dead, () => get("/topics", { search: dead, limit: 100 }), DEAD_EVERY_MS);
   const row = data?.rows.find((found) => found.topic === dead);
   if (isDead(topic)) {
     return html`<p><a href=${paths.deadLetters(topic)}>Where these letters come from, and how to put them back</a></p>`;

@@ -17,7 +17,9 @@ import { TopicMarks } from "./marks.js";
 import { SearchField } from "./rows.js";
 
 const PAGE_ROWS = 50;
+const MOST_PAGES = 100_000;
 const FIGURES = ["depth", "message_rate", "finish_rate", "in_flight", "deferred", "requeue_rate", "timeout_rate"];
+const NOTHING_FOUND = "No topic, and no channel of one, has this in its name.";
 const SORTABLE = ["topic", ...FIGURES, "channels", "clients"];
 
 /** @param {{query: Record<string, string>}} props */
@@ -38,7 +40,7 @@ export function TopicsView({ query }) {
 
 /** What the server is asked for. */
 function wordsOf(query) {
-  const page = Math.max(1, Number.parseInt(query.page, 10) || 1);
+  const page = Math.min(Math.max(1, Number.parseInt(query.page, 10) || 1), MOST_PAGES);
   const sort = SORTABLE.includes(query.sort) ? query.sort : "topic";
   const usual = sort === "topic" ? "asc" : "desc";
   const order = ["asc", "desc"].includes(query.order) ? query.order : usual;
@@ -50,6 +52,9 @@ function List({ list, lines, words }) {
   const isEmpty = list.time > 0 && list.head.total === 0 && !words.search;
   if (isEmpty) return html`<${FirstSteps} />`;
   if (!list.time) return list.message ? html`<${Failed} message=${list.message} />` : html`<${Loading} />`;
+  // From a page behind the last one, back to that.
+  const lastRow = Math.floor(Math.max(0, list.head.total - 1) / PAGE_ROWS) * PAGE_ROWS;
+  const goTo = (offset) => goToRow(Math.min(offset, lastRow));
   const onSort = (sort, order) => setQuery({ sort, order, page: "" });
   return html`
     <div class="section">
@@ -58,8 +63,8 @@ function List({ list, lines, words }) {
     </div>
     <${Table} caption="Topics" captionHidden columns=${columns} rows=${list.rows} rowKey=${(row) => row.topic}
       sort=${words.sort} order=${words.order} onSort=${onSort}
-      empty="No topic, and no channel of one, has this in its name." />
-    <${Pager} total=${list.head.total} offset=${words.offset} limit=${PAGE_ROWS} onPage=${goToRow} what="topics" />
+      empty=${list.head.total ? "There is nothing on this page." : NOTHING_FOUND} />
+    <${Pager} total=${list.head.total} offset=${words.offset} limit=${PAGE_ROWS} onPage=${goTo} what="topics" />
   `;
 }
 

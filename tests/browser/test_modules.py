@@ -1,0 +1,95 @@
+"""The pure modules of the page, called in the browser: figures as text, what is lost, what a seek does, courses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.support.browser import Visits, ready
+from tests.support.nsqadmin_cluster import AdminCluster
+
+# One worker runs them all: they share their processes.
+pytestmark = pytest.mark.xdist_group("browser views")
+
+FORMAT, LOSSES, SEEK, BODY = "lib/format.js", "views/losses.js", "views/seek_effect.js", "views/message_body.js"
+COURSE, MARKS, LOG, LETTERS = "parts/course.js", "views/marks.js", "views/log_figures.js", "views/letters.js"
+
+HELD = "{depth: 2, in_flight: 1, deferred: 0, clients: 1}"
+FILE = "{first_timestamp: 100e9, last_timestamp: 200e9, message_count: 100, live_count: 40, first_seq: 0, bytes: 5}"
+COURSE_OF_3 = '{step_s: 2, metrics: ["depth"], quantiles: [], data: [[10, 12, 14], [1, 2, null]]}'
+
+
+@pytest.fixture(scope="module")
+def page(browser: Browser, running_cluster: AdminCluster) -> Iterator[Page]:
+    with Visits(browser) as visits:
+        yield ready(visits(running_cluster.admin(), "/lookup"))
+
+
+@pytest.mark.parametrize(
+    ("module", "call", "answer"),
+    [
+        (FORMAT, "count(1234567)", "1,234,567"),
+        (FORMAT, "[999, 999.6, 12345, 1e6, 2.5e9].map(m.short)", ["999", "1k", "12.3k", "1M", "2.5G"]),
+        (FORMAT, "[0, 0.001, 0.5, 1234].map(m.rate)", ["0/s", "<0.01/s", "0.5/s", "1.23k/s"]),
+        (FORMAT, "[0, 1023, 1024, 1572864].map(m.bytes)", ["0 B", "1,023 B", "1 KiB", "1.5 MiB"]),
+        (FORMAT, "[5e8, 61e9, 7500e9, 90061e9].map(m.duration)", ["500 ms", "1 min 1 s", "2 h 5 min", "1 d 1 h"]),
+        (FORMAT, "[999, 1500, 41.9e6, 2e9].map(m.latency)", ["999 ns", "1.5 µs", "41.9 ms", "2 s"]),
+        (FORMAT, "[null, undefined, NaN].map(m.count)", ["–", "–", "–"]),
+        # The same time in s and in ns; the browser's zone is UTC.
+        (FORMAT, "[1795278174, 1795278174e9].map(m.clock)", ["16:22:54", "16:22:54"]),
+        (FORMAT, r"plain('a\u0000\u202eb\n')", "a␀‹U+202E›b␊"),
+        (LOSSES, f"ofEmptied({HELD})", ["3 messages: 2 waiting, 1 in flight"]),
+        (LOSSES, "ofEmptied({depth: 1, in_flight: 0, deferred: 0})", ["1 message waiting"]),
+        (LOSSES, "ofEmptied({depth: 0, in_flight: 0, deferred: 0})", []),
+        (
+            LOSSES, f"ofTopic({{...{HELD}, rows: [{{channel: 'a', ...{HELD}}}, {{node: 'n'}}]}}, null)",
+            ["3 messages: 2 waiting, 1 in flight", "1 channel: a (2 waiting, 1 in flight)",
+             "the connections of 1 consumer"],
+        ),
+        (
+            LOSSES, f"ofTopic({{rows: []}}, {{nodes: [{{answer: {{bytes: 2048, files: [{FILE}]}}}}, {{error: 'x'}}]}})",
+            ["the log of 100 messages (2 KiB) that channels could seek back to"],
+        ),
+        (SEEK, f"[-Infinity, 150e9, 175e9, 200e9, 201e9].map(t => m.keptFrom({{files: [{FILE}]}}, t))",
+         [100, 50, 25, 0, 0]),
+        (
+            SEEK, f"effectOf([{{node: 'n', answer: {{files: [{FILE}]}}}}, {{node: 'go', error: 'cannot'}}],"
+            f" [{{node: 'n', ...{HELD}}}], 'earliest')",
+            {"again": 97, "skipped": 0, "unable": [{"node": "go", "error": "cannot"}]},
+        ),
+        (
+            SEEK, f"effectOf([{{node: 'n', answer: {{files: [{FILE}]}}}}], [{{node: 'n', ...{HELD}}}], 'latest')",
+            {"again": 0, "skipped": 3, "unable": []},
+        ),
+        (BODY, """indentJson('{"a":[1,{}],"n":12345678901234567890}')""",
+         '{\n  "a": [\n    1,\n    {}\n  ],\n  "n": 12345678901234567890\n}'),
+        (BODY, "indentJson('{not json')", None),
+        (BODY, r"visible('a\tb\u0007\n')", "a\tb␇\n"),
+        (BODY, "hexDump(new Uint8Array([0, 65, 255]))", f"00000000  {'00 41 ff':48} .A."),
+        (BODY, "formsOf({body_base64: 'AEE='}).forms.map(form => form.name)", ["hex"]),
+        (BODY, "toBase64(m.fromBase64('AEH/'))", "AEH/"),
+        (MARKS, "[[0, 5, 10, 20], [0, 5, 4, 20], [1000, 1001, 1002, 1015], [9, null, 19]].map(m.growthOf)",
+         [20, 0, 0, 0]),
+        # A step that nothing was told of is as the one before, unless the connection was lost meanwhile.
+        (COURSE, f"extended({COURSE_OF_3}, {{depth: 7}}, 19, 60, true).data", [[10, 12, 14, 16, 18], [1, 2, 2, 2, 7]]),
+        (COURSE, f"extended({COURSE_OF_3}, {{depth: 7}}, 19, 60, false).data",
+         [[10, 12, 14, 16, 18], [1, 2, None, None, 7]]),
+        (COURSE, f"extended({COURSE_OF_3}, {{depth: 7}}, 15, 60, true).data", [[10, 12, 14], [1, 2, 7]]),
+        (COURSE, f"extended({COURSE_OF_3}, {{depth: 7}}, 16.5, 4, true).data", [[12, 14, 16], [2, 2, 7]]),
+        (COURSE, "extremes([null, 3, 1, null])", {"low": 1, "high": 3, "last": 1}),
+        (LOG, f"sumsOf([{{answer: {{bytes: 9, earliest_seq: 0, files: [{FILE}]}}}}, {{error: 'x'}}])",
+         {"kept": 100, "needed": 40, "bytes": 9, "files": 1, "earliestNs": 100e9}),
+        (LOG, f"blocksOf([{FILE}], {{fromNs: 0, untilNs: 400e9}}, 0.01).map(b => `${{b.x.toFixed(3)}} ${{b.width.toFixed(3)}} ${{b.needed}}`)",
+         ["0.250 0.250 0.4"]),
+        (LETTERS, "originsOf([{topic: 'a'}, {topic: 'b'}, {topic: 'b'}])", ["b", "a"]),
+        (LETTERS, "[m.usualTarget('a.dead', []), m.usualTarget('letters', []), m.usualTarget('x', ['o'])]",
+         ["a", "", "o"]),
+    ],
+)  # fmt: skip
+def test_what_it_answers(page: Page, module: str, call: str, answer: Any) -> None:
+    """`call` is of a function of the module, or an expression with the module as `m`."""
+    expression = call if call.startswith("[") else f"m.{call}"
+    assert page.evaluate(f"import('/static/{module}').then(m => ({expression}))") == answer

@@ -1,0 +1,101 @@
+"""Answers of which only the new topics are read: they mean the same as if all of it were read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqadmin_py.cluster.model import Cluster
+from nsqadmin_py.cluster.recording import records
+from nsqadmin_py.cluster.rows import Rows
+
+CHANNEL_COUNTS = (
+    "depth", "backend_depth", "in_flight_count", "deferred_count", "message_count", "requeue_count", "timeout_count",
+    "client_count",
+)  # fmt: skip
+
+
+def topic(name: str, count: int = 0, channels: dict[str, int] | None = None, **more: Any) -> dict[str, Any]:
+    rows = [
+        {"channel_name": key, **dict.fromkeys(CHANNEL_COUNTS, value), "paused": False}
+        for key, value in (channels or {}).items()
+    ]
+    figures = {"depth": count, "backend_depth": 0, "message_count": count, "paused": False}
+    return {"topic_name": name, "channels": rows, **figures, **more}
+
+
+def answer(*topics: dict[str, Any], start_time: int = 1, **more: Any) -> bytes:
+    head = {"version": "1.3.0", "health": "OK", "start_time": start_time}
+    return orjson.dumps({**head, "topics": list(topics), **more})
+
+
+def names(document: Any) -> list[str]:
+    return [row["topic_name"] for row in document["topics"]]
+
+
+def test_only_what_changed_is_read() -> None:
+    rows = Rows()
+    first = rows.read(answer(topic("a"), topic("b"), topic("c"), memory={"heap": 1}))
+    assert (names(first.document), first.same) == (["a", "b", "c"], [])
+    again = rows.read(answer(topic("a"), topic("b", 1), topic("c"), memory={"heap": 2}))
+    assert (names(again.document), again.same) == (["b"], ["a", "c"])
+    assert again.document["memory"] == {"heap": 2}
+    fewer = rows.read(answer(topic("c"), topic("b", 1), start_time=2))
+    assert (fewer.document, fewer.same) == (orjson.loads(answer(start_time=2)), ["c", "b"])
+    rows.forget()
+    assert names(rows.read(answer(topic("b", 1))).document) == ["b"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"topics":[]}', b'{"topics":null}', b"[]", b'{"topics":[{"topic_name":5}]}',
+        b'{"topics":[{"topic_name":"a"},5]}', b'{"topics": [ {"topic_name": "a"} , {"topic_name": "b"} ]}',
+        b'{"more":[{"topic_name":"a"}],"topics":[]}', b'{"more":{"topics":[{"topic_name":"a"}]},"topics":[]}',
+        b'{"topics":[{"topic_name":"a","more":[{"topic_name":"b"},{"topic_name":"c"}]}]}',
+        b'[{"topic_name":"a"}]', b'{"topic_name":"a"}',
+        b'{"topics":[{"topic_name":"a"}],"topics":[{"topic_name":"b"}]}',
+    ],
+)  # fmt: skip
+def test_other_forms_are_read_as_a_whole(body: bytes) -> None:
+    rows = Rows()
+    for _ in range(2):
+        news = rows.read(body)
+        assert (news.document, list(news.same)) == (orjson.loads(body), [])
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b'{"topics":[{"topic_name":"a"}', b'{"topics":[{"topic_name":"a"}]}]'])
+def test_what_is_no_json(body: bytes) -> None:
+    with pytest.raises(ValueError, match=r"line 1|unexpected|empty"):
+        Rows().read(body)
+
+
+COUNTS = st.integers(0, 2)
+NAMES = st.sampled_from(["a", "b", '{"topic_name":', "\n\u2028\\"])
+TOPICS = st.dictionaries(NAMES, st.tuples(COUNTS, st.dictionaries(NAMES, COUNTS, max_size=2)), max_size=4)
+ANSWERS = st.lists(st.tuples(st.sampled_from("mn"), TOPICS, st.integers(1, 2), st.booleans()), max_size=10)
+
+
+@given(ANSWERS)
+def test_the_cluster_is_the_same(answers: list[tuple[str, dict[str, Any], int, bool]]) -> None:
+    whole, piecewise, now_s = Cluster(), Cluster(), 10.0
+    for address, topics, start_time, is_failed in answers:
+        now_s += 2.0
+        body = answer(*(topic(name, *figures) for name, figures in topics.items()), start_time=start_time)
+        whole.observe(whole.add_node(address, {}), orjson.loads(body), now_s)
+        node = piecewise.add_node(address, {})
+        news = node.rows.read(body)
+        piecewise.observe(node, news.document, now_s, news.same)
+        for cluster in (whole, piecewise):
+            if is_failed:
+                cluster.fail(cluster.nodes[address], "no answer")
+            cluster.end_round(now_s, 2.0)
+            cluster.tick += 1
+        assert list(records(whole)) == list(records(piecewise))
+        assert whole.topics.keys() == piecewise.topics.keys()
+        for name in whole.topics:
+            assert whole.topics[name].changed_at() == piecewise.topics[name].changed_at()
