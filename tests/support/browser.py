@@ -164,7 +164,7 @@ class Visits:
         """So far. What the browser has told meanwhile is heard first."""
         for context, _ in self._opened:
             for page in context.pages:
-                page.evaluate("0")
+                page.wait_for_function("true")
         return [fault for _, watch in self._opened for fault in watch.unexpected()]
 
     def describe(self, folder: Path, name: str) -> str:
@@ -262,7 +262,9 @@ def overflow(page: Page) -> list[str]:
           const {clientWidth, scrollWidth} = document.documentElement;
           if (scrollWidth <= clientWidth) return [];
           const reachesOut = element => element.getBoundingClientRect().right > clientWidth + 1;
-          const wide = [...document.body.querySelectorAll("*")].filter(reachesOut);
+          const isCut = element => element && (getComputedStyle(element).overflowX !== "visible" ||
+            isCut(element.parentElement));
+          const wide = [...document.body.querySelectorAll("*")].filter(e => reachesOut(e) && !isCut(e.parentElement));
           return [`${scrollWidth} px of ${clientWidth}`, ...wide.slice(0, 5).map(e => e.outerHTML.slice(0, 100))];
         }"""
     )

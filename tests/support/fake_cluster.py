@@ -15,7 +15,7 @@ import orjson
 from gevent.server import StreamServer
 
 LOCALHOST = "127.0.0.1"
-_DIFFERENT_ANSWERS = 20
+_DIFFERENT_ANSWERS = 60
 
 
 def channel(name: str, count: int) -> dict[str, Any]:

@@ -136,15 +136,20 @@ export function figure(n, form = count) {
 }
 
 const PICTURES_OF_CONTROLS = 0x2400;
+// Of a longer one, the beginning: laying out lists of 10 kB names takes browsers minutes.
+const MOST_OF_A_TEXT = 1000;
+const MOST_OF_A_NAME = 200;
 // Controls, marks of no width and of the direction of writing, ends of lines, fillers, tags, halves of pairs.
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}\p{Co}\u115f\u1160\u3164\uffa0]/gu;
 
 /**
  * A foreign text that cannot disturb what is around it: characters that cannot be seen become ones that can.
- * @param {unknown} text @returns {string}
+ * @param {unknown} text @param {number} [most] characters of it @returns {string}
  */
-export function plain(text) {
-  return String(text ?? "").replace(HIDDEN, (character) => {
+export function plain(text, most = MOST_OF_A_TEXT) {
+  const whole = String(text ?? "");
+  const shown = whole.length > most ? `${whole.slice(0, most)}…` : whole;
+  return shown.replace(HIDDEN, (character) => {
     const code = character.codePointAt(0);
     if (code < 0x20) return String.fromCharCode(PICTURES_OF_CONTROLS + code);
     return code === 0x7f ? "\u2421" : `‹U+${code.toString(16).toUpperCase().padStart(4, "0")}›`;
@@ -153,5 +158,5 @@ export function plain(text) {
 
 /** A foreign name, in a direction of its own. @param {unknown} text */
 export function name(text) {
-  return html`<bdi class="name">${plain(text)}</bdi>`;
+  return html`<bdi class="name">${plain(text, MOST_OF_A_NAME)}</bdi>`;
 }

@@ -6,30 +6,23 @@ import { useLive } from "../lib/live.js";
 import { navigate, paths, useTitle } from "../lib/route.js";
 import { ActionBar, ActionButton } from "../parts/actions.js";
 import { Charts } from "../parts/charts.js";
-import { Failed, Gone, Loading, Paused, StateBadge } from "../parts/state.js";
-import { Table } from "../parts/table.js";
+import { Failed, Gone, Loading } from "../parts/state.js";
 import { Tiles } from "../parts/tiles.js";
 import { Clients } from "./clients.js";
 import { figureColumns } from "./columns.js";
 import { useCourses } from "./courses.js";
 import { flowTiles } from "./flow_tiles.js";
+import { Holders } from "./holders.js";
 import { LatencyTable } from "./latency.js";
 import { ChannelMarks, isKnown } from "./marks.js";
 import { Peek } from "./peek.js";
 import { deleteChannel, emptyChannel, pauseChannel } from "./questions.js";
 import { SeekButton } from "./seek.js";
 
-const NODE_COLUMNS = [
-  { key: "node", title: "nsqd", href: (row) => paths.node(row.node), cell: (row) => name(row.node) },
-  {
-    key: "state", title: "State",
-    cell: (row) => html`<${StateBadge} state=${row.state} /> <${Paused} when=${row.paused} />`,
-  },
-  ...figureColumns([
-    "depth", "backend_depth", "in_flight", "deferred", "message_rate", "finish_rate", "requeue_rate", "timeout_rate",
-    "messages", "clients",
-  ], { sortable: false }),
-];
+const NODE_COLUMNS = figureColumns([
+  "depth", "backend_depth", "in_flight", "deferred", "message_rate", "finish_rate", "requeued", "timed_out", "messages",
+  "clients",
+]);
 
 /** @param {{params: {topic: string, channel: string}, query: Record<string, string>}} props */
 export function ChannelView({ params }) {
@@ -59,11 +52,8 @@ function Contents({ topic, channel, live, courses }) {
     <${Tiles} items=${tilesOf(head, courses)} />
     <${Actions} topic=${topic} channel=${channel} head=${head} rows=${rows} />
     <${Charts} source=${{ topic, channel }} live=${live} />
-    <section class="section" aria-labelledby="nodes">
-      <div class="section-head"><h2 id="nodes">nsqds</h2></div>
-      <${Table} caption="nsqds that have the channel" captionHidden columns=${NODE_COLUMNS} rows=${rows}
-        rowKey=${(row) => row.node} empty="No nsqd has the channel." />
-    </section>
+    <${Holders} caption="nsqds that have the channel" columns=${NODE_COLUMNS} rows=${rows}
+      empty="No nsqd has the channel." />
     <${LatencyTable} head=${head} nodes=${rows} />
     <${Clients} topic=${topic} channel=${channel} />
     <${Peek} topic=${topic} channel=${channel} nodes=${nodes} />

@@ -9,6 +9,7 @@ const POINTS = 40;
 const RANGE = "10m";
 // As many as nsqadmin gives at once; an address must not become too long.
 const MOST_LINES = 100;
+const MOST_CHARACTERS = 100;
 
 /**
  * Depths over the last 10 minutes.
@@ -18,7 +19,7 @@ const MOST_LINES = 100;
  * @returns {Map<string, (number | null)[]>}  by name, the oldest first; the same one until there are new values
  */
 export function useLines(kind, names, words = {}) {
-  const asked = names.slice(0, MOST_LINES).sort();
+  const asked = names.filter((name) => name.length <= MOST_CHARACTERS).slice(0, MOST_LINES).sort();
   const load = async () => {
     if (!asked.length) return { lines: {} };
     return get("/sparklines", { ...words, [kind]: asked, points: POINTS, range: RANGE });

@@ -8,26 +8,33 @@ import { navigate, paths, setQuery, useTitle } from "../lib/route.js";
 import { ActionBar, ActionButton } from "../parts/actions.js";
 import { Charts } from "../parts/charts.js";
 import { Sparkline } from "../parts/sparkline.js";
-import { Failed, Loading, Paused, StateBadge } from "../parts/state.js";
+import { Failed, Loading } from "../parts/state.js";
 import { Table, sorted } from "../parts/table.js";
 import { Tiles } from "../parts/tiles.js";
 import { figureColumns } from "./columns.js";
 import { useCourses } from "./courses.js";
 import { CreateChannel } from "./create.js";
 import { flowTiles } from "./flow_tiles.js";
+import { Holders } from "./holders.js";
 import { LatencyTable } from "./latency.js";
 import { useLines } from "./lines.js";
 import { ChannelMarks, TopicMarks, isDead, isKnown } from "./marks.js";
 import { MissingTopic } from "./missing.js";
+import { usePages } from "./pages.js";
 import { usePolled } from "./polling.js";
 import { PublishDialog } from "./publish.js";
 import { deleteTopic, emptyTopic, pauseTopic, tombstone } from "./questions.js";
+import { SearchField, searchedFor } from "./rows.js";
 import { SeekButton } from "./seek.js";
 import { TopicTabs } from "./topic_tabs.js";
 
 const DEAD_EVERY_MS = 10_000;
-const CHANNEL_FIGURES = ["depth", "finish_rate", "in_flight", "deferred", "requeue_rate", "timeout_rate", "clients"];
-const NODE_FIGURES = ["depth", "topic_depth", "backend_depth", "message_rate", "messages", "in_flight"];
+const PAGE_ROWS = 50;
+const NO_CHANNEL = "No channel: messages wait in the topic until there is one.";
+const CHANNEL_FIGURES = [
+  "depth", "backend_depth", "finish_rate", "in_flight", "deferred", "requeue_rate", "timeout_rate", "messages", "clients",
+];
+const NODE_FIGURES = ["depth", "topic_depth", "backend_depth", "message_rate", "messages", "in_flight", "channels"];
 
 /** @param {{params: {topic: string}, query: Record<string, string>}} props */
 export function TopicView({ params, query }) {
@@ -105,17 +112,21 @@ function DeadLetters({ topic }) {
 }
 
 function Channels({ topic, channels, query }) {
-  const names = channels.map((row) => row.channel);
   const lines = useLines("channel", names, { of: topic });
   const columns = useMemo(() => channelColumns(topic, lines), [topic, lines]);
   const sort = CHANNEL_FIGURES.includes(query.sort) ? query.sort : "channel";
   const order = ["asc", "desc"].includes(query.order) ? query.order : "asc";
   const onSort = (key, direction) => setQuery({ sort: key, order: direction });
+  const found = channels.filter((row) => searchedFor(query.search, row.channel));
+  const { shown, pager } = usePages(sorted(found, sort, order), { what: "channels", limit: PAGE_ROWS });
   return html`<section class="section" aria-labelledby="channels">
     <div class="section-head"><h2 id="channels">Channels</h2></div>
-    <${Table} caption="Channels" captionHidden columns=${columns} rows=${sorted(channels, sort, order)}
+    ${channels.length > PAGE_ROWS && html`<${SearchField} label="Search its channels" query=${query}
+      found=${found.length} total=${channels.length} />`}
+    <${Table} caption="Channels" captionHidden columns=${columns} rows=${shown}
       rowKey=${(row) => row.channel} sort=${sort} order=${order} onSort=${onSort}
-      empty="No channel: messages wait in the topic until there is one." />
+      empty=${channels.length ? "No channel is called that." : NO_CHANNEL} />
+    ${pager}
   </section>`;
 }
 
@@ -137,23 +148,12 @@ function channelColumns(topic, lines) {
 
 function Nodes({ topic, nodes }) {
   const columns = useMemo(() => nodeColumns(topic), [topic]);
-  return html`<section class="section" aria-labelledby="nodes">
-    <div class="section-head"><h2 id="nodes">nsqds</h2></div>
-    <${Table} caption="nsqds that have the topic" captionHidden columns=${columns} rows=${nodes}
-      rowKey=${(row) => row.node} empty="No nsqd has the topic." />
-  </section>`;
+  return html`<${Holders} caption="nsqds that have the topic" columns=${columns} rows=${nodes}
+    empty="No nsqd has the topic." />`;
 }
 
 function nodeColumns(topic) {
   const take = (row) => html`<${ActionButton} order=${{ action: "tombstone", topic, node: row.node }} label="Tombstone"
     kind="danger" confirm=${() => tombstone(topic, row.node)} />`;
-  return [
-    { key: "node", title: "nsqd", href: (row) => paths.node(row.node), cell: (row) => name(row.node) },
-    {
-      key: "state", title: "State",
-      cell: (row) => html`<${StateBadge} state=${row.state} /> <${Paused} when=${row.paused} />`,
-    },
-    ...figureColumns(NODE_FIGURES, { sortable: false }),
-    { key: "take", title: "Actions", cell: take },
-  ];
+  return [...figureColumns(NODE_FIGURES), { key: "take", title: "Actions", cell: take }];
 }
