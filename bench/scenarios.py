@@ -11,6 +11,7 @@ MILLION_QUEUE = "--mem-queue-size=1000000"
 SYNC_EVERY = "--sync-every=1"
 DEFAULT_QUEUE = "--mem-queue-size=10000"
 CONSUMER_RATE, PRODUCER_RATE = 150_000.0, 300_000.0
+ADMIN_LIST_P99_MS = 500.0
 LOOKUP_P99_MS, LOOKUP_MEMORY_MB, LOOKUP_RESTART_S = 10.0, 500.0, 20.0
 
 
@@ -213,4 +214,13 @@ SCENARIOS = (
     _spark("memory", "spark-memory", "MB", _COMMAND, messages=_FIVE_GB, below=2000),
     _spark("memory-where", "spark-memory", "MB", (*_COMMAND, _WHERE), messages=_FIVE_GB, below=3000),
     _spark("memory-ordered", "spark-memory", "MB", (*_COMMAND, "--order=time"), messages=_FIVE_GB, below=2000),
+    Scenario(
+        "admin-list",
+        "ms",
+        *_sides(Amount(seconds=30, messages=_MOST)),
+        lower_is_better=True,
+        below=ADMIN_LIST_P99_MS,
+        details=("p50_ms", "max_ms", "cpu_s_per_round", "rss_mb", "gzip_kb"),
+        work=Work("admin-list", ("apps.nsqadmin",), None),
+    ),
 )

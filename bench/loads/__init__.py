@@ -1,6 +1,7 @@
 """The loads by name. Each runs alone in a process of its own, against a server that is fresh."""
 
 from bench.loads import (
+    admin,
     heartbeats,
     http_pub,
     idle,
@@ -51,4 +52,5 @@ LOADS: dict[str, Load] = {
     "spark-to-nsqd": spark.to_nsqd,
     "spark-cold-start": spark.cold_start,
     "spark-memory": spark.memory,
+    "admin-list": admin.list_page,
 }

@@ -181,8 +181,7 @@ class Poller:
         try:
             body = self._upstream.get_bytes(address, "/nodes")
             if self._digests.get(address) != hash(body):
-                nodes = [producer(row) for row in rows_in(parsed(address, body), "producers")]
-                self._told[address] = nodes
+                self._told[address] = [_told(row) for row in rows_in(parsed(address, body), "producers")]
                 self._digests[address] = hash(body)
             self.cluster.failed_lookups.pop(place, None)
         except UpstreamError as error:
@@ -223,6 +222,13 @@ class Poller:
             self.cluster.observe(node, news.document, heard_s, news.same)
             node.digest = digest
         self._busy_s += thread_time() - began_s
+
+
+def _told(row: Any) -> Figures:
+    """What an nsqlookupd says of an nsqd. Of its topics, which its figures say better, only those that are hidden."""
+    node = producer(row)
+    node["topics"] = [topic for topic in node["topics"] or () if topic["tombstoned"]] or None
+    return node
 
 
 def _news(node: Node, body: bytes) -> News:

@@ -15,6 +15,7 @@ from nsqadmin_py.cluster.figures import (
     ChannelCounts,
     Latency,
     Numbers,
+    Part,
     Rates,
     Sum,
     TopicCounts,
@@ -190,11 +191,22 @@ def topic(cluster: Cluster, name: str, now_s: float) -> View:
         sums = ChannelCounts._make(topic_part.channel_counts)
         own = TopicCounts._make(part.counts)
         figures = _figures(own.depth, sums, own.messages, part.rates, topic_part.channel_rates)
-        about = {"node": node.address, "state": state_of(node, now_s), "paused": part.is_paused}
-        about |= {"latency": _latency_json(part.latency), "backend_depth": own.backend_depth + sums.backend_depth}
+        about = _part_json(node, part, now_s) | {"tombstoned": name in tombstones_of(node)}
+        about |= {"channels": len(topic_part.channels), "backend_depth": own.backend_depth + sums.backend_depth}
         changed = max([part.changed, node.changed, *(channel.changed for channel in topic_part.channels.values())])
         view.add(f"node:{node.address}", about | figures, changed)
     return view
+
+
+def _part_json(node: Node, part: Part, now_s: float) -> Json:
+    """What is said of an nsqd beside the figures of its part of a topic or channel."""
+    return {
+        "node": node.address,
+        "hostname": node.told.get("hostname", ""),
+        "state": state_of(node, now_s),
+        "paused": part.is_paused,
+        "latency": _latency_json(part.latency),
+    }
 
 
 def _latency_json(latency: Latency) -> list[Json]:
@@ -227,10 +239,8 @@ def channel(cluster: Cluster, topic_name: str, name: str, now_s: float) -> View:
         raise NotKnown("CHANNEL_NOT_FOUND")
     view = View(_channel_json(cluster, topic_name, name))
     for node, part in cluster.parts_of(topic_name, name):
-        about = {"node": node.address, "state": state_of(node, now_s), "paused": part.is_paused}
         figures = _channel_figures(ChannelCounts._make(part.counts), part.rates)
-        about |= {"latency": _latency_json(part.latency)}
-        view.add(node.address, about | figures, max(part.changed, node.changed))
+        view.add(node.address, _part_json(node, part, now_s) | figures, max(part.changed, node.changed))
     return view
 
 
@@ -254,11 +264,15 @@ def version_of(node: Node) -> str:
     return node.version or str(node.told.get("version") or "unknown")
 
 
+def tombstones_of(node: Node) -> list[str]:
+    """Topics for which nsqlookupds hide it."""
+    return [row["topic"] for row in node.told.get("topics") or () if row["tombstoned"]]
+
+
 def _node_json(node: Node, now_s: float) -> Json:
     counts = ChannelCounts._make(node.of_channels.counts)
     age_s = node.age_s(now_s)
     own = node.of_topics
-    tombstones = [row["topic"] for row in node.told.get("topics") or () if row["tombstoned"]]
     return {
         "node": node.address,
         "hostname": node.told.get("hostname", ""),
@@ -270,7 +284,7 @@ def _node_json(node: Node, now_s: float) -> Json:
         "lookups": node.told.get("remote_addresses") or [],
         "topology_zone": node.told.get("topology_zone", ""),
         "topology_region": node.told.get("topology_region", ""),
-        "tombstones": tombstones,
+        "tombstones": tombstones_of(node),
         "state": state_of(node, now_s),
         "failure": node.failure,
         "health": node.health,
@@ -305,10 +319,13 @@ def node(cluster: Cluster, address: str, now_s: float) -> View:
     if found is None:
         raise NotKnown("NODE_NOT_FOUND")
     view = View(_node_json(found, now_s))
+    tombstones = tombstones_of(found)
     for name in sorted(found.topics):
         part = found.topics[name]
         own, sums = TopicCounts._make(part.counts), ChannelCounts._make(part.channel_counts)
         figures = _figures(own.depth, sums, own.messages, part.rates, part.channel_rates)
         row = {"topic": name, "paused": part.is_paused, "channels": len(part.channels), **figures}
-        view.add(name, row, max([part.changed, *(channel.changed for channel in part.channels.values())]))
+        row |= {"tombstoned": name in tombstones, "backend_depth": own.backend_depth + sums.backend_depth}
+        of_channels = (channel.changed for channel in part.channels.values())
+        view.add(name, row, max([part.changed, found.changed, *of_channels]))
     return view

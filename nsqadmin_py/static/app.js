@@ -1,17 +1,16 @@
 // The page: who looks at it, its header, and the view that its address means.
 
 import { explain, loadSession, session } from "./lib/api.js";
+import { useArrival } from "./lib/arrival.js";
 import { plain } from "./lib/format.js";
-import { Component, html, render, useEffect, useLayoutEffect, useRef, useState } from "./lib/html.js";
+import { Component, html, render, useEffect, useState } from "./lib/html.js";
 import { knownKeys, useKeys } from "./lib/keys.js";
 import { startWatching, useConnection, useLive } from "./lib/live.js";
-import { navigate, paths, scrollHere, startRouting, useRoute } from "./lib/route.js";
+import { navigate, paths, startRouting, useRoute } from "./lib/route.js";
 import { nextTheme, startTheme, useChosenTheme } from "./lib/theme.js";
 import { Dialog, Dialogs } from "./parts/dialog.js";
 import { Notices, closeLast } from "./parts/notices.js";
 import { Failed, LiveBadge, Loading } from "./parts/state.js";
-
-const HEADING_WITHIN_MS = 5000;
 
 // By the names of lib/route.js. Loaded when they are looked at, so that one that is broken breaks nothing else.
 const VIEWS = {
@@ -36,8 +35,8 @@ const PLACES = [
 ];
 
 function Nowhere() {
-  return html`<div class="panel empty"><h1>Nothing here</h1>
-    <p>This address means nothing to nsqadmin. <a href=${paths.topics()}>All topics</a></p></div>`;
+  return html`<div class="panel empty"><h1>Not found</h1>
+    <p>There is no view of nsqadmin at this address. <a href=${paths.topics()}>All topics</a></p></div>`;
 }
 
 // ---- the view
@@ -67,34 +66,6 @@ function View({ name, params, query }) {
   if (loaded.name !== name) return html`<${Loading} />`;
   if (loaded.error) return html`<${Failed} message="This view cannot be loaded." retry=${load} />`;
   return html`<${loaded.view} params=${params} query=${query} />`;
-}
-
-/** After a step to another view, its heading has the focus, and the page is where it was left. */
-function useArrival(place) {
-  const isFirst = useRef(true);
-  useLayoutEffect(() => {
-    if (isFirst.current) {
-      isFirst.current = false;
-      return undefined;
-    }
-    const main = document.querySelector("main");
-    const arrive = () => {
-      const heading = main.querySelector("h1");
-      if (!heading) return false;
-      heading.tabIndex = -1;
-      heading.focus({ preventScroll: true });
-      window.scrollTo(0, scrollHere());
-      return true;
-    };
-    if (arrive()) return undefined;
-    const observer = new MutationObserver(() => arrive() && observer.disconnect());
-    observer.observe(main, { childList: true, subtree: true });
-    const timer = setTimeout(() => observer.disconnect(), HEADING_WITHIN_MS);
-    return () => {
-      observer.disconnect();
-      clearTimeout(timer);
-    };
-  }, [place]);
 }
 
 // ---- the header

@@ -18,7 +18,10 @@ ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs/compatibility.md"
 PART = "## Name by name"
 
-OPTIONS = ("nsqd_py/options.py", "nsqd_py/check_options.py", "nsqd_py/limit_options.py", "nsqd_py/tls_options.py")
+OPTIONS = (
+    "nsqd_py/options.py", "nsqd_py/check_options.py", "nsqd_py/limit_options.py", "nsqd_py/log_options.py",
+    "nsqd_py/tls_options.py",
+)  # fmt: skip
 ROUTES = ("nsqd_py/http/routes.py", "nsqd_py/debug/handlers.py")
 # Files whose dictionaries become JSON, and in which function; all of the file where that is empty.
 KEYS = (

@@ -35,9 +35,9 @@ CORE = sorted(
         ROOT / "nsqd_py/diskqueue/messages.py",
         ROOT / "nsqd_py/auth/permissions.py",
         *(ROOT / "nsqlookupd_py" / f"{name}.py" for name in ("registry", "peer", "parser")),
-        *(ROOT / "nsqadmin_py/cluster" / f"{name}.py" for name in ("figures", "model", "views", "recording")),
+        *(ROOT / "nsqadmin_py/cluster" / f"{name}.py" for name in ("figures", "rows", "model", "views", "recording")),
         *(ROOT / "nsqadmin_py/history" / f"{name}.py" for name in ("rings", "book")),
-        ROOT / "nsqadmin_py/shapes.py",
+        *(ROOT / "nsqadmin_py" / f"{name}.py" for name in ("shapes", "texts")),
     ]
 )  # fmt: skip
 IMPURE = {

@@ -22,7 +22,7 @@ CHANGING = {
     "/": ["Create a topic"],
     "/topics/orders": ["Publish a message", "Create a channel", "Pause", "Seek", "Empty", "Delete", "Tombstone"],
     "/topics/orders/archive": ["Pause", "Seek", "Empty", "Delete"],
-    "/topics/payments.dead?tab=dead": ["Put back"],
+    "/topics/payments.dead?tab=dead": ["Requeue"],
     "/nodes/{node}": ["Tombstone"],
     "/lookup": ["Delete topic", "Create"],
 }

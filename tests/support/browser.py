@@ -28,6 +28,7 @@ from playwright.sync_api import (
     Playwright,
     Request,
     Response,
+    ViewportSize,
     WebError,
     expect,
     sync_playwright,
@@ -45,8 +46,8 @@ _FLAGS = (
 )  # fmt: skip
 # The machine may be busy with other tests.
 DEADLINE_MS = 15_000
-DESK = {"width": 1280, "height": 900}
-PHONE = {"width": 360, "height": 740}
+DESK = ViewportSize(width=1280, height=900)
+PHONE = ViewportSize(width=360, height=740)
 # Requests that the page itself gave up, because it went on to another view.
 _GIVEN_UP = "net::ERR_ABORTED"
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
@@ -143,7 +144,13 @@ class Visits:
                 watch.check()
 
     def __call__(
-        self, admin: ServerProcess, path: str = "/", *, faults: Iterable[str] = (), size: Any = DESK, **options: Any
+        self,
+        admin: ServerProcess,
+        path: str = "/",
+        *,
+        faults: Iterable[str] = (),
+        size: ViewportSize = DESK,
+        **options: Any,
     ) -> Page:
         """`faults` are regular expressions of those that are none here; `options` are those of a context."""
         url = f"http://{admin.host.address}:{admin.http_port}"

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqadmin_py.cluster import views
@@ -194,6 +194,7 @@ HOSTILE_TOPICS = hostile(topic("t"), topic_name=NAMES, channels=st.lists(HOSTILE
 HOSTILE_STATS = hostile(stats(), topics=st.lists(HOSTILE_TOPICS, max_size=2))
 
 
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.sampled_from("ab"), HOSTILE_STATS | ANYTHING), max_size=6))
 def test_nothing_that_an_nsqd_answers_breaks_the_views(answers: list[tuple[str, Any]]) -> None:
     cluster, book, now_s = Cluster2(), Book(), 10.0

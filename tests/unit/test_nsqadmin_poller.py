@@ -102,6 +102,36 @@ def test_without_nsqlookupd_an_nsqd_says_itself_who_it_is() -> None:
     asker.close()
 
 
+def test_of_the_topics_that_nsqlookupds_name_only_the_hidden_ones_are_kept() -> None:
+    servers = Servers()
+    servers.answers = {"l/nodes": named("a"), "a:2/stats": stats(t=1, u=1)}
+    servers.answers["l/nodes"]["producers"][0] |= {"topics": ["t", "u"], "tombstones": [False, True]}
+    asker = poller(servers, lookupds=("l",))
+    asker.round()
+    assert asker.cluster.nodes["a:2"].told["topics"] == [{"topic": "u", "tombstoned": True}]
+    (row,) = views.nodes(asker.cluster, monotonic()).rows.values()
+    assert (row["tombstones"], row["topics"]) == (["u"], 2)
+    asker.close()
+
+
+def test_only_topics_that_changed_are_read_again() -> None:
+    servers = Servers()
+    servers.answers = {"l/nodes": named("a"), "a:2/stats": stats(t=1, u=1)}
+    asker = poller(servers, lookupds=("l",))
+    asker.round()
+    asker.round()
+    servers.answers["a:2/stats"] = stats(t=1, u=3)
+    asker.round()
+    rows = views.topic_list(asker.cluster, views.Page()).rows
+    assert {name: (row["messages"], row["message_rate"] > 0) for name, row in rows.items()} == {
+        "t": (1, False), "u": (3, True),
+    }  # fmt: skip
+    servers.answers["a:2/stats"] = stats(t=2)
+    asker.round()
+    assert list(asker.cluster.topics) == ["t"]
+    asker.close()
+
+
 def test_who_is_slow_is_waited_for_once() -> None:
     servers, hanging = Servers(), Event()
     servers.answers = {"l/nodes": named("a", "b"), "a:2/stats": stats(t=1), "b:2/stats": hanging}

@@ -25,27 +25,29 @@ export class ApiError extends Error {
   }
 }
 
+const NAME_RULE = "1 to 64 letters, digits, dots, _ and -, then #ephemeral where it is to be that.";
+
 // A map, since a message may be any word.
 const SENTENCES = new Map(Object.entries({
   TOPIC_NOT_FOUND: "There is no such topic.",
   CHANNEL_NOT_FOUND: "There is no such channel.",
   NODE_NOT_FOUND: "There is no such nsqd.",
-  NOT_FOUND: "There is no such thing.",
-  INVALID_TOPIC: "That is no name for a topic: 1 to 64 letters, digits, dots, _ and -, and #ephemeral at the end.",
-  INVALID_CHANNEL: "That is no name for a channel: 1 to 64 letters, digits, dots, _ and -, and #ephemeral at the end.",
+  NOT_FOUND: "Nothing was found at this address.",
+  INVALID_TOPIC: `Not a valid topic name: ${NAME_RULE}`,
+  INVALID_CHANNEL: `Not a valid channel name: ${NAME_RULE}`,
   INVALID_TOKEN: "This page is out of date. Reload it.",
-  READ_ONLY: "This nsqadmin only shows things.",
-  FORBIDDEN: "You may look, but not change anything.",
+  READ_ONLY: "This nsqadmin is read-only.",
+  FORBIDDEN: "You are not allowed to change anything here.",
   UNAUTHORIZED: "You have to log in.",
   TOO_MANY_LOGINS: "Too many failed logins. Wait a minute.",
   TOO_MANY_READERS: "Too many pages are open at this nsqadmin.",
-  CROSS_SITE_REQUEST: "The browser says that another site asked for this.",
+  CROSS_SITE_REQUEST: "Refused: the browser says that another site asked for this.",
   BODY_TOO_BIG: "That is too much for one request.",
-  BODY_TOO_SLOW: "It took too long to send.",
+  BODY_TOO_SLOW: "The request took too long to arrive.",
   MISSING_ARG_BODY: "A message needs a body.",
   MISSING_ARG_CHANNEL: "The topic has several channels: choose one.",
   INVALID_ARG_BODY_BASE64: "That is not base64.",
-  INVALID_ARG_TARGET: "Choose another topic than the one that they are in.",
+  INVALID_ARG_TARGET: "Choose another topic than the one that has the messages.",
   INTERNAL_ERROR: "Something is wrong in nsqadmin; its log says what.",
 }));
 

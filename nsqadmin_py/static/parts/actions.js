@@ -6,8 +6,8 @@ import { confirm as askBefore } from "./dialog.js";
 import { notify } from "./notices.js";
 
 const DONE = new Map(Object.entries({
-  create: "is there now", delete: "is deleted", pause: "is paused", unpause: "goes on", empty: "is empty now",
-  tombstone: "is hidden there", seek: "begins there now", publish: "got the message",
+  create: "has been created", delete: "has been deleted", pause: "is paused", unpause: "is resumed",
+  empty: "has been emptied", tombstone: "has been tombstoned", seek: "has been moved", publish: "has the message",
   requeue_dead_letters: "has been requeued",
 }));
 
@@ -26,11 +26,11 @@ export async function perform(order, done) {
     const result = await act(order);
     const usual = `${subject(order)} ${DONE.get(order.action) ?? "done"}.`;
     const words = typeof done === "function" ? done(result) : done || usual;
-    if (result.errors?.length) notify(`${words} But not everywhere:`, "warning", result.errors);
+    if (result.errors?.length) notify(`${words} But not on all nsqds:`, "warning", result.errors);
     else notify(words);
     return result;
   } catch (error) {
-    notify(`${subject(order)}: ${order.action.replaceAll("_", " ")} has failed. ${explain(error)}`, "error");
+    notify(`${subject(order)}: ${order.action.replaceAll("_", " ")} failed. ${explain(error)}`, "error");
     return null;
   }
 }

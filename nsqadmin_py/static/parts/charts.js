@@ -19,11 +19,11 @@ const READ_ANEW_EVERY_MS = 60_000;
 // The charts there are: metrics of /history with the words and colours of their lines.
 const CHARTS = [
   { key: "depth", title: "Messages", form: short, exact: count, isFilled: true, isWhole: true, least: 4, lines: {
-    depth: ["waiting", "chart-1"], in_flight: ["in flight", "chart-2"], deferred: ["deferred", "chart-3"] } },
-  { key: "rates", title: "Messages a second", form: short, exact: rate, isFilled: true, least: 1, lines: {
+    depth: ["depth", "chart-1"], in_flight: ["in flight", "chart-2"], deferred: ["deferred", "chart-3"] } },
+  { key: "rates", title: "Messages per second", form: short, exact: rate, isFilled: true, least: 1, lines: {
     message_rate: ["in", "chart-1"], finish_rate: ["finished", "chart-2"],
     requeue_rate: ["requeued", "chart-4"], timeout_rate: ["timed out", "chart-5"] } },
-  { key: "latency", title: "Time until finished", form: latency, exact: latency, least: 1e6, lines: {
+  { key: "latency", title: "End-to-end latency", form: latency, exact: latency, least: 1e6, lines: {
     latency_0: ["", "chart-5"], latency_1: ["", "chart-3"], latency_2: ["", "chart-1"] } },
 ];
 

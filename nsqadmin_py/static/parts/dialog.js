@@ -73,7 +73,7 @@ export function confirm(question) {
 function Confirm({ title, text, loses = [], button = "Do it", phrase = "", danger = true, done }) {
   const [typed, setTyped] = useState("");
   const id = useId();
-  const isReady = !phrase || typed.trim() === phrase;
+  const isReady = !phrase || [phrase, plain(phrase)].includes(typed.trim());
   const onSubmit = (event) => {
     event.preventDefault();
     if (isReady) done(true);

@@ -22,8 +22,8 @@ export function Failed({ message, retry }) {
  */
 export function Gone({ what, named = "" }) {
   return html`<div class="panel empty" role="status">
-    <h2>Gone</h2>
-    <p>${what} ${named && name(named)} is not there, or not any more. Should it come, it is shown here.</p>
+    <h2>Not found</h2>
+    <p>${what} ${named && name(named)} does not exist, or not any more. It appears here as soon as it does.</p>
   </div>`;
 }
 

@@ -149,7 +149,7 @@ function step(by) {
 
 const KEYS = {
   j: { text: "Next row", run: () => step(1) },
-  k: { text: "Row before", run: () => step(-1) },
+  k: { text: "Previous row", run: () => step(-1) },
 };
 
 /**
@@ -176,7 +176,7 @@ export function Pager({ total, offset, limit, onPage, what = "rows" }) {
   const last = Math.min(offset + limit, total);
   return html`<nav class="pager" aria-label="Pages of ${what}">
     <button type="button" class="button" disabled=${offset <= 0}
-      onClick=${() => onPage(Math.max(0, offset - limit))}>← Before</button>
+      onClick=${() => onPage(Math.max(0, offset - limit))}>← Previous</button>
     <span role="status">${count(Math.min(offset + 1, total))} to ${count(last)} of ${count(total)} ${what}</span>
     <button type="button" class="button" disabled=${last >= total}
       onClick=${() => onPage(offset + limit)}>Next →</button>

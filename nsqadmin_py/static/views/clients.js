@@ -44,18 +44,18 @@ const COLUMNS = [
   },
   { key: "hostname", title: "Host" },
   { key: "remote_address", title: "Address" },
-  { key: "user_agent", title: "Program" },
+  { key: "user_agent", title: "User agent" },
   { key: "node", title: "nsqd", cell: (client) => html`<a href=${paths.node(client.node)}>${name(client.node)}</a>` },
   {
     key: "connected", title: "Connected", number: true,
     cell: ({ connect_ts: since, connected }) =>
       html`<time datetime=${iso(since)} title=${iso(since)}>${duration(connected)}</time>`,
   },
-  { key: "ready_count", title: "RDY", help: "So many more it wants at once", number: true },
+  { key: "ready_count", title: "RDY", help: "How many messages it is ready to take at once", number: true },
   { key: "in_flight_count", title: "In flight", number: true },
   { key: "finish_count", title: "Finished", number: true },
   { key: "requeue_count", title: "Requeued", number: true },
-  { key: "message_count", title: "Messages", help: "That it was sent", number: true },
+  { key: "message_count", title: "Messages", help: "Sent to it since it connected", number: true },
 ];
 
 // When, the word, and what it means.

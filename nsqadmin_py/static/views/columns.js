@@ -4,19 +4,19 @@ import { count, figure, rate } from "../lib/format.js";
 
 const FIGURES = {
   depth: ["Depth", count, "Messages that wait in memory or on disk"],
-  topic_depth: ["In the topic", count, "Messages that no channel has got yet"],
-  backend_depth: ["On disk", count, "Of the depth, what is not in memory"],
-  in_flight: ["In flight", count, "With consumers, and not finished yet"],
+  topic_depth: ["In the topic", count, "Messages that have not been copied to the channels yet"],
+  backend_depth: ["On disk", count, "The part of the depth that is on disk; the rest is in memory"],
+  in_flight: ["In flight", count, "Sent to consumers, and not finished yet"],
   deferred: ["Deferred", count, "To be delivered later"],
   messages: ["Messages", count, "In all, since the nsqds started"],
-  requeued: ["Requeued", count, "Given back by consumers, since the nsqds started"],
-  timed_out: ["Timed out", count, "Not finished in time, since the nsqds started"],
-  channels: ["Channels", count, "Each gets all messages of the topic"],
+  requeued: ["Requeued", count, "By consumers (REQ), since the nsqds started"],
+  timed_out: ["Timed out", count, "Not finished within the message timeout, since the nsqds started"],
+  channels: ["Channels", count, "Each gets a copy of every message of the topic"],
   clients: ["Clients", count, "Consumers that are connected"],
-  message_rate: ["In", rate, "That come, per second"],
-  finish_rate: ["Out", rate, "Finished by consumers, per second"],
-  requeue_rate: ["Requeued", rate, "Given back by consumers, per second"],
-  timeout_rate: ["Timed out", rate, "Not finished in time by consumers, per second"],
+  message_rate: ["In", rate, "Messages that arrive, per second"],
+  finish_rate: ["Finished", rate, "By consumers (FIN), per second"],
+  requeue_rate: ["Requeued", rate, "By consumers (REQ), per second"],
+  timeout_rate: ["Timed out", rate, "Not finished within the message timeout, per second"],
 };
 
 /**

@@ -12,9 +12,11 @@ import { Failed, Loading, StateBadge } from "../parts/state.js";
 import { sorted, Table } from "../parts/table.js";
 import { CountUp } from "./count_up.js";
 import { figureColumns } from "./columns.js";
+import { usePages } from "./pages.js";
 import { orderOf } from "./rows.js";
 
 const METRICS = ["message_rate", "finish_rate"];
+const SORTABLE = ["node", "finish_rate", "message_rate", "channel_messages"];
 
 /** @param {{query: Record<string, string>}} props */
 export function CounterView({ query }) {
@@ -33,11 +35,11 @@ function Contents({ cluster, query }) {
     <section class="big-number" aria-label="All nsqds together">
       <${CountUp} value=${head.channel_messages} label="messages processed" />
       <dl class="big-rates">
-        <div><dt>come in</dt><dd>${rate(head.message_rate)}</dd></div>
-        <div><dt>are finished</dt><dd>${rate(head.finish_rate)}</dd></div>
+        <div><dt>in</dt><dd>${rate(head.message_rate)}</dd></div>
+        <div><dt>finished</dt><dd>${rate(head.finish_rate)}</dd></div>
       </dl>
       <p class="muted">
-        All that came to channels since their nsqds were started. A message counts once for each channel.
+        All messages that channels have got since their nsqds started. One message counts once for each channel.
       </p>
     </section>
     <${Charts} source=${{}} live=${cluster} metrics=${METRICS} title="Over time" />
@@ -51,15 +53,17 @@ function ByNode({ query }) {
   const { rows } = useLive("nodes");
   const most = Math.max(0, ...rows.map((row) => row.finish_rate));
   const columns = useMemo(() => columnsOf(most), [most]);
-  const { sort, order } = orderOf(query, columns, "node");
+  const { sort, order } = orderOf(query, SORTABLE, "node");
+  const { shown, pager } = usePages(sorted(rows, sort, order), { what: "nsqds" });
   return html`
     <section class="section" aria-labelledby="by-node">
       <h2 id="by-node">By nsqd</h2>
       <${Table}
-        caption="Messages by nsqd" captionHidden columns=${columns} rows=${sorted(rows, sort, order)}
+        caption="Messages by nsqd" captionHidden columns=${columns} rows=${shown}
         rowKey=${(row) => row.node} sort=${sort} order=${order}
         onSort=${(key, way) => setQuery({ sort: key, order: way })} empty="No nsqd is known yet."
       />
+      ${pager}
     </section>
   `;
 }

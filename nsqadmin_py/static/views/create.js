@@ -8,10 +8,10 @@ import { ask } from "../parts/dialog.js";
 import { notify } from "../parts/notices.js";
 
 const NAME = { type: "text", pattern: "[.a-zA-Z0-9_\\-]{1,64}(#ephemeral)?" };
-const NAME_HELP = "1 to 64 letters, digits, dots, _ and -. With #ephemeral at its end it is kept on no disk.";
+const NAME_HELP = "1 to 64 letters, digits, dots, _ and -. One that ends in #ephemeral is never written to disk.";
 export const TOPIC = { ...NAME, name: "topic", label: "Topic", required: true, help: NAME_HELP };
 const CHANNEL = { ...NAME, name: "channel", label: "Channel", required: true, help: NAME_HELP };
-export const FIRST_CHANNEL = { ...NAME, name: "channel", label: "Channel, if you want one already" };
+export const FIRST_CHANNEL = { ...NAME, name: "channel", label: "Channel (optional)" };
 
 /** Asks for its name, and goes to what it made. */
 export function CreateTopic() {
@@ -34,13 +34,13 @@ async function create(title, fields, of = "") {
   const values = await ask({ title, fields, button: "Create", check });
   if (!values) return null;
   const { topic = of, channel } = values;
-  const words = channel ? `The channel ${channel} of ${topic} is there.` : topicText(topic);
+  const words = channel ? `Channel ${channel} of ${topic} has been created.` : topicText(topic);
   notify(words, result.errors.length ? "warning" : "ok", result.errors);
   navigate(paths.topic(topic));
   return null;
 }
 
 function topicText(topic) {
-  const then = session().has_lookupd ? " An nsqd has it from its first message or consumer on." : "";
-  return `The topic ${topic} is there.${then}`;
+  const then = session().has_lookupd ? " An nsqd will have it with its first message or consumer." : "";
+  return `Topic ${topic} has been created.${then}`;
 }

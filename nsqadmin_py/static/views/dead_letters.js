@@ -6,12 +6,13 @@ import { html, useMemo, useState } from "../lib/html.js";
 import { useLive } from "../lib/live.js";
 import { paths, setQuery, useTitle } from "../lib/route.js";
 import { Failed, Loading } from "../parts/state.js";
-import { Pager, sorted, Table } from "../parts/table.js";
+import { sorted, Table } from "../parts/table.js";
 import { Tiles } from "../parts/tiles.js";
 import { LetterDialog } from "./letter.js";
 import { channelsOf, failuresOf, lettersOf, originsOf } from "./letters.js";
 import { isDead } from "./marks.js";
 import { MissingTopic } from "./missing.js";
+import { usePages } from "./pages.js";
 import { usePolled } from "./polling.js";
 import { Requeue } from "./requeue.js";
 import { orderOf } from "./rows.js";
@@ -19,6 +20,7 @@ import { TopicTabs } from "./topic_tabs.js";
 
 const ASKED_EVERY_MS = 10_000;
 const PAGE_ROWS = 25;
+const SORTABLE = ["died", "id", "attempts", "topic", "channel", "timestamp", "node"];
 
 /** @param {{params: {topic: string}, query: Record<string, string>}} props */
 export function DeadLettersView({ params, query }) {
@@ -58,10 +60,10 @@ function Contents({ topic, live, query }) {
 
 function tilesOf(head, letters, origins) {
   return [
-    { label: "Wait here", value: count(head.depth), title: "In the topic and all of its channels" },
-    { label: "In flight", value: count(head.in_flight), title: "Some consumer has them" },
-    { label: "Remembered", value: count(letters.length), title: "Of the latest, nsqds remember where they come from" },
-    { label: "From topics", value: count(origins.length) },
+    { label: "Depth", value: count(head.depth), title: "Messages that wait in the topic and its channels" },
+    { label: "In flight", value: count(head.in_flight), title: "Sent to consumers, and not finished yet" },
+    { label: "Listed", value: count(letters.length), title: "The latest: nsqds remember where they come from" },
+    { label: "Source topics", value: count(origins.length) },
   ];
 }
 
@@ -71,9 +73,8 @@ function NoSuch({ topic }) {
     <div class="panel empty">
       <h2>No dead letters</h2>
       <p>
-        Nothing says that this topic takes any. Those of ${name(topic)} go to
-        ${" "}<a href=${paths.deadLetters(usual)}>${name(usual)}</a>, where nsqds have --max-attempts and no other
-        --dead-letter-topic.
+        Nothing says that this topic has any. Where nsqds run with --max-attempts, dead letters of ${name(topic)} go to
+        ${" "}<a href=${paths.deadLetters(usual)}>${name(usual)}</a>, or to their --dead-letter-topic.
       </p>
     </div>
   `;
@@ -91,20 +92,20 @@ function Failures({ nodes }) {
 
 function Letters({ topic, letters, channels, query }) {
   const [opened, setOpened] = useState(null);
-  const [offset, setOffset] = useState(0);
   const columns = useMemo(() => columnsOf(setOpened), []);
-  const { sort, order } = query.sort ? orderOf(query, columns, "died") : { sort: "died", order: "desc" };
+  const { sort, order } = query.sort ? orderOf(query, SORTABLE, "died") : { sort: "died", order: "desc" };
+  const { shown, pager } = usePages(sorted(letters, sort, order), { what: "letters", limit: PAGE_ROWS });
   return html`
     <section class="section" aria-labelledby="letters">
       <h2 id="letters">The latest letters</h2>
       <p class="muted">Each nsqd remembers the last 100 since it was started; more may wait.</p>
       <${Table}
         caption="The latest dead letters" captionHidden columns=${columns}
-        rows=${sorted(letters, sort, order).slice(offset, offset + PAGE_ROWS)} rowKey=${(letter) => letter.key}
+        rows=${shown} rowKey=${(letter) => letter.key}
         sort=${sort} order=${order} onSort=${(key, way) => setQuery({ sort: key, order: way })}
         empty="No nsqd remembers a letter that came here."
       />
-      <${Pager} total=${letters.length} offset=${offset} limit=${PAGE_ROWS} onPage=${setOffset} what="letters" />
+      ${pager}
     </section>
     ${opened && html`<${LetterDialog}
       topic=${topic} letter=${opened} channels=${channels} onClose=${() => setOpened(null)}
@@ -119,7 +120,7 @@ function columnsOf(open) {
     { key: "attempts", title: "Attempts", number: true, sortable: true },
     { key: "topic", title: "From topic", sortable: true, href: (letter) => paths.topic(letter.topic) },
     {
-      key: "channel", title: "and channel", sortable: true,
+      key: "channel", title: "Channel", sortable: true,
       href: (letter) => paths.channel(letter.topic, letter.channel),
     },
     { key: "timestamp", title: "Published", sortable: true, cell: (letter) => shownTime(letter.timestamp) },
@@ -130,6 +131,6 @@ function columnsOf(open) {
 
 function Open({ letter, open }) {
   return html`<button type="button" class="button small" onClick=${() => open(letter)}>
-    Look inside<span class="visually-hidden"> ${plain(letter.id)}</span>
+    View<span class="visually-hidden"> ${plain(letter.id)}</span>
   </button>`;
 }

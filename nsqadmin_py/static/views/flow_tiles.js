@@ -5,12 +5,12 @@ import { count, rate, short } from "../lib/format.js";
 // Key, label, how it is written, what it means, and the key of the count whose rate it is.
 const FIGURES = [
   ["depth", "Depth", short, "Messages that wait in memory or on disk"],
-  ["message_rate", "Messages in", rate, "That come, per second"],
-  ["finish_rate", "Finished", rate, "By consumers, per second"],
-  ["in_flight", "In flight", short, "With consumers, and not finished yet"],
+  ["message_rate", "Messages in", rate, "Messages that arrive, per second"],
+  ["finish_rate", "Finished", rate, "By consumers (FIN), per second"],
+  ["in_flight", "In flight", short, "Sent to consumers, and not finished yet"],
   ["deferred", "Deferred", short, "To be delivered later"],
-  ["requeue_rate", "Requeued", rate, "Given back by consumers, per second", "requeued"],
-  ["timeout_rate", "Timed out", rate, "Not finished in time by consumers, per second", "timed_out"],
+  ["requeue_rate", "Requeued", rate, "By consumers (REQ), per second", "requeued"],
+  ["timeout_rate", "Timed out", rate, "Not finished within the message timeout, per second", "timed_out"],
 ];
 
 /**

@@ -18,7 +18,7 @@ export function LetterDialog({ topic, letter, channels, onClose }) {
     <div class="dialog-body">
       <p>
         Channel ${name(letter.channel)} of ${name(letter.topic)} gave it up after ${count(letter.attempts)} attempts,
-        at ${shownTime(letter.died)}. It is on ${name(letter.node)}.
+        on ${shownTime(letter.died)}. It is on ${name(letter.node)}.
       </p>
       ${channels.length > 0 && html`
         <${Body} topic=${topic} letter=${letter} channels=${channels.map((row) => row.channel)} />
@@ -33,8 +33,8 @@ export function LetterDialog({ topic, letter, channels, onClose }) {
 
 function NoChannel({ topic }) {
   return html`
-    <p>Messages can be looked into when they are in a channel, and the topic ${name(topic)} has none. The first channel
-      that it gets has all that wait.</p>
+    <p>Only messages in a channel can be viewed, and the topic ${name(topic)} has none. Its first channel will get all
+      messages that wait.</p>
     <${ActionButton}
       order=${{ action: "create", topic, channel: NEW_CHANNEL }} label=${`Create the channel ${NEW_CHANNEL}`}
     />
@@ -57,7 +57,7 @@ function Body({ topic, letter, channels }) {
 
 /** The message as a channel shows it that has it, or why there is none. */
 async function sought(topic, letter, channels) {
-  let error = `It does not wait here any more, or behind the first ${count(MOST_PEEKED)} messages.`;
+  let error = `It is not among the first ${count(MOST_PEEKED)} messages that wait here, or not here any more.`;
   for (const channel of channels) {
     try {
       const params = { n: MOST_PEEKED, node: letter.node };

@@ -14,13 +14,16 @@ import { LogBar } from "./log_bar.js";
 import { counted } from "./losses.js";
 import { isEphemeral } from "./marks.js";
 import { isUnwell } from "./node_parts.js";
+import { usePages } from "./pages.js";
 import { usePolled } from "./polling.js";
 import { SeekDialog } from "./seek.js";
 import { TopicTabs } from "./topic_tabs.js";
 
 const ASKED_EVERY_MS = 10_000;
+const PAGE_LOGS = 20;
 const LEGEND = [
-  ["needed", "needed by some channel"], ["kept", "kept, though finished"], ["sparse", "sparse: finished ones are gone"],
+  ["needed", "not finished by some channel"], ["kept", "finished, kept for seek"],
+  ["sparse", "sparse: the finished ones are gone"],
 ];
 
 /** @param {{params: {topic: string}}} props */
@@ -41,6 +44,7 @@ export function LogView({ params }) {
 function Contents({ topic }) {
   const { data, message, reload } = usePolled(topic, () => asked(topic), ASKED_EVERY_MS);
   const [sought, setSought] = useState(null);
+  const { shown, pager } = usePages(data?.logs ?? [], { what: "nsqds", limit: PAGE_LOGS });
   if (message && !data) return html`<${Failed} message=${message} retry=${reload} />`;
   if (!data) return html`<${Loading} />`;
   const sums = sumsOf(data.logs);
@@ -50,11 +54,12 @@ function Contents({ topic }) {
     ${message && html`<${Failed} message=${message} retry=${reload} />`}
     <${Tiles} items=${tilesOf(sums, data.time)} />
     ${extent && html`<${Legend} />`}
-    ${data.logs.map((log) => html`
+    ${shown.map((log) => html`
       <${OneLog}
         key=${log.node} log=${log} node=${data.nodes.get(log.node)} extent=${extent} timeS=${data.time} seek=${seek}
       />
     `)}
+    ${pager}
     ${sought && html`<${SeekDialog}
       topic=${topic} channels=${data.channels} ...${sought} onClose=${() => setSought(null)}
     />`}
@@ -76,7 +81,7 @@ async function asked(topic) {
 function tilesOf(sums, timeS) {
   return [
     { label: "Kept", value: count(sums.kept), title: "Messages on disk" },
-    { label: "Of these needed", value: count(sums.needed), title: "Some channel has not finished them" },
+    { label: "Not finished", value: count(sums.needed), title: "By at least one channel" },
     { label: "On disk", value: bytes(sums.bytes), note: counted(sums.files, "file") },
     {
       label: "Goes back", value: sums.earliestNs ? duration(timeS * 1e9 - sums.earliestNs) : "not at all",
@@ -124,9 +129,9 @@ function Health({ node }) {
 function factsOf(answer, timeS) {
   const { earliestNs, kept, needed } = sumsOf([{ answer }]);
   return [
-    ["Messages", `${count(kept)} kept, ${count(needed)} of them needed`],
+    ["Messages", `${count(kept)} kept, ${count(needed)} of them not finished`],
     ["On disk", bytes(answer.bytes)],
-    ["Goes back to", earliestNs ? `${timeText(earliestNs)} (${duration(timeS * 1e9 - earliestNs)})` : "nothing"],
+    ["Oldest message", earliestNs ? `${timeText(earliestNs)} (${duration(timeS * 1e9 - earliestNs)})` : "none"],
     ["Message numbers", `from ${count(answer.earliest_seq)}; the next one is ${count(answer.next_seq)}`],
   ];
 }
@@ -136,18 +141,18 @@ function settingsOf(answer) {
   if (answer.retention_ns === undefined) return [];
   const { retention_ns: ns, retention_bytes: size, max_topic_bytes: most, max_disk_bytes: mostOfAll } = answer;
   const kept = [ns && `for ${duration(ns)}`, size && `the newest ${bytes(size)}`].filter(Boolean);
-  const limits = [most && `${bytes(most)} of it`, mostOfAll && `${bytes(mostOfAll)} of all topics`].filter(Boolean);
+  const limits = [most && `${bytes(most)} for this topic`, mostOfAll && `${bytes(mostOfAll)} for all`].filter(Boolean);
   return [
-    ["Finished ones are kept", kept.join(", and ") || "until nobody needs their file"],
-    ["Limits", limits.join(", ") || "none but the disk"],
+    ["Retention", kept.length ? `finished ones stay ${kept.join(", and ")}` : "files go when all in them is finished"],
+    ["Size limits", limits.join(", ") || "none but the disk"],
     ["Free on the disk", bytes(answer.free_disk_bytes)],
     ["Durability", syncText(answer)],
   ];
 }
 
 function syncText({ sync_every: every, sync_timeout_ns: timeoutNs }) {
-  if (every === 1) return "a publish is answered when it is on the disk";
-  return `synced every ${counted(every, "message")}, or ${duration(timeoutNs)}: a power cut may lose as much`;
+  if (every === 1) return "every publish is on disk before it is acknowledged";
+  return `on disk after ${counted(every, "message")} or ${duration(timeoutNs)}: a power cut may lose as much`;
 }
 
 // ---- its files
@@ -173,7 +178,7 @@ function columnsOf(node, seek) {
     { key: "first_seq", title: "First number", number: true },
     { key: "end_seq", title: "Up to", number: true, help: "The number after its last" },
     { key: "message_count", title: "Kept", number: true },
-    { key: "live_count", title: "Needed", number: true, help: "Some channel has not finished them" },
+    { key: "live_count", title: "Not finished", number: true, help: "By at least one channel" },
     { key: "bytes", title: "Size", number: true, cell: (file) => figure(file.bytes, bytes) },
     { key: "seek", title: "Actions", cell: (file) => html`<${SeekHere} node=${node} file=${file} seek=${seek} />` },
   ];

@@ -41,6 +41,6 @@ function Block({ file, x, width, needed }) {
 function describe(file) {
   const kind = file.sparse ? ", sparse" : "";
   const times = `${timeText(file.first_timestamp)} to ${timeText(file.last_timestamp ?? file.first_timestamp)}`;
-  const counts = `${count(file.message_count)} kept, ${count(file.live_count)} needed, ${bytes(file.bytes)}`;
+  const counts = `${count(file.message_count)} kept, ${count(file.live_count)} not finished, ${bytes(file.bytes)}`;
   return `${file.name}${kind}\n${times}\n${counts}`;
 }

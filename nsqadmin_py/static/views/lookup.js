@@ -19,8 +19,8 @@ import { searchedFor, SearchField } from "./rows.js";
 const ASKED_EVERY_MS = 15_000;
 // What is beyond is found by a search.
 const MOST_SHOWN = 200;
-const NOT_FOUND = "No topic, and no channel of one, is called that.";
-const NONE_IDLE = "Every topic that nsqlookupds know is on some nsqd.";
+const NOT_FOUND = "No topic or channel matches.";
+const NONE_IDLE = "None: every topic that nsqlookupds know is on an nsqd.";
 
 /** @param {{query: Record<string, string>}} props */
 export function LookupView({ query }) {
@@ -49,8 +49,8 @@ function Known({ query }) {
     <section class="section" aria-labelledby="idle">
       <h2 id="idle">Topics that no nsqd has</h2>
       <p class="muted">
-        nsqlookupds know their names: they were created ahead, or their nsqds have gone. A consumer that asks for one
-        finds nobody.
+        nsqlookupds know their names: they were created here in advance, or their nsqds have gone. A consumer that looks
+        for one finds no nsqd.
       </p>
       ${message && html`<${Failed} message=${message} retry=${reload} />`}
       ${!data && !message && html`<${Loading} />`}
@@ -129,7 +129,7 @@ async function topicQuestion(topic, channels) {
   const names = `the names of ${counted(channels.length, "channel")}, which a new topic would get at once: `;
   return {
     title: `Delete the topic ${topic}?`,
-    text: "No nsqd has it, so no message is lost. nsqlookupds forget its name; who publishes to it makes it anew.",
+    text: "No nsqd has it, so no message is lost. nsqlookupds forget its name; a publisher creates it again.",
     loses: channels.length ? [names + channels.join(", ")] : [],
     button: "Delete topic",
   };
@@ -161,7 +161,7 @@ function Create({ where, onDone }) {
   return html`
     <section class="section" aria-labelledby="create">
       <h2 id="create">Create a topic or a channel</h2>
-      <p class="muted">${where}, before anybody uses it: the first message then finds its channels.</p>
+      <p class="muted">${where}, in advance: the first message then finds its channels.</p>
       <form class="form-row" onSubmit=${submit} aria-describedby="name-help">
         <${FormField} ...${TOPIC} help="" />
         <${FormField} ...${FIRST_CHANNEL} />

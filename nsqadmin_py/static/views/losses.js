@@ -28,7 +28,8 @@ export function held(row) {
 
 /** How many there are in which way. */
 function waysOf(row) {
-  return [[row.depth, "waiting"], [row.in_flight, "in flight"], [row.deferred, "deferred"]].filter(([number]) => number);
+  const ways = [[row.depth, "waiting"], [row.in_flight, "in flight"], [row.deferred, "deferred"]];
+  return ways.filter(([number]) => number);
 }
 
 function waysText(row) {

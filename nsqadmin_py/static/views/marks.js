@@ -21,12 +21,12 @@ export function growthOf(values) {
   return grown >= Math.max(LEAST_GROWTH, latest[0] * LEAST_GROWTH_PART) ? grown : 0;
 }
 
-/** Topics that nsqds put letters into that nobody could deliver. */
+/** Topics into which nsqds put messages that were attempted too often. */
 export function isDead(topic) {
   return topic.endsWith(".dead");
 }
 
-/** Goes with its last user, and is kept by no disk. */
+/** Is never on disk, and goes with its last channel or client. */
 export function isEphemeral(name) {
   return name.endsWith("#ephemeral");
 }
@@ -43,11 +43,11 @@ function waits(row) {
 const PAUSED = [(row) => row.paused, "paused", "warning", () => "Paused: messages keep coming, and wait"];
 const TIMED_OUT = [
   (row) => row.timeout_rate > 0, "timing out", "error",
-  (row) => `${rate(row.timeout_rate)} are not finished in time by their consumers, and are queued again`,
+  (row) => `${rate(row.timeout_rate)} are not finished within the message timeout, and are queued again`,
 ];
 const EPHEMERAL = [
   (row) => isEphemeral(row.channel ?? row.topic), "ephemeral", "muted",
-  () => "Goes with its last user, and is kept on no disk",
+  () => "Never written to disk, and deleted with its last channel or client",
 ];
 
 // When, the word, how bad it is, and what it means.
@@ -56,11 +56,11 @@ const OF_TOPIC = [
   [(row) => !row.paused && row.paused_channels > 0, "channel paused", "warning",
     (row) => `${count(row.paused_channels)} of its channels ${row.paused_channels === 1 ? "is" : "are"} paused`],
   [(row) => !row.channels && !isDead(row.topic) && (waits(row) || row.message_rate > 0), "no channel", "warning",
-    () => "Nobody takes these: the topic has no channel, and its messages wait until there is one"],
+    () => "The topic has no channel: its messages wait in the topic until it gets one"],
   [(row) => row.channels > 0 && !row.clients && waits(row), "no consumers", "warning",
     () => "Messages wait, and no consumer is connected to any of its channels"],
   TIMED_OUT,
-  [(row) => isDead(row.topic), "dead letters", "warning", () => "Messages that were tried too often end here"],
+  [(row) => isDead(row.topic), "dead letters", "warning", () => "Messages that were attempted too often are put here"],
   EPHEMERAL,
 ];
 const OF_CHANNEL = [
@@ -80,11 +80,15 @@ export function ChannelMarks({ row, values = [] }) {
   return html`<${Marks} row=${row} marks=${OF_CHANNEL} grown=${growthOf(values)} />`;
 }
 
+function grownText(grown) {
+  return `The depth grew by ${count(grown)} in the last minutes, and never fell`;
+}
+
 function Marks({ row, marks, grown }) {
   const found = marks.filter(([holds]) => holds(row));
   if (!found.length && !grown) return null;
   return html`<span class="marks">
-    ${grown > 0 && html`<${Badge} kind="warning" title=${`By ${count(grown)} lately, and never less`}>↗ growing<//> `}
+    ${grown > 0 && html`<${Badge} kind="warning" title=${grownText(grown)}>↗ growing<//> `}
     ${found.map(([, word, kind, why]) => html`<${Badge} key=${word} kind=${kind} title=${why(row)}>${word}<//> `)}
   </span>`;
 }

@@ -10,8 +10,8 @@ import { ActionBar, ActionButton } from "../parts/actions.js";
 export function MissingTopic({ topic, onPublish }) {
   return html`<section class="panel empty">
     <h2>No nsqd has this topic</h2>
-    <p>${name(topic)} is not there, or not any more. It is shown here when an nsqd gets it: with its first message, or
-      with its first consumer.</p>
+    <p>${name(topic)} has not been created yet, or has been deleted. It appears here when an nsqd
+      gets it, with its first message or its first consumer.</p>
     ${session().has_lookupd && html`<p>
       Topics that only nsqlookupds know are under <a href=${paths.lookup()}>Lookup</a>.
     </p>`}

@@ -15,6 +15,7 @@ import { useCourses } from "./courses.js";
 import { Facts } from "./facts.js";
 import { flowTiles } from "./flow_tiles.js";
 import { isUnwell, NodeState, place, uptimeS, Version } from "./node_parts.js";
+import { usePages } from "./pages.js";
 import { tombstone } from "./questions.js";
 import { orderOf, searchedFor, SearchField } from "./rows.js";
 
@@ -22,8 +23,10 @@ const METRICS = [
   "depth", "in_flight", "deferred", "message_rate", "finish_rate", "requeue_rate", "timeout_rate",
 ];
 const FIGURES = [
-  "depth", "message_rate", "finish_rate", "in_flight", "requeue_rate", "timeout_rate", "messages", "clients",
+  "depth", "backend_depth", "message_rate", "finish_rate", "in_flight", "requeue_rate", "timeout_rate", "messages",
+  "clients", "channels",
 ];
+const SORTABLE = ["topic", ...FIGURES];
 
 /** @param {{params: {node: string}, query: Record<string, string>}} props */
 export function NodeView({ params, query }) {
@@ -57,7 +60,7 @@ function NodeTiles({ node, head }) {
   const courses = useCourses({ node });
   return html`<${Tiles} label="This nsqd" items=${[
     ...flowTiles(head, courses),
-    { label: "Consumers", value: count(head.clients), title: "Connected to its channels" },
+    { label: "Clients", value: count(head.clients), title: "Consumers that are connected to its channels" },
   ]} />`;
 }
 
@@ -66,17 +69,19 @@ function NodeTiles({ node, head }) {
 function Topics({ node, rows, query }) {
   const columns = useMemo(() => columnsOf(node), [node]);
   const found = rows.filter((row) => searchedFor(query.search, row.topic));
-  const { sort, order } = orderOf(query, columns, "topic");
+  const { sort, order } = orderOf(query, SORTABLE, "topic");
+  const { shown, pager } = usePages(sorted(found, sort, order), { what: "topics" });
   return html`
     <section class="section" aria-labelledby="topics">
       <h2 id="topics">Topics</h2>
       <${SearchField} label="Search its topics" query=${query} found=${found.length} total=${rows.length} />
       <${Table}
-        caption="Topics of this nsqd" captionHidden columns=${columns} rows=${sorted(found, sort, order)}
+        caption="Topics of this nsqd" captionHidden columns=${columns} rows=${shown}
         rowKey=${(row) => row.topic}
         sort=${sort} order=${order} onSort=${(key, way) => setQuery({ sort: key, order: way })}
-        empty=${rows.length ? "No topic is called that." : "It has no topics."}
+        empty=${rows.length ? "No topic matches." : "It has no topics."}
       />
+      ${pager}
     </section>
   `;
 }
@@ -85,7 +90,6 @@ function columnsOf(node) {
   return [
     { key: "topic", title: "Topic", sortable: true, href: (row) => paths.topic(row.topic), cell: topicCell },
     ...figureColumns(FIGURES),
-    { key: "channels", title: "Channels", number: true, sortable: true },
     { key: "tombstone", title: "Actions", cell: ({ topic }) => html`<${Tombstone} topic=${topic} node=${node} />` },
   ];
 }
@@ -109,7 +113,7 @@ function Tombstones({ topics }) {
   return html`
     <section class="section" aria-labelledby="tombstones">
       <h2 id="tombstones">Tombstones</h2>
-      <p>For a while, nsqlookupds hide this nsqd from consumers of:</p>
+      <p>For now, nsqlookupds hide this nsqd from consumers of:</p>
       <ul class="names">
         ${topics.map((topic) => html`<li key=${topic}><a href=${paths.topic(topic)}>${name(topic)}</a></li>`)}
       </ul>
@@ -128,7 +132,7 @@ function About({ node, timeS }) {
     ["Health", html`<${Badge} kind=${isUnwell(node) ? "error" : "ok"}>${plain(node.health || "unknown")}<//>`],
     ["Started", html`${shownTime(node.start_time)}${upS !== null && `, ${duration(upS * 1e9)} ago`}`],
     ["Answers in", `${count(node.took_ms)} ms`],
-    ["Known to", name(lookupsText(node.lookups))],
+    ["nsqlookupds", name(lookupsText(node.lookups))],
   ];
   return html`
     <section class="section" aria-labelledby="facts">
@@ -141,5 +145,5 @@ function About({ node, timeS }) {
 function lookupsText(lookups) {
   // Each is the address of an nsqlookupd, and from which one it sees this nsqd come.
   if (lookups.length) return lookups.map((text) => text.replace("/", ", as ")).join("; ");
-  return session().has_lookupd ? "no nsqlookupd" : "(nsqadmin asks no nsqlookupds)";
+  return session().has_lookupd ? "it is registered with none" : "nsqadmin asks none";
 }

@@ -15,23 +15,26 @@ import { flowTiles } from "./flow_tiles.js";
 import { useLines } from "./lines.js";
 import { counted } from "./losses.js";
 import { FailedLookups, isUnwell, NodeState, place, uptimeS, Version } from "./node_parts.js";
+import { usePages } from "./pages.js";
 import { orderOf, searchedFor, SearchField, sortedBy } from "./rows.js";
 
 const FIGURES = ["in_flight", "message_rate", "finish_rate", "clients"];
-const FLOWS = 3; // depth, in and out
+const SORTABLE = ["node", "state", "version", "topics", "depth", ...FIGURES, "uptime", "place", "lookups"];
+const FLOWS = 3; // depth, in and finished
 const MINUTE_S = 60;
 const MOST_IN_A_LINE = 30;
 
 const LOOKUPS = {
-  key: "lookups", title: "Lookups", number: true, sortable: true, help: "nsqlookupds that know it", cell: lookupsCell,
+  key: "lookups", title: "nsqlookupds", number: true, sortable: true, help: "It is registered with so many",
+  cell: lookupsCell,
 };
 
 const FILTERS = new Map([
-  ["", ["In any state", () => true]],
-  ["attention", ["That need attention", (row) => row.state !== "ok" || isUnwell(row) || row.out_of_date]],
-  ["ok", ["That are ok", (row) => row.state === "ok"]],
-  ["slow", ["That are slow", (row) => row.state === "slow"]],
-  ["failed", ["That failed", (row) => row.state === "failed"]],
+  ["", ["Any state", () => true]],
+  ["attention", ["Need attention", (row) => row.state !== "ok" || isUnwell(row) || row.out_of_date]],
+  ["ok", ["Ok", (row) => row.state === "ok"]],
+  ["slow", ["Slow", (row) => row.state === "slow"]],
+  ["failed", ["Failed", (row) => row.state === "failed"]],
 ]);
 
 // What a column sorts by, where that is not its figure; of states the worst comes first.
@@ -88,23 +91,26 @@ function tilesOf(rows) {
 // ---- the list
 
 function List({ rows, timeS, query }) {
-  const found = useMemo(() => filtered(rows, query), [rows, query.search, query.state]);
-  const lines = useLines("node", found.map((row) => row.node));
+  const found = filtered(rows, query);
+  const { sort, order } = orderOf(query, SORTABLE, "node");
+  const valueOf = VALUES.get(sort);
+  const inOrder = valueOf ? sortedBy(found, valueOf, order) : sorted(found, sort, order);
+  const { shown, pager } = usePages(inOrder, { what: "nsqds" });
+  const lines = useLines("node", shown.map((row) => row.node));
   const minute = Math.floor(timeS / MINUTE_S);
   const hasPlaces = rows.some(place);
   const columns = useMemo(() => columnsOf(lines, minute * MINUTE_S, hasPlaces), [lines, minute, hasPlaces]);
-  const { sort, order } = orderOf(query, columns, "node");
-  const valueOf = VALUES.get(sort);
   return html`
     <${SearchField} label="Search nsqds" query=${query} found=${found.length} total=${rows.length}>
       <${StateFilter} chosen=${query.state} />
     <//>
     <${Table}
       caption="nsqds" captionHidden columns=${columns} rowKey=${(row) => row.node}
-      rows=${valueOf ? sortedBy(found, valueOf, order) : sorted(found, sort, order)}
+      rows=${shown}
       sort=${sort} order=${order} onSort=${(key, way) => setQuery({ sort: key, order: way })}
-      empty=${rows.length ? "No nsqd is like that." : "No nsqd is known yet."}
+      empty=${rows.length ? "No nsqd matches." : "No nsqd is known yet."}
     />
+    ${pager}
   `;
 }
 
@@ -142,7 +148,7 @@ function columnsOf(lines, timeS, hasPlaces) {
     },
     ...figureColumns(FIGURES),
     {
-      key: "uptime", title: "Up for", number: true, sortable: true,
+      key: "uptime", title: "Uptime", number: true, sortable: true,
       cell: (row) => minutesText(uptimeS(row, timeS)),
     },
     ...(hasPlaces ? [{ key: "place", title: "Zone, region", sortable: true, cell: (row) => name(place(row)) }] : []),

@@ -25,11 +25,11 @@ export function Peek({ topic, channel, nodes }) {
   };
   return html`<section class="section" aria-labelledby="peek">
     <div class="section-head">
-      <h2 id="peek">Messages that wait</h2>
-      <p class="note">In the order in which they would be delivered. Nothing is taken.</p>
+      <h2 id="peek">Waiting messages</h2>
+      <p class="note">In the order of delivery. Peeking takes nothing from the channel.</p>
     </div>
     <form class="form-row narrow" onSubmit=${look}>
-      <${FormField} name="n" label="Of each nsqd" type="select" options=${COUNTS} value=${FIRST_COUNT} />
+      <${FormField} name="n" label="Messages per nsqd" type="select" options=${COUNTS} value=${FIRST_COUNT} />
       <${FormField} name="node" label="nsqd" type="select" options=${[ALL, ...nodes]} />
       <button type="submit" class="button" disabled=${seen.isBusy}>Peek</button>
     </form>
@@ -57,7 +57,7 @@ function OfNode({ node }) {
     ${!answer && !can && html`<p class="note">This nsqd cannot show what waits in it.</p>`}
     ${!answer && can && html`<${Failed} message=${node.error} />`}
     ${answer?.unreadable_count > 0 && html`<p>
-      <${Badge} kind="warning">${count(answer.unreadable_count)} cannot be read from the disk now<//>
+      <${Badge} kind="warning">${count(answer.unreadable_count)} cannot be read from disk now<//>
     </p>`}
     ${answer?.messages.length > 0 && html`<ol class="card-list">
       ${answer.messages.map((message, i) => html`<${Message} key=${`${message.id} ${i}`} message=${message} />`)}

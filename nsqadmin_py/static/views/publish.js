@@ -9,9 +9,9 @@ import { usePolled } from "./polling.js";
 
 const FORMS = [
   { value: "body", label: "Text" },
-  { value: "body_base64", label: "base64 (for bytes that are no text)" },
+  { value: "body_base64", label: "base64 (for binary data)" },
 ];
-const ANY = { value: "", label: "Any that is well" };
+const ANY = { value: "", label: "Any healthy one" };
 const LONGEST_DEFER_MS = 365 * 24 * 3600 * 1000;
 
 /** @param {{topic: string, nodes: string[], onClose: () => void}} props  `nodes`: addresses of those that have it */
@@ -33,10 +33,10 @@ export function PublishDialog({ topic, nodes, onClose }) {
   return html`<${Dialog} title=${`Publish to ${plain(topic)}`} onClose=${onClose} wide>
     <form class="dialog-body" ref=${form} onSubmit=${publish} onKeyDown=${onKeyDown}>
       <${FormField} name="body" label="Body" type="textarea" required spellcheck=${false} first
-        help="Ctrl and Enter publish it." />
+        help="Ctrl+Enter publishes." />
       <div class="form-row">
-        <${FormField} name="form" label="The body is" type="select" options=${FORMS} />
-        <${FormField} name="defer_ms" label="Deliver it after (ms)" type="number" min="0" max=${LONGEST_DEFER_MS}
+        <${FormField} name="form" label="Format" type="select" options=${FORMS} />
+        <${FormField} name="defer_ms" label="Defer (ms)" type="number" min="0" max=${LONGEST_DEFER_MS}
           placeholder="0" />
         <${FormField} name="node" label="nsqd" type="select" options=${places} />
       </div>

@@ -11,8 +11,8 @@ export async function deleteTopic(topic) {
   const [figures, log] = await Promise.all([asked(at("topics", topic)), asked(at("topics", topic, "log"))]);
   return question(figures, {
     title: `Delete the topic ${topic}?`,
-    text: "It goes from all nsqds and nsqlookupds, with all its channels and files. Publishers that go on publishing " +
-      "to it make it anew, empty.",
+    text: "It goes from all nsqds and nsqlookupds, with all its channels and files. A publisher that goes on " +
+      "publishing creates it again, empty.",
     loses: (found, overview) => [...ofTopic(found, log.answer), ...unknown(found.rows, overview)],
     button: "Delete topic",
     name: topic,
@@ -24,7 +24,8 @@ export async function emptyTopic(topic) {
   const figures = await asked(at("topics", topic));
   return question(figures, {
     title: `Empty the topic ${topic}?`,
-    text: "This drops what no channel has got yet. What its channels have stays: each of them is emptied by itself.",
+    text: "This drops the messages in the topic itself, which no channel has got yet. Those in its channels stay: " +
+      "each channel has to be emptied by itself.",
     loses: (found, overview) => [...ofTopicItself(found), ...unknown(found.rows, overview)],
     button: "Empty topic",
     name: topic,
@@ -37,7 +38,7 @@ export async function deleteChannel(topic, channel) {
   return question(figures, {
     title: `Delete the channel ${channel}?`,
     text: `It goes from all nsqds that have the topic ${topic}; its consumers are disconnected. One that comes back ` +
-      "makes it anew, empty.",
+      "creates it again, empty.",
     loses: (found, overview) => [...ofChannel(found), ...unknown(found.rows, overview)],
     button: "Delete channel",
     name: channel,
@@ -61,7 +62,7 @@ export async function emptyChannel(topic, channel) {
 export async function pauseTopic(topic) {
   const { answer } = await asked(at("topics", topic));
   const channels = answer?.channels
-    ? ` Its ${counted(answer.channels, "channel")} deliver what they have, and then nothing.` : "";
+    ? ` Its ${counted(answer.channels, "channel")} deliver what they have, and get nothing new.` : "";
   return {
     title: `Pause the topic ${topic}?`,
     text: `Nothing is lost. Messages keep coming, and wait in the topic until it is resumed.${channels}`,
@@ -96,10 +97,10 @@ export async function tombstone(topic, node) {
     ? "nsqlookupds hide this nsqd from consumers of the topic for a while, and the topic is deleted there."
     : "The topic is deleted there.";
   return question(figures, {
-    title: `Take ${topic} from ${node}?`,
-    text: `${hidden} Publishers that go on publishing to it there make it anew.`,
+    title: `Tombstone ${topic} on ${node}?`,
+    text: `${hidden} A publisher that goes on publishing there creates it again.`,
     loses: (found) => [...(row ? ofPart(row) : []), ...unknown([found])],
-    button: "Take it away",
+    button: "Tombstone",
     name: topic,
   });
 }

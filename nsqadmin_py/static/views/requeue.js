@@ -23,10 +23,10 @@ const MOST = 100_000;
  */
 export function Requeue({ topic, head, channels, origins, isUsual, onDone }) {
   const form = html`<${Form} topic=${topic} head=${head} channels=${channels} origins=${origins} onDone=${onDone} />`;
-  if (!isUsual) return html`<details><summary>Move what waits here to another topic</summary>${form}</details>`;
+  if (!isUsual) return html`<details><summary>Requeue what waits here to another topic</summary>${form}</details>`;
   return html`
     <section class="section" aria-labelledby="requeue">
-      <h2 id="requeue">Put them back</h2>
+      <h2 id="requeue">Requeue</h2>
       ${form}
     </section>
   `;
@@ -59,7 +59,7 @@ function Form({ topic, head, channels, origins, onDone }) {
         name="limit" label="At most" type="number" min="1" max=${MOST} placeholder=${`all, up to ${count(MOST)}`}
       />
       <button class="button primary" disabled=${isBusy || !waiting || Boolean(whyNot())} title=${whyNot()}>
-        ${isBusy ? "Putting them back …" : `Put back ${counted(waiting, "message")} …`}
+        ${isBusy ? "Requeueing …" : `Requeue ${counted(waiting, "message")} …`}
       </button>
     </form>
     ${helps(channels, origins).map((help) => html`<p key=${help} class="help">${help}</p>`)}
@@ -68,7 +68,7 @@ function Form({ topic, head, channels, origins, onDone }) {
 
 function helps(channels, origins) {
   return [
-    channels.length > 1 && "Each channel has its own messages: those of one are put back, and the others keep theirs.",
+    channels.length > 1 && "Each channel has its own messages: those of one are requeued, the others keep theirs.",
     origins.length > 1 && `They come from several topics (${origins.map(plain).join(", ")}); all go to the one above.`,
   ].filter(Boolean);
 }
@@ -84,16 +84,16 @@ function questionOf({ topic, channel, target, limit = MOST }, waiting) {
   const number = Math.min(waiting, limit);
   const rest = waiting > number ? ` The other ${count(waiting - number)} stay.` : "";
   return {
-    title: `Put ${counted(number, "message")} back into ${target}?`,
-    text: `${number === 1 ? "It is" : "They are"} published to ${target} anew, on the same nsqd, and then finished ` +
+    title: `Requeue ${counted(number, "message")} to ${target}?`,
+    text: `${number === 1 ? "It is" : "They are"} published to ${target} again, on the same nsqd, and then finished ` +
       `in ${channel ? `the channel ${channel} of ${topic}` : topic}.${rest} All channels of ${target} get them, also ` +
       "those that had finished them. Nothing is lost; if it is interrupted, some may come twice.",
-    button: "Put back",
+    button: "Requeue",
     danger: false,
   };
 }
 
 function doneText({ requeued, failed }) {
-  const done = `${counted(requeued, "message")} ${requeued === 1 ? "is" : "are"} back.`;
+  const done = `${counted(requeued, "message")} requeued.`;
   return failed ? `${done} ${counted(failed, "message")} could not be published, and stay here.` : done;
 }

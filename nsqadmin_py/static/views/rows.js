@@ -19,13 +19,13 @@ export function searchedFor(search, ...texts) {
 /**
  * By which column a table is sorted, and which way.
  * @param {{sort?: string, order?: string}} query
- * @param {{key: string, sortable?: boolean}[]} columns
- * @param {string} otherwise  a key
+ * @param {string[]} keys  of the columns that can be sorted by
+ * @param {string} otherwise  one of them
  * @returns {{sort: string, order: "asc" | "desc"}}
  */
-export function orderOf(query, columns, otherwise) {
-  const isKnown = columns.some((column) => column.sortable && column.key === query.sort);
-  return { sort: isKnown ? query.sort : otherwise, order: query.order === "desc" ? "desc" : "asc" };
+export function orderOf(query, keys, otherwise) {
+  const sort = keys.includes(query.sort) ? query.sort : otherwise;
+  return { sort, order: query.order === "desc" ? "desc" : "asc" };
 }
 
 /**

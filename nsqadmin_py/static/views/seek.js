@@ -10,8 +10,8 @@ import { effectOf, effectText, skippedText } from "./seek_effect.js";
 
 const MINUTE_MS = 60_000;
 const PLACES = [
-  ["minutes", "Minutes ago"], ["time", "A time"], ["earliest", "The earliest message that is kept"],
-  ["latest", "The latest: skip all that waits"],
+  ["minutes", "Minutes ago"], ["time", "A date and time"], ["earliest", "The oldest message that is kept"],
+  ["latest", "The latest message: skip all that wait"],
 ];
 const FIRST_MINUTES = 10;
 
@@ -28,7 +28,7 @@ export function SeekButton({ topic, channel, channels }) {
 }
 
 function reasonAgainst(topic, channel) {
-  if (isEphemeral(topic)) return "An ephemeral topic is kept nowhere.";
+  if (isEphemeral(topic)) return "An ephemeral topic keeps nothing to seek in.";
   return channel ? "" : "The topic has no channel.";
 }
 
@@ -60,7 +60,7 @@ export function SeekDialog({ topic, channel, channels = [], node = "", to, onClo
       <${Effect} known=${known} target=${target} effect=${effect} />
       <div class="dialog-buttons">
         <button type="button" class="button" onClick=${onClose}>Cancel</button>
-        <button type="submit" class="button primary" disabled=${target === null || Boolean(whyNot())}>Go on …</button>
+        <button type="submit" class="button primary" disabled=${target === null || Boolean(whyNot())}>Seek …</button>
       </div>
     </form>
   <//>`;
@@ -114,7 +114,7 @@ function PlaceFields({ place, onChange }) {
   const change = (words) => onChange({ ...place, ...words });
   return html`
     <fieldset class="choices">
-      <legend>Go to</legend>
+      <legend>Deliver from</legend>
       ${PLACES.map(([kind, label], i) => html`<div key=${kind} class="field check">
         <input id=${`${id}-${kind}`} type="radio" name="place" value=${kind} checked=${place.kind === kind}
           data-focus=${i ? undefined : ""} onChange=${() => change({ kind })} />
@@ -130,12 +130,12 @@ function PlaceFields({ place, onChange }) {
 
 function Effect({ known, target, effect }) {
   if (known.message) return html`<p class="wrong" role="status">${plain(known.message)}</p>`;
-  if (target === null) return html`<p class="muted" role="status">Say a time.</p>`;
+  if (target === null) return html`<p class="muted" role="status">Enter a time.</p>`;
   if (!effect) return html`<p class="muted" role="status">Looking at the logs …</p>`;
   return html`<div role="status">
     <p>${effectText(effect)}</p>
     ${effect.unable.map(({ node, error }) => html`
-      <p key=${node} class="muted">Stays as it is on ${name(node)}: ${plain(error)}.</p>
+      <p key=${node} class="muted">No change on ${name(node)}: ${plain(error)}.</p>
     `)}
   </div>`;
 }
@@ -157,5 +157,5 @@ function questionOf({ topic, channel, node }, target, effect) {
 
 function sought({ nodes }) {
   const done = nodes.filter((node) => node.answer).length;
-  return `The channel goes on there, on ${done} of ${nodes.length} nsqds.`;
+  return `The channel now delivers from there, on ${done} of ${nodes.length} nsqds.`;
 }

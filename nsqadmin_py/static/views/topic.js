@@ -24,7 +24,7 @@ import { usePages } from "./pages.js";
 import { usePolled } from "./polling.js";
 import { PublishDialog } from "./publish.js";
 import { deleteTopic, emptyTopic, pauseTopic, tombstone } from "./questions.js";
-import { SearchField, searchedFor } from "./rows.js";
+import { SearchField, orderOf, searchedFor } from "./rows.js";
 import { SeekButton } from "./seek.js";
 import { TopicTabs } from "./topic_tabs.js";
 
@@ -32,8 +32,10 @@ const DEAD_EVERY_MS = 10_000;
 const PAGE_ROWS = 50;
 const NO_CHANNEL = "No channel: messages wait in the topic until there is one.";
 const CHANNEL_FIGURES = [
-  "depth", "backend_depth", "finish_rate", "in_flight", "deferred", "requeue_rate", "timeout_rate", "messages", "clients",
+  "depth", "backend_depth", "finish_rate", "in_flight", "deferred", "requeue_rate", "timeout_rate", "messages",
+  "clients",
 ];
+const SORTABLE = ["channel", ...CHANNEL_FIGURES];
 const NODE_FIGURES = ["depth", "topic_depth", "backend_depth", "message_rate", "messages", "in_flight", "channels"];
 
 /** @param {{params: {topic: string}, query: Record<string, string>}} props */
@@ -105,27 +107,26 @@ function DeadLetters({ topic }) {
   const { data } = usePolled(dead, () => get("/topics", { search: dead, limit: 100 }), DEAD_EVERY_MS);
   const row = data?.rows.find((found) => found.topic === dead);
   if (isDead(topic)) {
-    return html`<p><a href=${paths.deadLetters(topic)}>Where these letters come from, and how to put them back</a></p>`;
+    return html`<p><a href=${paths.deadLetters(topic)}>Where these letters come from, and how to requeue them</a></p>`;
   }
   if (!row?.depth) return null;
   return html`<p><a href=${paths.deadLetters(dead)}>${count(row.depth)} dead letters</a> wait in ${name(dead)}.</p>`;
 }
 
 function Channels({ topic, channels, query }) {
-  const lines = useLines("channel", names, { of: topic });
-  const columns = useMemo(() => channelColumns(topic, lines), [topic, lines]);
-  const sort = CHANNEL_FIGURES.includes(query.sort) ? query.sort : "channel";
-  const order = ["asc", "desc"].includes(query.order) ? query.order : "asc";
+  const { sort, order } = orderOf(query, SORTABLE, "channel");
   const onSort = (key, direction) => setQuery({ sort: key, order: direction });
   const found = channels.filter((row) => searchedFor(query.search, row.channel));
   const { shown, pager } = usePages(sorted(found, sort, order), { what: "channels", limit: PAGE_ROWS });
+  const lines = useLines("channel", shown.map((row) => row.channel), { of: topic });
+  const columns = useMemo(() => channelColumns(topic, lines), [topic, lines]);
   return html`<section class="section" aria-labelledby="channels">
     <div class="section-head"><h2 id="channels">Channels</h2></div>
     ${channels.length > PAGE_ROWS && html`<${SearchField} label="Search its channels" query=${query}
       found=${found.length} total=${channels.length} />`}
     <${Table} caption="Channels" captionHidden columns=${columns} rows=${shown}
       rowKey=${(row) => row.channel} sort=${sort} order=${order} onSort=${onSort}
-      empty=${channels.length ? "No channel is called that." : NO_CHANNEL} />
+      empty=${channels.length ? "No channel matches." : NO_CHANNEL} />
     ${pager}
   </section>`;
 }

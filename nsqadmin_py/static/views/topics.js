@@ -19,7 +19,7 @@ import { SearchField } from "./rows.js";
 const PAGE_ROWS = 50;
 const MOST_PAGES = 100_000;
 const FIGURES = ["depth", "message_rate", "finish_rate", "in_flight", "deferred", "requeue_rate", "timeout_rate"];
-const NOTHING_FOUND = "No topic, and no channel of one, has this in its name.";
+const NOTHING_FOUND = "No topic or channel matches.";
 const SORTABLE = ["topic", ...FIGURES, "channels", "clients"];
 
 /** @param {{query: Record<string, string>}} props */
