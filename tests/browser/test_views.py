@@ -90,7 +90,7 @@ def test_what_the_views_show(visit: Visits, filled: AdminCluster, admin: Nsqadmi
     follow(page, "Log")
     assert (tiles_of(page)["Kept"], tiles_of(page)["Not finished"]) == ("5", "5")
     log = page.get_by_role("region", name=f"Log on {second}")
-    expect(log).to_contain_text("3 kept, 3 of them needed")
+    expect(log).to_contain_text("3 kept, 3 of them not finished")
     log.get_by_text("1 file").click()
     (file,) = rows_of(page, f"Files of the log on {second}")
     assert (file["Kept"], file["Not finished"]) == ("3", "3")
@@ -111,7 +111,7 @@ def test_what_the_views_of_the_cluster_show(visit: Visits, filled: AdminCluster,
     assert [nodes[first][name] for name in ("Topics", "Depth", "Clients", "Version")] == ["3", "4", "1", "1.3.0"]
     page.get_by_role("link", name=first).first.click()
     ready(page)
-    assert (tiles_of(page)["Depth"], tiles_of(page)["Topics"]) == ("4", "3")
+    assert (tiles_of(page)["Depth"], tiles_of(page)["Clients"]) == ("4", "1")
     assert [row["Topic"].split()[0] for row in rows_of(page, "Topics of this nsqd")] == [
         "orders", "payments", "payments.dead",
     ]  # fmt: skip

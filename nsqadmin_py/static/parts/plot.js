@@ -43,7 +43,7 @@ function optionsOf({ series, form, isWhole, least, syncKey }, width, latest) {
     axes: [
       { ...axis, size: 26, gap: 4, space: 70,
         values: (u, splits, i, space, step) => splits.map((s) => axisTime(s, step)) },
-      { ...axis, size: AXIS_PX, gap: 6, space: 34, values: (u, splits) => splits.map(form),
+      { ...axis, size: AXIS_PX, gap: 6, space: 28, values: (u, splits) => splits.map(form),
         ...(isWhole ? { incrs: wholeSteps() } : {}) },
     ],
     series: [{}, ...series.map(({ label, paint, isFilled }) => ({
