@@ -114,7 +114,7 @@ class ViewsApi:
             "token": self._safety.token(request),
             "version": NSQ_VERSION,
             "poll_interval_s": self._options.poll_interval_ns / 1e9,
-            "has_lookupd": bool(self._options.lookupd_http_address),
+            "lookupds": len(self._options.lookupd_http_address),
             "graphite_url": self._options.graphite_url,
         }
         return as_json(document)

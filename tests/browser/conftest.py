@@ -56,16 +56,24 @@ def filled(running_cluster: AdminCluster) -> Iterator[AdminCluster]:
         for _ in range(2):  # then it is a dead letter
             client.send(req(client.message().id, 0))
         first.wait_for_channel("payments", "ledger", depth=0, dead_letter_count=1)
-    with first.connect(client_id="reader", hostname="reader.example", user_agent="tests/1.0") as client:
+    # It holds its message, and hears no heartbeat, for longer than tests take.
+    patient = {"heartbeat_interval": 60_000, "msg_timeout": 600_000}
+    with first.connect(client_id="reader", hostname="reader.example", user_agent="tests/1.0", **patient) as client:
         client.sub("orders", "archive", 1)
         client.message()
         yield running_cluster
     running_cluster.clear()
 
 
+@pytest.fixture(scope="package")
+def running_admin(running_cluster: AdminCluster) -> NsqadminProcess:
+    """It asks twice a second: with more, a busy machine makes nsqds look slow."""
+    return running_cluster.admin("--poll-interval=500ms")
+
+
 @pytest.fixture
-def admin(cluster: AdminCluster) -> NsqadminProcess:
-    return cluster.admin()
+def admin(cluster: AdminCluster, running_admin: NsqadminProcess) -> NsqadminProcess:
+    return running_admin
 
 
 @pytest.fixture

@@ -146,7 +146,7 @@ def seek(page: Page, place: str, count: str, phrase: str = "") -> None:
     dialog = press(page, "Seek")
     dialog.get_by_label(re.compile(f"^{place}")).check()
     expect(dialog.get_by_role("status")).to_contain_text(count)
-    dialog.get_by_role("button", name="Go on").click()
+    dialog.get_by_role("button", name="Seek …").click()
     confirm(page.get_by_role("dialog", name="Seek archive?"), "Seek", phrase=phrase)
     expect(page.get_by_role("dialog")).to_have_count(0)
 
@@ -194,12 +194,12 @@ def test_dead_letters_go_back(visit: Visits, cluster: AdminCluster, admin: Nsqad
     dialog = press(page, re.compile("^View"))
     expect(dialog).to_contain_text('"id": 1')
     dialog.get_by_role("button", name="Close").last.click()
-    dialog = press(page, re.compile("^Put back 1 message"))
-    expect(dialog).to_contain_text("published to orders anew")
-    confirm(dialog, "Put back")
+    dialog = press(page, re.compile("^Requeue 1 message"))
+    expect(dialog).to_contain_text("to orders")
+    confirm(dialog, "Requeue")
     first.wait_for_channel("orders", "archive", depth=1)
     first.wait_for_channel("orders.dead", "waiting", depth=0, in_flight_count=0)
-    expect(page.get_by_role("log", name="Notices")).to_contain_text("1 message is back")
+    expect(page.get_by_role("log", name="Notices")).to_contain_text("1 message")
 
 
 def test_what_only_nsqlookupds_know_is_made_and_deleted(
@@ -218,7 +218,7 @@ def test_what_only_nsqlookupds_know_is_made_and_deleted(
     confirm(page.get_by_role("dialog"), "Delete channel")
     wait_until(lambda: cluster.lookupd.channels("idle") == ["one"], what="the end of the channel")
     idle.get_by_role("button", name="Delete topic").click()
-    expect(page.get_by_role("dialog")).to_contain_text("1 channel: one")
+    expect(page.get_by_role("dialog")).to_contain_text("1 channel, which a new topic would get at once: one")
     confirm(page.get_by_role("dialog"), "Delete topic")
     wait_until(lambda: cluster.lookupd.topics() == ["made"], what="the end of the topic")
     expect(page.get_by_role("row", name="idle")).to_have_count(0)

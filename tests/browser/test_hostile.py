@@ -43,7 +43,7 @@ def harm(page: Page, visits: Visits) -> list[str]:
 def hostile_admin(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqadminProcess]:
     log_path = tmp_path_factory.mktemp("hostile") / "nsqadmin.log"
     with hostile.nsqd() as nsqd, hostile.nsqlookupd(nsqd) as lookupd:
-        flags = ("--poll-interval=250ms", "--history-file=", f"--lookupd-http-address={lookupd.address}")
+        flags = ("--poll-interval=500ms", "--history-file=", f"--lookupd-http-address={lookupd.address}")
         admin = NsqadminProcess(log_path, *flags)
         try:
             yield admin.start()
@@ -58,7 +58,7 @@ def enc(text: str) -> str:
 PATHS = [
     "/", f"/topics/{enc(IMAGE)}", f"/topics/{enc(IMAGE)}?tab=log", f"/topics/{enc(IMAGE)}?tab=dead",
     f"/topics/{enc(IMAGE)}/{enc(IMAGE)}", f"/topics/{enc(NULS)}", "/nodes", f"/nodes/{enc(IMAGE)}%3A1", "/lookup",
-    *(f"/topics/{name}/{name}" for name in INHERITED),
+    *(f"/topics/{name}/{INHERITED[0]}" for name in INHERITED[1:]),
 ]  # fmt: skip
 
 
@@ -115,7 +115,7 @@ def test_hostile_clients_and_messages(visit: Visits, cluster: AdminCluster, admi
         admin.wait_for_topic("orders", clients=len(TEXTS), depth=2 * len(TEXTS) + 1)
         page = ready(visit(admin, "/topics/orders/archive"))
         expect(page.get_by_role("table", name="Clients").get_by_text(IMAGE).first).to_be_visible()
-        page.get_by_label("Of each nsqd").select_option("50")
+        page.get_by_label("Messages per nsqd").select_option("50")
         page.get_by_role("button", name="Peek").click()
         messages = page.get_by_role("region", name=f"Messages of {address(nsqd)}").get_by_role("listitem")
         expect(messages).to_have_count(2 * len(TEXTS) + 1)

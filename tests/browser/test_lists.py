@@ -139,3 +139,26 @@ def brightness(page: Page) -> int:
     """Of the background, up to 255."""
     colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
     return int(re.findall(r"\d+", colour)[0])
+
+
+def test_many_channels_come_in_pages_and_are_searched(
+    visit: Visits, cluster: AdminCluster, admin: NsqadminProcess
+) -> None:
+    names = [f"c-{number:02}" for number in range(60)]
+    cluster.nsqds[0].create("orders", *names)
+    admin.wait_for_topic("orders", channels=60)
+    page = ready(visit(admin, "/topics/orders"))
+    assert [row["Channel"].split()[0] for row in rows_of(page, "Channels")] == names[:50]
+    pages = page.get_by_role("navigation", name="Pages of channels")
+    pages.get_by_role("button", name="Next →").click()
+    expect(pages).to_contain_text("51 to 60 of 60 channels")
+    assert [row["Channel"].split()[0] for row in rows_of(page, "Channels")] == names[50:]
+    page.get_by_role("searchbox", name="Search its channels").fill("c-07")
+    expect(page.get_by_role("table", name="Channels").get_by_role("row")).to_have_count(2)
+    assert [row["Channel"].split()[0] for row in rows_of(page, "Channels")] == ["c-07"]
+
+
+def test_an_nsqd_that_some_nsqlookupd_does_not_know_is_marked(visit: Visits, cluster: AdminCluster) -> None:
+    admin = cluster.admin("--lookupd-http-address=127.0.0.1:1")  # nobody listens there
+    page = ready(visit(admin, "/nodes"))
+    assert [row["nsqlookupds"] for row in rows_of(page, "nsqds")] == ["1 of 2", "1 of 2"]

@@ -35,7 +35,7 @@ def test_figures_and_charts_move_when_messages_flow(
     expect(chart(page, "depth: now 0")).to_be_visible()
     cluster.publish("orders", 2, 3)
     expect(tile(page, "Depth")).to_have_text("5")
-    expect(chart(page, r"depth: now 5, lowest \d, highest 5. in flight: now 0")).to_be_visible()
+    expect(chart(page, "depth: now 5,.* in flight: now 0")).to_be_visible()
     expect(page.get_by_role("table", name="Channels").get_by_role("row", name="archive")).to_contain_text("5")
     page.get_by_role("link", name="archive").click()
     with cluster.nsqds[1].connect(client_id="reader") as client:
@@ -47,7 +47,7 @@ def test_figures_and_charts_move_when_messages_flow(
         client.fin(message)
         client.consume(2)
         expect(tile(page, "Depth")).to_have_text("2")
-        expect(chart(page, "depth: now 2,.* in flight: now 0, lowest 0, highest 1")).to_be_visible()
+        expect(chart(page, "depth: now 2,.* in flight: now 0")).to_be_visible()
         drawn = page.get_by_role("img", name=re.compile("depth: now 2")).locator("canvas")
         expect(drawn).to_be_visible()
         # The whole course as a table, and other ranges of it.
@@ -83,8 +83,8 @@ def test_a_topic_that_goes_and_comes(visit: Visits, cluster: AdminCluster, admin
     expect(page.get_by_role("table", name="Channels")).to_contain_text("archive")
 
 
-def test_an_nsqd_that_hangs_is_shown_as_slow(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
-    page = ready(visit(admin, "/nodes"))
+def test_an_nsqd_that_hangs_is_shown_as_slow(visit: Visits, cluster: AdminCluster) -> None:
+    page = ready(visit(cluster.admin("--poll-interval=2s"), "/nodes"))
     header = page.get_by_role("banner")
     expect(header).to_contain_text("2 ok")
     cluster.nsqds[0].signal(signal.SIGSTOP)

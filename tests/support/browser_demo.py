@@ -7,6 +7,7 @@ import math
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.support.nsqadmin_cluster import AdminCluster, address
 from tests.support.nsqd_process import NsqdProcess
 from tests.support.wire import Client, Closed, Message, fin, req
 
+QUANTILES = (0.99, 0.95, 0.5)
 FLAGS = (
     "--max-attempts=payments=1", "--retention-time=1h", "--e2e-processing-latency-percentile=0.99,0.95,0.5",
     "--e2e-processing-latency-window-time=1m",
@@ -31,9 +33,12 @@ TOPICS: dict[str, tuple[tuple[str, ...], int]] = {
     "users": (("mailer", "search"), 5),
 }
 # Who reads what: (topic, channel), of how many messages one fails.
-READERS = {("clicks", "stats"): 0, ("orders", "archive"): 20, ("orders", "billing"): 0, ("users", "mailer"): 9,
-           ("payments", "ledger"): 6}  # fmt: skip
-_WAITING = 2_000
+READERS = {
+    ("clicks", "archive"): 0, ("clicks", "stats"): 0, ("orders", "archive"): 20, ("orders", "billing"): 0,
+    ("users", "mailer"): 9, ("payments", "ledger"): 40,
+}  # fmt: skip
+# How many messages wait at the beginning, by topic and the channel that has them.
+WAITING = {("orders", "search"): 2_000, ("invoices", "mailer"): 300, ("logs", ""): 900, ("users", "search"): 120}
 _DAY_S = 24 * 3600
 _HOUR_S = 3600
 _BATCHES_A_SECOND = 5
@@ -49,10 +54,13 @@ def message(number: int) -> bytes:
 @contextmanager
 def traffic(cluster: AdminCluster) -> Iterator[None]:
     """Topics, what waits in them, and threads that publish and consume until the end."""
+    for (topic, channel), count in WAITING.items():
+        cluster.create(topic, *([channel] if channel else []))
+        for nsqd in cluster.nsqds:
+            with nsqd.connect() as client:
+                client.mpub(topic, [message(number) for number in range(count)])
     for topic, (channels, _) in TOPICS.items():
         cluster.create(topic, *channels)
-    with cluster.nsqds[0].connect() as client:
-        client.mpub("orders", [message(number) for number in range(_WAITING)])
     cluster.nsqds[1].post("/channel/pause?topic=invoices&channel=mailer")
     over = threading.Event()
     work = [threading.Thread(target=_publish, args=(nsqd, over), daemon=True) for nsqd in cluster.nsqds]
@@ -99,34 +107,49 @@ def _answer(client: Client, message: Message, fails: bool | int) -> None:
 
 
 def write_history(path: Path, cluster: AdminCluster, now_s: float) -> None:
-    """Of the last day, as nsqadmin would have recorded it."""
+    """Of the last day, as nsqadmin would have recorded it; it ends as things are now."""
     book = Book()
     times = [*range(int(now_s) - _DAY_S, int(now_s) - _HOUR_S, 60), *range(int(now_s) - _HOUR_S, int(now_s), 2)]
-    keys = list(_keys(cluster))
+    depths, rates = _depths(cluster), dict(_rates(cluster))
     for time_s in times:
-        book.record(time_s, [(key, _figures(scale, time_s, now_s), (0.99, 0.95, 0.5)) for key, scale in keys])
+        figures = [(key, _figures(rates[key], depths[key], now_s - time_s), QUANTILES) for key in rates]
+        book.record(time_s, figures)
     path.write_bytes(pack(encode(book)))
 
 
-def _keys(cluster: AdminCluster) -> Iterator[tuple[Key, float]]:
-    """With how much goes on there, in messages a second."""
+def _depths(cluster: AdminCluster) -> Counter[Key]:
+    found: Counter[Key] = Counter()
+    for nsqd in cluster.nsqds:
+        for topic in nsqd.stats()["topics"]:
+            name = topic["topic_name"]
+            depth = topic["depth"] + sum(channel["depth"] for channel in topic["channels"])
+            found.update({Key(): depth, Key(name): depth, Key(node=address(nsqd)): depth})
+            found.update({Key(name, channel["channel_name"]): channel["depth"] for channel in topic["channels"]})
+    return found
+
+
+def _rates(cluster: AdminCluster) -> Iterator[tuple[Key, tuple[float, float]]]:
+    """How many messages come a second, and how many are finished."""
+    total = [0.0, 0.0]
     for topic, (channels, rate) in TOPICS.items():
-        yield Key(topic), 2.0 * rate
-        yield from ((Key(topic, channel), 2.0 * rate) for channel in channels)
-    total = float(sum(rate for _, rate in TOPICS.values()))
-    yield Key(), 2 * total
-    yield from ((Key(node=address(nsqd)), total) for nsqd in cluster.nsqds)
+        finished = {channel: 2.0 * rate * ((topic, channel) in READERS) for channel in channels}
+        yield from ((Key(topic, channel), (2.0 * rate, done)) for channel, done in finished.items())
+        yield Key(topic), (2.0 * rate, sum(finished.values()))
+        total = [total[0] + 2.0 * rate, total[1] + sum(finished.values())]
+    yield Key(), (total[0], total[1])
+    yield from ((Key(node=address(nsqd)), (total[0] / 2, total[1] / 2)) for nsqd in cluster.nsqds)
 
 
-def _figures(rate: float, time_s: float, now_s: float) -> dict[str, float]:
-    """Waves of a day and of some minutes; at `now_s` both are in the middle."""
-    age_s = now_s - time_s
+def _figures(rates: tuple[float, float], depth: float, age_s: float) -> dict[str, float]:
+    """Waves of a day and of some minutes; now, all of them are in the middle."""
     day = 1 + 0.5 * math.sin(age_s / _DAY_S * 2 * math.pi)
-    wave = 1 + 0.25 * math.sin(age_s / 700) + 0.1 * math.sin(age_s / 130) + random.uniform(-0.05, 0.05)
-    pace = rate * day * wave
-    slow = 1 + 2 * max(0.0, math.sin(age_s / 2_300) - 0.8)
+    wave = 1 + 0.25 * math.sin(age_s / 700) + 0.1 * math.sin(age_s / 130)
+    pace = day * wave * random.uniform(0.95, 1.05)
+    slow = 1 + 2 * max(0.0, math.sin(age_s / 2_300) - 0.6)
+    come, finished = (rate * pace for rate in rates)
     return {
-        "depth": float(int(40 * pace * slow)), "in_flight": float(int(pace * 0.8)), "deferred": float(int(pace * 0.2)),
-        "message_rate": pace, "requeue_rate": pace * 0.03 * wave, "timeout_rate": 0.002 * pace * (slow - 1),
+        "depth": float(int(depth * day * wave * slow)), "in_flight": float(int(finished * 0.02)), "deferred": 0.0,
+        "message_rate": come, "finish_rate": finished / slow, "requeue_rate": finished * 0.02 * wave,
+        "timeout_rate": 0.004 * finished * (slow - 1),
         "latency_0": 9e6 * slow * wave, "latency_1": 4e6 * slow * wave, "latency_2": 8e5 * wave,
     }  # fmt: skip

@@ -101,20 +101,22 @@ def _channel(name: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _topic(name: str) -> dict[str, Any]:
+def _topic(name: str, channel: str) -> dict[str, Any]:
+    channels = [_channel(found) for found in (name, *INHERITED) if channel in ("", found)]
     letters = [
         {"id": text, "attempts": 1, "topic": text, "channel": text, "timestamp": 1, "died": 2} for text in TEXTS
     ]
     return {
         "topic_name": name, "depth": 3, "backend_depth": 0, "message_count": 3, "message_bytes": 3, "paused": False,
-        "channels": [_channel(channel) for channel in (name, *INHERITED)], "e2e_processing_latency": _NO_LATENCY,
+        "channels": channels, "e2e_processing_latency": _NO_LATENCY,
         "dead_letters": letters,
     }  # fmt: skip
 
 
 def _stats(query: Query) -> Any:
     names = [name for name in (*TEXTS, *INHERITED) if query.get("topic") in (None, name)]
-    return {"version": IMAGE, "health": SCRIPT, "start_time": 1, "topics": list(map(_topic, names))}
+    topics = [_topic(name, query.get("channel", "")) for name in names]
+    return {"version": IMAGE, "health": SCRIPT, "start_time": 1, "topics": topics}
 
 
 def _peek(query: Query) -> Any:

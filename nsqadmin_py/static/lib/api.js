@@ -13,7 +13,7 @@ function meta(name) {
 export const basePath = meta("base-path").replace(/\/+$/, "");
 
 let known = { user: "", may_act: false, read_only: false, token: meta("token"), version: "", poll_interval_s: 2,
-  has_lookupd: true, graphite_url: "" };
+  lookupds: 1, graphite_url: "" };
 
 /** An answer that is none: `status` is 0 where nsqadmin cannot be reached. */
 export class ApiError extends Error {
@@ -164,7 +164,7 @@ export async function loadSession() {
 /**
  * Who looks at the page, and what they may do.
  * @returns {{user: string, may_act: boolean, read_only: boolean, token: string, version: string,
- *   poll_interval_s: number, has_lookupd: boolean, graphite_url: string}}
+ *   poll_interval_s: number, lookupds: number, graphite_url: string}}
  */
 export function session() {
   return known;

@@ -1,6 +1,6 @@
 // Charts of a topic, channel, nsqd or the whole cluster: what nsqadmin has kept of it, and then live.
 
-import { explain, get } from "../lib/api.js";
+import { explain, get, session } from "../lib/api.js";
 import { clock, count, latency, rate, short, timeText } from "../lib/format.js";
 import { html, useEffect, useId, useMemo, useRef, useState } from "../lib/html.js";
 import { remember, remembered } from "../lib/theme.js";
@@ -12,6 +12,7 @@ import { Table } from "./table.js";
 const RANGES = { "10m": 600, "1h": 3600, "6h": 6 * 3600, "24h": 24 * 3600 };
 const RANGE_KEPT_AS = "nsqadmin.range";
 const TABLE_ROWS = 30;
+const WEB = /^https?:\/\//i;
 const LATENCIES = ["latency_0", "latency_1", "latency_2"];
 // History is read anew so often: it knows means of minutes, and what was missed.
 const READ_ANEW_EVERY_MS = 60_000;
@@ -189,6 +190,8 @@ export function Charts({ source, live, metrics: names, title = "Over time" }) {
   return html`<section class="charts-section" aria-label=${title}>
     <header class="section-head">
       <h2>${title}</h2>
+      ${WEB.test(session().graphite_url) && html`<a class="grow" href=${session().graphite_url} target="_blank"
+        rel="noopener noreferrer">Graphite</a>`}
       <div class="segments" role="group" aria-label="Range">
         ${Object.keys(RANGES).map((key) => html`<button key=${key} type="button" class="segment"
           aria-pressed=${key === range} onClick=${() => choose(key)}>${key}</button>`)}

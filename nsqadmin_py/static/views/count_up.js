@@ -8,6 +8,8 @@ const SHORTEST_MS = 250;
 const LONGEST_MS = 5000;
 // What is read out does not change with every frame.
 const SPOKEN_EVERY_MS = 10_000;
+// As smooth as it has to be: each change of so large a number draws much of the page again.
+const FRAME_MS = 50;
 
 /**
  * How far a number has come.
@@ -45,9 +47,13 @@ export function CountUp({ value, label }) {
       digits.current.textContent = count(number);
     };
     if (shown === null || value < shown || wantsNoMotion()) return write(value);
+    let writtenMs = 0;
     let frame = requestAnimationFrame(function step(atMs) {
       const part = (atMs - nowMs) / lastsMs;
-      write(between(shown, value, part));
+      if (part >= 1 || atMs - writtenMs >= FRAME_MS) {
+        write(between(shown, value, part));
+        writtenMs = atMs;
+      }
       if (part < 1) frame = requestAnimationFrame(step);
     });
     return () => cancelAnimationFrame(frame);

@@ -41,6 +41,6 @@ async function create(title, fields, of = "") {
 }
 
 function topicText(topic) {
-  const then = session().has_lookupd ? " An nsqd will have it with its first message or consumer." : "";
+  const then = session().lookupds > 0 ? " An nsqd will have it with its first message or consumer." : "";
   return `Topic ${topic} has been created.${then}`;
 }

@@ -2,10 +2,10 @@
 
 import { count, rate, short } from "../lib/format.js";
 
-// Key, label, how it is written, what it means, and the key of the count whose rate it is.
+// Key, label, how it is written, what it means, and the count whose rate it is: since the nsqds started.
 const FIGURES = [
   ["depth", "Depth", short, "Messages that wait in memory or on disk"],
-  ["message_rate", "Messages in", rate, "Messages that arrive, per second"],
+  ["message_rate", "Messages in", rate, "Messages that arrive, per second", "messages"],
   ["finish_rate", "Finished", rate, "By consumers (FIN), per second"],
   ["in_flight", "In flight", short, "Sent to consumers, and not finished yet"],
   ["deferred", "Deferred", short, "To be delivered later"],
@@ -21,7 +21,8 @@ const FIGURES = [
 export function flowTiles(head, courses) {
   return FIGURES.map(([key, label, form, meaning, total]) => ({
     label, value: form(head[key]), course: courses.has(key) ? [...courses.get(key), head[key]] : undefined,
-    title: total ? `${meaning}; ${count(head[total])} in all` : `${meaning}: ${exact(head[key])}`,
+    title: total ? `${meaning}; ${count(head[total])} since the nsqds started` : `${meaning}: ${exact(head[key])}`,
+    note: total && `${short(head[total])} in all`,
     alert: key === "timeout_rate" && head[key] > 0,
   }));
 }

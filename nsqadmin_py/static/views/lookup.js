@@ -27,7 +27,7 @@ export function LookupView({ query }) {
   useTitle("Lookup");
   return html`
     <header class="title-row"><h1 tabindex="-1">Lookup</h1></header>
-    ${session().has_lookupd ? html`<${Known} query=${query} />` : html`<${NoLookupds} />`}
+    ${session().lookupds > 0 ? html`<${Known} query=${query} />` : html`<${NoLookupds} />`}
   `;
 }
 

@@ -12,7 +12,7 @@ export function MissingTopic({ topic, onPublish }) {
     <h2>No nsqd has this topic</h2>
     <p>${name(topic)} has not been created yet, or has been deleted. It appears here when an nsqd
       gets it, with its first message or its first consumer.</p>
-    ${session().has_lookupd && html`<p>
+    ${session().lookupds > 0 && html`<p>
       Topics that only nsqlookupds know are under <a href=${paths.lookup()}>Lookup</a>.
     </p>`}
     <${ActionBar} label="What can be done">

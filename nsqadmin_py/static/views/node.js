@@ -145,5 +145,5 @@ function About({ node, timeS }) {
 function lookupsText(lookups) {
   // Each is the address of an nsqlookupd, and from which one it sees this nsqd come.
   if (lookups.length) return lookups.map((text) => text.replace("/", ", as ")).join("; ");
-  return session().has_lookupd ? "it is registered with none" : "nsqadmin asks none";
+  return session().lookupds > 0 ? "it is registered with none" : "nsqadmin asks none";
 }

@@ -152,7 +152,7 @@ function columnsOf(lines, timeS, hasPlaces) {
       cell: (row) => minutesText(uptimeS(row, timeS)),
     },
     ...(hasPlaces ? [{ key: "place", title: "Zone, region", sortable: true, cell: (row) => name(place(row)) }] : []),
-    ...(session().has_lookupd ? [LOOKUPS] : []),
+    ...(session().lookupds > 0 ? [LOOKUPS] : []),
   ];
 }
 
@@ -173,6 +173,9 @@ function besideName({ hostname, tcp_port: port, tombstones }) {
   `;
 }
 
-function lookupsCell(row) {
-  return html`<span title=${row.lookups.join("\n")}>${figure(row.lookups.length)}</span>`;
+/** One that some nsqlookupd does not know is missing for the consumers that ask there. */
+function lookupsCell({ lookups }) {
+  const all = session().lookupds;
+  if (lookups.length >= all) return html`<span title=${lookups.join("\n")}>${figure(lookups.length)}</span>`;
+  return html`<span class="badge warning" title=${lookups.join("\n")}>${lookups.length} of ${all}</span>`;
 }

@@ -93,7 +93,7 @@ export async function pauseChannel(topic, channel) {
 export async function tombstone(topic, node) {
   const figures = await asked(at("nodes", node));
   const row = figures.answer?.rows.find((found) => found.topic === topic);
-  const hidden = session().has_lookupd
+  const hidden = session().lookupds > 0
     ? "nsqlookupds hide this nsqd from consumers of the topic for a while, and the topic is deleted there."
     : "The topic is deleted there.";
   return question(figures, {

@@ -1,0 +1,69 @@
+"""Pictures of the page for docs/nsqadmin.md; `make screenshots` puts them into docs/images."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.support import browser_demo as demo
+from tests.support.browser import DESK, PHONE, Visits, press, ready, system_theme
+from tests.support.nsqadmin_cluster import AdminCluster, address
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser views")]
+
+MOST_BYTES = 150_000
+# So many rounds of nsqadmin, and the rates are those of the traffic.
+ROUNDS = 3
+
+
+def test_pictures_for_the_docs(visit: Visits, tmp_path: Path, screenshots: Path) -> None:
+    with AdminCluster(tmp_path, *demo.FLAGS) as cluster, demo.traffic(cluster):
+        demo.write_history(tmp_path / "history.db", cluster, time.time())
+        cluster.lookupd.create_channel("returns", "mailer")
+        admin = cluster.admin(f"--history-file={tmp_path / 'history.db'}", "--poll-interval=2s")
+        admin.wait_for_topic("payments.dead", nodes=2)
+        with admin.events("view=overview") as events:
+            for _ in range(ROUNDS):
+                next(events)
+        # It is ended before the page is closed.
+        page = visit(admin, faults=["ERR_INCOMPLETE_CHUNKED", "ERR_CONNECTION_REFUSED"])
+
+        def take(name: str, path: str = "") -> None:
+            if path:
+                page.goto(path)
+                expect(ready(page).get_by_role("button", name="1h")).to_have_count(1 if has_charts(path) else 0)
+            picture = screenshots / f"nsqadmin-{name}.png"
+            page.screenshot(path=picture)
+            assert picture.stat().st_size < MOST_BYTES, name
+
+        take("topics", "/")
+        page.goto("/topics/orders")
+        ready(page).get_by_role("button", name="1h").click()
+        take("topic", "/topics/orders")
+        take("channel", "/topics/orders/archive")
+        page.goto("/topics/orders/search")
+        ready(page).get_by_role("button", name="Peek").click()
+        page.get_by_role("region", name=f"Messages of {address(cluster.nsqds[0])}").scroll_into_view_if_needed()
+        page.mouse.wheel(0, 250)
+        take("peek")
+        page.goto("/topics/orders")
+        press(ready(page), "Delete")
+        take("delete")
+        take("log", "/topics/orders?tab=log")
+        take("dead-letters", "/topics/payments.dead?tab=dead")
+        take("nodes", "/nodes")
+        take("node", f"/nodes/{address(cluster.nsqds[0])}")
+        take("lookup", "/lookup")
+        take("counter", "/counter")
+        system_theme(page, "dark")
+        take("topic-dark", "/topics/orders")
+        page.set_viewport_size(PHONE)
+        take("phone", "/topics/orders")
+        page.set_viewport_size(DESK)
+
+
+def has_charts(path: str) -> bool:
+    return "tab=" not in path and path not in ("/", "/nodes", "/lookup")
