@@ -82,8 +82,10 @@ def page(browser: Browser, running_cluster: AdminCluster) -> Iterator[Page]:
         (COURSE, "extremes([null, 3, 1, null])", {"low": 1, "high": 3, "last": 1}),
         (LOG, f"sumsOf([{{answer: {{bytes: 9, earliest_seq: 0, files: [{FILE}]}}}}, {{error: 'x'}}])",
          {"kept": 100, "needed": 40, "bytes": 9, "files": 1, "earliestNs": 100e9}),
-        (LOG, f"blocksOf([{FILE}], {{fromNs: 0, untilNs: 400e9}}, 0.01).map(b => `${{b.x.toFixed(3)}} ${{b.width.toFixed(3)}} ${{b.needed}}`)",
-         ["0.250 0.250 0.4"]),
+        (
+            LOG, f"blocksOf([{FILE}], {{fromNs: 0, untilNs: 400e9}}, 0.01)"
+            ".map(b => [b.x, b.width, b.needed].map(part => part.toFixed(3)))", [["0.250", "0.250", "0.400"]],
+        ),
         (LETTERS, "originsOf([{topic: 'a'}, {topic: 'b'}, {topic: 'b'}])", ["b", "a"]),
         (LETTERS, "[m.usualTarget('a.dead', []), m.usualTarget('letters', []), m.usualTarget('x', ['o'])]",
          ["a", "", "o"]),

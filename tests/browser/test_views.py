@@ -32,7 +32,7 @@ VIEWS = {
     "node": "/nodes/{node}", "lookup": "/lookup", "counter": "/counter",
 }  # fmt: skip
 # Buttons that open a dialog, by view.
-DIALOGS = [
+DIALOGS: list[tuple[str, str | re.Pattern[str]]] = [
     ("/", "Create a topic"), ("/topics/orders", "Delete"), ("/topics/orders", "Publish a message"),
     ("/topics/orders/archive", "Seek"), ("/topics/payments.dead?tab=dead", re.compile("^View")),
 ]  # fmt: skip

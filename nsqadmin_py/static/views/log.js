@@ -84,8 +84,8 @@ function tilesOf(sums, timeS) {
     { label: "Not finished", value: count(sums.needed), title: "By at least one channel" },
     { label: "On disk", value: bytes(sums.bytes), note: counted(sums.files, "file") },
     {
-      label: "Goes back", value: sums.earliestNs ? duration(timeS * 1e9 - sums.earliestNs) : "not at all",
-      title: sums.earliestNs ? `to ${timeText(sums.earliestNs)}, on one nsqd at least` : "",
+      label: "Oldest message", value: sums.earliestNs ? duration(timeS * 1e9 - sums.earliestNs) : "none",
+      title: sums.earliestNs ? `of ${timeText(sums.earliestNs)}, on one nsqd at least` : "",
     },
   ];
 }
