@@ -82,7 +82,7 @@ def gos_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Adm
 
 
 @pytest.mark.skipif(not (NSQD and NSQLOOKUPD), reason="NSQD_GO and NSQLOOKUPD_GO, paths of Go's programs, run this")
-def test_our_page_over_gos_servers(visit: Visits, gos_cluster: AdminCluster) -> None:
+def test_our_page_over_gos_servers(gos_cluster: AdminCluster, visit: Visits) -> None:
     cluster = gos_cluster
     cluster.create("orders", "archive")
     cluster.publish("orders", 1, 2)
