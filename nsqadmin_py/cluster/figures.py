@@ -6,7 +6,7 @@ comparison, and in a large cluster most of them do not.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import add, itemgetter
 from typing import Any, NamedTuple
@@ -108,6 +108,15 @@ def read_latency(row: Mapping[str, Any]) -> Latency:
     if not given or not given["percentiles"] or not given["count"]:
         return ()
     return tuple((float(item["quantile"]), float(item["value"])) for item in given["percentiles"])
+
+
+def worst(latencies: Iterable[Latency]) -> Latency:
+    """Of several, by quantile, the highest quantile first."""
+    found: dict[float, float] = {}
+    for latency in latencies:
+        for quantile, value_ns in latency:
+            found[quantile] = max(found.get(quantile, 0.0), value_ns)
+    return tuple(sorted(found.items(), reverse=True))
 
 
 @dataclass(slots=True)

@@ -31,6 +31,7 @@ from nsqadmin_py.cluster.figures import (
     sum_of,
     topic_figures,
     topic_rates,
+    worst,
 )
 from nsqadmin_py.cluster.rows import Rows
 from nsqadmin_py.shapes import MOST_COUNT, Figures, number_in, text_in
@@ -58,6 +59,7 @@ class Node:
     topics: dict[str, TopicPart] = field(default_factory=dict)
     of_topics: Sum = field(default_factory=lambda: Sum(NO_TOPIC))
     of_channels: Sum = field(default_factory=lambda: Sum(NO_CHANNEL))
+    latency: Latency = ()  # the worst of its topics
     is_moving: bool = False  # some of its parts may have rates
     start_time: int = 0
     version: str = ""
@@ -83,6 +85,7 @@ class Node:
         self.of_channels.counts = sum_of([topic.channel_counts for topic in topics], NO_CHANNEL)
         rates = [topic.channel_rates for topic in topics if topic.channel_rates is not QUIET]
         self.of_channels.rates = sum_of(rates, QUIET)
+        self.latency = worst(topic.latency for topic in topics if topic.latency)
 
     def forget_answer(self) -> None:
         """The next one is read as a whole."""
@@ -322,14 +325,8 @@ class Cluster:
                 yield self.nodes[address], part
 
     def latency_of(self, row: Sum, topic: str, channel: str = "") -> Latency:
-        """The worst of all nsqds, by quantile, the highest quantile first."""
-        if not row.timed_parts:
-            return ()
-        worst: dict[float, float] = {}
-        for _, part in self.parts_of(topic, channel):
-            for quantile, value_ns in part.latency:
-                worst[quantile] = max(worst.get(quantile, 0.0), value_ns)
-        return tuple(sorted(worst.items(), reverse=True))
+        """The worst of all nsqds."""
+        return worst(part.latency for _, part in self.parts_of(topic, channel)) if row.timed_parts else ()
 
 
 def totals(cluster: Cluster) -> tuple[Numbers, Rates, Numbers, Rates]:

@@ -37,7 +37,7 @@ def records(cluster: Cluster) -> Iterator[Record]:
             counts = ChannelCounts._make(node.of_channels.counts)
             depth = node.of_topics.counts[0] + counts.depth
             rates = Rates._make(node.of_channels.rates)
-            yield _record(Key(node=address), depth, counts, node.of_topics.rates, rates, ())
+            yield _record(Key(node=address), depth, counts, node.of_topics.rates, rates, node.latency)
 
 
 def _cluster(cluster: Cluster) -> Record:

@@ -318,7 +318,7 @@ def node(cluster: Cluster, address: str, now_s: float) -> View:
     found = cluster.nodes.get(address)
     if found is None:
         raise NotKnown("NODE_NOT_FOUND")
-    view = View(_node_json(found, now_s))
+    view = View(_node_json(found, now_s) | {"latency": _latency_json(found.latency)})
     tombstones = tombstones_of(found)
     for name in sorted(found.topics):
         part = found.topics[name]

@@ -107,18 +107,35 @@ def test_an_answer_that_is_the_same_as_before_ends_all_rates() -> None:
     assert cluster.row("t")["message_rate"] == 0.0
 
 
-def test_the_worst_latency_of_all_nsqds_counts() -> None:
-    def timed(value_ns: int) -> dict[str, Any]:
-        return {"count": 5, "percentiles": [{"quantile": 0.5, "value": 1}, {"quantile": 0.99, "value": value_ns}]}
+def timed(value_ns: int) -> dict[str, Any]:
+    return {"count": 5, "percentiles": [{"quantile": 0.5, "value": 1}, {"quantile": 0.99, "value": value_ns}]}
 
+
+def recorded(cluster: Cluster, key: Key) -> tuple[float, float, tuple[float, ...]]:
+    """Both latencies that go into the history, and the quantiles that they are of."""
+    values, quantiles = next((values, quantiles) for found, values, quantiles in records(cluster) if found == key)
+    return values["latency_0"], values["latency_1"], quantiles
+
+
+def test_the_worst_latency_of_all_nsqds_counts() -> None:
     cluster = Cluster2()
     slow, slower = (stats(topic("t", channel("c", e2e_processing_latency=timed(ns)))) for ns in (7, 9))
     cluster.say(10.0, a=slow, b=slower)
     assert views.channel(cluster, "t", "c", 0.0).head["latency"] == [
         {"quantile": 0.99, "ns": 9.0}, {"quantile": 0.5, "ns": 1.0},
     ]  # fmt: skip
-    values, quantiles = next((values, quantiles) for key, values, quantiles in records(cluster) if key == Key("t", "c"))
-    assert (values["latency_0"], values["latency_1"], quantiles) == (9.0, 1.0, (0.99, 0.5))
+    assert recorded(cluster, Key("t", "c")) == (9.0, 1.0, (0.99, 0.5))
+
+
+def test_the_worst_latency_of_all_topics_is_that_of_an_nsqd() -> None:
+    cluster = Cluster2()
+    slow, slower = (topic(name, e2e_processing_latency=timed(ns)) for name, ns in (("t", 7), ("u", 9)))
+    cluster.say(10.0, a=stats(slow, slower, topic("untimed")), b=stats(topic("t")))
+    assert views.node(cluster, "a", 0.0).head["latency"][0] == {"quantile": 0.99, "ns": 9.0}
+    assert recorded(cluster, Key(node="a")) == (9.0, 1.0, (0.99, 0.5))
+    assert views.node(cluster, "b", 0.0).head["latency"] == []
+    cluster.say(12.0, a=stats(slow, topic("untimed")))
+    assert recorded(cluster, Key(node="a"))[0] == 7.0
 
 
 # ---- what comes and goes

@@ -20,7 +20,7 @@ import { tombstone } from "./questions.js";
 import { orderOf, searchedFor, SearchField } from "./rows.js";
 
 const METRICS = [
-  "depth", "in_flight", "deferred", "message_rate", "finish_rate", "requeue_rate", "timeout_rate",
+  "depth", "in_flight", "deferred", "message_rate", "finish_rate", "requeue_rate", "timeout_rate", "latency",
 ];
 const FIGURES = [
   "depth", "backend_depth", "message_rate", "finish_rate", "in_flight", "requeue_rate", "timeout_rate", "messages",
