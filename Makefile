@@ -13,6 +13,9 @@ INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 BENCH_ARGS ?=
 
+# The tests start a thousand processes: where nothing may be kept compiled, each of them would compile all modules anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: run test test-slow torture check screenshots bench
 
 run: $(INSTALLED)
