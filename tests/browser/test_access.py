@@ -15,7 +15,7 @@ from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import wait_until
 
 # One worker runs them all: they share their processes.
-pytestmark = pytest.mark.xdist_group("browser safety")
+pytestmark = pytest.mark.xdist_group("browser")
 
 # Buttons of each view that change something.
 CHANGING = {
@@ -53,6 +53,7 @@ def test_who_only_looks_has_no_working_buttons(visit: Visits, filled: AdminClust
     assert "AUDIT" not in admin.log_text()
 
 
+@pytest.mark.slow
 def test_who_may_act_by_the_header_of_a_proxy(visit: Visits, filled: AdminCluster) -> None:
     admin = filled.admin("--admin-user=boss")
     admin.wait_for_topic("orders", channels=2)

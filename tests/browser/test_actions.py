@@ -14,7 +14,7 @@ from tests.support.nsqd_process import wait_until
 from tests.support.wire import req
 
 # One worker runs them all: they share their processes.
-pytestmark = pytest.mark.xdist_group("browser actions")
+pytestmark = pytest.mark.xdist_group("browser")
 
 
 def on_all(cluster: AdminCluster, name: str, value: object, channel: str = "") -> None:

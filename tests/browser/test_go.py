@@ -20,7 +20,7 @@ from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import wait_until
 
 # One worker runs them all: they share their processes.
-pytestmark = pytest.mark.xdist_group("browser safety")
+pytestmark = pytest.mark.xdist_group("browser")
 
 NSQD = os.environ.get("NSQD_GO", "")
 NSQLOOKUPD = os.environ.get("NSQLOOKUPD_GO", "")

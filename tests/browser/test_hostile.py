@@ -17,7 +17,7 @@ from tests.support.nsqadmin_cluster import AdminCluster, address
 from tests.support.nsqadmin_process import NsqadminProcess
 
 # One worker runs them all: they share their processes.
-pytestmark = pytest.mark.xdist_group("browser safety")
+pytestmark = pytest.mark.xdist_group("browser")
 
 # What no view of ours has: elements of others, code in attributes, links to anywhere but here.
 FOREIGN = """() => {
@@ -123,6 +123,7 @@ def test_hostile_clients_and_messages(visit: Visits, cluster: AdminCluster, admi
         assert harm(page, visit) == []
 
 
+@pytest.mark.slow
 def test_hostile_bodies_are_published_as_they_are(
     visit: Visits, cluster: AdminCluster, admin: NsqadminProcess
 ) -> None:

@@ -13,7 +13,7 @@ from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import wait_until
 
 # One worker runs them all: they share their processes.
-pytestmark = pytest.mark.xdist_group("browser views")
+pytestmark = pytest.mark.xdist_group("browser")
 
 MANY = 120
 

@@ -12,7 +12,7 @@ from tests.support.browser import Visits, ready
 from tests.support.nsqadmin_cluster import AdminCluster
 
 # One worker runs them all: they share their processes.
-pytestmark = pytest.mark.xdist_group("browser views")
+pytestmark = pytest.mark.xdist_group("browser")
 
 FORMAT, LOSSES, SEEK, BODY = "lib/format.js", "views/losses.js", "views/seek_effect.js", "views/message_body.js"
 COURSE, MARKS, LOG, LETTERS = "parts/course.js", "views/marks.js", "views/log_figures.js", "views/letters.js"

@@ -12,7 +12,7 @@ from tests.support import browser_demo as demo
 from tests.support.browser import DESK, PHONE, Visits, press, ready, system_theme
 from tests.support.nsqadmin_cluster import AdminCluster, address
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser views")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
 MOST_BYTES = 150_000
 # So many rounds of nsqadmin, and the rates are those of the traffic.

@@ -24,7 +24,7 @@ from tests.support.nsqadmin_cluster import AdminCluster, address
 from tests.support.nsqadmin_process import NsqadminProcess
 
 # One worker runs them all: they share their processes.
-pytestmark = pytest.mark.xdist_group("browser views")
+pytestmark = pytest.mark.xdist_group("browser")
 
 VIEWS = {
     "topics": "/", "topic": "/topics/orders", "log": "/topics/orders?tab=log",
@@ -147,6 +147,7 @@ def test_everybody_can_read_it(
     assert not any(faults.values()), faults
 
 
+@pytest.mark.slow
 def test_everybody_can_read_the_dialogs(visit: Visits, admin: NsqadminProcess) -> None:
     page = visit(admin, size=PHONE)
     faults = {}

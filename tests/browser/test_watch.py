@@ -12,7 +12,7 @@ from tests.support.browser import Visits
 from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import wait_until
 
-pytestmark = pytest.mark.xdist_group("browser safety")
+pytestmark = pytest.mark.xdist_group("browser")
 
 MISDEEDS = {
     "exception: Error: thrown": "setTimeout(() => { throw new Error('thrown'); })",

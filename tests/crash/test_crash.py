@@ -173,7 +173,7 @@ def nsqd_on(data_path: Path) -> Iterator[NsqdProcess]:
 @pytest.mark.ours
 @pytest.mark.crash
 @pytest.mark.parametrize(
-    "directory", [0, 1, *(pytest.param(number, marks=pytest.mark.slow) for number in range(2, DATA_DIRECTORIES))]
+    "directory", [0, *(pytest.param(number, marks=pytest.mark.slow) for number in range(1, DATA_DIRECTORIES))]
 )
 def test_killed_under_load_loses_nothing(
     tmp_path: Path, directory: int, tally: Tally, record_property: Callable[[str, object], None]

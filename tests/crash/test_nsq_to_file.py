@@ -31,9 +31,9 @@ LIFE_S = (0.05, 0.35)
 PUBLISH_INTERVAL_S = 0.01
 IN_FLIGHT = 200
 KINDS = (
-    ("--format=lines",),
+    pytest.param(("--format=lines",), marks=pytest.mark.slow),
     ("--format=lines", "--gzip"),
-    ("--format=jsonl",),
+    pytest.param(("--format=jsonl",), marks=pytest.mark.slow),
     ("--format=framed", "--compress=zstd"),
 )
 

@@ -73,6 +73,7 @@ def test_two_hundred_nsqds_are_served_and_come_back_after_a_crash(server: Server
     assert recovery.whole_s < LOOKUP_RESTART_S
 
 
+@pytest.mark.slow
 def test_nsqds_that_wait_for_each_answer_register_as_well(server: Server) -> None:
     """As Go's do."""
     with Simulation(server.endpoint, ONE_AT_A_TIME) as simulation:

@@ -86,6 +86,7 @@ def test_a_killed_executor(nsqd: NsqdProcess, archive: Path, tmp_path: Path) -> 
     assert report["sent"] == MESSAGES and report["failed"] == 0
 
 
+@pytest.mark.slow
 def test_a_killed_driver(nsqd: NsqdProcess, archive: Path, tmp_path: Path, cluster: Standalone) -> None:
     """The same command goes on; only what was on the way comes twice."""
     flags = (f"--master={cluster.master}", f"--rate={RATE}", f"--checkpoint={tmp_path / 'checkpoint'}")

@@ -146,7 +146,10 @@ def test_what_is_selected_arrives(
     assert all_arrived(nsqd) == bodies(wanted)
 
 
-@pytest.mark.parametrize("where", [None, "json.user.id >= 0"], ids=["as stored", "through SQL"])
+@pytest.mark.parametrize(
+    "where",
+    [pytest.param(None, id="as stored", marks=pytest.mark.slow), pytest.param("json.user.id >= 0", id="through SQL")],
+)
 def test_a_limit_is_exact_and_takes_the_first(
     spark: Any, nsqd: NsqdProcess, archive: list[FileInfo], where: str | None
 ) -> None:
@@ -155,7 +158,9 @@ def test_a_limit_is_exact_and_takes_the_first(
     assert all_arrived(nsqd) == bodies(everything()[: EACH + 33])
 
 
-@pytest.mark.parametrize("by_time", [False, True], ids=["by file", "by time"])
+@pytest.mark.parametrize(
+    "by_time", [pytest.param(False, id="by file", marks=pytest.mark.slow), pytest.param(True, id="by time")]
+)
 def test_duplicates_are_sent_once(spark: Any, nsqd: NsqdProcess, archive: list[FileInfo], by_time: bool) -> None:
     outcome = replay(spark, job_for(nsqd, Selection(dedupe="id"), Pacing(by_time=by_time)), archive)
     assert (outcome.errors, outcome.counts.read) == ([], 2 * EACH * FILES)

@@ -81,6 +81,7 @@ def test_what_a_script_publishes(spark: Any, placed: Placed, nsqd: NsqdProcess) 
     assert sorted(one["n"] for one in found) == list(range(0, 47, 3))
 
 
+@pytest.mark.slow
 def test_a_stream_into_a_table(spark: Any, placed: Placed, tmp_path: Path) -> None:
     for _ in range(2):
         run(placed(SCRIPTS["stream.py"]))

@@ -24,8 +24,8 @@ pytestmark = pytest.mark.ours
 
 DEADLINE_S = 10.0
 TOKEN = b"d1a9"
-NSQD_EXAMPLES = 600
-NSQLOOKUPD_EXAMPLES = 300
+NSQD_EXAMPLES = 300
+NSQLOOKUPD_EXAMPLES = 150
 
 # /drain ends nsqd; the others take their time by design.
 LEFT_OUT = {"/drain", "/debug/pprof/profile", "/debug/pprof/heap"}
