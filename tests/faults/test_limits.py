@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
+from nsqd_py.disk_space import LOOK_EVERY_NS
 from tests.support import wire
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.tally import Tally
@@ -16,8 +19,17 @@ BODY = b"x" * KIB
 
 
 def publish_until_refused(nsqd: NsqdProcess, topic: str) -> int:
-    """How many messages it took."""
-    with nsqd.connect() as client:
+    """How many messages it took, until it takes no more: what a topic was granted and did not need is found again."""
+    count, before, refused_s = 0, -1, 0.0
+    while count != before or time.monotonic() - refused_s < 2 * LOOK_EVERY_NS / 1e9:
+        if count != before:
+            before, refused_s = count, time.monotonic()
+        count += publish_until_an_error(nsqd, topic)
+    return count
+
+
+def publish_until_an_error(nsqd: NsqdProcess, topic: str) -> int:
+    with nsqd.connect() as client:  # which the error closes
         for count in range(5000):
             answer = client.ask(wire.pub(topic, BODY))
             if answer != wire.OK:
@@ -56,7 +68,7 @@ def test_a_limit_is_reached_and_left_again(make_nsqd: MakeNsqd, flag: str, reaso
     assert nsqd.stats()["health"] == f"NOK - disk: {reason}"
     sizes = [path.stat().st_size for path in nsqd.data_path.glob("t.*.log")]
     assert sum(sizes) <= 300_000 + 65_536, "but for what is allocated ahead"
-    assert nsqd.log_text().count("publishing is refused") == 1
+    assert 1 <= nsqd.log_text().count("publishing is refused") < 10, "not for each message"
     with nsqd.connect() as client:
         client.sub("t", "c", rdy_count=100)
         first = client.message()

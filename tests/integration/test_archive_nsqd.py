@@ -50,6 +50,10 @@ def test_deferred_messages_are_there(nsqd: NsqdProcess) -> None:
     assert [message.body for message in archived(nsqd)] == [b"later", b"now"]
 
 
+# Then it publishes more slowly: who reads all of it, again and again, has to come to an end.
+MANY, PAUSE_S = 50_000, 0.02
+
+
 @contextmanager
 def published_meanwhile(nsqd: NsqdProcess) -> Iterator[list[bytes]]:
     """Batches of many sizes, as fast as they are taken; the list is of what was acknowledged."""
@@ -59,7 +63,7 @@ def published_meanwhile(nsqd: NsqdProcess) -> Iterator[list[bytes]]:
     def publish() -> None:
         with Client(nsqd.tcp_port) as client:
             number = 0
-            while not is_over.is_set():
+            while not is_over.wait(PAUSE_S if number > MANY else 0):
                 batch = [b"%08d" % (number + place) + b"x" * (place * 7 % 900) for place in range(number % 90 + 1)]
                 client.mpub("orders", batch)
                 acknowledged.extend(batch)

@@ -18,7 +18,7 @@ from bench.scenarios import LOOKUP_MEMORY_MB, LOOKUP_P99_MS, LOOKUP_RESTART_S
 from bench.server import NSQLOOKUPD, Server
 from tests.support.nsqlookupd_process import nsqlookupd_command
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.slow]
 
 WINDOWS = 5
 WINDOW_S = 2.0
@@ -73,7 +73,6 @@ def test_two_hundred_nsqds_are_served_and_come_back_after_a_crash(server: Server
     assert recovery.whole_s < LOOKUP_RESTART_S
 
 
-@pytest.mark.slow
 def test_nsqds_that_wait_for_each_answer_register_as_well(server: Server) -> None:
     """As Go's do."""
     with Simulation(server.endpoint, ONE_AT_A_TIME) as simulation:
