@@ -217,6 +217,7 @@ def test_what_only_nsqlookupds_know_is_made_and_deleted(
     idle.get_by_role("button", name=re.compile("^Delete.*two")).click()
     confirm(page.get_by_role("dialog"), "Delete channel")
     wait_until(lambda: cluster.lookupd.channels("idle") == ["one"], what="the end of the channel")
+    expect(idle).not_to_contain_text("two")
     idle.get_by_role("button", name="Delete topic").click()
     expect(page.get_by_role("dialog")).to_contain_text("1 channel, which a new topic would get at once: one")
     confirm(page.get_by_role("dialog"), "Delete topic")

@@ -29,7 +29,7 @@ BATCH = 20
 RDY = 100
 LOAD_S = (0.05, 0.6)
 # What consumers did is written at the latest after 0.1 s, with some room for a busy machine.
-JOURNAL_WRITTEN_S = 0.3
+JOURNAL_WRITTEN_S = 0.6
 DRAIN_QUIET_S = 1.5
 FLAGS = ("--max-bytes-per-file=1048576", "--mem-queue-size=2000", "--msg-timeout=60s")
 
