@@ -6,8 +6,6 @@ The nsqds are made up (`tests/support/fake_cluster.py`); the nsqd of the bench d
 import http.client
 import json
 import socket
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,6 +16,7 @@ from typing import Any
 from bench import procfs
 from bench.loads.tools import Child, running
 from bench.run import Amount, Endpoint, LoadError, Run, Stopwatch
+from tests.support import fake_cluster
 
 _NODES, _TOPICS, _CHANNELS, _MOVING = 120, 300, 3, 0.1
 _LIST = f"/api/v2/topics?limit={_TOPICS}&sort=depth"
@@ -29,7 +28,7 @@ _ROUNDS_BEFORE = 3
 
 def list_page(endpoint: Endpoint, amount: Amount) -> Run:
     """The 99th percentile of the whole list of topics in ms, with gzip; asked all the time, while rounds go on."""
-    with _cluster() as lookupd, _nsqadmin(lookupd) as (child, page):
+    with fake_cluster.running(_NODES, _TOPICS, _CHANNELS, _MOVING) as lookupd, _nsqadmin(lookupd) as (child, page):
         _wait_until_known(child, page)
         watch = Stopwatch(child.process.pid)
         tick, took_ms, size = page.tick(), list[float](), 0
@@ -72,19 +71,6 @@ class _Page:
 
     def tick(self) -> int:
         return int(self.overview()["tick"])
-
-
-@contextmanager
-def _cluster() -> Iterator[str]:
-    """The address of its nsqlookupd."""
-    words = map(str, (_NODES, _TOPICS, _CHANNELS, _MOVING))
-    command = [sys.executable, "-m", "tests.support.fake_cluster", *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield process.stdout.readline().strip()
-        finally:
-            process.kill()
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.fake_cluster import running as fake_cluster_of
 from tests.support.nsqadmin_cluster import AdminCluster, address
 from tests.support.nsqadmin_process import MakeNsqadmin, NsqadminProcess
 from tests.support.nsqd_process import HTTPAnswer, wait_until
@@ -338,13 +339,5 @@ def test_a_large_cluster_is_listed_at_once(make_nsqadmin: MakeNsqadmin, fake_clu
 
 @pytest.fixture
 def fake_cluster() -> Iterator[str]:
-    import subprocess
-    import sys
-
-    command = [sys.executable, "-m", "tests.support.fake_cluster", "120", "300", "3", "0.1"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield process.stdout.readline().strip()
-        finally:
-            process.kill()
+    with fake_cluster_of(120, 300, 3, 0.1) as lookupd:
+        yield lookupd

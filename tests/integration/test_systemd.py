@@ -159,10 +159,7 @@ def test_nsqd_says_what_it_does(managers: list[Manager], tmp_path: Path) -> None
     assert service.wait() == 0
 
 
-def test_nsqlookupd_says_what_it_does(managers: list[Manager], tmp_path: Path) -> None:
-    service = nsqlookupd(managers, tmp_path, *ANY_PORTS, WATCHDOG_USEC="100000")
-    service.start()
-    assert service.hear()["READY"] == "1"
+def lives_reloads_and_stops(service: Manager) -> None:
     service.hear_sign_of_life()
     service.signal(signal.SIGHUP)
     assert service.hear()["RELOADING"] == "1"
@@ -170,6 +167,13 @@ def test_nsqlookupd_says_what_it_does(managers: list[Manager], tmp_path: Path) -
     service.signal(signal.SIGTERM)
     assert service.hear() == {"STOPPING": "1", "STATUS": "stopping"}
     assert service.wait() == 0
+
+
+def test_nsqlookupd_says_what_it_does(managers: list[Manager], tmp_path: Path) -> None:
+    service = nsqlookupd(managers, tmp_path, *ANY_PORTS, WATCHDOG_USEC="100000")
+    service.start()
+    assert service.hear()["READY"] == "1"
+    lives_reloads_and_stops(service)
 
 
 def test_nsqadmin_says_what_it_does(managers: list[Manager], tmp_path: Path) -> None:
@@ -178,13 +182,7 @@ def test_nsqadmin_says_what_it_does(managers: list[Manager], tmp_path: Path) -> 
     ready = service.hear()
     assert ready["READY"] == "1"
     assert re.fullmatch(r"serving on 127\.0\.0\.1:\d{2,}", ready["STATUS"])
-    service.hear_sign_of_life()
-    service.signal(signal.SIGHUP)
-    assert service.hear()["RELOADING"] == "1"
-    assert service.hear() == {"READY": "1"}
-    service.signal(signal.SIGTERM)
-    assert service.hear() == {"STOPPING": "1", "STATUS": "stopping"}
-    assert service.wait() == 0
+    lives_reloads_and_stops(service)
 
 
 def test_a_start_that_fails_is_never_ready(managers: list[Manager], tmp_path: Path, ports: list[socket.socket]) -> None:

@@ -7,7 +7,10 @@ prints the address of the nsqlookupd. MOVING is the part of the channels whose c
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import gevent
@@ -16,6 +19,18 @@ from gevent.server import StreamServer
 
 LOCALHOST = "127.0.0.1"
 _DIFFERENT_ANSWERS = 60
+
+
+@contextmanager
+def running(nodes: int, topics: int, channels: int, moving: float) -> Iterator[str]:
+    """In a process of its own; the address of its nsqlookupd."""
+    command = [sys.executable, "-m", "tests.support.fake_cluster", *map(str, (nodes, topics, channels, moving))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.kill()
 
 
 def channel(name: str, count: int) -> dict[str, Any]:
