@@ -67,6 +67,7 @@ class Listener:
         self._door: Door | None = None
         self._farewell: Farewell = bytes
         self._path: str | None = None
+        self._own_file: os.stat_result | None = None
         try:
             self._sock = self._bind(address) if inherited is None else inherited
         except (OSError, OverflowError) as error:
@@ -100,7 +101,7 @@ class Listener:
         except OSError:
             sock.close()
             raise
-        self._path = path
+        self._path, self._own_file = path, os.lstat(path)
         return sock
 
     def guard(self, door: Door, farewell: Farewell) -> None:
@@ -146,7 +147,14 @@ class Listener:
         self._pause.close()
         self._sock.close()
         if self._path is not None:
-            Path(self._path).unlink(missing_ok=True)
+            _remove_file(Path(self._path), self._own_file)
+
+
+def _remove_file(path: Path, own: os.stat_result | None) -> None:
+    """Remove the file of a socket; one that another process has put there meanwhile stays."""
+    with suppress(FileNotFoundError):
+        if own is not None and os.path.samestat(path.lstat(), own):
+            path.unlink()
 
 
 def _turn_away(sock: socket.socket, farewell: bytes) -> None:

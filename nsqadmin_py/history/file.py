@@ -99,7 +99,7 @@ class HistoryFile:
     """Where the history is kept. Without a path, or where it cannot be written, nowhere."""
 
     def __init__(self, path: str, log: Log) -> None:
-        self._path = path
+        self._path = os.path.realpath(path) if path else ""  # a symbolic link stays one when the file is replaced
         self._log = log
         self._lock: Any = None
         self._has_failed = False
@@ -124,6 +124,10 @@ class HistoryFile:
 
     def _take_lock(self) -> bool:
         """Two nsqadmins would overwrite each other's."""
+        if os.path.exists(self._path) and not os.path.isfile(self._path):  # /dev/null would be set aside as damaged
+            self._log.warning("HISTORY: %s: not a regular file; the history is kept in memory only", self._path)
+            self._path = ""
+            return False
         try:
             self._lock = open(self._path + ".lock", "ab")  # noqa: SIM115  held until the end
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -139,6 +143,8 @@ class HistoryFile:
 
     def _set_aside(self, error: BadHistory) -> None:
         aside = f"{self._path}.damaged-{time.strftime('%Y%m%dT%H%M%S')}"
+        while os.path.lexists(aside):
+            aside += "~"
         with suppress(OSError):
             os.replace(self._path, aside)
         self._log.error("HISTORY: %s is damaged (%s): set aside as %s; it begins anew", self._path, error, aside)

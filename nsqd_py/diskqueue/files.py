@@ -91,9 +91,14 @@ class LogFile:
 
     @classmethod
     def create(cls, path: Path, first_seq: int, used_id: int, spare: Path | None = None) -> LogFile:
-        """A new file, made of a used one when there is a spare. Raises OSError."""
+        """A new file, made of a used one when there is a spare. Raises OSError.
+
+        FileExistsError where a file of this name is there: somebody put it there, and it is not written over.
+        """
         header = FileHeader(secrets.randbits(32), first_seq, used_id, is_reused=spare is not None)
-        fd = os.open(spare or path, os.O_RDWR | os.O_CREAT, 0o600)
+        if spare is not None and os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+        fd = os.open(spare or path, os.O_RDWR | os.O_CREAT | (os.O_EXCL if spare is None else 0), 0o600)
         try:
             if os.pwrite(fd, header.encode(), 0) != FILE_HEADER_BYTES:
                 raise OSError("short write of a log file's header")

@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from nsqd_py.diskqueue.files import sync_directory
+from nsqd_py.diskqueue.files import parse_log_file_name, sync_directory
 from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX
 from nsqd_py.errors import StartError
 from nsqd_py.metadata import METADATA_FILE, replace_file
@@ -25,7 +25,7 @@ from nsqd_py.metadata import METADATA_FILE, replace_file
 FOLDER = "import"
 MARKER = "imported.json"
 _SYNCS_AT_ONCE = 16  # file systems write down many in one go
-_OWN_SUFFIXES = (".log", JOURNAL_SUFFIX, ".tmp")
+_OWN_SUFFIXES = (JOURNAL_SUFFIX, ".tmp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,8 @@ class ImportFolder:
             return
         paths = list(self.path.iterdir())
         for path in paths:
-            if not path.name.endswith(_OWN_SUFFIXES):
+            is_log = parse_log_file_name(path.name) is not None
+            if not (is_log or path.name.endswith(_OWN_SUFFIXES)):
                 raise StartError(f"{path} is in the way of an import; move it elsewhere")
         for path in paths:
             path.unlink()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import resource
@@ -194,6 +195,41 @@ def test_a_work_dir_on_another_file_system(
         assert tool.stop() == 0
     assert all_bodies(output) == [b"one"]
     assert os.listdir(shared_memory) == []
+
+
+# --- directories in other words
+
+
+def spellings(tmp_path: Path) -> list[tuple[str, ...]]:
+    """Flags that lead to <tmp_path>/here/out, written from <tmp_path>/here."""
+    ways = ("out", "../here/out", "link/out", "out/", f"{tmp_path}/here/../here/out")
+    return [
+        *((f"--output-dir={way}", *flags) for way in ways for flags in ((), ("--format=framed", "--compress=zstd"))),
+        ("--output-dir=out", "--work-dir=./out"),
+        ("--output-dir=link/out", "--work-dir=work", "--format=parquet"),
+        ("--output-dir=~/../out", "--rotate-interval=1h", "--format=jsonl"),
+    ]
+
+
+def test_a_finished_file_stays_in_the_output_dir(nsqd: NsqdProcess, tmp_path: Path) -> None:
+    """Written as a user writes it: relative, with `..`, through a symbolic link. All run at once, for speed."""
+    here = tmp_path / "here"
+    (here / "~").mkdir(parents=True)
+    (here / "link").symlink_to(here)
+    with contextlib.ExitStack() as stack:
+        tools = []
+        for number, flags in enumerate(spellings(tmp_path)):
+            publish(nsqd, b"one", b"%d" % number, topic=f"t{number}")
+            source = (f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}", f"--topic=t{number}", "--sync-interval=100ms")
+            tool = ToolProcess(MODULE, *source, *flags, log_path=tmp_path / f"log{number}", directory=here)
+            tools.append(stack.enter_context(tool))
+        for number, tool in enumerate(tools):
+            wait_until_finished(nsqd, f"t{number}")
+            assert tool.stop() == 0
+    expected = {f"t{number}": [b"one", b"%d" % number] for number in range(len(tools))}
+    assert {entry["topic"]: bodies(here / "out" / entry["path"]) for entry in manifest(here / "out")} == expected
+    assert leftovers(here) == []
+    assert message_files(here / "work") == []
 
 
 # --- topics by pattern

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from typing import IO, Self
 from tests.support.nsqd_process import REPOSITORY, wait_until
 
 STOP_DEADLINE_S = 20.0
+# `python -m` finds the modules from any directory.
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(REPOSITORY), os.getenv("PYTHONPATH"))))}
 
 
 class ToolProcess:
@@ -19,17 +22,23 @@ class ToolProcess:
 
     def __init__(
         self, module: str, *flags: str, log_path: Path, stdin: int | IO[bytes] | None = None,
-        stdout: int | IO[bytes] = subprocess.PIPE,
+        stdout: int | IO[bytes] = subprocess.PIPE, directory: Path = REPOSITORY,
     ) -> None:  # fmt: skip
-        """`module` is that of the tool, such as apps.nsq_to_http; `stdin` and `stdout` are as for Popen."""
+        """`module` is that of the tool, such as apps.nsq_to_http; `stdin` and `stdout` are as for Popen.
+
+        directory  where it runs
+        """
         self._log_path = log_path
         self._streams = stdin, stdout
+        self._directory = directory
         self._command = [sys.executable, "-m", module, *flags]
 
     def __enter__(self) -> Self:
         with self._log_path.open("wb") as log:
             stdin, stdout = self._streams
-            self._process = subprocess.Popen(self._command, cwd=REPOSITORY, stdin=stdin, stdout=stdout, stderr=log)
+            self._process = subprocess.Popen(
+                self._command, cwd=self._directory, stdin=stdin, stdout=stdout, stderr=log, env=ENVIRONMENT
+            )
         return self
 
     def __exit__(

@@ -71,7 +71,7 @@ def bodies(path: Path) -> list[bytes]:
     if name.endswith(".framed"):
         return [body for messages in records(path) for body in messages.bodies]
     if name.endswith(".parquet"):
-        found: list[bytes] = parquet.read_table(path).column("body").to_pylist()
+        found: list[bytes] = parquet.read_table(path.absolute()).column("body").to_pylist()
         return found
     lines = plain_bytes(path).split(b"\n")
     assert lines.pop() == b"", f"{path} ends inside a line"

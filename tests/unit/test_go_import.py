@@ -506,12 +506,13 @@ def test_a_full_disk_leaves_everything_as_it_was(go: GoDirectory, monkeypatch: p
     assert sorted(go.path.iterdir()) == before
 
 
-def test_something_else_in_the_folder_is_not_deleted(go: GoDirectory) -> None:
+@pytest.mark.parametrize("name", ["holiday.jpg", "yesterday.log"])
+def test_something_else_in_the_folder_is_not_deleted(go: GoDirectory, name: str) -> None:
     go.queue("t:a", numbered("a", 3))
     (go.path / "import").mkdir()
     (go.path / "import" / "t.00000000000000000000.log").touch()
-    (go.path / "import" / "holiday.jpg").touch()
-    with pytest.raises(StartError, match=r"holiday.jpg is in the way"):
+    (go.path / "import" / name).touch()
+    with pytest.raises(StartError, match=f"{name} is in the way"):
         imported(go.path)
     assert len(list((go.path / "import").iterdir())) == 2
 

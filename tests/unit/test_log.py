@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py.diskqueue.files import log_file_name, parse_log_file_name
+from nsqd_py.diskqueue.files import LogFile, log_file_name, parse_log_file_name
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from nsqd_py.diskqueue.syncing import sync_and_close
 from tests.unit.fakes import close_descriptors, make_batch, messages_of
@@ -160,6 +160,17 @@ def test_a_dropped_file_becomes_the_next_one(disk: Disk) -> None:
     assert disk.paths()[-1].stat().st_ino == inode
     assert not (disk.directory / f"{TOPIC}.spare").exists()
     assert disk.read_all(4) == disk.written[4:]
+
+
+@pytest.mark.parametrize("has_spare", [False, True])
+def test_a_file_that_is_there_is_not_written_over(tmp_path: Path, has_spare: bool) -> None:
+    """The log does not know it: an operator has put it there, say."""
+    path, spare = tmp_path / log_file_name(TOPIC, 5), tmp_path / f"{TOPIC}.spare"
+    path.write_bytes(b"kept")
+    spare.write_bytes(b"used")
+    with pytest.raises(FileExistsError):
+        LogFile.create(path, 5, 0, spare if has_spare else None)
+    assert (path.read_bytes(), spare.read_bytes()) == (b"kept", b"used")
 
 
 def test_nobody_is_asked_about_the_wrong_messages(disk: Disk) -> None:

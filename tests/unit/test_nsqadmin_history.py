@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from math import isnan, nan
 from pathlib import Path
 
@@ -213,6 +214,44 @@ def test_a_damaged_file_is_set_aside_and_said(tmp_path: Path, capfd: pytest.Capt
     assert sorted(entry.name for entry in tmp_path.iterdir()) == sorted(
         [aside.name, "history.db", "history.db.lock"]
     )
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link to a device"])
+def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path, kind: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """/dev/null is a natural value for "no file", and nsqadmin may run as root."""
+    path = tmp_path / "history.db"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/null")
+    file = HistoryFile(str(path), Log())
+    file.open(Book())
+    file.write(full_book())
+    file.close()
+    assert "not a regular file; the history is kept in memory only" in capfd.readouterr().err
+    assert os.listdir(tmp_path) == ["history.db"]
+    assert not path.is_file()
+
+
+def test_a_link_to_a_file_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("history.db")
+    file = HistoryFile(str(tmp_path / "link"), Log())
+    file.open(Book())
+    file.write(full_book())
+    file.close()
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "history.db").stat().st_size > 0
+
+
+def test_two_files_set_aside_in_one_second_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nsqadmin_py.history.file.time.strftime", lambda *_: "now")
+    path = tmp_path / "history.db"
+    for number in range(2):
+        path.write_bytes(b"nsqadmin-history 1 00000000\nnonsense %d" % number)
+        file = HistoryFile(str(path), Log())
+        file.open(Book())
+        file.close()
+    assert len(list(tmp_path.glob("history.db.damaged-now*"))) == 2
 
 
 def test_two_do_not_overwrite_each_other(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from spark.replay.command.dry_run import bar, dry_run_text, histogram_text, row_
 from spark.replay.command.figures import duration_text, rows_text, shown, time_text
 from spark.replay.command.plan_text import plan_text
 from spark.replay.command.progress_text import Speed, done_bytes, part_done, progress_text
-from spark.replay.command.report import report_of, write_report
+from spark.replay.command.report import check_report, report_of, write_report
 from spark.replay.command.spark_wanted import SparkWanted
 from spark.replay.command.summary import how_to_go_on, summary
 from spark.replay.job import Destination, Job, Pacing, Safety, Selection
@@ -257,6 +258,21 @@ def test_the_report_of_a_dry_run_has_what_was_found() -> None:
     assert (report["status"], report["sent"]) == ("dry run", 0)
     assert report["found"]["topics"]["a"]["count"] == 3
     assert report["found"]["histogram"] == [["1970-01-01T00:01:00Z", 3]]
+
+
+def test_a_report_goes_through_a_pipe_and_a_link_and_replaces_neither(tmp_path: Path) -> None:
+    """/dev/null and /dev/stdout are such paths."""
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("file")
+    for name in ("pipe", "link"):
+        check_report(str(tmp_path / name))
+        write_report(str(tmp_path / name), {"a": 1})
+    assert json.loads(os.read(reader, 100)) == json.loads((tmp_path / "file").read_text()) == {"a": 1}
+    os.close(reader)
+    assert (tmp_path / "pipe").is_fifo() and (tmp_path / "link").is_symlink()
+    assert sorted(os.listdir(tmp_path)) == ["file", "link", "pipe"]
 
 
 def test_a_report_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,12 +15,11 @@ from nsqd_py.durations import SECOND_NS
 from tests.support.written_files import all_bodies, bodies, leftovers, manifest, message_files
 from tests.unit.fakes import FakeLog
 from tests.unit.to_file_fakes import FakeBatch
-from tools.to_file import finishing, placing
+from tools.to_file import finishing
 from tools.to_file.archive import Archive, Plan
 from tools.to_file.compression import CODECS
 from tools.to_file.formats.table import FORMATS
 from tools.to_file.output import OutputFile
-from tools.to_file.placing import copy, let_go, place
 from tools.to_file.portions import Portion
 from tools.to_file.repair import left_behind, repair
 from tools.to_file.rotation import Rotation
@@ -391,46 +389,6 @@ def interrupt(patch: pytest.MonkeyPatch, step: str, moment: str) -> None:
         raise KeyboardInterrupt
 
     patch.setattr(place_of_step, name, interrupted)
-
-
-# --- to another file system
-
-
-def elsewhere() -> Path:
-    other = Path("/dev/shm")
-    if not other.is_dir() or not os.access(other, os.W_OK) or other.stat().st_dev == Path("/tmp").stat().st_dev:
-        pytest.skip("needs another file system")
-    return other
-
-
-@pytest.mark.parametrize("step", ["copy", "_link", "never"])
-def test_a_copy_that_was_interrupted(tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    directory = elsewhere() / f"nsq-to-file-{os.getpid()}"
-    try:
-        source = tmp_path / "source"
-        source.write_bytes(b"one\n")
-        directory.mkdir()
-        (directory / "x-000000.log").write_bytes(b"mine\n")
-        with monkeypatch.context() as patch:
-            if step != "never":
-                real: Callable[..., object] = copy if step == "copy" else placing._link
-
-                def torn(*arguments: object) -> None:
-                    real(*arguments)
-                    if step == "copy":
-                        os.truncate(str(arguments[1]), 1)
-                    raise KeyboardInterrupt
-
-                patch.setattr(f"tools.to_file.placing.{step}", torn)
-                with pytest.raises(KeyboardInterrupt):
-                    place(source, directory, "x<REV>.log", 0, "token")
-        assert place(source, directory, "x<REV>.log", 0, "token") == "x-000001.log"
-        let_go(source, directory, "x-000001.log", "token")
-        assert all_bodies(directory) == [b"mine", b"one"]
-        assert leftovers(directory) == []
-        assert not source.exists()
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 # --- one file

@@ -340,6 +340,20 @@ def test_unix_sockets_beside_the_ports(make_nsqd: MakeNsqd, tmp_path: Path) -> N
     assert not http_path.exists()
 
 
+@pytest.mark.ours
+def test_the_socket_of_another_process_stays(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
+    """Somebody removed the file while nsqd ran, and another process listens there now."""
+    path = tmp_path / "nsqd.sock"
+    nsqd = make_nsqd(f"--unix-socket={path}")
+    path.unlink()
+    other = make_nsqd(f"--unix-socket={path}")
+    assert nsqd.stop() == 0
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(str(path))
+    assert other.stop() == 0
+    assert not path.exists()
+
+
 def has_ipv6() -> bool:
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()

@@ -242,14 +242,17 @@ class Archive:
         plan, revised = self._plan, with_revision(name, self._revision)
         if self._is_taken(revised):
             return None
+        # Both directories are resolved once for each file: it ends where it began, also when a symbolic link on the
+        # way to them is set to another directory meanwhile.
+        work_dir, output_dir = plan.work_dir.resolve(), plan.output_dir.resolve()
         token = new_token()
-        work_path = plan.work_dir / revised if plan.form.convert is None else side_path(plan.work_dir, token, ".framed")
+        work_path = work_dir / revised if plan.form.convert is None else side_path(work_dir, token, ".framed")
         make_directories(work_path.parent)
         facts = Facts(
             plan.topic, plan.channel, plan.form.name, plan.codec.name, name, self._revision,
-            str(work_path.relative_to(plan.work_dir)), str(plan.output_dir.resolve()), plan.is_shared,
+            str(work_path.relative_to(work_dir)), str(output_dir), plan.is_shared,
         )  # fmt: skip
-        claim = Claim.make(plan.work_dir, token, facts)
+        claim = Claim.make(work_dir, token, facts)
         try:
             return self._begin(claim, name, now_ns)
         except FileExistsError:  # another process was faster
@@ -284,11 +287,10 @@ class Archive:
             if output.start_offset:
                 claim.update(replace(claim.facts, offset=output.start_offset))
         except OSError:
-            output.close()
-            if not plan.is_shared:
-                claim.work_path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                output.discard()
             raise
-        self._log.info("[%s/%s] opening %s", plan.topic, plan.channel, claim.work_path)
+        self._log.info("[%s/%s] opening %s", plan.topic, plan.channel, plan.work_dir / claim.facts.work_name)
         return _Current(name, now_ns, output, encoder, claim, output.end, Tally())
 
 

@@ -6,6 +6,7 @@ and goes on.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from dataclasses import asdict, dataclass, replace
@@ -53,9 +54,9 @@ class FinishedFile:
         facts = self.claim.facts
         may_be_listed = facts.entry is not None or self.contents is None or self.contents.is_repaired
         entry = Entry(**facts.entry) if facts.entry is not None else self._place()
-        output_dir = Path(facts.output_dir)
-        let_go(self.claim.work_path, output_dir, entry.path, self.claim.token)
-        manifest = Manifest(output_dir)
+        if not self._let_go(entry):
+            entry = self._place_again(entry)
+        manifest = Manifest(Path(facts.output_dir))
         if not (may_be_listed and manifest.has(entry)):
             manifest.add(entry)
         self.claim.release()
@@ -63,17 +64,39 @@ class FinishedFile:
 
     def _place(self) -> Entry:
         """Give it its place in the output-dir, if it is not there."""
-        facts, form = self.claim.facts, FORMATS[self.claim.facts.format]
-        if is_in_place(self.claim, form):
-            return self._entry(facts.work_name)
-        name = place(
-            self.claim.work_path, Path(facts.output_dir), facts.name, facts.revision, self.claim.token,
-            _converter(form, facts),
-        )  # fmt: skip
-        entry = self._entry(name)
-        # From here on a kill leaves a claim that says where the file is.
-        self.claim.update(replace(facts, entry=asdict(entry)))
+        if self._is_in_place():
+            return self._entry(self.claim.facts.work_name)
+        return self._note(self._entry(self._give_name()))
+
+    def _place_again(self, entry: Entry) -> Entry:
+        """An earlier run placed it, and meanwhile somebody removed it or put another file there."""
+        entry = self._note(replace(entry, path=self._give_name()))
+        if not self._let_go(entry):
+            place = Path(self.claim.facts.output_dir) / entry.path
+            raise OSError(errno.EBUSY, "is not the file that was just placed there", str(place))
         return entry
+
+    def _is_in_place(self) -> bool:
+        """True if the file is written where it belongs."""
+        facts = self.claim.facts
+        return FORMATS[facts.format].convert is None and self.claim.work_dir.samefile(facts.output_dir)
+
+    def _give_name(self) -> str:
+        facts = self.claim.facts
+        return place(
+            self.claim.work_path, Path(facts.output_dir), facts.name, facts.revision, self.claim.token,
+            _converter(FORMATS[facts.format], facts),
+        )  # fmt: skip
+
+    def _note(self, entry: Entry) -> Entry:
+        """From here on a kill leaves a claim that says where the file is."""
+        self.claim.update(replace(self.claim.facts, entry=asdict(entry)))
+        return entry
+
+    def _let_go(self, entry: Entry) -> bool:
+        """False where the placed file cannot be shown to hold what was written."""
+        output_dir = Path(self.claim.facts.output_dir)
+        return let_go(self.claim.work_path, output_dir, entry.path, self.claim.token, partial(_holds, entry))
 
     def _entry(self, name: str) -> Entry:
         facts, contents = self.claim.facts, self._contents(name)
@@ -112,9 +135,11 @@ def checksum_of(file: BinaryIO) -> int:
     return checksum
 
 
-def is_in_place(claim: Claim, form: Format) -> bool:
-    """Whether the file is written where it belongs."""
-    return form.convert is None and claim.work_dir.samefile(claim.facts.output_dir)
+def _holds(entry: Entry, path: Path) -> bool:
+    """True if the file has exactly the bytes of the entry, by its size and checksum. Raises OSError."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        return (entry.offset, entry.bytes, entry.crc32c) == (0, size, f"{checksum_of(file):08x}")
 
 
 def _converter(form: Format, facts: Facts) -> Make | None:

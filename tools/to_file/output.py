@@ -96,6 +96,14 @@ class OutputFile:
             self.end = self._kept_end
             self._cut(self.end)
 
+    def discard(self) -> None:
+        """Close the file, and remove its name while that still leads to this file. A shared one stays."""
+        try:
+            if not self.is_shared and os.path.samestat(os.fstat(self._fd), self.path.lstat()):
+                self.path.unlink()
+        finally:
+            self.close()
+
     def close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)

@@ -38,15 +38,16 @@ def repair(claim: Claim) -> FinishedFile | None:
     try:
         with path.open("r+b") as file:
             contents = _mended(claim, file)
+            if contents.tally.messages or claim.facts.is_shared:
+                return FinishedFile(claim, contents)
+            if os.path.samestat(os.fstat(file.fileno()), path.lstat()):
+                path.unlink()  # while it is locked: nobody has begun to write to it
     except FileNotFoundError:
         claim.release()
         return None
     except BlockingIOError:  # locked by who writes to it: the claim that is gone never got this name
         claim.release()
         return None
-    if contents.tally.messages or claim.facts.is_shared:
-        return FinishedFile(claim, contents)
-    path.unlink(missing_ok=True)
     claim.release()
     return None
 

@@ -25,8 +25,9 @@ def check_report(path: str) -> None:
     """Raises BadUsage where it could not be written in the end."""
     if path in ("", STANDARD_OUTPUT):
         return
-    directory = Path(path).absolute().parent
-    if Path(path).is_dir() or not (directory.is_dir() and os.access(directory, os.W_OK)):
+    target = Path(path).resolve()
+    place = target if _is_device(target) else target.parent
+    if target.is_dir() or not (place.exists() and os.access(place, os.W_OK)):
         raise BadUsage(f"--report {path}: cannot be written there")
 
 
@@ -64,15 +65,23 @@ def _found(look: Look) -> dict[str, Any]:
 
 
 def write_report(path: str, report: Mapping[str, Any]) -> None:
-    """Whole, or not at all. Raises ToolError."""
+    """Whole, or not at all. A device or pipe, such as /dev/null, is written to and not replaced. Raises ToolError."""
     text = orjson.dumps(report, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
     if path == STANDARD_OUTPUT:
         sys.stdout.buffer.write(text)
         sys.stdout.flush()
         return
-    new = Path(f"{path}.new")
     try:
+        target = Path(path).resolve()  # a symbolic link stays one
+        if _is_device(target):
+            target.write_bytes(text)
+            return
+        new = target.with_name(f"{target.name}.new")
         new.write_bytes(text)
-        new.replace(path)
+        new.replace(target)
     except OSError as error:
         raise ToolError(f"the report {path} cannot be written: {error.strerror}") from error
+
+
+def _is_device(path: Path) -> bool:
+    return path.exists() and not (path.is_file() or path.is_dir())

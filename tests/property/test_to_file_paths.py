@@ -1,0 +1,206 @@
+"""However the directories of nsq-to-file are written, a finished file is in the output-dir, whole, and listed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from tests.support.written_files import all_bodies, bodies, leftovers, manifest, message_files
+from tests.unit.fakes import FakeLog
+from tests.unit.to_file_fakes import FakeBatch
+from tools.to_file.archive import Archive, Plan
+from tools.to_file.compression import CODECS
+from tools.to_file.finishing import FinishedFile
+from tools.to_file.formats.table import FORMATS
+from tools.to_file.portions import Portion
+from tools.to_file.repair import check_writable, left_behind, repair
+from tools.to_file.rotation import Rotation
+
+KINDS = [(form.name, codec) for form in FORMATS.values() for codec in form.codecs]
+
+# The current directory is <root>/here, and <root>/here/link is a symbolic link to <root>/far/away.
+SPELLINGS = (
+    "{root}/here/out", "out", "./out", "out/", "out//", "sub/../out", "../here/out", "link/out", "link/../out", "~/out",
+    "{root}/here/link/out", "{root}/here/../here/out", "{root}/here/linked", "linked", "linked/.", "out/sub/..", ".",
+    "{memory}/out", "memory",
+)  # fmt: skip
+# The same directory in other words, and others.
+WORK_SPELLINGS = (
+    "{output}", "{output}/.", "./{output}", "{output}/", "work", "../here/work", "link/work", "{root}/work",
+    "{memory}/work", "memory", "{output}/work",
+)  # fmt: skip
+
+
+@dataclass
+class Place:
+    """A directory to be in, and one on another file system."""
+
+    root: Path
+    memory: Path
+
+    def path(self, spelling: str, output: str = "") -> Path:
+        return Path(spelling.format(root=self.root, memory=self.memory, output=output))
+
+
+def memory_root() -> str | None:
+    """The root of another file system; None where there is none."""
+    other = Path("/dev/shm")
+    usable = other.is_dir() and os.access(other, os.W_OK) and other.stat().st_dev != Path("/tmp").stat().st_dev
+    return str(other) if usable else None
+
+
+@contextmanager
+def a_place() -> Iterator[Place]:
+    before = os.getcwd()
+    with tempfile.TemporaryDirectory() as root, tempfile.TemporaryDirectory(dir=memory_root()) as memory:
+        place = Place(Path(root).resolve(), Path(memory).resolve())
+        here = place.root / "here"
+        for directory in (here / "sub", here / "out" / "sub", place.root / "far" / "away"):
+            directory.mkdir(parents=True)
+        (here / "link").symlink_to(place.root / "far" / "away")
+        (here / "linked").symlink_to("out")
+        (here / "memory").symlink_to(place.memory)
+        os.chdir(here)
+        try:
+            yield place
+        finally:
+            os.chdir(before)
+
+
+def plan(output: Path, work: Path, form: str, codec: str, **changes: Any) -> Plan:
+    suffix = FORMATS[form].suffix + (CODECS[codec].suffix if FORMATS[form].is_appendable else "")
+    settings: dict[str, Any] = {
+        "topic": "topic", "channel": "channel", "template": f"a/topic<REV>{suffix}", "datetime_format": "",
+        "work_dir": work, "output_dir": output, "form": FORMATS[form], "codec": CODECS[codec], "level": 3,
+        "rotation": Rotation(), "is_shared": False, "skips_empty": False,
+    }  # fmt: skip
+    return Plan(**{**settings, **changes})
+
+
+def write(archive: Archive, *messages: bytes) -> None:
+    archive.add([Portion.whole(FakeBatch(*messages))])
+    archive.store(is_sync_due=True)
+
+
+def finish(archive: Archive) -> list[FinishedFile]:
+    archive.close()
+    files = archive.take_finished()
+    for file in files:
+        file.finish()
+    return files
+
+
+def finish_what_is_left(*directories: Path) -> None:
+    for claim in left_behind(*directories):
+        file = repair(claim)
+        assert file is not None
+        file.finish()
+
+
+def check(output: Path, work: Path) -> None:
+    """Each file is there, whole, listed, and nowhere else."""
+    entries = manifest(output)
+    assert [bodies(output / entry["path"]) for entry in entries] == [[b"one", b"two"], [b"three"]]
+    assert sorted(all_bodies(output)) == [b"one", b"three", b"two"]
+    assert leftovers(output) == []
+    assert leftovers(work) == []
+    if not (work.samefile(output) or output.resolve() in work.resolve().parents):
+        listed = {(output / entry["path"]).resolve() for entry in entries}
+        assert {path.resolve() for path in message_files(work)} <= listed
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    output=st.sampled_from(SPELLINGS), work=st.sampled_from(WORK_SPELLINGS), kind=st.sampled_from(KINDS),
+    is_killed=st.booleans(), has_a_copy=st.booleans(),
+)  # fmt: skip
+@example(output="out", work="{output}", kind=("lines", "none"), is_killed=False, has_a_copy=False)
+@example(output="out", work="{output}", kind=("lines", "none"), is_killed=True, has_a_copy=True)
+@example(output="linked", work="{output}", kind=("framed", "zstd"), is_killed=False, has_a_copy=True)
+@example(output="{memory}/out", work="work", kind=("lines", "gzip"), is_killed=False, has_a_copy=False)
+@example(output="{memory}/out", work="work", kind=("parquet", "none"), is_killed=True, has_a_copy=True)
+def test_a_finished_file_is_in_the_output_dir(
+    output: str, work: str, kind: tuple[str, str], is_killed: bool, has_a_copy: bool
+) -> None:
+    """`has_a_copy`: somebody made a hard link to each file while it was written, so that it has two names."""
+    with a_place() as place:
+        output_dir, work_dir = place.path(output), place.path(work, output)
+        for directory in (output_dir, work_dir):
+            check_writable(directory)
+        archive = Archive(plan(output_dir, work_dir, *kind), FakeLog(), lambda text: None, lambda: 0)  # type: ignore[arg-type]
+        write(archive, b"one", b"two")
+        if has_a_copy:
+            for number, path in enumerate(message_files(work_dir)):
+                os.link(path, path.with_name(f".backup{number}"))
+        if is_killed:
+            archive.abandon()
+            finish_what_is_left(work_dir, output_dir)
+        else:
+            finish(archive)
+        write(archive, b"three")
+        finish(archive)
+        for copy in work_dir.rglob(".backup*"):
+            copy.unlink()
+        check(output_dir, work_dir)
+
+
+@pytest.mark.parametrize("output", [spelling for spelling in SPELLINGS if spelling != "."])
+def test_a_shared_file_stays_and_is_appended_to(output: str) -> None:
+    """As nsq-to-file is run without any other flag. Also where the file itself is a link to another place."""
+    with a_place() as place:
+        output_dir = place.path(output)
+        check_writable(output_dir)
+        (output_dir / "topic.log").symlink_to(place.root / "elsewhere.log")
+        for number, message in enumerate((b"one", b"two")):
+            shared = plan(output_dir, output_dir, "lines", "none", template="topic.log", is_shared=True)
+            archive = Archive(shared, FakeLog(), lambda text: None, lambda: 0)  # type: ignore[arg-type]
+            write(archive, message)
+            if number:
+                archive.abandon()
+                finish_what_is_left(output_dir)
+            else:
+                finish(archive)
+        assert bodies(output_dir / "topic.log") == bodies(place.root / "elsewhere.log") == [b"one", b"two"]
+        assert [entry["path"] for entry in manifest(output_dir)] == ["topic.log", "topic.log"]
+        assert leftovers(output_dir) == []
+
+
+@pytest.mark.parametrize("form", ["lines", "framed", "parquet"])
+def test_a_directory_whose_name_goes_elsewhere_meanwhile(form: str) -> None:
+    """`linked` is set to another directory while a file is written: that file is finished where it was begun."""
+    with a_place() as place:
+        linked, first, second = Path("linked"), place.root / "here" / "out", place.root / "second"
+        second.mkdir()
+        archive = Archive(plan(linked, linked, form, "none"), FakeLog(), lambda text: None, lambda: 0)  # type: ignore[arg-type]
+        write(archive, b"one")
+        linked.unlink()
+        linked.symlink_to(second)
+        finish(archive)
+        write(archive, b"two")
+        finish(archive)
+        assert (all_bodies(first), all_bodies(second)) == ([b"one"], [b"two"])
+        assert (leftovers(first), leftovers(second)) == ([], [])
+
+
+def test_a_directory_of_the_output_dir_that_is_one_of_the_work_dir() -> None:
+    """The two are different directories, and a file has one name in both all the same."""
+    with a_place() as place:
+        output, work = place.root / "output", place.root / "work"
+        (work / "a").mkdir(parents=True)
+        output.mkdir()
+        (output / "a").symlink_to(work / "a")
+        archive = Archive(plan(output, work, "lines", "none"), FakeLog(), lambda text: None, lambda: 0)  # type: ignore[arg-type]
+        write(archive, b"one")
+        finish(archive)
+        assert bodies(output / manifest(output)[0]["path"]) == [b"one"]
+        shutil.rmtree(output)
