@@ -136,6 +136,93 @@ def test_it_fits_the_size_and_follows_it(nsqd: NsqdProcess) -> None:
         assert terminal.lines[5] == "… 77 more"
 
 
+@contextlib.contextmanager
+def answering(answer: bytes) -> Iterator[str]:
+    """The address of what seems to be an nsqd, which says this."""
+    handler = type("Answer", (ManyTopics,), {"answer": answer})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"--nsqd-http-address=127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+
+
+def deep_topics(count: int) -> bytes:
+    """Topic number 7 has a depth of 1007, and so on."""
+    names = ("backend_depth", "message_count", "paused")
+    topics = [
+        {**dict.fromkeys(names, 0), "topic_name": f"topic{number:03}", "depth": 1000 + number, "channels": []}
+        for number in range(count)
+    ]
+    return json.dumps({"start_time": 1, "topics": topics}).encode()
+
+
+def first_row(terminal: Terminal) -> str:
+    """The name in the line below the head of the table."""
+    head = next(number for number, line in enumerate(terminal.lines) if line.startswith(("topic/", "topic…")))
+    return (terminal.lines[head + 1].split() or [""])[0]
+
+
+@pytest.mark.parametrize(("columns", "lines", "page"), [(20, 8, 5), (80, 24, 19), pytest.param(200, 60, 55, marks=pytest.mark.slow)])
+def test_two_hundred_topics_scroll(columns: int, lines: int, page: int) -> None:
+    keys = (
+        ("\x1b[B", 1), ("\x1b[B" * 3, 4), ("\x1b[A", 3), ("\x1b[6~", 3 + page), ("\x1b[5~", 3), ("\x1b[F", 200 - page),
+        ("\x1bOA", 199 - page), ("\x1b[1~", 0), ("\x1b[4~", 200 - page), ("\x1b[5~", 200 - 2 * page), ("\x1bOH", 0),
+    )  # fmt: skip
+    with (
+        answering(deep_topics(200)) as address,
+        shown(address, "--interval=60s", columns=columns, lines=lines) as terminal,
+    ):
+        terminal.wait_for(lambda: first_row(terminal) == "topic000", "the first topic")
+        for typed, first in keys:
+            terminal.type(typed)
+            terminal.wait_for(lambda first=first: first_row(terminal) == f"topic{first:03}", f"topic {first} first")
+            depths = [line.split()[1:] for line in terminal.lines if re.match(r"topic\d", line)]
+            assert len(depths) == page
+            at = 0 if columns == 20 else 1  # behind in/s; a topic has no out/s
+            assert [cells[at] for cells in depths] == [str(1000 + first + number) for number in range(page)]
+
+
+def test_no_figure_is_cut_where_it_is_narrow() -> None:
+    depths = [str(1000 + number) for number in range(19)]
+    with answering(deep_topics(200)) as address, shown(address, "--interval=60s", columns=20) as terminal:
+
+        def last_cells() -> list[str]:
+            return [(line.split() or [""])[-1] for line in terminal.lines[3:22]]
+
+        terminal.wait_for(lambda: terminal.line_with("topic007").split() == ["topic007", "1007"], "1007 in 20 columns")
+        for columns in (14, 9, 8, 33, 21, 20):
+            terminal.resize(columns, 24)
+            terminal.wait_for(lambda: last_cells() == depths, f"whole depths in {columns} columns")
+        terminal.resize(7, 24)
+        terminal.wait_for(lambda: last_cells() == [f"top…{number:03}" for number in range(19)], "names only")
+
+
+def test_a_filter_is_typed() -> None:
+    with answering(deep_topics(200)) as address, shown(address, "--interval=60s") as terminal:
+        terminal.wait_for_text("topic000")
+        terminal.type("\x1b[F")
+        terminal.wait_for_text("topic199")
+        terminal.type("/c01q")
+        terminal.wait_for_text("no topic or channel matches")
+        assert terminal.lines[23].startswith("/c01q_   Enter keeps it")
+        terminal.type("\x7f")
+        terminal.wait_for(lambda: first_row(terminal) == "topic010", "the topics that match")
+        assert [line.split()[0] for line in terminal.lines if re.match(r"topic\d", line)] == [
+            f"topic01{number}" for number in range(10)
+        ]
+        terminal.type("\r")
+        terminal.wait_for(lambda: terminal.lines[23].startswith("filter c01   Esc shows all   q quit"), "the keys")
+        terminal.type("\x1b")
+        terminal.wait_for_text("… 181 more")
+        terminal.type("/\x1b")
+        terminal.wait_for(lambda: terminal.lines[23].startswith("q quit"), "the keys")
+        terminal.type("q")
+        assert terminal.wait() == 0
+        assert_left_as_it_was(terminal)
+
+
 def test_columns_of_the_environment_do_not_matter(quiet: NsqdProcess) -> None:
     with shown(*of(quiet), columns=120, COLUMNS="33", LINES="5") as terminal:
         terminal.wait_for_text("users")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from rich.text import Text
 from tools.stat.columns import layout, short_number, short_rate, shorten, sparkline
 from tools.stat.figures import Counts, Name
 from tools.stat.model import HISTORY_LENGTH, Row
-from tools.stat.screen import Failure, View, draw
+from tools.stat.screen import Failure, View, draw, window
 from tools.stat.selection import Order
 
 
@@ -49,7 +50,7 @@ def styles_at(lines: list[Text], row_text: str, column: str) -> set[str]:
     ("value", "text"),
     [
         (0, "0"), (9_999, "9999"), (10_000, "10.0k"), (99_940, "99.9k"), (99_960, "100k"), (999_400, "999k"),
-        (999_600, "1.0M"), (12_345_678, "12.3M"), (5e9, "5.0G"), (7e15, "7e+03"), (-20_000, "-20.0k"),
+        (999_600, "1.0M"), (12_345_678, "12.3M"), (5e9, "5.0G"), (7e15, "7.0P"), (2**63, "9.2E"), (-20_000, "-20.0k"),
     ],
 )  # fmt: skip
 def test_numbers_are_short(value: float, text: str) -> None:
@@ -61,7 +62,7 @@ def test_small_rates_have_a_decimal_place(value: float, text: str) -> None:
     assert short_rate(value) == text
 
 
-@given(st.floats(0, 1e12))
+@given(st.floats(0, 2**63))
 def test_no_number_is_wider_than_its_column(value: float) -> None:
     assert len(short_number(value)) <= 5
 
@@ -112,7 +113,14 @@ def test_columns_go_by_their_importance() -> None:
     assert titles(80) == all_columns[:9]
     assert titles(60) == ["in/s", "out/s", "depth", "trend", "flight", "t-out"]
     assert titles(30) == ["in/s", "depth"]
-    assert titles(10) == ["depth"]
+    assert titles(10) == titles(8) == ["depth"]
+    assert titles(7) == []
+
+
+def test_names_give_way_to_the_last_figure() -> None:
+    assert layout(20, 30).name_width == 13
+    assert (layout(30, 30, longest_node=20).name_width, layout(30, 30, longest_node=20).node_width) == (23, 0)
+    assert (layout(8, 30).name_width, layout(7, 30).name_width) == (1, 7)
 
 
 def test_room_goes_to_names_first_then_to_trends() -> None:
@@ -154,6 +162,34 @@ def test_what_does_not_fit_is_counted() -> None:
     assert "topic018" in lines[-3]
     assert lines[-2] == "… 81 more"
     assert len(lines) == 24
+
+
+def test_rows_are_scrolled_to() -> None:
+    rows = [row(f"topic{number:03}") for number in range(100)]
+    lines = plain(draw(replace(view(rows), top=50), 80, 24))
+    assert lines[3].startswith("topic050")
+    assert "topic068" in lines[-3]
+    assert lines[-2] == "… 50 above and 31 below"
+    for far in (82, 1000):
+        last = plain(draw(replace(view(rows), top=far), 80, 24))
+        assert "topic099" in last[-3]
+        assert last[-2] == "… 81 above"
+
+
+def test_a_channel_whose_topic_is_scrolled_away_names_it() -> None:
+    rows = [row("orders"), *(row("orders", f"c{number:02}") for number in range(40))]
+    lines = plain(draw(replace(view(rows), top=5), 80, 24))
+    assert [line.split()[0] for line in lines[3:5]] == ["orders/c04", "c05"]
+
+
+def test_a_filter_stands_where_the_keys_do() -> None:
+    typing = replace(view(CHANNELS), text="arch", is_typing=True)
+    assert plain(draw(typing, 80, 24))[-1] == "/arch_   Enter keeps it   Esc drops it"
+    assert plain(draw(typing, 80, 6))[-1] == "/arch_   Enter keeps it   Esc drops it"
+    assert plain(draw(replace(typing, text="x" * 30 + "yz"), 8, 6))[-1] == "/xxxxyz_"
+    assert plain(draw(replace(typing, error="it is not closed"), 80, 24))[-1] == "/arch_   it is not closed"
+    kept = plain(draw(replace(view(CHANNELS), text="arch"), 80, 24))
+    assert kept[-1].startswith("filter arch   Esc shows all   q quit")
 
 
 def test_what_just_fits_is_not_counted() -> None:
@@ -216,6 +252,32 @@ def test_what_seems_to_come_back_is_no_negative_rate() -> None:
     assert lines[3].split()[:3] == ["a/b", "0", "0"]
 
 
+FIGURE = re.compile(r"-?\d[\d.]*[kMGTPE]?")
+MANY = Counts(
+    depth=1007, backend_depth=1009, in_flight=1013, deferred=1019, messages=12_345_678, requeued=1021, timed_out=1031,
+    clients=1033,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("node", ["", "node:x", "a-node-with-a-long-name.example"])
+def test_a_figure_is_whole_or_not_shown(node: str) -> None:
+    """At 20 columns, 1007 was seen as 100."""
+    rows = [Row(Name("orders", channel), node, MANY, MANY, False, (1,), False) for channel in ("", "a", "b", "c")] * 3
+    shown = {*map(short_number, MANY), short_rate(MANY.finished)}
+    in_head = {short_rate(MANY.messages * 3), short_rate(MANY.finished * 9), short_number(1007 * 12)}
+    counted = {short_number(1013 * 12), "7777", "3", "9"}
+    for width in (*range(1, 100), 130, 160):
+        for height in (5, 12, 40):
+            seen = View(rows, rows, 7777, [Failure("nsqd x", "no")] * 90, Order(), "2s", "", top=3)
+            lines = plain(draw(seen, width, height))
+            hidden = window(seen, width, height)
+            allowed = shown | in_head | counted | {str(hidden.above), str(hidden.below), "87"}
+            found = {figure for line in lines for figure in FIGURE.findall(line)}
+            assert found - {"2"} <= allowed, (width, height, lines)
+            if width >= 20 and not node and height == 40:
+                assert "1007" in found
+
+
 name = st.text("abcXYZ019._-", min_size=1, max_size=64)
 any_row = st.builds(
     lambda topic, channel, depth, node, paused: row(topic, channel, node=node, depth=depth, paused=paused),
@@ -223,14 +285,21 @@ any_row = st.builds(
 )  # fmt: skip
 
 
-@given(st.lists(any_row, max_size=40), st.integers(1, 250), st.integers(1, 60), st.integers(0, 6))
-def test_it_fits_any_terminal(rows: list[Row], width: int, height: int, failed: int) -> None:
-    lines = plain(draw(view(rows, failures=[Failure("nsqd x", "no")] * failed), width, height))
+@given(
+    st.lists(any_row, max_size=40), st.integers(1, 250), st.integers(1, 60), st.integers(0, 6), st.integers(0, 50)
+)  # fmt: skip
+def test_it_fits_any_terminal(rows: list[Row], width: int, height: int, failed: int, top: int) -> None:
+    seen = replace(view(rows, failures=[Failure("nsqd x", "no")] * failed), top=top)
+    lines = plain(draw(seen, width, height))
     assert len(lines) <= height
     assert all(len(line) <= width for line in lines)
-    left = [int(found.group(1)) for line in lines if (found := re.fullmatch(r"… (\d+) more", line))]
+    left = [int(count) for line in lines for count in re.findall(r"(\d+) (?:more|above|below)$|(\d+) above and", line)
+            for count in count if count]
+    hidden = window(seen, width, height)
+    assert hidden.above + hidden.count + hidden.below == len(rows)
     if height > failed + 8 and width > 40:
         heads = 1 + (0 if height < 10 else 1) + min(failed, 3) + (1 if failed > 3 else 0) + 1
         feet = 0 if height < 10 else 1
         shown = sum(1 for line in lines[heads : height - feet] if line) - (1 if left or not rows else 0)
         assert shown + sum(left) == len(rows)
+        assert shown == hidden.count

@@ -7,6 +7,8 @@ selection   which rows are shown, in which order
 go_columns  Go's lines, for a pipe
 export      the same rows as JSON, CSV, or plain text in columns
 columns     the columns of the live table, and which of them fit
+keys        keys as a terminal sends them
+controls    what keys do to the live table: order, scrolling, a filter
 screen      the live table for a terminal of some size
 
 What asks and shows:
@@ -14,5 +16,6 @@ options     the settings
 sources     asks one nsqd, or one nsqlookupd
 poller      asks all of them at the same time, so that none delays the others
 reports     one report after the other on standard output
-live        the table on the terminal, and its keys
+keyboard    reads single keys from the terminal
+live        the table on the terminal
 """

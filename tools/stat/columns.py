@@ -31,13 +31,13 @@ def short_number(value: float) -> str:
     """At most five characters: 9999, 12.3k, 456k, 7.8M."""
     if abs(value) < 10_000:
         return str(int(value))
-    for unit in "kMGT":
+    for unit in "kMGTP":
         value /= 1000
         if abs(value) < 99.95:
             return f"{value:.1f}{unit}"
         if abs(value) < 999.5:
             return f"{value:.0f}{unit}"
-    return f"{value:.0e}"
+    return f"{value / 1000:.1f}E"  # a count of 64 bits ends at 9.2E
 
 
 def short_rate(value: float) -> str:
@@ -143,17 +143,25 @@ class Layout:
 
 
 def layout(width: int, longest_name: int, longest_node: int = 0) -> Layout:
-    """Drops columns until the rest fits, and gives the room that is left to names, then to trends."""
+    """Drops columns until the rest fits, and gives the room that is left to names, then to trends.
+
+    Where there is no room for the last column, the name of the node gives way to it, then that of the topic; and
+    where there would be no name, there is no column either. So a figure is whole, or is not shown.
+    """
     node_width = longest_node + GAP if longest_node else 0
-    fixed_width = min(_MIN_NAME_WIDTH, max(width, 1)) + node_width
     kept = list(_COLUMNS)
-    while len(kept) > 1 and fixed_width + _total(kept) > width:
+    while len(kept) > 1 and _MIN_NAME_WIDTH + node_width + _total(kept) > width:
         kept.remove(max(kept, key=lambda numbered: numbered[0]))
-    columns = tuple(column for _, column in kept)
-    rest = max(width - fixed_width - _total(kept), 0)
-    more_name = min(rest, max(longest_name, _MIN_NAME_WIDTH) - _MIN_NAME_WIDTH, _MAX_NAME_WIDTH - _MIN_NAME_WIDTH)
+    if _MIN_NAME_WIDTH + node_width + _total(kept) > width:
+        node_width = 0
+    name_width = min(_MIN_NAME_WIDTH, width - node_width - _total(kept))
+    if name_width < 1:
+        return Layout(max(width, 0), 0, (), 0)
+    rest = max(width - name_width - node_width - _total(kept), 0)
+    more_name = min(rest, max(longest_name, name_width) - name_width, _MAX_NAME_WIDTH - name_width)
     more_trend = min(rest - more_name, _MAX_TREND_WIDTH - _MIN_TREND_WIDTH)
-    return Layout(fixed_width - node_width + more_name, node_width, columns, _MIN_TREND_WIDTH + more_trend)
+    columns = tuple(column for _, column in kept)
+    return Layout(name_width + more_name, node_width, columns, _MIN_TREND_WIDTH + more_trend)
 
 
 def _total(kept: Sequence[tuple[int, Column]]) -> int:

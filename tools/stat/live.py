@@ -17,10 +17,11 @@ from rich.live import Live
 
 from nsqd_py.durations import format_duration
 from nsqd_py.settings import Options
-from tools.stat.keys import Keyboard
+from tools.stat.controls import Controls, Window
+from tools.stat.keyboard import Keyboard
 from tools.stat.model import Model
 from tools.stat.poller import Poller, Round
-from tools.stat.screen import Failure, View, draw
+from tools.stat.screen import Failure, View, draw, window
 from tools.stat.selection import Filter, Order, select
 from tools.terminal import wants_colour
 
@@ -38,7 +39,8 @@ class LiveTable:
         self._stop = stop
         self._model = Model(per_node=options.per_node)
         self._filter = Filter(options.filter)
-        self._order = Order.parse(options.sort)
+        self._controls = Controls(Order.parse(options.sort))
+        self._window = Window(0, 0, 0)
         self._round = Round([])
         self._interval_s = options.interval_ns / _SECOND_NS
         self._changed = Event()
@@ -78,19 +80,13 @@ class LiveTable:
     # --- keys
 
     def _on_key(self, key: str) -> None:
-        action = _KEYS.get(key)
-        if action is not None:
-            action(self)
-            self._changed.set()
-
-    def _quit(self) -> None:
-        self._stop()
-
-    def _sort_by_next(self) -> None:
-        self._order = self._order.next
-
-    def _turn_order(self) -> None:
-        self._order = self._order.turned
+        if key == "q" and not self._controls.is_typing:
+            self._stop()
+            return
+        self._controls.press(key, self._window)
+        # The next key of a burst counts from here, before anything is drawn.
+        self._window = Window.at(self._controls.top, self._window.count, self._window.total)
+        self._changed.set()
 
     def _suspend(self, keyboard: Keyboard, screen: Live) -> None:
         """Ctrl-Z: gives the terminal back, stops, and takes it again when it goes on."""
@@ -107,26 +103,28 @@ class LiveTable:
         # Asked each time, and not of the environment: COLUMNS may be from before the window changed its size.
         width, height = _terminal_size()
         self._console.size = ConsoleDimensions(width, height)
-        screen.update(Group(*draw(self._view(), width, height)), refresh=True)
+        view = self._view()
+        self._window = window(view, width, height)
+        self._controls.top = self._window.top
+        screen.update(Group(*draw(view, width, height)), refresh=True)
 
     def _view(self) -> View:
+        controls = self._controls
+        rows = select(self._model.rows, self._filter, controls.order)
         return View(
-            rows=select(self._model.rows, self._filter, self._order),
+            rows=[row for row in rows if controls.filter.shows(row.name)],
             all_rows=self._model.rows,
             node_count=len(self._round.nodes),
             failures=[Failure(who, reason) for who, reason in self._round.failures],
-            order=self._order,
+            order=controls.order,
             interval=format_duration(self._options.interval_ns),
             clock=time.strftime("%H:%M:%S"),
             ascii_only=self._console.options.ascii_only,
+            top=controls.top,
+            text=controls.text,
+            is_typing=controls.is_typing,
+            error=controls.error,
         )
-
-
-_KEYS: dict[str, Callable[[LiveTable], None]] = {
-    "q": LiveTable._quit,
-    "s": LiveTable._sort_by_next,
-    "r": LiveTable._turn_order,
-}
 
 
 def _terminal_size() -> tuple[int, int]:

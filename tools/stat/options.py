@@ -66,8 +66,10 @@ PROGRAM = Program(
     "nsq_stat",
     "nsq-stat",
     "Show what topics and channels are doing, over many nsqd. On a terminal it is a live table with rates and the "
-    "course of each depth: q quits, s sorts by the next column, r turns the order round. In a pipe it writes the "
-    "lines of Go's nsq_stat, or tables, CSV or JSON.",
+    "course of each depth. Its keys: q quits; s sorts by the next column, r turns the order round; the arrow keys, "
+    "Page Up, Page Down, Home and End scroll; / begins a filter, which is a part of a name, a glob or /a regular "
+    "expression/, Enter keeps it, Esc drops it. Where the terminal is narrow, columns are left out, and no figure is "
+    "cut. In a pipe it writes the lines of Go's nsq_stat, or tables, CSV or JSON.",
     {"Sources": _SOURCES, "Selection": _SELECTION, "Reports": _REPORTS},
     examples=(
         ("Watch everything that a cluster does, the deepest first",
