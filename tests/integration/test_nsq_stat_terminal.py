@@ -164,7 +164,9 @@ def first_row(terminal: Terminal) -> str:
     return (terminal.lines[head + 1].split() or [""])[0]
 
 
-@pytest.mark.parametrize(("columns", "lines", "page"), [(20, 8, 5), (80, 24, 19), pytest.param(200, 60, 55, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("columns", "lines", "page"), [(20, 8, 5), (80, 24, 19), pytest.param(200, 60, 55, marks=pytest.mark.slow)]
+)
 def test_two_hundred_topics_scroll(columns: int, lines: int, page: int) -> None:
     keys = (
         ("\x1b[B", 1), ("\x1b[B" * 3, 4), ("\x1b[A", 3), ("\x1b[6~", 3 + page), ("\x1b[5~", 3), ("\x1b[F", 200 - page),
