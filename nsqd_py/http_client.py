@@ -18,6 +18,8 @@ import gevent
 import orjson
 from gevent import socket
 
+from nsqd_py.protocol.strangers import not_http
+
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 _SHOWN_BYTES = 200
 _PORTS = {"http": 80, "https": 443}
@@ -223,4 +225,6 @@ def _parsed(body: bytes) -> Any:
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, http.client.BadStatusLine) and not isinstance(error, OSError):  # one is both: no answer came
+        return not_http(str(error))
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from nsqd_py.client.errors import BadAddress
@@ -29,6 +30,7 @@ class Address:
 
 def parse_address(text: str) -> Address:
     """`host:port`, with an IPv6 address in brackets, or `unix:/path`; a path alone is taken too. Raises BadAddress."""
+    _check_kind(text)
     if text.startswith((UNIX_PREFIX, "/")):
         path = text.removeprefix(UNIX_PREFIX)
         if not path:
@@ -38,6 +40,19 @@ def parse_address(text: str) -> Address:
     if not separator or not host:
         raise BadAddress(f'"{text}" is no address of an nsqd (host:port, [::1]:port or unix:/path)')
     return Address(_parse_host(text, host), _parse_port(text, port))
+
+
+def address_list(addresses: str | Iterable[str]) -> list[str]:
+    """The addresses of an argument that takes several; a lone string is one address. Raises BadAddress."""
+    return [addresses] if isinstance(addresses, str | bytes) else list(addresses)
+
+
+def _check_kind(text: object) -> None:
+    if isinstance(text, str) and "," not in text:
+        return
+    if isinstance(text, str):
+        raise BadAddress(f'"{text}" is more than one address: give a list of them')
+    raise BadAddress(f"an address is a str such as '127.0.0.1:4150', not {type(text).__name__}: {text!r}")
 
 
 def _parse_host(text: str, host: str) -> str:

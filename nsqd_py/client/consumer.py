@@ -9,6 +9,7 @@ from typing import Any
 import gevent
 from gevent.event import Event
 
+from nsqd_py.client.addresses import address_list
 from nsqd_py.client.consuming.base import STOP_TIMEOUT_S, BaseConsumer, canonical_address
 from nsqd_py.client.consuming.finder import Finder
 from nsqd_py.client.consuming.lane import Lane
@@ -131,9 +132,9 @@ class Consumer(BaseConsumer):
         if link is not None:
             link.leave()
 
-    def set_lookupd_http_addresses(self, addresses: Iterable[str]) -> None:
+    def set_lookupd_http_addresses(self, addresses: str | Iterable[str]) -> None:
         """Ask these nsqlookupds, and no others, from now on. Connections stay. Raises BadClientOption."""
-        self._lookupds = tuple(dict.fromkeys(addresses))
+        self._lookupds = tuple(dict.fromkeys(address_list(addresses)))
         for address in self._lookupds:
             lookup_url(address, self.topic)
         self._discovery.keep_lookupds(self._lookupds)

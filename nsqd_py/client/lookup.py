@@ -31,7 +31,10 @@ def nodes_url(address: str) -> str:
     return urlunsplit(_parts(address)._replace(path="/nodes"))
 
 
-def _parts(address: str) -> SplitResult:
+def _parts(address: object) -> SplitResult:
+    if not isinstance(address, str):
+        kind = type(address).__name__
+        raise BadClientOption(f"an address is a str such as '127.0.0.1:4161', not {kind}: {address!r}")
     try:
         parts = urlsplit(address if "://" in address else f"http://{address}")
         is_good = parts.scheme in _SCHEMES and bool(parts.hostname) and bool(parts.port)

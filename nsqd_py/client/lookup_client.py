@@ -7,6 +7,7 @@ from typing import Any
 from nsqd_py.client.lookup import BadLookupAnswer, LookupFailed, lookup_headers, lookup_url, nodes_url, nsqds_in
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.http_client import BadStatus, HttpClient, HttpClientError, parse_url
+from nsqd_py.protocol.strangers import not_lookupd_http
 
 _NOT_FOUND = 404
 
@@ -33,6 +34,9 @@ class LookupClient:
             return nsqds_in(self._ask(url))
         except BadStatus as error:
             if error.status == _NOT_FOUND:
+                wrong_port = not_lookupd_http(error.body)
+                if wrong_port:
+                    raise LookupFailed(f"{address}: {wrong_port}") from error
                 return ()
             raise LookupFailed(f"{address}: {error}") from error
         except (HttpClientError, BadLookupAnswer, OSError) as error:

@@ -22,7 +22,7 @@ from nsqd_py.compression import DeflateLayer, SnappyLayer
 from nsqd_py.errors import LayerError
 from nsqd_py.layers import Layer, Stacked
 from nsqd_py.protocol import outgoing
-from nsqd_py.protocol.incoming import ErrorFrame, Found, FrameParser, Messages, Responses
+from nsqd_py.protocol.incoming import ErrorFrame, Found, FrameParser, Messages, Responses, WrongPort
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +125,9 @@ class Session:
         except HandshakeFailed as error:
             self._is_broken = True
             return [Broken(error)]
-        if self._parser.failure is not None:
-            events.append(self._broken(f"nsqd sent {self._parser.failure}"))
+        failure = self._parser.failure
+        if failure is not None:
+            events.append(self._broken(str(failure) if isinstance(failure, WrongPort) else f"nsqd sent {failure}"))
         return events
 
     def ended(self) -> AtAddress:

@@ -15,6 +15,7 @@ from gevent.event import Event
 
 from nsqd_py.errors import NsqdError
 from nsqd_py.http_client import Target, connect
+from nsqd_py.protocol.strangers import not_lookupd_tcp
 
 MAGIC = b"  V1"
 OK = b"OK"
@@ -22,6 +23,7 @@ CONNECT_TIMEOUT_S = 1.0
 RESPONSE_TIMEOUT_S = 5.0
 _READ_BYTES = 64 * 1024
 _SIZE_BYTES = 4
+_HEAD_BYTES = 32  # more than the refusal of another protocol begins with
 _READ = 1
 _NOTHING_TO_READ = (BlockingIOError, ssl.SSLWantReadError)
 
@@ -69,12 +71,17 @@ class LookupConnection:
         data = self._input
         if len(data) < _SIZE_BYTES:
             return None
+        if data.startswith(b"HTTP"):
+            raise BadResponse(not_lookupd_tcp(b"HTTP/"))
         size = int.from_bytes(data[:_SIZE_BYTES], "big", signed=True)
         if not 0 <= size <= self._max_response_bytes:
             raise BadResponse(f"response body size ({size}) is greater than limit ({self._max_response_bytes})")
         end = _SIZE_BYTES + size
         if len(data) < end:
             return None
+        wrong_port = not_lookupd_tcp(bytes(data[:_HEAD_BYTES]))
+        if wrong_port:
+            raise BadResponse(wrong_port)
         response = bytes(data[_SIZE_BYTES:end])
         del data[:end]
         return response

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 from nsqd_py.errors import NsqdError
 from nsqd_py.protocol import frames
 from nsqd_py.protocol.frames import ERROR, ID_LENGTH, MESSAGE, MESSAGE_OVERHEAD, RESPONSE
+from nsqd_py.protocol.strangers import not_nsqd_tcp
 
 MAX_FRAME_BYTES = 1 << 30
 
@@ -30,6 +31,10 @@ _match_oks = re.compile(b"(?:" + re.escape(frames.OK) + b")+").match
 
 class BadFrame(NsqdError):
     """What came is no frame of nsqd; nothing that follows it can be understood."""
+
+
+class WrongPort(BadFrame):
+    """Another protocol is spoken there; the text says which address is needed."""
 
 
 class Messages:
@@ -189,7 +194,8 @@ class FrameParser:
             return 0, 0
         size, kind = _read_head(data, position)
         if kind not in _SMALLEST:
-            self.failure = BadFrame(f"a frame of unknown kind {kind}")
+            stranger = not_nsqd_tcp(size, kind)
+            self.failure = WrongPort(stranger) if stranger else BadFrame(f"a frame of unknown kind {kind}")
         elif not _SMALLEST[kind] <= size <= self._max_frame_bytes:
             self.failure = BadFrame(f"a frame that says to be {size} bytes long (limit {self._max_frame_bytes})")
         else:

@@ -25,8 +25,11 @@ class BadName(NsqdError, ValueError):
 
 
 @lru_cache(maxsize=1024)
-def name_bytes(name: str) -> bytes:
-    """A topic or channel as it goes over the wire. Raises BadName."""
+def name_bytes(name: object) -> bytes:
+    """A topic or channel as it goes over the wire. Raises BadName, and TypeError for what is not a str."""
+    if not isinstance(name, str):
+        hint = f": decode it first, as in {name!r}.decode()" if isinstance(name, bytes) else ""
+        raise TypeError(f"a topic or channel is a str, not {type(name).__name__}{hint}")
     encoded = name.encode("utf-8", "surrogateescape")
     if not is_valid_name(encoded):
         raise BadName(

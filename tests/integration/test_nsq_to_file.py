@@ -252,8 +252,15 @@ def test_topics_by_pattern(
         publish(nsqd, b"of b", topic="take_b")
         wait_until_finished(nsqd, "take_b")
         assert tool.stop() == 0
-        assert tool.log_text().count("skipping topic leave (doesn't match pattern ^take_)") == 1
+        assert "leave" not in tool.log_text(), "a pattern is there to leave topics out"
     assert sorted(all_bodies(output)) == [b"of a", b"of b"]
+
+
+def test_a_topic_that_is_named_and_left_out_is_said(nsqd: NsqdProcess, archive: Archive) -> None:
+    with archive(nsqd, "--topic=take", "--topic-pattern=^take", topic="leave") as tool:
+        tool.wait_for_log("skipping topic leave (doesn't match pattern ^take)")
+        assert tool.stop() == 0
+        assert tool.log_text().count("skipping topic") == 1
 
 
 # --- a disk that takes nothing

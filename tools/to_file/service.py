@@ -116,9 +116,9 @@ class Service:
                 self._keepers[topic].start()
             else:
                 self._refused.add(topic)
-                self._log.warning(
-                    "skipping topic %s (doesn't match pattern %s)", topic, self._options.topic_pattern
-                )  # fmt: skip
+                # A topic that was named and does not match is a mistake; others are the reason for a pattern.
+                say = self._log.warning if self._options.topic else self._log.debug
+                say("skipping topic %s (doesn't match pattern %s)", topic, self._options.topic_pattern)
 
     def _keeper(self, topic: str) -> Keeper:
         options, plan = self._options, self._plan(topic)

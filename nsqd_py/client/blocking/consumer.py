@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from time import monotonic
 
+from nsqd_py.client.addresses import address_list
 from nsqd_py.client.blocking.finder import Finder
 from nsqd_py.client.blocking.peer import Peer
 from nsqd_py.client.consuming.base import BaseConsumer, canonical_address
@@ -123,9 +124,9 @@ class Consumer(BaseConsumer):
         if canonical in self._peers:
             self._peers[canonical].membership.leave()
 
-    def set_lookupd_http_addresses(self, addresses: Iterable[str]) -> None:
+    def set_lookupd_http_addresses(self, addresses: str | Iterable[str]) -> None:
         """Ask these nsqlookupds, and no others, from now on. Connections stay. Raises BadClientOption."""
-        self._lookupds = tuple(dict.fromkeys(addresses))
+        self._lookupds = tuple(dict.fromkeys(address_list(addresses)))
         for address in self._lookupds:
             lookup_url(address, self.topic)
         self._discovery.keep_lookupds(self._lookupds)

@@ -19,6 +19,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from nsqd_py.client.lookup import BadLookupAnswer, LookupFailed, lookup_headers, lookup_url, nodes_url, nsqds_in
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.tls import client_context
+from nsqd_py.protocol.strangers import not_http, not_lookupd_http
 
 _READ_BYTES = 64 * 1024
 _MAX_ANSWER_BYTES = 16 << 20
@@ -77,6 +78,8 @@ class Question:
             self.mask = select.POLLIN
         except (BlockingIOError, ssl.SSLWantWriteError):
             pass  # the phase has said what it waits for
+        except http.client.BadStatusLine as error:  # something came: that was looked at before
+            raise LookupFailed(f"{self.lookupd}: {not_http(str(error))}") from error
         except (OSError, http.client.HTTPException, ValueError, BadLookupAnswer) as error:
             raise self._failure(error) from error
 
@@ -162,6 +165,9 @@ def _nsqds_of(answer: bytes) -> tuple[str, ...]:
     response.begin()
     body = response.read()
     if response.status == _NOT_FOUND:
+        wrong_port = not_lookupd_http(body)
+        if wrong_port:
+            raise ValueError(wrong_port)
         return ()
     if response.status != http.client.OK:
         raise ValueError(f"got response {response.status} {response.reason} {body[:200].decode(errors='replace')!r}")

@@ -8,7 +8,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
-from nsqd_py.client.addresses import parse_address
+from nsqd_py.client.addresses import address_list, parse_address
 from nsqd_py.client.consuming.handling import BatchHandler, Handler, Handling
 from nsqd_py.client.consuming.lane import Lane
 from nsqd_py.client.consuming.log import ClientLog, standard_log
@@ -48,8 +48,8 @@ class BaseConsumer:
         handler: Handler | None = None,
         *,
         batch_handler: BatchHandler | None = None,
-        nsqd_tcp_addresses: Iterable[str] = (),
-        lookupd_http_addresses: Iterable[str] = (),
+        nsqd_tcp_addresses: str | Iterable[str] = (),
+        lookupd_http_addresses: str | Iterable[str] = (),
         max_in_flight: int | None = None,
         concurrency: int = 1,
         options: ClientOptions | None = None,
@@ -70,7 +70,7 @@ class BaseConsumer:
         auto_touch               touch what is not answered before its time-out
         chance                   gives a number from 0 to 1, to spread questions to nsqlookupds over time
 
-        Raises BadClientOption, BadAddress, BadName.
+        Raises BadClientOption, BadAddress, BadName, and TypeError for a topic or channel that is not a str.
         """
         if handler is not None and batch_handler is not None:
             raise BadClientOption("give a handler or a batch_handler, not both")
@@ -84,8 +84,10 @@ class BaseConsumer:
         self._batch_handler = batch_handler
         self._concurrency = concurrency
         self._chance = chance
-        self._discovery = Discovery(canonical_address(address) for address in nsqd_tcp_addresses)
-        self._lookupds = tuple(dict.fromkeys(lookupd_http_addresses))
+        self._discovery = Discovery(canonical_address(address) for address in address_list(nsqd_tcp_addresses))
+        self._lookupds = tuple(dict.fromkeys(address_list(lookupd_http_addresses)))
+        if not self._discovery.wanted and not self._lookupds:
+            raise BadClientOption("a consumer needs the address of an nsqd (host:port) or of an nsqlookupd")
         for address in self._lookupds:
             lookup_url(address, topic)
         self._subscription = Subscription(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from nsqd_py.client.addresses import parse_address
+from nsqd_py.client.addresses import address_list, parse_address
 from nsqd_py.client.errors import BadClientOption, NsqClientError
 from nsqd_py.client.lookup import nodes_url
 from nsqd_py.client.options import ClientOptions
@@ -70,14 +70,15 @@ class BaseProducer:
                                when one was there before, after `publish_timeout_s`
         TimedOut               no answer in `publish_timeout_s`; it may be stored or not
         ConnectionLost         `retry_unknown=False`, or the connection was lost each time; it may be stored or not
-        BadName, BadBody       a topic or body that no nsqd takes; TypeError for a body that is not bytes
+        BadName, BadBody       a topic or body that no nsqd takes; TypeError for a topic that is not a str, or a body
+                               that is not bytes
     """
 
     def __init__(
         self,
         *addresses: str,
-        nsqd_tcp_addresses: Iterable[str] = (),
-        lookupd_http_addresses: Iterable[str] = (),
+        nsqd_tcp_addresses: str | Iterable[str] = (),
+        lookupd_http_addresses: str | Iterable[str] = (),
         options: ClientOptions | None = None,
         window: int = WINDOW,
         window_bytes: int = WINDOW_BYTES,
@@ -98,9 +99,10 @@ class BaseProducer:
 
         Raises BadClientOption.
         """
+        named = [*addresses, *address_list(nsqd_tcp_addresses)]
         self._settings = ProducerSettings(
-            nsqds=tuple(dict.fromkeys(str(parse_address(text)) for text in [*addresses, *nsqd_tcp_addresses])),
-            lookupds=tuple(dict.fromkeys(lookupd_http_addresses)),
+            nsqds=tuple(dict.fromkeys(str(parse_address(text)) for text in named)),
+            lookupds=tuple(dict.fromkeys(address_list(lookupd_http_addresses))),
             options=(options or ClientOptions()).with_settings(**go_settings),
             window=WindowLimits(window, window_bytes),
             publish_timeout_s=publish_timeout_s,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
+from nsqd_py.protocol.strangers import not_http
 from spark.archive.errors import ArchiveError
 
 _TIMEOUT_S = 30.0
@@ -60,7 +61,9 @@ def ask(address: str, path: str) -> tuple[http.client.HTTPMessage, bytes]:
         response = connection.getresponse()
         body = response.read()
     except (OSError, http.client.HTTPException) as error:
-        raise ArchiveError(f"nsq: {address}: {getattr(error, 'strerror', None) or error}") from error
+        is_stranger = isinstance(error, http.client.BadStatusLine) and not isinstance(error, OSError)
+        reason = not_http(str(error)) if is_stranger else getattr(error, "strerror", None) or error
+        raise ArchiveError(f"nsq: {address}: {reason}") from error
     finally:
         connection.close()
     if response.status == _NOT_FOUND and b"TOPIC_NOT_FOUND" in body:

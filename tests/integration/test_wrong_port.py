@@ -1,0 +1,100 @@
+"""An HTTP port that is given for a TCP address, or the other way round, is named as such."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsqd_py import client
+from nsqd_py.client import NoNsqd, blocking
+from nsqd_py.client.blocking.lookup import LookupClient as BlockingLookupClient
+from nsqd_py.client.lookup import LookupFailed
+from nsqd_py.client.lookup_client import LookupClient
+from nsqd_py.client.options import ClientOptions
+from spark.archive.errors import ArchiveError
+from spark.source.live.kept import ask
+from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqlookupd_process import NsqlookupdProcess
+from tests.support.tool_process import ToolProcess, run_tool
+
+HTTP_FOR_TCP = "this is an HTTP port; give nsqd's TCP address (port 4150 by default)"
+LOOKUPD_FOR_NSQD = "this is the TCP port of nsqlookupd; give nsqd's TCP address (port 4150 by default)"
+TCP_FOR_HTTP = "this is the TCP port of nsqd or nsqlookupd; give an HTTP address"
+NSQD_FOR_LOOKUPD = "this HTTP port is not nsqlookupd's; give nsqlookupd's HTTP address (port 4161 by default)"
+
+
+@pytest.fixture(scope="module")
+def nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
+    process = NsqdProcess(tmp_path_factory.mktemp("wrong") / "nsqd")
+    yield process.start()
+    process.destroy()
+
+
+@pytest.fixture(scope="module")
+def lookupd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqlookupdProcess]:
+    process = NsqlookupdProcess(tmp_path_factory.mktemp("wrong") / "nsqlookupd.log")
+    yield process.start()
+    process.destroy()
+
+
+@pytest.mark.parametrize("producer_type", [client.Producer, blocking.Producer], ids=["gevent", "blocking"])
+def test_a_producer(nsqd: NsqdProcess, lookupd: NsqlookupdProcess, producer_type: Any) -> None:
+    for port, text in ((nsqd.http_port, HTTP_FOR_TCP), (lookupd.tcp_port, LOOKUPD_FOR_NSQD)):
+        producer = producer_type(f"127.0.0.1:{port}")
+        with pytest.raises(NoNsqd) as raised:
+            producer.publish("t", b"x")
+        assert text in str(raised.value)
+        producer.close()
+
+
+def test_a_consumer(nsqd: NsqdProcess, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    consumer = blocking.Consumer("t", "c", nsqd_tcp_addresses=[f"127.0.0.1:{nsqd.http_port}"])
+    assert list(consumer.messages(idle_timeout_s=0.3)) == []
+    assert HTTP_FOR_TCP in caplog.text
+
+
+@pytest.mark.parametrize("lookup_type", [LookupClient, BlockingLookupClient], ids=["gevent", "blocking"])
+def test_a_question_to_nsqlookupd(nsqd: NsqdProcess, lookupd: NsqlookupdProcess, lookup_type: Any) -> None:
+    """nsqd's HTTP port says 404 to it, which is not that nsqlookupd does not know the topic."""
+    asks = lookup_type(ClientOptions())
+    for port, text in (
+        (nsqd.tcp_port, TCP_FOR_HTTP), (lookupd.tcp_port, TCP_FOR_HTTP), (nsqd.http_port, NSQD_FOR_LOOKUPD),
+    ):  # fmt: skip
+        with pytest.raises(LookupFailed) as raised:
+            asks.lookup(f"127.0.0.1:{port}", "t")
+        assert text in str(raised.value)
+    assert asks.lookup(lookupd.http_address, "t") == ()
+
+
+def test_the_spark_source(nsqd: NsqdProcess) -> None:
+    with pytest.raises(ArchiveError) as raised:
+        ask(f"127.0.0.1:{nsqd.tcp_port}", "/topic/read")
+    assert TCP_FOR_HTTP in str(raised.value)
+
+
+def test_tools(nsqd: NsqdProcess, lookupd: NsqlookupdProcess, tmp_path: Path) -> None:
+    run = run_tool("apps.nsq_stat", f"--nsqd-http-address=127.0.0.1:{nsqd.tcp_port}", "--once")
+    assert (run.returncode, TCP_FOR_HTTP in run.stderr) == (1, True)
+    runs = (
+        ("apps.nsq_tail", f"--nsqd-tcp-address=127.0.0.1:{nsqd.http_port}", "--topic=t", HTTP_FOR_TCP),
+        ("apps.nsq_tail", f"--lookupd-http-address=127.0.0.1:{lookupd.tcp_port}", "--topic=t", TCP_FOR_HTTP),
+        ("apps.nsq_to_file", f"--lookupd-http-address=127.0.0.1:{lookupd.tcp_port}", "--topic-pattern=t", TCP_FOR_HTTP),
+    )
+    for module, *flags, text in runs:
+        more = [f"--output-dir={tmp_path}"] if "file" in module else []
+        with ToolProcess(module, *flags, *more, log_path=tmp_path / "log") as tool:
+            tool.wait_for_log(text)
+            tool.stop()
+
+
+def test_nsqd_and_its_nsqlookupds(nsqd: NsqdProcess, lookupd: NsqlookupdProcess, make_nsqd: MakeNsqd) -> None:
+    wrong = {lookupd.http_address.rpartition(":")[2]: "an HTTP port", str(nsqd.tcp_port): "the TCP port of nsqd"}
+    asking = make_nsqd(*(f"--lookupd-tcp-address=127.0.0.1:{port}" for port in wrong))
+    for port, what in wrong.items():
+        said = f"LOOKUPD(127.0.0.1:{port}): this is {what}; give nsqlookupd's TCP address (port 4160 by default)"
+        wait_until(lambda said=said: said in asking.log_text(), what=said)

@@ -1,0 +1,129 @@
+"""What a user may give to `Producer` and `Consumer` by mistake, and what is said then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nsqd_py import client
+from nsqd_py.client import BadAddress, BadClientOption, blocking
+from nsqd_py.client.addresses import address_list, parse_address
+from nsqd_py.client.errors import BadName
+from nsqd_py.protocol import outgoing
+from nsqd_py.protocol.incoming import FrameParser, WrongPort
+
+CONSUMERS = pytest.mark.parametrize("consumer_type", [client.Consumer, blocking.Consumer], ids=["gevent", "blocking"])
+PRODUCERS = pytest.mark.parametrize("producer_type", [client.Producer, blocking.Producer], ids=["gevent", "blocking"])
+
+
+# --- addresses
+
+
+@CONSUMERS
+def test_a_string_is_one_address(consumer_type: Any) -> None:
+    named = consumer_type("t", "c", nsqd_tcp_addresses="127.0.0.1:4150", lookupd_http_addresses="127.0.0.1:4161")
+    assert (named._discovery.wanted, named._lookupds) == (["127.0.0.1:4150"], ("127.0.0.1:4161",))
+    named.set_lookupd_http_addresses("127.0.0.1:4163")
+    assert named._lookupds == ("127.0.0.1:4163",)
+
+
+@PRODUCERS
+def test_a_string_is_one_address_for_a_producer(producer_type: Any) -> None:
+    producer = producer_type(nsqd_tcp_addresses="127.0.0.1:4150", lookupd_http_addresses="127.0.0.1:4161")
+    assert producer._settings.nsqds == ("127.0.0.1:4150",)
+    assert producer._settings.lookupds == ("127.0.0.1:4161",)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (b"127.0.0.1:4150", "an address is a str such as '127.0.0.1:4150', not bytes: b'127.0.0.1:4150'"),
+        (["127.0.0.1:4150"], "an address is a str such as '127.0.0.1:4150', not list: ['127.0.0.1:4150']"),
+        (("127.0.0.1", 4150), "an address is a str such as '127.0.0.1:4150', not tuple: ('127.0.0.1', 4150)"),
+        ("a:4150,b:4150", '"a:4150,b:4150" is more than one address: give a list of them'),
+    ],
+)
+def test_what_is_no_address_is_refused_with_a_sentence(given: Any, text: str) -> None:
+    with pytest.raises(BadAddress) as raised:
+        parse_address(given)
+    assert str(raised.value) == text
+    for kind in (client.Producer, blocking.Producer):
+        with pytest.raises(BadAddress):
+            kind(given)
+
+
+def test_a_lookupd_that_is_bytes_is_refused_with_a_sentence() -> None:
+    with pytest.raises(BadClientOption, match=r"an address is a str such as '127\.0\.0\.1:4161', not bytes"):
+        blocking.Consumer("t", "c", lookupd_http_addresses=b"127.0.0.1:4161")  # type: ignore[arg-type]
+
+
+def test_lists_and_others_stay_as_they_are() -> None:
+    assert address_list(["a:1", "b:2"]) == address_list(iter(("a:1", "b:2"))) == ["a:1", "b:2"]
+    assert address_list(()) == []
+
+
+@CONSUMERS
+def test_a_consumer_without_addresses_is_refused(consumer_type: Any) -> None:
+    with pytest.raises(BadClientOption, match="a consumer needs the address of an nsqd .* or of an nsqlookupd"):
+        consumer_type("t", "c")
+    with pytest.raises(BadClientOption, match="needs the address"):
+        consumer_type("t", "c", print, nsqd_tcp_addresses=[], lookupd_http_addresses=())
+
+
+# --- names
+
+
+@PRODUCERS
+@pytest.mark.parametrize("way", ["publish", "publish_soon", "multi_publish"])
+def test_a_topic_that_is_not_a_str_is_refused_with_a_sentence(producer_type: Any, way: str) -> None:
+    producer = producer_type("127.0.0.1:1")
+    body: Any = [b"x"] if way == "multi_publish" else b"x"
+    with pytest.raises(TypeError) as raised:
+        getattr(producer, way)(b"orders", body)
+    assert str(raised.value) == "a topic or channel is a str, not bytes: decode it first, as in b'orders'.decode()"
+    with pytest.raises(TypeError, match="a topic or channel is a str, not int"):
+        getattr(producer, way)(5, body)
+    with pytest.raises(BadName):
+        getattr(producer, way)("no name", body)
+
+
+@CONSUMERS
+@pytest.mark.parametrize("names", [(b"orders", "c"), ("orders", b"c"), (None, "c")])
+def test_so_is_that_of_a_consumer(consumer_type: Any, names: tuple[Any, Any]) -> None:
+    with pytest.raises(TypeError, match="a topic or channel is a str, not (bytes|NoneType)"):
+        consumer_type(*names, nsqd_tcp_addresses=["127.0.0.1:4150"])
+
+
+# --- what answers at the wrong port
+
+
+@pytest.mark.parametrize(
+    ("answer", "what"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n", "an HTTP port"),
+        (b"HTTP/1.0 400 Bad Request\r\n", "an HTTP port"),
+        (b"\0\0\0\x0eE_BAD_PROTOCOL", "the TCP port of nsqlookupd"),
+        (b"\x15\x03\x01\0\2\2\x16", None),  # shorter than a frame's head
+        (b"\x15\x03\x01\0\2\2\x16\0", "TLS only"),
+    ],
+)
+def test_who_answers_is_told_by_the_first_bytes(answer: bytes, what: str | None) -> None:
+    """In whatever pieces they come."""
+    for cut in range(len(answer) + 1):
+        parser = FrameParser()
+        parser.feed_one(answer[:cut])
+        parser.feed_one(answer[cut:])
+        if what is None:
+            assert parser.failure is None
+        else:
+            assert isinstance(parser.failure, WrongPort)
+            assert what in str(parser.failure)
+            assert "give nsqd's TCP address (port 4150 by default)" in str(parser.failure)
+
+
+def test_a_name_is_looked_up_once() -> None:
+    """The check costs nothing for a topic that was published to before."""
+    before = outgoing.name_bytes.cache_info().hits
+    assert outgoing.name_bytes("orders") == outgoing.name_bytes("orders") == b"orders"
+    assert outgoing.name_bytes.cache_info().hits > before
