@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, wait_until
 from tests.support.terminal import on_terminal
 from tests.support.tool_process import ToolProcess
 from tests.support.wire import bodies
@@ -40,6 +41,41 @@ def start(tmp_path: Path) -> Start:
         return ToolProcess(MODULE, "--topic=t", *flags, log_path=log_path, stdin=stdin)  # type: ignore[arg-type]
 
     return make
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Path:
+    """The command as it is installed: a script of the shell, and beside it the one that runs Python."""
+    directory = tmp_path / "bin"
+    directory.mkdir()
+    shutil.copy(REPOSITORY / "apps/bin/to-nsq", directory)
+    python = directory / "to-nsq-py"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{REPOSITORY}" exec "{sys.executable}" -m {MODULE} "$@"\n')
+    python.chmod(0o755)
+    return directory / "to-nsq"
+
+
+def test_a_directory_as_standard_input_is_an_error_line(command: Path, tmp_path: Path) -> None:
+    """Python itself would end with the report of a crash."""
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    try:
+        run = subprocess.run(
+            [command, "--topic=t", "--nsqd-tcp-address=127.0.0.1:1"], stdin=descriptor, capture_output=True, text=True
+        )
+    finally:
+        os.close(descriptor)
+    assert (run.returncode, run.stdout) == (1, "")
+    assert run.stderr == "to-nsq: cannot read standard input: Is a directory\n"
+
+
+def test_the_command_publishes_through_a_link_too(command: Path, nsqd: NsqdProcess, tmp_path: Path) -> None:
+    """Links to commands are how pipx installs them. Arguments and the exit status are those of Python's command."""
+    (tmp_path / "link").symlink_to(command)
+    for path, text in ((command, b"one\n"), (tmp_path / "link", b"two words\n")):
+        run = subprocess.run([path, "--topic=t", "--delimiter", "\n", *to(nsqd)], input=text, capture_output=True)
+        assert run.returncode == 0, run.stderr
+    assert subprocess.run([command, "--topic=t"], stdin=subprocess.DEVNULL, capture_output=True).returncode == 2
+    assert sorted(contents(nsqd)) == [b"one", b"two words"]
 
 
 def to(*nsqds: NsqdProcess) -> list[str]:
