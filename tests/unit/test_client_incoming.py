@@ -71,7 +71,7 @@ def test_parts_of_a_large_frame_are_not_joined_before_it_is_whole() -> None:
         (pack(">ii", 29, frames.MESSAGE), "says to be 29 bytes long"),
         (pack(">ii", 1001, frames.MESSAGE), "says to be 1001 bytes long .limit 1000"),
         (pack(">ii", 10, 3), "unknown kind 3"),
-        (b"HTTP/1.1 400 Bad Request\r\n", "unknown kind"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "this is an HTTP port"),
     ],
 )
 def test_what_is_no_frame_is_a_failure_behind_what_was_good(bad: bytes, text: str) -> None:

@@ -169,7 +169,7 @@ def test_an_answer_to_a_heartbeat_belongs_to_the_layers_of_its_time() -> None:
         ({}, frames.response(b"{nonsense"), HandshakeFailed, "no JSON"),
         ({}, frames.response(b'{"max_rdy_count": "many"}'), HandshakeFailed, "max_rdy_count is of another type"),
         ({}, message(1), HandshakeFailed, "a message before the handshake was over"),
-        ({}, b"HTTP/1.1 400 Bad Request\r\n\r\n", HandshakeFailed, "unknown kind"),
+        ({}, b"HTTP/1.1 400 Bad Request\r\n\r\n", HandshakeFailed, "this is an HTTP port"),
         ({"snappy": True}, identity(snappy=True) + frames.OK, HandshakeFailed, "snappy: the stream has no identifier"),
         ({"tls_v1": True}, identity(tls_v1=True) + b"nonsense", HandshakeFailed, "TLS: "),
         (

@@ -86,8 +86,6 @@ class BaseConsumer:
         self._chance = chance
         self._discovery = Discovery(canonical_address(address) for address in address_list(nsqd_tcp_addresses))
         self._lookupds = tuple(dict.fromkeys(address_list(lookupd_http_addresses)))
-        if not self._discovery.wanted and not self._lookupds:
-            raise BadClientOption("a consumer needs the address of an nsqd (host:port) or of an nsqlookupd")
         for address in self._lookupds:
             lookup_url(address, topic)
         self._subscription = Subscription(
@@ -104,6 +102,8 @@ class BaseConsumer:
             self._subscription, self._options.max_attempts, on_give_up, self._log, self._stray_failure
         )  # fmt: skip
         self._set_up()
+        if not self._discovery.wanted and not self._lookupds:
+            raise BadClientOption("a consumer needs the address of an nsqd (host:port) or of an nsqlookupd")
 
     # ---- what a shell does
 
