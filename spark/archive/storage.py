@@ -204,6 +204,11 @@ def local_path(path: str) -> str:
     """An absolute path of `file:` URIs and relative paths."""
     if path.startswith("file:"):
         path = unquote(urlsplit(path).path)
+    parts = path.split("/")
+    if ".." in parts:
+        # What is before a `..` may be a symbolic link, and then its parent is not the directory that the text names.
+        end = len(parts) - parts[::-1].index("..")
+        path = os.path.join(os.path.realpath("/".join(parts[:end])), *parts[end:])
     return os.path.abspath(path)
 
 

@@ -20,7 +20,7 @@ from spark.archive.formats import Compression, Format
 from spark.archive.listing import Hints, list_files, survey
 from spark.archive.read import read
 from spark.archive.splits import plan_splits
-from spark.archive.storage import Storage
+from spark.archive.storage import Storage, local_path
 from tests.support.archives import (
     Published,
     TopicLogFile,
@@ -303,3 +303,18 @@ def test_a_file_that_is_gone(tmp_path: Path) -> None:
         list(read(split, Storage()))
 
 
+
+
+@pytest.mark.parametrize("spelling", ["link/../out", "link/../out/", "./link/../out", "file:{here}/link/../out"])
+def test_a_way_back_from_a_symbolic_link(
+    tmp_path: Path, spelling: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`..` is the parent of where the link leads to, as for the system; not what remains of the text."""
+    here = tmp_path / "here"
+    for directory in (here, here / "out", tmp_path / "far" / "away", tmp_path / "far" / "out"):
+        directory.mkdir(parents=True, exist_ok=True)
+    (here / "link").symlink_to(tmp_path / "far" / "away")
+    monkeypatch.chdir(here)
+    assert local_path(spelling.format(here=here)) == str(tmp_path / "far" / "out")
+    assert local_path("out/../link/x*") == str(here / "link" / "x*")
+    assert local_path("link/x") == str(here / "link" / "x")
