@@ -215,6 +215,13 @@ def test_a_progress_line_does_not_wrap(columns: int) -> None:
     assert len(progress_line(HALF, columns)) <= columns
 
 
+def test_a_progress_line_cuts_no_figure() -> None:
+    whole = set(progress_line(HALF, 200).split("  "))
+    for columns in range(100):
+        assert set(progress_line(HALF, columns).split("  ")) <= whole | {""}
+    assert progress_line(HALF, 20) == "5.0 MB of 10.0 MB"
+
+
 @pytest.mark.parametrize(
     ("size_bytes", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (999_999, "1.0 MB"), (2.5e15, "2500.00 TB")]
 )

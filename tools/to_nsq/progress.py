@@ -28,12 +28,17 @@ class Progress(NamedTuple):
 
 
 def progress_line(progress: Progress, columns: int) -> str:
-    """One line for a terminal of that width."""
-    figures = f"{_read(progress)}  {progress.messages:,} messages  {progress.per_second:,.0f}/s"
+    """One line for a terminal of that width. What has no room is left out as a whole, so that no figure is cut."""
+    parts = [_read(progress), f"{progress.messages:,} messages", f"{progress.per_second:,.0f}/s"]
     if progress.total_bytes:
         part = min(progress.read_bytes / progress.total_bytes, 1.0)
-        figures = f"{_bar(part)} {part:4.0%}  {figures}{_time_left(progress, part)}"
-    return figures[: max(columns - 1, 0)]
+        parts = [f"{_bar(part)} {part:4.0%}", *parts, *_time_left(progress, part)]
+    line = ""
+    for text in parts:
+        longer = f"{line}  {text}" if line else text
+        if len(longer) < columns:
+            line = longer
+    return line
 
 
 def summary(progress: Progress, addresses: list[str]) -> str:
@@ -66,8 +71,8 @@ def _bar(part: float) -> str:
     return _FULL * full + _EMPTY * (_BAR_CELLS - full)
 
 
-def _time_left(progress: Progress, part: float) -> str:
+def _time_left(progress: Progress, part: float) -> list[str]:
     if part <= 0 or part >= 1:
-        return ""
+        return []
     left_s = progress.elapsed_s / part - progress.elapsed_s
-    return f"  {left_s // 60:.0f}:{left_s % 60:02.0f} left"
+    return [f"{left_s // 60:.0f}:{left_s % 60:02.0f} left"]
