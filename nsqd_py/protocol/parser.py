@@ -97,8 +97,8 @@ class CommandParser:
         return self._pub_topic
 
     def forget_pub(self) -> None:
-        """Let the next PUB be checked as if none had come: what was permitted once need not be any more."""
-        self._pub_line = b""
+        """Forget the line and the topic of the last PUB, so that the next one is checked as the first."""
+        self._pub_line = self._pub_topic = b""
 
     def unread(self) -> bytes:
         """The bytes that belong to no command yet."""
@@ -128,7 +128,7 @@ class CommandParser:
             fins = self._fin_run()
             if fins is not None:
                 return fins
-        elif self._pub_topic and buffer.startswith(self._pub_line, position):
+        elif self._pub_line and buffer.startswith(self._pub_line, position):
             pubs = self._pub_run()
             if pubs is not None:
                 return pubs

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd_py.errors import BadBody, BadMessage
+from nsqd_py.errors import BadBody, BadMessage, ClientError, Invalid
 from nsqd_py.protocol.guarded_parser import GuardedParser
 from nsqd_py.protocol.parser import Command
 from nsqd_py.protocol.session import Limits, Session
@@ -66,6 +66,15 @@ def test_a_publish_is_asked_about_again_when_the_last_is_forgotten() -> None:
     assert commands(parser, pub("t", b"2") * 2)[0] == ("PERMIT", "PUB", b"t", b"", one_pub(b"2"))
 
 
+def test_a_body_without_a_command_is_no_publish_when_the_last_is_forgotten() -> None:
+    parser = guarded()
+    commands(parser, pub("t", b"1"))
+    parser.forget_pub()
+    assert parser.lone_pub(int32(6) + b"stolen") is None
+    with pytest.raises(Invalid):
+        commands(parser, int32(6) + b"sto\nen")
+
+
 def test_a_bad_body_of_a_publish_comes_before_the_permission() -> None:
     with pytest.raises(BadMessage):
         commands(guarded(), b"PUB t\n" + int32(0))
@@ -110,3 +119,59 @@ def test_nothing_is_lost_or_changed_in_any_chunking(
     for topic in (b"t", b"u"):
         expected = b"".join(int32(len(body)) + body for name, _, body in publishes if name.encode() == topic)
         assert b"".join(body for name, body in bodies if name == topic) == expected
+
+
+class Revoked:
+    """A client whose permission is revoked at times. It lists each publish that nobody was asked about since then."""
+
+    def __init__(self) -> None:
+        self.parser = guarded()
+        self.permitted: set[bytes] = set()
+        self.unpermitted: list[Command] = []
+        self.is_over = False
+
+    def revoke(self) -> None:
+        self.parser.forget_pub()
+        self.permitted.clear()
+
+    def read(self, data: bytes) -> None:
+        body = self.parser.lone_pub(data)
+        if body is not None:
+            self._publish(("PUB", self.parser.pub_topic, body, 1, len(body)))
+            return
+        try:
+            for command in commands(self.parser, data):
+                self._act(command)
+        except ClientError:
+            self.is_over = True
+
+    def _act(self, command: Command) -> None:
+        if command[0] == "PERMIT":
+            self.permitted.add(command[2])
+            if command[4] is not None:
+                self._act(command[4])
+        elif command[0] in ("PUB", "DPUB"):
+            self._publish(command)
+
+    def _publish(self, command: Command) -> None:
+        topic = command[1] if command[0] == "PUB" else command[1][1]
+        if topic not in self.permitted:
+            self.unpermitted.append(command)
+
+
+REVOKE = None
+ANY_INPUT = st.one_of(
+    st.sampled_from([pub("t", b"1"), pub("u", b"22") * 2, dpub("t", 1, b"1"), b"NOP\n", b"PUB t\n", int32(1) + b"x"]),
+    st.binary(max_size=8),
+)
+
+
+@given(st.lists(st.one_of(st.just(REVOKE), ANY_INPUT), max_size=12))
+def test_each_publish_is_permitted_at_that_moment(steps: list[bytes | None]) -> None:
+    client = Revoked()
+    for step in steps:
+        if step is REVOKE:
+            client.revoke()
+        elif not client.is_over:
+            client.read(step)
+    assert not client.unpermitted
