@@ -31,6 +31,8 @@ from nsqd_py.version import NSQ_VERSION
 
 # How long /stats waits for what a new topic is about to learn.
 NEW_TOPICS_S = 0.25
+# The most addresses of nsqlookupds that PUT /config takes: each one costs a greenlet and a socket.
+MOST_LOOKUPDS = 100
 
 _BOOLS = {"true": True, "1": True, "false": False, "0": False}
 
@@ -68,6 +70,8 @@ def _change_lookupds(broker: Broker, value: bytes) -> None:
     addresses = orjson.loads(value)
     if not isinstance(addresses, list) or not all(isinstance(address, str) for address in addresses):
         raise ValueError("not a list of addresses")
+    if len(addresses) > MOST_LOOKUPDS:
+        raise ValueError(f"more than {MOST_LOOKUPDS} addresses")
     broker.options.lookupd_tcp_address = tuple(addresses)
     broker.lookups.set_addresses(addresses)
 

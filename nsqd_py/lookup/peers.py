@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import gevent
@@ -43,6 +44,9 @@ class LookupPeers:
         self._resolver = resolver or Resolver()
         self._hosts: dict[str, LookupHost] = {}
         self._peers: dict[Endpoint, LookupPeer] = {}
+        # The hosts that use an endpoint, as of the last `_settle`: a failure concerns these and no others.
+        self._users: dict[Endpoint, list[LookupHost]] = {}
+        self._is_changing = False
         self._is_running = False
         self._progress = Event()
         request_timeout_s = limit_s(options.http_client_request_timeout_ns)
@@ -66,8 +70,9 @@ class LookupPeers:
     def start(self) -> None:
         """Connect with all."""
         self._is_running = True
-        for host in list(self._hosts.values()):
-            host.start()
+        with self._one_change():
+            for host in self._hosts.values():
+                host.start()
 
     def close(self) -> None:
         """End all connections: the nsqlookupds forget this nsqd. Blocks this greenlet until they are closed."""
@@ -86,13 +91,13 @@ class LookupPeers:
     def set_addresses(self, addresses: Sequence[str]) -> None:
         """Register with these from now on, and with no others. One that cannot be used is logged."""
         wanted = dict.fromkeys(addresses)
-        for text in [text for text in self._hosts if text not in wanted]:
-            self._log.info("LOOKUP(%s): removing peer", text)
-            self._hosts.pop(text).stop()
-        for text in wanted:
-            if text not in self._hosts:
-                self._add_host(text)
-        self._settle()
+        with self._one_change():
+            for text in [text for text in self._hosts if text not in wanted]:
+                self._log.info("LOOKUP(%s): removing peer", text)
+                self._hosts.pop(text).stop()
+            for text in wanted:
+                if text not in self._hosts:
+                    self._add_host(text)
 
     def _add_host(self, text: str) -> None:
         try:
@@ -101,7 +106,7 @@ class LookupPeers:
             self._log.error("LOOKUP(%s): cannot be used - %s", text, error)
             return
         self._log.info("LOOKUP(%s): adding peer", text)
-        host = LookupHost(address, self._resolver, self._log, self._clock, self._is_connected, self._settle)
+        host = LookupHost(address, self._resolver, self._log, self._clock, self._is_connected, self._on_resolved)
         self._hosts[text] = host
         if self._is_running:
             host.start()
@@ -126,11 +131,29 @@ class LookupPeers:
 
     # ---- peers come and go
 
+    @contextmanager
+    def _one_change(self) -> Iterator[None]:
+        """Settle once after a change of many hosts: settling for each of them takes quadratic time."""
+        self._is_changing = True
+        try:
+            yield
+        finally:
+            self._is_changing = False
+            self._settle()
+
+    def _on_resolved(self) -> None:
+        if not self._is_changing:
+            self._settle()
+
     def _settle(self) -> None:
-        """Let there be a peer for each endpoint, and run those that are to be used."""
+        """Make a peer for each endpoint, and run the peers that are in use."""
         hosts = self._hosts.values()
         known = {endpoint: host for host in reversed(hosts) for endpoint in host.choice.all}
-        used = {endpoint for host in hosts for endpoint in host.choice.in_use}
+        used: dict[Endpoint, list[LookupHost]] = {}
+        for host in hosts:
+            for endpoint in host.choice.in_use:
+                used.setdefault(endpoint, []).append(host)
+        self._users = used
         for endpoint in [endpoint for endpoint in self._peers if endpoint not in known]:
             self._peers.pop(endpoint).stop()
         for endpoint, host in known.items():
@@ -152,21 +175,20 @@ class LookupPeers:
         self._precreation.catch_up(peer)
 
     def _on_failed(self, peer: LookupPeer) -> bool:
-        """Whether there is hope elsewhere: another family, of which something may be connected."""
-        has_hope = False
-        for host in self._hosts.values():
-            if peer.endpoint in host.choice.in_use:
-                has_hope = self._give_up(host, peer.endpoint) or has_hope
-                host.resolve_soon()
-        self._settle()
+        """True if a host of this peer has changed to another family, of which something may be connected."""
+        has_hope = has_changed = False
+        for host in self._users.get(peer.endpoint, ()):
+            choice = host.choice
+            used_before = choice.in_use
+            choice.ended(peer.endpoint)
+            host.resolve_soon()
+            if self._all_fail(choice.in_use) and choice.change_family():
+                has_hope = not self._all_fail(choice.in_use) or has_hope
+            has_changed = choice.in_use != used_before or has_changed
+        if has_changed:
+            self._settle()
+        self._progress.set()
         return has_hope
-
-    def _give_up(self, host: LookupHost, endpoint: Endpoint) -> bool:
-        choice = host.choice
-        choice.ended(endpoint)
-        if not self._all_fail(choice.in_use) or not choice.change_family():
-            return False
-        return not self._all_fail(choice.in_use)
 
     def _all_fail(self, endpoints: Sequence[Endpoint]) -> bool:
         peers = [self._peers.get(endpoint) for endpoint in endpoints]
@@ -183,7 +205,10 @@ class LookupPeers:
                 return
 
     def _is_untried(self, host: LookupHost) -> bool:
-        return not host.was_resolved or any(not self._peers[endpoint].was_tried for endpoint in host.choice.in_use)
+        if not host.was_resolved:
+            return True
+        peers = [self._peers.get(endpoint) for endpoint in host.choice.in_use]
+        return any(peer is None or not peer.was_tried for peer in peers)
 
     def peers_to_ask(self) -> list[LookupPeer]:
         """Those that have been connected at some time, each nsqlookupd once."""

@@ -315,6 +315,14 @@ def test_config(nsqd: NsqdProcess) -> None:
         assert (answer.status, answer.json()) == (status, {"message": message}), (method, path)
 
 
+@pytest.mark.ours
+def test_config_takes_so_many_nsqlookupds_and_no_more(nsqd: NsqdProcess) -> None:
+    addresses = [f"127.0.0.1:{port}" for port in range(1, 102)]
+    answer = nsqd.http("PUT", "/config/nsqlookupd_tcp_addresses", json.dumps(addresses).encode())
+    assert (answer.status, answer.json()) == (400, {"message": "INVALID_VALUE"})
+    assert nsqd.http("GET", "/config/nsqlookupd_tcp_addresses").json() == []
+
+
 # --- errors
 
 

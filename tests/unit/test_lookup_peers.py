@@ -228,6 +228,28 @@ def test_one_that_refuses_was_tried_and_nobody_waits_for_it(make_peers: MakePeer
         peers.wait_until_tried(60)
 
 
+def test_the_cost_of_addresses_that_fail_grows_with_their_number_only(
+    make_peers: MakePeers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled = 0
+    settle = LookupPeers._settle
+
+    def counting(peers: LookupPeers) -> None:
+        nonlocal settled
+        settled += 1
+        settle(peers)
+
+    monkeypatch.setattr(LookupPeers, "_settle", counting)
+    peers = make_peers(Names(), *(f"{HOST}:{port}" for port in range(1, 301)))
+    peers.wait_until_tried(10)
+    assert all(peer.is_failing for peer in peers._peers.values())
+    assert settled == 2  # by `set_addresses` and by `start`
+    settled = 0
+    peers.set_addresses(())
+    assert settled == 1
+    assert not peers._peers
+
+
 def test_a_lookupd_that_refuses_to_be_introduced_is_tried_ever_less_often(
     make_peers: MakePeers, lookupd: SmallLookupd
 ) -> None:
