@@ -68,6 +68,7 @@ class Broker:
         self.lookups: Lookups = NoLookups()
         self.tls: CertificateKeeper | None = None
         self.admin_guard: Guard | None = None
+        self.clients_authorize = bool(options.auth_http_address)
         self.https_port = -1
         self.guids = GuidFactory(options.node_id)
         self.disk = DiskHealth(log)

@@ -12,6 +12,7 @@ from nsqd_py.debug.handlers import debug_routes
 from nsqd_py.debug.pace import Pace
 from nsqd_py.errors import HttpError
 from nsqd_py.http import answers
+from nsqd_py.http.access import Access
 from nsqd_py.http.answers import Reply
 from nsqd_py.http.connection import HttpConnection
 from nsqd_py.http.guard import Guard
@@ -37,6 +38,7 @@ class LookupApi:
         self.log = log
         self.requires_tls = requires_tls
         self.admin_guard: Guard | None = None
+        self.clients_authorize = False
         self.http_clients: dict[Any, None] = {}
         self._topics_json = b""
         self._topics_revision = -1
@@ -201,19 +203,20 @@ def _valid_argument(request: Request[LookupApi], key: str) -> str:
     return name
 
 
+ADMINISTER, FIGURES = Access.ADMINISTER, Access.FIGURES
 ROUTES: tuple[Route[LookupApi], ...] = (
-    Route("GET", "/ping", ping, is_hot=True),
-    Route("GET", "/info", info, is_hot=True),
-    Route("GET", "/lookup", lookup, is_hot=True),
-    Route("GET", "/topics", topics, is_hot=True),
-    Route("GET", "/channels", channels, is_hot=True),
-    Route("GET", "/nodes", nodes, is_hot=True),
-    Route("GET", "/debug", debug, is_admin=True),
-    Route("POST", "/topic/create", create_topic, is_hot=True, is_admin=True),
-    Route("POST", "/topic/delete", delete_topic, is_hot=True, is_admin=True),
-    Route("POST", "/topic/tombstone", tombstone, is_hot=True, is_admin=True),
-    Route("POST", "/channel/create", create_channel, is_hot=True, is_admin=True),
-    Route("POST", "/channel/delete", delete_channel, is_hot=True, is_admin=True),
+    Route("GET", "/ping", ping, FIGURES, is_hot=True),
+    Route("GET", "/info", info, FIGURES, is_hot=True),
+    Route("GET", "/lookup", lookup, FIGURES, is_hot=True),
+    Route("GET", "/topics", topics, FIGURES, is_hot=True),
+    Route("GET", "/channels", channels, FIGURES, is_hot=True),
+    Route("GET", "/nodes", nodes, FIGURES, is_hot=True),
+    Route("GET", "/debug", debug, ADMINISTER),
+    Route("POST", "/topic/create", create_topic, ADMINISTER, is_hot=True),
+    Route("POST", "/topic/delete", delete_topic, ADMINISTER, is_hot=True),
+    Route("POST", "/topic/tombstone", tombstone, ADMINISTER, is_hot=True),
+    Route("POST", "/channel/create", create_channel, ADMINISTER, is_hot=True),
+    Route("POST", "/channel/delete", delete_channel, ADMINISTER, is_hot=True),
     *debug_routes(),
 )
 ROUTER = Router(ROUTES)

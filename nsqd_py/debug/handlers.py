@@ -23,6 +23,7 @@ from nsqd_py.debug.profile import PROFILER, Profile, ProfileUnderWay
 from nsqd_py.debug.stacks import frame_of, greenlets_text, living_greenlets, threads_text
 from nsqd_py.errors import HttpError
 from nsqd_py.http import answers
+from nsqd_py.http.access import Access
 from nsqd_py.http.answers import Reply
 from nsqd_py.http.query import parse_int64
 from nsqd_py.http.request import Request
@@ -221,4 +222,4 @@ def debug_routes() -> tuple[Route[Any], ...]:
         ("PUT", "/debug/setblockrate", set_block_rate),
         ("POST", "/debug/freememory", free_memory),
     )
-    return tuple(Route(method, path, handler, is_admin=True) for method, path, handler in paths)
+    return tuple(Route(method, path, handler, Access.ADMINISTER) for method, path, handler in paths)

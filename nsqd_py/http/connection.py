@@ -16,7 +16,8 @@ from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrad
 
 from nsqd_py.durations import format_duration
 from nsqd_py.errors import HttpError
-from nsqd_py.http import answers, heads
+from nsqd_py.http import access, answers, heads
+from nsqd_py.http.access import OPEN
 from nsqd_py.http.answers import Reply
 from nsqd_py.http.heads import Head, Refused
 from nsqd_py.http.request import App, Request
@@ -224,8 +225,8 @@ class HttpConnection(Stream, Generic[App]):
     def _check_route(self, request: Request[App], head: Head) -> Reply | None:
         """Why a request is refused that has a route, by its head alone."""
         route = request.route
-        if route.is_admin:
-            refusal = self._check_credentials(request, head)
+        if route.access not in OPEN:
+            refusal = self._check_access(request, head)
             if refusal is not None:
                 return refusal
         if route.body.limit is not None:
@@ -239,11 +240,17 @@ class HttpConnection(Stream, Generic[App]):
                 return answers.failure(error)
         return None
 
-    def _check_credentials(self, request: Request[App], head: Head) -> Reply | None:
-        """Refuse who is clearly not allowed to administer; a password is left to be checked by the worker."""
-        guard = self._app.admin_guard
-        if guard is None:
-            return None
+    def _check_access(self, request: Request[App], head: Head) -> Reply | None:
+        """Refuse a client that clearly may not use the route. The worker checks a password later."""
+        app = self._app
+        guard = app.admin_guard
+        has_guard, clients_authorize = guard is not None, app.clients_authorize
+        refusal = access.refusal(
+            request.route.access, head.method, head.fields, self.peer,
+            has_guard=has_guard, clients_authorize=clients_authorize,
+        )  # fmt: skip
+        if refusal is not None or guard is None:
+            return refusal
         authorization = head.fields.get(b"authorization", b"")
         passes = guard.known(authorization)
         if passes is None:

@@ -8,7 +8,9 @@ from nsqd_py.http.answers import Reply, plain, refused_by_http
 
 MAX_HEAD_BYTES = (1 << 20) + 4096  # Go's default, with its slack
 
-_WANTED = {b"authorization", b"content-length", b"expect", b"host", b"transfer-encoding"}
+_WANTED = {
+    b"authorization", b"content-length", b"expect", b"host", b"origin", b"sec-fetch-site", b"transfer-encoding",
+}  # fmt: skip
 _HOST = re.compile(rb"[A-Za-z0-9!$%&()*+,\-.:;='\[\]_~]*")
 _VERSIONS = {"1.0", "1.1"}
 

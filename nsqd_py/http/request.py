@@ -17,11 +17,16 @@ _MOST_PARTS = 64
 
 
 class Application(Protocol):
-    """The program behind an HTTP API; `admin_guard` keeps its admin paths, where there is one."""
+    """The program behind an HTTP API.
+
+    admin_guard        checks the credentials of those who administer; None without `--http-auth-file`
+    clients_authorize  True if TCP clients have to AUTH
+    """
 
     log: Log
     http_clients: dict[Any, None]
     admin_guard: Guard | None
+    clients_authorize: bool
 
 
 App = TypeVar("App", bound=Application)

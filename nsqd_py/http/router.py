@@ -14,6 +14,7 @@ from typing import Any, Generic
 
 from nsqd_py.errors import HttpError
 from nsqd_py.http import answers
+from nsqd_py.http.access import Access
 from nsqd_py.http.answers import Reply
 from nsqd_py.http.query import BadQuery, parse_query, unescape
 from nsqd_py.http.request import App, Request
@@ -45,17 +46,17 @@ IGNORED: BodyRule[Any] = BodyRule(None, "", answers.failure(HttpError(400, "INVA
 class Route(Generic[App]):
     """One path with one method.
 
+    access      what it lets its client do, which decides who may (`nsqd_py.http.access`)
     is_hot      the handler never blocks, and runs at once
-    is_admin    only for who may administer, where --http-auth-file says who that is
     check_head  what can be refused before the body is read; raises HttpError
     """
 
     method: str
     path: str
     handler: Callable[[Request[App]], Reply]
+    access: Access
     body: BodyRule[App] = IGNORED
     is_hot: bool = False
-    is_admin: bool = False
     is_logged: bool = True
     check_head: Callable[[Request[App]], object] | None = None
 

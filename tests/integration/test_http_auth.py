@@ -9,15 +9,18 @@ import subprocess
 import sys
 import threading
 from base64 import b64encode
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import bcrypt
 import pytest
 
+from nsqd_py.http.access import OPEN, Access, refusal
 from nsqd_py.http.router import Route
 from nsqd_py.http.routes import ROUTES as NSQD_ROUTES
 from nsqlookupd_py.http import ROUTES as NSQLOOKUPD_ROUTES
+from tests.support.auth_server import AuthServer
 from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, ServerProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
 
@@ -34,6 +37,8 @@ ADMIN_PATHS_OF_NSQD = [
     ("POST", "/channel/unpause?topic=t&channel=c"),
     ("POST", "/channel/empty?topic=t&channel=c"),
     ("GET", "/channel/peek?topic=t&channel=c"),
+    ("GET", "/topic/read?topic=t&seq=0"),
+    ("POST", "/channel/seek?topic=t&channel=c&to=earliest"),
     ("POST", "/channel/delete?topic=t&channel=c"),
     ("POST", "/topic/pause?topic=t"),
     ("POST", "/topic/unpause?topic=t"),
@@ -106,9 +111,87 @@ def test_admin_paths_of_nsqlookupd(make_nsqlookupd: MakeNsqlookupd, auth_file: P
 
 def test_every_path_that_changes_something_is_in_the_table() -> None:
     routes: list[Route[Any]] = [*NSQD_ROUTES, *NSQLOOKUPD_ROUTES]
-    open_to_all = {(route.method, route.path) for route in routes if not route.is_admin}
+    open_to_all = {(route.method, route.path) for route in routes if route.access in OPEN}
     assert {(method, path) for method, path in open_to_all if method != "GET"} == {("POST", "/pub"), ("POST", "/mpub")}
     assert not [path for _, path in open_to_all if path.startswith("/debug")]
+
+
+def test_every_admin_path_is_tried_above() -> None:
+    tried = {(method, path.partition("?")[0]) for method, path in ADMIN_PATHS_OF_NSQD}
+    guarded = {(route.method, route.path) for route in NSQD_ROUTES if route.access not in OPEN}
+    untried = {path for method, path in guarded if (method, path.replace(":opt", "log_level")) not in tried}
+    assert all(path.startswith("/debug/") or path == "/drain" for path in untried), untried
+
+
+FROM_ANOTHER_SITE: list[dict[str, str]] = [
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site", "Content-Type": "text/plain"},
+    {"Origin": "https://evil.example"},
+    {"Origin": "null"},
+    {"Origin": "http://["},
+]
+
+
+@pytest.mark.parametrize("headers", FROM_ANOTHER_SITE)
+def test_a_page_of_another_site_changes_nothing(nsqd: NsqdProcess, headers: dict[str, str]) -> None:
+    nsqd.post("/topic/create?topic=t")
+    nsqd.post("/channel/create?topic=t&channel=c")
+    changing = [(method, path) for method, path in ADMIN_PATHS_OF_NSQD if method != "GET"]
+    for method, path in [*changing, ("POST", "/drain")]:
+        refused = nsqd.http(method, path, b"info", headers)
+        assert (refused.status, refused.json()) == (403, {"message": "CROSS_SITE_REQUEST"}), (method, path)
+    assert nsqd.http("POST", "/pub?topic=t", b"x", headers).status == 200  # as in Go
+    assert nsqd.channel_stats("t", "c") is not None
+    own = {"Sec-Fetch-Site": "same-origin", "Origin": f"http://127.0.0.1:{nsqd.http_port}"}
+    assert nsqd.http("POST", "/topic/pause?topic=t", headers=own).status == 200
+
+
+def test_a_page_of_another_site_changes_nothing_at_nsqlookupd(make_nsqlookupd: MakeNsqlookupd) -> None:
+    nsqlookupd = make_nsqlookupd()
+    for method, path in ADMIN_PATHS_OF_NSQLOOKUPD:
+        if method != "GET":
+            refused = nsqlookupd.http(method, path, headers={"Sec-Fetch-Site": "cross-site"})
+            assert (refused.status, refused.json()) == (403, {"message": "CROSS_SITE_REQUEST"}), path
+
+
+@pytest.fixture
+def auth_server() -> Iterator[AuthServer]:
+    server = AuthServer()
+    yield server
+    server.close()
+
+
+@pytest.mark.parametrize("path", ["/topic/read?topic=t&seq=0", "/channel/peek?topic=t&channel=c"])
+def test_where_clients_authorize_bodies_are_read_with_credentials_only(
+    make_nsqd: MakeNsqd, auth_file: Path, auth_server: AuthServer, path: str
+) -> None:
+    without_file = make_nsqd(f"--auth-http-address={auth_server.address}")
+    refused = without_file.http("GET", path)
+    assert (refused.status, refused.json()) == (403, {"message": "HTTP_AUTH_FILE_REQUIRED"})
+    nsqd = make_nsqd(f"--auth-http-address={auth_server.address}", f"--http-auth-file={auth_file}")
+    nsqd.post("/pub?topic=t", b"secret")
+    assert nsqd.http("POST", "/channel/create?topic=t&channel=c", headers=WITH_TOKEN).status == 200
+    assert nsqd.http("GET", path).status == 401
+    assert b"secret" in nsqd.http("GET", path, headers=WITH_TOKEN).body
+
+
+@pytest.mark.parametrize(
+    ("peer", "expected"),
+    [
+        ("127.0.0.1:5", None),
+        ("127.8.9.10:5", None),
+        ("[::1]:5", None),
+        ("[::ffff:127.0.0.1]:5", None),
+        ("@", None),
+        ("192.0.2.1:5", 403),
+        ("[2001:db8::1]:5", 403),
+        ("[::ffff:192.0.2.1]:5", 403),
+    ],
+)
+def test_the_process_is_ended_from_its_own_machine_or_with_credentials(peer: str, expected: int | None) -> None:
+    refused = refusal(Access.SHUT_DOWN, "POST", {}, peer, has_guard=False, clients_authorize=False)
+    assert (refused.status if refused is not None else None) == expected
+    assert refusal(Access.SHUT_DOWN, "POST", {}, peer, has_guard=True, clients_authorize=False) is None
 
 
 def test_users_come_and_go_with_the_file(guarded: NsqdProcess, auth_file: Path) -> None:
