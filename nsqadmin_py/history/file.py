@@ -22,6 +22,7 @@ from gevent.threadpool import ThreadPool
 
 from nsqadmin_py.history.book import Book, Key, Pair, Series
 from nsqadmin_py.history.rings import Ring
+from nsqd_py import private_files
 from nsqd_py.logs import Log
 
 _MAGIC = b"nsqadmin-history 1 "
@@ -170,7 +171,7 @@ class HistoryFile:
 
 def _replace(path: str, document: bytes) -> None:
     temporary = f"{path}.new"
-    with open(temporary, "wb") as file:
+    with private_files.create(temporary) as file:
         file.write(pack(document))
         file.flush()
         os.fsync(file.fileno())

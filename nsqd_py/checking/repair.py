@@ -14,6 +14,7 @@ from pathlib import Path
 
 import orjson
 
+from nsqd_py import private_files
 from nsqd_py.checking.journals import read_journal
 from nsqd_py.checking.reading import ASIDE_DIRECTORY
 from nsqd_py.checking.reports import DirectoryReport, Finding, Trouble
@@ -56,7 +57,7 @@ class _Repair:
         return self._done
 
     def move_aside(self, findings: list[Finding]) -> None:
-        self._aside_directory.mkdir(exist_ok=True)
+        self._aside_directory.mkdir(private_files.DIRECTORY_MODE, exist_ok=True)
         aside = self._free_name(self._path.name)
         os.rename(self._path, aside)
         sync_directory(self._aside_directory)
@@ -121,7 +122,7 @@ class _Repair:
 
     def _keep(self, data: bytes, findings: Iterable[Finding]) -> None:
         """Copies the places into the folder."""
-        self._aside_directory.mkdir(exist_ok=True)
+        self._aside_directory.mkdir(private_files.DIRECTORY_MODE, exist_ok=True)
         for finding in findings:
             aside = self._free_name(f"{finding.file}.{finding.start}")
             replace_file(aside, data[finding.start : finding.end])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from nsqd_py import private_files
 from nsqd_py.diskqueue.files import LogFile
 
 
@@ -37,5 +38,5 @@ def keep_aside(file: LogFile, start: int, end: int) -> str:
     """Copy damaged bytes to a file of their own, once; its name. Raises OSError."""
     aside = file.path.with_name(f"{file.path.stem}.{start}.damaged")
     if not aside.exists():
-        aside.write_bytes(os.pread(file.fileno(), end - start, start))
+        private_files.write_bytes(aside, os.pread(file.fileno(), end - start, start))
     return aside.name

@@ -8,6 +8,7 @@ from pathlib import Path
 from struct import Struct
 from typing import BinaryIO
 
+from nsqd_py import private_files
 from nsqd_py.batch import SIZE_BYTES, Batch
 from nsqd_py.diskqueue.files import log_file_name
 from nsqd_py.diskqueue.go_files import GoMessage
@@ -77,7 +78,8 @@ class LogWriter:
     def _open(self) -> None:
         self._salt = secrets.randbits(32)
         header = FileHeader(self._salt, self.next_seq, self._used_id, is_imported=self._is_imported)
-        self._file = (self._folder / log_file_name(self._topic, self.next_seq)).open("wb", _BUFFER_BYTES)
+        path = self._folder / log_file_name(self._topic, self.next_seq)
+        self._file = private_files.create(path, _BUFFER_BYTES)
         self._room = self._max_file_bytes - self._file.write(header.encode()) - RECORD_HEADER_BYTES
 
     def _close(self) -> None:

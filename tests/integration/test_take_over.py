@@ -64,6 +64,20 @@ def test_consumers_get_everything_with_id_time_and_attempts(go: GoDirectory, mak
     assert "IMPORT" not in nsqd.log_text()
 
 
+def test_nobody_else_may_read_what_was_imported(go: GoDirectory, make_nsqd: MakeNsqd) -> None:
+    go.name_topics({"t": ["a"]})
+    go.queue("t:a", numbered("a", 3))
+    umask = os.umask(0)
+    try:
+        nsqd = make_nsqd()
+    finally:
+        os.umask(umask)
+    nsqd.stop()
+    ours = [path for path in go.path.iterdir() if path.is_file()]
+    assert len(ours) > 2
+    assert {path.name: oct(path.stat().st_mode & 0o077) for path in ours} == {path.name: "0o0" for path in ours}
+
+
 def test_a_paused_topic_and_one_without_channels_hold_theirs(go: GoDirectory, make_nsqd: MakeNsqd) -> None:
     held, lonely = numbered("held", 4), numbered("lonely", 3, 10)
     go.name_topics({"held": ["x"], "lonely": []}, paused=["held"])
