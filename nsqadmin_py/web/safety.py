@@ -53,7 +53,7 @@ class Safety:
         authorization = request.headers.get("Authorization", "").encode("latin-1", "replace")
         known = self._guard.known(authorization)
         if known is None:
-            reply = self._guard.check(authorization)
+            reply = self._guard.check(authorization, host_of(request.environ))
             if reply is not None and reply.status == 429:
                 raise Refusal(429, "TOO_MANY_LOGINS")
             known = reply is None

@@ -15,7 +15,7 @@ from enum import Enum
 from nsqd_py.errors import HttpError
 from nsqd_py.http import answers
 from nsqd_py.http.answers import Reply
-from nsqd_py.server import split_address
+from nsqd_py.limits import host_of
 
 
 class Access(Enum):
@@ -74,8 +74,5 @@ def is_cross_site(fields: dict[bytes, bytes]) -> bool:
 
 def is_local(peer: str) -> bool:
     """True for a client on this machine: a loopback address or a unix socket."""
-    parts = split_address(peer)
-    if parts is None:
-        return True
-    host = parts[0].removeprefix("::ffff:")  # IPv4 on a socket of IPv6
-    return host.startswith("127.") or host == "::1"
+    host = host_of(peer)
+    return not host or host.startswith("127.") or host == "::1"

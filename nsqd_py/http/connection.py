@@ -22,7 +22,7 @@ from nsqd_py.http.answers import Reply
 from nsqd_py.http.heads import Head, Refused
 from nsqd_py.http.request import App, Request
 from nsqd_py.http.router import Router, Target
-from nsqd_py.limits import BODY, HEAD, IDLE, TimeLimits
+from nsqd_py.limits import BODY, HEAD, IDLE, TimeLimits, host_of
 from nsqd_py.logs import INFO, Log
 from nsqd_py.transport import Stream
 from nsqd_py.turn import Turn
@@ -357,7 +357,9 @@ class HttpConnection(Stream, Generic[App]):
     def _refusal(self, request: Request[App]) -> Reply | None:
         """Why a request is refused whose credentials take time to check."""
         guard = self._app.admin_guard
-        return guard.check(request.credentials) if request.credentials and guard is not None else None
+        if guard is None or not request.credentials:
+            return None
+        return guard.check(request.credentials, host_of(self.peer))
 
     def _call_handler(self, request: Request[App]) -> Reply:
         try:

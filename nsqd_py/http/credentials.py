@@ -14,6 +14,7 @@ import hashlib
 import hmac
 import os
 import re
+import secrets
 import stat
 from base64 import b64decode
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ _HIGHEST_COST = 16
 
 _BCRYPT = re.compile(rb"\$2[aby]\$(\d\d)\$[./A-Za-z0-9]{53}")
 _SHA256 = re.compile(rb"[0-9a-fA-F]{64}")
+_KEY = secrets.token_bytes(32)
 _DIGEST_CHARACTERS = 31  # of a bcrypt hash, behind its salt
 
 
@@ -56,11 +58,17 @@ class Credentials:
         return any(matches)
 
     def hash_of(self, user: bytes) -> bytes:
-        """To check a password against. For a user that is unknown one that no password has, just as slow."""
+        """Return the hash to check a password of this user against.
+
+        For an unknown user it is one that no password has, with the cost of some known user, always the same one
+        for a name: the time of a check does not tell which users there are.
+        """
         known = self.hashes.get(user)
         if known is not None:
             return known
-        return next(iter(self.hashes.values()))[:-_DIGEST_CHARACTERS] + b"." * _DIGEST_CHARACTERS
+        number = int.from_bytes(hashlib.blake2b(user, key=_KEY, digest_size=8).digest(), "big")
+        model = list(self.hashes.values())[number % len(self.hashes)]
+        return model[:-_DIGEST_CHARACTERS] + b"." * _DIGEST_CHARACTERS
 
 
 # ---- the file

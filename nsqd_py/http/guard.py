@@ -12,17 +12,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-import gevent.lock
 from gevent.threadpool import ThreadPool
 
 from nsqd_py.http.answers import TOO_MANY_LOGINS, UNAUTHORIZED, Reply
 from nsqd_py.http.credentials import BadAuthFile, Login, parse_login, read_credentials, split_authorization
+from nsqd_py.http.login_queue import LoginQueue, TooManyLogins
 from nsqd_py.logs import Log
 
 REMEMBERED_S = 60.0
 _MOST_REMEMBERED = 1024
-# Requests whose password waits to be checked, one at a time; more are sent away.
-MOST_WAITING = 16
 # How often the file is looked at, at most.
 _LOOK_S = 1.0
 _BCRYPT_BYTES = 72  # of a password that count, as for htpasswd
@@ -38,6 +36,7 @@ class Guard:
 
     A token, and a password that was right a short while ago, are checked at once. Another password takes a thread
     0.1 s and more: one at a time, below all else in priority, so that wrong ones in any number keep no message waiting.
+    The addresses that they come from take turns.
     """
 
     def __init__(self, path: str, log: Log, clock: Callable[[], float] = time.monotonic) -> None:
@@ -51,8 +50,7 @@ class Guard:
         # Digests of headers that were right, with the time until when that counts. The key is known to nobody.
         self._key = secrets.token_bytes(32)
         self._remembered: dict[bytes, float] = {}
-        self._waiting = 0
-        self._turn = gevent.lock.Semaphore()
+        self._queue = LoginQueue()
         self._pool: Any = None
 
     def known(self, authorization: bytes) -> bool | None:
@@ -67,17 +65,14 @@ class Guard:
             return True
         return None if parse_login(rest) else False
 
-    def check(self, authorization: bytes) -> Reply | None:
-        """The refusal of who sends this header; None for who may pass. Blocks this greenlet."""
-        if self._waiting >= MOST_WAITING:
-            return TOO_MANY_LOGINS
-        self._waiting += 1
+    def check(self, authorization: bytes, address: str) -> Reply | None:
+        """Return the refusal of this header, sent from this address; None if it is right. Blocks this greenlet."""
         try:
-            with self._turn:
+            with self._queue.turn(address):
                 known = self.known(authorization)  # perhaps another request had the same
                 passes = self._check_password(authorization) if known is None else known
-        finally:
-            self._waiting -= 1
+        except TooManyLogins:
+            return TOO_MANY_LOGINS
         return None if passes else UNAUTHORIZED
 
     def _check_password(self, authorization: bytes) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from base64 import b64encode
+from functools import partial
 from pathlib import Path
 
 import bcrypt
@@ -14,9 +15,11 @@ import pytest
 from nsqd_py.http import guard as guard_module
 from nsqd_py.http.answers import TOO_MANY_LOGINS, UNAUTHORIZED
 from nsqd_py.http.credentials import BadAuthFile, Login, parse_credentials, parse_login, read_credentials
-from nsqd_py.http.guard import MOST_WAITING, REMEMBERED_S, Guard
+from nsqd_py.http.guard import REMEMBERED_S, Guard
+from nsqd_py.http.login_queue import MOST_ADDRESSES, MOST_PER_ADDRESS, LoginQueue, TooManyLogins
 from nsqd_py.logs import Log
 
+ADDRESS = "198.51.100.7"
 TOKEN = b"b9c1d2"
 TOKEN_LINE = b"token:ci:" + hashlib.sha256(TOKEN).hexdigest().encode()
 HASH = bcrypt.hashpw(b"secret", b"$2b$04$" + b"nsqd" * 5 + b"ne")  # the same in every process: it names tests
@@ -170,7 +173,7 @@ def test_what_is_known_at_once(gate: Gate, authorization: bytes, known: bool | N
 
 
 def test_passwords(gate: Gate) -> None:
-    check = gate.guard.check
+    check = partial(gate.guard.check, address=ADDRESS)
     assert check(basic(b"ann", b"secret")) is None
     assert check(basic(b"ann", b"Secret")) is UNAUTHORIZED
     assert check(basic(b"ann", b"")) is UNAUTHORIZED
@@ -180,12 +183,12 @@ def test_passwords(gate: Gate) -> None:
 def test_of_a_long_password_the_beginning_counts_as_for_htpasswd(gate: Gate) -> None:
     gate.write(b"ann:" + bcrypt.hashpw(b"x" * 72, bcrypt.gensalt(4)))
     gate.look_again()
-    assert gate.guard.check(basic(b"ann", b"x" * 100)) is None
-    assert gate.guard.check(basic(b"ann", b"x" * 71)) is UNAUTHORIZED
+    assert gate.guard.check(basic(b"ann", b"x" * 100), ADDRESS) is None
+    assert gate.guard.check(basic(b"ann", b"x" * 71), ADDRESS) is UNAUTHORIZED
 
 
 def test_an_unknown_user_takes_as_long(gate: Gate) -> None:
-    assert gate.guard.check(basic(b"nobody", b"secret")) is UNAUTHORIZED
+    assert gate.guard.check(basic(b"nobody", b"secret"), ADDRESS) is UNAUTHORIZED
     assert gate.computed == [Login(b"nobody", b"secret")]
 
 
@@ -197,8 +200,8 @@ def test_without_users_no_password_is_computed(gate: Gate) -> None:
 
 def test_a_right_password_is_remembered_for_a_while_and_a_wrong_one_is_not(gate: Gate) -> None:
     right, wrong = basic(b"ann", b"secret"), basic(b"ann", b"wrong")
-    gate.guard.check(right)
-    gate.guard.check(wrong)
+    gate.guard.check(right, ADDRESS)
+    gate.guard.check(wrong, ADDRESS)
     assert gate.guard.known(right) is True
     assert gate.guard.known(wrong) is None
     gate.clock.now_s += REMEMBERED_S
@@ -206,32 +209,86 @@ def test_a_right_password_is_remembered_for_a_while_and_a_wrong_one_is_not(gate:
 
 
 def test_requests_at_the_same_time_compute_one_password(gate: Gate) -> None:
-    asked = [gevent.spawn(gate.guard.check, basic(b"ann", b"secret")) for _ in range(5)]
+    asked = [gevent.spawn(gate.guard.check, basic(b"ann", b"secret"), ADDRESS) for _ in range(5)]
     gevent.joinall(asked)
     assert [one.value for one in asked] == [None] * 5
     assert len(gate.computed) == 1
 
 
-def test_a_flood_is_sent_away_and_tokens_pass(gate: Gate) -> None:
-    flood = [gevent.spawn(gate.guard.check, basic(b"ann", b"%d" % number)) for number in range(MOST_WAITING + 10)]
+def test_a_flood_is_sent_away_and_tokens_and_other_addresses_pass(gate: Gate) -> None:
+    attackers = [f"192.0.2.{number}" for number in range(24)]
+    flood = [
+        gevent.spawn(gate.guard.check, basic(b"ann", b"%d" % attempt), attacker)
+        for attempt in range(MOST_PER_ADDRESS + 10)
+        for attacker in attackers
+    ]
+    gevent.sleep(0)
+    right = gevent.spawn(gate.guard.check, basic(b"ann", b"secret"), ADDRESS)
     gevent.sleep(0.001)
     assert gate.guard.known(b"Bearer " + TOKEN) is True
-    gevent.joinall(flood)
+    gevent.joinall([*flood, right])
+    assert right.value is None and right.successful()
+    place = gate.computed.index(Login(b"ann", b"secret"))
+    assert place <= len(attackers) + 1  # behind one password of each, not behind all
     replies = [one.value for one in flood]
-    assert replies.count(UNAUTHORIZED) == MOST_WAITING
-    assert replies.count(TOO_MANY_LOGINS) == 10
-    assert gate.guard.check(basic(b"ann", b"secret")) is None
+    computed = len(gate.computed) - 1
+    assert computed == len(attackers) * MOST_PER_ADDRESS + 1  # one was being checked while the others came
+    assert replies.count(UNAUTHORIZED) == computed
+    assert replies.count(TOO_MANY_LOGINS) == len(flood) - computed
+    assert gate.guard.check(basic(b"ann", b"secret"), attackers[0]) is None
+
+
+def test_a_queue_forgets_those_that_are_gone() -> None:
+    queue = LoginQueue()
+    order: list[str] = []
+
+    def log_in(address: str) -> None:
+        with queue.turn(address):
+            order.append(address)
+            gevent.sleep(0)
+
+    first, gone, last = (gevent.spawn(log_in, address) for address in ("a", "b", "c"))
+    gevent.sleep(0)
+    gone.kill()
+    gevent.joinall([first, last])
+    log_in("d")
+    assert order == ["a", "c", "d"]
+
+
+def test_so_many_addresses_wait_and_no_more() -> None:
+    queue = LoginQueue()
+
+    def log_in(address: str) -> bool:
+        try:
+            with queue.turn(address):
+                gevent.sleep(0)
+                return True
+        except TooManyLogins:
+            return False
+
+    crowd = [gevent.spawn(log_in, str(number)) for number in range(MOST_ADDRESSES + 11)]
+    gevent.joinall(crowd)
+    assert [one.value for one in crowd].count(False) == 10
+
+
+def test_an_unknown_user_takes_as_long_as_some_known_one(gate: Gate) -> None:
+    costs = {b"$04$", b"$05$"}
+    gate.write(b"ann:" + HASH, b"bob:" + HASH.replace(b"$04$", b"$05$"))
+    credentials = read_credentials(str(gate.path))
+    seen = {credentials.hash_of(b"nobody%d" % number)[3:7] for number in range(64)}
+    assert seen == costs
+    assert len({credentials.hash_of(b"nobody") for _ in range(8)}) == 1
 
 
 def test_a_changed_file_counts_at_once_for_all(gate: Gate) -> None:
     before = basic(b"ann", b"secret")
-    gate.guard.check(before)
+    gate.guard.check(before, ADDRESS)
     gate.write(b"bob:" + bcrypt.hashpw(b"other", bcrypt.gensalt(4)))
     gate.look_again()
     assert gate.guard.known(b"Bearer " + TOKEN) is False
     assert gate.guard.known(before) is None
-    assert gate.guard.check(before) is UNAUTHORIZED
-    assert gate.guard.check(basic(b"bob", b"other")) is None
+    assert gate.guard.check(before, ADDRESS) is UNAUTHORIZED
+    assert gate.guard.check(basic(b"bob", b"other"), ADDRESS) is None
     assert gate.log.lines == [f"INFO HTTP: read --http-auth-file {gate.path} again"]
 
 
@@ -261,7 +318,7 @@ def test_what_was_right_before_a_change_is_not_remembered(gate: Gate, monkeypatc
         return compute(login, known_hash)
 
     monkeypatch.setattr(guard_module, "_is_right", changed_meanwhile)
-    gate.guard.check(basic(b"ann", b"secret"))
+    gate.guard.check(basic(b"ann", b"secret"), ADDRESS)
     assert gate.guard.known(basic(b"ann", b"secret")) is None
 
 
