@@ -24,6 +24,7 @@ from nsqd_py.drain import Drain
 from nsqd_py.errors import Draining
 from nsqd_py.expiry import Expiry
 from nsqd_py.guid import GuidFactory
+from nsqd_py.http.answer_room import AnswerRoom
 from nsqd_py.journal_writing import JournalWriter
 from nsqd_py.log_making import LogMaker
 from nsqd_py.logs import Log
@@ -68,6 +69,7 @@ class Broker:
         self.lookups: Lookups = NoLookups()
         self.tls: CertificateKeeper | None = None
         self.admin_guard: Guard | None = None
+        self.answer_room = AnswerRoom()
         self.clients_authorize = bool(options.auth_http_address)
         self.https_port = -1
         self.guids = GuidFactory(options.node_id)

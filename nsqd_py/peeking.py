@@ -20,7 +20,7 @@ from nsqd_py.protocol.frames import hex_ids
 from nsqd_py.threads import in_thread
 from nsqd_py.topic import Topic
 
-_MOST_BYTES = 4 * 1024 * 1024  # of bodies
+_MOST_BYTES = 4 * 1024 * 1024  # of JSON, which may be six times as long as a body: "\\u0000"
 
 
 class Peek:
@@ -79,11 +79,11 @@ class Peek:
             try:
                 for batch in stretch.batches():
                     for index, message_id in enumerate(hex_ids(batch.base_id, batch.count)):
-                        body = batch.message(index)
-                        left -= len(body)
+                        row = _row(message_id, batch.timestamp_ns, stretch.attempts, batch.message(index))
+                        left -= len(row)
                         if left < 0 and self.rows:
                             return
-                        self.rows.append(_row(message_id, batch.timestamp_ns, stretch.attempts, body))
+                        self.rows.append(orjson.Fragment(row))
                         seq += 1
             except (OSError, Unmovable):
                 self.unreadable_count += stretch.high - seq
@@ -114,10 +114,10 @@ class _Stretch(NamedTuple):
             yield from walk(*self.source, [(self.low, self.high)])
 
 
-def _row(message_id: bytes, timestamp_ns: int, attempts: int, body: bytes) -> orjson.Fragment:
+def _row(message_id: bytes, timestamp_ns: int, attempts: int, body: bytes) -> bytes:
     row: dict[str, Any] = {"id": message_id.decode(), "timestamp": timestamp_ns, "attempts": attempts}
     try:
         row["body"] = body.decode()
     except UnicodeDecodeError:
         row["body_base64"] = b64encode(body).decode()
-    return orjson.Fragment(orjson.dumps(row))
+    return orjson.dumps(row)

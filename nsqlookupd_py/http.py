@@ -13,6 +13,7 @@ from nsqd_py.debug.pace import Pace
 from nsqd_py.errors import HttpError
 from nsqd_py.http import answers
 from nsqd_py.http.access import Access
+from nsqd_py.http.answer_room import AnswerRoom
 from nsqd_py.http.answers import Reply
 from nsqd_py.http.connection import HttpConnection
 from nsqd_py.http.guard import Guard
@@ -39,6 +40,7 @@ class LookupApi:
         self.requires_tls = requires_tls
         self.admin_guard: Guard | None = None
         self.clients_authorize = False
+        self.answer_room = AnswerRoom()
         self.http_clients: dict[Any, None] = {}
         self._topics_json = b""
         self._topics_revision = -1
@@ -207,11 +209,11 @@ ADMINISTER, FIGURES = Access.ADMINISTER, Access.FIGURES
 ROUTES: tuple[Route[LookupApi], ...] = (
     Route("GET", "/ping", ping, FIGURES, is_hot=True),
     Route("GET", "/info", info, FIGURES, is_hot=True),
-    Route("GET", "/lookup", lookup, FIGURES, is_hot=True),
-    Route("GET", "/topics", topics, FIGURES, is_hot=True),
-    Route("GET", "/channels", channels, FIGURES, is_hot=True),
-    Route("GET", "/nodes", nodes, FIGURES, is_hot=True),
-    Route("GET", "/debug", debug, ADMINISTER),
+    Route("GET", "/lookup", lookup, FIGURES, is_hot=True, is_long=True),
+    Route("GET", "/topics", topics, FIGURES, is_hot=True, is_long=True),
+    Route("GET", "/channels", channels, FIGURES, is_hot=True, is_long=True),
+    Route("GET", "/nodes", nodes, FIGURES, is_hot=True, is_long=True),
+    Route("GET", "/debug", debug, ADMINISTER, is_long=True),
     Route("POST", "/topic/create", create_topic, ADMINISTER, is_hot=True),
     Route("POST", "/topic/delete", delete_topic, ADMINISTER, is_hot=True),
     Route("POST", "/topic/tombstone", tombstone, ADMINISTER, is_hot=True),

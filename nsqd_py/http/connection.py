@@ -52,13 +52,15 @@ class HttpConnection(Stream, Generic[App]):
     _is_deaf    no request follows any more, whatever comes
     _since_s    when a sweep first saw it wait for what it waits for now; 0 when none did
     _answered_bytes  size of what was answered to what the last read brought
+    _counted_bytes  size of the long answers that the client has not taken
     _has_ended  the input ended while the worker was busy
     _worker     the greenlet that does what may block, and meanwhile everything else
     """
 
     __slots__ = (
-        "_answered_bytes", "_app", "_begun", "_body_bytes", "_has_ended", "_head", "_is_deaf", "_linger_timer", "_loop",
-        "_owes_continue", "_parser", "_place", "_queue", "_request", "_router", "_since_s", "_stalled_bytes", "_worker",
+        "_answered_bytes", "_app", "_begun", "_body_bytes", "_counted_bytes", "_has_ended", "_head", "_is_deaf",
+        "_linger_timer", "_loop", "_owes_continue", "_parser", "_place", "_queue", "_request", "_router",
+        "_since_s", "_stalled_bytes", "_worker",
     )  # fmt: skip
 
     def __init__(
@@ -75,6 +77,7 @@ class HttpConnection(Stream, Generic[App]):
         self._since_s = 0.0
         self._body_bytes = 0
         self._answered_bytes = 0
+        self._counted_bytes = 0
         self._begun = 0
         self._stalled_bytes = 0
         self._request: Request[App] | None = None
@@ -302,14 +305,22 @@ class HttpConnection(Stream, Generic[App]):
         """A request is complete: answer it now, or in its turn."""
         if not request.keep_alive:
             self._is_deaf = True
-        is_quick = request.reply is not None or (request.route.is_hot and not request.credentials)
-        if self._worker is None and is_quick and self._answered_bytes <= MAX_ANSWERS_BYTES:
+        if self._worker is None and self._is_quick(request) and self._answered_bytes <= MAX_ANSWERS_BYTES:
             self._perform(request)
             return
         self._queue.append(request)
         if self._worker is None:
             self.hold()
             self._worker = gevent.spawn(self._work)
+
+    def _is_quick(self, request: Request[App]) -> bool:
+        """True if the request can be answered at once, without a greenlet that may wait."""
+        if request.reply is not None:
+            return True
+        route = request.route
+        if not route.is_hot or request.credentials:
+            return False
+        return not route.is_long or self._app.answer_room.is_open(self.peer)
 
     def _work(self) -> None:
         """The greenlet that does what may block. It ends what it began even if the client is gone meanwhile."""
@@ -318,7 +329,7 @@ class HttpConnection(Stream, Generic[App]):
                 if self._answered_bytes > MAX_ANSWERS_BYTES:
                     self._let_answers_leave()
                     self._answered_bytes = 0
-                self._perform(self._queue.popleft())
+                self._perform_in_turn(self._queue.popleft())
                 gevent.sleep(0)  # a client with many requests is not to keep the others waiting
         finally:
             self._worker = None
@@ -335,6 +346,21 @@ class HttpConnection(Stream, Generic[App]):
             gevent.sleep(TAKEN_POLL_S)
         self.hold()
 
+    def _perform_in_turn(self, request: Request[App]) -> None:
+        """Perform a request as soon as there is room for its answer."""
+        if request.reply is not None or not request.route.is_long:
+            self._perform(request)
+            return
+        room = self._app.answer_room
+        if not room.enter(self.peer):
+            request.reply = answers.TOO_MANY_READERS
+            self._perform(request)
+            return
+        try:
+            self._perform(request)
+        finally:
+            room.leave()
+
     def _perform(self, request: Request[App]) -> None:
         started_ns = time.perf_counter_ns()
         request.ticket = len(self.out)
@@ -348,6 +374,9 @@ class HttpConnection(Stream, Generic[App]):
         is_http_1_0, keep_alive = request.is_http_1_0, request.keep_alive
         answer = answers.encode(reply, is_http_1_0=is_http_1_0, keep_alive=keep_alive, with_body=with_body)
         self._answered_bytes += len(answer)
+        if request.target.route is not None and request.route.is_long:
+            self._counted_bytes += len(answer)
+            self._app.answer_room.add(self.peer, len(answer))
         self.send(answer)
         if request.is_unread:
             self._linger()
@@ -371,6 +400,20 @@ class HttpConnection(Stream, Generic[App]):
         except Exception as error:  # a bug in one handler costs that request only
             self.log.exception("panic in HTTP handler - %r", error)
         return answers.INTERNAL_ERROR
+
+    def flush(self) -> None:
+        super().flush()
+        if self._counted_bytes and self._unsent is None and not self.out:
+            self._uncount()
+
+    def on_drained(self) -> None:
+        if self._counted_bytes and not self.out:
+            self._uncount()
+
+    def _uncount(self) -> None:
+        """The client took its long answers, or never will."""
+        self._app.answer_room.remove(self.peer, self._counted_bytes)
+        self._counted_bytes = 0
 
     # ---- time
 
@@ -422,6 +465,8 @@ class HttpConnection(Stream, Generic[App]):
 
     def on_close(self, reason: str) -> None:
         self._app.http_clients.pop(self, None)
+        if self._counted_bytes:
+            self._uncount()
         if self._linger_timer is not None:
             self._linger_timer.stop()
             self._linger_timer.close()

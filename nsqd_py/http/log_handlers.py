@@ -26,7 +26,8 @@ from nsqd_py.threads import in_thread
 from nsqd_py.topic import Topic
 
 _DEFAULT_READ_BYTES = 1024 * 1024
-_MOST_READ_BYTES = 64 * 1024 * 1024
+# A larger `max_bytes` gets this much: the reader asks again, from X-Nsq-Next-Seq on.
+_MOST_READ_BYTES = 4 * 1024 * 1024
 
 
 def read_topic(request: Request[Broker]) -> Reply:

@@ -8,6 +8,7 @@ from nsqd_py.errors import HttpError
 from nsqd_py.logs import Log
 
 if TYPE_CHECKING:
+    from nsqd_py.http.answer_room import AnswerRoom
     from nsqd_py.http.answers import Reply
     from nsqd_py.http.guard import Guard
     from nsqd_py.http.router import Route, Target
@@ -21,12 +22,14 @@ class Application(Protocol):
 
     admin_guard        checks the credentials of those who administer; None without `--http-auth-file`
     clients_authorize  True if TCP clients have to AUTH
+    answer_room        bounds what long answers take
     """
 
     log: Log
     http_clients: dict[Any, None]
     admin_guard: Guard | None
     clients_authorize: bool
+    answer_room: AnswerRoom
 
 
 App = TypeVar("App", bound=Application)

@@ -48,6 +48,7 @@ class Route(Generic[App]):
 
     access      what it lets its client do, which decides who may (`nsqd_py.http.access`)
     is_hot      the handler never blocks, and runs at once
+    is_long     the answer grows with what the daemon holds: memory for it is bounded (`nsqd_py.http.answer_room`)
     check_head  what can be refused before the body is read; raises HttpError
     """
 
@@ -57,6 +58,7 @@ class Route(Generic[App]):
     access: Access
     body: BodyRule[App] = IGNORED
     is_hot: bool = False
+    is_long: bool = False
     is_logged: bool = True
     check_head: Callable[[Request[App]], object] | None = None
 

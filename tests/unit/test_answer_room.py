@@ -1,0 +1,41 @@
+"""The room for long answers: how many at once, how much unread, and who waits."""
+
+from __future__ import annotations
+
+import gevent
+
+from nsqd_py.http.answer_room import MOST_RUNNING, MOST_UNREAD_BYTES, MOST_UNREAD_OF_ADDRESS, AnswerRoom
+
+PEER = "192.0.2.1:5000"
+OTHER = "192.0.2.2:5000"
+
+
+def test_a_few_run_at_once_and_the_next_waits_for_one_to_leave() -> None:
+    room = AnswerRoom()
+    assert all(room.enter(PEER) for _ in range(MOST_RUNNING))
+    assert not room.enter(OTHER, wait_s=0.001)
+    waiting = gevent.spawn(room.enter, OTHER)
+    gevent.sleep(0)
+    room.leave()
+    assert waiting.get(timeout=5) is True
+
+
+def test_one_address_leaves_a_part_unread_and_others_go_on() -> None:
+    room = AnswerRoom()
+    room.add(PEER, MOST_UNREAD_OF_ADDRESS)
+    assert not room.is_open("192.0.2.1:6000")
+    assert room.is_open(OTHER)
+    room.remove(PEER, MOST_UNREAD_OF_ADDRESS)
+    assert room.is_open(PEER)
+    assert not room._unread_of
+
+
+def test_all_addresses_together_leave_no_more_unread_than_there_is_room_for() -> None:
+    room = AnswerRoom()
+    for number in range(4):
+        room.add(f"192.0.2.{number}:1", MOST_UNREAD_BYTES // 4)
+    assert not room.is_open("198.51.100.1:1")
+    waiting = gevent.spawn(room.enter, "198.51.100.1:1")
+    gevent.sleep(0)
+    room.remove("192.0.2.0:1", MOST_UNREAD_BYTES // 4)
+    assert waiting.get(timeout=5) is True
