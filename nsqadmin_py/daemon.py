@@ -51,7 +51,7 @@ class Daemon:
         self._file = HistoryFile(options.history_file, log)
         self._poller = Poller(
             self._cluster, self._upstream, options.lookupd_http_address, options.nsqd_http_address, interval_s,
-            self._on_round,
+            self._on_round, self._report_bug,
         )  # fmt: skip
         self._safety = Safety(options, admin_guard(options, log))
         self._notices = Notices(options, log, self._safety.user)
@@ -61,6 +61,7 @@ class Daemon:
         app = App(self._routes(), options.base_path, self._safety, log)
         self._tls = server_tls(options.tls_cert, options.tls_key)
         self._server = HttpServer(app, options.http_address, options.max_connections, self._tls, log)
+        self._last_bug = ""
         self._saver: gevent.Greenlet[[], None] | None = None
 
     def run(self) -> None:
@@ -84,6 +85,14 @@ class Daemon:
             finally:
                 self._shut_down()
                 reload.cancel()
+
+    def _report_bug(self, error: Exception) -> None:
+        """Log a bug with its stack; the same one every round is one line of many, not a stack each time."""
+        if repr(error) == self._last_bug:
+            self._log.error("NSQADMIN: again: %r", error)
+            return
+        self._last_bug = repr(error)
+        self._log.exception("NSQADMIN: a round ended early: %r", error)
 
     def _reload(self) -> None:
         """SIGHUP: the certificate may be a new one."""

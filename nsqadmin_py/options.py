@@ -80,8 +80,11 @@ _CLIENT = (
     *HTTP_TLS,
     Setting("http-client-tls-insecure-skip-verify", BOOL, False, "Take any certificate from nsqd and nsqlookupd."),
     Setting("http-client-token-file", STRING, "",
-        "File with the bearer token to show to nsqd and nsqlookupd that have an --http-auth-file; "
-        "every nsqd that an nsqlookupd names gets to see it."),
+        "File with the bearer token for nsqd and nsqlookupd that have an --http-auth-file. Over plain HTTP only hosts "
+        "that --nsqd-http-address, --lookupd-http-address and --http-client-token-host name get to see it."),
+    Setting("http-client-token-host", STRINGS, (),
+        "Host, IP address or CIDR block of nsqds that nsqlookupds name and that may see the token over plain HTTP "
+        "(may be given several times)."),
     Setting("client-opt", STRINGS, (),
         "Option of the TCP connections over which dead letters are moved, as name,value with the names of go-nsq's "
         "Config, such as tls_v1,true or auth_secret,... (may be given several times)."),

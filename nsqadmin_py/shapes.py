@@ -29,6 +29,7 @@ _CLIENT_NUMBERS = (
     "connect_ts", "in_flight_count", "ready_count", "finish_count", "requeue_count", "message_count", "sample_rate",
 )  # fmt: skip
 _CLIENT_FLAGS = ("deflate", "snappy", "authed", "tls", "tls_negotiated_protocol_is_mutual")
+_MOST_DIGITS = 18
 _SECOND_NS = 1_000_000_000
 MOST_COUNT = 2**53
 
@@ -88,7 +89,7 @@ def producer_of_info(info: Any, topics: Iterable[str], address: str = "") -> Fig
     host, _, port = address.rpartition(":")
     if address and not figures["broadcast_address"]:
         figures["broadcast_address"] = host.strip("[]")
-        figures["http_port"] = int(port) if port.isdecimal() else 0
+        figures["http_port"] = int(port) if _is_number(port) else 0
     if address and not figures["hostname"]:
         figures["hostname"] = host.strip("[]")
     return figures
@@ -143,13 +144,18 @@ def merged_producers(by_lookupd: Mapping[str, Iterable[Figures]]) -> list[Figure
 
 
 def version_key(version: str) -> tuple[Any, ...]:
-    """Orders versions as semver.org does; what is no version comes first."""
+    """Return what orders versions as semver.org does; text that is no version comes first."""
     core, _, extra = version.partition("+")[0].partition("-")
     numbers = core.split(".")
-    if len(numbers) != 3 or not all(number.isdecimal() for number in numbers):
+    if len(numbers) != 3 or not all(map(_is_number, numbers)):
         return (0, 0, 0, 1)
-    identifiers = [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in extra.split(".") if part]
+    identifiers = [(0, int(part), "") if _is_number(part) else (1, 0, part) for part in extra.split(".") if part]
     return (*map(int, numbers), 0 if extra else 1, *identifiers)
+
+
+def _is_number(text: str) -> bool:
+    """True for a whole number of a sane length: int() takes no more than 4,300 digits."""
+    return text.isdecimal() and len(text) <= _MOST_DIGITS
 
 
 # ---- figures of topics and channels

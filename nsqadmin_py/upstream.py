@@ -13,6 +13,7 @@ import orjson
 from gevent import ssl
 
 from nsqadmin_py.texts import one_line
+from nsqadmin_py.web.proxies import Proxies
 from nsqd_py.errors import StartError
 from nsqd_py.http_client import (
     BadStatus,
@@ -59,8 +60,9 @@ class Answers(Generic[T]):
 class Upstream:
     """Asks any number of servers, all at the same time."""
 
-    def __init__(self, client: HttpClient) -> None:
+    def __init__(self, client: HttpClient, token: TokenRule | None = None) -> None:
         self._client = client
+        self._token = token
 
     def get(self, address: str, path: str, query: Mapping[str, str] | None = None) -> Any:
         """The JSON that a GET is answered with. Raises UpstreamError."""
@@ -87,17 +89,44 @@ class Upstream:
         url = _url(address, f"{path}?{urlencode(query)}" if query else path)
         try:
             try:
-                return self._client.exchange(method, url, body)
+                return self._exchange_with_login(method, url, body)
             except BadStatus as error:
                 port = https_port(error)
                 if url.is_secure or not port:
                     raise
-                return self._client.exchange(method, replace(url, is_secure=True, port=port), body)
+                return self._exchange_with_login(method, replace(url, is_secure=True, port=port), body)
         except BadStatus as error:
             text = f"got response {error.status} {error.reason} {quote(error.body)}"
             raise UpstreamError(text, error.status, _message(error.body)) from error
         except HttpClientError as error:
             raise UpstreamError(f"{method} {url.place}{path}: {error}") from error
+
+    def _exchange_with_login(self, method: str, url: Url, body: bytes | None) -> bytes:
+        """Show the token to servers that may see it, and to no others."""
+        headers = self._token.headers_for(url) if self._token is not None else {}
+        return self._client.exchange(method, url, body, headers)
+
+
+class TokenRule:
+    """The bearer token of `--http-client-token-file`, and which servers get to see it.
+
+    Anybody can register an address with an nsqlookupd. So over plain HTTP the token goes only to hosts that the
+    options of nsqadmin name, and to others only over HTTPS with a certificate that is checked.
+    """
+
+    def __init__(self, token: str, hosts: Iterable[str], *, checks_certificates: bool) -> None:
+        """`hosts` are host names, IP addresses and blocks of them in CIDR notation. Raises ValueError."""
+        self._headers = {"Authorization": f"Bearer {token}"}
+        self._checks_certificates = checks_certificates
+        named = [host.lower() for host in hosts]
+        self._blocks = Proxies(host for host in named if "/" in host)
+        self._hosts = frozenset(host for host in named if "/" not in host)
+
+    def headers_for(self, url: Url) -> dict[str, str]:
+        """Return the headers with the token, or none."""
+        host = url.host.lower()
+        is_named = host in self._hosts or host in self._blocks
+        return self._headers if is_named or (url.is_secure and self._checks_certificates) else {}
 
 
 def ask_all(addresses: Iterable[str], ask: Callable[[str], T]) -> Answers[T]:
@@ -173,8 +202,8 @@ def make_upstream(options: Options) -> Upstream:
             resolve=_resolve,
             tls=_tls_context(options),
             max_answer_bytes=MAX_ANSWER_BYTES,
-            headers={"Accept": "application/vnd.nsq; version=1.0", **_login(options.http_client_token_file)},
-        )
+        ),
+        _token_rule(options),
     )
 
 
@@ -184,9 +213,24 @@ def _resolve(host: str, port: int) -> Sequence[Target]:
     return resolve_by_hub(host, port) if endpoint is None else [(endpoint.family, endpoint.target)]
 
 
-def _login(token_file: str) -> dict[str, str]:
+def _token_rule(options: Options) -> TokenRule | None:
+    """Raises StartError."""
+    token_file = options.http_client_token_file
     if not token_file:
-        return {}
+        return None
+    addresses = (*options.lookupd_http_address, *options.nsqd_http_address)
+    named = [parse_url(address if "://" in address else f"http://{address}").host for address in addresses]
+    try:
+        return TokenRule(
+            _read_token(token_file),
+            [*named, *options.http_client_token_host],
+            checks_certificates=not options.http_client_tls_insecure_skip_verify,
+        )
+    except ValueError as error:
+        raise StartError(f"--http-client-token-host: {error}") from error
+
+
+def _read_token(token_file: str) -> str:
     try:
         token = Path(token_file).read_text("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -194,7 +238,7 @@ def _login(token_file: str) -> dict[str, str]:
         raise StartError(f"cannot use --http-client-token-file {token_file}: {reason}") from error
     if not token or not token.isprintable() or " " in token:
         raise StartError(f"cannot use --http-client-token-file {token_file}: expected one token")
-    return {"Authorization": f"Bearer {token}"}
+    return token
 
 
 def _tls_context(options: Options) -> Any:

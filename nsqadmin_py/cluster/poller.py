@@ -58,7 +58,11 @@ class Question:
 
 
 class Poller:
-    """Keeps `cluster` true, and calls `on_round` after each round. `interval_s` is from one to the next."""
+    """Keeps `cluster` up to date.
+
+    on_round  called after each round; `interval_s` is the time from the beginning of one to that of the next
+    report    called with a bug that ended a round early
+    """
 
     def __init__(
         self,
@@ -68,12 +72,14 @@ class Poller:
         nsqds: Sequence[str],
         interval_s: float,
         on_round: Callable[[], None],
+        report: Callable[[Exception], None],
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.cluster = cluster
         self._upstream = upstream
         self._interval_s = interval_s
         self._on_round = on_round
+        self._report = report
         self._clock = clock
         self._nsqds = {place_of(nsqd): nsqd for nsqd in nsqds}
         self._lookups: dict[str, Question] = {}
@@ -106,7 +112,10 @@ class Poller:
         while True:
             began_s = self._clock()
             self._wake.clear()
-            self.round()
+            try:
+                self.round()
+            except Exception as error:  # noqa: BLE001  what a server said must not end the rounds for good
+                self._report(error)
             pause_s = max(self._interval_s, self._busy_s / _BUSY_PART) - (self._clock() - began_s)
             self._busy_s = 0.0
             self._wake.wait(max(pause_s, _SHORTEST_PAUSE_S))
@@ -186,6 +195,9 @@ class Poller:
             self.cluster.failed_lookups.pop(place, None)
         except UpstreamError as error:
             self.cluster.failed_lookups[place] = str(error)
+        except Exception as error:  # noqa: BLE001  a bug in reading one answer costs that answer
+            self.cluster.failed_lookups[place] = f"{place}: the answer could not be read"
+            self._report(error)
 
     def _ask_nsqd(self, node: Node) -> None:
         began_s = self._clock()
@@ -199,6 +211,9 @@ class Poller:
                 gevent.sleep(0)  # a hundred answers at once must not keep a page waiting
         except (UpstreamError, BadStats) as error:
             self.cluster.fail(node, str(error))
+        except Exception as error:  # noqa: BLE001  a bug in reading one answer costs that answer
+            self.cluster.fail(node, f"{node.address}: the answer could not be read")
+            self._report(error)
         node.took_s = self._clock() - began_s
 
     def _introduce(self, node: Node) -> None:

@@ -5,8 +5,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import http.client
+import json
+import socket
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +19,8 @@ from tests.support.auth_server import AuthServer
 from tests.support.certificates import make_certificates
 from tests.support.nsqadmin_cluster import address
 from tests.support.nsqadmin_process import MakeNsqadmin
-from tests.support.nsqd_process import MakeNsqd
+from tests.support.nsqd_process import MakeNsqd, wait_until
+from tests.support.nsqlookupd_process import MakeNsqlookupd
 
 pytestmark = pytest.mark.ours
 
@@ -55,6 +61,62 @@ def test_a_token_for_nsqds_that_want_one(make_nsqd: MakeNsqd, make_nsqadmin: Mak
     with_token = make_nsqadmin(flag, f"--http-client-token-file={token}")
     assert with_token.http("POST", "/api/topics/orders", b'{"action":"pause"}').json() == {"message": ""}
     assert (nsqd.topic_stats("orders") or {})["paused"]
+
+
+class Listener:
+    """Stands in for a server that registered itself, or a Graphite. It keeps the heads of requests."""
+
+    def __init__(self) -> None:
+        self.heads: list[str] = []
+        heads = self.heads
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                heads.append(f"{self.path}\n{self.headers}")
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(b"{}")
+
+            def log_message(self, format: str, *arguments: Any) -> None: ...
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.port = self.server.server_address[1]
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    found = Listener()
+    yield found
+    found.close()
+
+
+def test_a_server_that_registered_itself_does_not_see_the_token(
+    listener: Listener, make_nsqlookupd: MakeNsqlookupd, make_nsqadmin: MakeNsqadmin, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("s3cret\n")
+    nsqlookupd = make_nsqlookupd()
+    rogue = {
+        "broadcast_address": "localhost", "hostname": "h", "tcp_port": 1, "http_port": listener.port, "version": "1",
+    }  # fmt: skip
+    body = json.dumps(rogue).encode()
+    with socket.create_connection(("127.0.0.1", nsqlookupd.tcp_port)) as registration:
+        registration.sendall(b"  V1IDENTIFY\n" + len(body).to_bytes(4, "big") + body)
+        assert registration.recv(4096)
+        admin = make_nsqadmin(
+            f"--lookupd-http-address=127.0.0.1:{nsqlookupd.http_port}", f"--http-client-token-file={token}",
+            "--proxy-graphite", f"--graphite-url=http://127.0.0.1:{listener.port}",
+        )  # fmt: skip
+        wait_until(lambda: any(head.startswith("/stats") for head in listener.heads))
+        admin.http("GET", "/render?target=x")
+        admin.http("GET", "/api/graphite?metric=rate&target=sumSeries(x)")
+        wait_until(lambda: any(head.startswith("/render") for head in listener.heads))
+    assert not any("s3cret" in head for head in listener.heads)
 
 
 @pytest.fixture

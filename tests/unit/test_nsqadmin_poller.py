@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import gevent
 import orjson
+import pytest
 from gevent.event import Event
 
 from nsqadmin_py.cluster import views
@@ -40,7 +41,11 @@ class Servers:
 
 
 def poller(servers: Servers, *, lookupds: tuple[str, ...] = (), nsqds: tuple[str, ...] = ()) -> Poller:
-    return Poller(Cluster(), cast("Upstream", servers), lookupds, nsqds, INTERVAL_S, lambda: None)
+    return Poller(Cluster(), cast("Upstream", servers), lookupds, nsqds, INTERVAL_S, lambda: None, raise_again)
+
+
+def raise_again(error: Exception) -> None:
+    raise error
 
 
 def stats(**messages: int) -> dict[str, Any]:
@@ -163,3 +168,56 @@ def test_an_answer_that_is_no_nsqds_is_a_failure_of_that_nsqd_only() -> None:
     asker.round()
     assert (asker.cluster.nodes["a:2"].failure, depth(asker)) == ("", 3)
     asker.close()
+
+
+def test_a_version_with_thousands_of_digits_is_none() -> None:
+    servers = Servers()
+    told = named("a", "b")
+    told["producers"][0]["version"] = "1.3." + "9" * 5000
+    told["producers"][1]["version"] = "1.3.0-" + "9" * 5000
+    servers.answers = {"lookup/nodes": told, "a:2/stats": stats(t=1), "b:2/stats": stats(t=2)}
+    asker = poller(servers, lookupds=("lookup",))
+    asker.round()
+    assert depth(asker) == 3
+
+
+def test_a_bug_ends_one_round_and_not_all() -> None:
+    servers = Servers()
+    servers.answers = {"a:2/info": {"broadcast_address": "a", "http_port": 2}, "a:2/stats": stats(t=1)}
+    rounds = 0
+    bugs: list[str] = []
+    done = Event()
+
+    def on_round() -> None:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 1:
+            raise ZeroDivisionError("a bug")
+        done.set()
+
+    asker = Poller(
+        Cluster(), cast("Upstream", servers), (), ("a:2",), 0.01, on_round, lambda error: bugs.append(repr(error))
+    )
+    asker.start()
+    assert done.wait(10)
+    asker.close()
+    assert bugs == ["ZeroDivisionError('a bug')"]
+
+
+def test_a_bug_in_reading_one_answer_costs_that_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    servers = Servers()
+    servers.answers = {"lookup/nodes": named("a", "b"), "a:2/stats": stats(t=1), "b:2/stats": stats(t=2)}
+    bugs: list[Exception] = []
+    asker = Poller(Cluster(), cast("Upstream", servers), ("lookup",), (), INTERVAL_S, lambda: None, bugs.append)
+    observe = asker.cluster.observe
+
+    def failing(node: Any, *arguments: Any) -> None:
+        if node.address == "a:2":
+            raise OverflowError("too large")
+        observe(node, *arguments)
+
+    monkeypatch.setattr(asker.cluster, "observe", failing)
+    asker.round()
+    assert [type(bug) for bug in bugs] == [OverflowError]
+    assert asker.cluster.nodes["a:2"].failure == "a:2: the answer could not be read"
+    assert depth(asker) == 2

@@ -1,0 +1,41 @@
+"""Which servers get to see nsqadmin's token."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsqadmin_py.upstream import TokenRule
+from nsqd_py.http_client import parse_url
+
+SHOWN = {"Authorization": "Bearer s3cret"}
+HOSTS = ("Nsqd1.example", "192.0.2.7", "10.1.0.0/16", "2001:db8::/32")
+
+
+@pytest.mark.parametrize(
+    ("url", "is_shown"),
+    [
+        ("http://nsqd1.example:4151/stats", True),
+        ("http://NSQD1.example:9/stats", True),
+        ("http://192.0.2.7:4151/stats", True),
+        ("http://10.1.2.3:4151/stats", True),
+        ("http://[2001:db8::5]:4151/stats", True),
+        ("http://10.2.2.3:4151/stats", False),
+        ("http://evil.example:4151/stats", False),
+        ("http://nsqd1.example.evil.example:4151/stats", False),
+        ("https://nsqd9.example:4152/stats", True),
+    ],
+)
+def test_hosts_that_are_named_and_servers_with_a_certificate_see_it(url: str, is_shown: bool) -> None:
+    rule = TokenRule("s3cret", HOSTS, checks_certificates=True)
+    assert rule.headers_for(parse_url(url)) == (SHOWN if is_shown else {})
+
+
+def test_without_a_check_of_certificates_https_proves_nothing() -> None:
+    rule = TokenRule("s3cret", HOSTS, checks_certificates=False)
+    assert rule.headers_for(parse_url("https://nsqd9.example:4152/stats")) == {}
+    assert rule.headers_for(parse_url("https://nsqd1.example:4152/stats")) == SHOWN
+
+
+def test_what_is_no_block_of_addresses() -> None:
+    with pytest.raises(ValueError, match="10.0.0.0/40"):
+        TokenRule("s3cret", ["10.0.0.0/40"], checks_certificates=True)
