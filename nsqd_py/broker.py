@@ -70,7 +70,7 @@ class Broker:
         self.tls: CertificateKeeper | None = None
         self.admin_guard: Guard | None = None
         self.answer_room = AnswerRoom()
-        self.clients_authorize = bool(options.auth_http_address)
+        self.clients_authorize = False
         self.https_port = -1
         self.guids = GuidFactory(options.node_id)
         self.disk = DiskHealth(log)

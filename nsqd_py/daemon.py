@@ -106,6 +106,7 @@ class Daemon:
             self._load(signals)
             self._broker.tls = keep_certificate(self._options, self._log)
             self._broker.admin_guard = admin_guard(self._options, self._log)
+            self._broker.clients_authorize = self._make_guard is not None
             self._listen()
             self._broker.persist_metadata()
             calm_collector()

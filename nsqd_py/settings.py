@@ -237,7 +237,13 @@ def _suggestion(word: str, known: Iterable[str], prefix: str = "") -> str:
     return f" (did you mean {prefix}{close[0]}?)" if close else ""
 
 
-class _Value(click.ParamType[Any]):
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[Any]
+else:  # click is generic from 8.4 on
+    _ParamType = click.ParamType
+
+
+class _Value(_ParamType):
     """The value of one flag, by the kind of its setting."""
 
     name = "value"
