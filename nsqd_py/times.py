@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 
 from nsqd_py.durations import MAX_NS, SECOND_NS, parse_duration
 
+_MOST_CHARACTERS = 1000
+_MOST_SHOWN = 100
 _DAY_NS = 24 * 3600 * SECOND_NS
 _RFC3339 = re.compile(
     r"(?P<date>\d{4}-\d\d-\d\d)"
@@ -28,6 +30,8 @@ def parse_time(text: str, now_ns: int) -> int:
     Raises ValueError with a text that says what is wrong.
     """
     text = text.strip()
+    if len(text) > _MOST_CHARACTERS:
+        raise _no_time(text)
     if text == "now":
         return now_ns
     for parse in (_parse_rfc3339, _parse_epoch):
@@ -40,7 +44,7 @@ def parse_time(text: str, now_ns: int) -> int:
 
 
 def _no_time(text: str) -> ValueError:
-    return ValueError(f'"{text}" is no time (such as 2025-11-20T10:00:00Z, 1763632800 or -2h)')
+    return ValueError(f'"{text[:_MOST_SHOWN]}" is no time (such as 2025-11-20T10:00:00Z, 1763632800 or -2h)')
 
 
 def _parse_rfc3339(text: str) -> int | None:
@@ -72,8 +76,12 @@ def _parse_epoch(text: str) -> int | None:
 
 def _parse_age(text: str) -> int:
     match = _RELATIVE.fullmatch(text)
-    assert match is not None
-    days_ns = round(float(match["days"] or 0) * _DAY_NS)
+    if match is None:  # it has more than one line
+        raise _no_time(text)
+    days = float(match["days"] or 0)
+    if days > MAX_NS / _DAY_NS:
+        raise ValueError(f'"{text[:_MOST_SHOWN]}" is too long ago: the limit is {MAX_NS // _DAY_NS} days')
+    days_ns = round(days * _DAY_NS)
     if not match["rest"] and match["days"]:
         return days_ns
     try:

@@ -69,3 +69,18 @@ def test_all_that_datetime_writes(moment: datetime, ns: int, offset_minutes: int
     text = f"{text[:-2]}:{text[-2:]}"
     whole = round((moment.replace(microsecond=0) - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds())
     assert parse_time(text, 0) == whole * SECOND_NS + moment.microsecond * 1000 + ns
+
+
+@pytest.mark.parametrize("text", ["-1\nh", "-" + "9" * 400 + "d", "-" + "9" * 5000 + "d", "-1e400d", "9" * 5000])
+def test_a_hostile_text_is_no_time(text: str) -> None:
+    with pytest.raises(ValueError, match="no time|too") as caught:
+        parse_time(text, NOW_NS)
+    assert len(str(caught.value)) < 300
+
+
+@given(st.one_of(st.text(max_size=30), st.from_regex(r"-?[0-9.]{1,400}[dhms\n ]{0,3}[0-9]{0,3}[hms]?")))
+def test_any_text_is_a_time_or_a_value_error(text: str) -> None:
+    try:
+        assert isinstance(parse_time(text, NOW_NS), int)
+    except ValueError:
+        pass
