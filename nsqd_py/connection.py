@@ -348,7 +348,9 @@ class ClientConnection(Stream):
         self._alarm.set(self.in_flight.next_deadline_ns)
 
     def overdue(self, now_s: float, limits: TimeLimits) -> str:
-        if self._parser is None and limits.handshake_s and now_s - self._heard_s >= limits.handshake_s:
+        # Without heartbeats, nothing else ends a client that asked for TLS and does not begin it.
+        in_handshake = self._parser is None or (self._tls is not None and not self._tls.is_open)
+        if in_handshake and limits.handshake_s and now_s - self._heard_s >= limits.handshake_s:
             return HANDSHAKE
         return super().overdue(now_s, limits)
 

@@ -191,33 +191,36 @@ def _common_name(certificate: Any) -> str:
 
 
 class TlsLayer:
-    """One side of TLS. What is sent before the handshake is over waits for its end."""
+    """One side of TLS. What is sent before the handshake is over waits for its end.
 
-    __slots__ = ("_engine", "_is_open", "_waiting")
+    is_open  the handshake is over
+    """
+
+    __slots__ = ("_engine", "_waiting", "is_open")
 
     is_secure = True
     has_more = False
 
     def __init__(self, server: TlsServer) -> None:
         self._engine = server.engine()
-        self._is_open = False
+        self.is_open = False
         self._waiting: list[bytes] = []
 
     def decode(self, received: bytes) -> bytes:
         """What the peer sent, as far as it is complete. Raises LayerError."""
         engine = self._engine
         engine.write_received(received)
-        if not self._is_open:
+        if not self.is_open:
             if not engine.do_handshake():
                 return b""
-            self._is_open = True
+            self.is_open = True
             for data in self._waiting:
                 engine.write(data)
             self._waiting.clear()
         return engine.read()
 
     def encode(self, data: bytes) -> bytes:
-        if not self._is_open:
+        if not self.is_open:
             self._waiting.append(data)
         elif data:
             self._engine.write(data)
@@ -227,14 +230,14 @@ class TlsLayer:
         return self._engine.take_output()
 
     def end(self) -> bytes:
-        if self._is_open:
+        if self.is_open:
             self._engine.end()
         return self._engine.take_output()
 
     @property
     def info(self) -> TlsInfo | None:
         """What was agreed on; None before that."""
-        return self._engine.info() if self._is_open else None
+        return self._engine.info() if self.is_open else None
 
 
 class TlsIfAsked:

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import MakeNsqd
+from tests.support.certificates import make_certificates
 from tests.support.lookup_wire import LookupClient
 from tests.support.network import Host
 from tests.support.nsqd_process import NsqdProcess, ServerProcess, wait_until
@@ -437,3 +438,15 @@ def test_nsqlookupd_takes_no_memory_for_what_is_declared(make_nsqlookupd: MakeNs
     refused = crowd.connect(nsqlookupd.tcp_port)
     refused.sendall(b"  V1IDENTIFY\n" + struct.pack(">i", (1 << 20) + 1))
     assert read_all(refused)[4:].startswith(b"E_BAD_BODY")
+
+
+def test_a_tls_handshake_that_never_begins_is_not_waited_for(
+    make_nsqd: MakeNsqd, crowd: Crowd, tmp_path: Path
+) -> None:
+    certificates = make_certificates(tmp_path / "certificates")
+    nsqd = make_nsqd(*certificates.nsqd_flags, "--handshake-timeout=500ms")
+    silent = crowd.connect(nsqd.tcp_port)
+    silent.sendall(MAGIC + identify(tls_v1=True, heartbeat_interval=-1, feature_negotiation=True))
+    assert b'"tls_v1":true' in silent.recv(4096)
+    with contextlib.suppress(ConnectionResetError):
+        assert silent.recv(1) == b""
