@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import itertools
 import re
 import subprocess
 import sys
@@ -281,24 +282,29 @@ def test_a_flood_of_wrong_passwords_keeps_nobody_waiting(make_nsqd: MakeNsqd, tm
     path.write_text(password_line("ann", "secret", cost=9) + TOKEN_LINE)  # 30 ms each
     nsqd = make_nsqd(f"--http-auth-file={path}")
     statuses: list[int] = []
+    is_over = threading.Event()
 
     def attack(number: int) -> None:
-        for attempt in range(2):
+        for attempt in itertools.count():
             answer = nsqd.http("GET", "/debug/gc", headers=with_password("ann", f"{number}.{attempt}"))
             statuses.append(answer.status)
+            if is_over.is_set():
+                return
 
     attackers = [threading.Thread(target=attack, args=(number,)) for number in range(30)]
     for attacker in attackers:
         attacker.start()
-    with nsqd.connect() as client:
-        client.sub("t", "c", 1)
-        during = 0
-        while any(attacker.is_alive() for attacker in attackers):
-            client.pub("t", b"message")
-            client.fin(client.message(deadline_s=2.0))
-            assert nsqd.http("GET", "/debug/gc", headers=WITH_TOKEN).status == 200
-            during += 1
-    assert during > 20
+    try:
+        with nsqd.connect() as client:
+            client.sub("t", "c", 1)
+            for _ in range(21):
+                client.pub("t", b"message")
+                client.fin(client.message(deadline_s=2.0))
+                assert nsqd.http("GET", "/debug/gc", headers=WITH_TOKEN).status == 200
+    finally:
+        is_over.set()
+        for attacker in attackers:
+            attacker.join()
     assert set(statuses) == {401, 429}
     assert nsqd.http("GET", "/debug/gc", headers=with_password("ann", "secret")).status == 200
     assert nsqd.stop() == 0
