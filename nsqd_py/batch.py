@@ -78,6 +78,14 @@ class Batch:
         return self.body[starts[index] : starts[index + 1] - SIZE_BYTES]
 
 
+def cut_out(whole: bytes | bytearray, start: int, after: int) -> bytes:
+    """Return a part as bytes of its own, copied once: a slice of a bytearray would be another copy in between."""
+    if isinstance(whole, bytes):
+        return whole[start:after]
+    with memoryview(whole) as view:
+        return bytes(view[start:after])
+
+
 def uniform_stride(body: bytes, count: int) -> int:
     """The stride of a body in which all `count` messages have one size, else 0.
 

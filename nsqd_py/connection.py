@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from nsqd_py.broker import Broker
 from nsqd_py.channel import Channel
-from nsqd_py.commands import HANDLERS, MS_NS, failed_publish
+from nsqd_py.commands import HANDLERS, MS_NS, await_mpub, failed_publish
 from nsqd_py.compression import DeflateLayer, SnappyLayer
 from nsqd_py.delivery import GLOBAL
-from nsqd_py.errors import ClientError, PubFailed
+from nsqd_py.errors import BadBody, BadMessage, ClientError, PubFailed
 from nsqd_py.inflight import InFlightTable
 from nsqd_py.layers import Layer, Stacked
 from nsqd_py.limits import HANDSHAKE, TimeLimits
@@ -165,10 +165,14 @@ class ClientConnection(Stream):
             try:
                 command = parser.next_command()
                 if command is None:
+                    if parser.awaited_mpub:
+                        await_mpub(self, parser.awaited_mpub)
                     return
                 self._heard_s = self._loop.now()  # by whole commands: bytes of one that never ends are no sign of life
                 HANDLERS[command[0]](self, *command[1:])
             except ClientError as error:
+                if parser.awaited_mpub and isinstance(error, (BadBody, BadMessage)):
+                    await_mpub(self, parser.awaited_mpub)
                 self.answer_error(error)
             except LineTooLong as error:
                 self.close(str(error))
