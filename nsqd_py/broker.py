@@ -30,6 +30,7 @@ from nsqd_py.log_making import LogMaker
 from nsqd_py.logs import Log
 from nsqd_py.lookup.watcher import Lookups, NoLookups
 from nsqd_py.loop_lag import LoopLag
+from nsqd_py.mem_budget import MemoryBudget
 from nsqd_py.metadata import METADATA_FILE
 from nsqd_py.metadata_writing import MetadataWriter
 from nsqd_py.pqueues import Alarms
@@ -73,6 +74,7 @@ class Broker:
         self.clients_authorize = False
         self.https_port = -1
         self.guids = GuidFactory(options.node_id)
+        self.memory = MemoryBudget(options.mem_queue_bytes)
         self.disk = DiskHealth(log)
         self.sync = GroupSync(
             options.sync_every, options.sync_timeout_ns, threadpool, alarms, lambda: self.clock(), self.disk.synced
@@ -150,6 +152,7 @@ class Broker:
         )
         topic.policy = policy_of(self.options, name)
         topic.on_write = lambda error: self.disk.written(topic, error)
+        topic.use_budget(self.memory)
         if log is not None:
             topic.space, topic.room_bytes = self.space, 0
         self.topics[name] = topic
@@ -169,6 +172,7 @@ class Broker:
         self.sync.forget(topic)
         self.space.forget(topic)
         self.disk.forget(topic)
+        topic.let_go(0)
         for channel in topic.channels.values():
             self.lookups.notify(name, channel.name, was_deleted=True)
         self.lookups.notify(name, "", was_deleted=True)
@@ -242,7 +246,7 @@ class Broker:
         """To the topic that the settings name; when it drains, too: those are no new messages."""
         policy = topic.policy
         name = policy.dead_letter_topic
-        origin = Origin(topic.name, channel.name, channel.mark_finished, channel.wait)
+        origin = Origin(topic.name, channel.name, channel.mark_finished, channel.wait, topic.batch_at)
         channel.move_dead_letters(
             DeadLetters(
                 origin, policy.max_attempts, lambda: self.topics.get(name) or self._make_topic(name), self.turn,

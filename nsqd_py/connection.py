@@ -351,6 +351,12 @@ class ClientConnection(Stream):
             self.maybe_ready()
         self._alarm.set(self.in_flight.next_deadline_ns)
 
+    @property
+    def buffered_bytes(self) -> int:
+        """Messages and answers that its socket did not take, and what is here of a command that is not whole."""
+        received = self._parser.gathered_bytes if self._parser is not None else 0
+        return max(super().buffered_bytes, self.queued_bytes) + received
+
     def overdue(self, now_s: float, limits: TimeLimits) -> str:
         # Without heartbeats, nothing else ends a client that asked for TLS and does not begin it.
         in_handshake = self._parser is None or (self._tls is not None and not self._tls.is_open)

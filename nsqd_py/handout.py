@@ -58,6 +58,9 @@ class MessageSource(Protocol):
     def readable_from(self, seq: int) -> int:
         """From which number on there may be messages to read, when those from `seq` on cannot be."""
 
+    def most_unfinished(self) -> int | None:
+        """How many messages a channel may hold of those that are in memory only; None while there is room."""
+
 
 class Books(Protocol):
     """Who writes down what becomes of messages: the channel."""
@@ -96,6 +99,7 @@ class Handout:
         books: Books,
         *,
         prefers_near: bool,
+        keeps_batches: bool = False,
     ) -> None:
         self.waiting: deque[Consumer] = deque()
         self.is_paused = False
@@ -106,6 +110,7 @@ class Handout:
         self.unreadable = UnreadableRanges(position)
         self.expire_before_ns: Callable[[], int] | None = None
         self._prefers_near = prefers_near
+        self._keeps_batches = keeps_batches
         self.counts_by_nearness = [0, 0, 0]
         self._position = position
         self._source = source
@@ -306,7 +311,8 @@ class Handout:
 
     def _send_run(self, client: Consumer, batch: Batch, first: int, after: int, attempts: int, now_ns: int) -> None:
         parts, ids = message_frames(batch, first, after, attempts)
-        delivery = Delivery(batch, attempts, now_ns, now_ns + client.msg_timeout_ns)
+        kept = batch if self._keeps_batches else None
+        delivery = Delivery(kept, batch.timestamp_ns, attempts, now_ns, now_ns + client.msg_timeout_ns)
         if not client.in_flight.add(ids, batch.first_seq + first, delivery):
             self.has_doubles = self._has_strays = True
         count = after - first
@@ -322,7 +328,8 @@ class Handout:
         for index, message_id in enumerate(hex_ids(batch.base_id + first, after - first), first):
             if message_id in client.in_flight:
                 seq = batch.first_seq + index
-                self._defer(now_ns + _DOUBLE_WAITS_NS, (seq, seq + 1, attempts - 1, batch))
+                kept = batch if self._keeps_batches else None
+                self._defer(now_ns + _DOUBLE_WAITS_NS, (seq, seq + 1, attempts - 1, kept))
             else:
                 free.append(index)
         return runs_of(free) if free else iter(())

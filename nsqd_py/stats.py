@@ -223,7 +223,7 @@ def render_json(broker: Broker, stats: Stats, *, include_memory: bool) -> Figure
         "topics": _encoded_topics(stats.topics, pace),
     }
     if include_memory:
-        document["memory"] = memory_figures()
+        document["memory"] = memory_figures() | broker.memory.figures()
     document["producers"] = _encoded(stats.producers, pace)
     return document
 

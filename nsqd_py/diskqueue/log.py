@@ -21,6 +21,7 @@ from nsqd_py.diskqueue.recovery import RecoveredFile
 from nsqd_py.diskqueue.sync_book import SyncBook
 from nsqd_py.diskqueue.syncing import Unsynced, sync_and_close, written_lately
 from nsqd_py.diskqueue.timeline import first_since
+from nsqd_py.mem_budget import MemoryBudget
 
 
 def _at_once(work: Callable[[], None]) -> None:
@@ -259,6 +260,15 @@ class TopicLog:
             self._last = None
 
     # ---- reading
+
+    def use_budget(self, budget: MemoryBudget) -> None:
+        """Count in this budget what was read and is remembered."""
+        self._chunks.budget = budget
+
+    @property
+    def read_bytes(self) -> int:
+        """What was read and is remembered takes so much memory."""
+        return self._chunks.held_bytes
 
     def read(self, seq: int) -> list[Batch]:
         """Batches from the one that holds `seq`, or the first behind it, up to about 1 MiB. Empty at the end.

@@ -106,6 +106,11 @@ class CommandParser:
         spec = self._spec
         return self._params[1] if spec is not None and spec.body == MULTI_BODY else b""
 
+    @property
+    def gathered_bytes(self) -> int:
+        """What is here of a command that is not whole."""
+        return len(self._gathered) + len(self._buffer)
+
     def unread(self) -> bytes:
         """The bytes that belong to no command yet."""
         return bytes(self._gathered) or self._buffer[self._position :]

@@ -99,6 +99,7 @@ OURS = {
     "max_connections_per_address",
     "max_disk_bytes",
     "max_topic_bytes",
+    "mem_queue_bytes",
     "message_ttl",
     "min_free_disk_bytes",
     "retention_bytes",

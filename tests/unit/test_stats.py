@@ -15,6 +15,7 @@ from gevent.socket import socketpair
 from nsqd_py.debug.pace import Pace
 from nsqd_py.inflight import Delivery
 from nsqd_py.latency import LatencyMeter
+from nsqd_py.mem_budget import MemoryBudget
 from nsqd_py.memory import memory_figures
 from nsqd_py.stats import Stats, collect, health_text, render_json
 from nsqd_py.stats_text import render_text
@@ -73,6 +74,7 @@ def make_broker(*topics: Any, clients: tuple[Any, ...] = (), trouble: str | None
         clients=dict.fromkeys(clients_as_keys(clients)),
         start_time=START_S,
         health=lambda: trouble,
+        memory=MemoryBudget(1 << 20),
     )
 
 
@@ -233,7 +235,7 @@ def test_latencies_show_of_a_channel_and_of_all_channels_of_a_topic() -> None:
     batch = make_batch(0, b"1")
     for meter, latency_ns in zip(meters, (1_500, 20 * MS), strict=True):
         clock.now_ns = batch.timestamp_ns + latency_ns
-        meter.finished({Delivery(batch, 1, 0, 0): 1})
+        meter.finished({Delivery(batch, batch.timestamp_ns, 1, 0, 0): 1})
     topic = make_topic("t", *(make_channel(f"c{i}", latency=meter) for i, meter in enumerate(meters)))
     broker = make_broker(topic, make_topic("none", make_channel("c")))
     stats = collect(broker, "t", "c0", include_clients=False)
