@@ -24,6 +24,7 @@ from nsqd_py.topic import Topic
 _PAUSE_NS = 250_000_000
 _PAUSE_AFTER_FAILURE_NS = 30_000_000_000
 _BUSY_SHARE = 20  # deciding may take one part in so many of the time
+_SMALLEST_CLOSED_BYTES = 16 * 1024  # a smaller file is not worth a new one
 _COUNT_AT_ONCE = 16_384  # messages whose state is looked up without a rest
 
 
@@ -80,6 +81,7 @@ class Compactor:
         self._report = report
         self._may_work = may_work
         self._waiting: dict[Topic, None] = {}
+        self._short_of_space: set[Topic] = set()
         self._not_before_ns = 0
         self._alarm = alarms.alarm(lambda _now_ns: self._start())
         self._greenlet: Any = None
@@ -88,9 +90,20 @@ class Compactor:
     def look_at(self, topic: Topic) -> None:
         """Something of it is finished, or it has a new file: it is looked at soon."""
         if topic.log is not None and topic.log.file_count > 1 and not self._is_closing:
-            self._waiting[topic] = None
-            if self._greenlet is None and self._alarm.due_ns is None:
-                self._alarm.set(max(self._clock() + _PAUSE_NS, self._not_before_ns))
+            self._wait_for(topic)
+
+    def look_at_open_file(self, topic: Topic) -> None:
+        """There is little space: the file that is written to is closed soon, if little enough of it is needed."""
+        log = topic.log
+        if log is None or not log.files or log.files[-1].end_offset < _SMALLEST_CLOSED_BYTES or self._is_closing:
+            return
+        self._short_of_space.add(topic)
+        self._wait_for(topic)
+
+    def _wait_for(self, topic: Topic) -> None:
+        self._waiting[topic] = None
+        if self._greenlet is None and self._alarm.due_ns is None:
+            self._alarm.set(max(self._clock() + _PAUSE_NS, self._not_before_ns))
 
     def drop_unneeded(self, topic: Topic) -> None:
         """Drop what neither a channel nor retention needs. Raises OSError."""
@@ -128,12 +141,16 @@ class Compactor:
 
     def _tidy(self, topic: Topic) -> int:
         """Do what is worth doing now; how long to wait before the next look, in ns."""
+        began_ns = time.perf_counter_ns()
         try:
+            if topic in self._short_of_space:
+                self._short_of_space.discard(topic)
+                self._close_open_file(topic)
             self.drop_unneeded(topic)
             while self._may_go_on(topic):
-                began_ns = time.perf_counter_ns()
                 choice = self._choose(topic)
                 took_ns = time.perf_counter_ns() - began_ns
+                began_ns += took_ns
                 if choice is None:
                     return _BUSY_SHARE * took_ns
                 self._move(topic, *choice)
@@ -144,6 +161,21 @@ class Compactor:
 
     def _may_go_on(self, topic: Topic) -> bool:
         return not self._is_closing and not topic.is_closed and self._may_work()
+
+    def _close_open_file(self, topic: Topic) -> None:
+        """So that it can be compacted, if that is worth it. Raises OSError."""
+        log = topic.log
+        assert log is not None
+        file = log.files[-1] if log.files else None
+        until = min(topic.released, kept_from(topic, self._wall_clock()))
+        if file is None or file.end_seq > until or topic.is_slow or not self._may_go_on(topic):
+            return
+        found = living_of(topic, file, Pace())
+        alive = alive_bytes(file.segments(), found)
+        is_worth_it = is_worth_moving(file.end_offset, alive, moved_bytes(alive, found, is_sparse=False))
+        # What was true before the rests need not be any more.
+        if is_worth_it and file in log.files[-1:] and not topic.is_slow and self._may_go_on(topic):
+            log.roll()
 
     def _choose(self, topic: Topic) -> tuple[LogFile, list[Range], LogFile | None] | None:
         """A file that is worth moving, what of it is alive, and the neighbour that it may go to."""

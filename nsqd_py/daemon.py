@@ -79,7 +79,7 @@ class Daemon:
         self._certificate_alarm = self._alarms.alarm(self._check_certificate)
         self._limits = _limits(options)
         self._connections = self._broker.connections = connections(options, log, self._loop)
-        self._connections.on_sweep = self._broker.memory.note_buffers
+        self._connections.on_sweep = self._broker.count_buffers
         self._notifier = Notifier.from_environment()
         self._listeners = Listeners(self._connections, _FAREWELLS, self._loop, log)
         self._drainer: gevent.Greenlet[..., None] | None = None

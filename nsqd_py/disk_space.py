@@ -65,6 +65,7 @@ class DiskSpace:
         self._left_bytes = 0
         self._is_scarce = False
         self._shortage = ""
+        self._refused_bytes = 0
         self._reported = ""
 
     # ---- what topics ask for
@@ -81,10 +82,15 @@ class DiskSpace:
                 self._full[topic] = size_bytes
             self._tell()
             raise NoRoom(_topic_reason(topic))
+        if size_bytes > self._left_bytes and self._holders:  # they may have room that they do not use
+            self._look_now(self._clock())
         if size_bytes > self._left_bytes:
-            self._shortage = self._shortage or self._reason()
+            reason = self._shortage or self._reason()
+            if not self._most_bytes or size_bytes <= self._most_bytes:  # likewise
+                self._refused_bytes = size_bytes
+                self._shortage = reason
             self._tell()
-            raise NoRoom(self._shortage)
+            raise NoRoom(reason)
         granted = max(size_bytes, min(_PORTION_BYTES, self._left_bytes // _SHARE, left // _SHARE))
         self._left_bytes -= granted
         self._holders.add(topic)
@@ -114,15 +120,23 @@ class DiskSpace:
         return next(map(_topic_reason, self._full), None)
 
     def _look(self, now_ns: int) -> None:
-        if now_ns < self._looked_ns + LOOK_EVERY_NS:
-            return
+        if now_ns >= self._looked_ns + LOOK_EVERY_NS:
+            self._look_now(now_ns)
+
+    def _look_now(self, now_ns: int) -> None:
+        """Take back what was granted and is not used, and see what there is. There is a shortage until there is room
+        for what was refused last, not only for a few bytes.
+        """
         self._looked_ns = now_ns
         self._alarm.set_no_later(now_ns + LOOK_EVERY_NS)
         for topic in self._holders:
             topic.room_bytes = 0
         self._holders.clear()
         self._left_bytes = min(self.free_bytes - self._reserve_bytes, self._unused_bytes())
-        self._shortage = self._reason() if self._left_bytes <= 0 else ""
+        if self._left_bytes >= max(1, self._refused_bytes):
+            self._shortage, self._refused_bytes = "", 0
+        else:
+            self._shortage = self._reason()
         self._set_scarce(self._left_bytes < _SCARCE_BYTES)
 
     @property
@@ -157,8 +171,7 @@ class DiskSpace:
             for topic in list(self._topics()):
                 self._make_room(topic)
         if self._holders or self._full or self._shortage:
-            self._looked_ns = now_ns - LOOK_EVERY_NS
-            self._look(now_ns)
+            self._look_now(now_ns)
         self._tell()
 
     # ---- in words

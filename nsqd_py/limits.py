@@ -64,10 +64,6 @@ class Guest(Protocol):
     peer: str
     owner: Any
 
-    @property
-    def buffered_bytes(self) -> int:
-        """What it has received in part, or has still to send."""
-
     def overdue(self, now_s: float, limits: TimeLimits) -> str:
         """For what it keeps the daemon waiting too long; empty where it does not."""
 
@@ -84,11 +80,11 @@ class Connections:
     """All connections of a daemon. It closes those that keep it waiting, and says who may not come in.
 
     refused, timed_out  how many so far, by reason (`WORDS` has them)
-    on_sweep            called with what all of them have in their buffers, in bytes, where somebody asks
+    on_sweep            called after each look at them, about once a second
     """
 
     def __init__(self, most: int, most_per_host: int, times: TimeLimits, log: Log, loop: Any) -> None:
-        self.on_sweep: Callable[[int], None] | None = None
+        self.on_sweep: Callable[[], None] | None = None
         self._most = most
         self._most_per_host = most_per_host
         self._highest_descriptor = 0
@@ -168,7 +164,7 @@ class Connections:
                 guest.time_out(reason)
         self._log_noted(now_s)
         if self.on_sweep is not None:
-            self.on_sweep(sum(guest.buffered_bytes for guest in self._hosts))
+            self.on_sweep()
 
     # ---- the log: under attack it gets a line in a while, not one for each connection
 

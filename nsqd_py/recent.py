@@ -131,7 +131,7 @@ class Recent:
         self.size_bytes = size_bytes
 
     def drop_unneeded(self, is_needed: Callable[[int, int], bool]) -> None:
-        """Forget batches that nobody needs: the newest at once, others when a quarter more is here than stayed last time."""
+        """Forget batches that nobody needs: the newest at once, others when a quarter more is here than last time."""
         batches = self.batches
         while batches and not is_needed(batches[-1].first_seq, batches[-1].end_seq):
             batch = batches.pop()

@@ -306,7 +306,7 @@ class Topic(Gathering):
             self.message_count += count
             self.message_bytes += len(batch.body) - SIZE_BYTES * count
             if self._ledger is not None:
-                batch = CountedBatch(batch, self._ledger)  # noqa: PLW2901 - it takes the place of the other
+                batch = CountedBatch(batch, self._ledger)
             if batch.due_ns:
                 self.unreleased_deferred.append((batch.first_seq, batch.first_seq + count, batch.due_ns))
                 if self.log is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from nsqd_py.batch import Batch
@@ -232,6 +233,9 @@ class TopicLog:
     def allocate_ahead(self, *, wanted: bool) -> None:
         """Whether space is taken from the disk before it is needed: not where there is little."""
         self._most_ahead = LARGEST_STEP if wanted else 0
+        if not wanted and self._spare is not None:
+            spare, self._spare = self._spare, None
+            self._in_background(partial(spare.unlink, missing_ok=True))
         if self._last is not None:
             self._last.most_ahead = self._most_ahead
             if not wanted:
@@ -352,7 +356,7 @@ class TopicLog:
         return True
 
     def _wants_space_of(self, file: LogFile) -> bool:
-        return self._spare is None and file.end_offset >= self._max_file_bytes // 2
+        return bool(self._most_ahead) and self._spare is None and file.end_offset >= self._max_file_bytes // 2
 
     def _keep_as_spare(self, file: LogFile) -> None:
         spare = self._directory / f"{self._topic}{SPARE_SUFFIX}"

@@ -1,4 +1,4 @@
-"""Memory is bounded in bytes, over all topics: copies of what is in logs are let go, ephemeral topics lose the newest."""
+"""Memory is bounded in bytes, over all topics: of logs copies are let go, ephemeral topics lose the newest."""
 
 from __future__ import annotations
 
