@@ -12,7 +12,8 @@ _MOST_BATCHES = 50_000
 _SLACK_FROM = 1024
 _LOOK_AGAIN_FROM = 64
 _LOOK_AGAIN_FROM_BYTES = 64 * 1024
-# Bytes that may come before the budget hears of them. It costs a lone PUB one comparison, where telling takes 0.3 us.
+# Bytes that may come before the budget hears of them, so that a lone PUB pays for a comparison only: 0.1 us more of
+# 3.6 us in the topic; an MPUB of 200 messages 1 us more of 23 us.
 _TELL_EVERY_BYTES = 16 * 1024
 
 
