@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from nsqd_py.tls import TlsInfo, TlsLayer
 
 MAGIC_V2 = b"  V2"
-ROOM_BYTES = 1024 * 1024  # output at which a consumer gets no more until its socket took it
 _SILENT_INTERVALS = 2
 _LINGER_PUBS = 8
 _LINGER_POLLS = 16
@@ -48,7 +47,7 @@ class ClientConnection(Stream):
     """A producer or consumer. Its `Consumer` side is what its channel sees of it."""
 
     __slots__ = (
-        "_alarm", "_has_failed", "_heard_s", "_heartbeat", "_is_paused", "_last_topic", "_last_topic_name", "_loop",
+        "_alarm", "_budget", "_has_failed", "_heard_s", "_heartbeat", "_is_paused", "_last_topic", "_last_topic_name", "_loop",
         "_magic_so_far", "_parser", "_tls", "_upgrades", "broker", "channel", "connect_time", "finish_count", "guard",
         "in_flight", "is_waiting", "message_count", "msg_timeout_ns", "nearness", "pub_counts", "queued_bytes", "rdy",
         "requeue_count", "sample_rate", "session", "topic",
@@ -60,6 +59,7 @@ class ClientConnection(Stream):
         super().__init__(sock, peer, loop, turn, log)
         identity = peer.rpartition(":")[0].strip("[]")
         self.broker = broker
+        self._budget = broker.memory
         self.session = Session(limits, client_id=identity, hostname=identity)
         self._magic_so_far = b""
         self._parser: CommandParser | None = None
@@ -193,6 +193,7 @@ class ClientConnection(Stream):
             return
         self._parser = CommandParser(self.session) if self.guard is None else GuardedParser(self.session)
         self.broker.clients[self] = None
+        self._budget.share_room(len(self.broker.clients))
         self._heard_s = self._loop.now()
         self.set_heartbeat()
         if len(data) > len(MAGIC_V2):
@@ -309,12 +310,12 @@ class ClientConnection(Stream):
 
     def capacity(self) -> int:
         """How many messages may be sent to it now."""
-        if self.queued_bytes >= ROOM_BYTES:
+        if self.queued_bytes >= self._budget.room_bytes:
             return 0
         return self.rdy - len(self.in_flight)
 
     def room_bytes(self) -> int:
-        return ROOM_BYTES - self.queued_bytes
+        return self._budget.room_bytes - self.queued_bytes
 
     def send_frames(self, parts: list[bytes], size_bytes: int) -> None:
         self.out += parts
@@ -398,6 +399,7 @@ class ClientConnection(Stream):
         if self.guard is not None:
             self.guard.close()
         self.broker.clients.pop(self, None)
+        self._budget.share_room(len(self.broker.clients))
         channel, topic = self.channel, self.topic
         if channel is not None and topic is not None:
             self.broker.client_left(topic, channel, self)

@@ -12,6 +12,9 @@ from typing import Protocol
 from nsqd_py.batch import Batch
 
 _SLACK = 8  # when there is too much, this part of the limit is let go at once, so that it happens seldom
+_OUTPUT_SHARE = 4  # what waits for consumers may be this part of the limit, or
+_LEAST_ROOM_BYTES = 64 * 1024  # for each client this much
+_MOST_ROOM_BYTES = 1024 * 1024
 _EPHEMERAL_SHARE = 2  # ephemeral topics together may take this part of the limit; their shares go on top
 
 
@@ -31,10 +34,12 @@ class MemoryBudget:
     cached_bytes     copies of what is in logs
     ephemeral_bytes  messages of ephemeral topics: queued, in flight or deferred
     buffer_bytes     what connections have received in part or have to send, counted about once a second
+    room_bytes       output at which a client gets no more messages until its socket took it
     """
 
     __slots__ = (
         "_holders", "_is_making_room", "_ledgers", "buffer_bytes", "cached_bytes", "ephemeral_bytes", "limit_bytes",
+        "room_bytes",
     )  # fmt: skip
 
     def __init__(self, limit_bytes: int = sys.maxsize) -> None:
@@ -42,6 +47,7 @@ class MemoryBudget:
         self.cached_bytes = 0
         self.ephemeral_bytes = 0
         self.buffer_bytes = 0
+        self.room_bytes = _MOST_ROOM_BYTES
         self._is_making_room = False
         self._holders: dict[Holder, None] = {}
         self._ledgers: dict[Ledger, None] = {}
@@ -89,6 +95,11 @@ class MemoryBudget:
         self.buffer_bytes = size_bytes
         if self.held_bytes > self.limit_bytes:
             self.make_room()
+
+    def share_room(self, client_count: int) -> None:
+        """There are so many clients, any of which may stop reading."""
+        share = self.limit_bytes // _OUTPUT_SHARE // max(1, client_count)
+        self.room_bytes = min(max(share, _LEAST_ROOM_BYTES), _MOST_ROOM_BYTES)
 
     # ---- ephemeral topics
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,20 @@ def test_what_is_received_in_part_counts(make_nsqd: MakeNsqd) -> None:
         client.send(b"x")
         assert client.frame() == wire.OK
         wait_until(lambda: nsqd.stats()["memory"]["buffer_bytes"] < MB, what="another look")
+
+
+def test_many_consumers_that_do_not_read(make_nsqd: MakeNsqd) -> None:
+    nsqd = make_nsqd("--mem-queue-bytes=8000000", "--max-rdy-count=100000")
+    nsqd.create("t", *(f"c{number}" for number in range(30)))
+    with contextlib.ExitStack() as stack:
+        for number in range(30):
+            client = stack.enter_context(nsqd.connect())
+            client.sub("t", f"c{number}", rdy_count=100_000)
+        publisher = stack.enter_context(nsqd.connect())
+        for _ in range(100):
+            publisher.mpub("t", [b"x" * 1_000] * 80)
+        buffered = wait_until(lambda: nsqd.stats()["memory"]["buffer_bytes"], what="output that waits")
+        assert 30 * 64 * 1024 <= buffered < 5 * MB, "a MiB for each of them"
 
 
 @pytest.mark.slow

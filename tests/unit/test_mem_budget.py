@@ -173,6 +173,15 @@ def test_of_a_large_batch_a_part_stays(scene: Scene) -> None:
     ]  # fmt: skip
 
 
+def test_the_more_clients_there_are_the_less_may_wait_for_each() -> None:
+    budget = MemoryBudget(256 << 20)
+    rooms = []
+    for clients in (0, 1, 64, 128, 100_000):
+        budget.share_room(clients)
+        rooms.append(budget.room_bytes)
+    assert rooms == [1 << 20, 1 << 20, 1 << 20, 512 * KIB, 64 * KIB]
+
+
 # --- ephemeral topics
 
 
