@@ -47,10 +47,10 @@ class ClientConnection(Stream):
     """A producer or consumer. Its `Consumer` side is what its channel sees of it."""
 
     __slots__ = (
-        "_alarm", "_budget", "_has_failed", "_heard_s", "_heartbeat", "_is_paused", "_last_topic", "_last_topic_name", "_loop",
-        "_magic_so_far", "_parser", "_tls", "_upgrades", "broker", "channel", "connect_time", "finish_count", "guard",
-        "in_flight", "is_waiting", "message_count", "msg_timeout_ns", "nearness", "pub_counts", "queued_bytes", "rdy",
-        "requeue_count", "sample_rate", "session", "topic",
+        "_alarm", "_budget", "_has_failed", "_heard_s", "_heartbeat", "_is_paused", "_last_topic", "_last_topic_name",
+        "_loop", "_magic_so_far", "_parser", "_tls", "_upgrades", "broker", "channel", "connect_time", "finish_count",
+        "guard", "in_flight", "is_waiting", "message_count", "msg_timeout_ns", "nearness", "pub_counts",
+        "queued_bytes", "rdy", "requeue_count", "sample_rate", "session", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -403,4 +403,3 @@ class ClientConnection(Stream):
         channel, topic = self.channel, self.topic
         if channel is not None and topic is not None:
             self.broker.client_left(topic, channel, self)
-

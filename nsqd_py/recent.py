@@ -93,12 +93,14 @@ class Recent:
         size_bytes = self.size_bytes
         cut: Batch | None = None
         for batch in self.batches:
-            if batch.end_seq > passed and left <= self._most and len(self.batches) - drop <= self._most_batches:
+            are_too_many = left > self._most
+            is_ahead = batch.end_seq > passed
+            if is_ahead and not are_too_many and len(self.batches) - drop <= self._most_batches:
                 break
             left -= batch.count
             size_bytes -= batch.memory_bytes
             drop += 1
-            if left < self._most and batch.end_seq > passed:
+            if is_ahead and are_too_many and left < self._most:
                 cut = batch.part(batch.count - (self._most - left), batch.count)
                 break
         if drop:

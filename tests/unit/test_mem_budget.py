@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from nsqd_py import recent
 from nsqd_py.batch import BATCH_BYTES
 from nsqd_py.broker import Broker
 from nsqd_py.channel import Channel
@@ -171,6 +172,20 @@ def test_of_a_large_batch_a_part_stays(scene: Scene) -> None:
     assert [message.body for message in consumer.take()] == [
         *[b"x" * (1 + number % 3) for number in range(100)], b"1", b"2", b"3", b"4",
     ]  # fmt: skip
+
+
+def test_many_small_batches_are_fewer_than_the_messages_may_be(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent, "_MOST_BATCHES", 100)
+    scene.start(mem_queue_size=5_000)
+    topic = scene.topic("orders", "c")
+    for number in range(300):
+        scene.publish(topic, b"%d" % number)
+    topic.trim_memory()
+    assert topic.first_in_memory == 200
+    assert topic.held_bytes == 100 * (4 + 3 + BATCH_BYTES + 4)
+    assert [message.body for message in scene.consumer(topic.channels["c"], 300).take()] == [
+        b"%d" % n for n in range(300)
+    ]
 
 
 def test_the_more_clients_there_are_the_less_may_wait_for_each() -> None:
