@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import gevent
 from gevent.threadpool import ThreadPool
 
+from nsqd_py import early_signals
 from nsqd_py.broker import Broker
 from nsqd_py.connection import ClientConnection
 from nsqd_py.debug.collector import COLLECTIONS
@@ -82,12 +83,13 @@ class Daemon:
         self._connections.on_sweep = self._broker.count_buffers
         self._notifier = Notifier.from_environment()
         self._listeners = Listeners(self._connections, _FAREWELLS, self._loop, log)
+        self._handlers: list[Any] = []
         self._drainer: gevent.Greenlet[..., None] | None = None
         self._lock: int | None = None
         self._is_loaded = False
 
-    def run(self) -> None:
-        """Serve until SIGTERM or SIGINT. Raises StartError."""
+    def run(self) -> int:
+        """Serve until SIGTERM, SIGINT or the end of a drain, and return the exit status. Raises StartError."""
         raise_descriptor_limit()
         keep_freed_memory()
         log_uncaught_errors(self._hub, self._log)
@@ -95,12 +97,11 @@ class Daemon:
         self._log.info("%s", version_string("nsqd"))
         self._log.info("ID: %d", self._options.node_id)
         self._alarms.on_earlier = self._set_timer
-        reload = gevent.signal_handler(signal.SIGHUP, self._reload)
-        drain = gevent.signal_handler(signal.SIGUSR1, self._broker.drain.begin)
         with StopSignals() as signals:
             self._serve(signals)
-        reload.cancel()
-        drain.cancel()
+        for handler in self._handlers:
+            handler.cancel()
+        return self._broker.drain.exit_status
 
     def _serve(self, signals: StopSignals) -> None:
         try:
@@ -122,13 +123,23 @@ class Daemon:
             self._drainer = gevent.spawn(self._drain, signals)
             self._notifier.ready(f"serving on {self._listeners.address}")
             self._notifier.start_watchdog(self._loop)
+            self._listen_to_signals()
             signals.wait()
+            self._broker.drain.report_interruption()
         except _Stopped:
             self._log.info("NSQ: stopped before the start was over")
         except OSError as error:
             raise StartError(str(error)) from error
         finally:
             self._shut_down()
+
+    def _listen_to_signals(self) -> None:
+        """Handle SIGHUP and SIGUSR1, which have been held back since the command began: a drain needs all topics."""
+        self._handlers = [
+            gevent.signal_handler(signal.SIGHUP, self._reload),
+            gevent.signal_handler(signal.SIGUSR1, self._broker.drain.begin),
+        ]
+        early_signals.release()
 
     def _load(self, signals: StopSignals) -> None:
         """Raises StartError, OSError and _Stopped."""
