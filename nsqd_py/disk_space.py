@@ -113,11 +113,17 @@ class DiskSpace:
     # ---- what the disk has
 
     def trouble(self) -> str | None:
-        """Why publishes are refused; None when they are not."""
+        """Why publishes are refused, to any topic; None when they are not."""
+        return self.shortage() or next(map(_topic_reason, self._full), None)
+
+    def shortage(self) -> str | None:
+        """Return why publishes to all topics are refused, or None."""
         self._look(self._clock())
-        if self._shortage:
-            return self._shortage
-        return next(map(_topic_reason, self._full), None)
+        return self._shortage or None
+
+    def refused(self) -> dict[str, str]:
+        """Return the topics that are at a limit of their own, by name, with the reason."""
+        return {topic.name: _topic_reason(topic) for topic in self._full}
 
     def _look(self, now_ns: int) -> None:
         if now_ns >= self._looked_ns + LOOK_EVERY_NS:

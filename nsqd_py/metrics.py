@@ -100,7 +100,7 @@ LOG_FAMILIES = (
         lambda log: log.damaged_bytes),
 )
 BROKER_FAMILIES = (
-    Family("nsqd_healthy", GAUGE, "1 while all is well, as /ping says.", lambda broker: broker.health() is None),
+    Family("nsqd_healthy", GAUGE, "1 while the health in /stats is OK.", lambda broker: broker.health() is None),
     Family("nsqd_draining", GAUGE, "1 while it goes out of service.", lambda broker: broker.drain.is_active),
     Family("nsqd_start_time_seconds", GAUGE, "When it started, since the Unix epoch.",
         lambda broker: broker.start_time),

@@ -65,14 +65,14 @@ OK = text("OK")
 EMPTY = Reply(200, _NSQ)
 
 
-def json(data: Any) -> Reply:
-    """A success with data."""
-    return encoded_json(orjson.dumps(data))
+def json(data: Any, status: int = 200) -> Reply:
+    """Data, under this status."""
+    return encoded_json(orjson.dumps(data), status)
 
 
-def encoded_json(body: bytes) -> Reply:
-    """A success with data that is JSON already."""
-    return Reply(200, _NSQ, body, _JSON)
+def encoded_json(body: bytes, status: int = 200) -> Reply:
+    """Data that is JSON already, under this status."""
+    return Reply(status, _NSQ, body, _JSON)
 
 
 def failure(error: HttpError, headers: str = "") -> Reply:

@@ -52,8 +52,9 @@ def test_a_limit_is_reached_and_left_again(make_nsqd: MakeNsqd, flag: str, reaso
     refused = nsqd.http("POST", "/pub?topic=t", BODY)
     assert (refused.status, refused.json()) == (503, {"message": "EXITING"})
     health = f"NOK - disk: {reason}"
+    ping = health if flag.startswith("--max-disk-bytes") else "OK"  # the limit of one topic is no trouble of the node
     for _ in range(5):
-        assert (nsqd.stats()["health"], nsqd.http("GET", "/ping").text) == (health, health)
+        assert (nsqd.stats()["health"], nsqd.http("GET", "/ping").text) == (health, ping)
         assert nsqd.http("POST", "/pub?topic=t", BODY).status == 503
     sizes = [path.stat().st_size for path in nsqd.data_path.glob("t.*.log")]
     assert sum(sizes) <= 300_000 + 65_536, "but for what is allocated ahead"

@@ -46,7 +46,7 @@ def test_everything_is_delivered_and_then_nsqd_ends(nsqd: NsqdProcess, start_dra
         producer.dpub("orders", 300, b"deferred")
         first, second = consumer.messages(2)
         start_drain(nsqd)
-        wait_until(lambda: nsqd.http("GET", "/ping").status == 503)
+        wait_until(lambda: nsqd.http("GET", "/health").status == 503)
         consumer.send(req(first.id, 200))
         consumer.fin(second)
         rest = consumer.consume(9)
@@ -121,8 +121,6 @@ def test_its_state_is_seen(nsqd: NsqdProcess) -> None:
     assert {key: value for key, value in nsqd.stats().items() if key.startswith("drain")} == answer
     assert nsqd.stats()["health"] == "NOK - draining"
     assert "Health: NOK - draining" in nsqd.http("GET", "/stats").text
-    ping = nsqd.http("GET", "/ping")
-    assert (ping.status, ping.body) == (503, b"NOK - draining")
 
 
 def test_nsqlookupd_forgets_it_while_its_consumers_go_on(
