@@ -23,8 +23,8 @@ def _serve(options: Options, log: Log) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run nsqadmin until a signal ends it. Return the exit status: 1 if it could not start."""
     early_signals.hold(early_signals.RELOAD)  # before the imports, which take most of the start
-    from nsqd_py.starting import DaemonCommand
     from nsqadmin_py.options import LOG_PREFIX, check_options, read_options
+    from nsqd_py.starting import DaemonCommand
 
     return DaemonCommand("nsqadmin", LOG_PREFIX, read_options, check_options, _serve).main(argv)
 
