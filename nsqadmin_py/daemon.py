@@ -60,7 +60,7 @@ class Daemon:
         self._events = Events(self._views)
         self._notifier = Notifier.from_environment()
         app = App(self._routes(), options.base_path, self._safety, log)
-        self._tls = server_tls(options.tls_cert, options.tls_key)
+        self._tls = server_tls(options.tls_cert, options.tls_key, options.tls_security_level)
         self._server = HttpServer(app, options.http_address, options.max_connections, self._tls, log)
         self._last_bug = ""
         self._saver: gevent.Greenlet[[], None] | None = None

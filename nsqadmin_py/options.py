@@ -136,7 +136,7 @@ def check_options(options: Options) -> None:
     _check_urls(options)
     _check_networks(options)
     if options.tls_cert or options.tls_key:
-        check_certificate(options.tls_cert, options.tls_key)
+        check_certificate(options.tls_cert, options.tls_key, level=options.tls_security_level)
     check_auth_file(options)
     check_packages()
 
@@ -164,7 +164,7 @@ def _check_client_tls(options: Options) -> None:
     if key and not cert:
         raise BadOptions("--http-client-tls-cert must be specified with --http-client-tls-key")
     if cert:
-        check_certificate(cert, key, "http-client-tls")
+        check_certificate(cert, key, "http-client-tls", level=options.tls_security_level)
     if options.http_client_tls_root_ca_file:
         check_authorities(options.http_client_tls_root_ca_file, "--http-client-tls-root-ca-file")
 

@@ -104,12 +104,12 @@ class Broker:
     # ---- health
 
     def node_trouble(self) -> str | None:
-        """Return what is wrong with the disk of the whole node, or None. A topic at its own limit is no such trouble."""
+        """Return what is wrong with the disk of this node, or None. A topic at its own limit is no such trouble."""
         trouble = self.disk.trouble or self.space.shortage()
         return f"disk: {trouble}" if trouble else None
 
     def health(self) -> str | None:
-        """What is wrong with the disk, for any topic, or that it takes no messages any more; None when all is well."""
+        """What is wrong with the disk, for any topic, or that it takes no more messages; None when all is well."""
         trouble = self.disk.trouble or self.space.trouble()
         if trouble:
             return f"disk: {trouble}"

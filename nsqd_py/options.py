@@ -24,6 +24,7 @@ from nsqd_py.limit_options import LIMIT_SETTINGS
 from nsqd_py.log_options import VERBOSE_SETTING, log_settings
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings import BadOptions, Options, Program, Setting
+from nsqd_py.tls_level import advised, set_level
 from nsqd_py.tls_options import (
     HTTP_AUTH_SETTING,
     KEY_SETTING,
@@ -326,7 +327,9 @@ def _check_lookupd_tls(options: Options) -> None:
         import ssl
 
         try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(certificate, key or None, password="")
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            set_level(context, options.tls_security_level)
+            context.load_cert_chain(certificate, key or None, password="")
         except OSError as error:
             files = f"--lookupd-tls-cert {certificate}" + (f" with --lookupd-tls-key {key}" if key else "")
-            raise BadOptions(f"cannot use {files}: {error.strerror}") from error
+            raise BadOptions(f"cannot use {files}: {advised(error.strerror)}") from error

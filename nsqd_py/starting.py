@@ -17,8 +17,8 @@ class DaemonCommand:
 
     read_options   from the command line; raises BadOptions
     check_options  raises BadOptions where the daemon cannot start with them
-    serve          runs the daemon and returns the exit status; raises StartError. It imports what it needs itself, so that --version, --help
-                   and a refusal do not wait for gevent
+    serve          runs the daemon and returns the exit status; raises StartError. It imports what it needs itself,
+                   so that --version, --help and a refusal do not wait for gevent
     instead        does what the options ask for in place of serving, and returns the exit status; None: serve
     """
 

@@ -82,6 +82,7 @@ NSQD_DEFAULTS = {
 # Those that Go's nsqd does not have.
 OURS = {
     "drain_timeout",
+    "tls_security_level",
     "handshake_timeout",
     "http_auth_file",
     "http_head_timeout",
