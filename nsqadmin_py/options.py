@@ -8,11 +8,10 @@ from collections.abc import Sequence
 
 from nsqadmin_py.web.proxies import UNIX
 from nsqd_py.durations import SECOND_NS
-from nsqd_py.http.credentials import check_auth_file
 from nsqd_py.kinds import BOOL, DURATION, INT, STRING, STRINGS
 from nsqd_py.log_options import VERBOSE_SETTING, log_settings
 from nsqd_py.settings import BadOptions, Options, Program, Setting
-from nsqd_py.tls_options import HTTP_AUTH_SETTING, KEY_SETTING, check_authorities, check_certificate
+from nsqd_py.tls_options import HTTP_AUTH_SETTING, KEY_SETTING, check_auth_file, check_authorities, check_certificate
 from tools.options import HTTP_TIMEOUTS, HTTP_TLS
 
 LOG_PREFIX = "[nsqadmin] "

@@ -12,7 +12,6 @@ from typing import Any
 import gevent
 
 from nsqd_py.debug.pace import Pace
-from nsqd_py.diskqueue.compaction import Compaction, Unmovable
 from nsqd_py.diskqueue.files import LogFile, sync_directory
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.space import Range, alive_bytes, is_worth_moving, moved_bytes, retained_seq, union
@@ -200,6 +199,8 @@ class Compactor:
         """Raises OSError."""
         log = topic.log
         assert log is not None
+        from nsqd_py.diskqueue.compaction import Compaction, Unmovable  # the start has no need of it
+
         compaction = Compaction(log, file, found, neighbour)
         finish = None
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import socket
 import zlib
 from collections.abc import Callable, Sequence
@@ -11,7 +10,6 @@ from typing import Any
 from nsqd_py.check_options import CHECK_SETTINGS
 from nsqd_py.delivery import TOPOLOGY_AWARE
 from nsqd_py.durations import HOUR_NS, MILLISECOND_NS, MINUTE_NS, SECOND_NS
-from nsqd_py.http.credentials import check_auth_file
 from nsqd_py.kinds import (
     BOOL,
     DURATION,
@@ -30,6 +28,7 @@ from nsqd_py.tls_options import (
     KEY_SETTING,
     REQUIREMENT_SETTINGS,
     ROOT_CA_SETTING,
+    check_auth_file,
     check_auth_policy,
     check_authorities,
     check_tls,
@@ -46,7 +45,11 @@ _NODE_IDS = 1024
 
 def default_node_id(hostname: str) -> int:
     """The id that Go's nsqd gives to a host of that name."""
-    digest = hashlib.md5(hostname.encode(), usedforsecurity=False).digest()
+    try:  # hashlib would load OpenSSL, which takes 3 ms of each start
+        from _md5 import md5  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        from hashlib import md5
+    digest = md5(hostname.encode(), usedforsecurity=False).digest()
     return zlib.crc32(digest) % _NODE_IDS
 
 

@@ -22,3 +22,29 @@ def _attempt(work: Callable[..., None], arguments: tuple[Any, ...]) -> OSError |
     except OSError as error:
         return error
     return None
+
+
+class DiskThreads:
+    """The threads that write to the disk, as gevent's thread pool.
+
+    Until `serve`, work is done in place: nobody is kept waiting by it, and the pool takes 10 ms to import.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._is_serving = False
+        self._pool: Any = None
+
+    def serve(self) -> None:
+        """From now on the loop must go on meanwhile."""
+        self._is_serving = True
+
+    def apply(self, work: Callable[..., Any], arguments: tuple[Any, ...] = ()) -> Any:
+        """Return what `work` returns. Blocks this greenlet."""
+        if not self._is_serving:
+            return work(*arguments)
+        if self._pool is None:
+            from gevent.threadpool import ThreadPool
+
+            self._pool = ThreadPool(self._most)
+        return self._pool.apply(work, arguments)

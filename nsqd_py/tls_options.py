@@ -127,3 +127,11 @@ def check_authorities(path: str, flag: str) -> None:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cafile=path)
     except OSError as error:
         raise BadOptions(f"cannot use {flag} {path}: {error.strerror}") from error
+
+
+def check_auth_file(options: Options) -> None:
+    """Raises BadAuthFile where the options name a file that cannot be used."""
+    if options.http_auth_file:
+        from nsqd_py.http.credentials import read_credentials  # only where it is asked for: it imports OpenSSL's hashes
+
+        read_credentials(options.http_auth_file)

@@ -19,7 +19,7 @@ from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX, SavedPosition
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
 from nsqd_py.diskqueue.recovery import RecoveredFile, recover_file
 from nsqd_py.diskqueue.salvage import salvage_from
-from nsqd_py.go_import.moving import FOLDER
+from nsqd_py.go_import.signs import FOLDER
 from nsqd_py.metadata import METADATA_FILE, BadMetadata, TopicEntry, read_metadata
 
 ASIDE_DIRECTORY = "damaged"

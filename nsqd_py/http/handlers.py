@@ -9,7 +9,6 @@ import socket
 from collections.abc import Callable
 
 import gevent
-import orjson
 
 from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.broker import Broker
@@ -68,6 +67,8 @@ def _change_log_level(broker: Broker, value: bytes) -> None:
 
 
 def _change_lookupds(broker: Broker, value: bytes) -> None:
+    import orjson
+
     addresses = orjson.loads(value)
     if not isinstance(addresses, list) or not all(isinstance(address, str) for address in addresses):
         raise ValueError("not a list of addresses")
