@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from nsqd_py.broker import Broker
 from nsqd_py.channel import Channel
 from nsqd_py.commands import HANDLERS, MS_NS, await_mpub, failed_publish
-from nsqd_py.compression import DeflateLayer, SnappyLayer
 from nsqd_py.delivery import GLOBAL
 from nsqd_py.errors import BadBody, BadMessage, ClientError, PubFailed
 from nsqd_py.inflight import InFlightTable
@@ -240,10 +239,14 @@ class ClientConnection(Stream):
             yield self._tls
         if upgrades.snappy:
             self.log.info("PROTOCOL(V2): [%s] upgrading connection to snappy", self.peer)
+            from nsqd_py.compression import SnappyLayer  # its library is imported with the first client that wants it
+
             yield SnappyLayer()
         if upgrades.deflate_level:
             level = upgrades.deflate_level
             self.log.info("PROTOCOL(V2): [%s] upgrading connection to deflate (level %d)", self.peer, level)
+            from nsqd_py.compression import DeflateLayer
+
             yield DeflateLayer(level)
 
     @property
