@@ -66,8 +66,8 @@ def test_the_clock_steps_back_an_hour(tmp_path: Path, is_killed: bool, tally: Ta
 
 # All is imported before it becomes another user, to whom the interpreter may be out of reach.
 AS_NOBODY = """
-import encodings.idna, os, sys
-import apps.nsqd, nsqd_py.daemon, nsqd_py.options, nsqd_py.starting
+import encodings.idna, os, pprint, sys
+import apps.nsqd, gevent.threadpool, nsqd_py.daemon, nsqd_py.options, nsqd_py.starting
 if os.getuid() == 0:
     os.setgroups([])
     os.setgid(65534)

@@ -65,11 +65,16 @@ def test_a_disk_that_fails_fails_the_node(nsqd: NsqdProcess) -> None:
 
 def test_a_limit_of_the_node_fails_it(make_nsqd: MakeNsqd) -> None:
     nsqd = make_nsqd(f"--max-disk-bytes={LIMIT}", "--max-bytes-per-file=65536")
-    fill(nsqd, "orders")
-    answer = health(nsqd)
-    assert (answer.status, answer.json()["topics"]) == (503, [])
-    assert answer.json()["reason"] == f"disk: all logs together have the {LIMIT} bytes of --max-disk-bytes"
-    assert nsqd.http("GET", "/ping").body == f"NOK - {answer.json()['reason']}".encode()
+    reason = f"disk: all logs together have the {LIMIT} bytes of --max-disk-bytes"
+
+    def refused_and(path: str) -> HTTPAnswer:
+        """An answer soon after a publish was refused: four times a second nsqd looks whether there is room again."""
+        fill(nsqd, "orders")
+        return nsqd.http("GET", path)
+
+    answer = wait_until(lambda: (seen := refused_and("/health?format=json")).status == 503 and seen)
+    assert (answer.json()["reason"], answer.json()["topics"]) == (reason, [])
+    assert wait_until(lambda: (seen := refused_and("/ping")).status == 500 and seen).text == f"NOK - {reason}"
 
 
 def test_an_nsqd_that_drains_is_live_and_not_ready(nsqd: NsqdProcess) -> None:
