@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nsqd_py.channel import Channel
+from nsqd_py.clean_stop import LogEnd, end_of, write_clean_stop
 from nsqd_py.clock import SteadyClock, wall_ns
 from nsqd_py.compactor import Compactor
 from nsqd_py.dead_letters import DeadLetters, Origin
@@ -35,6 +36,7 @@ from nsqd_py.metadata import METADATA_FILE
 from nsqd_py.metadata_writing import MetadataWriter
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.names import is_ephemeral
+from nsqd_py.removed_files import RemovedFiles
 from nsqd_py.sync import GroupSync
 from nsqd_py.tidying import Tidier
 from nsqd_py.topic import Topic
@@ -59,6 +61,7 @@ class Broker:
         self.clock = SteadyClock()
         self.wall_clock: Callable[[], int] = wall_ns
         self.start_time = time.time()
+        self.is_same_boot = False  # as of the last nsqd on this data path: whatever that wrote is on the disk
         self.topics: dict[str, Topic] = {}
         self.open_topics = self.topics  # those that take messages: all, or none when it drains
         self.drain = Drain(self)
@@ -86,8 +89,9 @@ class Broker:
         self.expiry = Expiry(alarms, self.age_clock, self._on_expired)
         self.loop_lag = LoopLag(alarms, self.clock)
         self.compactor = Compactor(
-            alarms, lambda: self.clock(), lambda: self.wall_clock(), threadpool, log, lambda: not self.sync.is_slow
-        )
+            alarms, lambda: self.clock(), lambda: self.wall_clock(), threadpool, log, lambda: not self.sync.is_slow,
+            lambda topic: self.journals.save_now(topic),
+        )  # fmt: skip
         self._directory = Path(options.data_path or ".")
         self.journals = JournalWriter(
             alarms, lambda: self.clock(), threadpool, lambda: self.sync.is_slow, lambda saved: self.tidier.saved(saved)
@@ -100,6 +104,8 @@ class Broker:
             self._directory / METADATA_FILE, self.topics, log, alarms, lambda: self.clock(), threadpool
         )
         self.sync.settle_names = self.metadata.settle
+        self.removed_files = RemovedFiles(lambda: self.clock(), threadpool, log)
+        self.sync.put_back = self.removed_files.look
 
     # ---- health
 
@@ -179,6 +185,8 @@ class Broker:
         self.log.info("TOPIC(%s): deleting", name)
         topic.close()
         self.sync.forget(topic)
+        if topic.log is not None:
+            self.removed_files.forget(topic.log)
         self.space.forget(topic)
         self.disk.forget(topic)
         topic.let_go(0)
@@ -386,28 +394,40 @@ class Broker:
         self.journals.settle()
         self.metadata.close()
         self.log.info("NSQ: closing topics")
-        for topic in list(self.topics.values()):
-            self._close_topic(topic)
+        ends = {topic.name: self._close_topic(topic) for topic in list(self.topics.values())}
         self.tidier.close()
         self.logs.join()
+        try:
+            write_clean_stop(self._directory, {name: end for name, end in ends.items() if end is not None})
+        except OSError as error:
+            self.log.error("NSQ: failed to record that this was a clean stop - %s", error)
 
-    def _close_topic(self, topic: Topic) -> None:
+    def _close_topic(self, topic: Topic) -> LogEnd | None:
+        """Return where its log ended; None when something could not be written, or it has no log."""
         self.log.info("TOPIC(%s): closing", topic.name)
         try:
             topic.close()
-            for channel in topic.channels.values():
-                self._close_channel(channel)
-            if topic.log is not None:
-                self.save_held(topic)
-                topic.log.close()
+            saves = [self._close_channel(channel) for channel in topic.channels.values()]
+            if topic.log is None:
+                return None
+            self.save_held(topic)
+            self.removed_files.look_at_the_end(topic, topic.log)
+            end = end_of(topic.log)
+            topic.log.close()
         except OSError as error:
             self.log.error("TOPIC(%s): failed to close - %s", topic.name, error)
+            return None
+        return end if all(saves) else None
 
-    def _close_channel(self, channel: Channel) -> None:
+    def _close_channel(self, channel: Channel) -> bool:
+        """True when its position was written."""
         self.log.info("CHANNEL(%s): closing", channel.name)
+        is_saved = True
         try:
             channel.save_at_the_end()
         except OSError as error:
             self.log.error("CHANNEL(%s): failed to write its position - %s", channel.name, error)
+            is_saved = False
         if channel.journal is not None:
             channel.journal.close()
+        return is_saved

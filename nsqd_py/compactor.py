@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import gevent
@@ -67,13 +68,15 @@ class Compactor:
     """Looks at topics that were named to it, and again as long as their retention runs.
 
     compacted_count  files that were made sparse
+    save_positions   writes down what the channels of a topic are done with; False where that has to wait
     """
 
     def __init__(
         self, alarms: Alarms, clock: Callable[[], int], wall_clock: Callable[[], int], threadpool: Any, report: Log,
-        may_work: Callable[[], bool],
+        may_work: Callable[[], bool], save_positions: Callable[[Topic], bool] = lambda topic: True,
     ) -> None:  # fmt: skip
         self.compacted_count = 0
+        self._save_positions = save_positions
         self._clock = clock
         self._wall_clock = wall_clock
         self._threadpool = threadpool
@@ -107,7 +110,18 @@ class Compactor:
     def drop_unneeded(self, topic: Topic) -> None:
         """Drop what neither a channel nor retention needs. Raises OSError."""
         if topic.log is not None:
-            topic.log.drop_unneeded(topic.is_needed, kept_from(topic, self._wall_clock()))
+            topic.log.drop_unneeded(partial(self._is_needed, topic), kept_from(topic, self._wall_clock()))
+
+    def _is_needed(self, topic: Topic, low: int, high: int) -> bool:
+        """Before a file goes, its channels write down that they are done with it: else it would be found missing."""
+        return topic.is_needed(low, high) or not self._are_saved(topic)
+
+    def _are_saved(self, topic: Topic) -> bool:
+        """False while a thread writes the positions of a topic; true also on a full disk, which has to get room."""
+        try:
+            return self._save_positions(topic)
+        except OSError:
+            return True
 
     def close(self) -> None:
         """Begin nothing more, and wait for what runs. Blocks this greenlet."""
@@ -206,7 +220,7 @@ class Compactor:
         try:
             while not compaction.is_done and self._may_go_on(topic):
                 in_thread(self._threadpool, compaction.step)
-            if compaction.is_done and not topic.is_closed:
+            if compaction.is_done and not topic.is_closed and self._are_saved(topic):
                 finish = compaction.settle(living(topic, file.first_seq, file.end_seq))
         except Unmovable as error:
             file.is_unmovable = True

@@ -15,6 +15,7 @@ import gevent
 
 from nsqd_py import early_signals
 from nsqd_py.broker import Broker
+from nsqd_py.clock_keeping import ClockKeeper
 from nsqd_py.connection import ClientConnection
 from nsqd_py.debug.collector import COLLECTIONS
 from nsqd_py.errors import StartError
@@ -74,6 +75,10 @@ class Daemon:
         # Apart from those that ask for names: a disk that stalls keeps nobody else.
         self._disk_threads = DiskThreads(_DISK_THREADS)
         self._broker = Broker(options, log, self._turn, self._alarms, self._disk_threads)
+        self._clocks = ClockKeeper(
+            Path(options.data_path or "."), self._broker.clock, self._broker.wall_clock, self._alarms,
+            self._disk_threads, log,
+        )  # fmt: skip
         self._lookups = LookupsOnDemand(lambda: _lookup_peers(self._broker, options, log))
         self._make_guard = _guard_maker(options, self._broker)
         self._statsd: StatsdReporter | None = None
@@ -159,12 +164,14 @@ class Daemon:
 
         directory = Path(self._options.data_path or ".")
         self._notifier.status("loading messages")
+        self._broker.is_same_boot = self._clocks.restore()
         if _may_have_go_files(directory):
             from nsqd_py.go_import.take_over import take_over  # only then: it takes long to import
 
             take_over(directory, self._options.max_bytes_per_file, self._log, time.time(), on_progress)
         load(self._broker, directory)
         self._is_loaded = True
+        self._clocks.start()
 
     def _drain(self, signals: StopSignals) -> None:
         self._broker.drain.wait_until_over(self._notifier.status)
@@ -278,6 +285,7 @@ class Daemon:
             client.close("nsqd is stopping")
         if self._is_loaded:  # a start that failed leaves what is on disk as it is
             self._broker.close()
+            self._clocks.close()
         self._timer.close()
         self._connections.close()
         self._log.info("NSQ: bye")

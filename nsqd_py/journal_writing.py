@@ -47,6 +47,15 @@ class JournalWriter:
         if self._alarm.due_ns is None:
             self._alarm.set(self._clock() + JOURNAL_DELAY_NS)
 
+    def save_now(self, topic: Topic) -> bool:
+        """Write down what is new in the channels of a topic; False while a thread writes. Raises OSError."""
+        if self._greenlet is not None:
+            return False
+        for channel in topic.channels.values():
+            if channel.is_dirty:
+                channel.save_changes()
+        return True
+
     def _write(self, now_ns: int) -> None:
         if self._greenlet is not None:
             self._alarm.set(now_ns + JOURNAL_DELAY_NS)

@@ -10,12 +10,19 @@ from nsqd_py.diskqueue.files import LogFile
 
 
 class DamageBook:
-    """`bytes_found` is how many could not be read since the start."""
+    """Damage that was found since the start.
 
-    __slots__ = ("_on_damage", "_reported", "bytes_found")
+    bytes_found     bytes that could not be read
+    missing_count   messages that were needed, and were in no file at the start
+    removed_files   files that another program removed while they were in use; they were written anew
+    """
+
+    __slots__ = ("_on_damage", "_reported", "bytes_found", "missing_count", "removed_files")
 
     def __init__(self, on_damage: Callable[[str], None]) -> None:
         self.bytes_found = 0
+        self.missing_count = 0
+        self.removed_files = 0
         self._on_damage = on_damage
         self._reported: set[tuple[str, int]] = set()
 

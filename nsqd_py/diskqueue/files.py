@@ -262,7 +262,11 @@ class LogFile:
 
         Raises OSError.
         """
-        twin = LogFile(self.path, os.dup(self._fd), self.header, self.end_offset)
+        return self.with_descriptor(os.dup(self._fd))
+
+    def with_descriptor(self, descriptor: int) -> LogFile:
+        """Return all that is known of the file for another descriptor, of a file with the same content."""
+        twin = LogFile(self.path, descriptor, self.header, self.end_offset)
         twin.end_offset, twin.end_seq = self.end_offset, self.end_seq
         twin.missing_count, twin.newest_ns = self.missing_count, self.newest_ns
         twin.synced_offset, twin.synced_seq = self.synced_offset, self.synced_seq

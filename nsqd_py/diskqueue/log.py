@@ -303,6 +303,11 @@ class TopicLog:
         self._damage.report(file, start, end)
 
     @property
+    def damage(self) -> DamageBook:
+        """What could not be read, or was not there, since the start."""
+        return self._damage
+
+    @property
     def damaged_bytes(self) -> int:
         """How many bytes could not be read since the start."""
         return self._damage.bytes_found
@@ -335,6 +340,8 @@ class TopicLog:
     def replace(self, old: LogFile, new: LogFile) -> None:
         """`new` has taken the name of `old`, and all of it that is needed; `old` is to be closed."""
         self._set_files([new if file is old else file for file in self._files])
+        if self._last is old:
+            self._last = new
         self._let_go(old)
 
     def drop_moved(self, file: LogFile) -> Callable[[], None]:
