@@ -86,7 +86,7 @@ class Broker:
             Path(options.data_path or "."), options.max_disk_bytes, options.min_free_disk_bytes,
             lambda: self.topics.values(), lambda topic: self.tidier.make_room(topic), alarms, lambda: self.clock(), log,
         )  # fmt: skip
-        self.expiry = Expiry(alarms, self.age_clock, self._on_expired)
+        self.expiry = Expiry(alarms, lambda: self.clock(), self._on_expired)
         self.loop_lag = LoopLag(alarms, self.clock)
         self.compactor = Compactor(
             alarms, lambda: self.clock(), lambda: self.wall_clock(), threadpool, log, lambda: not self.sync.is_slow,
@@ -163,7 +163,8 @@ class Broker:
         """A topic on this log; nothing is written yet."""
         syncer = self.sync if log is not None else None
         topic = Topic(
-            name, log, self.guids, self.options.mem_queue_size, self.turn, self.wall_clock, syncer, self.log
+            name, log, self.guids, self.options.mem_queue_size, self.turn, self.wall_clock, syncer, self.log,
+            lambda: self.clock(),
         )
         topic.policy = policy_of(self.options, name)
         topic.on_write = lambda error: self.disk.written(topic, error)
@@ -267,13 +268,9 @@ class Broker:
         channel.move_dead_letters(
             DeadLetters(
                 origin, policy.max_attempts, lambda: self.topics.get(name) or self._make_topic(name), self.turn,
-                self.age_clock,
+                lambda: self.clock(), lambda: self.wall_clock(),
             )
         )  # fmt: skip
-
-    def age_clock(self) -> int:
-        """The time by which messages grow old, in ns since the epoch: setting a clock makes none older than it is."""
-        return min(self.clock(), self.wall_clock())
 
     def _on_expired(self, topic: Topic) -> None:
         """Messages of it were dropped, some perhaps that no channel had."""

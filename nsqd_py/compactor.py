@@ -16,6 +16,7 @@ from nsqd_py.debug.pace import Pace
 from nsqd_py.diskqueue.files import LogFile, sync_directory
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.space import Range, alive_bytes, is_worth_moving, moved_bytes, retained_seq, union
+from nsqd_py.guid import id_time_ns
 from nsqd_py.logs import Log
 from nsqd_py.pqueues import Alarms
 from nsqd_py.threads import in_thread
@@ -55,13 +56,27 @@ def _portions(file: LogFile) -> Iterator[Range]:
             low, count = segment.high, 0
 
 
-def kept_from(topic: Topic, now_ns: int) -> int:
-    """From which number on retention keeps everything; `now_ns` on the wall clock."""
+def kept_from(topic: Topic, now_ns: int, steady_ns: int) -> int:
+    """From which number on retention keeps everything; `now_ns` on the wall clock, `steady_ns` on the steady one.
+
+    By whichever of the two keeps more: that a clock was set drops nothing before its time.
+    """
     log, policy = topic.log, topic.policy
     assert log is not None
     if not policy.retention_ns and not policy.retention_bytes:
         return log.next_seq
-    return retained_seq(log.files, policy.retention_ns, policy.retention_bytes, now_ns, log.next_seq)
+    kept = retained_seq(log.files, policy.retention_ns, policy.retention_bytes, now_ns, log.next_seq)
+    return min(kept, _young_from(log, steady_ns - policy.retention_ns)) if policy.retention_ns else kept
+
+
+def _young_from(log: TopicLog, oldest_ns: int) -> int:
+    """Return the number from which on files have, or may have, ids of that time or later."""
+    young, newest_id = log.next_seq, log.used_id
+    for file in reversed(log.files):
+        if not file.is_whole or id_time_ns(newest_id) <= oldest_ns:
+            break
+        young, newest_id = file.first_seq, file.header.used_id
+    return young
 
 
 class Compactor:
@@ -110,7 +125,8 @@ class Compactor:
     def drop_unneeded(self, topic: Topic) -> None:
         """Drop what neither a channel nor retention needs. Raises OSError."""
         if topic.log is not None:
-            topic.log.drop_unneeded(partial(self._is_needed, topic), kept_from(topic, self._wall_clock()))
+            kept = kept_from(topic, self._wall_clock(), self._clock())
+            topic.log.drop_unneeded(partial(self._is_needed, topic), kept)
 
     def _is_needed(self, topic: Topic, low: int, high: int) -> bool:
         """Before a file goes, its channels write down that they are done with it: else it would be found missing."""
@@ -195,7 +211,7 @@ class Compactor:
         log = topic.log
         assert log is not None
         pace = Pace()
-        until = min(topic.released, kept_from(topic, self._wall_clock()))
+        until = min(topic.released, kept_from(topic, self._wall_clock(), self._clock()))
         before: LogFile | None = None
         for file in list(log.files[:-1]):
             if file.end_seq > until:

@@ -20,6 +20,7 @@ from nsqd_py.dead_letters import MOST_REMEMBERED
 from nsqd_py.disk_space import DiskSpace, NoRoom
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES
+from nsqd_py.diskqueue.timeline import first_published_since
 from nsqd_py.gathering import Gathering, Publisher, Tickets
 from nsqd_py.guid import GuidFactory
 from nsqd_py.logs import Log
@@ -71,8 +72,9 @@ class Topic(Gathering):
         wall_clock: Callable[[], int],
         syncer: Syncer | None,
         report: Log,
+        id_clock: Callable[[], int] | None = None,
     ) -> None:
-        super().__init__(log.next_seq if log is not None else 0, guids, turn, wall_clock)
+        super().__init__(log.next_seq if log is not None else 0, guids, turn, wall_clock, id_clock or wall_clock)
         self.name = name
         self.is_ephemeral = is_ephemeral(name)
         self.log = log
@@ -213,7 +215,7 @@ class Topic(Gathering):
         self.room_bytes -= size_bytes
         first_seq = self.next_seq
         now_ns = self._wall_clock()
-        batch = Batch(first_seq, self._guids.reserve(1, now_ns), now_ns, 0, 1, len(body), body)
+        batch = Batch(first_seq, self._guids.reserve(1, self._id_clock()), now_ns, 0, 1, len(body), body)
         try:
             log.append_small(batch)
         except OSError as error:
@@ -386,11 +388,15 @@ class Topic(Gathering):
                 self._report.error("TOPIC(%s): failed to read message %d from disk - %s", self.name, seq, error)
             raise
 
-    def seq_at(self, timestamp_ns: int, low: int) -> int:
-        """The number of the first message from `low` on that was published at that time or later. Raises OSError."""
+    def seq_since(self, steady_ns: int, low: int) -> int:
+        """Return the number of the first message from `low` on that was published since that time. Raises OSError.
+
+        By its id, not by its timestamp: the wall clock may have been set.
+        """
         if self.log is not None:
-            return self.log.seq_at(timestamp_ns, low)
-        seq = self._recent.seq_at(timestamp_ns)
+            seq = first_published_since(self.log.files, steady_ns, low, by_timestamp=self.policy.takes_dead_letters)
+        else:
+            seq = self._recent.seq_since(steady_ns)
         return self.next_seq if seq is None else seq
 
     def readable_from(self, seq: int) -> int:

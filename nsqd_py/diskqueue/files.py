@@ -249,6 +249,10 @@ class LogFile:
         """Where a record begins from which the first message of this time or later is found by reading on."""
         return self._index.offset_before_time(timestamp_ns)
 
+    def places(self) -> list[int]:
+        """Return where some records begin, about every 256 KiB, in rising order."""
+        return self._index_offsets
+
     def segments(self) -> Iterator[Segment]:
         """The file in parts of about 256 KiB."""
         return self._index.segments(self._end)

@@ -41,7 +41,8 @@ def make_client(hostname: str, **figures: Any) -> Any:
 def make_channel(name: str, *clients: Any, is_paused: bool = False, **figures: Any) -> Any:
     settings: dict[str, Any] = {
         "counts_by_nearness": [0, 0, 0], "latency": None,
-        "dead_letter_count": 0, "lost_count": 0, "handout": SimpleNamespace(expired_count=0, unreadable_count=0), **figures,
+        "dead_letter_count": 0, "lost_count": 0,
+        "handout": SimpleNamespace(expired_count=0, unreadable_count=0), **figures,
     }  # fmt: skip
     return SimpleNamespace(
         **settings, name=name, depth=4, backend_depth=lambda first_in_memory: first_in_memory, in_flight_count=1,
