@@ -18,7 +18,7 @@ from nsqd_py.broker import Broker
 from nsqd_py.clock_keeping import ClockKeeper
 from nsqd_py.connection import ClientConnection
 from nsqd_py.debug.collector import COLLECTIONS
-from nsqd_py.errors import StartError
+from nsqd_py.errors import StartError, is_full
 from nsqd_py.go_import.signs import may_have_go_files
 from nsqd_py.limits import connections
 from nsqd_py.listening import Listeners
@@ -135,7 +135,9 @@ class Daemon:
         except _Stopped:
             self._log.info("NSQ: stopped before the start was over")
         except OSError as error:
-            raise StartError(str(error)) from error
+            path = Path(self._options.data_path or ".").absolute()
+            full = f"the disk of {path} is full; free some space - " if is_full(error) else ""
+            raise StartError(f"{full}{error}") from error
         finally:
             self._shut_down()
 

@@ -10,7 +10,8 @@ from itertools import zip_longest
 from pathlib import Path
 
 from nsqd_py.broker import Broker
-from nsqd_py.clean_stop import LogEnd, forget_clean_stop, read_clean_stop
+from nsqd_py.clean_stop import STOP_FILE, LogEnd, forget_clean_stop, read_clean_stop
+from nsqd_py.clock_file import CLOCK_FILE
 from nsqd_py.diskqueue.files import COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX, LogFile, parse_log_file_name
 from nsqd_py.diskqueue.journal import Journal, SavedPosition
 from nsqd_py.diskqueue.missing import common, gone_files, needed_of
@@ -26,7 +27,10 @@ from nsqd_py.restoring import restore_position
 from nsqd_py.topic import Topic
 
 _CURSOR_SUFFIX = ".cursor"
-_LEFTOVERS = (COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX, ".cursor.tmp", ".dat.tmp")
+_LEFTOVERS = (
+    COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX, ".cursor.tmp", ".dat.tmp", ".damaged.tmp", f"{STOP_FILE}.tmp",
+    f"{CLOCK_FILE}.tmp",
+)  # fmt: skip
 
 
 def load(broker: Broker, directory: Path) -> None:

@@ -21,6 +21,7 @@ from nsqd_py.disk_space import DiskSpace, NoRoom
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES
 from nsqd_py.diskqueue.timeline import first_published_since
+from nsqd_py.errors import is_full
 from nsqd_py.gathering import Gathering, Publisher, Tickets
 from nsqd_py.guid import GuidFactory
 from nsqd_py.logs import Log
@@ -385,7 +386,8 @@ class Topic(Gathering):
             now_ns = self._wall_clock()
             if abs(now_ns - self._read_failed_ns) >= _REPORT_READS_EVERY_NS:
                 self._read_failed_ns = now_ns
-                self._report.error("TOPIC(%s): failed to read message %d from disk - %s", self.name, seq, error)
+                text = "the disk is full, message %d waits" if is_full(error) else "failed to read message %d from disk"
+                self._report.error("TOPIC(%s): " + text + " - %s", self.name, seq, error)
             raise
 
     def seq_since(self, steady_ns: int, low: int) -> int:
