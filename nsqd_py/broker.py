@@ -164,7 +164,7 @@ class Broker:
         syncer = self.sync if log is not None else None
         topic = Topic(
             name, log, self.guids, self.options.mem_queue_size, self.turn, self.wall_clock, syncer, self.log,
-            lambda: self.clock(),
+            self.clock,
         )
         topic.policy = policy_of(self.options, name)
         topic.on_write = lambda error: self.disk.written(topic, error)

@@ -19,6 +19,7 @@ from nsqd_py.threads import in_thread
 from nsqd_py.topic import Topic
 
 _LOOK_AT_ALL_EVERY_NS = 1_000_000_000
+_FEW_FILES = 50
 _PIECE_BYTES = 4 * 1024 * 1024
 _MOST_COPIES = 10
 
@@ -33,14 +34,15 @@ class RemovedFiles:
         self._looked_ns: dict[TopicLog, int] = {}
 
     def look(self, topic: Topic, log: TopicLog) -> OSError | None:
-        """Put back what was removed: the newest files are looked at each time, the others once a second.
+        """Put back what was removed: all files are looked at where they are few, else the newest, and all
+        once a second.
 
         Returns why that failed; it is tried again at the next sync. Blocks this greenlet.
         """
         now_ns = self._clock()
         files = log.files[-2:]
         # A look takes 0.6 us a file.
-        if now_ns >= self._looked_ns.get(log, 0) + _LOOK_AT_ALL_EVERY_NS:
+        if log.file_count <= _FEW_FILES or now_ns >= self._looked_ns.get(log, 0) + _LOOK_AT_ALL_EVERY_NS:
             self._looked_ns[log] = now_ns
             files = list(log.files)
         try:
