@@ -196,7 +196,7 @@ class Compactor:
         log = topic.log
         assert log is not None
         file = log.files[-1] if log.files else None
-        until = min(topic.released, kept_from(topic, self._wall_clock()))
+        until = min(topic.released, kept_from(topic, self._wall_clock(), self._clock()))
         if file is None or file.end_seq > until or topic.is_slow or not self._may_go_on(topic):
             return
         found = living_of(topic, file, Pace())
