@@ -8,11 +8,11 @@ is JSON; one that is damaged counts as none.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import orjson
 from google_crc32c import extend
 
 from nsqd_py.diskqueue.files import sync_directory
@@ -43,7 +43,7 @@ def end_of(log: TopicLog) -> LogEnd:
 
 def write_clean_stop(directory: Path, ends: Mapping[str, LogEnd]) -> None:
     """Record where the logs of these topics ended, durably. Raises OSError."""
-    content = orjson.dumps({"logs": {topic: tuple(end) for topic, end in ends.items()}})
+    content = json.dumps({"logs": {topic: tuple(end) for topic, end in ends.items()}}).encode()
     replace_file(directory / STOP_FILE, b"%08x\n%b" % (extend(0, content), content))
 
 
@@ -55,7 +55,7 @@ def read_clean_stop(directory: Path) -> dict[str, LogEnd]:
         return {}
     if checksum != b"%08x" % extend(0, content):
         return {}
-    return {topic: LogEnd(*end) for topic, end in orjson.loads(content)["logs"].items()}
+    return {topic: LogEnd(*end) for topic, end in json.loads(content)["logs"].items()}
 
 
 def forget_clean_stop(directory: Path) -> None:

@@ -6,12 +6,12 @@ how much time has passed since the file was written. After a reboot the wall clo
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import orjson
 from google_crc32c import extend
 
 from nsqd_py.guid import FIRST_ID_NS
@@ -70,11 +70,11 @@ def read_clock_file(directory: Path) -> ClockReading | None:
         return None
     if checksum != b"%08x" % extend(0, content):
         return None
-    reading = ClockReading(**orjson.loads(content))
+    reading = ClockReading(**json.loads(content))
     return reading if reading.steady_ns > FIRST_ID_NS else None  # the machine's clock was not set yet
 
 
 def write_clock_file(directory: Path, reading: ClockReading) -> None:
     """Write it durably. Raises OSError."""
-    content = orjson.dumps(asdict(reading))
+    content = json.dumps(asdict(reading)).encode()
     replace_file(directory / CLOCK_FILE, b"%08x\n%b" % (extend(0, content), content))
