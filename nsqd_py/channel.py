@@ -11,15 +11,19 @@ from typing import Any, Protocol
 
 from nsqd_py.dead_letters import DeadLetters
 from nsqd_py.delivery import TOPOLOGY_AWARE, Position
-from nsqd_py.diskqueue.journal import Journal
+from nsqd_py.delivery_roles import Consumer, MessageSource
+from nsqd_py.diskqueue.journal import Journal, Replacement, queued_after
 from nsqd_py.diskqueue.ranges import runs_of
 from nsqd_py.doubles import strays
-from nsqd_py.handout import Consumer, Handout, MessageSource
+from nsqd_py.handout import Handout
 from nsqd_py.inflight import Delivery, Entry, InFlightTable
 from nsqd_py.pqueues import Alarms, Run
 from nsqd_py.progress import Progress, Unsaved, runs_of_entries
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.turn import Turn
+
+MOST_EXPIRED_AT_ONCE = 2000  # requeued runs that a sweep for those that are too old looks at
+_MOST_DUE_AT_ONCE = 700  # runs: 2 ms, where 300,000 that are due at one moment took 0.6 s
 
 
 class FinishMeter(Protocol):
@@ -214,7 +218,7 @@ class Channel:
         for low, high in position.take_fresh_below(seq):
             self.handout.expire(low, high)
         if requeued:
-            for low, high, _, _ in position.take_again_where(lambda run: run[0] in requeued):
+            for low, high, _, _ in position.take_again_where(lambda run: run[0] in requeued, MOST_EXPIRED_AT_ONCE):
                 self.handout.expire(low, high)
 
     def _never_deliver(self, low: int, high: int) -> None:
@@ -230,8 +234,12 @@ class Channel:
             self.latency.finished(client.in_flight.deliveries(ids))
         finished, missing = client.in_flight.finish(ids)
         if finished:
-            for low, high in runs_of(finished):
-                self.mark_finished(low, high)
+            add, note = self.position.finished.add, self._progress.note_finished
+            for run in runs_of(finished):
+                add(*run)
+                note(run)
+            if not self._progress.is_dirty:
+                self._become_dirty()
         return missing
 
     def mark_finished(self, low: int, high: int) -> None:
@@ -282,9 +290,11 @@ class Channel:
             run: Run = (low, high, delivery.attempts, delivery.batch)
             if due_ns:
                 self.defer(due_ns, run)
+                self._progress.note_waiting((low, high, due_ns, delivery.attempts))
             else:
-                self.position.queue_again(run)
-            self._progress.note_waiting((low, high, due_ns, delivery.attempts))
+                after = self.position.end_of_queue
+                self.position.queue_again(run, after)
+                self._progress.note_waiting((low, high, queued_after(after), delivery.attempts))
         if not due_ns:
             self.handout.wake()
         if not self._progress.is_dirty:
@@ -297,9 +307,11 @@ class Channel:
         self.handout.wake()
 
     def _on_deferred_due(self, now_ns: int) -> None:
-        if self.position.queue_due(now_ns):
+        if self.position.queue_due(now_ns, _MOST_DUE_AT_ONCE):
             self.handout.wake()
-        self._deferred_alarm.set(self.position.deferred.next_due_ns)
+        next_ns = self.position.deferred.next_due_ns
+        # What is left of those that are due comes in the next turn: no alarm rings twice at one time.
+        self._deferred_alarm.set(None if next_ns is None else max(next_ns, now_ns + 1))
 
     def _on_orphans_due(self, now_ns: int) -> None:
         """Messages time out whose client is gone."""
@@ -341,6 +353,7 @@ class Channel:
         """The position is another: nobody has anything in flight, and all may have what there is."""
         for table in self._tables:
             table.clear()
+        self.handout.forget_read()
         for table in self._orphans:
             self._tables.pop(table, None)
         self._orphans.clear()
@@ -390,6 +403,15 @@ class Channel:
     def end_save(self, unsaved: Unsaved) -> None:
         """It is written. Raises OSError where it could not be: then it stays new."""
         self._progress.end_save(unsaved)
+
+    @property
+    def wants_replacement(self) -> bool:
+        """Its journal had better be replaced by a snapshot, in a thread."""
+        return self._progress.wants_replacement(self._tables)
+
+    def begin_replacement(self) -> Replacement:
+        """That snapshot: to be written in a thread, and finished."""
+        return self._progress.begin_replacement(self._tables)
 
     def save(self) -> None:
         """Write down everything, also how often what is in flight was tried. Raises OSError."""

@@ -6,30 +6,40 @@ to be handed out again, what is deferred, what is finished. It knows numbers onl
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, filterfalse
+from itertools import repeat
 from typing import Protocol, TypeVar
 
 from nsqd_py.diskqueue.ranges import SeqRanges
 from nsqd_py.pqueues import DeferredQueue, Run
 
+# A message that comes back waits behind the messages that are queued at that time, but behind no more than this: a
+# retry on a channel with millions of messages on disk would take hours. It is Go's default of --mem-queue-size, which
+# bounds the same wait there.
+MOST_AHEAD = 10_000
+
 
 class Position:
     """At any moment each released message is in one of: queued, in flight (elsewhere), deferred, finished.
 
-    released   the sequence number after the last message that the channel may see
-    next_fresh the first that the cursor has not passed; those in `skips` are not for the cursor
-    again      runs that are queued once more
+    released     the sequence number after the last message that the channel may see
+    next_fresh   the first that the cursor has not passed; those in `skips` are not for the cursor
+    again        runs that are queued once more, in the order in which they came back
+    again_after  for each of these runs, the number that the cursor has to reach before the run is handed out
     """
 
-    __slots__ = ("_skipped", "again", "again_count", "deferred", "finished", "next_fresh", "released", "skips")
+    __slots__ = (
+        "_skipped", "again", "again_after", "again_count", "deferred", "finished", "next_fresh", "released", "skips",
+    )  # fmt: skip
 
     def __init__(self, start: int, released: int) -> None:
         self.finished = SeqRanges(start)
         self.next_fresh = start
         self.released = released
         self.again: deque[Run] = deque()
+        self.again_after: deque[int] = deque()
         self.again_count = 0
         self.deferred = DeferredQueue()
         self.skips: deque[tuple[int, int]] = deque()
@@ -59,31 +69,43 @@ class Position:
     def defer(self, due_ns: int, run: Run) -> None:
         self.deferred.push(due_ns, run)
 
-    def queue_again(self, run: Run) -> None:
+    @property
+    def end_of_queue(self) -> int:
+        """The number that the cursor has to reach before a message that comes back now is handed out."""
+        return min(self.released, self.next_fresh + MOST_AHEAD)
+
+    def queue_again(self, run: Run, after: int | None = None) -> None:
+        """Queue a run behind what waits, or behind the messages below `after`; later calls give no smaller one."""
         self.again.append(run)
+        self.again_after.append(self.end_of_queue if after is None else after)
         self.again_count += run[1] - run[0]
 
-    def queue_due(self, now_ns: int) -> bool:
-        """Queue what was deferred and is due; True when there was something."""
-        before = self.again_count
-        for run in self.deferred.pop_due(now_ns):
-            self.queue_again(run)
-        return self.again_count > before
+    def queue_due(self, now_ns: int, most: int) -> bool:
+        """Queue up to `most` runs of what was deferred and is due; True when there was something."""
+        runs = self.deferred.pop_due(now_ns, most)
+        self.again += runs
+        self.again_after += repeat(self.end_of_queue, len(runs))
+        self.again_count += sum(high - low for low, high, _, _ in runs)
+        return bool(runs)
 
     # ---- messages go
 
     def take_again(self, most: int) -> Run:
         """Hand out up to `most` messages of the oldest run that is queued again; there must be one."""
-        low, high, attempts, batch = self.again.popleft()
+        low, high, attempts, batch = self.again[0]
         if high - low > most:
-            self.again.appendleft((low + most, high, attempts, batch))
             high = low + most
+            self.again[0] = (high, self.again[0][1], attempts, batch)
+        else:
+            self.again.popleft()
+            self.again_after.popleft()
         self.again_count -= high - low
         return low, high, attempts, batch
 
     def put_back(self, run: Run) -> None:
         """What was taken could not be sent: it is the oldest again."""
         self.again.appendleft(run)
+        self.again_after.appendleft(0)
         self.again_count += run[1] - run[0]
 
     def peek_fresh(self) -> tuple[int, int]:
@@ -108,18 +130,25 @@ class Position:
             self.take_fresh(high - low)
             taken.append((low, high))
 
-    def take_again_where(self, is_wanted: Callable[[Run], bool]) -> list[Run]:
-        """Take those runs out of what is queued again."""
-        taken = list(filter(is_wanted, self.again))
-        if taken:
-            self.again = deque(filterfalse(is_wanted, self.again))
-            self.again_count -= sum(high - low for low, high, _, _ in taken)
+    def take_again_where(self, is_wanted: Callable[[Run], bool], most: int = sys.maxsize) -> list[Run]:
+        """Take those runs out of the first `most` that are queued again."""
+        taken: list[Run] = []
+        kept: list[tuple[Run, int]] = []
+        for _ in range(min(most, len(self.again))):
+            run, after = self.again.popleft(), self.again_after.popleft()
+            if is_wanted(run):
+                taken.append(run)
+            else:
+                kept.append((run, after))
+        self.again.extendleft(run for run, _ in reversed(kept))
+        self.again_after.extendleft(after for _, after in reversed(kept))
+        self.again_count -= sum(high - low for low, high, _, _ in taken)
         return taken
 
     def queued(self, most: int) -> list[Run]:
         """The next `most` messages in the order in which they would be handed out; they stay."""
         runs: list[Run] = []
-        for low, high, attempts, batch in chain(self.again, self._fresh_runs()):
+        for low, high, attempts, batch in self._in_order():
             if not most:
                 break
             high = min(high, low + most)
@@ -127,15 +156,30 @@ class Position:
             most -= high - low
         return runs
 
-    def _fresh_runs(self) -> Iterator[Run]:
+    def _in_order(self) -> Iterator[Run]:
+        again = iter(zip(self.again, self.again_after, strict=True))
+        next_again = next(again, None)
+        for low, high in self._fresh_runs():
+            while next_again is not None and next_again[1] < high:
+                if next_again[1] > low:
+                    yield low, next_again[1], 0, None
+                    low = next_again[1]
+                yield next_again[0]
+                next_again = next(again, None)
+            yield low, high, 0, None
+        while next_again is not None:
+            yield next_again[0]
+            next_again = next(again, None)
+
+    def _fresh_runs(self) -> Iterator[tuple[int, int]]:
         """What is between the skips."""
         low = self.next_fresh
         for skip_low, skip_high in self.skips:
             if skip_low > low:
-                yield low, min(skip_low, self.released), 0, None
+                yield low, min(skip_low, self.released)
             low = max(low, skip_high)
         if low < self.released:
-            yield low, self.released, 0, None
+            yield low, self.released
 
     def take_fresh(self, count: int) -> None:
         """The cursor passes `count` messages of what `peek_fresh` gave."""
@@ -144,6 +188,7 @@ class Position:
     def empty(self) -> None:
         """Everything that was released is finished."""
         self.again.clear()
+        self.again_after.clear()
         self.again_count = 0
         self.deferred.clear()
         self.skips.clear()

@@ -7,9 +7,11 @@ old as they come to it; so that it does not stay where nobody consumes, a sweep 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from nsqd_py.batch import Batch
+from nsqd_py.channel import MOST_EXPIRED_AT_ONCE
 from nsqd_py.guid import id_time_ns
 from nsqd_py.pqueues import Alarms, Run
 from nsqd_py.topic import Topic
@@ -77,7 +79,7 @@ def _sweep_topic(topic: Topic, requeued: dict[Channel, _Requeued], oldest_ns: in
     topic.expire_before(seq, oldest_ns)
     for channel in topic.channels.values():
         known = requeued.setdefault(channel, _Requeued(topic))
-        known.look_up(channel.position.again, seq)
+        known.look_up(islice(channel.position.again, MOST_EXPIRED_AT_ONCE), seq)
         channel.expire_before(seq, known.older_than(oldest_ns))
     for channel in [channel for channel in requeued if channel.is_closed]:
         del requeued[channel]

@@ -3,77 +3,26 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 from nsqd_py.batch import Batch
 from nsqd_py.delivery import Position, by_nearness, fair_share
+from nsqd_py.delivery_roles import Books, Consumer, MessageSource
 from nsqd_py.diskqueue.ranges import runs_of
-from nsqd_py.guid import id_time_ns
-from nsqd_py.inflight import Delivery, InFlightTable
+from nsqd_py.inflight import Delivery
+from nsqd_py.lookahead import LONGEST_RUN, MOST_ATTEMPTS, Lookahead, Single, is_older
 from nsqd_py.pqueues import Alarms, Run
-from nsqd_py.protocol.frames import hex_ids, message_frames
+from nsqd_py.protocol.frames import hex_ids, message_frames, single_frames
 from nsqd_py.turn import Turn
 from nsqd_py.unreadable import UnreadableRanges
 
-MAX_ATTEMPTS = 0xFFFF
 _FRAME_OVERHEAD = 26  # bytes that a message is longer on the wire to a consumer than in its batch
 # A disk that gives nothing takes its time to say so: after so many reads that failed the loop goes on with others.
 _MOST_FAILED_READS = 4
 _GO_ON_AFTER_NS = 250_000_000
 _DOUBLE_WAITS_NS = 1_000_000_000
-
-
-class Consumer(Protocol):
-    """What a channel needs of a connection that subscribed to it."""
-
-    in_flight: InFlightTable
-    is_waiting: bool  # in the channel's row of clients that could take a message
-    msg_timeout_ns: int
-    sample_rate: int
-    message_count: int
-    nearness: int  # how near it is to this nsqd, see `nsqd_py.delivery`
-
-    def capacity(self) -> int:
-        """How many messages it takes now: RDY less what is in flight, 0 while it has no room."""
-
-    def room_bytes(self) -> int:
-        """About how many bytes may be sent to it at once."""
-
-    def send_frames(self, parts: list[bytes], size_bytes: int) -> None:
-        """Send parts of frames, about `size_bytes` in all."""
-
-    def watch_deadline(self, deadline_ns: int) -> None:
-        """Call `expire` of the channel no later than this."""
-
-    def close(self, reason: str) -> None: ...
-
-
-class MessageSource(Protocol):
-    """Where a channel gets bodies from: its topic."""
-
-    def batch_at(self, seq: int) -> Batch | None:
-        """The batch that holds `seq`, or the first behind it; None when there is neither. Raises OSError."""
-
-    def readable_from(self, seq: int) -> int:
-        """From which number on there may be messages to read, when those from `seq` on cannot be."""
-
-    def most_unfinished(self) -> int | None:
-        """How many messages a channel may hold of those that are in memory only; None while there is room."""
-
-
-class Books(Protocol):
-    """Who writes down what becomes of messages: the channel."""
-
-    def mark_finished(self, low: int, high: int) -> None:
-        """Messages low..high (not included), of which none was, are done with."""
-
-    def defer(self, due_ns: int, run: Run) -> None:
-        """Queue these again at that time."""
-
-    def queue_strays(self) -> None:
-        """Some messages are neither queued nor in flight, since others with their ids are."""
 
 
 class Handout:
@@ -124,6 +73,9 @@ class Handout:
         self._oldest_ns = 0
         self._failed_reads = 0
         self._in_turn = False
+        self._ahead = Lookahead(position, source, turn.is_late)
+        self._is_resting = False
+        self._rests_since_ns = 0
         self._retry_alarm = alarms.alarm(self._on_retry)
 
     @property
@@ -166,6 +118,9 @@ class Handout:
         self._in_turn = False
         now_ns = self._clock()
         self._failed_reads = 0
+        self._is_resting = False
+        if self._position.again and not self._turn.is_late():
+            self._rests_since_ns = now_ns
         if self.expire_before_ns is not None:
             self._oldest_ns = self.expire_before_ns()
         if self._prefers_near:
@@ -181,9 +136,11 @@ class Handout:
             self._queue_strays()
         if self._failed_reads >= _MOST_FAILED_READS:
             self._retry_alarm.set(now_ns + _GO_ON_AFTER_NS)
+        elif self._is_resting:  # the channel that had no time in this turn is the first in the next
+            self._retry_alarm.set(self._rests_since_ns)
 
     def _share_out(self, waiting: deque[Consumer], now_ns: int) -> None:
-        while waiting and not self.is_paused and not self.is_closed:
+        while waiting and not self.is_paused and not self.is_closed and not self._is_resting:
             available = self._position.depth
             if available <= 0:
                 return
@@ -206,11 +163,18 @@ class Handout:
             return
         client.watch_deadline(now_ns + client.msg_timeout_ns)  # first: reading may fail half-way
         left = wanted
-        if self._position.again:
-            left -= self._give_again(client, left, now_ns)
+        position = self._position
         while left and client.room_bytes() > 0 and self._failed_reads < _MOST_FAILED_READS:
-            low, high = self._position.peek_fresh()
-            if low == high:
+            low, high = position.peek_fresh()
+            if position.again:
+                after = position.again_after[0]
+                if after <= low or low == high:
+                    left -= self._give_again(client, low if low < high else sys.maxsize, left, now_ns)
+                    if self._is_resting:
+                        break
+                    continue
+                high = min(high, after)
+            elif low == high:
                 break
             left -= self._give_fresh(client, low, high, left, now_ns)
 
@@ -269,38 +233,93 @@ class Handout:
         end = max(low + 1, self._source.readable_from(low))
         return end, now_ns + self.unreadable.failed(low, end)
 
-    def _give_again(self, client: Consumer, most: int, now_ns: int) -> int:
-        """Send up to `most` messages of those that are queued again; how many that were."""
+    def _give_again(self, client: Consumer, reached: int, most: int, now_ns: int) -> int:
+        """Send up to `most` messages of those that are queued again, if their turn has come when the cursor has
+        `reached` a number; how many that were.
+        """
         position = self._position
+        left = most
+        is_plain = not (client.sample_rate or self.has_doubles or self.unreadable)
+        while left and (room := client.room_bytes()) > 0 and position.again and position.again_after[0] <= reached:
+            singles = self._ahead.take_singles(left, room, reached, self._oldest_ns) if is_plain else []
+            if singles:
+                self._send_singles(client, singles, now_ns)
+                left -= len(singles)
+                is_plain = not self.has_doubles
+            elif self._is_read(left):
+                left -= self._give_run(client, position.take_again(left), room, now_ns)
+            if self._failed_reads >= _MOST_FAILED_READS:
+                break
+            if self._is_resting or self._turn.is_late():
+                self._is_resting = True
+                break
+        return most - left
+
+    def _is_read(self, wanted: int) -> bool:
+        """False, and the channel rests until the next turn, when there is no time to read what comes next."""
+        low, high, _, kept = self._position.again[0]
+        if kept is None and high - low <= LONGEST_RUN:
+            self._is_resting = not self._ahead.prepare(low, wanted)
+        return not self._is_resting
+
+    def _give_run(self, client: Consumer, run: Run, room: int, now_ns: int) -> int:
+        """Send what is in one batch of a run that was taken, and put the rest back; how many that were."""
+        low, high, attempts, kept = run
+        try:
+            batch = self._batch_of(run)
+        except OSError:
+            self._position.put_back(run)
+            self._set_again_aside(low, now_ns)
+            return 0
         given = 0
-        while given < most and position.again and self._failed_reads < _MOST_FAILED_READS:
-            low, high, attempts, kept = position.take_again(most - given)
-            while low < high:
-                room = client.room_bytes()
-                try:
-                    batch = (kept or self._source.batch_at(low)) if room > 0 else None
-                except OSError:
-                    position.put_back((low, high, attempts, kept))
-                    self._set_again_aside(low, now_ns)
-                    break
-                if room <= 0:
-                    position.put_back((low, high, attempts, kept))
-                    return given
-                if batch is None or batch.first_seq > low:
-                    after = high if batch is None else min(batch.first_seq, high)
-                    self._lose(low, after)
-                elif self._oldest_ns and is_older(batch, self._oldest_ns):
-                    after = min(high, batch.end_seq)
-                    self.expire(low, after)
-                else:
-                    after = min(high, batch.end_seq, low + _fit(batch, room))
-                    first = low - batch.first_seq
-                    self._send(client, batch, first, first + after - low, min(attempts + 1, MAX_ATTEMPTS), now_ns)
-                    given += after - low
-                if self.unreadable:
-                    self.unreadable.read(low)
-                low = after
+        if batch is None or batch.first_seq > low:
+            after = high if batch is None else min(batch.first_seq, high)
+            self._lose(low, after)
+        elif self._oldest_ns and is_older(batch, self._oldest_ns):
+            after = min(high, batch.end_seq)
+            self.expire(low, after)
+        else:
+            after = min(high, batch.end_seq, low + _fit(batch, room))
+            first = low - batch.first_seq
+            given = after - low
+            self._send(client, batch, first, first + given, min(attempts + 1, MOST_ATTEMPTS), now_ns)
+        if after < high:
+            if kept is None and batch is not None and high <= batch.end_seq:
+                kept = batch
+            self._position.put_back((after, high, attempts, kept))
+        if self.unreadable:
+            self.unreadable.read(low)
         return given
+
+    def _batch_of(self, run: Run) -> Batch | None:
+        """Raises OSError."""
+        low, high, _, kept = run
+        batch = kept if kept is not None else self._ahead.take(low)
+        if batch is not None:
+            return batch
+        return self._source.batch_at(low) if high - low > LONGEST_RUN else next(self._source.batches_at([low]))
+
+    def forget_read(self) -> None:
+        """The position is another: what was read ahead is of no use."""
+        self._ahead.forget()
+
+    def _send_singles(self, client: Consumer, singles: list[Single], now_ns: int) -> None:
+        """Send single messages of different batches, which were tried before or deferred."""
+        parts, ids = single_frames(singles)
+        deadline_ns = now_ns + client.msg_timeout_ns
+        keeps = self._keeps_batches
+        entries = [
+            (
+                batch.first_seq + index,
+                Delivery(batch if keeps else None, batch.timestamp_ns, attempts, now_ns, deadline_ns),
+            )
+            for batch, index, attempts in singles
+        ]
+        if not client.in_flight.add_each(ids, entries):
+            self.has_doubles = self._has_strays = True
+        client.message_count += len(singles)
+        self.counts_by_nearness[client.nearness] += len(singles)
+        client.send_frames(parts, sum(map(len, parts)))
 
     def _send(self, client: Consumer, batch: Batch, first: int, after: int, attempts: int, now_ns: int) -> None:
         if not client.sample_rate and not self.has_doubles:
@@ -319,7 +338,7 @@ class Handout:
         count = after - first
         client.message_count += count
         self.counts_by_nearness[client.nearness] += count
-        client.send_frames(parts, count * (len(batch.body) // batch.count + _FRAME_OVERHEAD))
+        client.send_frames(parts, count * _wire_bytes(batch))
 
     def _without_doubles(
         self, client: Consumer, batch: Batch, first: int, after: int, attempts: int, now_ns: int
@@ -347,9 +366,9 @@ class Handout:
                 self._finish(batch.first_seq + index, batch.first_seq + index + 1)
 
 
-def is_older(batch: Batch, oldest_ns: int) -> bool:
-    """True when its messages were published before that time, and due, by the steady clock that ids are of."""
-    return batch.due_ns < oldest_ns and id_time_ns(batch.base_id) < oldest_ns
+def _wire_bytes(batch: Batch) -> int:
+    """About how long a message of the batch is on the wire."""
+    return len(batch.body) // batch.count + _FRAME_OVERHEAD
 
 
 def _fit(batch: Batch, room: int) -> int:

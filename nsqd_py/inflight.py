@@ -76,6 +76,13 @@ class InFlightTable:
         table.update(zip(ids, zip(range(first_seq, first_seq + len(ids)), repeat(delivery)), strict=False))
         return len(table) == expected
 
+    def add_each(self, ids: list[bytes], entries: list[Entry]) -> bool:
+        """Likewise, for messages each of which has a delivery to itself."""
+        table = self.table
+        expected = len(table) + len(ids)
+        table.update(zip(ids, entries, strict=True))
+        return len(table) == expected
+
     def finish(self, ids: list[bytes]) -> tuple[list[int], list[bytes]]:
         """Take messages out: the sequence numbers of those that were here, the ids of those that were not."""
         table = self.table

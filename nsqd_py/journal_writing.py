@@ -1,5 +1,6 @@
 """Writing down what channels finished: twenty times a second, all that changed.
 
+A journal that has grown is replaced by a snapshot; where that is large, it is made and written in a thread.
 On a disk that is slow it is done in a thread. Whoever touches a journal otherwise waits with `settle` until that is
 over.
 """
@@ -42,6 +43,7 @@ class JournalWriter:
         self._alarm = alarms.alarm(self._write)
         self._changed: list[tuple[Topic, Channel]] = []
         self._greenlet: Any = None
+        self._replacing: Any = None
 
     def channel_changed(self, topic: Topic, channel: Channel) -> None:
         """The first change since its journal was written last."""
@@ -89,11 +91,29 @@ class JournalWriter:
                 self.channel_changed(topic, channel)
             saved.append((topic, channel, error))
         self._on_saved(saved)
+        for topic, channel, _ in saves:
+            if self._replacing is None and not channel.is_closed and channel.wants_replacement:
+                self._replacing = gevent.spawn(self._replace_in_thread, topic, channel)
+
+    def _replace_in_thread(self, topic: Topic, channel: Channel) -> None:
+        """Make and write a large snapshot of a channel; its changes are written as ever in the meantime."""
+        replacement = channel.begin_replacement()
+        try:
+            in_thread(self._threadpool, replacement.write)
+            if self._greenlet is not None:  # a change that a thread is writing must not fall between the two files
+                self._greenlet.join()
+            replacement.finish()
+        except OSError as error:
+            replacement.abandon()
+            self._on_saved([(topic, channel, error)])
+        finally:
+            self._replacing = None
 
     def settle(self) -> None:
         """Wait until no thread writes. May block this greenlet."""
-        if self._greenlet is not None:
-            self._greenlet.join()
+        for greenlet in (self._greenlet, self._replacing):
+            if greenlet is not None:
+                greenlet.join()
 
     def stop(self) -> None:
         """Write no more."""

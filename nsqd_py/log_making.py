@@ -10,6 +10,7 @@ import gevent.pool
 
 from nsqd_py.disk_space import DiskSpace
 from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.diskqueue.places import RecordPlaces
 from nsqd_py.logs import Log
 from nsqd_py.threads import in_thread
 from nsqd_py.topic_rules import policy_of
@@ -29,6 +30,7 @@ class LogMaker:
         self._threadpool = threadpool
         self._log = log
         self._background = gevent.pool.Group()
+        self._places = RecordPlaces()
 
     def make(self, topic_name: str) -> TopicLog:
         """A log with no files yet."""
@@ -36,7 +38,9 @@ class LogMaker:
         file_bytes = self._options.max_bytes_per_file
         if max_bytes:  # space is freed by the file
             file_bytes = min(file_bytes, max(max_bytes // _FILES_OF_LIMITED, _SMALLEST_FILE_BYTES))
-        log = TopicLog(self._directory, topic_name, file_bytes, self._report_damage, self._run_in_background)
+        log = TopicLog(
+            self._directory, topic_name, file_bytes, self._report_damage, self._run_in_background, self._places
+        )
         log.allocate_ahead(wanted=self._space.allocates_ahead())
         return log
 

@@ -6,8 +6,20 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from nsqd_py.delivery import Position
-from nsqd_py.diskqueue.journal import CHANGE, SNAPSHOT, Journal, Range, Wait, encode_entry
+from nsqd_py.diskqueue.journal import (
+    CHANGE,
+    SNAPSHOT,
+    Journal,
+    Range,
+    Replacement,
+    Wait,
+    encode_entry,
+    queued_after,
+)  # fmt: skip
 from nsqd_py.inflight import Delivery, Entry, InFlightTable
+from nsqd_py.pqueues import DeferredQueue, Run
+
+_LARGE_SNAPSHOT = 3000  # runs and ranges; 1 us each
 
 
 @dataclass(slots=True)
@@ -56,7 +68,7 @@ class Progress:
         journal = self.journal
         if journal is not None:
             try:
-                if journal.wants_snapshot:
+                if self._wants_snapshot(tables) and not self._is_large:
                     self.save(tables)
                 else:
                     journal.change(self._position.finished.floor, self._changed_ranges(), self._new_waiting)
@@ -71,7 +83,7 @@ class Progress:
         put, entry = None, b""
         journal = self.journal
         floor = self._position.finished.floor
-        if journal is not None and journal.wants_snapshot:
+        if journal is not None and self._wants_snapshot(tables) and not self._is_large:
             waiting = self._all_waiting(tables, count_in_flight=False)
             put, entry = journal.replace, encode_entry(SNAPSHOT, floor, self._position.finished.islands(), waiting)
         elif journal is not None:
@@ -115,16 +127,53 @@ class Progress:
         self._new_waiting.clear()
         self.is_dirty = False
 
+    def _wants_snapshot(self, tables: Iterable[InFlightTable]) -> bool:
+        position = self._position
+        runs = len(position.again) + len(position.deferred) + sum(map(len, tables))
+        return self.journal is not None and self.journal.wants_snapshot(position.finished.island_count, runs)
+
+    def wants_replacement(self, tables: Iterable[InFlightTable]) -> bool:
+        """True when a snapshot is due that would keep the loop for long: it is better made in a thread."""
+        return self._is_large and self._wants_snapshot(tables)
+
+    @property
+    def _is_large(self) -> bool:
+        position = self._position
+        return len(position.again) + len(position.deferred) + position.finished.island_count > _LARGE_SNAPSHOT
+
+    def begin_replacement(self, tables: Iterable[InFlightTable]) -> Replacement:
+        """A snapshot of what is now; what changes from here on goes to the journal as ever."""
+        assert self.journal is not None
+        position = self._position
+        floor, finished = position.finished.floor, position.finished.unordered_islands()
+        again, again_after = list(position.again), list(position.again_after)
+        deferred = position.deferred.copy()
+        in_flight = self._in_flight(tables, count_in_flight=False)
+        return self.journal.begin_replacement(
+            lambda: encode_entry(SNAPSHOT, floor, finished, [*_waits(again, again_after, deferred), *in_flight])
+        )
+
     def _all_waiting(self, tables: Iterable[InFlightTable], *, count_in_flight: bool) -> list[Wait]:
         position = self._position
-        waits = [(low, high, 0, attempts) for low, high, attempts, _ in position.again if attempts]
-        waits += [(low, high, due_ns, attempts) for due_ns, (low, high, attempts, _) in position.deferred]
+        waits = _waits(position.again, position.again_after, position.deferred)
+        return [*waits, *self._in_flight(tables, count_in_flight=count_in_flight)]
+
+    def _in_flight(self, tables: Iterable[InFlightTable], *, count_in_flight: bool) -> list[Wait]:
+        waits = []
+        queued = queued_after(self._position.end_of_queue)
         for table in tables:
             for low, high, delivery in runs_of_entries(list(table.entries())):
                 attempts = delivery.attempts if count_in_flight else delivery.attempts - 1
                 if attempts:
-                    waits.append((low, high, 0, attempts))
+                    waits.append((low, high, queued, attempts))
         return waits
+
+
+def _waits(again: Iterable[Run], again_after: Iterable[int], deferred: DeferredQueue) -> Iterator[Wait]:
+    for (low, high, attempts, _), after in zip(again, again_after, strict=True):
+        yield low, high, queued_after(after), attempts
+    for due_ns, (low, high, attempts, _) in deferred:
+        yield low, high, due_ns, attempts
 
 
 def runs_of_entries(entries: list[Entry]) -> Iterator[tuple[int, int, Delivery]]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import errno
 import sys
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -378,17 +378,35 @@ class Topic(Gathering):
                     return batch
         return self._recent.first_behind(seq)
 
+    def batches_at(self, seqs: list[int]) -> Iterator[Batch | None]:
+        """For each of these numbers, in rising order, what `batch_at` gives: without those around it in the log."""
+        log = self.log
+        in_memory = bisect_left(seqs, self.first_in_memory) if log is not None else 0
+        if log is not None and in_memory:
+            at = 0
+            try:
+                for at, batch in enumerate(log.read_each(seqs[:in_memory])):
+                    yield batch if batch is not None else self.batch_at(seqs[at])
+            except OSError as error:
+                self._report_failed_read(seqs[at], error)
+                raise
+        for seq in seqs[in_memory:]:
+            yield self.batch_at(seq)
+
     def _read(self, seq: int) -> list[Batch]:
         assert self.log is not None
         try:
             return self.log.read(seq)
         except OSError as error:
-            now_ns = self._wall_clock()
-            if abs(now_ns - self._read_failed_ns) >= _REPORT_READS_EVERY_NS:
-                self._read_failed_ns = now_ns
-                text = "the disk is full, message %d waits" if is_full(error) else "failed to read message %d from disk"
-                self._report.error("TOPIC(%s): " + text + " - %s", self.name, seq, error)
+            self._report_failed_read(seq, error)
             raise
+
+    def _report_failed_read(self, seq: int, error: OSError) -> None:
+        now_ns = self._wall_clock()
+        if abs(now_ns - self._read_failed_ns) >= _REPORT_READS_EVERY_NS:
+            self._read_failed_ns = now_ns
+            text = "the disk is full, message %d waits" if is_full(error) else "failed to read message %d from disk"
+            self._report.error("TOPIC(%s): " + text + " - %s", self.name, seq, error)
 
     def seq_since(self, steady_ns: int, low: int) -> int:
         """Return the number of the first message from `low` on that was published since that time. Raises OSError.

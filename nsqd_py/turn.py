@@ -8,11 +8,14 @@ batch grows with the load, and a lone message waits for nothing.
 
 from __future__ import annotations
 
+from time import monotonic_ns
 from typing import Any, Protocol
 
 from gevent import getcurrent
 
 from nsqd_py.logs import Log
+
+_LATE_AFTER_NS = 3_000_000
 
 
 class Committer(Protocol):
@@ -41,7 +44,10 @@ class Turn:
     So is to be what a callback scheduled by `run_callback` would register: let it be a timer instead.
     """
 
-    __slots__ = ("_committers", "_deliverers", "_flushers", "_hub", "_is_coming", "_log", "_watcher", "last_reader")
+    __slots__ = (
+        "_committers", "_deliverers", "_delivers_since_ns", "_flushers", "_hub", "_is_coming", "_log", "_watcher",
+        "last_reader",
+    )  # fmt: skip
 
     def __init__(self, hub: Any, log: Log) -> None:
         self._hub = hub
@@ -51,6 +57,7 @@ class Turn:
         self._committers: list[Committer] = []
         self._deliverers: list[Deliverer] = []
         self._flushers: list[Flusher] = []
+        self._delivers_since_ns = 0
         self._watcher = hub.loop.prepare(ref=False)
 
     def add_committer(self, committer: Committer) -> None:
@@ -67,6 +74,10 @@ class Turn:
         self._flushers.append(flusher)
         if not self._is_coming:
             self._come()
+
+    def is_late(self) -> bool:
+        """True when this turn has delivered for 3 ms: what takes work for each message goes on in the next one."""
+        return monotonic_ns() - self._delivers_since_ns > _LATE_AFTER_NS
 
     def _come(self) -> None:
         self._is_coming = True
@@ -85,6 +96,8 @@ class Turn:
                     committer.commit()
                 except Exception as error:  # noqa: BLE001 - a bug with one topic must not stop the others
                     self._log.exception("end of turn: %s - %r", committer, error)
+        if self._deliverers:
+            self._delivers_since_ns = monotonic_ns()
         while self._deliverers:
             deliverers, self._deliverers = self._deliverers, []
             for deliverer in deliverers:

@@ -3,16 +3,21 @@
 A journal is a row of entries, `[length u32][crc32c u32][payload]`, little-endian. The payload says what kind
 of entry it is (u8: 1 snapshot, 2 change, 3 the channel is deleted), the floor (u64), and how many of each follow
 (two u32): ranges of finished messages (low u64, high u64), and runs that wait (low u64, high u64, due ns i64,
-attempts u16; due 0 is: queued). A snapshot says all; a change says what is new since the entry before. Reading
-ends at the first entry that is cut off or does not match: what was finished since comes again, nothing is lost.
+attempts u16). Due 0 means queued, a negative due time that the run is queued behind all messages below the number
+-due - 1. A snapshot says all; a change says what is new since the entry before. Reading ends at the first entry that
+is cut off or does not match: what was finished since comes again, nothing is lost.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
-from collections.abc import Iterable
+import sys
+from array import array
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from struct import Struct
 
@@ -21,6 +26,7 @@ from google_crc32c import extend
 from nsqd_py.diskqueue.ranges import SeqRanges
 
 JOURNAL_SUFFIX = ".cursor"
+_REPLACEMENT_SUFFIX = "~.cursor.tmp"  # `~` is in no name of a channel
 SNAPSHOT = 1
 CHANGE = 2
 DELETED = 3
@@ -46,7 +52,7 @@ class SavedPosition:
     """What a journal says: finished messages, and for those that wait how often they were tried and until when."""
 
     finished: SeqRanges = field(default_factory=SeqRanges)
-    waiting: dict[int, tuple[int, int]] = field(default_factory=dict)  # sequence number: (due_ns, attempts)
+    waiting: dict[int, tuple[int, int]] = field(default_factory=dict)  # sequence number: (due_ns, attempts), in order
     is_deleted: bool = False
 
     @property
@@ -60,11 +66,18 @@ class SavedPosition:
         self.waiting = {seq: state for seq, state in self.waiting.items() if not covers(seq, seq + 1)}
 
 
+def queued_after(seq: int) -> int:
+    """What an entry has for the due time of a message that is queued behind all messages below `seq`."""
+    return -1 - seq
+
+
 def encode_entry(kind: int, floor: int, finished: Iterable[Range], waiting: Iterable[Wait]) -> bytes:
     """One entry with its frame."""
-    ranges = [_RANGE.pack(low, high) for low, high in finished]
+    ranges = array("Q", chain.from_iterable(finished))  # 20 ns a range, packed one by one 250
     waits = [_WAIT.pack(low, high, due_ns, min(attempts, 0xFFFF)) for low, high, due_ns, attempts in waiting]
-    payload = b"".join([_HEAD.pack(kind, floor, len(ranges), len(waits)), *ranges, *waits])
+    if sys.byteorder != "little":
+        ranges.byteswap()
+    payload = b"".join([_HEAD.pack(kind, floor, len(ranges) // 2, len(waits)), ranges.tobytes(), *waits])
     return _FRAME.pack(len(payload), extend(0, payload)) + payload
 
 
@@ -99,7 +112,9 @@ def decode_journal(data: bytes) -> tuple[SavedPosition, int]:
         waits_end = ranges_end + wait_count * _WAIT.size
         ranges.extend(_RANGE.iter_unpack(payload[_HEAD.size : ranges_end]))
         for low, high, due_ns, attempts in _WAIT.iter_unpack(payload[ranges_end:waits_end]):
-            waiting.update(dict.fromkeys(range(low, high), (due_ns, attempts)))
+            for seq in range(low, high):
+                waiting.pop(seq, None)  # the order is that in which they came back last
+                waiting[seq] = due_ns, attempts
         position += size
     saved = _settle(floor, ranges, waiting)
     saved.is_deleted = kind == DELETED
@@ -119,16 +134,56 @@ def _settle(floor: int, ranges: list[Range], waiting: dict[int, tuple[int, int]]
     return saved
 
 
+class Replacement:
+    """A snapshot that takes its time: made and written in a thread, while changes go on being appended to the journal.
+
+    `make` gives the entry; it runs in the thread.
+    """
+
+    def __init__(self, journal: Journal, make: Callable[[], bytes]) -> None:
+        self.since: list[bytes] = []
+        self.size = 0
+        self.fd = -1
+        self.path = journal.path.with_name(journal.path.name.removesuffix(JOURNAL_SUFFIX) + _REPLACEMENT_SUFFIX)
+        self._journal = journal
+        self._make = make
+
+    def write(self) -> None:
+        """Raises OSError."""
+        entry = self._make()
+        self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        self.size = len(entry)
+        _write_whole(self.fd, entry, 0, self.path)
+
+    def finish(self) -> None:
+        """It is written: it becomes the journal, with what was appended meanwhile. Raises OSError."""
+        self._journal.take_over(self)
+
+    def abandon(self) -> None:
+        """The journal stays as it is."""
+        self._journal.forget(self)
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+        with contextlib.suppress(OSError):  # the next start removes it
+            self.path.unlink(missing_ok=True)
+
+
+def _write_whole(fd: int, data: bytes, offset: int, path: Path) -> None:
+    if os.pwrite(fd, data, offset) != len(data):
+        raise OSError(errno.ENOSPC, f"short write to {path.name}")
+
+
 class Journal:
     """A journal's file. Every method may raise OSError; then the journal is as it was."""
 
-    __slots__ = ("_fd", "_size", "_snapshot_size", "path")
+    __slots__ = ("_fd", "_replacement", "_size", "path")
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._fd = -1
         self._size = 0
-        self._snapshot_size = 0
+        self._replacement: Replacement | None = None
 
     def load(self) -> SavedPosition | None:
         """What the file says; None when there is none."""
@@ -140,7 +195,6 @@ class Journal:
         self._open()
         os.ftruncate(self._fd, good)
         self._size = good
-        self._snapshot_size = 0
         return saved if good else None
 
     def change(self, floor: int, finished: Iterable[Range], waiting: Iterable[Wait]) -> None:
@@ -154,16 +208,21 @@ class Journal:
     def append(self, entry: bytes) -> None:
         """Append an entry that is made already."""
         self._open()
-        if os.pwrite(self._fd, entry, self._size) != len(entry):
-            raise OSError(errno.ENOSPC, f"short write to {self.path.name}")
+        _write_whole(self._fd, entry, self._size, self.path)
         self._size += len(entry)
+        if self._replacement is not None:
+            self._replacement.since.append(entry)
 
-    @property
-    def wants_snapshot(self) -> bool:
-        """The file grew to several times of what it has to say, or another program removed it."""
-        return self._size > max(_COMPACT_ABOVE, _GROWTH * self._snapshot_size) or (
-            self._fd >= 0 and not os.fstat(self._fd).st_nlink
-        )
+    def wants_snapshot(self, ranges: int, runs: int) -> bool:
+        """True when the file is several times as large as a snapshot with about so many ranges and waiting runs.
+
+        Also when another program removed the file.
+        """
+        if self._replacement is not None:
+            return False
+        needed = _RANGE.size * ranges + _WAIT.size * runs
+        is_large = self._size > max(_COMPACT_ABOVE, _GROWTH * needed)
+        return is_large or (self._fd >= 0 and not os.fstat(self._fd).st_nlink)
 
     def snapshot(self, floor: int, finished: Iterable[Range], waiting: Iterable[Wait]) -> None:
         """Replace the file by one that says all."""
@@ -171,6 +230,7 @@ class Journal:
 
     def replace(self, entry: bytes) -> None:
         """Likewise, by a snapshot that is made already."""
+        self._replacement = None
         temporary = self.path.with_name(self.path.name + ".tmp")
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
@@ -182,7 +242,33 @@ class Journal:
             raise
         self.close()
         self._fd = fd
-        self._size = self._snapshot_size = len(entry)
+        self._size = len(entry)
+
+    def begin_replacement(self, make: Callable[[], bytes]) -> Replacement:
+        """A snapshot that `make` gives, which says all as of now; to be written in a thread, and finished."""
+        self._replacement = Replacement(self, make)
+        return self._replacement
+
+    def take_over(self, replacement: Replacement) -> None:
+        """Go on with what was written, unless the journal was replaced otherwise meanwhile. Raises OSError."""
+        if replacement is not self._replacement:
+            replacement.abandon()
+            return
+        since = b"".join(replacement.since)
+        try:
+            _write_whole(replacement.fd, since, replacement.size, replacement.path)
+            os.rename(replacement.path, self.path)
+        except OSError:
+            replacement.abandon()
+            raise
+        self.close()
+        self._fd, replacement.fd = replacement.fd, -1
+        self._size = replacement.size + len(since)
+
+    def forget(self, replacement: Replacement) -> None:
+        """It will not be finished."""
+        if replacement is self._replacement:
+            self._replacement = None
 
     def fileno(self) -> int:
         """For a sync; -1 when nothing was written."""
@@ -193,6 +279,7 @@ class Journal:
             self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
 
     def close(self) -> None:
+        self._replacement = None
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -7,7 +7,7 @@ space for the next one; one of which little is needed is replaced by a sparse on
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from nsqd_py.diskqueue.appending import Appending, encode_batches, last_id
 from nsqd_py.diskqueue.chunks import ChunkReader
 from nsqd_py.diskqueue.damage import DamageBook
 from nsqd_py.diskqueue.files import GONE_SUFFIX, LARGEST_STEP, SPARE_SUFFIX, LogFile, log_file_name
+from nsqd_py.diskqueue.places import RecordPlaces
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, encode_record
 from nsqd_py.diskqueue.recovery import RecoveredFile
 from nsqd_py.diskqueue.sync_book import SyncBook
@@ -41,8 +42,8 @@ class TopicLog:
 
     __slots__ = (
         "_chunks", "_damage", "_directory", "_files", "_first_seqs", "_in_background", "_last", "_max_file_bytes",
-        "_most_ahead", "_small_until", "_spare", "_topic", "_unsynced", "busy_files", "latest_due_ns", "next_seq",
-        "syncs", "used_id",
+        "_most_ahead", "_places", "_small_until", "_spare", "_topic", "_unsynced", "busy_files", "latest_due_ns",
+        "next_seq", "syncs", "used_id",
     )  # fmt: skip
 
     def __init__(
@@ -52,6 +53,7 @@ class TopicLog:
         max_file_bytes: int,
         on_damage: Callable[[str], None],
         in_background: Callable[[Callable[[], None]], object] = _at_once,
+        places: RecordPlaces | None = None,
     ) -> None:
         self._directory = directory
         self._topic = topic
@@ -63,6 +65,7 @@ class TopicLog:
         self._first_seqs: list[int] = []
         self._damage = DamageBook(on_damage)
         self._chunks = ChunkReader(self._damage)
+        self._places = places if places is not None else RecordPlaces()
         self._spare: Path | None = None
         self.syncs = SyncBook(directory)
         self._unsynced = self.syncs.unsynced
@@ -288,6 +291,23 @@ class TopicLog:
                 return chunk
         return []
 
+    def read_each(self, seqs: Sequence[int]) -> Iterator[Batch | None]:
+        """For each of these numbers, in rising order, the batch that holds it, without reading what lies between.
+
+        None where it cannot be found that way. No file may go until the last one is taken. Raises OSError.
+        """
+        at = 0
+        while at < len(seqs):
+            place = bisect_right(self._first_seqs, seqs[at]) - 1
+            if place < 0:
+                yield None
+                at += 1
+                continue
+            file = self._files[place]
+            after = bisect_left(seqs, self._first_seqs[place + 1], at) if place + 1 < len(self._files) else len(seqs)
+            yield from self._places.read_each(file, seqs[at:after])
+            at = after
+
     def _files_from(self, seq: int) -> Iterator[LogFile]:
         """Those with messages from `seq` on."""
         place = max(0, bisect_right(self._first_seqs, seq) - 1)
@@ -372,6 +392,7 @@ class TopicLog:
 
     def _let_go(self, file: LogFile) -> None:
         self.busy_files.discard(file)
+        self._places.forget(file)
         self.syncs.forget(file)
 
     def roll(self) -> None:
@@ -421,6 +442,8 @@ class TopicLog:
             self._spare = None
 
     def _forget(self) -> None:
+        for file in self._files:
+            self._places.forget(file)
         self._files.clear()
         self._last = None
         self._first_seqs.clear()

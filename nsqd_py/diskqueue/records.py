@@ -57,6 +57,7 @@ _pack_checked = _CHECKED.pack
 RECORD_HEADER_BYTES = _HEADER.size
 FILE_HEADER_BYTES = 64
 CHECKED_FROM = _FRONT.size
+_CHECK_AT_ONCE_BELOW = 1024
 
 class Incomplete(NsqdError):
     """The bytes end inside a record; `needed` bytes from its start would hold it."""
@@ -202,6 +203,10 @@ def decode(data: bytes, position: int, salt: int) -> tuple[Batch, int]:
     if after > len(data):
         raise Incomplete(RECORD_HEADER_BYTES + length)
     body = data[body_from:after]
-    if extend(extend(salt, data[position + CHECKED_FROM : body_from]), body) != checksum:
+    if length < _CHECK_AT_ONCE_BELOW:  # one call less, of two that take 0.3 us each
+        found = extend(salt, data[position + CHECKED_FROM : after])
+    else:
+        found = extend(extend(salt, data[position + CHECKED_FROM : body_from]), body)
+    if found != checksum:
         raise Damaged("the checksum does not match")
     return Batch(first_seq, base_id, timestamp_ns, due_ns, count, stride, body), after

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from binascii import hexlify
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from struct import Struct
 
@@ -44,7 +45,11 @@ TOO_MANY_CONNECTIONS = error(b"E_TOO_MANY_CONNECTIONS")
 
 def hex_ids(first: int, count: int) -> list[bytes]:
     """The wire form of `count` consecutive ids: 80 ns each, where `%016x` takes 150 and slicing 170."""
-    numbers = array("Q", range(first, first + count))
+    return _hex(range(first, first + count))
+
+
+def _hex(ids: Iterable[int]) -> list[bytes]:
+    numbers = array("Q", ids)
     numbers.byteswap()
     return hexlify(numbers.tobytes(), b"\n", 8).split(b"\n")
 
@@ -72,6 +77,23 @@ def message_frames(batch: Batch, low: int, high: int, attempts: int) -> tuple[li
     else:
         parts = _frames_of_any_size(batch, low, high, attempts)
     parts[1::3] = ids
+    return parts, ids
+
+
+def single_frames(singles: Sequence[tuple[Batch, int, int]]) -> tuple[list[bytes], list[bytes]]:
+    """Messages of different batches, as (batch, index in it, attempts), likewise as parts of frames, and their ids.
+
+    1.2 us a message; one call of `message_frames` for each takes 3.
+    """
+    parts = [b""] * (3 * len(singles))
+    bodies = [batch.body[SIZE_BYTES:] if batch.count == 1 else batch.message(index) for batch, index, _ in singles]
+    parts[0::3] = [
+        _pack_message_head(len(body) + MESSAGE_OVERHEAD, MESSAGE, batch.timestamp_ns, attempts)
+        for body, (batch, _, attempts) in zip(bodies, singles, strict=True)
+    ]
+    ids = _hex([batch.base_id + index for batch, index, _ in singles])
+    parts[1::3] = ids
+    parts[2::3] = bodies
     return parts, ids
 
 

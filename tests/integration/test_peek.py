@@ -58,7 +58,7 @@ def test_it_shows_what_comes_next_and_changes_nothing(nsqd: NsqdProcess) -> None
         assert texts(peek(nsqd, "plain", 1)) == ["010"]
 
 
-def test_what_is_queued_again_comes_first(nsqd: NsqdProcess) -> None:
+def test_what_is_queued_again_comes_behind_what_waits(nsqd: NsqdProcess) -> None:
     nsqd.create("again", "c")
     with nsqd.connect() as client:
         for i in range(40):  # a batch each, over several files
@@ -68,10 +68,10 @@ def test_what_is_queued_again_comes_first(nsqd: NsqdProcess) -> None:
         client.send(rdy(0), *(req(messages[i].id, 0) for i in (17, 3)))
         client.fin(*messages[5:10])
         nsqd.wait_for_channel("again", "c", depth=22, in_flight_count=13)
-        rows = [(row["body"][:3], row["attempts"]) for row in peek(nsqd, "again", 5)["messages"]]
-        assert rows == [("017", 1), ("003", 1), ("020", 0), ("021", 0), ("022", 0)]
-        client.send(rdy(18))
-        assert [message.body[:3].decode() for message in client.messages(5)] == [body for body, _ in rows]
+        rows = [(row["body"][:3], row["attempts"]) for row in peek(nsqd, "again", 22)["messages"]]
+        assert rows == [*((f"{i:03d}", 0) for i in range(20, 40)), ("017", 1), ("003", 1)]
+        client.send(rdy(35))
+        assert [message.body[:3].decode() for message in client.messages(22)] == [body for body, _ in rows]
 
 
 def test_bodies_that_are_no_text_are_base64(nsqd: NsqdProcess) -> None:

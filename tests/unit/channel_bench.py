@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from nsqd_py.batch import Batch
 from nsqd_py.channel import Channel
 from nsqd_py.delivery import Position
@@ -31,6 +33,9 @@ class Source:
         if self.error is not None and self.fails_from <= seq < self.readable_from(seq):
             raise self.error
         return next((batch for batch in self.batches if batch.end_seq > seq), None)
+
+    def batches_at(self, seqs: list[int]) -> Iterator[Batch | None]:
+        return map(self.batch_at, seqs)
 
     def readable_from(self, _seq: int) -> int:
         return self.end if self.fails_until is None else self.fails_until

@@ -74,9 +74,10 @@ class FakeLog:
 
 
 class FakeTurn:
-    """The end of a turn comes when the test says so."""
+    """The end of a turn comes when the test says so. `looks_left`: so many looks at the time until it is late."""
 
     def __init__(self) -> None:
+        self.looks_left = 1 << 60
         self._committers: list[Any] = []
         self._deliverers: list[Any] = []
 
@@ -85,6 +86,10 @@ class FakeTurn:
 
     def add_deliverer(self, deliverer: Any) -> None:
         self._deliverers.append(deliverer)
+
+    def is_late(self) -> bool:
+        self.looks_left -= 1
+        return self.looks_left < 0
 
     def end(self) -> None:
         """Commit, then deliver, and so on while there is something new."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsqd_py.handout import MAX_ATTEMPTS
+from nsqd_py.lookahead import MOST_ATTEMPTS
 from tests.unit.channel_bench import Bench, numbered
 from tests.unit.fakes import SECOND, FakeConsumer
 
@@ -86,13 +86,17 @@ def test_requeue_of_what_is_not_in_flight(bench: Bench) -> None:
     assert bench.channel.requeue_count == 0
 
 
-def test_queued_again_comes_before_fresh_ones(bench: Bench) -> None:
+def test_requeued_messages_come_behind_what_waits(bench: Bench) -> None:
     consumer = bench.consumer(rdy=2)
     bench.release(*numbered(4))
     bench.run()
     first, second = consumer.take()
     consumer.requeue(first)
     consumer.requeue(second)
+    bench.run()
+    received = consumer.take()
+    assert [message.body for message in received] == [b"002", b"003"]
+    consumer.finish(*received)
     bench.run()
     assert consumer.bodies() == [b"000", b"001"]
 
@@ -101,10 +105,10 @@ def test_attempts_stay_within_their_field(bench: Bench) -> None:
     bench.release(b"x")
     position = bench.channel.position
     position.take_fresh(1)
-    position.queue_again((0, 1, MAX_ATTEMPTS, None))
+    position.queue_again((0, 1, MOST_ATTEMPTS, None))
     consumer = bench.consumer()
     bench.run()
-    assert [message.attempts for message in consumer.take()] == [MAX_ATTEMPTS]
+    assert [message.attempts for message in consumer.take()] == [MOST_ATTEMPTS]
 
 
 # --- time-outs

@@ -18,6 +18,7 @@ from nsqd_py.diskqueue.journal import (
     Wait,
     decode_journal,
     encode_entry,
+    queued_after,
 )
 
 Entry = tuple[int, int, list[Range], list[Wait]]  # kind, floor, finished, waiting
@@ -228,24 +229,68 @@ def test_wants_a_snapshot_when_it_grew_to_several_times_of_it(path: Path) -> Non
     journal = Journal(path)
     journal.snapshot(0, [], [])
     changes_written = 0
-    while not journal.wants_snapshot:
+    while not journal.wants_snapshot(0, 0):
         journal.change(changes_written, [], [])
         changes_written += 1
     assert path.stat().st_size > 64 * 1024
     journal.snapshot(changes_written, [], [])
     assert path.stat().st_size < 100
-    assert not journal.wants_snapshot
+    assert not journal.wants_snapshot(0, 0)
     assert load(path) == (set(range(changes_written)), {})
     journal.close()
 
 
-def test_a_large_snapshot_is_not_wanted_again_at_once(path: Path) -> None:
+def test_a_snapshot_that_would_be_as_large_is_not_wanted(path: Path) -> None:
     journal = Journal(path)
-    journal.snapshot(0, [(low, low + 1) for low in range(1, 20_000, 2)], [])
-    journal.change(1, [], [])
+    journal.change(0, [(low, low + 1) for low in range(1, 20_000, 2)], [])
     assert path.stat().st_size > 128 * 1024
-    assert not journal.wants_snapshot
+    assert not journal.wants_snapshot(10_000, 0)
+    assert not journal.wants_snapshot(0, 10_000)
+    assert journal.wants_snapshot(0, 0)
     journal.close()
+
+
+def test_changes_during_a_replacement_are_in_it(path: Path) -> None:
+    journal = Journal(path)
+    journal.change(0, [(5, 6)], [])
+    replacement = journal.begin_replacement(lambda: encode_entry(SNAPSHOT, 2, [(5, 6)], [(3, 4, 9, 1)]))
+    journal.change(2, [(7, 8)], [(4, 5, 0, 2)])
+    replacement.write()
+    journal.change(2, [(9, 10)], [])
+    assert load(path) == ({0, 1, 5, 7, 9}, {4: (0, 2)})
+    replacement.finish()
+    expected = {0, 1, 5, 7, 9}, {3: (9, 1), 4: (0, 2)}
+    assert load(path) == expected
+    journal.change(2, [(11, 12)], [])
+    assert load(path) == ({*expected[0], 11}, expected[1])
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+    journal.close()
+
+
+@pytest.mark.parametrize("what", ["snapshot", "abandon"])
+def test_a_replacement_that_something_came_before_is_dropped(path: Path, what: str) -> None:
+    journal = Journal(path)
+    replacement = journal.begin_replacement(lambda: encode_entry(SNAPSHOT, 2, [], []))
+    replacement.write()
+    if what == "snapshot":
+        journal.snapshot(9, [], [])
+        replacement.finish()
+    else:
+        journal.change(9, [], [])
+        replacement.abandon()
+    assert load(path) == (set(range(9)), {})
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+    journal.close()
+
+
+def test_the_order_in_which_messages_came_back_is_kept(path: Path) -> None:
+    journal = Journal(path)
+    journal.change(0, [], [(3, 5, queued_after(9), 1), (1, 2, queued_after(9), 1)])
+    journal.change(0, [], [(3, 4, queued_after(12), 2)])
+    journal.close()
+    saved = Journal(path).load()
+    assert saved is not None
+    assert list(saved.waiting.items()) == [(4, (-10, 1)), (1, (-10, 1)), (3, (-13, 2))]
 
 
 def test_remove(path: Path) -> None:
