@@ -38,6 +38,16 @@ DIRECTORIES = ("/archive", "/tables", "/etc/nsq", "/mnt/archive", "/var/archive"
 _ADDRESS = re.compile(rf"\b(127\.0\.0\.1|localhost|{'|'.join(map(re.escape, (*ADDRESSES, *HOSTS)))}):(\d{{4,5}})\b")
 
 
+# Where the daemons of contrib/run-local.sh listen if not on their default ports.
+_RUN_LOCAL = {
+    "NSQLOOKUPD_FLAGS": "--tcp-address=127.0.0.1:4160 --http-address=127.0.0.1:4161",
+    "NSQD_FLAGS": "--tcp-address=127.0.0.1:4150 --http-address=127.0.0.1:4151",
+    "NSQADMIN_FLAGS": "--http-address=127.0.0.1:4171",
+    "NSQLOOKUPD_TCP_ADDRESS": "127.0.0.1:4160",
+    "NSQLOOKUPD_HTTP_ADDRESS": "127.0.0.1:4161",
+}
+
+
 class Unavailable(Exception):
     """This machine cannot have namespaces, for the reason given."""
 
@@ -176,7 +186,8 @@ class SharedMachine:
         return self.directory / "places" / directory.lstrip("/")
 
     def popen(self, command: list[str], cwd: Path, **settings: Any) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(command, cwd=cwd, env=environment(cwd), start_new_session=True, **settings)
+        own = environment(cwd) | {name: self.text(value) for name, value in _RUN_LOCAL.items()}
+        process = subprocess.Popen(command, cwd=cwd, env=own, start_new_session=True, **settings)
         self._processes.append(process)
         return process
 

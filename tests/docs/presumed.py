@@ -82,27 +82,13 @@ def orders(cwd: Path, count: int = 3) -> None:
 # ---- pages
 
 
-# The words are addresses of the machine, as all that is run there.
-_OTHER_PORTS = (
-    "NSQLOOKUPD_FLAGS=--tcp-address=127.0.0.1:4160 --http-address=127.0.0.1:4161",
-    "NSQD_FLAGS=--tcp-address=127.0.0.1:4150 --http-address=127.0.0.1:4151",
-    "NSQADMIN_FLAGS=--http-address=127.0.0.1:4171",
-    "NSQLOOKUPD_TCP_ADDRESS=127.0.0.1:4160",
-    "NSQLOOKUPD_HTTP_ADDRESS=127.0.0.1:4161",
-)
-
-
 def readme(machine: Machine, cwd: Path) -> None:
-    """Run `make run` in a checkout whose .venv holds this installation."""
+    """A checkout whose .venv holds this installation."""
     for name in ("Makefile", "setup.cfg", "pyproject.toml", "contrib"):
         (cwd / name).symlink_to(REPOSITORY / name)
     (cwd / ".venv").mkdir()
     (cwd / ".venv/bin").symlink_to(BIN)
     (cwd / ".venv/.installed").touch()  # so that make installs nothing
-    command = ["make", "-C", str(cwd), "run"]
-    if not machine.has_default_ports:
-        command = ["env", *_OTHER_PORTS, *command]
-    Server(machine, "make", command, ready="HTTP: listening on 127.0.0.1:4171")
 
 
 def to_nsq(machine: Machine, cwd: Path) -> None:

@@ -6,6 +6,8 @@ import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from tests.docs.blocks import Block
 from tests.docs.machine import Machine
@@ -17,7 +19,10 @@ DEADLINE_S = 60.0
 
 
 class Page:
-    """The blocks of a page on their machine; `cwd` is the fresh directory in which a reader begins."""
+    """The blocks of a page on their machine; `cwd` is the fresh directory in which a reader begins.
+
+    What they leave running ends with `with`.
+    """
 
     def __init__(self, machine: Machine, blocks: Sequence[Block], cwd: Path, deadline_s: float = DEADLINE_S) -> None:
         self._machine = machine
@@ -25,26 +30,31 @@ class Page:
         self._cwd = cwd
         self._deadline_s = deadline_s
         self._shells: list[Shell] = []
-        self._behind: list[Running] = []  # what was left running
-        self._repeating: Running | None = None
+        self._repeating: tuple[Running, Block] | None = None  # begun, and the next block is repeated
         self._printed: list[tuple[str, str]] = []  # the code of a block, what it printed
         self.output = ""  # of the last block that was run
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End what was left running."""
+        for shell in self._shells:
+            shell.close()
+
     def run(self) -> None:
         """Raises Failed for the first block that does not do what the page says."""
-        try:
-            front = self._open_shell()
-            for block in self._blocks:
-                if block.kind == "run":
-                    self._run(front, block)
-                    self._printed.append((block.code, self.output))
-                elif block.kind == "output":
-                    self._compare(block)
-                elif block.kind == "from":
-                    check_quoted(block)
-        finally:
-            for shell in self._shells:
-                shell.close()
+        front = self._open_shell()
+        for block in self._blocks:
+            if block.kind == "run":
+                self._run(front, block)
+                self._printed.append((block.code, self.output))
+            elif block.kind == "output":
+                self._compare(block)
+            elif block.kind == "from":
+                check_quoted(block)
 
     def printed_by(self, text: str) -> str:
         """Return what the block printed that has the text in it."""
@@ -57,10 +67,9 @@ class Page:
 
     def _run(self, front: Shell, block: Block) -> None:
         if self._repeating is not None:
-            self._repeat(front, block, self._repeating)
+            self._repeat(front, block, *self._repeating)
         elif "repeat-next" in block.words:
-            self._repeating = self._open_shell().start(block)
-            self._until_block = block
+            self._repeating = self._open_shell().start(block), block
         elif "background" in block.words:
             running = self._open_shell().start(block)
             self._wait_until(running, block)
@@ -72,15 +81,15 @@ class Page:
                 running.end_with(block.words.get("then", ""))
             self.output = running.finish(self._deadline_s, bool(block.words))
 
-    def _repeat(self, front: Shell, block: Block, behind: Running) -> None:
+    def _repeat(self, front: Shell, block: Block, behind: Running, before: Block) -> None:
         """Run a block again and again until it shows in the one before."""
 
         def once() -> bool:
             self.output = front.start(block).finish(self._deadline_s)
-            return self._is_reached(behind, self._until_block)
+            return self._is_reached(behind, before)
 
         self._repeating = None
-        behind.wait_for(once, f"{self._until_block.words} in it", self._deadline_s)
+        behind.wait_for(once, f"{before.words} in it", self._deadline_s)
         behind.end_with("")
         behind.finish(self._deadline_s, may_be_interrupted=True)
 
@@ -88,7 +97,8 @@ class Page:
         running.wait_for(lambda: self._is_reached(running, block), f"{block.words}", self._deadline_s)
 
     def _is_reached(self, running: Running, block: Block) -> bool:
-        if (text := block.words.get("until")) is not None and not re.search(text, running.output, re.MULTILINE):
+        text = self._machine.text(block.words.get("until", ""))
+        if not re.search(text, running.output, re.MULTILINE):
             return False
         command = block.words.get("until-command")
         return command is None or self.shell_status(command) == 0

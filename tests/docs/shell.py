@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
+
 from tests.docs.blocks import Block
 from tests.docs.machine import Machine
 
@@ -73,9 +75,13 @@ class Shell:
         return running
 
     def close(self) -> None:
+        """Kill the shell, and what it left running: contrib/run-local.sh has process groups of its own."""
         os.close(self._orders)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._bash.pid, signal.SIGKILL)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            shell = psutil.Process(self._bash.pid)
+            for process in (*shell.children(recursive=True), shell):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
         self._bash.wait()
         self._terminal.close()
 

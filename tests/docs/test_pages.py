@@ -14,14 +14,14 @@ from tests.docs.blocks import page_names, read_page
 from tests.docs.effects import EFFECTS
 from tests.docs.machine import Machine, NamespaceMachine, SharedMachine, Unavailable, open_machine
 from tests.docs.presumed import PRESUMED, STARTS_ITS_OWN
-from tests.docs.running import Page
+from tests.docs.running import DEADLINE_S, Page
 from tests.support.nsqd_process import REPOSITORY
 
 pytestmark = pytest.mark.ours
 
 # How many blocks of a page are not run; the comment above each of them says why. A page that is not here has none.
 NOT_RUN = {
-    "README.md": 1,  # what the tour starts with
+    "README.md": 1,  # `make test`
     "docs/archives.md": 1,  # a line of a manifest
     "docs/debugging.md": 1,  # lines of a file
     "docs/nsqadmin.md": 2,  # behind a proxy
@@ -38,8 +38,14 @@ SPARK = SLOW | {"README.md"}
 SPARK_DEADLINE_S = 240.0
 
 NAMES = page_names(REPOSITORY)
+# Beside another Spark they would take twice as long.
+_ONE_SPARK = pytest.mark.xdist_group("spark")
 pages = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in PRESUMED]
+    "name",
+    [
+        pytest.param(name, marks=[_ONE_SPARK] * (name in SPARK) + [pytest.mark.slow] * (name in SLOW))
+        for name in PRESUMED
+    ],
 )
 
 
@@ -69,10 +75,11 @@ def test_its_blocks_do_what_it_says(name: str, machine: Machine, cwd: Path) -> N
 
 def run(name: str, machine: Machine, cwd: Path) -> None:
     PRESUMED[name](machine, cwd)
-    page = Page(machine, read_page(REPOSITORY, name), cwd, *[SPARK_DEADLINE_S] * (name in SPARK))
-    page.run()
-    if name in EFFECTS:
-        EFFECTS[name](page, machine, cwd)
+    deadline_s = SPARK_DEADLINE_S if name in SPARK else DEADLINE_S
+    with Page(machine, read_page(REPOSITORY, name), cwd, deadline_s) as page:
+        page.run()
+        if name in EFFECTS:
+            EFFECTS[name](page, machine, cwd)
 
 
 def test_where_there_are_no_namespaces_free_ports_and_directories_take_the_place(tmp_path: Path, cwd: Path) -> None:

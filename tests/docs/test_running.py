@@ -19,8 +19,8 @@ def run(directory: Path, *blocks: str, deadline_s: float = 20.0) -> Page:
     (directory / "home").mkdir()
     machine = SharedMachine(directory / "machine")
     try:
-        page = Page(machine, read_page(directory, "page.md"), directory / "home", deadline_s)
-        page.run()
+        with Page(machine, read_page(directory, "page.md"), directory / "home", deadline_s) as page:
+            page.run()
         return page
     finally:
         machine.close()
