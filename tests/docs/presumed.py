@@ -40,9 +40,10 @@ def nsqd(
     """Start an nsqd on its default ports at one address."""
     name = f"nsqd-{address}"
     (machine.directory / name).mkdir()
+    host = machine.text(f"{address}:4150").partition(":")[0]  # the one that others reach it by
     return Server(
         machine, name,
-        ["nsqd-py", f"--tcp-address={address}:4150", f"--http-address={address}:4151", f"--broadcast-address={address}",
+        ["nsqd-py", f"--tcp-address={address}:4150", f"--http-address={address}:4151", f"--broadcast-address={host}",
          *(f"--lookupd-tcp-address={lookupd}:4160" for lookupd in lookupds), f"--data-path={machine.directory / name}",
          "--sync-timeout=100ms", *flags],
         ready="HTTP: listening",
