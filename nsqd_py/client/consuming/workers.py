@@ -70,7 +70,8 @@ class WorkQueue(Generic[Item]):
 
     def _wait(self) -> None:
         while not self._items and not self._is_closed:
-            # Not the greenlet itself: one that was interrupted may wait for something else when it is woken.
+            # Not the greenlet itself, though that took 0.25 us less a wake-up: one that was interrupted may wait for
+            # something else when it is woken.
             waiter: Waiter[None] = Waiter()
             self._idle.append(waiter)
             try:
