@@ -17,12 +17,14 @@ from nsqd_py.compactor import Compactor
 from nsqd_py.dead_letters import DeadLetters, Origin
 from nsqd_py.delivery import Position
 from nsqd_py.disk_health import DiskHealth
+from nsqd_py.disk_pace import DiskPace
 from nsqd_py.disk_space import DiskSpace
 from nsqd_py.diskqueue.journal import Journal, journal_name
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.drain import Drain
 from nsqd_py.errors import Draining
 from nsqd_py.expiry import Expiry
+from nsqd_py.free_space import FreeSpace
 from nsqd_py.guid import GuidFactory
 from nsqd_py.http.answer_room import AnswerRoom
 from nsqd_py.journal_writing import JournalWriter
@@ -34,6 +36,7 @@ from nsqd_py.metadata import METADATA_FILE
 from nsqd_py.metadata_writing import MetadataWriter
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.names import is_ephemeral
+from nsqd_py.slow_writing import SlowWriter
 from nsqd_py.sync import GroupSync
 from nsqd_py.tidying import Tidier
 from nsqd_py.topic import Topic
@@ -50,7 +53,10 @@ if TYPE_CHECKING:
 class Broker:
     """All topics of one nsqd. `options` are those of `nsqd_py.options`."""
 
-    def __init__(self, options: Any, log: Log, turn: Turn, alarms: Alarms, threadpool: Any) -> None:
+    def __init__(
+        self, options: Any, log: Log, turn: Turn, alarms: Alarms, threadpool: Any, write_threads: Any = None
+    ) -> None:
+        """`write_threads` write to logs while the disk is slow: apart from syncs, which may take all the others."""
         self.options = options
         self.log = log
         self.turn = turn
@@ -74,24 +80,28 @@ class Broker:
         self.https_port = -1
         self.guids = GuidFactory(options.node_id)
         self.disk = DiskHealth(log)
+        self.pace = DiskPace(alarms, lambda: self.clock(), log)
         self.sync = GroupSync(
-            options.sync_every, options.sync_timeout_ns, threadpool, alarms, lambda: self.clock(), self.disk.synced
-        )
+            options.sync_every, options.sync_timeout_ns, threadpool, alarms, lambda: self.clock(), self.disk.synced,
+            self.pace,
+        )  # fmt: skip
+        free_space = FreeSpace(Path(options.data_path or "."), self.pace, threadpool)
         self.space = DiskSpace(
-            Path(options.data_path or "."), options.max_disk_bytes, options.min_free_disk_bytes,
+            free_space, options.max_disk_bytes, options.min_free_disk_bytes,
             lambda: self.topics.values(), lambda topic: self.tidier.make_room(topic), alarms, lambda: self.clock(), log,
         )  # fmt: skip
         self.expiry = Expiry(alarms, self.age_clock, self._on_expired)
         self.loop_lag = LoopLag(alarms, self.clock)
         self.compactor = Compactor(
-            alarms, lambda: self.clock(), lambda: self.wall_clock(), threadpool, log, lambda: not self.sync.is_slow
+            alarms, lambda: self.clock(), lambda: self.wall_clock(), threadpool, log, lambda: not self.pace.is_slow
         )
         self._directory = Path(options.data_path or ".")
+        self._write_threads = write_threads or threadpool
         self.journals = JournalWriter(
-            alarms, lambda: self.clock(), threadpool, lambda: self.sync.is_slow, lambda saved: self.tidier.saved(saved)
+            alarms, lambda: self.clock(), threadpool, self.pace, lambda saved: self.tidier.saved(saved)
         )
         self.tidier = Tidier(
-            self.compactor, self.sync, self.disk, alarms, lambda: self.clock(), log, self.write_position
+            self.compactor, self.pace, self.disk, alarms, lambda: self.clock(), log, self.write_position
         )
         self.logs = LogMaker(self._directory, options, self.space, threadpool, log)
         self.metadata = MetadataWriter(
@@ -152,6 +162,8 @@ class Broker:
         topic.on_write = lambda error: self.disk.written(topic, error)
         if log is not None:
             topic.space, topic.room_bytes = self.space, 0
+            topic.pace = self.pace
+            topic.slow_writer = SlowWriter(topic, log, self._write_threads, self.pace)
         self.topics[name] = topic
         self.expiry.add_topic(topic)
         return topic

@@ -93,9 +93,9 @@ class Compactor:
                 self._alarm.set(max(self._clock() + _PAUSE_NS, self._not_before_ns))
 
     def drop_unneeded(self, topic: Topic) -> None:
-        """Drop what neither a channel nor retention needs. Raises OSError."""
+        """Drop what neither a channel nor retention needs, as long as the disk is quick. Raises OSError."""
         if topic.log is not None:
-            topic.log.drop_unneeded(topic.is_needed, kept_from(topic, self._wall_clock()))
+            topic.log.drop_unneeded(topic.is_needed, kept_from(topic, self._wall_clock()), topic.pace.attempt)
 
     def close(self) -> None:
         """Begin nothing more, and wait for what runs. Blocks this greenlet."""

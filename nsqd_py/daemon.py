@@ -71,7 +71,8 @@ class Daemon:
         self._alarms = Alarms()
         self._timer = self._loop.timer(0.0)
         # Apart from those that ask for names: a disk that stalls keeps nobody else.
-        self._broker = Broker(options, log, self._turn, self._alarms, ThreadPool(_DISK_THREADS))
+        pools = ThreadPool(_DISK_THREADS), ThreadPool(_DISK_THREADS)
+        self._broker = Broker(options, log, self._turn, self._alarms, *pools)
         resolver = Resolver()
         self._lookups = LookupPeers(self._broker, options, log, _lookupd_tls(options), resolver)
         self._make_guard = _guard_maker(options, self._broker, resolver)

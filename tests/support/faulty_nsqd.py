@@ -56,8 +56,8 @@ class Rules:
     def _find(self, name: str, file_name: str) -> dict[str, Any]:
         changed_ns = os.stat(self._path).st_mtime_ns
         if changed_ns != self._read_at:
-            self._read_at = changed_ns
             self._rules = json.loads(Path(self._path).read_text())
+            self._read_at = changed_ns  # last: another thread that sees it uses the rules
         fitting = (r for r in self._rules if r["call"] == name and fnmatchcase(file_name, r.get("path", "*")))
         return next(fitting, {})
 
