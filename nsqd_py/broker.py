@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nsqd_py.channel import Channel
+from nsqd_py.channel_making import ChannelMaker
 from nsqd_py.clock import SteadyClock, wall_ns
 from nsqd_py.compactor import Compactor
 from nsqd_py.dead_letters import DeadLetters, Origin
@@ -36,6 +37,7 @@ from nsqd_py.metadata import METADATA_FILE
 from nsqd_py.metadata_writing import MetadataWriter
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.names import is_ephemeral
+from nsqd_py.slow_reading import SlowReader
 from nsqd_py.slow_writing import SlowWriter
 from nsqd_py.sync import GroupSync
 from nsqd_py.tidying import Tidier
@@ -91,7 +93,7 @@ class Broker:
             lambda: self.topics.values(), lambda topic: self.tidier.make_room(topic), alarms, lambda: self.clock(), log,
         )  # fmt: skip
         self.expiry = Expiry(alarms, self.age_clock, self._on_expired)
-        self.loop_lag = LoopLag(alarms, self.clock)
+        self.loop_lag = LoopLag(alarms, self.clock, self.pace.sample)
         self.compactor = Compactor(
             alarms, lambda: self.clock(), lambda: self.wall_clock(), threadpool, log, lambda: not self.pace.is_slow
         )
@@ -103,6 +105,7 @@ class Broker:
         self.tidier = Tidier(
             self.compactor, self.pace, self.disk, alarms, lambda: self.clock(), log, self.write_position
         )
+        self.channels = ChannelMaker(self, threadpool)
         self.logs = LogMaker(self._directory, options, self.space, threadpool, log)
         self.metadata = MetadataWriter(
             self._directory / METADATA_FILE, self.topics, log, alarms, lambda: self.clock(), threadpool
@@ -163,6 +166,7 @@ class Broker:
         if log is not None:
             topic.space, topic.room_bytes = self.space, 0
             topic.pace = self.pace
+            log.read_files_by(SlowReader(self._write_threads, self.pace, topic.wake_channels).read)
             topic.slow_writer = SlowWriter(topic, log, self._write_threads, self.pace)
         self.topics[name] = topic
         self.expiry.add_topic(topic)
@@ -205,17 +209,19 @@ class Broker:
 
     # ---- channels
 
-    def get_channel(self, topic: Topic, name: str) -> Channel:
+    def get_channel(self, topic: Topic, name: str, journal: Journal | None = None) -> Channel:
         """The channel of this name, made now if there is none: it begins with what is not released yet.
 
-        Raises OSError when its journal cannot be written.
+        `journal` is one that was written for it; without, it is written now, and raises OSError when it cannot be.
+        `ChannelMaker.make` writes it in a thread.
         """
         channel = topic.channels.get(name)
         if channel is None:
             topic.commit()
-            channel = self.add_channel(topic, name, Position(topic.released, topic.released))
+            channel = self.add_channel(topic, name, Position(topic.released, topic.released), journal)
             try:
-                channel.save()
+                if journal is None:
+                    self.pace.timed(channel.save)
             except OSError:
                 del topic.channels[name]
                 raise
@@ -226,7 +232,7 @@ class Broker:
             topic.release()
         return channel
 
-    def add_channel(self, topic: Topic, name: str, position: Position) -> Channel:
+    def add_channel(self, topic: Topic, name: str, position: Position, journal: Journal | None = None) -> Channel:
         """A channel at this position; nothing is written yet."""
         keeps_journal = topic.log is not None and not is_ephemeral(name)
         channel = Channel(
@@ -237,7 +243,7 @@ class Broker:
             self.turn,
             self.alarms,
             self.clock,
-            self.channel_journal(topic.name, name) if keeps_journal else None,
+            (journal or self.channel_journal(topic.name, name)) if keeps_journal else None,
             lambda channel: self.journals.channel_changed(topic, channel),
             keeps_batches=topic.log is None,
         )

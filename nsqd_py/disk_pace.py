@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
+from nsqd_py.call_timing import ProcessorWaits
 from nsqd_py.pqueues import Alarms
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 # A call that takes longer makes the disk a slow one.
 SLOW_NS = 50_000_000
+# In a thread, where a call also waits for the event loop to let the thread go on.
+SLOW_IN_THREAD_NS = 100_000_000
 # Shorter calls of the event loop are not looked at. Longer ones add up, see `DiskPace.note`.
 NOTED_NS = 5_000_000
 _MOST_DEBT_NS = 100_000_000
@@ -37,11 +40,16 @@ class DiskPace:
 
     __slots__ = (
         "_alarm", "_clock", "_debt_at_ns", "_debt_ns", "_ended_ns", "_hold_ns", "_is_held", "_report", "_running",
-        "_stalled", "is_slow",
+        "_stalled", "_waits", "is_measured", "is_slow",
     )  # fmt: skip
 
-    def __init__(self, alarms: Alarms, clock: Callable[[], int], report: Log | None = None) -> None:
+    def __init__(
+        self, alarms: Alarms, clock: Callable[[], int], report: Log | None = None, *, is_measured: bool = True
+    ) -> None:
+        """Without `is_measured` no call makes the disk a slow one."""
         self.is_slow = False
+        self.is_measured = is_measured
+        self._waits = ProcessorWaits()
         self._clock = clock
         self._report = report
         self._alarm = alarms.alarm(self._look)
@@ -60,12 +68,19 @@ class DiskPace:
 
         Calls that are not slow alone add up: the disk is slow when the event loop spends a fifth of its time in them.
         """
+        took_ns -= self._waits.since_last()
+        if took_ns < NOTED_NS or not self.is_measured:
+            return
         now_ns = self._clock()
         forgiven_ns = (now_ns - self._debt_at_ns) // _FORGIVEN_SHARE
         self._debt_ns = max(0, self._debt_ns - forgiven_ns) + took_ns
         self._debt_at_ns = now_ns
         if took_ns >= SLOW_NS or self._debt_ns >= _MOST_DEBT_NS:
             self._hold(took_ns, now_ns)
+
+    def sample(self) -> None:
+        """To be called some times a second, so that `note` knows how long a call waited for a processor."""
+        self._waits.since_last()
 
     def timed(self, work: Callable[[], object]) -> None:
         """Do `work` on the event loop, and take note of how long it took. Raises what it raises."""
@@ -91,7 +106,7 @@ class DiskPace:
     def end(self, owner: object, slowest_ns: int) -> None:
         """The thread is done; the slowest of its calls took `slowest_ns`."""
         self._running.pop(id(owner), None)
-        if slowest_ns >= SLOW_NS:
+        if slowest_ns >= SLOW_IN_THREAD_NS and self.is_measured:
             self._hold(slowest_ns, self._clock())
 
     def stall(self, owner: Hashable) -> None:
@@ -121,7 +136,7 @@ class DiskPace:
 
     def _look(self, now_ns: int) -> None:
         """The disk was quick for long enough, unless a call has not come back yet."""
-        if any(began_ns < now_ns - SLOW_NS for began_ns in self._running.values()):
+        if any(began_ns < now_ns - SLOW_IN_THREAD_NS for began_ns in self._running.values()):
             self._alarm.set(now_ns + _LOOK_AGAIN_NS)
             return
         self._is_held = False

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from time import monotonic_ns
 from typing import Any
 
 import gevent
 
+from nsqd_py.call_timing import CallTimer
 from nsqd_py.disk_pace import DiskPace
 from nsqd_py.threads import in_thread
 
@@ -23,7 +23,6 @@ class FreeSpace:
         self._pace = pace
         self._threadpool = threadpool
         self._last_bytes = UNLIMITED
-        self._slowest_ns = 0
         self._greenlet: Any = None
 
     def __call__(self) -> int:
@@ -41,14 +40,14 @@ class FreeSpace:
             self._last_bytes = figures.f_bavail * figures.f_frsize
 
     def _look_in_thread(self) -> None:
+        timer = CallTimer()
         self._pace.begin(self)
         try:
-            in_thread(self._threadpool, self._look_timed)
+            in_thread(self._threadpool, self._look_timed, timer)
         finally:
             self._greenlet = None
-            self._pace.end(self, self._slowest_ns)
+            self._pace.end(self, timer.slowest_ns)
 
-    def _look_timed(self) -> None:
-        began_ns = monotonic_ns()
-        self._look()
-        self._slowest_ns = monotonic_ns() - began_ns
+    def _look_timed(self, timer: CallTimer) -> None:
+        with timer:
+            self._look()

@@ -53,7 +53,10 @@ class MessageSource(Protocol):
     """Where a channel gets bodies from: its topic."""
 
     def batch_at(self, seq: int) -> Batch | None:
-        """The batch that holds `seq`, or the first behind it; None when there is neither. Raises OSError."""
+        """The batch that holds `seq`, or the first behind it; None when there is neither.
+
+        Raises OSError, BlockingIOError where a thread reads it now.
+        """
 
     def readable_from(self, seq: int) -> int:
         """From which number on there may be messages to read, when those from `seq` on cannot be."""
@@ -213,6 +216,9 @@ class Handout:
         position = self._position
         try:
             batch = self._source.batch_at(low)
+        except BlockingIOError:  # a thread reads it, and wakes this channel
+            self._failed_reads = _MOST_FAILED_READS
+            return 0
         except OSError:  # the topic has reported it
             self._set_fresh_aside(low, now_ns)
             return 0
@@ -273,6 +279,10 @@ class Handout:
                 room = client.room_bytes()
                 try:
                     batch = (kept or self._source.batch_at(low)) if room > 0 else None
+                except BlockingIOError:  # likewise
+                    position.put_back((low, high, attempts, kept))
+                    self._failed_reads = _MOST_FAILED_READS
+                    break
                 except OSError:
                     position.put_back((low, high, attempts, kept))
                     self._set_again_aside(low, now_ns)

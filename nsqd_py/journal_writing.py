@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from time import monotonic_ns
 from typing import Any
 
 import gevent
 
+from nsqd_py.call_timing import CallTimer
 from nsqd_py.channel import Channel
 from nsqd_py.disk_pace import DiskPace
 from nsqd_py.pqueues import Alarms
@@ -75,7 +75,7 @@ class JournalWriter:
             in_thread(self._threadpool, writing.run)
         finally:
             self._greenlet = None
-            self._pace.end(writing, writing.slowest_ns)
+            self._pace.end(writing, writing.timer.slowest_ns)
         saved: list[Saved] = []
         for topic, channel, unsaved in taken:
             self._save(saved, topic, channel, partial(channel.end_save, unsaved))
@@ -102,14 +102,13 @@ class JournalWriter:
 
 
 class _Writing:
-    """A thread's work; `slowest_ns` is how long the slowest journal took."""
+    """A thread's work; `timer` measures each journal."""
 
     def __init__(self, unsaved: list[Unsaved]) -> None:
-        self.slowest_ns = 0
+        self.timer = CallTimer()
         self._unsaved = unsaved
 
     def run(self) -> None:
         for each in self._unsaved:
-            began_ns = monotonic_ns()
-            each.write()
-            self.slowest_ns = max(self.slowest_ns, monotonic_ns() - began_ns)
+            with self.timer:
+                each.write()

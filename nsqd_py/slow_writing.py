@@ -84,7 +84,7 @@ class SlowWriter:
             self._log.end_append(appending)
             self._topic.accept_written(appending.batches, publishers)
         finally:
-            self._pace.end(appending, appending.slowest_ns)
+            self._pace.end(appending, appending.timer.slowest_ns)
             for publisher, _ in publishers:
                 publisher.release()
 

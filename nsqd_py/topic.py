@@ -93,7 +93,7 @@ class Topic(Gathering):
         self.on_write: Callable[[OSError | None], None] = _ignore
         self.space: DiskSpace | None = None
         self.room_bytes = sys.maxsize
-        self.pace = DiskPace(Alarms(), wall_clock)
+        self.pace = DiskPace(Alarms(), wall_clock, is_measured=False)
         self.slow_writer: SlowWriter | None = None
         self._is_in_thread = False
         self._mem_queue_size = mem_queue_size
@@ -362,6 +362,8 @@ class Topic(Gathering):
         assert self.log is not None
         try:
             return self.log.read(seq)
+        except BlockingIOError:  # a thread reads it
+            raise
         except OSError as error:
             now_ns = self._wall_clock()
             if abs(now_ns - self._read_failed_ns) >= _REPORT_READS_EVERY_NS:
@@ -372,9 +374,16 @@ class Topic(Gathering):
     def seq_at(self, timestamp_ns: int, low: int) -> int:
         """The number of the first message from `low` on that was published at that time or later. Raises OSError."""
         if self.log is not None:
+            if self.pace.is_slow:
+                raise BlockingIOError(errno.EAGAIN, "the disk is slow")
             return self.log.seq_at(timestamp_ns, low)
         seq = self._recent.seq_at(timestamp_ns)
         return self.next_seq if seq is None else seq
+
+    def wake_channels(self) -> None:
+        """A thread has read some messages that a channel may wait for."""
+        for channel in self.channels.values():
+            channel.handout.wake()
 
     def readable_from(self, seq: int) -> int:
         """From which number on there may be messages to read, when those from `seq` on cannot be."""

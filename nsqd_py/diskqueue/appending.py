@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from time import monotonic_ns
 
 from nsqd_py.batch import Batch
+from nsqd_py.call_timing import CallTimer
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.records import encode_header
 
@@ -15,10 +15,10 @@ class Appending:
 
     file        where they go; None: to a new one, as long as there is none
     is_written  they are there
-    slowest_ns  how long the slowest step of `write` took
+    timer       has measured the steps of `write`
     """
 
-    __slots__ = ("_create", "_last", "_size", "_steps", "batches", "file", "is_written", "slowest_ns")
+    __slots__ = ("_create", "_last", "_size", "_steps", "batches", "file", "is_written", "timer")
 
     def __init__(
         self, batches: list[Batch], size: int, file: LogFile | None, last: LogFile | None,
@@ -27,7 +27,7 @@ class Appending:
         self.batches = batches
         self.file = file
         self.is_written = False
-        self.slowest_ns = 0
+        self.timer = CallTimer()
         self._size = size
         self._last = last
         self._create = create
@@ -40,11 +40,8 @@ class Appending:
     def write(self) -> None:
         """Do all that is left; may run in a thread. Raises OSError."""
         while not self.is_written:
-            began_ns = monotonic_ns()
-            try:
+            with self.timer:
                 self.step()
-            finally:
-                self.slowest_ns = max(self.slowest_ns, monotonic_ns() - began_ns)
 
     def _make_steps(self) -> Generator[None, None, None]:
         if self.file is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.damage import DamageBook
@@ -16,13 +17,17 @@ _SHARED_CHUNKS = 4
 
 
 class ChunkReader:
-    """Remembers the last few chunks. What is damaged is passed over and reported."""
+    """Remembers the last few chunks. What is damaged is passed over and reported.
 
-    __slots__ = ("_chunks", "_damage")
+    read_file  reads bytes of a file, as `LogFile.read` does; may raise BlockingIOError: try again later
+    """
+
+    __slots__ = ("_chunks", "_damage", "read_file")
 
     def __init__(self, damage: DamageBook) -> None:
         self._chunks: OrderedDict[int, list[Batch]] = OrderedDict()
         self._damage = damage
+        self.read_file: Callable[[LogFile, int, int], bytes] = LogFile.read
 
     def remembered(self, seq: int) -> list[Batch] | None:
         """A chunk with this number in it."""
@@ -52,7 +57,9 @@ class ChunkReader:
         chunk: list[Batch] = []
         while offset < file.end_offset and not chunk:
             try:
-                data = file.read(offset, wanted)
+                data = self.read_file(file, offset, wanted)
+            except BlockingIOError:  # a thread reads it
+                raise
             except OSError:
                 if wanted < READ_BYTES:
                     raise
@@ -72,7 +79,7 @@ class ChunkReader:
                     if not chunk:
                         position = self._pass_damage(file, offset, position)
                 elif position == 0:
-                    if incomplete.needed <= wanted and not file.read(offset + len(data), 1):  # raises OSError, or
+                    if incomplete.needed <= wanted and not self.read_file(file, offset + len(data), 1):
                         self._damage.report(file, offset, file.end_offset)  # somebody cut the file
                         break
                     wanted = incomplete.needed
@@ -86,7 +93,7 @@ class ChunkReader:
 
     def _pass_damage(self, file: LogFile, offset: int, position: int) -> int:
         """Where the next good record begins behind a damaged one, relative to `offset`."""
-        data = file.read(offset, file.end_offset - offset)
+        data = self.read_file(file, offset, file.end_offset - offset)
         found = find_record(data, position + 1, file.header.salt)
         after = found if found is not None else len(data)
         self._damage.report(file, offset + position, offset + after)

@@ -288,6 +288,10 @@ class TopicLog:
                 return chunk
         return []
 
+    def read_files_by(self, read: Callable[[LogFile, int, int], bytes]) -> None:
+        """Let `read` read bytes of a file in place of `LogFile.read`. It may raise BlockingIOError: so does `read`."""
+        self._chunks.read_file = read
+
     def _files_from(self, seq: int) -> Iterator[LogFile]:
         """Those with messages from `seq` on."""
         place = max(0, bisect_right(self._first_seqs, seq) - 1)
