@@ -21,7 +21,7 @@ pytestmark = pytest.mark.ours
 
 ONE_CALL_S = 0.5  # on top of the call itself: a busy machine
 OTHERWISE_S = 0.35  # likewise, on top of nothing
-RUNS_FOR_S = 2.0
+RUNS_FOR_S = 1.5
 NOTHING_S = 0.05
 
 # What may have to wait for the device; `close` does where it gives back a file's space.
@@ -41,8 +41,11 @@ class Waits:
         self.took_s.append(time.monotonic() - began_s)
 
     def check(self, call_s: float) -> None:
-        """One of them may have had to wait for a single call, and no other for anything."""
-        *others, longest = sorted(self.took_s)
+        """One of them may have had to wait for a single call, and no other for anything.
+
+        A second one is let pass: on a busy machine nsqd may take the first slow call for a wait for the processor.
+        """
+        *others, _, longest = sorted(self.took_s)
         assert longest < call_s + ONE_CALL_S
         assert others[-1] < OTHERWISE_S
 
@@ -101,8 +104,11 @@ class Neighbours:
 
 @pytest.mark.parametrize(
     ("calls", "call_s", "every"),
-    [(WRITES, 0.4, 2500), (WRITES + SYNCS, 1.5, 2500), (WRITES + SYNCS, 0.4, 1)],
-    ids=["write", "write and sync", "sync-every=1"],
+    [
+        pytest.param(WRITES, 0.4, 2500, id="write"),
+        pytest.param(WRITES + SYNCS, 1.5, 2500, id="write and sync", marks=pytest.mark.slow),
+        pytest.param(WRITES + SYNCS, 0.4, 1, id="sync-every=1", marks=pytest.mark.slow),
+    ],
 )
 def test_only_publishers_wait(
     make_faulty: MakeFaulty, calls: tuple[str, ...], call_s: float, every: int, tally: Tally
@@ -131,7 +137,9 @@ def test_only_publishers_wait(
     tally(kills=1, faults=1, acknowledged=sum(map(len, sent.values())), lost=0)
 
 
-def test_each_call_may_be_slow(make_faulty: MakeFaulty, tally: Tally) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.2])
+def test_each_call_may_be_slow(make_faulty: MakeFaulty, share: float, tally: Tally) -> None:
     """Also those that make a file or a channel, and those that read."""
     nsqd = make_faulty("--max-bytes-per-file=5000", "--sync-timeout=100ms")
     for topic in ("read", "written"):
@@ -144,7 +152,7 @@ def test_each_call_may_be_slow(make_faulty: MakeFaulty, tally: Tally) -> None:
     written: list[bytes] = []
     call_s = 0.3
     with Neighbours(nsqd, "calm") as neighbours, nsqd.connect() as publisher, nsqd.connect() as reader:
-        nsqd.set_rules(*({"call": call, "delay_s": call_s} for call in CALLS))
+        nsqd.set_rules(*({"call": call, "delay_s": call_s, "share": share} for call in CALLS))
         reader.sub("read", "c", rdy_count=1000)
         with nsqd.connect() as new:
             new.sub("new", "c", rdy_count=10)
