@@ -145,7 +145,7 @@ class Topic(Gathering):
                 if size_bytes > self.room_bytes:
                     self._ask_for_room(size_bytes)
                 self.room_bytes -= size_bytes
-                if not self._write(self.log, batches, publishers):
+                if not self._write(self.log, batches, size_bytes, publishers):
                     return
             except OSError as error:
                 self.refuse(batches, publishers, error)
@@ -155,7 +155,7 @@ class Topic(Gathering):
                 raise
         self.accept_written(batches, publishers)
 
-    def _write(self, log: TopicLog, batches: list[Batch], publishers: Tickets) -> bool:
+    def _write(self, log: TopicLog, batches: list[Batch], size_bytes: int, publishers: Tickets) -> bool:
         """Write to the log; False where a thread does it, or the rest of it. Raises OSError."""
         writer, pace = self.slow_writer, self.pace
         if writer is not None and (self._is_in_thread or pace.is_slow):
@@ -164,7 +164,7 @@ class Topic(Gathering):
             return False
         began_ns = monotonic_ns()
         try:
-            is_written = log.append_at_once(batches)
+            is_written = log.append_at_once(batches, size_bytes)
         finally:
             took_ns = monotonic_ns() - began_ns
             if took_ns >= NOTED_NS:
@@ -222,7 +222,7 @@ class Topic(Gathering):
         except OSError as error:
             self.refuse([batch], [], error)
             raise
-        finally:  # 0.1 us of 6
+        finally:  # to measure costs 0.2 us of the 3.3 that a lone PUB takes here
             took_ns = monotonic_ns() - began_ns
             if took_ns >= NOTED_NS:
                 self.pace.note(took_ns)

@@ -150,23 +150,24 @@ class TopicLog:
 
     def append(self, batches: list[Batch]) -> None:
         """Write batches, whose numbers go on from `next_seq`. Raises OSError: then none of them is in the log."""
-        if not self.append_at_once(batches):
+        if not self.append_at_once(batches, sum(len(batch.body) + RECORD_HEADER_BYTES for batch in batches)):
             appending = self.begin_append(batches)
             try:
                 appending.write()
             finally:
                 self.end_append(appending)
 
-    def append_at_once(self, batches: list[Batch]) -> bool:
-        """As `append`, if one call of the system does it; else return False, with nothing done."""
-        size = 0
-        for batch in batches:
-            size += len(batch.body) + RECORD_HEADER_BYTES
+    def append_at_once(self, batches: list[Batch], size: int) -> bool:
+        """As `append`, if one call of the system does it; else return False, with nothing done.
+
+        `size` is that of the records, in bytes.
+        """
         file = self._last
         if file is None or file.end_offset + size > self._max_file_bytes or file.end_seq != self.next_seq:
             return False
         if file.wants_space(size):
             return False
+        batch = batches[-1]
         end_seq = batch.first_seq + batch.count
         file.append(encode_batches(batches, file.salt), size, end_seq)
         if batch.timestamp_ns > file.newest_ns:
