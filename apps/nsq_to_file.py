@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from nsqd_py.logs import Log
-from nsqd_py.settings import Options
-from tools.cli import Tool
-from tools.to_file.options import PROGRAM, check_options
+from nsqd_py import early_signals
+
+if TYPE_CHECKING:
+    from nsqd_py.logs import Log
+    from nsqd_py.settings import Options
 
 
 def _run(options: Options, log: Log) -> int:
@@ -18,7 +20,11 @@ def _run(options: Options, log: Log) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs nsq-to-file until a signal ends it, and returns the exit status."""
+    """Run nsq-to-file until a signal ends it. Return the exit status."""
+    early_signals.hold(early_signals.RELOAD)  # before the imports, which take most of the start
+    from tools.cli import Tool
+    from tools.to_file.options import PROGRAM, check_options
+
     return Tool(PROGRAM, check_options, _run).main(argv)
 
 

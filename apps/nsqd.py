@@ -4,28 +4,38 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from nsqd_py.logs import Log
-from nsqd_py.options import LOG_PREFIX, Options, check_options, read_options
-from nsqd_py.starting import DaemonCommand
+from nsqd_py import early_signals
+
+if TYPE_CHECKING:
+    from nsqd_py.logs import Log
+    from nsqd_py.settings import Options
 
 
-def _serve(options: Options, log: Log) -> None:
+def _serve(options: Options, log: Log) -> int:
     from nsqd_py.daemon import Daemon
 
-    Daemon(options, log).run()
+    return Daemon(options, log).run()
 
 
 def _check_data(options: Options) -> int | None:
     if not options.check_data and not options.repair:
         return None
+    early_signals.release()  # there is nothing to reload or to drain: they end it as they end any program
     from nsqd_py.checking.command import check_data
 
     return check_data(options)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs nsqd until a signal ends it, and returns the exit status: 1 where it could not start."""
+    """Run nsqd until a signal ends it. Return the exit status: 1 if it could not start, 3 after a drain that left
+    messages.
+    """
+    early_signals.hold(early_signals.RELOAD_AND_DRAIN)  # before the imports, which take most of the start
+    from nsqd_py.options import LOG_PREFIX, check_options, read_options
+    from nsqd_py.starting import DaemonCommand
+
     return DaemonCommand("nsqd", LOG_PREFIX, read_options, check_options, _serve, _check_data).main(argv)
 
 

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from nsqd_py.logs import Log
-from nsqd_py.settings import Options
-from nsqd_py.starting import DaemonCommand
-from nsqlookupd_py.options import LOG_PREFIX, check_options, read_options
+from nsqd_py import early_signals
+
+if TYPE_CHECKING:
+    from nsqd_py.logs import Log
+    from nsqd_py.settings import Options
 
 
-def _serve(options: Options, log: Log) -> None:
+def _serve(options: Options, log: Log) -> int:
     from nsqlookupd_py.daemon import Daemon
 
     Daemon(options, log).run()
+    return 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs nsqlookupd until a signal ends it, and returns the exit status: 1 where it could not start."""
+    """Run nsqlookupd until a signal ends it. Return the exit status: 1 if it could not start."""
+    early_signals.hold(early_signals.RELOAD)  # before the imports, which take most of the start
+    from nsqd_py.starting import DaemonCommand
+    from nsqlookupd_py.options import LOG_PREFIX, check_options, read_options
+
     return DaemonCommand("nsqlookupd", LOG_PREFIX, read_options, check_options, _serve).main(argv)
 
 

@@ -5,6 +5,9 @@
 #
 # More flags for each: NSQLOOKUPD_FLAGS, NSQD_FLAGS, NSQADMIN_FLAGS. Where the other two find nsqlookupd:
 # NSQLOOKUPD_TCP_ADDRESS, NSQLOOKUPD_HTTP_ADDRESS.
+#
+# A program that a signal ends (kill -9) is started again, as a service manager would do. Where one ends by itself,
+# so do the others.
 set -euo pipefail
 # Process groups of their own: Ctrl-C comes to this script only, which passes it on to one after the other.
 set -m
@@ -23,21 +26,46 @@ tell() {
 trap 'asked=1; [ -z "$turn" ] || tell "$turn" || true' INT TERM
 
 names=(nsqlookupd nsqd nsqadmin)
-processes=()
-# nsqadmin asks the other two every two seconds: a line for each question would bury everything else.
-"$bin/nsqlookupd-py" --broadcast-address=127.0.0.1 --log-level=warn ${NSQLOOKUPD_FLAGS:-} &
-processes+=($!)
-"$bin/nsqd-py" --broadcast-address=127.0.0.1 --log-level=warn --data-path="$data" \
-    --lookupd-tcp-address="${NSQLOOKUPD_TCP_ADDRESS:-127.0.0.1:4160}" ${NSQD_FLAGS:-} &
-processes+=($!)
-"$bin/nsqadmin-py" --http-address=127.0.0.1:4171 --history-file="$data/nsqadmin-history.db" \
-    --lookupd-http-address="${NSQLOOKUPD_HTTP_ADDRESS:-127.0.0.1:4161}" ${NSQADMIN_FLAGS:-} &
-processes+=($!)
-turn=$!
+processes=()  # their ids
+since=()      # when they were started, in seconds since this script began
+start() {
+    # nsqadmin asks the other two every two seconds: a line for each question would bury everything else.
+    case ${names[$1]} in
+        nsqlookupd)
+            "$bin/nsqlookupd-py" --broadcast-address=127.0.0.1 --log-level=warn ${NSQLOOKUPD_FLAGS:-} & ;;
+        nsqd)
+            "$bin/nsqd-py" --broadcast-address=127.0.0.1 --log-level=warn --data-path="$data" \
+                --lookupd-tcp-address="${NSQLOOKUPD_TCP_ADDRESS:-127.0.0.1:4160}" ${NSQD_FLAGS:-} & ;;
+        nsqadmin)
+            "$bin/nsqadmin-py" --http-address=127.0.0.1:4171 --history-file="$data/nsqadmin-history.db" \
+                --lookupd-http-address="${NSQLOOKUPD_HTTP_ADDRESS:-127.0.0.1:4161}" ${NSQADMIN_FLAGS:-} & ;;
+    esac
+    processes[$1]=$!
+    since[$1]=$SECONDS
+}
 
-# All serve until they are asked to stop; where one ends by itself, so do the others.
+# Start those again that are gone. Fails for one that ran for less than two seconds: it would end again and again.
+start_again() {
+    local place
+    for place in 0 1 2; do
+        kill -0 "${processes[$place]}" 2>/dev/null && continue
+        [ $((SECONDS - since[place])) -ge 2 ] || return 1
+        echo "A signal ended ${names[$place]} (status $status); it is started again." >&2
+        start "$place"
+    done
+    turn=${processes[2]}
+}
+
+for place in 0 1 2; do start "$place"; done
+turn=${processes[2]}
+
+# All serve until they are asked to stop, or one ends by itself.
 status=0
-[ -n "$asked" ] || wait -n "${processes[@]}" || status=$?
+while [ -z "$asked" ]; do
+    status=0
+    wait -n "${processes[@]}" || status=$?
+    [ -z "$asked" ] && [ "$status" -gt 128 ] && start_again || break
+done
 ended=
 # Not in the order in which they started: none is to miss another.
 for place in 2 1 0; do

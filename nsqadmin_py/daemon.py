@@ -26,6 +26,7 @@ from nsqadmin_py.web.safety import Safety
 from nsqadmin_py.web.server import HttpServer, server_tls
 from nsqadmin_py.web.shell import Shell
 from nsqadmin_py.web.views_api import Views, ViewsApi
+from nsqd_py import early_signals
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.errors import StartError
 from nsqd_py.http.guard import admin_guard
@@ -59,7 +60,7 @@ class Daemon:
         self._events = Events(self._views)
         self._notifier = Notifier.from_environment()
         app = App(self._routes(), options.base_path, self._safety, log)
-        self._tls = server_tls(options.tls_cert, options.tls_key)
+        self._tls = server_tls(options.tls_cert, options.tls_key, options.tls_security_level)
         self._server = HttpServer(app, options.http_address, options.max_connections, self._tls, log)
         self._last_bug = ""
         self._saver: gevent.Greenlet[[], None] | None = None
@@ -70,6 +71,7 @@ class Daemon:
         log_uncaught_errors(gevent.get_hub(), self._log)
         self._log.info("%s", version_string("nsqadmin"))
         reload = gevent.signal_handler(signal.SIGHUP, self._reload)
+        early_signals.release()
         with StopSignals() as signals:
             try:
                 self._file.open(self._book)

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 
 from nsqadmin_py.web.proxies import UNIX
 from nsqd_py.durations import SECOND_NS
-from nsqd_py.http.credentials import check_auth_file
 from nsqd_py.kinds import BOOL, DURATION, INT, STRING, STRINGS
 from nsqd_py.log_options import VERBOSE_SETTING, log_settings
 from nsqd_py.settings import BadOptions, Options, Program, Setting
-from nsqd_py.tls_options import HTTP_AUTH_SETTING, KEY_SETTING, check_authorities, check_certificate
+from nsqd_py.tls_options import HTTP_AUTH_SETTING, KEY_SETTING, check_auth_file, check_authorities, check_certificate
 from tools.options import HTTP_TIMEOUTS, HTTP_TLS
 
 LOG_PREFIX = "[nsqadmin] "
@@ -136,7 +135,7 @@ def check_options(options: Options) -> None:
     _check_urls(options)
     _check_networks(options)
     if options.tls_cert or options.tls_key:
-        check_certificate(options.tls_cert, options.tls_key)
+        check_certificate(options.tls_cert, options.tls_key, level=options.tls_security_level)
     check_auth_file(options)
     check_packages()
 
@@ -164,7 +163,7 @@ def _check_client_tls(options: Options) -> None:
     if key and not cert:
         raise BadOptions("--http-client-tls-cert must be specified with --http-client-tls-key")
     if cert:
-        check_certificate(cert, key, "http-client-tls")
+        check_certificate(cert, key, "http-client-tls", level=options.tls_security_level)
     if options.http_client_tls_root_ca_file:
         check_authorities(options.http_client_tls_root_ca_file, "--http-client-tls-root-ca-file")
 

@@ -28,6 +28,8 @@ from nsqd_py.http_client import (
 from nsqd_py.lookup.endpoints import literal_endpoint
 from nsqd_py.protocol.names import quote
 from nsqd_py.settings import Options
+from nsqd_py.tls_level import advised, set_level, set_lowest_version
+from nsqd_py.tls_options import DEFAULT_TLS_VERSION
 
 # A topic or a channel takes about half a kilobyte of an answer, a client about a whole one.
 MAX_ANSWER_BYTES = 512 * 1024 * 1024
@@ -244,6 +246,8 @@ def _read_token(token_file: str) -> str:
 def _tls_context(options: Options) -> Any:
     try:
         context = ssl.create_default_context(cafile=options.http_client_tls_root_ca_file or None)
+        set_level(context, options.tls_security_level)
+        set_lowest_version(context, options.tls_security_level, DEFAULT_TLS_VERSION)
         if options.http_client_tls_insecure_skip_verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
@@ -251,7 +255,7 @@ def _tls_context(options: Options) -> Any:
             # With an empty password, a key that needs one fails instead of asking on the terminal.
             context.load_cert_chain(options.http_client_tls_cert, options.http_client_tls_key, password="")
     except OSError as error:  # SSLError is one
-        raise StartError(f"cannot use the files of --http-client-tls-…: {error.strerror or error}") from error
+        raise StartError(f"cannot use the files of --http-client-tls-…: {advised(error.strerror or error)}") from error
     return context
 
 

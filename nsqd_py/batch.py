@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from struct import Struct
 
 SIZE_BYTES = 4
+# Memory that a batch takes beside its body, measured: the object, its numbers, its places in lists.
+BATCH_BYTES = 290
+_START_BYTES = 4
 _SIZE = Struct(">I")
 _read_size = _SIZE.unpack_from
 
@@ -45,6 +48,12 @@ class Batch:
         return self.first_seq + self.count
 
     @property
+    def memory_bytes(self) -> int:
+        """About how much memory it takes, with what it keeps once a message of it was delivered."""
+        size_bytes = len(self.body) + BATCH_BYTES
+        return size_bytes if self.stride else size_bytes + _START_BYTES * self.count
+
+    @property
     def starts(self) -> Sequence[int]:
         """Where each message begins in the body (behind its size); one more entry ends the last."""
         starts = self._starts
@@ -76,6 +85,14 @@ class Batch:
         """The body of one message."""
         starts = self.starts
         return self.body[starts[index] : starts[index + 1] - SIZE_BYTES]
+
+
+def cut_out(whole: bytes | bytearray, start: int, after: int) -> bytes:
+    """Return a part as bytes of its own, copied once: a slice of a bytearray would be another copy in between."""
+    if isinstance(whole, bytes):
+        return whole[start:after]
+    with memoryview(whole) as view:
+        return bytes(view[start:after])
 
 
 def uniform_stride(body: bytes, count: int) -> int:

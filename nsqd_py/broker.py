@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from nsqd_py.channel import Channel
 from nsqd_py.channel_making import ChannelMaker
+from nsqd_py.clean_stop import LogEnd, end_of, write_clean_stop
 from nsqd_py.clock import SteadyClock, wall_ns
 from nsqd_py.compactor import Compactor
 from nsqd_py.dead_letters import DeadLetters, Origin
@@ -33,10 +34,12 @@ from nsqd_py.log_making import LogMaker
 from nsqd_py.logs import Log
 from nsqd_py.lookup.watcher import Lookups, NoLookups
 from nsqd_py.loop_lag import LoopLag
+from nsqd_py.mem_budget import MemoryBudget
 from nsqd_py.metadata import METADATA_FILE
 from nsqd_py.metadata_writing import MetadataWriter
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.names import is_ephemeral
+from nsqd_py.removed_files import RemovedFiles
 from nsqd_py.slow_reading import SlowReader
 from nsqd_py.slow_writing import SlowWriter
 from nsqd_py.sync import GroupSync
@@ -66,6 +69,7 @@ class Broker:
         self.clock = SteadyClock()
         self.wall_clock: Callable[[], int] = wall_ns
         self.start_time = time.time()
+        self.is_same_boot = False  # as of the last nsqd on this data path: whatever that wrote is on the disk
         self.topics: dict[str, Topic] = {}
         self.open_topics = self.topics  # those that take messages: all, or none when it drains
         self.drain = Drain(self)
@@ -81,6 +85,7 @@ class Broker:
         self.clients_authorize = False
         self.https_port = -1
         self.guids = GuidFactory(options.node_id)
+        self.memory = MemoryBudget(options.mem_queue_bytes)
         self.disk = DiskHealth(log)
         self.pace = DiskPace(alarms, lambda: self.clock(), log)
         self.sync = GroupSync(
@@ -92,11 +97,12 @@ class Broker:
             free_space, options.max_disk_bytes, options.min_free_disk_bytes,
             lambda: self.topics.values(), lambda topic: self.tidier.make_room(topic), alarms, lambda: self.clock(), log,
         )  # fmt: skip
-        self.expiry = Expiry(alarms, self.age_clock, self._on_expired)
+        self.expiry = Expiry(alarms, lambda: self.clock(), self._on_expired)
         self.loop_lag = LoopLag(alarms, self.clock, self.pace.sample)
         self.compactor = Compactor(
-            alarms, lambda: self.clock(), lambda: self.wall_clock(), threadpool, log, lambda: not self.pace.is_slow
-        )
+            alarms, lambda: self.clock(), lambda: self.wall_clock(), threadpool, log, lambda: not self.pace.is_slow,
+            lambda topic: self.journals.save_now(topic),
+        )  # fmt: skip
         self._directory = Path(options.data_path or ".")
         self._write_threads = write_threads or threadpool
         self.journals = JournalWriter(
@@ -111,11 +117,18 @@ class Broker:
             self._directory / METADATA_FILE, self.topics, log, alarms, lambda: self.clock(), threadpool
         )
         self.sync.settle_names = self.metadata.settle
+        self.removed_files = RemovedFiles(lambda: self.clock(), threadpool, log)
+        self.sync.put_back = self.removed_files.look
 
     # ---- health
 
+    def node_trouble(self) -> str | None:
+        """Return what is wrong with the disk of this node, or None. A topic at its own limit is no such trouble."""
+        trouble = self.disk.trouble or self.space.shortage()
+        return f"disk: {trouble}" if trouble else None
+
     def health(self) -> str | None:
-        """What is wrong with the disk, or that it takes no messages any more; None when all is well."""
+        """What is wrong with the disk, for any topic, or that it takes no more messages; None when all is well."""
         trouble = self.disk.trouble or self.space.trouble()
         if trouble:
             return f"disk: {trouble}"
@@ -124,6 +137,10 @@ class Broker:
     def due_ns(self, delay_ns: int) -> int:
         """When a message is due that is published now and deferred by `delay_ns`; 0 when not deferred."""
         return self.clock() + delay_ns if delay_ns else 0
+
+    def count_buffers(self) -> None:
+        """Count what connections have received in part, or have to send: 0.3 us each."""
+        self.memory.note_buffers(sum(client.buffered_bytes for client in (*self.clients, *self.http_clients)))
 
     # ---- topics
 
@@ -159,10 +176,12 @@ class Broker:
         """A topic on this log; nothing is written yet."""
         syncer = self.sync if log is not None else None
         topic = Topic(
-            name, log, self.guids, self.options.mem_queue_size, self.turn, self.wall_clock, syncer, self.log
+            name, log, self.guids, self.options.mem_queue_size, self.turn, self.wall_clock, syncer, self.log,
+            self.clock,
         )
         topic.policy = policy_of(self.options, name)
         topic.on_write = lambda error: self.disk.written(topic, error)
+        topic.use_budget(self.memory)
         if log is not None:
             topic.space, topic.room_bytes = self.space, 0
             topic.pace = self.pace
@@ -183,8 +202,11 @@ class Broker:
         self.log.info("TOPIC(%s): deleting", name)
         topic.close()
         self.sync.forget(topic)
+        if topic.log is not None:
+            self.removed_files.forget(topic.log)
         self.space.forget(topic)
         self.disk.forget(topic)
+        topic.let_go(0)
         for channel in topic.channels.values():
             self.lookups.notify(name, channel.name, was_deleted=True)
         self.lookups.notify(name, "", was_deleted=True)
@@ -260,17 +282,13 @@ class Broker:
         """To the topic that the settings name; when it drains, too: those are no new messages."""
         policy = topic.policy
         name = policy.dead_letter_topic
-        origin = Origin(topic.name, channel.name, channel.mark_finished, channel.wait)
+        origin = Origin(topic.name, channel.name, channel.mark_finished, channel.wait, topic.batch_at)
         channel.move_dead_letters(
             DeadLetters(
                 origin, policy.max_attempts, lambda: self.topics.get(name) or self._make_topic(name), self.turn,
-                self.age_clock,
+                lambda: self.clock(), lambda: self.wall_clock(),
             )
         )  # fmt: skip
-
-    def age_clock(self) -> int:
-        """The time by which messages grow old, in ns since the epoch: setting a clock makes none older than it is."""
-        return min(self.clock(), self.wall_clock())
 
     def _on_expired(self, topic: Topic) -> None:
         """Messages of it were dropped, some perhaps that no channel had."""
@@ -391,28 +409,40 @@ class Broker:
         self.journals.settle()
         self.metadata.close()
         self.log.info("NSQ: closing topics")
-        for topic in list(self.topics.values()):
-            self._close_topic(topic)
+        ends = {topic.name: self._close_topic(topic) for topic in list(self.topics.values())}
         self.tidier.close()
         self.logs.join()
+        try:
+            write_clean_stop(self._directory, {name: end for name, end in ends.items() if end is not None})
+        except OSError as error:
+            self.log.error("NSQ: failed to record that this was a clean stop - %s", error)
 
-    def _close_topic(self, topic: Topic) -> None:
+    def _close_topic(self, topic: Topic) -> LogEnd | None:
+        """Return where its log ended; None when something could not be written, or it has no log."""
         self.log.info("TOPIC(%s): closing", topic.name)
         try:
             topic.close()
-            for channel in topic.channels.values():
-                self._close_channel(channel)
-            if topic.log is not None:
-                self.save_held(topic)
-                topic.log.close()
+            saves = [self._close_channel(channel) for channel in topic.channels.values()]
+            if topic.log is None:
+                return None
+            self.save_held(topic)
+            self.removed_files.look_at_the_end(topic, topic.log)
+            end = end_of(topic.log)
+            topic.log.close()
         except OSError as error:
             self.log.error("TOPIC(%s): failed to close - %s", topic.name, error)
+            return None
+        return end if all(saves) else None
 
-    def _close_channel(self, channel: Channel) -> None:
+    def _close_channel(self, channel: Channel) -> bool:
+        """True when its position was written."""
         self.log.info("CHANNEL(%s): closing", channel.name)
+        is_saved = True
         try:
             channel.save_at_the_end()
         except OSError as error:
             self.log.error("CHANNEL(%s): failed to write its position - %s", channel.name, error)
+            is_saved = False
         if channel.journal is not None:
             channel.journal.close()
+        return is_saved

@@ -64,5 +64,6 @@ def keep_certificate(options: Options, log: Log) -> CertificateKeeper | None:
         options.tls_root_ca_file,
         options.tls_client_auth_policy,
         options.tls_min_version,
+        options.tls_security_level,
     )
     return CertificateKeeper(files, log)

@@ -70,7 +70,7 @@ class Channel:
         self.dead_letters: DeadLetters | None = None
         self.handout = Handout(
             position, source, turn, alarms, clock, self,
-            prefers_near=TOPOLOGY_AWARE in limits.enable_experiment,
+            prefers_near=TOPOLOGY_AWARE in limits.enable_experiment, keeps_batches=keeps_batches,
         )  # fmt: skip
         self.counts_by_nearness = self.handout.counts_by_nearness
         self.client_ready = self.handout.add  # called once per read of a connection: one call less
@@ -162,6 +162,9 @@ class Channel:
     def release(self, low: int, high: int, deferred: Sequence[tuple[int, int, int]]) -> None:
         """Messages low..high (not included) are there; `deferred` of them, as (low, high, due_ns), are not due yet."""
         self.message_count += high - low
+        if self._keeps_batches and self._holds_too_much():
+            self.miss(low, high)
+            return
         for deferred_low, deferred_high, due_ns in deferred:
             self._arrive(low, deferred_low)
             self._arrive_deferred(deferred_low, deferred_high, due_ns)
@@ -169,6 +172,11 @@ class Channel:
         self._arrive(low, high)
         if self._waiting:
             self.handout.wake()
+
+    def _holds_too_much(self) -> bool:
+        """True where messages are in memory only, and this channel has its part of that: the newest are lost."""
+        most = self._source.most_unfinished()
+        return most is not None and self.depth + self.deferred_count + self.in_flight_count > most
 
     def _arrive(self, low: int, high: int) -> None:
         position = self.position
@@ -271,7 +279,7 @@ class Channel:
     def wait(self, entries: list[Entry], due_ns: int) -> None:
         """Messages that were in flight are queued again, or deferred until `due_ns`."""
         for low, high, delivery in runs_of_entries(entries):
-            run: Run = (low, high, delivery.attempts, delivery.batch if self._keeps_batches else None)
+            run: Run = (low, high, delivery.attempts, delivery.batch)
             if due_ns:
                 self.defer(due_ns, run)
             else:

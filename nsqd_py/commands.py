@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from nsqd_py.delivery import TOPOLOGY_AWARE, nearness
@@ -176,6 +177,12 @@ def pub(client: ClientConnection, topic_name: bytes, body: bytes, count: int, st
 def mpub(client: ClientConnection, topic_name: bytes, body: bytes, count: int, stride: int) -> None:
     _publish(client, _MPUB, topic_name.decode(), body, count, stride)
     client.send(frames.OK)
+
+
+def await_mpub(client: ClientConnection, topic_name: bytes) -> None:
+    """Make the topic of an MPUB whose body is not here yet, or is refused: Go's nsqd makes it before it reads that."""
+    with contextlib.suppress(Draining):  # the MPUB itself gets the error
+        client.broker.get_topic(topic_name.decode())
 
 
 def dpub(client: ClientConnection, params: Params, body: bytes) -> None:

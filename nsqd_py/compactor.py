@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import gevent
 
 from nsqd_py.debug.pace import Pace
-from nsqd_py.diskqueue.compaction import Compaction, Unmovable
 from nsqd_py.diskqueue.files import LogFile, sync_directory
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.space import Range, alive_bytes, is_worth_moving, moved_bytes, retained_seq, union
+from nsqd_py.guid import id_time_ns
 from nsqd_py.logs import Log
 from nsqd_py.pqueues import Alarms
 from nsqd_py.threads import in_thread
@@ -24,6 +25,7 @@ from nsqd_py.topic import Topic
 _PAUSE_NS = 250_000_000
 _PAUSE_AFTER_FAILURE_NS = 30_000_000_000
 _BUSY_SHARE = 20  # deciding may take one part in so many of the time
+_SMALLEST_CLOSED_BYTES = 16 * 1024  # a smaller file is not worth a new one
 _COUNT_AT_ONCE = 16_384  # messages whose state is looked up without a rest
 
 
@@ -54,32 +56,49 @@ def _portions(file: LogFile) -> Iterator[Range]:
             low, count = segment.high, 0
 
 
-def kept_from(topic: Topic, now_ns: int) -> int:
-    """From which number on retention keeps everything; `now_ns` on the wall clock."""
+def kept_from(topic: Topic, now_ns: int, steady_ns: int) -> int:
+    """From which number on retention keeps everything; `now_ns` on the wall clock, `steady_ns` on the steady one.
+
+    By whichever of the two keeps more: that a clock was set drops nothing before its time.
+    """
     log, policy = topic.log, topic.policy
     assert log is not None
     if not policy.retention_ns and not policy.retention_bytes:
         return log.next_seq
-    return retained_seq(log.files, policy.retention_ns, policy.retention_bytes, now_ns, log.next_seq)
+    kept = retained_seq(log.files, policy.retention_ns, policy.retention_bytes, now_ns, log.next_seq)
+    return min(kept, _young_from(log, steady_ns - policy.retention_ns)) if policy.retention_ns else kept
+
+
+def _young_from(log: TopicLog, oldest_ns: int) -> int:
+    """Return the number from which on files have, or may have, ids of that time or later."""
+    young, newest_id = log.next_seq, log.used_id
+    for file in reversed(log.files):
+        if not file.is_whole or id_time_ns(newest_id) <= oldest_ns:
+            break
+        young, newest_id = file.first_seq, file.header.used_id
+    return young
 
 
 class Compactor:
     """Looks at topics that were named to it, and again as long as their retention runs.
 
     compacted_count  files that were made sparse
+    save_positions   writes down what the channels of a topic are done with; False where that has to wait
     """
 
     def __init__(
         self, alarms: Alarms, clock: Callable[[], int], wall_clock: Callable[[], int], threadpool: Any, report: Log,
-        may_work: Callable[[], bool],
+        may_work: Callable[[], bool], save_positions: Callable[[Topic], bool] = lambda topic: True,
     ) -> None:  # fmt: skip
         self.compacted_count = 0
+        self._save_positions = save_positions
         self._clock = clock
         self._wall_clock = wall_clock
         self._threadpool = threadpool
         self._report = report
         self._may_work = may_work
         self._waiting: dict[Topic, None] = {}
+        self._short_of_space: set[Topic] = set()
         self._not_before_ns = 0
         self._alarm = alarms.alarm(lambda _now_ns: self._start())
         self._greenlet: Any = None
@@ -88,14 +107,37 @@ class Compactor:
     def look_at(self, topic: Topic) -> None:
         """Something of it is finished, or it has a new file: it is looked at soon."""
         if topic.log is not None and topic.log.file_count > 1 and not self._is_closing:
-            self._waiting[topic] = None
-            if self._greenlet is None and self._alarm.due_ns is None:
-                self._alarm.set(max(self._clock() + _PAUSE_NS, self._not_before_ns))
+            self._wait_for(topic)
+
+    def look_at_open_file(self, topic: Topic) -> None:
+        """There is little space: the file that is written to is closed soon, if little enough of it is needed."""
+        log = topic.log
+        if log is None or not log.files or log.files[-1].end_offset < _SMALLEST_CLOSED_BYTES or self._is_closing:
+            return
+        self._short_of_space.add(topic)
+        self._wait_for(topic)
+
+    def _wait_for(self, topic: Topic) -> None:
+        self._waiting[topic] = None
+        if self._greenlet is None and self._alarm.due_ns is None:
+            self._alarm.set(max(self._clock() + _PAUSE_NS, self._not_before_ns))
 
     def drop_unneeded(self, topic: Topic) -> None:
         """Drop what neither a channel nor retention needs, as long as the disk is quick. Raises OSError."""
         if topic.log is not None:
-            topic.log.drop_unneeded(topic.is_needed, kept_from(topic, self._wall_clock()), topic.pace.attempt)
+            kept = kept_from(topic, self._wall_clock(), self._clock())
+            topic.log.drop_unneeded(partial(self._is_needed, topic), kept, topic.pace.attempt)
+
+    def _is_needed(self, topic: Topic, low: int, high: int) -> bool:
+        """Before a file goes, its channels write down that they are done with it: else it would be found missing."""
+        return topic.is_needed(low, high) or not self._are_saved(topic)
+
+    def _are_saved(self, topic: Topic) -> bool:
+        """False while a thread writes the positions of a topic; true also on a full disk, which has to get room."""
+        try:
+            return self._save_positions(topic)
+        except OSError:
+            return True
 
     def close(self) -> None:
         """Begin nothing more, and wait for what runs. Blocks this greenlet."""
@@ -128,12 +170,16 @@ class Compactor:
 
     def _tidy(self, topic: Topic) -> int:
         """Do what is worth doing now; how long to wait before the next look, in ns."""
+        began_ns = time.perf_counter_ns()
         try:
+            if topic in self._short_of_space:
+                self._short_of_space.discard(topic)
+                self._close_open_file(topic)
             self.drop_unneeded(topic)
             while self._may_go_on(topic):
-                began_ns = time.perf_counter_ns()
                 choice = self._choose(topic)
                 took_ns = time.perf_counter_ns() - began_ns
+                began_ns += took_ns
                 if choice is None:
                     return _BUSY_SHARE * took_ns
                 self._move(topic, *choice)
@@ -145,12 +191,27 @@ class Compactor:
     def _may_go_on(self, topic: Topic) -> bool:
         return not self._is_closing and not topic.is_closed and self._may_work()
 
+    def _close_open_file(self, topic: Topic) -> None:
+        """So that it can be compacted, if that is worth it. Raises OSError."""
+        log = topic.log
+        assert log is not None
+        file = log.files[-1] if log.files else None
+        until = min(topic.released, kept_from(topic, self._wall_clock(), self._clock()))
+        if file is None or file.end_seq > until or topic.is_slow or not self._may_go_on(topic):
+            return
+        found = living_of(topic, file, Pace())
+        alive = alive_bytes(file.segments(), found)
+        is_worth_it = is_worth_moving(file.end_offset, alive, moved_bytes(alive, found, is_sparse=False))
+        # What was true before the rests need not be any more.
+        if is_worth_it and file in log.files[-1:] and not topic.is_slow and self._may_go_on(topic):
+            log.roll()
+
     def _choose(self, topic: Topic) -> tuple[LogFile, list[Range], LogFile | None] | None:
         """A file that is worth moving, what of it is alive, and the neighbour that it may go to."""
         log = topic.log
         assert log is not None
         pace = Pace()
-        until = min(topic.released, kept_from(topic, self._wall_clock()))
+        until = min(topic.released, kept_from(topic, self._wall_clock(), self._clock()))
         before: LogFile | None = None
         for file in list(log.files[:-1]):
             if file.end_seq > until:
@@ -168,12 +229,14 @@ class Compactor:
         """Raises OSError."""
         log = topic.log
         assert log is not None
+        from nsqd_py.diskqueue.compaction import Compaction, Unmovable  # the start has no need of it
+
         compaction = Compaction(log, file, found, neighbour)
         finish = None
         try:
             while not compaction.is_done and self._may_go_on(topic):
                 in_thread(self._threadpool, compaction.step)
-            if compaction.is_done and not topic.is_closed:
+            if compaction.is_done and not topic.is_closed and self._are_saved(topic):
                 finish = compaction.settle(living(topic, file.first_seq, file.end_seq))
         except Unmovable as error:
             file.is_unmovable = True

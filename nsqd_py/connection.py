@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from nsqd_py.broker import Broker
 from nsqd_py.channel import Channel
-from nsqd_py.commands import HANDLERS, MS_NS, failed_publish
-from nsqd_py.compression import DeflateLayer, SnappyLayer
+from nsqd_py.commands import HANDLERS, MS_NS, await_mpub, failed_publish
 from nsqd_py.delivery import GLOBAL
-from nsqd_py.errors import ClientError, PubFailed
+from nsqd_py.errors import BadBody, BadMessage, ClientError, PubFailed
 from nsqd_py.inflight import InFlightTable
 from nsqd_py.layers import Layer, Stacked
 from nsqd_py.limits import HANDSHAKE, TimeLimits
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from nsqd_py.tls import TlsInfo, TlsLayer
 
 MAGIC_V2 = b"  V2"
-ROOM_BYTES = 1024 * 1024  # output at which a consumer gets no more until its socket took it
 _SILENT_INTERVALS = 2
 _LINGER_PUBS = 8
 _LINGER_POLLS = 16
@@ -48,10 +46,10 @@ class ClientConnection(Stream):
     """A producer or consumer. Its `Consumer` side is what its channel sees of it."""
 
     __slots__ = (
-        "_alarm", "_has_failed", "_heard_s", "_heartbeat", "_is_paused", "_last_topic", "_last_topic_name", "_loop",
-        "_magic_so_far", "_parser", "_tls", "_upgrades", "broker", "channel", "connect_time", "finish_count", "guard",
-        "in_flight", "is_waiting", "message_count", "msg_timeout_ns", "nearness", "pub_counts", "queued_bytes", "rdy",
-        "requeue_count", "sample_rate", "session", "topic",
+        "_alarm", "_budget", "_has_failed", "_heard_s", "_heartbeat", "_is_paused", "_last_topic", "_last_topic_name",
+        "_loop", "_magic_so_far", "_parser", "_tls", "_upgrades", "broker", "channel", "connect_time", "finish_count",
+        "guard", "in_flight", "is_waiting", "message_count", "msg_timeout_ns", "nearness", "pub_counts",
+        "queued_bytes", "rdy", "requeue_count", "sample_rate", "session", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -60,6 +58,7 @@ class ClientConnection(Stream):
         super().__init__(sock, peer, loop, turn, log)
         identity = peer.rpartition(":")[0].strip("[]")
         self.broker = broker
+        self._budget = broker.memory
         self.session = Session(limits, client_id=identity, hostname=identity)
         self._magic_so_far = b""
         self._parser: CommandParser | None = None
@@ -165,10 +164,14 @@ class ClientConnection(Stream):
             try:
                 command = parser.next_command()
                 if command is None:
+                    if parser.awaited_mpub:
+                        await_mpub(self, parser.awaited_mpub)
                     return
                 self._heard_s = self._loop.now()  # by whole commands: bytes of one that never ends are no sign of life
                 HANDLERS[command[0]](self, *command[1:])
             except ClientError as error:
+                if parser.awaited_mpub and isinstance(error, (BadBody, BadMessage)):
+                    await_mpub(self, parser.awaited_mpub)
                 self.answer_error(error)
             except LineTooLong as error:
                 self.close(str(error))
@@ -189,6 +192,7 @@ class ClientConnection(Stream):
             return
         self._parser = CommandParser(self.session) if self.guard is None else GuardedParser(self.session)
         self.broker.clients[self] = None
+        self._budget.share_room(len(self.broker.clients))
         self._heard_s = self._loop.now()
         self.set_heartbeat()
         if len(data) > len(MAGIC_V2):
@@ -235,10 +239,14 @@ class ClientConnection(Stream):
             yield self._tls
         if upgrades.snappy:
             self.log.info("PROTOCOL(V2): [%s] upgrading connection to snappy", self.peer)
+            from nsqd_py.compression import SnappyLayer  # its library is imported with the first client that wants it
+
             yield SnappyLayer()
         if upgrades.deflate_level:
             level = upgrades.deflate_level
             self.log.info("PROTOCOL(V2): [%s] upgrading connection to deflate (level %d)", self.peer, level)
+            from nsqd_py.compression import DeflateLayer
+
             yield DeflateLayer(level)
 
     @property
@@ -305,12 +313,12 @@ class ClientConnection(Stream):
 
     def capacity(self) -> int:
         """How many messages may be sent to it now."""
-        if self.queued_bytes >= ROOM_BYTES:
+        if self.queued_bytes >= self._budget.room_bytes:
             return 0
         return self.rdy - len(self.in_flight)
 
     def room_bytes(self) -> int:
-        return ROOM_BYTES - self.queued_bytes
+        return self._budget.room_bytes - self.queued_bytes
 
     def send_frames(self, parts: list[bytes], size_bytes: int) -> None:
         self.out += parts
@@ -346,6 +354,12 @@ class ClientConnection(Stream):
         if channel.expire(self.in_flight, now_ns):
             self.maybe_ready()
         self._alarm.set(self.in_flight.next_deadline_ns)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Messages and answers that its socket did not take, and what is here of a command that is not whole."""
+        received = self._parser.gathered_bytes if self._parser is not None else 0
+        return max(super().buffered_bytes, self.queued_bytes) + received
 
     def overdue(self, now_s: float, limits: TimeLimits) -> str:
         # Without heartbeats, nothing else ends a client that asked for TLS and does not begin it.
@@ -388,7 +402,7 @@ class ClientConnection(Stream):
         if self.guard is not None:
             self.guard.close()
         self.broker.clients.pop(self, None)
+        self._budget.share_room(len(self.broker.clients))
         channel, topic = self.channel, self.topic
         if channel is not None and topic is not None:
             self.broker.client_left(topic, channel, self)
-

@@ -12,30 +12,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gevent
-from gevent.threadpool import ThreadPool
 
+from nsqd_py import early_signals
 from nsqd_py.broker import Broker
+from nsqd_py.clock_keeping import ClockKeeper
 from nsqd_py.connection import ClientConnection
 from nsqd_py.debug.collector import COLLECTIONS
-from nsqd_py.errors import StartError
-from nsqd_py.go_import.take_over import take_over
-from nsqd_py.http import answers
-from nsqd_py.http.guard import admin_guard
-from nsqd_py.http.publishing import PublishingConnection
+from nsqd_py.errors import StartError, is_full
+from nsqd_py.go_import.signs import may_have_go_files
 from nsqd_py.limits import connections
 from nsqd_py.listening import Listeners
 from nsqd_py.loading import load
 from nsqd_py.logs import Log
-from nsqd_py.lookup.peers import LookupPeers
-from nsqd_py.lookup.resolver import Resolver
-from nsqd_py.lookup.tls import client_context
+from nsqd_py.lookup.on_demand import LookupsOnDemand
 from nsqd_py.pqueues import Alarms
 from nsqd_py.process import StopSignals, calm_collector, keep_freed_memory, log_uncaught_errors, raise_descriptor_limit
 from nsqd_py.protocol.frames import TOO_MANY_CONNECTIONS
 from nsqd_py.protocol.session import Limits
 from nsqd_py.server import Farewell
-from nsqd_py.statsd import StatsdReporter
+from nsqd_py.statsd_prefix import full_prefix
 from nsqd_py.systemd import Notifier
+from nsqd_py.threads import DiskThreads
 from nsqd_py.tls_options import TLS_NOT_REQUIRED
 from nsqd_py.transport import Stream
 from nsqd_py.turn import Turn
@@ -44,6 +41,9 @@ from nsqd_py.version import NSQ_VERSION, version_string
 if TYPE_CHECKING:
     from nsqd_py.auth.guard import Guard, Guarded
     from nsqd_py.certificates import CertificateKeeper
+    from nsqd_py.http.guard import Guard as AdminGuard
+    from nsqd_py.lookup.peers import LookupPeers
+    from nsqd_py.statsd import StatsdReporter
 
 _LOOK_FOR_SIGNALS_EVERY_S = 0.05
 _TURN_OF_LOOP_S = 0.001  # with 0 it does not get as far as signals
@@ -52,7 +52,9 @@ _MS = 1_000_000
 _DISK_THREADS = 16
 
 # What clients hear that are one too many. Through TLS nothing can be said without its handshake.
-_FAREWELLS: dict[str, Farewell] = {"TCP": lambda: TOO_MANY_CONNECTIONS, "HTTP": answers.farewell, "HTTPS": bytes}
+_FAREWELLS: dict[str, Farewell] = {
+    "TCP": lambda: TOO_MANY_CONNECTIONS, "HTTP": lambda: _http_farewell(), "HTTPS": bytes,
+}  # fmt: skip
 
 
 class _Stopped(Exception):
@@ -71,23 +73,29 @@ class Daemon:
         self._alarms = Alarms()
         self._timer = self._loop.timer(0.0)
         # Apart from those that ask for names: a disk that stalls keeps nobody else.
-        pools = ThreadPool(_DISK_THREADS), ThreadPool(_DISK_THREADS)
-        self._broker = Broker(options, log, self._turn, self._alarms, *pools)
-        resolver = Resolver()
-        self._lookups = LookupPeers(self._broker, options, log, _lookupd_tls(options), resolver)
-        self._make_guard = _guard_maker(options, self._broker, resolver)
-        self._statsd = StatsdReporter(self._broker, resolver)
+        self._disk_threads = DiskThreads(_DISK_THREADS)
+        self._write_threads = DiskThreads(_DISK_THREADS)
+        self._broker = Broker(options, log, self._turn, self._alarms, self._disk_threads, self._write_threads)
+        self._clocks = ClockKeeper(
+            Path(options.data_path or "."), self._broker.clock, self._broker.wall_clock, self._alarms,
+            self._disk_threads, log,
+        )  # fmt: skip
+        self._lookups = LookupsOnDemand(lambda: _lookup_peers(self._broker, options, log))
+        self._make_guard = _guard_maker(options, self._broker)
+        self._statsd: StatsdReporter | None = None
         self._certificate_alarm = self._alarms.alarm(self._check_certificate)
         self._limits = _limits(options)
         self._connections = self._broker.connections = connections(options, log, self._loop)
+        self._connections.on_sweep = self._broker.count_buffers
         self._notifier = Notifier.from_environment()
         self._listeners = Listeners(self._connections, _FAREWELLS, self._loop, log)
+        self._handlers: list[Any] = []
         self._drainer: gevent.Greenlet[..., None] | None = None
         self._lock: int | None = None
         self._is_loaded = False
 
-    def run(self) -> None:
-        """Serve until SIGTERM or SIGINT. Raises StartError."""
+    def run(self) -> int:
+        """Serve until SIGTERM, SIGINT or the end of a drain, and return the exit status. Raises StartError."""
         raise_descriptor_limit()
         keep_freed_memory()
         log_uncaught_errors(self._hub, self._log)
@@ -95,21 +103,22 @@ class Daemon:
         self._log.info("%s", version_string("nsqd"))
         self._log.info("ID: %d", self._options.node_id)
         self._alarms.on_earlier = self._set_timer
-        reload = gevent.signal_handler(signal.SIGHUP, self._reload)
-        drain = gevent.signal_handler(signal.SIGUSR1, self._broker.drain.begin)
         with StopSignals() as signals:
             self._serve(signals)
-        reload.cancel()
-        drain.cancel()
+        for handler in self._handlers:
+            handler.cancel()
+        return self._broker.drain.exit_status
 
     def _serve(self, signals: StopSignals) -> None:
         try:
             self._load(signals)
             self._broker.tls = keep_certificate(self._options, self._log)
-            self._broker.admin_guard = admin_guard(self._options, self._log)
+            self._broker.admin_guard = _admin_guard(self._options, self._log)
             self._broker.clients_authorize = self._make_guard is not None
             self._listen()
             self._broker.persist_metadata()
+            self._disk_threads.serve()
+            self._write_threads.serve()
             calm_collector()
             COLLECTIONS.watch()
             self._broker.lookups = self._lookups
@@ -117,18 +126,30 @@ class Daemon:
             self._connections.start()
             self._listeners.start()
             self._lookups.start()
-            self._statsd.start()
+            self._start_statsd()
             self._broker.loop_lag.start()
             self._drainer = gevent.spawn(self._drain, signals)
             self._notifier.ready(f"serving on {self._listeners.address}")
             self._notifier.start_watchdog(self._loop)
+            self._listen_to_signals()
             signals.wait()
+            self._broker.drain.report_interruption()
         except _Stopped:
             self._log.info("NSQ: stopped before the start was over")
         except OSError as error:
-            raise StartError(str(error)) from error
+            path = Path(self._options.data_path or ".").absolute()
+            full = f"the disk of {path} is full; free some space - " if is_full(error) else ""
+            raise StartError(f"{full}{error}") from error
         finally:
             self._shut_down()
+
+    def _listen_to_signals(self) -> None:
+        """Handle SIGHUP and SIGUSR1, which have been held back since the command began: a drain needs all topics."""
+        self._handlers = [
+            gevent.signal_handler(signal.SIGHUP, self._reload),
+            gevent.signal_handler(signal.SIGUSR1, self._broker.drain.begin),
+        ]
+        early_signals.release()
 
     def _load(self, signals: StopSignals) -> None:
         """Raises StartError, OSError and _Stopped."""
@@ -147,13 +168,32 @@ class Daemon:
 
         directory = Path(self._options.data_path or ".")
         self._notifier.status("loading messages")
-        take_over(directory, self._options.max_bytes_per_file, self._log, time.time(), on_progress)
+        self._broker.is_same_boot = self._clocks.restore()
+        if _may_have_go_files(directory):
+            from nsqd_py.go_import.take_over import take_over  # only then: it takes long to import
+
+            take_over(directory, self._options.max_bytes_per_file, self._log, time.time(), on_progress)
         load(self._broker, directory)
         self._is_loaded = True
+        self._clocks.start()
 
     def _drain(self, signals: StopSignals) -> None:
         self._broker.drain.wait_until_over(self._notifier.status)
         signals.stop()
+
+    def _start_statsd(self) -> None:
+        """Report to statsd, if it has an address. The prefix of its keys may hold a port: the ports are known now."""
+        options = self._options
+        if not options.statsd_address:
+            options.statsd_prefix = full_prefix(
+                options.statsd_prefix, options.broadcast_address, options.broadcast_http_port
+            )
+        else:
+            from nsqd_py.lookup.resolver import Resolver
+            from nsqd_py.statsd import StatsdReporter
+
+            self._statsd = StatsdReporter(self._broker, Resolver())
+            self._statsd.start()
 
     # ---- connections
 
@@ -184,9 +224,13 @@ class Daemon:
         self._start(client)
 
     def _on_http(self, sock: socket.socket, peer: str) -> None:
+        # With the first connection: the API and its parser take 15 ms to import, which the start does without.
+        from nsqd_py.http.publishing import PublishingConnection
+
         self._start(PublishingConnection(sock, peer, self._loop, self._turn, self._log, self._broker))
 
     def _on_https(self, sock: socket.socket, peer: str) -> None:
+        from nsqd_py.http.publishing import PublishingConnection
         from nsqd_py.tls import TlsLayer  # only where TLS is asked for: it is slow to import
 
         assert self._broker.tls is not None
@@ -236,7 +280,8 @@ class Daemon:
         if self._drainer is not None:
             self._drainer.kill()
         self._lookups.close()  # first of all, so that consumers stop finding what is about to go
-        self._statsd.stop()
+        if self._statsd is not None:
+            self._statsd.stop()
         self._broker.loop_lag.stop()
         self._listeners.close()
         self._turn.end()
@@ -244,6 +289,7 @@ class Daemon:
             client.close("nsqd is stopping")
         if self._is_loaded:  # a start that failed leaves what is on disk as it is
             self._broker.close()
+            self._clocks.close()
         self._timer.close()
         self._connections.close()
         self._log.info("NSQ: bye")
@@ -286,15 +332,45 @@ def keep_certificate(options: Any, log: Log) -> CertificateKeeper | None:
     return certificates.keep_certificate(options, log)
 
 
-def _guard_maker(options: Any, broker: Broker, resolver: Resolver) -> Callable[[Guarded], Guard] | None:
+def _http_farewell() -> bytes:
+    from nsqd_py.http import answers
+
+    return answers.farewell()
+
+
+def _admin_guard(options: Any, log: Log) -> AdminGuard | None:
+    """The guard of the admin paths; None where all may administer. Raises StartError."""
+    if not options.http_auth_file:
+        return None
+    from nsqd_py.http.guard import admin_guard
+
+    return admin_guard(options, log)
+
+
+def _may_have_go_files(directory: Path) -> bool:
+    try:
+        return may_have_go_files(directory)
+    except OSError as error:
+        raise StartError(f"failed to look for files of Go's nsqd in {directory} - {error}") from error
+
+
+def _guard_maker(options: Any, broker: Broker) -> Callable[[Guarded], Guard] | None:
     """What makes the guard of a client; None where clients need no authorization."""
     if not options.auth_http_address:
         return None
     from nsqd_py.auth.guard import Guard  # only where there is an auth server: it needs the regular expressions
     from nsqd_py.auth.servers import configured_servers
+    from nsqd_py.lookup.resolver import Resolver
 
-    servers = configured_servers(options, resolver.resolve)
+    servers = configured_servers(options, Resolver().resolve)
     return lambda client: Guard(client, servers, broker.alarms, broker.clock)
+
+
+def _lookup_peers(broker: Broker, options: Any, log: Log) -> LookupPeers:
+    """Raises StartError."""
+    from nsqd_py.lookup.peers import LookupPeers
+
+    return LookupPeers(broker, options, log, _lookupd_tls(options))
 
 
 def _lookupd_tls(options: Any) -> Any:
@@ -302,6 +378,8 @@ def _lookupd_tls(options: Any) -> Any:
     if not options.lookupd_tls:
         return None
     from gevent import ssl  # only where TLS is asked for: it is slow to import
+
+    from nsqd_py.lookup.tls import client_context
 
     try:
         return client_context(options, ssl.SSLContext)

@@ -35,14 +35,16 @@ class Graveyard(Protocol):
 class Origin(NamedTuple):
     """The channel that they leave.
 
-    finish  (low, high): these sequence numbers are done with
-    wait    (entries, due_ns): these are queued again, or deferred, as if nothing had happened
+    finish    (low, high): these sequence numbers are done with
+    wait      (entries, due_ns): these are queued again, or deferred, as if nothing had happened
+    batch_at  (seq): the batch that holds it, or the first behind it. Raises OSError
     """
 
     topic: str
     channel: str
     finish: Callable[[int, int], None]
     wait: Callable[[list[Entry], int], None]
+    batch_at: Callable[[int], Batch | None]
 
 
 class DeadLetters:
@@ -54,8 +56,9 @@ class DeadLetters:
 
     def __init__(
         self, origin: Origin, max_attempts: int, graveyard: Callable[[], Graveyard], turn: Turn,
-        clock: Callable[[], int],
+        clock: Callable[[], int], wall_clock: Callable[[], int] | None = None,
     ) -> None:  # fmt: skip
+        self.wall_clock = wall_clock or clock
         self.count = 0
         self.moving = InFlightTable()
         self.origin = origin
@@ -114,14 +117,29 @@ class _Move:
         self._in_turn = False
 
     def begin(self, dead: list[Entry], now_ns: int) -> None:
-        self._died_ns = now_ns
+        self._died_ns = self._owner.wall_clock()  # for people; an age counts on the steady clock
         self._want_turn()
-        for ticket, (low, high, delivery) in enumerate(runs_of_entries(dead)):
-            batch = delivery.batch.part(low - delivery.batch.first_seq, high - delivery.batch.first_seq)
-            letter = _Letter(batch, delivery, hex_ids(batch.base_id, batch.count))
-            self._letters.append(letter)
-            self._owner.moving.add(letter.ids, low, delivery)
-            self._graveyard.bury(batch, now_ns, self, ticket)
+        for low, high, delivery in runs_of_entries(dead):
+            while low < high:
+                batch = self._part(low, high, delivery)
+                if batch is None:  # consumers are to wait for it, or to be told that it is lost
+                    self._owner.origin.wait([(seq, delivery) for seq in range(low, high)], self._due_ns)
+                    break
+                letter = _Letter(batch, delivery, hex_ids(batch.base_id, batch.count))
+                self._letters.append(letter)
+                self._owner.moving.add(letter.ids, low, delivery)
+                self._graveyard.bury(batch, now_ns, self, len(self._letters) - 1)
+                low = batch.end_seq
+
+    def _part(self, low: int, high: int, delivery: Delivery) -> Batch | None:
+        """The messages from `low` on, up to `high`, as far as one batch has them; None where they cannot be read."""
+        try:
+            batch = delivery.batch or self._owner.origin.batch_at(low)
+        except OSError:  # the topic has reported it
+            return None
+        if batch is None or batch.first_seq > low:
+            return None
+        return batch.part(low - batch.first_seq, min(high, batch.end_seq) - batch.first_seq)
 
     def _want_turn(self) -> None:
         if not self._in_turn:

@@ -1,6 +1,8 @@
-"""What the disk does not take, for `/ping` and `/stats`."""
+"""What the disk does not take, for `/ping`, `/health` and `/stats`."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from nsqd_py.logs import Log
 from nsqd_py.topic import Topic
@@ -23,6 +25,11 @@ class DiskHealth:
     def trouble(self) -> OSError | None:
         """The first of them; None when all is well."""
         return next(iter(self._errors.values()), None)
+
+    def errors(self) -> Iterator[tuple[Topic, OSError]]:
+        """Yield each topic with an error that lasts, and the error."""
+        for (_, topic), error in self._errors.items():
+            yield topic, error
 
     def written(self, topic: Topic, error: OSError | None) -> None:
         """How a write to its log went."""

@@ -64,6 +64,7 @@ class DiskSpace:
         self._left_bytes = 0
         self._is_scarce = False
         self._shortage = ""
+        self._refused_bytes = 0
         self._reported = ""
 
     # ---- what topics ask for
@@ -80,10 +81,15 @@ class DiskSpace:
                 self._full[topic] = size_bytes
             self._tell()
             raise NoRoom(_topic_reason(topic))
+        if size_bytes > self._left_bytes and self._holders:  # they may have room that they do not use
+            self._look_now(self._clock())
         if size_bytes > self._left_bytes:
-            self._shortage = self._shortage or self._reason()
+            reason = self._shortage or self._reason()
+            if not self._most_bytes or size_bytes <= self._most_bytes:  # likewise
+                self._refused_bytes = size_bytes
+                self._shortage = reason
             self._tell()
-            raise NoRoom(self._shortage)
+            raise NoRoom(reason)
         granted = max(size_bytes, min(_PORTION_BYTES, self._left_bytes // _SHARE, left // _SHARE))
         self._left_bytes -= granted
         self._holders.add(topic)
@@ -106,22 +112,36 @@ class DiskSpace:
     # ---- what the disk has
 
     def trouble(self) -> str | None:
-        """Why publishes are refused; None when they are not."""
+        """Why publishes are refused, to any topic; None when they are not."""
+        return self.shortage() or next(map(_topic_reason, self._full), None)
+
+    def shortage(self) -> str | None:
+        """Return why publishes to all topics are refused, or None."""
         self._look(self._clock())
-        if self._shortage:
-            return self._shortage
-        return next(map(_topic_reason, self._full), None)
+        return self._shortage or None
+
+    def refused(self) -> dict[str, str]:
+        """Return the topics that are at a limit of their own, by name, with the reason."""
+        return {topic.name: _topic_reason(topic) for topic in self._full}
 
     def _look(self, now_ns: int) -> None:
-        if now_ns < self._looked_ns + LOOK_EVERY_NS:
-            return
+        if now_ns >= self._looked_ns + LOOK_EVERY_NS:
+            self._look_now(now_ns)
+
+    def _look_now(self, now_ns: int) -> None:
+        """Take back what was granted and is not used, and see what there is. There is a shortage until there is room
+        for what was refused last, not only for a few bytes.
+        """
         self._looked_ns = now_ns
         self._alarm.set_no_later(now_ns + LOOK_EVERY_NS)
         for topic in self._holders:
             topic.room_bytes = 0
         self._holders.clear()
         self._left_bytes = min(self.free_bytes - self._reserve_bytes, self._unused_bytes())
-        self._shortage = self._reason() if self._left_bytes <= 0 else ""
+        if self._left_bytes >= max(1, self._refused_bytes):
+            self._shortage, self._refused_bytes = "", 0
+        else:
+            self._shortage = self._reason()
         self._set_scarce(self._left_bytes < _SCARCE_BYTES)
 
     @property
@@ -152,8 +172,7 @@ class DiskSpace:
             for topic in list(self._topics()):
                 self._make_room(topic)
         if self._holders or self._full or self._shortage:
-            self._looked_ns = now_ns - LOOK_EVERY_NS
-            self._look(now_ns)
+            self._look_now(now_ns)
         self._tell()
 
     # ---- in words

@@ -16,12 +16,15 @@ from nsqd_py.lookup.watcher import NoLookups
 
 if TYPE_CHECKING:
     from nsqd_py.broker import Broker
+    from nsqd_py.channel import Channel
     from nsqd_py.topic import Topic
 
 POLL_S = 0.1
 _POLLS_PER_STATUS = 10
 # How long a topic that was just made may still learn which channels it has elsewhere.
 NEW_TOPICS_S = 5.0
+# The exit status after a drain that ended with messages left; 1 and 2 are those of a start that failed.
+LEFT_MESSAGES = 3
 _SECOND_NS = 1_000_000_000
 
 
@@ -30,11 +33,14 @@ class Drain:
 
     since_ns     None while it serves
     deadline_ns  None without a limit
+    exit_status  what the process ends with: LEFT_MESSAGES after a drain that ended with messages left, else 0
     """
 
     def __init__(self, broker: Broker) -> None:
         self.since_ns: int | None = None
         self.deadline_ns: int | None = None
+        self.exit_status = 0
+        self._has_ended = False
         self._broker = broker
         self._begun = Event()
 
@@ -84,10 +90,11 @@ class Drain:
         """What /stats says of it, times in s since the epoch; nothing while nsqd serves."""
         if self.since_ns is None:
             return {}
+        set_ns = self._broker.wall_clock() - self._broker.clock()
         return {
             "draining": True,
-            "drain_start_time": self.since_ns // _SECOND_NS,
-            "drain_deadline": None if self.deadline_ns is None else self.deadline_ns // _SECOND_NS,
+            "drain_start_time": (self.since_ns + set_ns) // _SECOND_NS,
+            "drain_deadline": None if self.deadline_ns is None else (self.deadline_ns + set_ns) // _SECOND_NS,
             "drain_messages_left": self.messages_left,
         }
 
@@ -103,7 +110,26 @@ class Drain:
                 tell(f"draining, {self.messages_left} messages to deliver")
             polls += 1
             gevent.sleep(POLL_S)
-        self._broker.log.info("NSQ: drained, %d messages stay in the log", self.messages_left)
+        self._report_end()
+
+    def _report_end(self) -> None:
+        self._has_ended = True
+        left = self.messages_left
+        if not left:
+            self._broker.log.info("NSQ: drained, no messages are left")
+            return
+        self.exit_status = LEFT_MESSAGES
+        lost = sum(map(_ephemeral_messages_in, self._broker.topics.values()))
+        self._broker.log.warning(
+            "NSQ: the drain ends at its time limit with %d messages left; %d stay in the log for the next start on "
+            "this data path, and %d of ephemeral topics and channels are lost",
+            left, left - lost, lost,
+        )  # fmt: skip
+
+    def report_interruption(self) -> None:
+        """Log how many messages are left if a stop comes before the drain has ended."""
+        if self.is_active and not self._has_ended:
+            self._broker.log.warning("NSQ: stopping while draining, %d messages are left", self.messages_left)
 
     def _leave_nsqlookupds(self) -> None:
         broker = self._broker
@@ -115,6 +141,14 @@ class Drain:
 
 
 def _messages_in(topic: Topic) -> int:
-    return topic.depth + sum(
-        channel.depth + channel.in_flight_count + channel.deferred_count for channel in topic.channels.values()
-    )
+    return topic.depth + sum(map(_messages_of, topic.channels.values()))
+
+
+def _ephemeral_messages_in(topic: Topic) -> int:
+    if topic.is_ephemeral:
+        return _messages_in(topic)
+    return sum(_messages_of(channel) for channel in topic.channels.values() if channel.is_ephemeral)
+
+
+def _messages_of(channel: Channel) -> int:
+    return channel.depth + channel.in_flight_count + channel.deferred_count

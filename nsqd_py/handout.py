@@ -10,6 +10,7 @@ from typing import Protocol
 from nsqd_py.batch import Batch
 from nsqd_py.delivery import Position, by_nearness, fair_share
 from nsqd_py.diskqueue.ranges import runs_of
+from nsqd_py.guid import id_time_ns
 from nsqd_py.inflight import Delivery, InFlightTable
 from nsqd_py.pqueues import Alarms, Run
 from nsqd_py.protocol.frames import hex_ids, message_frames
@@ -61,6 +62,9 @@ class MessageSource(Protocol):
     def readable_from(self, seq: int) -> int:
         """From which number on there may be messages to read, when those from `seq` on cannot be."""
 
+    def most_unfinished(self) -> int | None:
+        """How many messages a channel may hold of those that are in memory only; None while there is room."""
+
 
 class Books(Protocol):
     """Who writes down what becomes of messages: the channel."""
@@ -99,6 +103,7 @@ class Handout:
         books: Books,
         *,
         prefers_near: bool,
+        keeps_batches: bool = False,
     ) -> None:
         self.waiting: deque[Consumer] = deque()
         self.is_paused = False
@@ -109,6 +114,7 @@ class Handout:
         self.unreadable = UnreadableRanges(position)
         self.expire_before_ns: Callable[[], int] | None = None
         self._prefers_near = prefers_near
+        self._keeps_batches = keeps_batches
         self.counts_by_nearness = [0, 0, 0]
         self._position = position
         self._source = source
@@ -227,7 +233,7 @@ class Handout:
             position.take_fresh(lost_until - low)
             self._lose(low, lost_until)
             return 0
-        if batch.timestamp_ns < self._oldest_ns and batch.due_ns < self._oldest_ns:
+        if self._oldest_ns and is_older(batch, self._oldest_ns):
             after = min(batch.end_seq, high)
             position.take_fresh(after - low)
             self.expire(low, after)
@@ -293,7 +299,7 @@ class Handout:
                 if batch is None or batch.first_seq > low:
                     after = high if batch is None else min(batch.first_seq, high)
                     self._lose(low, after)
-                elif batch.timestamp_ns < self._oldest_ns and batch.due_ns < self._oldest_ns:
+                elif self._oldest_ns and is_older(batch, self._oldest_ns):
                     after = min(high, batch.end_seq)
                     self.expire(low, after)
                 else:
@@ -316,7 +322,8 @@ class Handout:
 
     def _send_run(self, client: Consumer, batch: Batch, first: int, after: int, attempts: int, now_ns: int) -> None:
         parts, ids = message_frames(batch, first, after, attempts)
-        delivery = Delivery(batch, attempts, now_ns, now_ns + client.msg_timeout_ns)
+        kept = batch if self._keeps_batches else None
+        delivery = Delivery(kept, batch.timestamp_ns, attempts, now_ns, now_ns + client.msg_timeout_ns)
         if not client.in_flight.add(ids, batch.first_seq + first, delivery):
             self.has_doubles = self._has_strays = True
         count = after - first
@@ -332,7 +339,8 @@ class Handout:
         for index, message_id in enumerate(hex_ids(batch.base_id + first, after - first), first):
             if message_id in client.in_flight:
                 seq = batch.first_seq + index
-                self._defer(now_ns + _DOUBLE_WAITS_NS, (seq, seq + 1, attempts - 1, batch))
+                kept = batch if self._keeps_batches else None
+                self._defer(now_ns + _DOUBLE_WAITS_NS, (seq, seq + 1, attempts - 1, kept))
             else:
                 free.append(index)
         return runs_of(free) if free else iter(())
@@ -347,6 +355,11 @@ class Handout:
                 yield index, index + 1
             else:
                 self._finish(batch.first_seq + index, batch.first_seq + index + 1)
+
+
+def is_older(batch: Batch, oldest_ns: int) -> bool:
+    """True when its messages were published before that time, and due, by the steady clock that ids are of."""
+    return batch.due_ns < oldest_ns and id_time_ns(batch.base_id) < oldest_ns
 
 
 def _fit(batch: Batch, room: int) -> int:

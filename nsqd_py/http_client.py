@@ -19,6 +19,7 @@ import orjson
 from gevent import socket
 
 from nsqd_py.protocol.strangers import not_http
+from nsqd_py.tls_level import advised
 
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 _SHOWN_BYTES = 200
@@ -211,7 +212,9 @@ def connect(target: Target, tls: Any = None, tls_name: str = "") -> Any:
         sock.connect(address)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return sock if tls is None else tls.wrap_socket(sock, server_hostname=tls_name)
-    except BaseException:  # a time-out is not even an Exception; the socket must not stay open for it
+    except BaseException as error:  # a time-out is not even an Exception; the socket must not stay open for it
+        if tls is not None and isinstance(error, OSError):
+            error.strerror = advised(error.strerror)
         with suppress(OSError):
             sock.close()
         raise

@@ -24,18 +24,27 @@ _NOTHING = repeat(None)
 class Delivery:
     """Messages of one batch that went to one client at one time.
 
+    batch         the batch, where it is in no log; else None: a message in flight would keep all of it in memory
+    timestamp_ns  when they were published
     attempts      how often they were tried, this time included
     delivered_ns  when they were sent, and
     deadline_ns   when they time out, both on the clock of the alarms
     """
 
-    __slots__ = ("attempts", "batch", "deadline_ns", "delivered_ns")
+    __slots__ = ("attempts", "batch", "deadline_ns", "delivered_ns", "timestamp_ns")
 
-    def __init__(self, batch: Batch, attempts: int, delivered_ns: int, deadline_ns: int) -> None:
+    def __init__(
+        self, batch: Batch | None, timestamp_ns: int, attempts: int, delivered_ns: int, deadline_ns: int
+    ) -> None:
         self.batch = batch
+        self.timestamp_ns = timestamp_ns
         self.attempts = attempts
         self.delivered_ns = delivered_ns
         self.deadline_ns = deadline_ns
+
+    def until(self, deadline_ns: int) -> Delivery:
+        """Return the same delivery with another deadline."""
+        return Delivery(self.batch, self.timestamp_ns, self.attempts, self.delivered_ns, deadline_ns)
 
 
 Entry = tuple[int, Delivery]  # sequence number, delivery
@@ -105,7 +114,7 @@ class InFlightTable:
             return False
         sequence, old = entry
         deadline_ns = min(now_ns + timeout_ns, old.delivered_ns + max_timeout_ns)
-        self._touched[message_id] = (sequence, Delivery(old.batch, old.attempts, old.delivered_ns, deadline_ns))
+        self._touched[message_id] = (sequence, old.until(deadline_ns))
         heappush(self._touch_heap, (deadline_ns, message_id))
         if len(self._touch_heap) > 2 * len(self._touched) + 64:
             self._touch_heap = [(delivery.deadline_ns, i) for i, (_, delivery) in self._touched.items()]

@@ -71,7 +71,7 @@ class LatencyMeter:
         now_ns = self._clock()
         for delivery, count in deliveries.items():
             # The wall clock may have been set back since.
-            self._window.add(max(0, finished_ns - delivery.batch.timestamp_ns), count, now_ns)
+            self._window.add(max(0, finished_ns - delivery.timestamp_ns), count, now_ns)
 
     def figures(self, others: Iterable[LatencyMeter] = ()) -> dict[str, Any]:
         """How many messages, and the percentiles of what they took, in ns; together with those of other meters."""

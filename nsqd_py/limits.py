@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import resource
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -79,9 +80,11 @@ class Connections:
     """All connections of a daemon. It closes those that keep it waiting, and says who may not come in.
 
     refused, timed_out  how many so far, by reason (`WORDS` has them)
+    on_sweep            called after each look at them, about once a second
     """
 
     def __init__(self, most: int, most_per_host: int, times: TimeLimits, log: Log, loop: Any) -> None:
+        self.on_sweep: Callable[[], None] | None = None
         self._most = most
         self._most_per_host = most_per_host
         self._highest_descriptor = 0
@@ -160,6 +163,8 @@ class Connections:
                 self._note(reason, guest.peer)
                 guest.time_out(reason)
         self._log_noted(now_s)
+        if self.on_sweep is not None:
+            self.on_sweep()
 
     # ---- the log: under attack it gets a line in a while, not one for each connection
 

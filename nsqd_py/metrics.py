@@ -78,6 +78,8 @@ CHANNEL_FAMILIES = (
     Family("nsqd_channel_paused", GAUGE, "1 while the channel is paused.", _figure("paused")),
 )
 OWN_TOPIC_FAMILIES = (
+    Family("nsqd_topic_memory_bytes", GAUGE, "Bytes of memory that the topic's newest messages take.",
+        lambda topic: topic.held_bytes),
     Family("nsqd_topic_expired", COUNTER, "Messages that were too old before a channel had them.",
         lambda topic: topic.expired_count),
 )
@@ -96,13 +98,19 @@ LOG_FAMILIES = (
     Family("nsqd_log_files", GAUGE, "Files of the topic's log.", lambda log: log.file_count),
     Family("nsqd_log_damaged_bytes", COUNTER, "Bytes of the topic's log that could not be read.",
         lambda log: log.damaged_bytes),
+    Family("nsqd_log_missing_messages", COUNTER, "Messages that were needed, and in no file at the start.",
+        lambda log: log.damage.missing_count),
+    Family("nsqd_log_removed_files", COUNTER, "Files that were removed while they were in use, and written anew.",
+        lambda log: log.damage.removed_files),
 )
 BROKER_FAMILIES = (
-    Family("nsqd_healthy", GAUGE, "1 while all is well, as /ping says.", lambda broker: broker.health() is None),
+    Family("nsqd_healthy", GAUGE, "1 while the health in /stats is OK.", lambda broker: broker.health() is None),
     Family("nsqd_draining", GAUGE, "1 while it goes out of service.", lambda broker: broker.drain.is_active),
     Family("nsqd_start_time_seconds", GAUGE, "When it started, since the Unix epoch.",
         lambda broker: broker.start_time),
     Family("nsqd_topics", GAUGE, "Topics that there are.", lambda broker: len(broker.topics)),
+    Family("nsqd_memory_limit_bytes", GAUGE, "The value of --mem-queue-bytes.",
+        lambda broker: broker.memory.limit_bytes),
     Family("nsqd_log_write_errors", COUNTER, "Writes to logs that failed.", lambda broker: broker.disk.write_errors),
     Family("nsqd_gc_pause_seconds", COUNTER, "Time that all stood still for the garbage collector.",
         lambda _: COLLECTIONS.total_pause_ns / _NS_PER_S),
@@ -136,6 +144,7 @@ class _Metrics(Collector):
         yield InfoMetricFamily("nsqd_build", "Which nsqd this is.", _build_info())
         yield from self._families(BROKER_FAMILIES, [({}, broker)])
         yield from _connections(broker)
+        yield _memory(broker)
         yield from self._families(TOPIC_FAMILIES, _labelled_topics(topics))
         yield from self._families(CHANNEL_FAMILIES, _labelled_channels(topics))
         yield from self._families(OWN_TOPIC_FAMILIES, own)
@@ -191,6 +200,16 @@ def _labelled_channels(topics: list[Figures]) -> list[tuple[Labels, Figures]]:
 
 def _build_info() -> Labels:
     return {"version": NSQ_VERSION, "python": ".".join(map(str, sys.version_info[:3]))}
+
+
+def _memory(broker: Broker) -> Metric:
+    """Bytes that count against --mem-queue-bytes."""
+    budget = broker.memory
+    family = GaugeMetricFamily("nsqd_memory_bytes", "Bytes of messages and buffers in memory.", labels=["kind"])
+    family.add_metric(["log"], budget.cached_bytes)
+    family.add_metric(["ephemeral"], budget.ephemeral_bytes)
+    family.add_metric(["buffers"], budget.buffer_bytes)
+    return family
 
 
 def _connections(broker: Broker) -> Iterator[Metric]:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_right
+from collections.abc import Callable
 
 from nsqd_py.batch import Batch
+from nsqd_py.guid import id_time_ns
 
 _MOST_BATCHES = 50_000
 _SLACK_FROM = 1024
+_LOOK_AGAIN_FROM = 64
+_LOOK_AGAIN_FROM_BYTES = 64 * 1024
+# Bytes that may come before the budget hears of them, so that a lone PUB pays for a comparison only: 0.1 us more of
+# 3.6 us in the topic; an MPUB of 200 messages 1 us more of 23 us.
+_TELL_EVERY_BYTES = 16 * 1024
 
 
 class Recent:
@@ -16,43 +23,130 @@ class Recent:
 
     batches, first_seqs  in order; whoever appends to one appends to the other, and counts
     trim_above           so many messages may be in it before `trim` should be called
+    size_bytes           what the batches take
+    tell_above           so many bytes may be in it before `tell` should be called
     """
 
-    __slots__ = ("_most", "_most_batches", "batches", "count", "first_seqs", "trim_above")
+    __slots__ = (
+        "_look_at", "_look_at_bytes", "_most", "_most_batches", "_on_change", "_told_bytes", "batches", "count",
+        "first_seqs", "size_bytes", "tell_above", "trim_above",
+    )  # fmt: skip
 
     def __init__(self, most_count: int | None) -> None:
         self.batches: list[Batch] = []
         self.first_seqs: list[int] = []
         self.count = 0
+        self.size_bytes = 0
+        self.tell_above = sys.maxsize
+        self._told_bytes = 0
+        self._on_change: Callable[[int], None] | None = None
         self._most = sys.maxsize if most_count is None else most_count
         self._most_batches = sys.maxsize if most_count is None else _MOST_BATCHES
+        self._look_at = _LOOK_AGAIN_FROM
+        self._look_at_bytes = _LOOK_AGAIN_FROM_BYTES
         slack = self._most // 8 if most_count is not None and most_count >= _SLACK_FROM else 0
         self.trim_above = self._most + slack
 
-    def find(self, seq: int) -> Batch | None:
-        """The batch that holds `seq`; None when it is older than all that are here."""
-        firsts = self.first_seqs
-        return self.batches[bisect_right(firsts, seq) - 1] if firsts and seq >= firsts[0] else None
+    # ---- the budget
 
-    def seq_at(self, timestamp_ns: int) -> int | None:
-        """The number of the first message that was published at that time or later; None when there is none."""
-        young = (batch.first_seq for batch in self.batches if batch.timestamp_ns >= timestamp_ns)
+    def tell_of_changes(self, on_change: Callable[[int], None]) -> None:
+        """Call this with how many bytes more are here, or less, since the last call."""
+        self._on_change = on_change
+        self.tell_above = _TELL_EVERY_BYTES
+
+    def tell(self) -> None:
+        """Tell of the change since the last time."""
+        if self._on_change is not None and self.size_bytes != self._told_bytes:
+            change = self.size_bytes - self._told_bytes
+            self._told_bytes = self.size_bytes
+            self.tell_above = self.size_bytes + _TELL_EVERY_BYTES
+            self._on_change(change)
+
+    # ---- looking things up
+
+    def find(self, seq: int) -> Batch | None:
+        """The batch that holds `seq`; None when it is not here."""
+        firsts = self.first_seqs
+        if not firsts or seq < firsts[0]:
+            return None
+        batch = self.batches[bisect_right(firsts, seq) - 1]
+        return batch if seq < batch.first_seq + batch.count else None
+
+    def first_behind(self, seq: int) -> Batch | None:
+        """The first batch that begins behind `seq`; None when there is none."""
+        place = bisect_right(self.first_seqs, seq)
+        return self.batches[place] if place < len(self.batches) else None
+
+    def seq_since(self, steady_ns: int) -> int | None:
+        """The number of the first message that was published since that time, by its id; None when there is none."""
+        young = (batch.first_seq for batch in self.batches if id_time_ns(batch.base_id) >= steady_ns)
         return next(young, None)
 
     def by_first_seq(self) -> dict[int, Batch]:
         return dict(zip(self.first_seqs, self.batches, strict=True))
 
+    # ---- letting go
+
     def trim(self, passed: int) -> None:
-        """Forget what is before `passed`, and what is more than may be here."""
-        batches = self.batches
+        """Forget what is before `passed`, and what is more than may be here: of a batch perhaps a part."""
         drop = 0
         left = self.count
-        for batch in batches:
-            if batch.end_seq > passed and left <= self._most and len(batches) - drop <= self._most_batches:
+        size_bytes = self.size_bytes
+        cut: Batch | None = None
+        for batch in self.batches:
+            are_too_many = left > self._most
+            is_ahead = batch.end_seq > passed
+            if is_ahead and not are_too_many and len(self.batches) - drop <= self._most_batches:
                 break
             left -= batch.count
+            size_bytes -= batch.memory_bytes
+            drop += 1
+            if is_ahead and are_too_many and left < self._most:
+                cut = batch.part(batch.count - (self._most - left), batch.count)
+                break
+        if drop:
+            self._drop_first(drop, left, size_bytes)
+        if cut is not None:
+            self.batches.insert(0, cut)
+            self.first_seqs.insert(0, cut.first_seq)
+            self.count += cut.count
+            self.size_bytes += cut.memory_bytes
+        self.tell()
+
+    def keep_bytes(self, most_bytes: int) -> None:
+        """Forget the oldest until at most so many bytes are here."""
+        drop = 0
+        left = self.count
+        size_bytes = self.size_bytes
+        for batch in self.batches:
+            if size_bytes <= most_bytes:
+                break
+            left -= batch.count
+            size_bytes -= batch.memory_bytes
             drop += 1
         if drop:
-            del batches[:drop]
-            del self.first_seqs[:drop]
-            self.count = left
+            self._drop_first(drop, left, size_bytes)
+        self.tell()
+
+    def _drop_first(self, drop: int, left: int, size_bytes: int) -> None:
+        del self.batches[:drop]
+        del self.first_seqs[:drop]
+        self.count = left
+        self.size_bytes = size_bytes
+
+    def drop_unneeded(self, is_needed: Callable[[int, int], bool]) -> None:
+        """Forget batches that nobody needs: the newest at once, others when a quarter more is here than last time."""
+        batches = self.batches
+        while batches and not is_needed(batches[-1].first_seq, batches[-1].end_seq):
+            batch = batches.pop()
+            self.first_seqs.pop()
+            self.count -= batch.count
+            self.size_bytes -= batch.memory_bytes
+        if len(batches) < self._look_at and self.size_bytes < self._look_at_bytes:
+            return
+        self.batches = [batch for batch in batches if is_needed(batch.first_seq, batch.end_seq)]
+        self.first_seqs = [batch.first_seq for batch in self.batches]
+        self.count = sum(batch.count for batch in self.batches)
+        self.size_bytes = sum(batch.memory_bytes for batch in self.batches)
+        self._look_at = max(_LOOK_AGAIN_FROM, len(self.batches) * 5 // 4)
+        self._look_at_bytes = max(_LOOK_AGAIN_FROM_BYTES, self.size_bytes * 5 // 4)

@@ -8,19 +8,14 @@ before the default.
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import click
-
 from nsqd_py.kinds import BOOL, STRING, Kind, choice
 from nsqd_py.version import version_string
-
-HELP_WIDTH = 100
 
 
 class BadOptions(Exception):
@@ -126,6 +121,7 @@ COMPLETION = Setting(
     "Print what makes this shell complete the flags (bash, zsh, fish) and exit.", config_key="", default_text="none",
 )  # fmt: skip
 HELP_FLAGS = ("help", "h")
+HELP = "--help"
 
 Groups = Mapping[str, Sequence[Setting]]
 
@@ -172,10 +168,12 @@ class Program:
         """
         try:
             arguments = normalise(argv, self.settings, self.argument)
-            with _Command(self).make_context(self.command, arguments) as context:
-                flags = _joined(context.params, self.settings)
-        except click.exceptions.Exit as done:
-            sys.exit(done.exit_code)
+            if HELP in arguments:
+                from nsqd_py.settings_help import help_text  # only then: click takes 20 ms to import
+
+                print(help_text(self))
+                sys.exit(0)
+            flags = _parsed(arguments, self.settings)
         except UsageError as error:
             self._fail(error)
         if flags.get(VERSION.attribute):
@@ -220,7 +218,7 @@ def _one_flag(word: str, rest: Iterator[str], by_name: Mapping[str, Setting], ar
     if not name or name.startswith("-"):
         raise UsageError(f"bad flag syntax: {word}")
     if name in HELP_FLAGS:
-        return "--help"
+        return HELP
     if name not in by_name:
         raise UsageError(f"flag provided but not defined: -{name}{_suggestion(name, by_name, '-')}")
     if not equals:
@@ -233,66 +231,23 @@ def _one_flag(word: str, rest: Iterator[str], by_name: Mapping[str, Setting], ar
 
 
 def _suggestion(word: str, known: Iterable[str], prefix: str = "") -> str:
+    import difflib  # only for a mistake
+
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.75)
     return f" (did you mean {prefix}{close[0]}?)" if close else ""
 
 
-if TYPE_CHECKING:
-    _ParamType = click.ParamType[Any]
-else:  # click is generic from 8.4 on
-    _ParamType = click.ParamType
-
-
-class _Value(_ParamType):
-    """The value of one flag, by the kind of its setting."""
-
-    name = "value"
-
-    def __init__(self, setting: Setting) -> None:
-        self._setting = setting
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+def _parsed(arguments: Iterable[str], settings: Iterable[Setting]) -> dict[str, Any]:
+    """The values of `arguments` as `normalise` returns them, by attribute. Raises BadValue."""
+    by_name = {setting.name: setting for setting in settings}
+    given: dict[str, list[Any]] = {}
+    for argument in arguments:
+        name, _, text = argument.removeprefix("--").partition("=")
         try:
-            return self._setting.kind.parse(value)
+            given.setdefault(name, []).append(by_name[name].kind.parse(text))
         except ValueError as error:
-            raise BadValue(f'invalid value "{value}" for flag -{self._setting.name}: {error}') from error
-
-
-class _Command(click.Command):
-    """A command whose every flag may be repeated, so that each kind joins the values in its own way."""
-
-    def __init__(self, program: Program) -> None:
-        settings = program.settings
-        options = [
-            click.Option([f"--{s.name}", s.attribute], type=_Value(s), multiple=True) for s in settings
-        ]
-        super().__init__(
-            program.command,
-            help=program.summary,
-            params=list(options),
-            options_metavar=f"[OPTIONS] [{program.argument.name.upper()}]..." if program.argument else "[OPTIONS]",
-            context_settings={"terminal_width": HELP_WIDTH, "max_content_width": HELP_WIDTH},
-        )
-        self._groups = program.groups
-        self._examples = program.examples
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for purpose, line in self._examples:
-            with formatter.section(purpose):
-                formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, settings in self._groups.items():
-            with formatter.section(title):
-                formatter.write_dl([_help_row(setting) for setting in settings], col_max=36)
-
-
-def _help_row(setting: Setting) -> tuple[str, str]:
-    return setting.usage, f"{setting.full_help} [default: {setting.shown_default}]"
-
-
-def _joined(given: Mapping[str, Sequence[Any]], settings: Iterable[Setting]) -> dict[str, Any]:
-    return {s.attribute: s.kind.join(given[s.attribute]) for s in settings if given[s.attribute]}
+            raise BadValue(f'invalid value "{text}" for flag -{name}: {error}') from error
+    return {by_name[name].attribute: by_name[name].kind.join(values) for name, values in given.items()}
 
 
 # --- config files

@@ -17,8 +17,8 @@ class DaemonCommand:
 
     read_options   from the command line; raises BadOptions
     check_options  raises BadOptions where the daemon cannot start with them
-    serve          runs the daemon; raises StartError. It imports what it needs itself, so that --version, --help
-                   and a refusal do not wait for gevent
+    serve          runs the daemon and returns the exit status; raises StartError. It imports what it needs itself,
+                   so that --version, --help and a refusal do not wait for gevent
     instead        does what the options ask for in place of serving, and returns the exit status; None: serve
     """
 
@@ -26,7 +26,7 @@ class DaemonCommand:
     log_prefix: str
     read_options: Callable[[Sequence[str]], Options]
     check_options: Callable[[Options], None]
-    serve: Callable[[Options, Log], None]
+    serve: Callable[[Options, Log], int]
     instead: Callable[[Options], int | None] = lambda options: None
 
     def main(self, argv: Sequence[str] | None = None) -> int:
@@ -44,11 +44,10 @@ class DaemonCommand:
             self.check_options(options)
             for setting in options.without_effect():
                 log.warning("--%s has no effect now: %s", setting.name, setting.step_note)
-            self.serve(options, log)
+            return self.serve(options, log)
         except (BadOptions, StartError) as error:
             log.fatal("failed to instantiate %s - %s", self.name, error)
             return 1
         except Exception as error:  # a bug: its traceback goes where all log lines go, in their form
             log.exception("%s ends - %r", self.name, error)
             return 1
-        return 0

@@ -20,8 +20,8 @@ from nsqd_py.lookup.endpoints import Endpoint, parse_address
 from nsqd_py.lookup.resolver import Resolver
 from nsqd_py.memory import memory_figures
 from nsqd_py.protocol.names import is_ephemeral
-from nsqd_py.server import join_address
 from nsqd_py.stats import Figures, collect
+from nsqd_py.statsd_prefix import full_prefix
 
 COUNTER, GAUGE = "c", "g"
 DEFAULT_PACKET_BYTES = 4096  # where the option gives no size
@@ -59,13 +59,6 @@ MEMORY_ROWS: tuple[Row, ...] = (
 )
 
 # ---- what is reported
-
-
-def full_prefix(template: str, broadcast_address: str, http_port: int) -> str:
-    """What all keys begin with; `%s` in the template becomes this nsqd's address, and a dot ends it."""
-    address = join_address(broadcast_address, http_port).replace(".", "_").replace(":", "_")
-    prefix = template.replace("%s", address)
-    return prefix if not prefix or prefix.endswith(".") else prefix + "."
 
 
 class Reports:

@@ -60,6 +60,7 @@ class GroupSync:
     """Syncs the logs of all topics; `timeout_ns` after a write at the latest.
 
     durations_s   how long syncs took, those that failed too
+    put_back      writes files anew that another program removed; returns why that failed
     settle_names  returns when it is on the disk which topics and channels there are; may block its greenlet
     """
 
@@ -70,6 +71,7 @@ class GroupSync:
         self.every = max(1, every)
         self.durations_s = Histogram(_DURATION_BOUNDS_S)
         self.settle_names: Callable[[], None] = _nothing_to_do
+        self.put_back: Callable[[Topic, TopicLog], OSError | None] = lambda topic, log: None
         self._timeout_ns = timeout_ns
         self._threadpool = threadpool
         self._alarms = alarms
@@ -169,7 +171,7 @@ class GroupSync:
         if state.slow_alarm.due_ns is None:
             state.slow_alarm.set(now_ns + SLOW_NS)
         try:
-            error = self._sync_log(topic, log, with_failed=now_ns >= state.retry_ns)
+            error = self._sync_log(topic, log, with_failed=now_ns >= state.retry_ns) or self.put_back(topic, log)
         finally:
             state.began_ns = 0
             self._pace.end_stall(topic)

@@ -79,7 +79,10 @@ class Tidier:
             self._compactor.look_at(topic)
 
     def make_room(self, topic: Topic) -> None:
-        """There is little space: let go of the file that is written to, too, when nobody needs what is in it."""
+        """There is little space: let go of the file that is written to, too, when nobody needs what is in it.
+
+        One of which little is needed is closed, so that the rest of it can be let go.
+        """
         log = topic.log
         if log is None or topic.is_slow:
             return
@@ -87,6 +90,7 @@ class Tidier:
             with contextlib.suppress(OSError):  # a full disk has no place for a new file
                 log.roll()
         self.tidy(topic)
+        self._compactor.look_at_open_file(topic)
 
     def close(self) -> None:
         self._alarm.set(None)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from nsqd_py.errors import LayerError
+from nsqd_py.tls_level import OPENSSL_DEFAULT, advised, set_level
 
 REQUIRE = "require"
 REQUIRE_VERIFY = "require-verify"
@@ -26,6 +27,7 @@ class TlsFiles:
 
     client_auth_policy  "", "require" (clients show any certificate) or "require-verify" (signed by `root_ca_file`)
     min_version         number of the lowest version of the protocol, as `ssl.TLSVersion` has it
+    level               security level of OpenSSL; see `nsqd_py.tls_level`
     """
 
     cert_file: str
@@ -33,6 +35,7 @@ class TlsFiles:
     root_ca_file: str = ""
     client_auth_policy: str = ""
     min_version: int = 0
+    level: int = OPENSSL_DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,7 @@ class StandardServer:
     def __init__(self, files: TlsFiles) -> None:
         """Raises OSError."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        set_level(context, files.level)
         if files.min_version:
             context.minimum_version = ssl.TLSVersion(files.min_version)
         # With an empty password, a key that needs one fails instead of asking on the terminal.
@@ -128,7 +132,7 @@ class StandardEngine:
         except ssl.SSLWantReadError:
             return False
         except ssl.SSLError as error:
-            raise LayerError(f"TLS: {_reason(error)}") from error
+            raise LayerError(f"TLS: {advised(_reason(error))}") from error
         return True
 
     def read(self) -> bytes:

@@ -11,6 +11,7 @@ from OpenSSL import SSL, crypto
 
 from nsqd_py.errors import LayerError
 from nsqd_py.tls import Engine, TlsFiles, TlsInfo, cipher_name
+from nsqd_py.tls_level import OPENSSL_DEFAULT, advised, cipher_list
 
 _READ_BYTES = 16 * 1024
 _BIO_BYTES = 64 * 1024
@@ -22,6 +23,8 @@ class AnyCertificateServer:
     def __init__(self, files: TlsFiles) -> None:
         """Raises OSError."""
         context = SSL.Context(SSL.TLS_SERVER_METHOD)
+        if files.level != OPENSSL_DEFAULT:
+            context.set_cipher_list(cipher_list(files.level).encode())
         if files.min_version:
             context.set_min_proto_version(files.min_version)
         try:
@@ -30,7 +33,7 @@ class AnyCertificateServer:
             if files.root_ca_file:
                 context.load_verify_locations(files.root_ca_file)
         except SSL.Error as error:
-            raise OSError(f"cannot use {files.cert_file} with {files.key_file}: {error}") from error
+            raise OSError(f"cannot use {files.cert_file} with {files.key_file}: {advised(error)}") from error
         context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, _take_any)
         self._context = context
 
@@ -60,7 +63,7 @@ class AnyCertificateEngine:
         except SSL.WantReadError:
             return False
         except SSL.Error as error:
-            raise LayerError(f"TLS: {error}") from error
+            raise LayerError(f"TLS: {advised(error)}") from error
         return True
 
     def read(self) -> bytes:

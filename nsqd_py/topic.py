@@ -15,16 +15,19 @@ from operator import attrgetter
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nsqd_py.batch import SIZE_BYTES, Batch
+from nsqd_py.batch import BATCH_BYTES, SIZE_BYTES, Batch
 from nsqd_py.channel import Channel
 from nsqd_py.dead_letters import MOST_REMEMBERED
 from nsqd_py.disk_pace import NOTED_NS, DiskPace
 from nsqd_py.disk_space import DiskSpace, NoRoom
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES
+from nsqd_py.diskqueue.timeline import first_published_since
+from nsqd_py.errors import is_full
 from nsqd_py.gathering import Gathering, Publisher, Tickets
 from nsqd_py.guid import GuidFactory
 from nsqd_py.logs import Log
+from nsqd_py.mem_budget import CountedBatch, Ledger, MemoryBudget
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.recent import Recent
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from nsqd_py.slow_writing import SlowWriter
 
 _TRIM_EVERY = 64
+_BATCH_MORE_BYTES = BATCH_BYTES - RECORD_HEADER_BYTES  # what a batch takes of memory more than its record of the disk
 _REPORT_READS_EVERY_NS = 10_000_000_000
 
 _first_seq = attrgetter("first_seq")
@@ -73,8 +77,9 @@ class Topic(Gathering):
         wall_clock: Callable[[], int],
         syncer: Syncer | None,
         report: Log,
+        id_clock: Callable[[], int] | None = None,
     ) -> None:
-        super().__init__(log.next_seq if log is not None else 0, guids, turn, wall_clock)
+        super().__init__(log.next_seq if log is not None else 0, guids, turn, wall_clock, id_clock or wall_clock)
         self.name = name
         self.is_ephemeral = is_ephemeral(name)
         self.log = log
@@ -100,6 +105,7 @@ class Topic(Gathering):
         self._syncer = syncer
         self._report = report
         self._recent = Recent(mem_queue_size if log is not None else None)
+        self._ledger: Ledger | None = None
         self._commits = 0
         self._write_failed = False
         self._read_failed_ns = 0
@@ -114,6 +120,9 @@ class Topic(Gathering):
 
     @property
     def first_in_memory(self) -> int:
+        """From this number on all that somebody needs is in memory."""
+        if self.log is None:
+            return 0
         firsts = self._recent.first_seqs
         return firsts[0] if firsts else self.next_seq
 
@@ -125,6 +134,34 @@ class Topic(Gathering):
     def is_held(self) -> bool:
         """True while messages are kept from the channels: paused, none there, or not started yet."""
         return self.is_paused or not self.channels or not self.is_started
+
+    # ---- memory
+
+    def use_budget(self, budget: MemoryBudget) -> None:
+        """Count in this budget what is held in memory, and let go of it when that is too much."""
+        if self.log is None:
+            self._ledger = budget.ledger()
+        else:
+            self._recent.tell_of_changes(lambda change_bytes: budget.note(self, change_bytes))
+            self.log.use_budget(budget)
+
+    @property
+    def held_bytes(self) -> int:
+        """What its newest messages take of memory; of an ephemeral topic all, also those in flight or deferred."""
+        return self._ledger.held_bytes if self._ledger is not None else self._recent.size_bytes
+
+    def let_go(self, most_bytes: int) -> None:
+        """Forget the oldest in memory until at most `most_bytes` are held."""
+        self.trim_memory()
+        self._recent.keep_bytes(most_bytes)
+
+    def most_unfinished(self) -> int | None:
+        """How many messages each channel of an ephemeral topic may hold now; None when there is room for more."""
+        most_bytes = self._ledger.most_bytes() if self._ledger is not None else None
+        if most_bytes is None:
+            return None
+        mean_bytes = self._recent.size_bytes // max(1, self._recent.count) or 1
+        return most_bytes // max(1, len(self.channels)) // mean_bytes
 
     # ---- publishing
 
@@ -214,7 +251,7 @@ class Topic(Gathering):
             self._ask_for_room(size_bytes)
         first_seq = self.next_seq
         now_ns = self._wall_clock()
-        batch = Batch(first_seq, self._guids.reserve(1, now_ns), now_ns, 0, 1, len(body), body)
+        batch = Batch(first_seq, self._guids.reserve(1, self._id_clock()), now_ns, 0, 1, len(body), body)
         began_ns = monotonic_ns()
         try:
             if not log.append_small(batch):
@@ -231,6 +268,7 @@ class Topic(Gathering):
         recent.batches.append(batch)
         recent.first_seqs.append(first_seq)
         recent.count += 1
+        recent.size_bytes += size_bytes + _BATCH_MORE_BYTES
         self.message_count += 1
         self.message_bytes += len(body) - SIZE_BYTES
         self.next_seq = self._sealed_end = first_seq + 1
@@ -239,6 +277,8 @@ class Topic(Gathering):
         self._commits += 1
         if recent.count > recent.trim_above or not self._commits % _TRIM_EVERY:
             self.trim_memory()
+        elif recent.size_bytes > recent.tell_above:
+            recent.tell()
         self._note_written(1, [])
         return True
 
@@ -297,6 +337,8 @@ class Topic(Gathering):
             count = batch.count
             self.message_count += count
             self.message_bytes += len(batch.body) - SIZE_BYTES * count
+            if self._ledger is not None:
+                batch = CountedBatch(batch, self._ledger)
             if batch.due_ns:
                 self.unreleased_deferred.append((batch.first_seq, batch.first_seq + count, batch.due_ns))
                 if self.log is not None:
@@ -304,19 +346,26 @@ class Topic(Gathering):
             recent.batches.append(batch)
             recent.first_seqs.append(batch.first_seq)
             recent.count += count
+            recent.size_bytes += batch.memory_bytes
             self.next_seq = batch.first_seq + count
         if self.is_ephemeral:
             self._sealed_end = self.next_seq
         if self.channels:
             self.release()
+            if self.log is None:  # what one channel waits for must not keep in memory what no channel waits for
+                recent.drop_unneeded(self.is_needed)
         self._commits += 1
         # Not each time: taking from the front of a list moves the rest, and looking alone is 5 % of a lone PUB.
         if recent.count > recent.trim_above or self._commits % _TRIM_EVERY == 0:
             self.trim_memory()
+        elif recent.size_bytes > recent.tell_above:
+            recent.tell()
 
     def _cut_overflow(self, batches: list[Batch]) -> list[Batch]:
         """An ephemeral topic without channels holds no more than fits in memory; what comes then is lost."""
         room = self._mem_queue_size - self.depth
+        if self.depth and self._ledger is not None and self._ledger.most_bytes() is not None:
+            room = 0
         if not self.is_started and room < sum(batch.count for batch in batches):
             self.start()  # rather without a channel that is not known yet than without the messages
             if not self.is_held:
@@ -356,7 +405,7 @@ class Topic(Gathering):
             for batch in chunk[max(0, bisect_right(chunk, seq, key=_first_seq) - 1) :]:
                 if batch.end_seq > seq:
                     return batch
-        return self._recent.batches[0] if self._recent.batches else None
+        return self._recent.first_behind(seq)
 
     def _read(self, seq: int) -> list[Batch]:
         assert self.log is not None
@@ -368,16 +417,21 @@ class Topic(Gathering):
             now_ns = self._wall_clock()
             if abs(now_ns - self._read_failed_ns) >= _REPORT_READS_EVERY_NS:
                 self._read_failed_ns = now_ns
-                self._report.error("TOPIC(%s): failed to read message %d from disk - %s", self.name, seq, error)
+                text = "the disk is full, message %d waits" if is_full(error) else "failed to read message %d from disk"
+                self._report.error("TOPIC(%s): " + text + " - %s", self.name, seq, error)
             raise
 
-    def seq_at(self, timestamp_ns: int, low: int) -> int:
-        """The number of the first message from `low` on that was published at that time or later. Raises OSError."""
+    def seq_since(self, steady_ns: int, low: int) -> int:
+        """Return the number of the first message from `low` on that was published since that time. Raises OSError.
+
+        By its id, not by its timestamp: the wall clock may have been set.
+        """
         if self.log is not None:
             if self.pace.is_slow:
                 raise BlockingIOError(errno.EAGAIN, "the disk is slow")
-            return self.log.seq_at(timestamp_ns, low)
-        seq = self._recent.seq_at(timestamp_ns)
+            seq = first_published_since(self.log.files, steady_ns, low, by_timestamp=self.policy.takes_dead_letters)
+        else:
+            seq = self._recent.seq_since(steady_ns)
         return self.next_seq if seq is None else seq
 
     def wake_channels(self) -> None:

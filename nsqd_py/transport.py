@@ -251,6 +251,11 @@ class Stream:
         """What the socket did not take yet; output of this turn not counted."""
         return len(self._unsent) if self._unsent is not None else 0
 
+    @property
+    def buffered_bytes(self) -> int:
+        """What waits for the socket takes so much memory."""
+        return memoryview(self._unsent.obj).nbytes if self._unsent is not None else 0
+
     def overdue(self, now_s: float, limits: TimeLimits) -> str:
         """For what its client keeps us waiting too long; empty where it does not. Asked about once a second."""
         untaken = self._untaken_bytes()

@@ -8,6 +8,7 @@ import socket
 import gevent
 import orjson
 
+from nsqd_py import early_signals
 from nsqd_py.certificates import CHECK_EVERY_S, CertificateKeeper, keep_certificate
 from nsqd_py.clock import SteadyClock
 from nsqd_py.debug.collector import COLLECTIONS
@@ -63,6 +64,7 @@ class Daemon:
         self._log.gather(self._turn)
         self._log.info("%s", version_string("nsqlookupd"))
         reload = gevent.signal_handler(signal.SIGHUP, self._reload)
+        early_signals.release()
         with StopSignals() as signals:
             try:
                 self._tls = keep_certificate(self._options, self._log)

@@ -6,7 +6,6 @@ import socket
 from collections.abc import Sequence
 
 from nsqd_py.durations import SECOND_NS
-from nsqd_py.http.credentials import check_auth_file
 from nsqd_py.kinds import DURATION, STRING
 from nsqd_py.limit_options import LIMIT_SETTINGS
 from nsqd_py.log_options import VERBOSE_SETTING, log_settings
@@ -16,6 +15,7 @@ from nsqd_py.tls_options import (
     KEY_SETTING,
     REQUIREMENT_SETTINGS,
     ROOT_CA_SETTING,
+    check_auth_file,
     check_tls,
     implied_tls_required,
 )

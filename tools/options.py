@@ -10,6 +10,8 @@ from nsqd_py.kinds import DURATION, INT, LOG_FORMAT, LOG_LEVEL, STRING, STRINGS
 from nsqd_py.logs import INFO, TEXT
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings import Options, Setting
+from nsqd_py.tls_level import advised, set_level, set_lowest_version
+from nsqd_py.tls_options import DEFAULT_TLS_VERSION, LEVEL_SETTING
 from tools.cli import BadUsage
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ HTTP_TLS = (
         "File with the certificate authorities to trust for https:// addresses (PEM); the system's by default."),
     Setting("http-client-tls-cert", STRING, "", "Certificate file to show for https:// addresses (PEM)."),
     Setting("http-client-tls-key", STRING, "", "Key file of that certificate (PEM)."),
+    LEVEL_SETTING,
 )
 
 def log_settings(prefix: str) -> tuple[Setting, ...]:
@@ -161,10 +164,12 @@ def _tls_context(options: Options) -> object:
 
     try:
         context = ssl.create_default_context(cafile=options.http_client_tls_root_ca_file or None)
+        set_level(context, options.tls_security_level)
+        set_lowest_version(context, options.tls_security_level, DEFAULT_TLS_VERSION)
         if options.http_client_tls_cert:
             key = options.http_client_tls_key or None
             # With an empty password, a key that needs one fails instead of asking on the terminal.
             context.load_cert_chain(options.http_client_tls_cert, key, password="")
     except OSError as error:  # SSLError is one
-        raise BadUsage(f"cannot use the files of --http-client-tls-…: {error.strerror or error}") from error
+        raise BadUsage(f"cannot use the files of --http-client-tls-…: {advised(error.strerror or error)}") from error
     return context

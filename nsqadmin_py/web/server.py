@@ -16,6 +16,8 @@ from nsqd_py.errors import StartError
 from nsqd_py.limits import HEAD, Connections, TimeLimits
 from nsqd_py.logs import Log
 from nsqd_py.server import Listener, split_address
+from nsqd_py.tls_level import advised, set_level, set_lowest_version
+from nsqd_py.tls_options import DEFAULT_TLS_VERSION
 
 # Without progress for so long, a connection is closed: idle, dribbling, or not reading.
 SOCKET_TIMEOUT_S = 60.0
@@ -161,13 +163,16 @@ class HttpServer:
                 sock.close()
 
 
-def server_tls(cert_file: str, key_file: str) -> ssl.SSLContext | None:
+def server_tls(cert_file: str, key_file: str, level: int) -> ssl.SSLContext | None:
     """None without a certificate. Raises StartError."""
     if not cert_file:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    set_level(context, level)
+    set_lowest_version(context, level, DEFAULT_TLS_VERSION)
     try:
         context.load_cert_chain(cert_file, key_file, password="")
     except OSError as error:
-        raise StartError(f"cannot use --tls-cert {cert_file} with --tls-key {key_file}: {error.strerror}") from error
+        files = f"--tls-cert {cert_file} with --tls-key {key_file}"
+        raise StartError(f"cannot use {files}: {advised(error.strerror)}") from error
     return context

@@ -14,6 +14,7 @@ import orjson
 from nsqd_py.auth.permissions import Authorization, BadAnswer, compile_rules, read_answer
 from nsqd_py.http_client import BadStatus, HttpClient, HttpClientError, Resolve, Url, limit_s, parse_url
 from nsqd_py.settings import Options
+from nsqd_py.tls_level import set_level, set_lowest_version
 
 MAX_ANSWER_BYTES = 1024 * 1024
 _FORBIDDEN = 403
@@ -153,7 +154,8 @@ def _tls_context(options: Options) -> Any:
     from gevent import ssl  # only where TLS is asked for: it is slow to import
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = max(context.minimum_version, ssl.TLSVersion(options.tls_min_version))
+    set_level(context, options.tls_security_level)
+    set_lowest_version(context, options.tls_security_level, options.tls_min_version)
     if options.tls_root_ca_file:
         context.load_verify_locations(cafile=options.tls_root_ca_file)
     else:

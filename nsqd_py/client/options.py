@@ -10,6 +10,7 @@ from typing import Any
 from nsqd_py.client.errors import BadClientOption
 from nsqd_py.durations import SECOND_NS, format_duration, parse_duration
 from nsqd_py.literals import parse_bool
+from nsqd_py.tls_level import LEVELS, OPENSSL_DEFAULT
 from nsqd_py.version import NSQ_VERSION
 
 USER_AGENT = f"nsqd-py/{NSQ_VERSION}"
@@ -83,6 +84,12 @@ def _one_of(*words: str) -> Callable[[object], str]:
     return read
 
 
+def _read_level(value: object) -> int:
+    if str(value) not in LEVELS and value != OPENSSL_DEFAULT:
+        raise ValueError(f"expected one of {', '.join(LEVELS)}")
+    return LEVELS.get(str(value), OPENSSL_DEFAULT)
+
+
 def _read_context(value: object) -> Any:
     if value is None or hasattr(value, "wrap_bio"):
         return value
@@ -113,6 +120,7 @@ class ClientOptions:
     msg_timeout_s          0 leaves it to nsqd
     max_msg_size           of a frame from nsqd, in bytes; 0 is no limit but the protocol's
     max_attempts           after so many a Consumer gives up on a message; 0 is never
+    tls_security_level     of OpenSSL, 0 to 5; 0 takes keys below 2048 bits and, with tls_min_version, TLS 1.0
     tls_config             an ssl.SSLContext in place of the files
     lookupd_authorization  show auth_secret to nsqlookupd too. As in go-nsq, the option that says so is called
                            `skip_lookupd_authorization`, and true means to show it
@@ -160,6 +168,7 @@ class ClientOptions:
     tls_cert: str = _option(_read_text, "")
     tls_key: str = _option(_read_text, "")
     tls_min_version: str = _option(_one_of(*TLS_VERSIONS), "")
+    tls_security_level: int = _option(_read_level, OPENSSL_DEFAULT)
     deflate: bool = _option(_read_flag, False)
     deflate_level: int = _option(_read_count, 6, 1, 9)
     snappy: bool = _option(_read_flag, False)

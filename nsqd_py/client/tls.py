@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from nsqd_py.client.options import TLS_VERSIONS, ClientOptions
 from nsqd_py.tls import StandardEngine, TlsLayer
+from nsqd_py.tls_level import advised, set_level
 
 
 class TlsClient:
@@ -33,6 +34,7 @@ def client_context(
     Raises OSError.
     """
     context = context_class(ssl.PROTOCOL_TLS_CLIENT)
+    set_level(context, options.tls_security_level)
     if options.tls_min_version:
         lowest = max(TLS_VERSIONS[options.tls_min_version], ssl.TLSVersion.TLSv1)
         context.minimum_version = ssl.TLSVersion(lowest)
@@ -54,4 +56,4 @@ def _load(files: str, load: Callable[[], None]) -> None:
     try:
         load()
     except OSError as error:  # SSLError is one
-        raise OSError(f"cannot use {files}: {error.strerror or error}") from error
+        raise OSError(f"cannot use {files}: {advised(error.strerror or error)}") from error

@@ -10,6 +10,7 @@ from nsqd_py.diskqueue.damage import DamageBook
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.records import Damaged, Incomplete, decode
 from nsqd_py.diskqueue.recovery import find_record
+from nsqd_py.mem_budget import MemoryBudget
 
 READ_BYTES = 1024 * 1024
 _SMALL_READ_BYTES = 64 * 1024
@@ -19,15 +20,20 @@ _SHARED_CHUNKS = 4
 class ChunkReader:
     """Remembers the last few chunks. What is damaged is passed over and reported.
 
-    read_file  reads bytes of a file, as `LogFile.read` does; may raise BlockingIOError: try again later
+    read_file   reads bytes of a file, as `LogFile.read` does; may raise BlockingIOError: try again later
+    budget      counts what is remembered, where there is one
+    held_bytes  so much memory that takes
     """
 
-    __slots__ = ("_chunks", "_damage", "read_file")
+    __slots__ = ("_chunks", "_damage", "_sizes", "budget", "held_bytes", "read_file")
 
     def __init__(self, damage: DamageBook) -> None:
         self._chunks: OrderedDict[int, list[Batch]] = OrderedDict()
         self._damage = damage
         self.read_file: Callable[[LogFile, int, int], bytes] = LogFile.read
+        self._sizes: dict[int, int] = {}
+        self.budget: MemoryBudget | None = None
+        self.held_bytes = 0
 
     def remembered(self, seq: int) -> list[Batch] | None:
         """A chunk with this number in it."""
@@ -38,6 +44,22 @@ class ChunkReader:
 
     def forget(self) -> None:
         self._chunks.clear()
+        self._sizes.clear()
+        self._count()
+
+    def let_go(self, most_bytes: int) -> None:
+        """Forget the oldest chunks until at most `most_bytes` are held."""
+        left_bytes = self.held_bytes
+        while self._chunks and left_bytes > most_bytes:
+            first_seq, _ = self._chunks.popitem(last=False)
+            left_bytes -= self._sizes.pop(first_seq)
+        self._count()
+
+    def _count(self) -> None:
+        held_bytes = sum(self._sizes.values())
+        change_bytes, self.held_bytes = held_bytes - self.held_bytes, held_bytes
+        if self.budget is not None and change_bytes:
+            self.budget.note(self, change_bytes)
 
     def read(self, file: LogFile, seq: int) -> list[Batch]:
         """Batches of one file from the one that holds `seq`, or the first behind it. Empty at its end.
@@ -47,8 +69,11 @@ class ChunkReader:
         chunk = self._read(file, seq)
         if chunk:
             self._chunks[chunk[0].first_seq] = chunk
+            self._sizes[chunk[0].first_seq] = sum(batch.memory_bytes for batch in chunk)
             while len(self._chunks) > _SHARED_CHUNKS:
-                self._chunks.popitem(last=False)
+                first_seq, _ = self._chunks.popitem(last=False)
+                del self._sizes[first_seq]
+            self._count()
         return chunk
 
     def _read(self, file: LogFile, seq: int) -> list[Batch]:

@@ -11,7 +11,6 @@ import contextlib
 import errno
 import os
 import re
-import secrets
 import sys
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
@@ -60,6 +59,11 @@ def run_to_end(steps: Generator[None, None, T]) -> T:
             next(steps)
         except StopIteration as end:
             return cast(T, end.value)
+
+
+def _salt() -> int:
+    """Return 32 random bits; the module secrets would import the hashes of OpenSSL, 3 ms, at the start."""
+    return int.from_bytes(os.urandom(4), "big")
 
 
 class LogFile:
@@ -114,7 +118,7 @@ class LogFile:
         cls, path: Path, first_seq: int, used_id: int, spare: Path | None
     ) -> Generator[None, None, LogFile]:
         """As `create`, a step for each call that may take long."""
-        header = FileHeader(secrets.randbits(32), first_seq, used_id, is_reused=spare is not None)
+        header = FileHeader(_salt(), first_seq, used_id, is_reused=spare is not None)
         if spare is not None and os.path.lexists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
         fd = os.open(spare or path, os.O_RDWR | os.O_CREAT | (os.O_EXCL if spare is None else 0), 0o600)
@@ -136,7 +140,7 @@ class LogFile:
     @classmethod
     def create_sparse(cls, path: Path, old: LogFile) -> LogFile:
         """An empty file for what is needed of an old one. Raises OSError."""
-        header = replace(old.header, salt=secrets.randbits(32), is_reused=False, is_sparse=True)
+        header = replace(old.header, salt=_salt(), is_reused=False, is_sparse=True)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
             if os.pwrite(fd, header.encode(), 0) != FILE_HEADER_BYTES:
@@ -270,6 +274,10 @@ class LogFile:
         """Where a record begins from which the first message of this time or later is found by reading on."""
         return self._index.offset_before_time(timestamp_ns)
 
+    def places(self) -> list[int]:
+        """Return where some records begin, about every 256 KiB, in rising order."""
+        return self._index_offsets
+
     def segments(self) -> Iterator[Segment]:
         """The file in parts of about 256 KiB."""
         return self._index.segments(self._end)
@@ -283,7 +291,11 @@ class LogFile:
 
         Raises OSError.
         """
-        twin = LogFile(self.path, os.dup(self._fd), self.header, self.end_offset)
+        return self.with_descriptor(os.dup(self._fd))
+
+    def with_descriptor(self, descriptor: int) -> LogFile:
+        """Return all that is known of the file for another descriptor, of a file with the same content."""
+        twin = LogFile(self.path, descriptor, self.header, self.end_offset)
         twin.end_offset, twin.end_seq = self.end_offset, self.end_seq
         twin.missing_count, twin.newest_ns = self.missing_count, self.newest_ns
         twin.synced_offset, twin.synced_seq = self.synced_offset, self.synced_seq

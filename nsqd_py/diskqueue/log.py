@@ -22,6 +22,7 @@ from nsqd_py.diskqueue.recovery import RecoveredFile
 from nsqd_py.diskqueue.sync_book import SyncBook
 from nsqd_py.diskqueue.syncing import Unsynced, sync_and_close, written_lately
 from nsqd_py.diskqueue.timeline import first_since
+from nsqd_py.mem_budget import MemoryBudget
 
 
 def _at_once(work: Callable[[], None]) -> None:
@@ -245,6 +246,9 @@ class TopicLog:
     def allocate_ahead(self, *, wanted: bool) -> None:
         """Whether space is taken from the disk before it is needed: not where there is little."""
         self._most_ahead = LARGEST_STEP if wanted else 0
+        if not wanted and self._spare is not None:
+            spare, self._spare = self._spare, None
+            self._in_background(partial(spare.unlink, missing_ok=True))
         # A file that a thread writes to must not be cut: what it writes now is behind the end that is known.
         if self._last is not None and not self._is_appending:
             self._last.most_ahead = self._most_ahead
@@ -274,6 +278,15 @@ class TopicLog:
             self._last = None
 
     # ---- reading
+
+    def use_budget(self, budget: MemoryBudget) -> None:
+        """Count in this budget what was read and is remembered."""
+        self._chunks.budget = budget
+
+    @property
+    def read_bytes(self) -> int:
+        """What was read and is remembered takes so much memory."""
+        return self._chunks.held_bytes
 
     def read(self, seq: int) -> list[Batch]:
         """Batches from the one that holds `seq`, or the first behind it, up to about 1 MiB. Empty at the end.
@@ -306,6 +319,11 @@ class TopicLog:
     def report_damage(self, file: LogFile, start: int, end: int) -> None:
         """These bytes of a file are passed over. Raises OSError when they cannot be kept aside."""
         self._damage.report(file, start, end)
+
+    @property
+    def damage(self) -> DamageBook:
+        """What could not be read, or was not there, since the start."""
+        return self._damage
 
     @property
     def damaged_bytes(self) -> int:
@@ -345,6 +363,8 @@ class TopicLog:
     def replace(self, old: LogFile, new: LogFile) -> None:
         """`new` has taken the name of `old`, and all of it that is needed; `old` is to be closed."""
         self._set_files([new if file is old else file for file in self._files])
+        if self._last is old:
+            self._last = new
         self._let_go(old)
 
     def drop_moved(self, file: LogFile) -> Callable[[], None]:
@@ -366,7 +386,7 @@ class TopicLog:
         return True
 
     def _wants_space_of(self, file: LogFile) -> bool:
-        return self._spare is None and file.end_offset >= self._max_file_bytes // 2
+        return bool(self._most_ahead) and self._spare is None and file.end_offset >= self._max_file_bytes // 2
 
     def _keep_as_spare(self, file: LogFile) -> None:
         spare = self._directory / f"{self._topic}{SPARE_SUFFIX}"

@@ -88,6 +88,12 @@ class HttpConnection(Stream, Generic[App]):
         self._queue: deque[Request[App]] = deque()
         self._worker: Any = None
 
+    @property
+    def buffered_bytes(self) -> int:
+        """What its socket did not take, and what is here of a request's body."""
+        body_bytes = sum(map(len, self._request.parts)) if self._request is not None else 0
+        return super().buffered_bytes + body_bytes
+
     # ---- bytes in
 
     def on_data(self, data: bytes) -> None:

@@ -18,7 +18,7 @@ import secrets
 import stat
 from base64 import b64decode
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from nsqd_py.errors import StartError
 
@@ -91,12 +91,6 @@ def read_credentials(path: str) -> Credentials:
 def _open_without_waiting(path: str, flags: int) -> int:
     """A pipe would wait for its writer."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
-
-
-def check_auth_file(options: Any) -> None:
-    """Raises BadAuthFile where the options name a file that cannot be used."""
-    if options.http_auth_file:
-        read_credentials(options.http_auth_file)
 
 
 def parse_credentials(text: bytes, path: str) -> Credentials:

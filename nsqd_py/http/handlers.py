@@ -9,13 +9,13 @@ import socket
 from collections.abc import Callable
 
 import gevent
-import orjson
 
 from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.broker import Broker
 from nsqd_py.channel import Channel
 from nsqd_py.durations import parse_duration
 from nsqd_py.errors import ClientError, Draining, HttpError
+from nsqd_py.health import health_of
 from nsqd_py.http import answers, bodies
 from nsqd_py.http.answers import Reply
 from nsqd_py.http.query import parse_int64
@@ -23,7 +23,7 @@ from nsqd_py.http.request import Request
 from nsqd_py.logs import parse_level
 from nsqd_py.protocol.commands import milliseconds_to_ns
 from nsqd_py.protocol.names import is_valid_name
-from nsqd_py.stats import collect, health_text, render_json
+from nsqd_py.stats import collect, render_json
 from nsqd_py.stats_text import render_text
 from nsqd_py.threads import in_thread
 from nsqd_py.topic import Topic
@@ -67,6 +67,8 @@ def _change_log_level(broker: Broker, value: bytes) -> None:
 
 
 def _change_lookupds(broker: Broker, value: bytes) -> None:
+    import orjson
+
     addresses = orjson.loads(value)
     if not isinstance(addresses, list) or not all(isinstance(address, str) for address in addresses):
         raise ValueError("not a list of addresses")
@@ -154,10 +156,18 @@ def _is_binary(request: Request[Broker]) -> bool:
 
 
 def ping(request: Request[Broker]) -> Reply:
-    """OK, or what is wrong: 503 while it drains, so that load balancers go elsewhere; 500 with the disk."""
-    broker = request.app
-    status_of_trouble = 503 if broker.drain.is_active else 500
-    return answers.plain(200 if broker.health() is None else status_of_trouble, health_text(broker))
+    """Liveness: OK, or 500 and what is wrong with the disk of this node. A drain or a full topic needs no restart."""
+    trouble = request.app.node_trouble()
+    return answers.plain(200, "OK") if trouble is None else answers.plain(500, f"NOK - {trouble}")
+
+
+def health(request: Request[Broker]) -> Reply:
+    """Readiness and the topics that are in trouble: 200 if clients should come here, else 503."""
+    state = health_of(request.app)
+    status = 200 if state.is_ready else 503
+    if request.params.get("format") == "json":
+        return answers.json(state.fields(), status)
+    return answers.plain(status, state.text())
 
 
 def info(request: Request[Broker]) -> Reply:

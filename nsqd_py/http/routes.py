@@ -26,6 +26,7 @@ PUB: Route[Broker] = Route("POST", "/pub", handlers.pub, PUBLISH, MESSAGE, is_ho
 ROUTES: tuple[Route[Broker], ...] = (
     PUB,
     Route("GET", "/ping", handlers.ping, FIGURES, is_hot=True),
+    Route("GET", "/health", handlers.health, FIGURES, is_hot=True),
     Route("GET", "/info", handlers.info, FIGURES),
     Route("GET", "/stats", handlers.stats, FIGURES, is_long=True),
     Route("GET", "/metrics", handlers.metrics, FIGURES, is_long=True),

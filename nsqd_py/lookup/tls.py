@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 
 from nsqd_py.settings import Options
+from nsqd_py.tls_level import set_level, set_lowest_version
 
 
 def client_context(options: Options, context_class: type[ssl.SSLContext] = ssl.SSLContext) -> ssl.SSLContext | None:
@@ -12,6 +13,8 @@ def client_context(options: Options, context_class: type[ssl.SSLContext] = ssl.S
     if not options.lookupd_tls:
         return None
     context = context_class(ssl.PROTOCOL_TLS_CLIENT)
+    set_level(context, options.tls_security_level)
+    set_lowest_version(context, options.tls_security_level, options.tls_min_version)
     if options.lookupd_tls_insecure_skip_verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -21,7 +21,7 @@ import re
 from struct import Struct
 from typing import Any
 
-from nsqd_py.batch import SIZE_BYTES, uniform_stride
+from nsqd_py.batch import SIZE_BYTES, cut_out, uniform_stride
 from nsqd_py.errors import BadBody, BadMessage, ClientError, Invalid, NsqdError
 from nsqd_py.protocol.commands import COMMANDS, MULTI_BODY, NO_BODY, CommandSpec, Params, words
 from nsqd_py.protocol.session import STATE_CLOSING, STATE_SUBSCRIBED, Session
@@ -99,6 +99,17 @@ class CommandParser:
     def forget_pub(self) -> None:
         """Forget the line and the topic of the last PUB, so that the next one is checked as the first."""
         self._pub_line = self._pub_topic = b""
+
+    @property
+    def awaited_mpub(self) -> bytes:
+        """The topic of the MPUB whose body is not whole, or was refused; empty when there is none."""
+        spec = self._spec
+        return self._params[1] if spec is not None and spec.body == MULTI_BODY else b""
+
+    @property
+    def gathered_bytes(self) -> int:
+        """What is here of a command that is not whole."""
+        return len(self._gathered) + len(self._buffer)
 
     def unread(self) -> bytes:
         """The bytes that belong to no command yet."""
@@ -235,9 +246,10 @@ class CommandParser:
             self._gather(start)
             return None
         command, after = found
-        if self._gathered:
-            self._buffer = bytes(self._gathered)
+        if self._gathered:  # keep what is behind it, not the body once more
+            self._buffer = cut_out(self._gathered, after, len(self._gathered))
             self._gathered = bytearray()
+            after = 0
         self._position = after
         self._spec = None
         return command
@@ -259,8 +271,8 @@ class CommandParser:
         if len(whole) < after:
             return None
         if spec.name == "PUB":
-            return ("PUB", self._params[1], bytes(whole[start:after]), 1, self._needed), after
-        return (spec.name, self._params, bytes(whole[start + SIZE_BYTES : after])), after
+            return ("PUB", self._params[1], cut_out(whole, start, after), 1, self._needed), after
+        return (spec.name, self._params, cut_out(whole, start + SIZE_BYTES, after)), after
 
     def _check_size(self, spec: CommandSpec, size: int) -> None:
         limits = self._session.limits
@@ -288,7 +300,7 @@ class CommandParser:
             first = start + 2 * SIZE_BYTES
             after = start + SIZE_BYTES + declared
             if after <= len(whole) and after - first >= self._count * (SIZE_BYTES + 1):
-                body = bytes(whole[first:after])
+                body = cut_out(whole, first, after)
                 stride = uniform_stride(body, self._count)
                 if 0 < stride - SIZE_BYTES <= self._session.limits.max_msg_size:
                     return ("MPUB", self._params[1], body, self._count, stride), after
@@ -323,7 +335,7 @@ class CommandParser:
         finally:
             self._walked = offset
             self._walked_count = index
-        body = bytes(whole[start + 2 * SIZE_BYTES : start + offset])
+        body = cut_out(whole, start + 2 * SIZE_BYTES, start + offset)
         return ("MPUB", self._params[1], body, self._count, uniform_stride(body, self._count)), start + offset
 
     def _alike(self, whole: bytes | bytearray, first: int) -> int:

@@ -15,7 +15,7 @@ PACKAGES = [name for name in ("nsqd_py", "nsqlookupd_py", "nsqadmin_py", "tools"
 
 PURE_NAMES = (
     "batch", "compression", "delivery", "durations", "errors", "expressions", "guid", "inflight", "layers", "literals",
-    "pqueues", "times", "version",
+    "pqueues", "times", "tls_level", "version",
 )  # fmt: skip
 PURE_PUBLISHING_NAMES = ("dispatcher", "failures", "outlet", "publish", "verdict", "waiting", "window")
 PURE_CONSUMING_NAMES = ("backoff", "flow", "lane", "rdy", "subscription", "touching")

@@ -54,7 +54,7 @@ ADMIN_PATHS_OF_NSQD = [
     ("GET", "/debug/gc"),
     ("POST", "/debug/freememory"),
 ]
-OPEN_PATHS_OF_NSQD = ["/ping", "/info", "/stats", "/config/log_level"]
+OPEN_PATHS_OF_NSQD = ["/ping", "/health", "/info", "/stats", "/config/log_level"]
 ADMIN_PATHS_OF_NSQLOOKUPD = [
     ("POST", "/topic/create?topic=t"),
     ("POST", "/channel/create?topic=t&channel=c"),

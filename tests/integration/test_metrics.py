@@ -92,6 +92,9 @@ def test_topics_and_channels(nsqd: NsqdProcess) -> None:
         assert 0 < scrape.value("nsqd_topic_e2e_latency_seconds", topic="orders", quantile=quantile) < 60
     assert scrape.value("nsqd_log_bytes", topic="orders") > 20
     assert scrape.value("nsqd_log_files", topic="orders") == 1
+    assert scrape.value("nsqd_topic_memory_bytes", topic="orders") > 20
+    assert scrape.value("nsqd_memory_bytes", kind="log") <= scrape.sum("nsqd_memory_limit_bytes") == 1 << 28
+    assert scrape.value("nsqd_memory_bytes", kind="ephemeral") == 0
 
 
 def test_types_are_declared(nsqd: NsqdProcess) -> None:

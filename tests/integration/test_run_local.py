@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -123,16 +124,59 @@ def test_they_start_find_each_other_and_stop(local: Local, number: signal.Signal
     assert (local.log.parent / "data" / "nsqadmin-history.db").stat().st_size > 0
 
 
-@pytest.mark.parametrize("name", ["nsqlookupd", "nsqadmin"])  # the first to start, and the last
-def test_when_one_ends_so_do_the_others(local: Local, name: str) -> None:
-    wait_until(lambda: local.publish("greetings") and local.seen("greetings"), 20, "all of them")
+def process_of(local: Local, name: str) -> psutil.Process | None:
     children = psutil.Process(local.process.pid).children()
-    (victim,) = [child for child in children if f"apps.{name}" in child.cmdline()]
+    return next((child for child in children if f"apps.{name}" in child.cmdline()), None)
+
+
+def wait_until_old_enough(local: Local) -> None:
+    """Until all run for more than two seconds: one that ends sooner would end again and again, and is not restarted."""
+    wait_until(lambda: local.publish("greetings"), 20, "nsqd to take a message")
+    wait_until(lambda: local.seen("greetings"), 20, "nsqadmin to see it")
+    all_run_since_s = time.monotonic()
+    wait_until(lambda: time.monotonic() - all_run_since_s > 2, 20, "two seconds to pass")
+
+
+def test_a_program_that_is_killed_is_started_again(local: Local) -> None:
+    wait_until_old_enough(local)
+    first = {name: process_of(local, name) for name in PROGRAMS}
+    victim = first["nsqd"]
+    assert victim is not None
     victim.kill()
-    assert local.process.wait(20) == 128 + signal.SIGKILL
+    wait_until(lambda: not victim.is_running() and local.publish("again"), 20, "nsqd to take messages again")
+    stats = asked(local.nsqd_http, "/stats?format=json")
+    assert {topic["topic_name"]: topic["depth"] for topic in stats["topics"]} == {"greetings": 1, "again": 1}
+    wait_until(lambda: (local.lookup("again") or {}).get("producers"), 20, "nsqlookupd to know the new topic")
+    assert {name for name in PROGRAMS if process_of(local, name) == first[name]} == {"nsqlookupd", "nsqadmin"}
     text = local.log.read_text()
-    assert text.count(": bye") == len(PROGRAMS) - 1
-    assert f"Ended by itself: {name} (status 137)" in text
+    assert ": bye" not in text
+    assert "A signal ended nsqd (status 137); it is started again." in text
+    local.process.send_signal(signal.SIGTERM)
+    assert local.process.wait(20) == 0
+    assert local.log.read_text().count(": bye") == len(PROGRAMS)
+
+
+@pytest.mark.slow  # the same for the first to start and for the last
+@pytest.mark.parametrize("name", ["nsqlookupd", "nsqadmin"])
+def test_each_program_is_started_again(local: Local, name: str) -> None:
+    wait_until_old_enough(local)
+    victim = process_of(local, name)
+    assert victim is not None
+    victim.kill()
+    wait_until(lambda: process_of(local, name) not in (None, victim), 20, "it to be started again")
+    wait_until(lambda: (local.lookup("greetings") or {}).get("producers"), 20, "nsqlookupd to know the topic")
+    wait_until(lambda: local.seen("greetings"), 20, "nsqadmin to know the topic")
+
+
+def test_when_one_ends_by_itself_so_do_the_others(local: Local) -> None:
+    wait_until(lambda: local.publish("greetings") and local.seen("greetings"), 20, "all of them")
+    victim = process_of(local, "nsqd")
+    assert victim is not None
+    victim.terminate()
+    assert local.process.wait(20) == 0
+    text = local.log.read_text()
+    assert text.count(": bye") == len(PROGRAMS)
+    assert "Ended by itself: nsqd (status 0)" in text
 
 
 def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:

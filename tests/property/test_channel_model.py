@@ -56,16 +56,19 @@ class TopicMachine(RuleBasedStateMachine):
 
     @initialize(
         mem_queue_size=st.sampled_from([0, 3, 100]),
+        mem_queue_bytes=st.sampled_from([1 << 28, 0, 1_000, 3_000]),
         max_bytes_per_file=st.sampled_from([200, 600, 5_000]),
         rdys=st.lists(st.sampled_from([1, 5, 50]), max_size=3),
         max_attempts=st.sampled_from([0, 0, 1, 2]),
         ttl_ns=st.sampled_from([0, 0, 4 * SECOND, 15 * SECOND]),
     )
     def start(
-        self, mem_queue_size: int, max_bytes_per_file: int, rdys: list[int], max_attempts: int, ttl_ns: int
-    ) -> None:
+        self, mem_queue_size: int, mem_queue_bytes: int, max_bytes_per_file: int, rdys: list[int], max_attempts: int,
+        ttl_ns: int,
+    ) -> None:  # fmt: skip
         self.options = {
             "mem_queue_size": mem_queue_size,
+            "mem_queue_bytes": mem_queue_bytes,
             "max_bytes_per_file": max_bytes_per_file,
             "max_msg_timeout_ns": MAX_MSG_TIMEOUT_NS,
             "max_attempts": ByTopic(max_attempts),
@@ -427,6 +430,14 @@ class TopicMachine(RuleBasedStateMachine):
     @invariant()
     def memory_is_bounded(self) -> None:
         assert self.topic._recent.count <= self.options["mem_queue_size"] + 6 * 4
+
+    @invariant()
+    def memory_is_counted(self) -> None:
+        memory, topics = self.broker.memory, self.broker.topics.values()
+        assert memory.cached_bytes <= memory.limit_bytes
+        assert memory.ephemeral_bytes == 0
+        held = sum(topic.held_bytes + topic.log.read_bytes for topic in topics if topic.log is not None)
+        assert 0 <= held - memory.cached_bytes < len(topics) * 20 * 1024, "what is not told yet"
 
 
 TopicMachine.TestCase.settings = settings(

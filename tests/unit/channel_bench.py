@@ -19,6 +19,9 @@ class Source:
         self.fails_until: int | None = None
         self.reads = 0
 
+    def most_unfinished(self) -> int | None:
+        return None
+
     @property
     def end(self) -> int:
         return self.batches[-1].end_seq if self.batches else 0

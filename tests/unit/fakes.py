@@ -264,6 +264,7 @@ def limits(**changed: Any) -> SimpleNamespace:
     return SimpleNamespace(
         **{
             "mem_queue_size": 10_000,
+            "mem_queue_bytes": 1 << 28,
             "max_msg_timeout_ns": 900 * SECOND,
             "max_channel_consumers": 0,
             "max_req_timeout_ns": 3_600 * SECOND,

@@ -25,8 +25,22 @@ GO_NSQ_NAMES = {
 }  # fmt: skip
 
 
-def test_there_are_exactly_the_options_of_go_nsq() -> None:
-    assert set(option_names()) == GO_NSQ_NAMES
+OWN_NAMES = {"tls_security_level"}  # Go's TLS knows no such level
+
+
+def test_there_are_exactly_the_options_of_go_nsq_and_our_own() -> None:
+    assert set(option_names()) == GO_NSQ_NAMES | OWN_NAMES
+
+
+@pytest.mark.parametrize(("given", "level"), [("0", 0), (2, 2), ("default", -1), (-1, -1)])
+def test_the_security_level_of_tls(given: object, level: int) -> None:
+    assert ClientOptions.of(tls_security_level=given).tls_security_level == level
+
+
+@pytest.mark.parametrize("given", [6, "low", "", True])
+def test_a_security_level_that_there_is_not(given: object) -> None:
+    with pytest.raises(BadClientOption, match="tls_security_level .*expected one of default, 0, 1, 2, 3, 4, 5"):
+        ClientOptions.of(tls_security_level=given)
 
 
 def test_defaults_are_those_of_go_nsq() -> None:

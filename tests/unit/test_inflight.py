@@ -11,7 +11,7 @@ MAX_TIMEOUT = 100
 
 def deliver(table: InFlightTable, first: int, count: int, now_ns: int = 0, attempts: int = 1) -> list[bytes]:
     ids = hex_ids(BATCH.base_id + first, count)
-    table.add(ids, first, Delivery(BATCH, attempts, now_ns, now_ns + TIMEOUT))
+    table.add(ids, first, Delivery(BATCH, BATCH.timestamp_ns, attempts, now_ns, now_ns + TIMEOUT))
     return ids
 
 

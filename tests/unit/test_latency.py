@@ -32,7 +32,7 @@ def finish_after(meter: LatencyMeter, clock: FakeClock, latency_ns: int, count: 
     """Messages that were published so long ago are finished now."""
     batch = make_batch(0, *[b"m"] * count)
     batch.timestamp_ns = clock.now_ns - latency_ns
-    meter.finished({Delivery(batch, 1, 0, 0): count})
+    meter.finished({Delivery(batch, batch.timestamp_ns, 1, 0, 0): count})
 
 
 def count(meter: LatencyMeter) -> Any:

@@ -44,6 +44,7 @@ DEFAULTS = {
 OURS = {
     "acl_http_header_from", "client_opt", "history_file", "http_auth_file", "http_client_token_file",
     "http_client_token_host", "log_format", "max_connections", "poll_interval", "read_only", "tls_cert", "tls_key",
+    "tls_security_level",
 }  # fmt: skip
 
 

@@ -82,6 +82,7 @@ NSQD_DEFAULTS = {
 # Those that Go's nsqd does not have.
 OURS = {
     "drain_timeout",
+    "tls_security_level",
     "handshake_timeout",
     "http_auth_file",
     "http_head_timeout",
@@ -99,6 +100,7 @@ OURS = {
     "max_connections_per_address",
     "max_disk_bytes",
     "max_topic_bytes",
+    "mem_queue_bytes",
     "message_ttl",
     "min_free_disk_bytes",
     "retention_bytes",

@@ -25,7 +25,9 @@ DEFAULTS = {
     "tcp_address": "0.0.0.0:4160",
     "tombstone_lifetime": 45 * SECOND_NS,
 }
-OF_TLS = {"tls_cert", "tls_client_auth_policy", "tls_key", "tls_min_version", "tls_required", "tls_root_ca_file"}
+OF_TLS = {"tls_cert", "tls_client_auth_policy", "tls_key", "tls_min_version", "tls_required", "tls_root_ca_file"} | {
+    "tls_security_level"
+}
 OF_LIMITS = {
     "handshake_timeout", "http_head_timeout", "http_idle_timeout", "max_connections", "max_connections_per_address",
     "write_timeout",

@@ -15,6 +15,7 @@ from gevent.socket import socketpair
 from nsqd_py.debug.pace import Pace
 from nsqd_py.inflight import Delivery
 from nsqd_py.latency import LatencyMeter
+from nsqd_py.mem_budget import MemoryBudget
 from nsqd_py.memory import memory_figures
 from nsqd_py.stats import Stats, collect, health_text, render_json
 from nsqd_py.stats_text import render_text
@@ -40,7 +41,8 @@ def make_client(hostname: str, **figures: Any) -> Any:
 def make_channel(name: str, *clients: Any, is_paused: bool = False, **figures: Any) -> Any:
     settings: dict[str, Any] = {
         "counts_by_nearness": [0, 0, 0], "latency": None,
-        "dead_letter_count": 0, "handout": SimpleNamespace(expired_count=0, unreadable_count=0), **figures,
+        "dead_letter_count": 0, "lost_count": 0,
+        "handout": SimpleNamespace(expired_count=0, unreadable_count=0), **figures,
     }  # fmt: skip
     return SimpleNamespace(
         **settings, name=name, depth=4, backend_depth=lambda first_in_memory: first_in_memory, in_flight_count=1,
@@ -73,6 +75,7 @@ def make_broker(*topics: Any, clients: tuple[Any, ...] = (), trouble: str | None
         clients=dict.fromkeys(clients_as_keys(clients)),
         start_time=START_S,
         health=lambda: trouble,
+        memory=MemoryBudget(1 << 20),
     )
 
 
@@ -233,7 +236,7 @@ def test_latencies_show_of_a_channel_and_of_all_channels_of_a_topic() -> None:
     batch = make_batch(0, b"1")
     for meter, latency_ns in zip(meters, (1_500, 20 * MS), strict=True):
         clock.now_ns = batch.timestamp_ns + latency_ns
-        meter.finished({Delivery(batch, 1, 0, 0): 1})
+        meter.finished({Delivery(batch, batch.timestamp_ns, 1, 0, 0): 1})
     topic = make_topic("t", *(make_channel(f"c{i}", latency=meter) for i, meter in enumerate(meters)))
     broker = make_broker(topic, make_topic("none", make_channel("c")))
     stats = collect(broker, "t", "c0", include_clients=False)
@@ -339,7 +342,7 @@ def test_the_text_form_of_a_fresh_server() -> None:
 
 def test_a_damaged_log_shows() -> None:
     topic = make_topic("t")
-    topic.log = SimpleNamespace(damaged_bytes=0)
+    topic.log = SimpleNamespace(damaged_bytes=0, damage=SimpleNamespace(missing_count=0, removed_files=0))
     broker = make_broker(topic)
 
     def figures() -> Any:
@@ -350,3 +353,6 @@ def test_a_damaged_log_shows() -> None:
     assert "damaged_bytes" not in figures()
     topic.log.damaged_bytes = 77
     assert figures()["damaged_bytes"] == 77
+    assert not {"missing_count", "removed_files"} & set(figures())
+    topic.log.damage = SimpleNamespace(missing_count=5, removed_files=1)
+    assert (figures()["missing_count"], figures()["removed_files"]) == (5, 1)

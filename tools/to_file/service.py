@@ -12,6 +12,7 @@ from typing import Any
 
 import gevent
 
+from nsqd_py import early_signals
 from nsqd_py.client import Consumer
 from nsqd_py.logs import Log
 from nsqd_py.process import StopSignals, calm_collector, log_uncaught_errors
@@ -59,6 +60,7 @@ class Service:
             self._repair()
             calm_collector()
             on_hup = gevent.signal_handler(signal.SIGHUP, self._reopen)
+            early_signals.release()
             try:
                 self._update(self._options.topic)
                 self._watch(signals)

@@ -1,0 +1,168 @@
+"""What a start costs: the modules that are imported, which is exact, and processor time, which has room to spare."""
+
+from __future__ import annotations
+
+import compileall
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.nsqd_process import REPOSITORY, NsqdProcess, wait_until
+from tests.support.wire import Client
+
+pytestmark = pytest.mark.ours
+
+DAEMONS = ("nsqd", "nsqlookupd", "nsqadmin")
+TOOLS = ("nsq_stat", "nsq_tail", "nsq_to_file", "nsq_to_http", "nsq_to_nsq", "spark_replay", "to_nsq")
+PACKAGES = ("apps", "nsqadmin_py", "nsqd_py", "nsqlookupd_py", "spark", "tools")
+
+# Modules that are slow to import, and that an nsqd which was only started has no use for.
+NOT_FOR_A_START = {
+    "OpenSSL", "bcrypt", "click", "concurrent.futures", "cramjam", "ctypes.util", "ddsketch", "difflib", "email",
+    "html", "gevent.ssl", "gevent.subprocess", "hmac", "http.client", "httptools", "importlib.metadata", "isal",
+    "orjson",
+    "prometheus_client", "pydoc", "re2", "rich", "secrets", "ssl", "tomllib", "tracemalloc", "yaml",
+    "nsqd_py.auth", "nsqd_py.checking", "nsqd_py.client", "nsqd_py.debug.handlers", "nsqd_py.go_import.take_over",
+    "nsqd_py.http.publishing", "nsqd_py.http_client", "nsqd_py.lookup.peers", "nsqd_py.metrics", "nsqd_py.statsd",
+    "nsqd_py.tls",
+}  # fmt: skip
+# And what no command needs to print its help, its version, or what is wrong with its flags.
+NOT_FOR_A_WORD = (NOT_FOR_A_START - {"nsqd_py.client"}) | {
+    "gevent", "greenlet", "pyarrow", "pyspark", "spark.replay.command", "zope", "nsqd_py.daemon",
+}  # fmt: skip
+# The choices of its flags are the names in its tables of formats and codecs; a filter is checked with the flags.
+NEEDED_BY = {"nsq_to_file": {"cramjam", "hmac", "isal", "orjson", "secrets"}, "nsq_stat": {"re2"}}
+# Processor seconds. Those that the commands are held to are 0.12 and 0.1 on a quiet machine.
+MOST_START_S, MOST_WORD_S = 0.12, 0.1
+ATTEMPTS = 12
+
+LIST_MODULES = """
+import atexit, sys
+atexit.register(lambda: sys.stderr.write("MODULES " + " ".join(sys.modules) + "\\n"))
+import importlib
+sys.exit(importlib.import_module(sys.argv[1]).main(sys.argv[2:]))
+"""
+
+
+def modules_after(command: str, *flags: str, end: Callable[[subprocess.Popen[str]], None] | None = None) -> set[str]:
+    """The modules that a command has imported when it ends."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", LIST_MODULES, f"apps.{command}", *flags],
+        cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    if end is not None:
+        end(process)
+    _, said = process.communicate(timeout=30)
+    (line,) = [line for line in said.splitlines() if line.startswith("MODULES ")]
+    return set(line.split()[1:])
+
+
+def found_in(modules: set[str], denied: set[str]) -> set[str]:
+    """Those of `denied` that are there, as themselves or as a module inside them."""
+    return {name for name in denied if any(module == name or module.startswith(name + ".") for module in modules)}
+
+
+def stop_when_it_listens(process: subprocess.Popen[str]) -> None:
+    assert process.stderr is not None
+    while "TCP: listening on" not in (line := process.stderr.readline()):
+        assert line, "it ended before it listened"
+    process.terminate()
+
+
+@pytest.mark.parametrize("command", [*DAEMONS, *TOOLS])
+def test_a_word_needs_few_modules(command: str) -> None:
+    denied = NOT_FOR_A_WORD - NEEDED_BY.get(command, set())
+    assert found_in(modules_after(command, "--version"), denied) == set()
+    found = found_in(modules_after(command, "--help"), denied)
+    assert found == {"click"}, "click lays out the help"
+
+
+def test_a_start_needs_few_modules(tmp_path: Path) -> None:
+    ports = ("--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0")
+    modules = modules_after("nsqd", f"--data-path={tmp_path}", *ports, end=stop_when_it_listens)
+    assert "nsqd_py.broker" in modules
+    # A stop writes in threads.
+    assert found_in(modules, NOT_FOR_A_START - {"concurrent.futures"}) == set()
+
+
+# ---- processor time
+
+
+@pytest.fixture(scope="module")
+def compiled() -> None:
+    """As pip leaves it: no module has to be compiled. Files that are up to date cost a look."""
+    for package in PACKAGES:
+        compileall.compile_dir(REPOSITORY / package, quiet=1)
+
+
+def processor_s(pid: int) -> float:
+    """What the threads of a process have used so far, to the nanosecond."""
+    return sum(int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
+
+
+def least(measure: Callable[[], float], most_s: float) -> float:
+    """The least of some measurements, as soon as one is below the bound: others may use the processor's caches."""
+    found = []
+    for _ in range(ATTEMPTS):
+        found.append(measure())
+        if found[-1] < most_s:
+            break
+    return min(found)
+
+
+@pytest.fixture
+def needs_schedstat() -> None:
+    if not Path("/proc/self/schedstat").exists():
+        pytest.skip("the kernel counts no processor time by thread")
+
+
+@pytest.mark.usefixtures("compiled", "needs_schedstat")
+def test_processor_time_until_nsqd_answers(tmp_path: Path) -> None:
+    numbers: Iterator[int] = iter(range(ATTEMPTS))
+
+    def start() -> float:
+        nsqd = NsqdProcess(tmp_path / f"data{next(numbers)}")
+        try:
+            nsqd.launch()
+            wait_until(lambda: "TCP: listening on" in nsqd.log_text(), 20, "nsqd to listen")
+            port = int(nsqd.log_text().split("TCP: listening on 127.0.0.1:")[1].split()[0])
+            with Client(port) as client:
+                client.pub("orders", b"first")
+                return processor_s(nsqd.pid)
+        finally:
+            nsqd.destroy()
+
+    assert least(start, MOST_START_S) < MOST_START_S
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("command", [*DAEMONS, *TOOLS])
+def test_processor_time_of_a_word(command: str) -> None:
+    def run(flag: str) -> float:
+        process = subprocess.Popen(
+            [sys.executable, "-m", f"apps.{command}", flag], cwd=REPOSITORY, stdout=subprocess.DEVNULL
+        )
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0
+        return used.ru_utime + used.ru_stime
+
+    for flag in ("--version", "--help"):
+        assert least(lambda flag=flag: run(flag), MOST_WORD_S) < MOST_WORD_S, flag
+
+
+def test_the_first_http_request_brings_the_api(tmp_path: Path) -> None:
+    """What the start leaves out is there when it is needed."""
+    nsqd = NsqdProcess(tmp_path / "data").start()
+    try:
+        started = time.monotonic()
+        assert nsqd.is_healthy()
+        assert time.monotonic() - started < 5
+        assert nsqd.stats()["topics"] == []
+    finally:
+        nsqd.destroy()

@@ -1,0 +1,280 @@
+"""Memory is bounded in bytes, over all topics: of logs copies are let go, ephemeral topics lose the newest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nsqd_py import recent
+from nsqd_py.batch import BATCH_BYTES
+from nsqd_py.broker import Broker
+from nsqd_py.channel import Channel
+from nsqd_py.mem_budget import MemoryBudget
+from nsqd_py.topic import Topic
+from nsqd_py.topic_rules import ByTopic
+from tests.unit.fakes import SECOND, FakeConsumer, World, close_descriptors, sized, start_broker
+
+KIB = 1 << 10
+LIMIT = 256 * KIB
+
+
+class FakeHolder:
+    """Holds as much as it is told to."""
+
+    def __init__(self, budget: MemoryBudget) -> None:
+        self._budget = budget
+        self.held_bytes = 0
+
+    def hold(self, size_bytes: int) -> None:
+        self.held_bytes += size_bytes
+        self._budget.note(self, size_bytes)
+
+    def let_go(self, most_bytes: int) -> None:
+        change, self.held_bytes = most_bytes - self.held_bytes, most_bytes
+        self._budget.note(self, change)
+
+
+class Scene:
+    """A broker with little memory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def start(self, mem_queue_bytes: int = LIMIT, **options: object) -> Broker:
+        self.world = World()
+        self.broker = start_broker(self.world, self.directory, mem_queue_bytes=mem_queue_bytes, **options)
+        return self.broker
+
+    def topic(self, name: str, *channels: str) -> Topic:
+        topic = self.broker.get_topic(name)
+        for channel in channels:
+            self.broker.get_channel(topic, channel)
+        return topic
+
+    def publish(self, topic: Topic, *bodies: bytes, due_ns: int = 0) -> None:
+        topic.publish(sized(*bodies), len(bodies), 0, None, 0, due_ns)
+        self.world.run()
+
+    def consumer(self, channel: Channel, rdy: int) -> FakeConsumer:
+        consumer = FakeConsumer(self.world, rdy, 60 * SECOND).subscribe(channel)
+        self.world.run()
+        return consumer
+
+    @property
+    def memory(self) -> MemoryBudget:
+        return self.broker.memory
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    yield Scene(tmp_path)
+    close_descriptors(tmp_path)
+
+
+# --- who has to let go
+
+
+def test_those_who_hold_most_let_go_first() -> None:
+    budget = MemoryBudget(800)
+    small, large, buffers = FakeHolder(budget), FakeHolder(budget), 200
+    small.hold(100)
+    large.hold(500)
+    budget.note_buffers(buffers)
+    assert (small.held_bytes, large.held_bytes) == (100, 500), "it fits"
+    small.hold(10)
+    assert (small.held_bytes, large.held_bytes) == (110, 390), "an eighth of the limit is free again"
+    large.let_go(0)
+    budget.note_buffers(10_000)
+    assert (budget.held_bytes, small.held_bytes) == (10_000, 0), "nothing else can be let go"
+
+
+def test_topics_share_it_and_lose_nothing(scene: Scene) -> None:
+    scene.start()
+    topics = [scene.topic(name, "c") for name in ("few", "many", "some")]
+    for number in range(300):
+        for topic, every in zip(topics, (50, 1, 5), strict=True):
+            if number % every == 0:
+                scene.publish(topic, b"%d" % number + b"x" * 2 * KIB)
+        assert scene.memory.cached_bytes <= LIMIT
+        assert scene.memory.cached_bytes + 48 * KIB >= sum(topic.held_bytes for topic in topics), "it knows of all"
+    few, many, some = topics
+    assert few.first_in_memory == 0, "who holds little keeps it"
+    assert many.first_in_memory > 100
+    assert many.channels["c"].backend_depth(many.first_in_memory) == many.first_in_memory
+    for topic, count in ((many, 300), (some, 60)):
+        consumer = scene.consumer(topic.channels["c"], 300)
+        assert len(consumer.take()) == count
+    assert scene.memory.cached_bytes <= LIMIT, "what was read of the log counts, too"
+
+
+def test_what_is_in_flight_keeps_no_batch(scene: Scene) -> None:
+    scene.start()
+    topic = scene.topic("orders", "c")
+    for _ in range(100):
+        scene.publish(topic, b"x" * 10 * KIB)
+    consumer = scene.consumer(topic.channels["c"], 100)
+    messages = consumer.take()
+    assert len(messages) == 100
+    assert [delivery.batch for _, delivery in consumer.in_flight.entries()] == [None] * 100
+    topic.channels["c"].touch(consumer, messages[0].id)
+    assert [delivery.batch for _, delivery in consumer.in_flight.entries()] == [None] * 100
+
+
+def test_a_deleted_topic_holds_nothing(scene: Scene) -> None:
+    scene.start()
+    for name in ("orders", "orders#ephemeral"):
+        topic = scene.topic(name, "c")
+        scene.publish(topic, b"x" * 30 * KIB, b"y")
+        assert scene.memory.held_bytes > 30 * KIB
+        del topic
+        scene.broker.delete_topic(name)
+        assert scene.memory.held_bytes == 0
+
+
+def test_what_was_read_of_the_log_counts(scene: Scene) -> None:
+    scene.start(mem_queue_size=0, mem_queue_bytes=1 << 30)
+    topic = scene.topic("orders", "c")
+    for _ in range(40):
+        scene.publish(topic, b"x" * 100 * KIB)
+    scene.consumer(topic.channels["c"], 40).take()
+    assert topic.log is not None
+    assert scene.memory.cached_bytes == topic.log.read_bytes + topic.held_bytes > 2_900 * KIB
+    scene.memory.limit_bytes = 2 << 20
+    scene.memory.make_room()
+    assert 0 < scene.memory.cached_bytes <= 2 << 20
+
+
+def test_dead_letters_are_read_from_the_log(scene: Scene) -> None:
+    scene.start(mem_queue_bytes=0, max_attempts=ByTopic(1))
+    topic = scene.topic("orders", "c")
+    scene.publish(topic, b"first", b"second")
+    scene.publish(topic, b"third")
+    consumer = scene.consumer(topic.channels["c"], 3)
+    for message in consumer.take():
+        consumer.requeue(message)
+    scene.world.run()
+    dead = scene.broker.topics["orders.dead"]
+    came = scene.consumer(scene.broker.get_channel(dead, "c"), 3).take()
+    assert sorted(message.body for message in came) == [b"first", b"second", b"third"]
+    assert topic.channels["c"].position.finished.floor == 3
+
+
+def test_of_a_large_batch_a_part_stays(scene: Scene) -> None:
+    scene.start(mem_queue_size=10)
+    topic = scene.topic("orders", "c")
+    scene.publish(topic, *[b"x" * (1 + number % 3) for number in range(100)])
+    assert topic.channels["c"].backend_depth(topic.first_in_memory) == 90
+    scene.publish(topic, b"1", b"2", b"3", b"4")
+    assert topic.channels["c"].backend_depth(topic.first_in_memory) == 94
+    consumer = scene.consumer(topic.channels["c"], 200)
+    assert [message.body for message in consumer.take()] == [
+        *[b"x" * (1 + number % 3) for number in range(100)], b"1", b"2", b"3", b"4",
+    ]  # fmt: skip
+
+
+def test_many_small_batches_are_fewer_than_the_messages_may_be(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent, "_MOST_BATCHES", 100)
+    scene.start(mem_queue_size=5_000)
+    topic = scene.topic("orders", "c")
+    for number in range(300):
+        scene.publish(topic, b"%d" % number)
+    topic.trim_memory()
+    assert topic.first_in_memory == 200
+    assert topic.held_bytes == 100 * (4 + 3 + BATCH_BYTES + 4)
+    assert [message.body for message in scene.consumer(topic.channels["c"], 300).take()] == [
+        b"%d" % n for n in range(300)
+    ]
+
+
+def test_the_more_clients_there_are_the_less_may_wait_for_each() -> None:
+    budget = MemoryBudget(256 << 20)
+    rooms = []
+    for clients in (0, 1, 64, 128, 100_000):
+        budget.share_room(clients)
+        rooms.append(budget.room_bytes)
+    assert rooms == [1 << 20, 1 << 20, 1 << 20, 512 * KIB, 64 * KIB]
+
+
+# --- ephemeral topics
+
+
+def test_a_consumer_that_is_stuck_keeps_no_more_than_the_queue(scene: Scene) -> None:
+    scene.start(mem_queue_bytes=1 << 40, mem_queue_size=10)
+    topic = scene.topic("orders#ephemeral", "stuck#ephemeral", "busy#ephemeral")
+    stuck, busy = topic.channels.values()
+    consumer = scene.consumer(busy, 5)
+    for _ in range(5_000):
+        scene.publish(topic, b"x" * KIB)
+        (message,) = consumer.take()
+        consumer.finish(message)
+    assert stuck.depth == 10
+    assert scene.memory.ephemeral_bytes < 100 * KIB, "what the stuck channel missed is forgotten"
+    busy.pause()
+    for _ in range(1_000):
+        scene.publish(topic, b"x" * KIB)
+    assert (stuck.depth, busy.depth) == (10, 10)
+    assert scene.memory.ephemeral_bytes < 100 * KIB
+    busy.unpause()
+    scene.world.run()
+    assert consumer.message_count == 5_005
+
+
+def test_the_newest_are_lost_where_bytes_are_too_many(scene: Scene) -> None:
+    scene.start()
+    topic = scene.topic("orders#ephemeral", "c")
+    for number in range(1_000):
+        scene.publish(topic, b"%d" % number + b"x" * KIB)
+    assert LIMIT // 2 <= scene.memory.ephemeral_bytes <= LIMIT // 2 + 2 * KIB
+    kept = topic.channels["c"].depth
+    assert kept == pytest.approx(LIMIT // 2 / (KIB + 7 + BATCH_BYTES), abs=3)
+    consumer = scene.consumer(topic.channels["c"], 1_000)
+    came = consumer.take()
+    assert [message.body.rstrip(b"x") for message in came] == [b"%d" % number for number in range(kept)]
+    assert scene.memory.ephemeral_bytes >= LIMIT // 2, "what is in flight is still there"
+    consumer.finish(*came)
+    topic.trim_memory()
+    assert scene.memory.ephemeral_bytes == 0
+    scene.publish(topic, b"again")
+    assert [message.body for message in consumer.take()] == [b"again"]
+
+
+def test_the_deferred_count_and_are_lost_too(scene: Scene) -> None:
+    scene.start()
+    topic = scene.topic("orders#ephemeral", "c")
+    for _ in range(1_000):
+        scene.publish(topic, b"x" * KIB, due_ns=scene.world.clock.now_ns + SECOND)
+    assert LIMIT // 2 <= scene.memory.ephemeral_bytes <= LIMIT // 2 + 2 * KIB
+    assert 0 < topic.channels["c"].deferred_count < 120
+
+
+def test_a_topic_without_channels_takes_no_more(scene: Scene) -> None:
+    scene.start()
+    topic = scene.topic("orders#ephemeral")
+    for _ in range(1_000):
+        scene.publish(topic, b"x" * KIB)
+    assert LIMIT // 2 <= scene.memory.ephemeral_bytes <= LIMIT // 2 + 2 * KIB
+    assert topic.depth < 120
+    assert topic.message_count == 1_000, "as with Go's nsqd"
+
+
+def test_who_holds_little_loses_nothing(scene: Scene) -> None:
+    """Of one topic the channel that does not consume pays; of several topics the one that holds most."""
+    scene.start()
+    loud = scene.topic("loud#ephemeral", "stuck", "busy")
+    quiet = scene.topic("quiet#ephemeral", "c")
+    consumer = scene.consumer(loud.channels["busy"], 5)
+    for number in range(1_000):
+        scene.publish(loud, b"x" * KIB)
+        consumer.finish(*consumer.take())
+        if number % 50 == 0:
+            scene.publish(quiet, b"x" * KIB)
+    assert consumer.message_count == 1_000
+    assert quiet.channels["c"].depth == 20
+    assert loud.channels["stuck"].depth < 120
+    assert scene.memory.ephemeral_bytes < LIMIT
+    logged = scene.topic("logged", "c")
+    for _ in range(1_000):
+        scene.publish(logged, b"x" * KIB)
+    assert scene.memory.held_bytes <= LIMIT + 16 * KIB
