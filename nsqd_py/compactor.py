@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import gevent
@@ -15,6 +16,7 @@ from nsqd_py.debug.pace import Pace
 from nsqd_py.diskqueue.files import LogFile, sync_directory
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.space import Range, alive_bytes, is_worth_moving, moved_bytes, retained_seq, union
+from nsqd_py.guid import id_time_ns
 from nsqd_py.logs import Log
 from nsqd_py.pqueues import Alarms
 from nsqd_py.threads import in_thread
@@ -54,26 +56,42 @@ def _portions(file: LogFile) -> Iterator[Range]:
             low, count = segment.high, 0
 
 
-def kept_from(topic: Topic, now_ns: int) -> int:
-    """From which number on retention keeps everything; `now_ns` on the wall clock."""
+def kept_from(topic: Topic, now_ns: int, steady_ns: int) -> int:
+    """From which number on retention keeps everything; `now_ns` on the wall clock, `steady_ns` on the steady one.
+
+    By whichever of the two keeps more: that a clock was set drops nothing before its time.
+    """
     log, policy = topic.log, topic.policy
     assert log is not None
     if not policy.retention_ns and not policy.retention_bytes:
         return log.next_seq
-    return retained_seq(log.files, policy.retention_ns, policy.retention_bytes, now_ns, log.next_seq)
+    kept = retained_seq(log.files, policy.retention_ns, policy.retention_bytes, now_ns, log.next_seq)
+    return min(kept, _young_from(log, steady_ns - policy.retention_ns)) if policy.retention_ns else kept
+
+
+def _young_from(log: TopicLog, oldest_ns: int) -> int:
+    """Return the number from which on files have, or may have, ids of that time or later."""
+    young, newest_id = log.next_seq, log.used_id
+    for file in reversed(log.files):
+        if not file.is_whole or id_time_ns(newest_id) <= oldest_ns:
+            break
+        young, newest_id = file.first_seq, file.header.used_id
+    return young
 
 
 class Compactor:
     """Looks at topics that were named to it, and again as long as their retention runs.
 
     compacted_count  files that were made sparse
+    save_positions   writes down what the channels of a topic are done with; False where that has to wait
     """
 
     def __init__(
         self, alarms: Alarms, clock: Callable[[], int], wall_clock: Callable[[], int], threadpool: Any, report: Log,
-        may_work: Callable[[], bool],
+        may_work: Callable[[], bool], save_positions: Callable[[Topic], bool] = lambda topic: True,
     ) -> None:  # fmt: skip
         self.compacted_count = 0
+        self._save_positions = save_positions
         self._clock = clock
         self._wall_clock = wall_clock
         self._threadpool = threadpool
@@ -105,9 +123,21 @@ class Compactor:
             self._alarm.set(max(self._clock() + _PAUSE_NS, self._not_before_ns))
 
     def drop_unneeded(self, topic: Topic) -> None:
-        """Drop what neither a channel nor retention needs. Raises OSError."""
+        """Drop what neither a channel nor retention needs, as long as the disk is quick. Raises OSError."""
         if topic.log is not None:
-            topic.log.drop_unneeded(topic.is_needed, kept_from(topic, self._wall_clock()))
+            kept = kept_from(topic, self._wall_clock(), self._clock())
+            topic.log.drop_unneeded(partial(self._is_needed, topic), kept, topic.pace.attempt)
+
+    def _is_needed(self, topic: Topic, low: int, high: int) -> bool:
+        """Before a file goes, its channels write down that they are done with it: else it would be found missing."""
+        return topic.is_needed(low, high) or not self._are_saved(topic)
+
+    def _are_saved(self, topic: Topic) -> bool:
+        """False while a thread writes the positions of a topic; true also on a full disk, which has to get room."""
+        try:
+            return self._save_positions(topic)
+        except OSError:
+            return True
 
     def close(self) -> None:
         """Begin nothing more, and wait for what runs. Blocks this greenlet."""
@@ -166,7 +196,7 @@ class Compactor:
         log = topic.log
         assert log is not None
         file = log.files[-1] if log.files else None
-        until = min(topic.released, kept_from(topic, self._wall_clock()))
+        until = min(topic.released, kept_from(topic, self._wall_clock(), self._clock()))
         if file is None or file.end_seq > until or topic.is_slow or not self._may_go_on(topic):
             return
         found = living_of(topic, file, Pace())
@@ -181,7 +211,7 @@ class Compactor:
         log = topic.log
         assert log is not None
         pace = Pace()
-        until = min(topic.released, kept_from(topic, self._wall_clock()))
+        until = min(topic.released, kept_from(topic, self._wall_clock(), self._clock()))
         before: LogFile | None = None
         for file in list(log.files[:-1]):
             if file.end_seq > until:
@@ -206,7 +236,7 @@ class Compactor:
         try:
             while not compaction.is_done and self._may_go_on(topic):
                 in_thread(self._threadpool, compaction.step)
-            if compaction.is_done and not topic.is_closed:
+            if compaction.is_done and not topic.is_closed and self._are_saved(topic):
                 finish = compaction.settle(living(topic, file.first_seq, file.end_seq))
         except Unmovable as error:
             file.is_unmovable = True

@@ -15,9 +15,10 @@ import gevent
 
 from nsqd_py import early_signals
 from nsqd_py.broker import Broker
+from nsqd_py.clock_keeping import ClockKeeper
 from nsqd_py.connection import ClientConnection
 from nsqd_py.debug.collector import COLLECTIONS
-from nsqd_py.errors import StartError
+from nsqd_py.errors import StartError, is_full
 from nsqd_py.go_import.signs import may_have_go_files
 from nsqd_py.limits import connections
 from nsqd_py.listening import Listeners
@@ -73,7 +74,12 @@ class Daemon:
         self._timer = self._loop.timer(0.0)
         # Apart from those that ask for names: a disk that stalls keeps nobody else.
         self._disk_threads = DiskThreads(_DISK_THREADS)
-        self._broker = Broker(options, log, self._turn, self._alarms, self._disk_threads)
+        self._write_threads = DiskThreads(_DISK_THREADS)
+        self._broker = Broker(options, log, self._turn, self._alarms, self._disk_threads, self._write_threads)
+        self._clocks = ClockKeeper(
+            Path(options.data_path or "."), self._broker.clock, self._broker.wall_clock, self._alarms,
+            self._disk_threads, log,
+        )  # fmt: skip
         self._lookups = LookupsOnDemand(lambda: _lookup_peers(self._broker, options, log))
         self._make_guard = _guard_maker(options, self._broker)
         self._statsd: StatsdReporter | None = None
@@ -112,6 +118,7 @@ class Daemon:
             self._listen()
             self._broker.persist_metadata()
             self._disk_threads.serve()
+            self._write_threads.serve()
             calm_collector()
             COLLECTIONS.watch()
             self._broker.lookups = self._lookups
@@ -130,7 +137,9 @@ class Daemon:
         except _Stopped:
             self._log.info("NSQ: stopped before the start was over")
         except OSError as error:
-            raise StartError(str(error)) from error
+            path = Path(self._options.data_path or ".").absolute()
+            full = f"the disk of {path} is full; free some space - " if is_full(error) else ""
+            raise StartError(f"{full}{error}") from error
         finally:
             self._shut_down()
 
@@ -159,12 +168,14 @@ class Daemon:
 
         directory = Path(self._options.data_path or ".")
         self._notifier.status("loading messages")
+        self._broker.is_same_boot = self._clocks.restore()
         if _may_have_go_files(directory):
             from nsqd_py.go_import.take_over import take_over  # only then: it takes long to import
 
             take_over(directory, self._options.max_bytes_per_file, self._log, time.time(), on_progress)
         load(self._broker, directory)
         self._is_loaded = True
+        self._clocks.start()
 
     def _drain(self, signals: StopSignals) -> None:
         self._broker.drain.wait_until_over(self._notifier.status)
@@ -278,6 +289,7 @@ class Daemon:
             client.close("nsqd is stopping")
         if self._is_loaded:  # a start that failed leaves what is on disk as it is
             self._broker.close()
+            self._clocks.close()
         self._timer.close()
         self._connections.close()
         self._log.info("NSQ: bye")

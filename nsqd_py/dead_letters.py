@@ -56,8 +56,9 @@ class DeadLetters:
 
     def __init__(
         self, origin: Origin, max_attempts: int, graveyard: Callable[[], Graveyard], turn: Turn,
-        clock: Callable[[], int],
+        clock: Callable[[], int], wall_clock: Callable[[], int] | None = None,
     ) -> None:  # fmt: skip
+        self.wall_clock = wall_clock or clock
         self.count = 0
         self.moving = InFlightTable()
         self.origin = origin
@@ -116,7 +117,7 @@ class _Move:
         self._in_turn = False
 
     def begin(self, dead: list[Entry], now_ns: int) -> None:
-        self._died_ns = now_ns
+        self._died_ns = self._owner.wall_clock()  # for people; an age counts on the steady clock
         self._want_turn()
         for low, high, delivery in runs_of_entries(dead):
             while low < high:

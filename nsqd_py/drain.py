@@ -90,10 +90,11 @@ class Drain:
         """What /stats says of it, times in s since the epoch; nothing while nsqd serves."""
         if self.since_ns is None:
             return {}
+        set_ns = self._broker.wall_clock() - self._broker.clock()
         return {
             "draining": True,
-            "drain_start_time": self.since_ns // _SECOND_NS,
-            "drain_deadline": None if self.deadline_ns is None else self.deadline_ns // _SECOND_NS,
+            "drain_start_time": (self.since_ns + set_ns) // _SECOND_NS,
+            "drain_deadline": None if self.deadline_ns is None else (self.deadline_ns + set_ns) // _SECOND_NS,
             "drain_messages_left": self.messages_left,
         }
 

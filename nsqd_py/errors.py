@@ -6,11 +6,17 @@ connection ends after it. `HttpError` carries a status and the `message` of its 
 
 from __future__ import annotations
 
+import errno
 from typing import ClassVar
 
 
 class NsqdError(Exception):
     """Base of all errors of this package."""
+
+
+def is_full(error: OSError) -> bool:
+    """True when the disk, or what this user may have of it, is full."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 class StartError(NsqdError):

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from nsqd_py.batch import Batch
+from nsqd_py.guid import id_time_ns
 from nsqd_py.pqueues import Alarms, Run
 from nsqd_py.topic import Topic
 
@@ -19,10 +21,18 @@ SWEEP_EVERY_NS = 1_000_000_000
 _MOST_LOOKS = 100  # batches of requeued messages that a sweep looks at in a channel
 
 
+def published_ns(batch: Batch) -> int:
+    """Return from when on the age of its messages counts, on the steady clock: when they were published, or due.
+
+    The id says when it was handed out, to 1 ms; the timestamp is of the wall clock, which may have been set since.
+    """
+    return max(id_time_ns(batch.base_id), batch.due_ns)
+
+
 class Expiry:
     """Drops what is too old in all topics that have a TTL.
 
-    clock     ns since the epoch, no later than any clock that messages are stamped by
+    clock     the one that ids and due times are of: setting the wall clock makes no message older or younger
     on_sweep  is told of each topic of which something was dropped
     """
 
@@ -61,7 +71,7 @@ def _sweep_topic(topic: Topic, requeued: dict[Channel, _Requeued], oldest_ns: in
         return False
     before = _count(topic)
     try:
-        seq = topic.seq_at(oldest_ns, low)
+        seq = topic.seq_since(oldest_ns, low)
     except OSError:  # the next sweep tries again
         return False
     topic.expire_before(seq, oldest_ns)
@@ -113,7 +123,7 @@ class _Requeued:
                 return None
             if batch is None:
                 break
-            times_ns.append(max(batch.timestamp_ns, batch.due_ns))
+            times_ns.append(published_ns(batch))
             low = max(low + 1, batch.end_seq)
         return max(times_ns, default=None)
 

@@ -28,10 +28,13 @@ Tickets = list[tuple[Publisher, int]]
 class Gathering:
     """The base of a topic, which takes and writes what gathered when the turn ends."""
 
-    def __init__(self, next_seq: int, guids: GuidFactory, turn: Turn, wall_clock: Callable[[], int]) -> None:
+    def __init__(
+        self, next_seq: int, guids: GuidFactory, turn: Turn, wall_clock: Callable[[], int], id_clock: Callable[[], int]
+    ) -> None:
         self._guids = guids
         self._turn = turn
         self._wall_clock = wall_clock
+        self._id_clock = id_clock
         self._in_turn = False
         self._gathered: list[bytes] = []
         self._gathered_count = 0
@@ -99,10 +102,10 @@ class Gathering:
         self._gathered = []
         self._gathered_count = self._gathered_bytes = 0
         body = bodies[0] if len(bodies) == 1 else b"".join(bodies)
-        now_ns = self._wall_clock()
+        now_ns, id_ns = self._wall_clock(), self._id_clock()
         if count <= IDS_PER_TICK:
             self._sealed.append(
-                Batch(self._sealed_end, self._guids.reserve(count, now_ns), now_ns, due_ns, count, stride, body)
+                Batch(self._sealed_end, self._guids.reserve(count, id_ns), now_ns, due_ns, count, stride, body)
             )
             self._sealed_end += count
             return
@@ -110,7 +113,7 @@ class Gathering:
         for low in range(0, count, IDS_PER_TICK):
             part_count = min(IDS_PER_TICK, count - low)
             part = body[starts[low] - SIZE_BYTES : starts[low + part_count] - SIZE_BYTES]
-            base_id = self._guids.reserve(part_count, now_ns)
+            base_id = self._guids.reserve(part_count, id_ns)
             part_stride = stride or uniform_stride(part, part_count)
             self._sealed.append(Batch(self._sealed_end, base_id, now_ns, due_ns, part_count, part_stride, part))
             self._sealed_end += part_count

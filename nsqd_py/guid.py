@@ -11,6 +11,13 @@ NODE_BITS = 10
 SEQUENCE_BITS = 12
 IDS_PER_TICK = 1 << SEQUENCE_BITS
 _TICK_SHIFT = SEQUENCE_BITS + NODE_BITS
+_TICK_BITS = 20
+FIRST_ID_NS = TWEPOCH << _TICK_BITS
+
+
+def id_time_ns(message_id: int) -> int:
+    """Return until when the id may have been handed out, in ns since the epoch: the end of its unit of time."""
+    return ((message_id >> _TICK_SHIFT) + TWEPOCH + 1 << _TICK_BITS) - 1
 
 
 class GuidFactory:
@@ -25,7 +32,7 @@ class GuidFactory:
 
     def reserve(self, count: int, now_ns: int) -> int:
         """The first of `count` consecutive ids, 1 <= count <= IDS_PER_TICK."""
-        tick = max(now_ns >> 20, TWEPOCH)  # a clock that was never set must not make ids negative
+        tick = max(now_ns >> _TICK_BITS, TWEPOCH)  # a clock that was never set must not make ids negative
         if tick > self._tick:
             self._tick = tick
             self._next = 0

@@ -10,6 +10,7 @@ from typing import Protocol
 from nsqd_py.batch import Batch
 from nsqd_py.delivery import Position, by_nearness, fair_share
 from nsqd_py.diskqueue.ranges import runs_of
+from nsqd_py.guid import id_time_ns
 from nsqd_py.inflight import Delivery, InFlightTable
 from nsqd_py.pqueues import Alarms, Run
 from nsqd_py.protocol.frames import hex_ids, message_frames
@@ -53,7 +54,10 @@ class MessageSource(Protocol):
     """Where a channel gets bodies from: its topic."""
 
     def batch_at(self, seq: int) -> Batch | None:
-        """The batch that holds `seq`, or the first behind it; None when there is neither. Raises OSError."""
+        """The batch that holds `seq`, or the first behind it; None when there is neither.
+
+        Raises OSError, BlockingIOError where a thread reads it now.
+        """
 
     def readable_from(self, seq: int) -> int:
         """From which number on there may be messages to read, when those from `seq` on cannot be."""
@@ -218,6 +222,9 @@ class Handout:
         position = self._position
         try:
             batch = self._source.batch_at(low)
+        except BlockingIOError:  # a thread reads it, and wakes this channel
+            self._failed_reads = _MOST_FAILED_READS
+            return 0
         except OSError:  # the topic has reported it
             self._set_fresh_aside(low, now_ns)
             return 0
@@ -226,7 +233,7 @@ class Handout:
             position.take_fresh(lost_until - low)
             self._lose(low, lost_until)
             return 0
-        if batch.timestamp_ns < self._oldest_ns and batch.due_ns < self._oldest_ns:
+        if self._oldest_ns and is_older(batch, self._oldest_ns):
             after = min(batch.end_seq, high)
             position.take_fresh(after - low)
             self.expire(low, after)
@@ -278,6 +285,10 @@ class Handout:
                 room = client.room_bytes()
                 try:
                     batch = (kept or self._source.batch_at(low)) if room > 0 else None
+                except BlockingIOError:  # likewise
+                    position.put_back((low, high, attempts, kept))
+                    self._failed_reads = _MOST_FAILED_READS
+                    break
                 except OSError:
                     position.put_back((low, high, attempts, kept))
                     self._set_again_aside(low, now_ns)
@@ -288,7 +299,7 @@ class Handout:
                 if batch is None or batch.first_seq > low:
                     after = high if batch is None else min(batch.first_seq, high)
                     self._lose(low, after)
-                elif batch.timestamp_ns < self._oldest_ns and batch.due_ns < self._oldest_ns:
+                elif self._oldest_ns and is_older(batch, self._oldest_ns):
                     after = min(high, batch.end_seq)
                     self.expire(low, after)
                 else:
@@ -344,6 +355,11 @@ class Handout:
                 yield index, index + 1
             else:
                 self._finish(batch.first_seq + index, batch.first_seq + index + 1)
+
+
+def is_older(batch: Batch, oldest_ns: int) -> bool:
+    """True when its messages were published before that time, and due, by the steady clock that ids are of."""
+    return batch.due_ns < oldest_ns and id_time_ns(batch.base_id) < oldest_ns
 
 
 def _fit(batch: Batch, room: int) -> int:

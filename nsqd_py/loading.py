@@ -10,24 +10,32 @@ from itertools import zip_longest
 from pathlib import Path
 
 from nsqd_py.broker import Broker
+from nsqd_py.clean_stop import STOP_FILE, LogEnd, forget_clean_stop, read_clean_stop
+from nsqd_py.clock_file import CLOCK_FILE
 from nsqd_py.diskqueue.files import COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX, LogFile, parse_log_file_name
 from nsqd_py.diskqueue.journal import Journal, SavedPosition
+from nsqd_py.diskqueue.missing import common, gone_files, needed_of
 from nsqd_py.diskqueue.ranges import SeqRanges
 from nsqd_py.diskqueue.records import Damaged
-from nsqd_py.diskqueue.recovery import DeferredSpan, recover_file
+from nsqd_py.diskqueue.recovery import DeferredSpan, expect_end, recover_file
 from nsqd_py.diskqueue.salvage import mend_header
-from nsqd_py.errors import StartError
+from nsqd_py.diskqueue.space import Range, count_of, union
+from nsqd_py.errors import StartError, is_full
 from nsqd_py.metadata import METADATA_FILE, BadMetadata, TopicEntry, read_metadata
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
 from nsqd_py.restoring import restore_position
 from nsqd_py.topic import Topic
 
 _CURSOR_SUFFIX = ".cursor"
-_LEFTOVERS = (COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX, ".cursor.tmp", ".dat.tmp")
+_LEFTOVERS = (
+    COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX, ".cursor.tmp", ".dat.tmp", ".damaged.tmp", f"{STOP_FILE}.tmp",
+    f"{CLOCK_FILE}.tmp",
+)  # fmt: skip
 
 
 def load(broker: Broker, directory: Path) -> None:
     """Put back all topics and channels that the directory knows. Raises StartError."""
+    stopped = read_clean_stop(directory)
     entries = {entry.name: entry for entry in _read_metadata(broker, directory / METADATA_FILE)}
     files = _find_files(directory, entries)
     for entry in entries.values():
@@ -35,9 +43,20 @@ def load(broker: Broker, directory: Path) -> None:
             broker.log.warning("skipping creation of invalid topic %s", entry.name)
         elif not is_ephemeral(entry.name):
             try:
-                _TopicLoader(broker, entry, sorted(files[entry.name])).load()
+                _TopicLoader(broker, entry, sorted(files[entry.name]), stopped.get(entry.name)).load()
             except OSError as error:
-                raise StartError(f"failed to read topic {entry.name} - {error}") from error
+                raise StartError(_refusal(entry.name, directory, error)) from error
+    forget_clean_stop(directory)
+
+
+def _refusal(topic: str, directory: Path, error: OSError) -> str:
+    """Why nsqd does not start."""
+    if is_full(error):
+        return (
+            f"the disk of {directory.absolute()} is full: nsqd writes the positions of channels at its start, those of "
+            f"topic {topic} did not fit; free some space ({error})"
+        )
+    return f"failed to read topic {topic} - {error}"
 
 
 def _read_metadata(broker: Broker, path: Path) -> list[TopicEntry]:
@@ -84,15 +103,28 @@ def _find_files(directory: Path, entries: dict[str, TopicEntry]) -> dict[str, li
 
 
 class _TopicLoader:
-    """Puts back one topic."""
+    """Puts back one topic.
 
-    def __init__(self, broker: Broker, entry: TopicEntry, files: list[tuple[int, Path]]) -> None:
+    `stop` is where its log ended in a clean stop. `_holes` are the numbers that are in no file, `_damaged_holes` those
+    of them that went with damaged bytes, `_needed` those that some channel is not done with. After a power cut a
+    position may be older than the log, and what is needed by it may have been finished: then it is not certain that
+    anything is lost.
+    """
+
+    def __init__(self, broker: Broker, entry: TopicEntry, files: list[tuple[int, Path]], stop: LogEnd | None) -> None:
         self._broker = broker
         self._entry = entry
         self._paths = files
+        self._stop = stop
+        self._is_certain = stop is not None or broker.is_same_boot
         self._log = broker.logs.make(entry.name)
         self._deferred: list[DeferredSpan] = []
-        self._gaps: list[tuple[int, int]] = []
+        self._holes: list[Range] = []
+        self._damaged_holes: list[Range] = []
+        self._needed: list[Range] = []
+        self._certain_until = 0
+        self._ends_damaged = False  # the file before the place that has been reached
+        self._unreadable_seqs: list[int] = []  # the first numbers of files that were set aside
 
     def load(self) -> None:
         self._read_files()
@@ -105,14 +137,22 @@ class _TopicLoader:
         for position in [*saved.values(), held]:
             if position is not None:
                 self._log.start_at(position.end)
+        if self._stop is not None:
+            self._log.start_at(self._stop.next_seq)
+        # Where the log of a nsqd that was killed ended is not known.
+        self._certain_until = 0 if not self._is_certain else log_end if self._stop is None else self._log.next_seq
         if self._log.next_seq > log_end:
-            self._gaps.append((log_end, self._log.next_seq))
+            self._add_hole(log_end, self._log.next_seq)
         self._broker.guids.skip_past(self._log.used_id)
         topic = self._broker.add_topic(self._entry.name, self._log)
         topic.is_paused = self._entry.is_paused
         self._set_released(topic, saved, held)
         for name, position in saved.items():
             self._add_channel(topic, name, position)
+        held_finished = held.finished if held is not None else SeqRanges()
+        unreleased = [(max(low, topic.released), high) for low, high in self._holes]
+        self._needed += needed_of(unreleased, held_finished, self._log.next_seq)
+        self._report_missing()
         self._broker.log.info("TOPIC(%s): created", topic.name)
         self._broker.compactor.look_at(topic)
 
@@ -121,14 +161,25 @@ class _TopicLoader:
         for file, following in zip_longest(files, files[1:]):
             is_last = following is None
             recovered = recover_file(file, is_last=is_last, until=None if is_last else following.first_seq)
-            if self._log.file_count and file.first_seq > self._log.next_seq:
-                self._gaps.append((self._log.next_seq, file.first_seq))
+            if is_last and self._stop is not None and self._stop.file_seqs[-1:] == [file.first_seq]:
+                expect_end(recovered, self._stop.end_offset)
+            if file.first_seq > self._log.next_seq:
+                self._add_hole(self._log.next_seq, file.first_seq)
             self._log.adopt(recovered, is_last=is_last)
-            self._gaps.extend(recovered.gaps)
+            self._holes.extend(recovered.gaps)
             self._deferred.extend(recovered.deferred)
-        if self._log.first_seq:
-            # Files were dropped by what is finished in memory; a journal may have known less.
-            self._gaps.append((0, self._log.first_seq))
+            if recovered.damaged:
+                self._damaged_holes.extend(recovered.gaps)
+                self._ends_damaged = recovered.damaged[-1][1] >= file.end_offset
+            else:
+                self._ends_damaged = recovered.torn is not None and not is_last
+
+    def _add_hole(self, low: int, high: int) -> None:
+        """The numbers between two files, before the first or behind the last."""
+        self._holes.append((low, high))
+        if self._ends_damaged or any(low <= seq < high for seq in self._unreadable_seqs):
+            self._damaged_holes.append((low, high))
+        self._ends_damaged = False
 
     def _open_files(self) -> list[LogFile]:
         files = []
@@ -137,12 +188,14 @@ class _TopicLoader:
                 file = self._open_file(path, first_seq)
             except Damaged as error:
                 self._set_aside(path, str(error))
+                self._unreadable_seqs.append(first_seq)
                 continue
             if file.first_seq == first_seq:
                 files.append(file)
             else:
                 file.close()
                 self._set_aside(path, "its header is that of another file")
+                self._unreadable_seqs.append(first_seq)
         return files
 
     def _open_file(self, path: Path, first_seq: int) -> LogFile:
@@ -169,7 +222,32 @@ class _TopicLoader:
         return valid
 
     def _read_journal(self, channel: str) -> SavedPosition | None:
-        return _load_and_close(self._broker.channel_journal(self._entry.name, channel))
+        journal = self._broker.channel_journal(self._entry.name, channel)
+        if self._is_certain and not journal.path.exists():
+            self._broker.log.warning(
+                "TOPIC(%s): %s is gone: channel %s gets everything that the log holds once more",
+                self._entry.name, journal.path.name, channel,
+            )  # fmt: skip
+        return _load_and_close(journal)
+
+    def _lost(self, needed: list[Range]) -> list[Range]:
+        """The messages among these that are lost for certain."""
+        return common(needed, [(0, self._certain_until), *self._damaged_holes])
+
+    def _report_missing(self) -> None:
+        """Say which files are gone; those whose bytes are damaged have been named."""
+        needed = union(self._needed)
+        self._log.damage.missing_count = count_of(self._lost(needed))
+        holes = [hole for hole in self._holes if hole not in self._damaged_holes]
+        name = self._entry.name
+        for gone in gone_files(name, holes, needed, self._stop.file_seqs if self._stop is not None else ()):
+            if gone.high <= self._certain_until:
+                self._broker.log.warning("TOPIC(%s): %s is gone: %s; they are lost", name, gone.name, gone.detail)
+            else:
+                self._broker.log.warning(
+                    "TOPIC(%s): %s is not there: %s; they were finished just before a power cut, or they are lost",
+                    name, gone.name, gone.detail,
+                )  # fmt: skip
 
     def _set_released(
         self, topic: Topic, saved: dict[str, SavedPosition | None], held: SavedPosition | None
@@ -187,13 +265,15 @@ class _TopicLoader:
     def _add_channel(self, topic: Topic, name: str, saved: SavedPosition | None) -> None:
         if saved is None:  # its journal is lost: rather twice than never
             saved = SavedPosition(SeqRanges(min(self._log.first_seq, topic.released)))
-        for low, high in self._gaps:
-            if low < topic.released:
-                saved.finished.add_missing(low, min(high, topic.released))
+        needed = needed_of(self._holes, saved.finished, topic.released)
+        for low, high in needed:
+            saved.finished.add_missing(low, high)
+        self._needed += needed
         saved.forget_finished()
         deferred = [(span.low, span.high, span.due_ns) for span in self._deferred if span.low < topic.released]
         position = restore_position(saved, topic.released, deferred, self._broker.clock())
         channel = self._broker.add_channel(topic, name, position)
+        channel.handout.lost_count = count_of(self._lost(needed))
         if self._entry.channels[name]:
             channel.pause()
         channel.restore()

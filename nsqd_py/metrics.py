@@ -98,6 +98,10 @@ LOG_FAMILIES = (
     Family("nsqd_log_files", GAUGE, "Files of the topic's log.", lambda log: log.file_count),
     Family("nsqd_log_damaged_bytes", COUNTER, "Bytes of the topic's log that could not be read.",
         lambda log: log.damaged_bytes),
+    Family("nsqd_log_missing_messages", COUNTER, "Messages that were needed, and in no file at the start.",
+        lambda log: log.damage.missing_count),
+    Family("nsqd_log_removed_files", COUNTER, "Files that were removed while they were in use, and written anew.",
+        lambda log: log.damage.removed_files),
 )
 BROKER_FAMILIES = (
     Family("nsqd_healthy", GAUGE, "1 while the health in /stats is OK.", lambda broker: broker.health() is None),

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 
 from nsqd_py.batch import Batch
+from nsqd_py.guid import id_time_ns
 
 _MOST_BATCHES = 50_000
 _SLACK_FROM = 1024
@@ -76,9 +77,9 @@ class Recent:
         place = bisect_right(self.first_seqs, seq)
         return self.batches[place] if place < len(self.batches) else None
 
-    def seq_at(self, timestamp_ns: int) -> int | None:
-        """The number of the first message that was published at that time or later; None when there is none."""
-        young = (batch.first_seq for batch in self.batches if batch.timestamp_ns >= timestamp_ns)
+    def seq_since(self, steady_ns: int) -> int | None:
+        """The number of the first message that was published since that time, by its id; None when there is none."""
+        young = (batch.first_seq for batch in self.batches if id_time_ns(batch.base_id) >= steady_ns)
         return next(young, None)
 
     def by_first_seq(self) -> dict[int, Batch]:

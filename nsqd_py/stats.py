@@ -91,6 +91,10 @@ class _Collector:
         }
         if topic.log is not None and topic.log.damaged_bytes:
             figures["damaged_bytes"] = topic.log.damaged_bytes  # ours: what of its log could not be read
+        if topic.log is not None and topic.log.damage.missing_count:
+            figures["missing_count"] = topic.log.damage.missing_count  # messages that were in no file at the start
+        if topic.log is not None and topic.log.damage.removed_files:
+            figures["removed_files"] = topic.log.damage.removed_files  # files that were removed while in use
         if topic.expired_count:
             figures["expired_count"] = topic.expired_count
         if topic.dead_letters:
@@ -142,6 +146,7 @@ def _own_counts(channel: Channel) -> Figures:
     counts = {
         "dead_letter_count": channel.dead_letter_count,
         "expired_count": channel.handout.expired_count,
+        "lost_count": channel.lost_count,
         "unreadable_count": channel.handout.unreadable_count,
     }
     return {name: count for name, count in counts.items() if count}

@@ -7,19 +7,20 @@ from typing import Any
 
 
 def in_thread(threadpool: Any, work: Callable[..., None], *arguments: Any) -> None:
-    """Run `work` in a thread while this greenlet waits. Raises the OSError that it raised.
+    """Run `work` in a thread while this greenlet waits. Raises what it raised.
 
-    The error comes back as a value: the pool would print the traceback of one that is raised.
+    The error comes back as a value: the pool would print the traceback of one that is raised, also of one that the
+    caller expects and handles.
     """
     error = threadpool.apply(_attempt, (work, arguments))
     if error is not None:
         raise error
 
 
-def _attempt(work: Callable[..., None], arguments: tuple[Any, ...]) -> OSError | None:
+def _attempt(work: Callable[..., None], arguments: tuple[Any, ...]) -> Exception | None:
     try:
         work(*arguments)
-    except OSError as error:
+    except Exception as error:  # noqa: BLE001 - raised again by whoever waits
         return error
     return None
 

@@ -76,6 +76,7 @@ class TopicPolicy:
     max_attempts                   after so many a message goes to `dead_letter_topic`
     ttl_ns                         after so long a message is dropped
     max_bytes                      of its log; beyond it nothing is taken
+    takes_dead_letters             there may be messages in it that another topic had before
     """
 
     retention_ns: int = 0
@@ -84,6 +85,7 @@ class TopicPolicy:
     dead_letter_topic: str = ""
     ttl_ns: int = 0
     max_bytes: int = 0
+    takes_dead_letters: bool = False
 
 
 def policy_of(options: Any, topic: str) -> TopicPolicy:
@@ -96,6 +98,7 @@ def policy_of(options: Any, topic: str) -> TopicPolicy:
         dead_letter_topic=dead_letters,
         ttl_ns=options.message_ttl_ns.of(topic),
         max_bytes=options.max_topic_bytes.of(topic),
+        takes_dead_letters=takes_dead_letters(options, topic),
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from nsqd_py.checking.reading import read_directory
 from nsqd_py.checking.repair import repair
 from nsqd_py.checking.reports import DirectoryReport
 from nsqd_py.checking.texts import as_json, as_text
+from nsqd_py.clock_file import read_clock_file, read_clocks
 from nsqd_py.errors import StartError
 
 WELL, DAMAGED, BAD_USAGE = range(3)
@@ -52,17 +52,23 @@ def _examine(directory: Path, *, is_repair: bool) -> DirectoryReport:
     """What is there, after the repair if there is one. Raises CannotCheck."""
     try:
         with _locked(directory, is_exclusive=is_repair):
-            report = read_directory(directory, time.time_ns())
+            report = read_directory(directory, _now_ns(directory))
             if not is_repair or not report.findings:
                 return report
             repairs = repair(directory, report)
-            repaired = read_directory(directory, time.time_ns())
+            repaired = read_directory(directory, _now_ns(directory))
             repaired.repairs = repairs
             return repaired
     except StartError as error:
         raise CannotCheck(str(error)) from error
     except OSError as error:
         raise CannotCheck(f"{error.filename or directory}: {error.strerror or error}") from error
+
+
+def _now_ns(directory: Path) -> int:
+    """Return the time by which messages are due there. Raises OSError."""
+    before, now = read_clock_file(directory), read_clocks(0)
+    return before.steady_at(now) if before is not None else now.wall_ns
 
 
 @contextmanager

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from nsqd_py.checking.reports import ChannelReport
 from nsqd_py.diskqueue.journal import SavedPosition
+from nsqd_py.diskqueue.missing import needed_of
+from nsqd_py.diskqueue.ranges import SeqRanges
 from nsqd_py.diskqueue.recovery import DeferredSpan
 
 Range = tuple[int, int]
@@ -46,16 +48,35 @@ class LogNumbers:
     kept      what can be read, in rising order
     released  up to here it is in the channels
     deferred  what was published to be delivered later
+    end       the number of the next message, where that is above all that can be read
     """
 
     kept: list[Range]
     released: int
     deferred: list[DeferredSpan]
+    end: int = 0
 
     @property
     def held(self) -> list[Range]:
         """Kept, and in no channel yet."""
         return [(max(low, self.released), high) for low, high in self.kept if high > self.released]
+
+    @property
+    def _end(self) -> int:
+        return max(self.end, self.kept[-1][1] if self.kept else 0)
+
+    @property
+    def holes(self) -> list[Range]:
+        """The numbers of messages that were published and cannot be read, in rising order."""
+        lows = [0, *(high for _, high in self.kept)]
+        highs = [*(low for low, _ in self.kept), self._end]
+        return [(low, high) for low, high in zip(lows, highs, strict=True) if low < high]
+
+    def missing(self, saved: Iterable[SavedPosition], held: SavedPosition | None) -> list[Range]:
+        """The numbers that cannot be read, and that some channel, or the topic, is not done with."""
+        missing = [hole for position in saved for hole in needed_of(self.holes, position.finished, self.released)]
+        unreleased = [(max(low, self.released), high) for low, high in self.holes]
+        return missing + needed_of(unreleased, held.finished if held is not None else SeqRanges(), self._end)
 
     def unfinished(self, saved: SavedPosition) -> list[Range]:
         """Kept, and to be delivered in this channel."""
@@ -66,10 +87,9 @@ class LogNumbers:
         unfinished = self.unfinished(saved)
         count = size_of(unfinished)
         deferred = self._deferred_count(unfinished, saved, now_ns)
-        first = self.kept[0][0] if self.kept else self.released
-        wanted = size_of(saved.finished.gaps(first, self.released))
+        missing = size_of(needed_of(self.holes, saved.finished, self.released))
         given = size_of((low, min(high, self.released)) for low, high in self.kept)
-        return ChannelReport(name, is_paused, count - deferred, deferred, given - count, wanted - count)
+        return ChannelReport(name, is_paused, count - deferred, deferred, given - count, missing)
 
     def _deferred_count(self, unfinished: list[Range], saved: SavedPosition, now_ns: int) -> int:
         """Due later: by their last requeue, or else by how they were published."""

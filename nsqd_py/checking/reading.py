@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -13,11 +13,15 @@ from pathlib import Path
 from nsqd_py.checking.counting import LogNumbers, Range, released_until, size_of, union
 from nsqd_py.checking.journals import read_journal
 from nsqd_py.checking.reports import DirectoryReport, FileReport, Finding, TopicReport, Trouble
+from nsqd_py.clean_stop import STOP_FILE, LogEnd, read_clean_stop
+from nsqd_py.clock_file import CLOCK_FILE, read_clock_file, read_clocks
 from nsqd_py.diskqueue.files import LogFile, parse_log_file_name
 from nsqd_py.diskqueue.go_files import parse_go_name
-from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX, SavedPosition
+from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX, SavedPosition, journal_name
+from nsqd_py.diskqueue.missing import GoneFile, common, gone_files
+from nsqd_py.diskqueue.ranges import SeqRanges
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
-from nsqd_py.diskqueue.recovery import RecoveredFile, recover_file
+from nsqd_py.diskqueue.recovery import RecoveredFile, expect_end, recover_file
 from nsqd_py.diskqueue.salvage import salvage_from
 from nsqd_py.go_import.signs import FOLDER
 from nsqd_py.metadata import METADATA_FILE, BadMetadata, TopicEntry, read_metadata
@@ -50,8 +54,13 @@ class _Reader:
         self._now_ns = now_ns
         self._report = DirectoryReport(str(directory))
         self._topics: dict[str, FoundTopic] = defaultdict(FoundTopic)
+        self._stopped: dict[str, LogEnd] = {}
+        self._is_same_boot = False
 
     def read(self) -> DirectoryReport:
+        self._stopped = read_clean_stop(self._directory)
+        clocks = read_clock_file(self._directory)
+        self._is_same_boot = clocks is not None and clocks.is_same_boot(read_clocks(0))
         for path in sorted(self._directory.iterdir()):
             self._sort(path)
         entries = {entry.name: entry for entry in self._entries()}
@@ -71,7 +80,7 @@ class _Reader:
                 self._topics[topic].journals[channel] = path
             else:
                 self._topics[topic].held = path
-        elif name != METADATA_FILE:
+        elif name not in (METADATA_FILE, STOP_FILE, CLOCK_FILE):
             self._list_of(path).append(name)
 
     def _list_of(self, path: Path) -> list[str]:
@@ -93,19 +102,31 @@ class _Reader:
     # ---- one topic
 
     def _read_topic(self, entry: TopicEntry, found: FoundTopic) -> TopicReport:
-        files = list(self._read_logs(found))
+        stop = self._stopped.get(entry.name)
+        noted = len(self._report.findings)
+        files = list(self._read_logs(found, stop))
+        is_damaged = any(finding.is_damage for finding in self._report.findings[noted:])
         saved = {name: self._read_journal(path) for name, path in found.journals.items()}
         held = self._read_journal(found.held) if found.held is not None else None
         names = [name for name in {**entry.channels, **saved} if not _is_deleted(saved.get(name))]
+        ends = [position.end for position in [*saved.values(), held] if position is not None]
+        ends += [stop.next_seq] if stop is not None else []
+        end = max([files[-1].file.end_seq if files else 0, *ends])
         log = LogNumbers(
             [kept for file in files for kept in kept_numbers(file)],
-            released_until(
-                files[-1].file.end_seq if files else 0, filter(None, saved.values()), held,
-                is_held=entry.is_paused or not names,
-            ),
+            released_until(end, filter(None, saved.values()), held, is_held=entry.is_paused or not names),
             [span for file in files for span in file.deferred],
-        )  # fmt: skip
-        positions = {name: saved.get(name) or SavedPosition() for name in names}
+            end,
+        )
+        begin = SavedPosition(SeqRanges(min(files[0].file.first_seq if files else end, log.released)))
+        positions = {name: saved.get(name) or begin for name in names}
+        if stop is not None or self._is_same_boot:
+            self._note_gone_positions(entry.name, [name for name in names if name not in found.journals])
+            if not is_damaged:  # else that is what they are missing for; the repair sees to both
+                missing = log.missing(positions.values(), held)
+                if stop is None:  # where the log of a nsqd that was killed ended is not known
+                    missing = common(missing, [(0, files[-1].file.end_seq if files else 0)])
+                self._note_gone(gone_files(entry.name, log.holes, missing, stop.file_seqs if stop else ()), entry.name)
         return TopicReport(
             entry.name,
             entry.is_paused,
@@ -117,6 +138,17 @@ class _Reader:
                 for name, position in positions.items()
             ],
         )
+
+    def _note_gone(self, gone: Iterable[GoneFile], topic: str) -> None:
+        for file in gone:
+            self._report.findings.append(
+                Finding(file.name, Trouble.GONE, file.low, file.high, file.detail, topic)
+            )  # fmt: skip
+
+    def _note_gone_positions(self, topic: str, channels: Iterable[str]) -> None:
+        for channel in channels:
+            detail = f"channel {channel} gets everything that the log holds once more"
+            self._report.findings.append(Finding(journal_name(topic, channel), Trouble.GONE, 0, 0, detail))
 
     def _read_journal(self, path: Path) -> SavedPosition | None:
         """None where nothing can be read of it, or nothing is in it."""
@@ -131,22 +163,24 @@ class _Reader:
             self._note(path, Trouble.TORN_ENTRY, *journal.torn)
         return journal.saved if data else None
 
-    def _read_logs(self, found: FoundTopic) -> Iterator[RecoveredFile]:
+    def _read_logs(self, found: FoundTopic, stop: LogEnd | None) -> Iterator[RecoveredFile]:
         readable = []
         for first_seq, path in sorted(found.logs):
             header = self._read_header(path, first_seq)
             if header is not None:
                 readable.append((path, header))
         for (path, header), following in zip_longest(readable, readable[1:]):
-            yield self._read_log(path, header, following[1].first_seq if following else None)
+            yield self._read_log(path, header, following[1].first_seq if following else None, stop)
 
-    def _read_log(self, path: Path, header: FileHeader, following: int | None) -> RecoveredFile:
+    def _read_log(self, path: Path, header: FileHeader, following: int | None, stop: LogEnd | None) -> RecoveredFile:
         descriptor = os.open(path, os.O_RDONLY)
         try:
             file = LogFile(path, descriptor, header, os.fstat(descriptor).st_size)
             recovered = recover_file(file, is_last=True, until=following)
         finally:
             os.close(descriptor)
+        if following is None and stop is not None and stop.file_seqs[-1:] == [header.first_seq]:
+            expect_end(recovered, stop.end_offset)
         for start, end in recovered.damaged:
             self._note(path, Trouble.RECORDS, start, end)
         if recovered.torn is not None:  # only the last file can have been written to when nsqd ended

@@ -16,10 +16,11 @@ import orjson
 
 from nsqd_py import private_files
 from nsqd_py.checking.journals import read_journal
-from nsqd_py.checking.reading import ASIDE_DIRECTORY
+from nsqd_py.checking.reading import ASIDE_DIRECTORY, read_directory
 from nsqd_py.checking.reports import DirectoryReport, Finding, Trouble
+from nsqd_py.clean_stop import forget_clean_stop
 from nsqd_py.diskqueue.files import parse_log_file_name, sync_directory
-from nsqd_py.diskqueue.journal import DELETED, SNAPSHOT, SavedPosition, encode_entry
+from nsqd_py.diskqueue.journal import DELETED, JOURNAL_SUFFIX, SNAPSHOT, SavedPosition, encode_entry, journal_name
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader
 from nsqd_py.diskqueue.salvage import salvage_header
 from nsqd_py.metadata import replace_file
@@ -35,7 +36,30 @@ def repair(directory: Path, report: DirectoryReport) -> list[str]:
     by_file = groupby(sorted(report.findings, key=lambda finding: finding.file), key=lambda finding: finding.file)
     for name, findings in by_file:
         done += _Repair(directory, name, list(findings), report).run()
+    done += _accept_losses(directory, read_directory(directory, 0))
+    forget_clean_stop(directory)  # the logs do not end any more where they did then
     sync_directory(directory)
+    return done
+
+
+def _accept_losses(directory: Path, report: DirectoryReport) -> list[str]:
+    """Let the positions of channels say of messages that are in no file that they are done with."""
+    done = []
+    for finding in report.findings:
+        if finding.trouble is not Trouble.GONE:
+            continue
+        if not finding.topic:
+            (directory / finding.file).touch()
+            done.append(f"{finding.file}: made anew; {finding.detail}")
+            continue
+        done.append(f"{finding.file}: {finding.detail}; they are counted as lost")
+        paths = [*directory.glob(f"{finding.topic}:*{JOURNAL_SUFFIX}"), directory / journal_name(finding.topic)]
+        for path in paths:
+            saved = read_journal(path.read_bytes() if path.exists() else b"").saved
+            if saved.is_deleted or (not path.exists() and finding.start == finding.end):
+                continue
+            saved.finished.add_missing(finding.start, finding.end)
+            replace_file(path, _snapshot(saved))
     return done
 
 

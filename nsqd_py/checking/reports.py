@@ -17,6 +17,7 @@ class Trouble(StrEnum):
     RECORDS = "damaged records"
     JOURNAL = "damaged entries of a channel's position"
     POSITION = "a channel's position cannot be read"
+    GONE = "is gone"
     TORN_RECORD = "torn record at the end"
     TORN_ENTRY = "torn entry at the end"
 
@@ -27,13 +28,17 @@ HARMLESS = (Trouble.TORN_RECORD, Trouble.TORN_ENTRY)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A place in a file that is not as it should be: the bytes start..end (not included)."""
+    """A place in a file that is not as it should be: the bytes start..end (not included).
+
+    Of a log file that is gone they are the numbers of the first and the last message, and `topic` is its topic.
+    """
 
     file: str
     trouble: Trouble
     start: int
     end: int
     detail: str = ""
+    topic: str = ""
 
     @property
     def is_damage(self) -> bool:

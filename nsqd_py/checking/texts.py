@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from nsqd_py.checking.reports import DirectoryReport, Finding, TopicReport
+from nsqd_py.checking.reports import DirectoryReport, Finding, TopicReport, Trouble
 
 _HEADINGS = ("TOPIC", "CHANNEL", "QUEUED", "DEFERRED", "FINISHED", "MISSING", "")
 _UNITS = ("B", "KB", "MB", "GB", "TB")
@@ -84,6 +84,8 @@ def _section(title: str, lines: Sequence[str]) -> Iterator[str]:
 
 
 def finding_text(finding: Finding) -> str:
+    if finding.trouble is Trouble.GONE:
+        return f"{finding.file}: {finding.trouble}; {finding.detail}"
     detail = f"; {finding.detail}" if finding.detail else ""
     return f"{finding.file}: {finding.trouble} ({finding.end - finding.start:,} bytes at {finding.start:,}{detail})"
 

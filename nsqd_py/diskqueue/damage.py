@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 from collections.abc import Callable
+from pathlib import Path
 
-from nsqd_py import private_files
 from nsqd_py.diskqueue.files import LogFile
 
 
 class DamageBook:
-    """`bytes_found` is how many could not be read since the start."""
+    """Damage that was found since the start.
 
-    __slots__ = ("_on_damage", "_reported", "bytes_found")
+    bytes_found     bytes that could not be read
+    missing_count   messages that were needed, and were in no file at the start
+    removed_files   files that another program removed while they were in use; they were written anew
+    """
+
+    __slots__ = ("_on_damage", "_reported", "bytes_found", "missing_count", "removed_files")
 
     def __init__(self, on_damage: Callable[[str], None]) -> None:
         self.bytes_found = 0
+        self.missing_count = 0
+        self.removed_files = 0
         self._on_damage = on_damage
         self._reported: set[tuple[str, int]] = set()
 
@@ -23,8 +32,8 @@ class DamageBook:
         """These bytes are passed over; said once for each place. Raises OSError when they cannot be kept aside."""
         if (file.path.name, start) in self._reported:
             return
-        self._reported.add((file.path.name, start))
         aside = keep_aside(file, start, end)
+        self._reported.add((file.path.name, start))
         self.bytes_found += end - start
         self._on_damage(f"{file.path.name}: {end - start} damaged bytes at {start} passed over, kept as {aside}")
 
@@ -38,5 +47,27 @@ def keep_aside(file: LogFile, start: int, end: int) -> str:
     """Copy damaged bytes to a file of their own, once; its name. Raises OSError."""
     aside = file.path.with_name(f"{file.path.stem}.{start}.damaged")
     if not aside.exists():
-        private_files.write_bytes(aside, os.pread(file.fileno(), end - start, start))
+        data = os.pread(file.fileno(), end - start, start)
+        try:
+            write_aside(aside, data)
+        except OSError as error:
+            text = f"{error.strerror}: {len(data)} damaged bytes of {file.path.name} could not be kept aside"
+            raise OSError(error.errno, text) from error
     return aside.name
+
+
+def write_aside(aside: Path, data: bytes) -> None:
+    """Write a file that is there with all of `data`, or not at all. Raises OSError."""
+    temporary = aside.with_name(aside.name + ".tmp")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            if os.write(descriptor, data) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        finally:
+            os.close(descriptor)
+        os.rename(temporary, aside)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise

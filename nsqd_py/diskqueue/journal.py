@@ -160,8 +160,10 @@ class Journal:
 
     @property
     def wants_snapshot(self) -> bool:
-        """The file grew to several times of what it has to say."""
-        return self._size > max(_COMPACT_ABOVE, _GROWTH * self._snapshot_size)
+        """The file grew to several times of what it has to say, or another program removed it."""
+        return self._size > max(_COMPACT_ABOVE, _GROWTH * self._snapshot_size) or (
+            self._fd >= 0 and not os.fstat(self._fd).st_nlink
+        )
 
     def snapshot(self, floor: int, finished: Iterable[Range], waiting: Iterable[Wait]) -> None:
         """Replace the file by one that says all."""

@@ -87,6 +87,15 @@ def recover_file(file: LogFile, *, is_last: bool, until: int | None = None) -> R
     return recovered
 
 
+def expect_end(recovered: RecoveredFile, end_offset: int) -> None:
+    """Count what is missing up to `end_offset` as damaged: nsqd stopped cleanly, and the last record ended there."""
+    reached = recovered.file.end_offset
+    if reached < end_offset:
+        recovered.torn = None
+        recovered.damaged = [place for place in recovered.damaged if place[0] < reached]
+        recovered.damaged.append((reached, end_offset))
+
+
 class _Walk:
     """From record to record through one file.
 

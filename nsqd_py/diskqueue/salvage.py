@@ -14,7 +14,7 @@ from pathlib import Path
 
 from google_crc32c import extend
 
-from nsqd_py import private_files
+from nsqd_py.diskqueue.damage import write_aside
 from nsqd_py.diskqueue.records import (
     CHECKED_FROM,
     FILE_HEADER_BYTES,
@@ -68,7 +68,7 @@ def mend_header(path: Path, first_seq: int) -> bool:
             return False
         aside = path.with_name(f"{path.stem}.0.damaged")
         if not aside.exists():
-            private_files.write_bytes(aside, os.pread(descriptor, FILE_HEADER_BYTES, 0))
+            write_aside(aside, os.pread(descriptor, FILE_HEADER_BYTES, 0))
         os.pwrite(descriptor, header.encode(), 0)
         os.fsync(descriptor)
         return True

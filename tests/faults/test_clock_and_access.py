@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from nsqd_py.topic_rules import ByTopic
 from tests.support.broker_life import Life
 from tests.support.nsqd_process import REPOSITORY
 from tests.support.tally import Tally
@@ -59,6 +60,29 @@ def test_the_clock_steps_back_an_hour(tmp_path: Path, is_killed: bool, tally: Ta
     assert [message.body for message in take(life, consumer)] == [b"deferred"]
     life.end()
     tally(faults=1, kills=int(is_killed), acknowledged=11, lost=0)
+
+
+@pytest.mark.ours
+def test_retention_keeps_as_long_when_the_clock_was_set_back(tmp_path: Path) -> None:
+    life = Life(tmp_path, lambda *_: None, retention_time_ns=ByTopic(600 * SECOND), max_bytes_per_file=1000)
+    life.create()
+    wrong_by_ns = -HOUR
+    life.broker.wall_clock = lambda: life.world.clock() + wrong_by_ns
+    for _ in range(5):
+        life.publish(b"x" * 800)
+    wrong_by_ns = 0
+    consumers = [life.consumer(channel, rdy=1000) for channel in ("fast", "slow")]
+    for consumer in consumers:
+        assert len(take(life, consumer)) == 5
+    life.pass_time(500 * SECOND)
+    assert len(list(tmp_path.glob("*.log"))) == 5
+    life.pass_time(101 * SECOND)
+    life.publish(b"last")
+    for consumer in consumers:
+        assert len(take(life, consumer)) == 1
+    life.pass_time(SECOND)
+    assert len(list(tmp_path.glob("*.log"))) == 1
+    life.end()
 
 
 # --- access

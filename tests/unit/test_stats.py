@@ -41,7 +41,8 @@ def make_client(hostname: str, **figures: Any) -> Any:
 def make_channel(name: str, *clients: Any, is_paused: bool = False, **figures: Any) -> Any:
     settings: dict[str, Any] = {
         "counts_by_nearness": [0, 0, 0], "latency": None,
-        "dead_letter_count": 0, "handout": SimpleNamespace(expired_count=0, unreadable_count=0), **figures,
+        "dead_letter_count": 0, "lost_count": 0,
+        "handout": SimpleNamespace(expired_count=0, unreadable_count=0), **figures,
     }  # fmt: skip
     return SimpleNamespace(
         **settings, name=name, depth=4, backend_depth=lambda first_in_memory: first_in_memory, in_flight_count=1,
@@ -341,7 +342,7 @@ def test_the_text_form_of_a_fresh_server() -> None:
 
 def test_a_damaged_log_shows() -> None:
     topic = make_topic("t")
-    topic.log = SimpleNamespace(damaged_bytes=0)
+    topic.log = SimpleNamespace(damaged_bytes=0, damage=SimpleNamespace(missing_count=0, removed_files=0))
     broker = make_broker(topic)
 
     def figures() -> Any:
@@ -352,3 +353,6 @@ def test_a_damaged_log_shows() -> None:
     assert "damaged_bytes" not in figures()
     topic.log.damaged_bytes = 77
     assert figures()["damaged_bytes"] == 77
+    assert not {"missing_count", "removed_files"} & set(figures())
+    topic.log.damage = SimpleNamespace(missing_count=5, removed_files=1)
+    assert (figures()["missing_count"], figures()["removed_files"]) == (5, 1)

@@ -1,0 +1,107 @@
+"""The wall clock is set while nsqd runs, and between two lives: what is fresh stays, what is deferred waits as long."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.wire import bodies
+
+pytestmark = pytest.mark.ours
+
+HOUR_S = 3600
+COUNT = 20
+SetClock = Callable[[int], None]
+
+
+@pytest.fixture
+def set_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SetClock:
+    """`set_clock(by_s)`: from now on the wall clock of the nsqd is wrong by so many seconds."""
+    file = tmp_path / "wrong_by"
+    file.write_text("0")
+    script = Path(__file__).parents[1] / "support" / "clock_moved.py"
+    monkeypatch.setenv("NSQD_COMMAND", f"{sys.executable} {script} {file}")
+    monkeypatch.setenv("PYTHONPATH", str(script.parents[2]))
+
+    def set_clock(by_s: int) -> None:
+        temporary = file.with_name("wrong_by.tmp")
+        temporary.write_text(str(by_s))
+        temporary.rename(file)
+
+    return set_clock
+
+
+@pytest.fixture
+def nsqd(tmp_path: Path, set_clock: SetClock) -> Iterator[NsqdProcess]:
+    nsqd = NsqdProcess(tmp_path / "data", "--message-ttl=10m", "--mem-queue-size=5")
+    yield nsqd
+    nsqd.destroy()
+
+
+def publish(nsqd: NsqdProcess, *messages: bytes) -> None:
+    with nsqd.connect() as client:
+        client.pub("t", *messages)
+
+
+def delivered(nsqd: NsqdProcess, count: int) -> list[bytes]:
+    with nsqd.connect() as client:
+        client.sub("t", "c", rdy_count=count + 1)
+        return bodies(client.messages(count))
+
+
+def noted(nsqd: NsqdProcess) -> None:
+    """Return when nsqd has noticed that the clock was set."""
+    wait_until(lambda: "the clock was set by" in nsqd.log_text(), what="the step to be noticed")
+
+
+FRESH = [b"%d" % number for number in range(COUNT)]
+
+
+@pytest.mark.parametrize("away", ["running", "stopped", "killed"])
+@pytest.mark.parametrize("by_s", [-HOUR_S, HOUR_S], ids=["back", "forward"])
+def test_the_clock_is_set_and_set_right(nsqd: NsqdProcess, set_clock: SetClock, away: str, by_s: int) -> None:
+    nsqd.start().create("t", "c")
+    publish(nsqd, b"first")
+    set_clock(by_s)
+    publish(nsqd, *FRESH)
+    if away == "stopped":
+        nsqd.stop()
+    elif away == "killed":
+        nsqd.kill()
+    set_clock(0)
+    if away != "running":
+        nsqd.start()
+    publish(nsqd, b"last")
+    assert delivered(nsqd, COUNT + 2) == [b"first", *FRESH, b"last"]
+    assert "expired_count" not in (nsqd.channel_stats("t", "c") or {})
+
+
+@pytest.mark.parametrize("is_noticed", [True, False], ids=["set while it runs", "set while it does not"])
+def test_a_clock_that_was_wrong_from_the_first_start(
+    nsqd: NsqdProcess, set_clock: SetClock, is_noticed: bool
+) -> None:
+    set_clock(-HOUR_S)
+    nsqd.start().create("t", "c")
+    publish(nsqd, *FRESH)
+    if is_noticed:
+        set_clock(0)
+        noted(nsqd)
+    nsqd.stop()
+    set_clock(0)
+    nsqd.start()
+    assert delivered(nsqd, COUNT) == FRESH
+
+
+def test_what_is_deferred_waits_as_long(nsqd: NsqdProcess, set_clock: SetClock) -> None:
+    set_clock(-HOUR_S)
+    nsqd.start().create("t", "c")
+    with nsqd.connect() as client:
+        client.dpub("t", 600_000, b"later")
+    nsqd.stop()
+    set_clock(0)
+    nsqd.start()
+    assert nsqd.wait_for_channel("t", "c", depth=0)["deferred_count"] == 1

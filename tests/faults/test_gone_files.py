@@ -1,0 +1,277 @@
+"""Log files and positions that somebody removed or cut: between two lives of nsqd, and while it runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from apps.nsqd import main
+from nsqd_py.diskqueue.journal import decode_journal
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
+from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.tally import Tally
+from tests.support.wire import bodies, fin, rdy
+
+pytestmark = pytest.mark.ours
+
+FLAGS = ("--max-bytes-per-file=20000", "--sync-timeout=50ms")
+BATCH, BATCHES = 20, 20
+BODY_BYTES = 96
+RECORD_BYTES = RECORD_HEADER_BYTES + BATCH * (4 + BODY_BYTES)
+PER_FILE = BATCH * ((20_000 - FILE_HEADER_BYTES) // RECORD_BYTES)
+ALL = BATCH * BATCHES
+FINISHED = 10
+
+
+@pytest.fixture
+def nsqd(tmp_path: Path) -> Iterator[NsqdProcess]:
+    """With the topic `t`, the channels `all` and `some`, which finished ten messages, and three log files."""
+    nsqd = NsqdProcess(tmp_path / "data", *FLAGS).start()
+    nsqd.create("t", "all", "some")
+    publish(nsqd, 0, ALL)
+    finish_of_some(nsqd, FINISHED)
+    yield nsqd
+    nsqd.destroy()
+
+
+def publish(nsqd: NsqdProcess, low: int, high: int) -> None:
+    with nsqd.connect() as client:
+        for first in range(low, high, BATCH):
+            client.mpub("t", [b"%0*d" % (BODY_BYTES, number) for number in range(first, first + BATCH)])
+
+
+def finish_of_some(nsqd: NsqdProcess, count: int) -> None:
+    """Finish the next messages of the channel, and leave nothing in flight."""
+    with nsqd.connect() as client:
+        client.sub("t", "some", rdy_count=count)
+        messages = client.messages(count)
+        client.send(rdy(0), *(fin(message.id) for message in messages))
+        client.round_trip()
+
+
+def consumed(nsqd: NsqdProcess, channel: str, count: int) -> list[int]:
+    """The numbers of `count` messages of a channel, which are all that it has."""
+    with nsqd.connect() as client:
+        client.sub("t", channel, rdy_count=ALL)
+        numbers = sorted(int(body) for body in bodies(client.consume(count)))
+        client.expect_silence(0.1)
+    return numbers
+
+
+def log_files(nsqd: NsqdProcess) -> list[Path]:
+    return sorted(nsqd.data_path.glob("t.*.log"))
+
+
+def topic_figures(nsqd: NsqdProcess) -> dict[str, Any]:
+    return nsqd.topic_stats("t") or {}
+
+
+def channel_figures(nsqd: NsqdProcess, name: str) -> dict[str, Any]:
+    return nsqd.channel_stats("t", name) or {}
+
+
+@pytest.fixture
+def check(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, dict[str, Any]]]:
+    """`check(directory, *flags)`: the status and the report of `--check-data`."""
+
+    def run(directory: Path, *flags: str) -> tuple[int, dict[str, Any]]:
+        status = main((f"--check-data={directory}", "--check-format=json", *flags))
+        return status, json.loads(capsys.readouterr().out)
+
+    return run
+
+
+Check = Callable[..., tuple[int, dict[str, Any]]]
+
+
+def gone(report: dict[str, Any]) -> list[str]:
+    return [finding["file"] for finding in report["findings"] if finding["trouble"] == "is gone"]
+
+
+# ---- between two lives
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
+@pytest.mark.parametrize("place", [0, 1, 2], ids=["first", "middle", "last"])
+def test_a_file_that_is_gone_is_damage(
+    nsqd: NsqdProcess, check: Check, place: int, is_clean: bool, tally: Tally
+) -> None:
+    if is_clean:
+        nsqd.stop()
+    else:
+        wait_until(lambda: not unsaved(nsqd), what="the position to be written")
+        nsqd.kill()
+    assert check(nsqd.data_path)[0] == 0
+    files = log_files(nsqd)
+    assert len(files) == 3
+    low, high = place * PER_FILE, min((place + 1) * PER_FILE, ALL)
+    files[place].unlink()
+    if place == 2 and not is_clean:
+        return  # where the log ended when nsqd was killed is not known
+    status, report = check(nsqd.data_path)
+    assert (status, gone(report)) == (1, [files[place].name])
+    (detail,) = (finding["detail"] for finding in report["findings"])
+    assert f"{high - low} messages" in detail
+
+    nsqd.start()
+    assert f"WARNING: TOPIC(t): {files[place].name} is gone" in nsqd.log_text()
+    lost_of_some = high - max(low, FINISHED)
+    assert topic_figures(nsqd)["missing_count"] == high - low
+    assert channel_figures(nsqd, "all")["lost_count"] == high - low
+    assert channel_figures(nsqd, "some")["lost_count"] == lost_of_some
+    metrics = nsqd.http("GET", "/metrics").text
+    assert f'nsqd_log_missing_messages_total{{topic="t"}} {high - low}.0' in metrics
+    assert f'nsqd_channel_lost_total{{channel="some",topic="t"}} {lost_of_some}.0' in metrics
+    expected = [number for number in range(ALL) if not low <= number < high]
+    assert consumed(nsqd, "all", len(expected)) == expected
+    publish(nsqd, ALL, ALL + BATCH)
+    assert consumed(nsqd, "all", BATCH) == list(range(ALL, ALL + BATCH))
+    nsqd.restart()
+    assert "is gone" not in nsqd.log_text(), "it is said once, and written down"
+    nsqd.stop()
+    assert check(nsqd.data_path)[0] == 0
+    tally(faults=1, acknowledged=len(expected), lost=0)
+
+
+def unsaved(nsqd: NsqdProcess, count: int = FINISHED) -> bool:
+    """The journal of `some` does not say yet that so many are finished."""
+    saved, _ = decode_journal((nsqd.data_path / "t:some.cursor").read_bytes())
+    return saved.finished.floor < count
+
+
+def test_repair_counts_what_is_gone_as_lost(nsqd: NsqdProcess, check: Check) -> None:
+    nsqd.stop()
+    log_files(nsqd)[1].unlink()
+    status, report = check(nsqd.data_path, "--repair")
+    assert (status, report["findings"]) == (0, [])
+    assert any("lost" in line for line in report["repairs"])
+    assert check(nsqd.data_path, "--repair")[1]["repairs"] == []
+    nsqd.start()
+    assert "is gone" not in nsqd.log_text()
+    assert consumed(nsqd, "all", ALL - PER_FILE)[PER_FILE] == 2 * PER_FILE
+
+
+def test_files_that_went_since_all_was_finished_are_none(nsqd: NsqdProcess, check: Check) -> None:
+    """Also when nsqd is killed right then: what is finished is written down before its file goes."""
+    consumed(nsqd, "all", ALL)
+    consumed(nsqd, "some", ALL - FINISHED)
+    wait_until(lambda: len(log_files(nsqd)) == 1, what="the files to go")
+    nsqd.kill()
+    assert check(nsqd.data_path)[0] == 0
+    nsqd.start()
+    assert "is gone" not in nsqd.log_text()
+    assert "missing_count" not in topic_figures(nsqd)
+    nsqd.restart()
+    assert "missing_count" not in topic_figures(nsqd)
+
+
+def test_a_topic_without_channels(nsqd: NsqdProcess, check: Check) -> None:
+    nsqd.post("/channel/delete?topic=t&channel=all")
+    nsqd.post("/channel/delete?topic=t&channel=some")
+    publish(nsqd, ALL, 2 * ALL)
+    nsqd.stop()
+    assert check(nsqd.data_path)[0] == 0
+    files = log_files(nsqd)
+    files[-2].unlink()
+    status, report = check(nsqd.data_path)
+    assert (status, gone(report)) == (1, [files[-2].name])
+    nsqd.start()
+    assert f"WARNING: TOPIC(t): {files[-2].name} is gone" in nsqd.log_text()
+    assert topic_figures(nsqd)["missing_count"] == PER_FILE
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "cut at a record", "header"])
+def test_the_last_record_is_damaged_after_a_clean_stop(nsqd: NsqdProcess, check: Check, damage: str) -> None:
+    nsqd.stop()
+    last = log_files(nsqd)[-1]
+    data = bytearray(last.read_bytes())
+    if damage == "flipped":
+        data[-1] ^= 1
+    elif damage == "header":
+        data[-RECORD_BYTES] ^= 1
+    else:
+        del data[-(1 if damage == "cut" else RECORD_BYTES) :]
+    last.write_bytes(data)
+    status, report = check(nsqd.data_path)
+    assert status == 1
+    assert {(finding["file"], finding["trouble"]) for finding in report["findings"]} == {(last.name, "damaged records")}
+    nsqd.start()
+    text = nsqd.log_text()
+    assert "damaged bytes at" in text
+    assert "torn" not in text
+    figures = topic_figures(nsqd)
+    assert figures["damaged_bytes"] == RECORD_BYTES
+    assert figures["missing_count"] == BATCH
+    assert channel_figures(nsqd, "all")["lost_count"] == BATCH
+    assert consumed(nsqd, "all", ALL - BATCH) == list(range(ALL - BATCH))
+
+
+def test_a_torn_record_after_a_kill_is_no_damage(nsqd: NsqdProcess, check: Check) -> None:
+    nsqd.kill()
+    last = log_files(nsqd)[-1]
+    last.write_bytes(last.read_bytes().rstrip(b"\0")[:-1])
+    assert check(nsqd.data_path)[0] == 0
+    nsqd.start()
+    assert "a torn record at" in nsqd.log_text()
+    assert "damaged_bytes" not in topic_figures(nsqd)
+
+
+def test_a_clean_stop_counts_for_one_start(nsqd: NsqdProcess, check: Check) -> None:
+    nsqd.restart()
+    publish(nsqd, ALL, ALL + BATCH)
+    nsqd.kill()
+    last = log_files(nsqd)[-1]
+    last.write_bytes(last.read_bytes().rstrip(b"\0")[:-1])
+    assert check(nsqd.data_path)[0] == 0
+
+
+def test_a_position_that_is_gone(nsqd: NsqdProcess, check: Check) -> None:
+    nsqd.stop()
+    (nsqd.data_path / "t:some.cursor").unlink()
+    status, report = check(nsqd.data_path)
+    assert (status, gone(report)) == (1, ["t:some.cursor"])
+    nsqd.start()
+    assert "WARNING: TOPIC(t): t:some.cursor is gone" in nsqd.log_text()
+    assert consumed(nsqd, "some", ALL) == list(range(ALL))
+
+
+# ---- while it runs
+
+
+@pytest.mark.parametrize("place", [0, -1], ids=["closed", "written to"])
+def test_a_file_that_is_removed_while_nsqd_runs_is_written_anew(nsqd: NsqdProcess, check: Check, place: int) -> None:
+    removed = log_files(nsqd)[place]
+    removed.unlink()
+    publish(nsqd, ALL, ALL + BATCH)
+    wait_until(removed.exists, what="the file to be there again")
+    wait_until(lambda: topic_figures(nsqd).get("removed_files") == 1, what="it to be counted")
+    assert f"{removed.name} was removed while it was in use" in nsqd.log_text()
+    assert 'nsqd_log_removed_files_total{topic="t"} 1.0' in nsqd.http("GET", "/metrics").text
+    publish(nsqd, ALL + BATCH, ALL + 2 * BATCH)
+    nsqd.kill()
+    assert check(nsqd.data_path)[0] == 0
+    nsqd.start()
+    assert consumed(nsqd, "all", ALL + 2 * BATCH) == list(range(ALL + 2 * BATCH))
+
+
+def test_a_file_that_was_removed_is_there_after_a_stop(nsqd: NsqdProcess, check: Check) -> None:
+    for path in log_files(nsqd):
+        path.unlink()
+    nsqd.stop()
+    assert check(nsqd.data_path)[0] == 0
+    nsqd.start()
+    assert consumed(nsqd, "all", ALL) == list(range(ALL))
+
+
+def test_a_position_that_is_removed_while_nsqd_runs_is_written_anew(nsqd: NsqdProcess) -> None:
+    cursor = nsqd.data_path / "t:some.cursor"
+    cursor.unlink()
+    finish_of_some(nsqd, 1)
+    wait_until(lambda: cursor.exists() and not unsaved(nsqd, FINISHED + 1), what="the position to be there again")
+    nsqd.kill()
+    nsqd.start()
+    assert consumed(nsqd, "some", ALL - FINISHED - 1) == list(range(FINISHED + 1, ALL))
