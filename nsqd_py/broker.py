@@ -12,18 +12,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nsqd_py.channel import Channel
+from nsqd_py.channel_making import ChannelMaker
 from nsqd_py.clean_stop import LogEnd, end_of, write_clean_stop
 from nsqd_py.clock import SteadyClock, wall_ns
 from nsqd_py.compactor import Compactor
 from nsqd_py.dead_letters import DeadLetters, Origin
 from nsqd_py.delivery import Position
 from nsqd_py.disk_health import DiskHealth
+from nsqd_py.disk_pace import DiskPace
 from nsqd_py.disk_space import DiskSpace
 from nsqd_py.diskqueue.journal import Journal, journal_name
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.drain import Drain
 from nsqd_py.errors import Draining
 from nsqd_py.expiry import Expiry
+from nsqd_py.free_space import FreeSpace
 from nsqd_py.guid import GuidFactory
 from nsqd_py.http.answer_room import AnswerRoom
 from nsqd_py.journal_writing import JournalWriter
@@ -37,6 +40,8 @@ from nsqd_py.metadata_writing import MetadataWriter
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.removed_files import RemovedFiles
+from nsqd_py.slow_reading import SlowReader
+from nsqd_py.slow_writing import SlowWriter
 from nsqd_py.sync import GroupSync
 from nsqd_py.tidying import Tidier
 from nsqd_py.topic import Topic
@@ -53,7 +58,10 @@ if TYPE_CHECKING:
 class Broker:
     """All topics of one nsqd. `options` are those of `nsqd_py.options`."""
 
-    def __init__(self, options: Any, log: Log, turn: Turn, alarms: Alarms, threadpool: Any) -> None:
+    def __init__(
+        self, options: Any, log: Log, turn: Turn, alarms: Alarms, threadpool: Any, write_threads: Any = None
+    ) -> None:
+        """`write_threads` write to logs while the disk is slow: apart from syncs, which may take all the others."""
         self.options = options
         self.log = log
         self.turn = turn
@@ -79,26 +87,31 @@ class Broker:
         self.guids = GuidFactory(options.node_id)
         self.memory = MemoryBudget(options.mem_queue_bytes)
         self.disk = DiskHealth(log)
+        self.pace = DiskPace(alarms, lambda: self.clock(), log)
         self.sync = GroupSync(
-            options.sync_every, options.sync_timeout_ns, threadpool, alarms, lambda: self.clock(), self.disk.synced
-        )
+            options.sync_every, options.sync_timeout_ns, threadpool, alarms, lambda: self.clock(), self.disk.synced,
+            self.pace,
+        )  # fmt: skip
+        free_space = FreeSpace(Path(options.data_path or "."), self.pace, threadpool)
         self.space = DiskSpace(
-            Path(options.data_path or "."), options.max_disk_bytes, options.min_free_disk_bytes,
+            free_space, options.max_disk_bytes, options.min_free_disk_bytes,
             lambda: self.topics.values(), lambda topic: self.tidier.make_room(topic), alarms, lambda: self.clock(), log,
         )  # fmt: skip
         self.expiry = Expiry(alarms, lambda: self.clock(), self._on_expired)
-        self.loop_lag = LoopLag(alarms, self.clock)
+        self.loop_lag = LoopLag(alarms, self.clock, self.pace.sample)
         self.compactor = Compactor(
-            alarms, lambda: self.clock(), lambda: self.wall_clock(), threadpool, log, lambda: not self.sync.is_slow,
+            alarms, lambda: self.clock(), lambda: self.wall_clock(), threadpool, log, lambda: not self.pace.is_slow,
             lambda topic: self.journals.save_now(topic),
         )  # fmt: skip
         self._directory = Path(options.data_path or ".")
+        self._write_threads = write_threads or threadpool
         self.journals = JournalWriter(
-            alarms, lambda: self.clock(), threadpool, lambda: self.sync.is_slow, lambda saved: self.tidier.saved(saved)
+            alarms, lambda: self.clock(), threadpool, self.pace, lambda saved: self.tidier.saved(saved)
         )
         self.tidier = Tidier(
-            self.compactor, self.sync, self.disk, alarms, lambda: self.clock(), log, self.write_position
+            self.compactor, self.pace, self.disk, alarms, lambda: self.clock(), log, self.write_position
         )
+        self.channels = ChannelMaker(self, threadpool)
         self.logs = LogMaker(self._directory, options, self.space, threadpool, log)
         self.metadata = MetadataWriter(
             self._directory / METADATA_FILE, self.topics, log, alarms, lambda: self.clock(), threadpool
@@ -171,6 +184,9 @@ class Broker:
         topic.use_budget(self.memory)
         if log is not None:
             topic.space, topic.room_bytes = self.space, 0
+            topic.pace = self.pace
+            log.read_files_by(SlowReader(self._write_threads, self.pace, topic.wake_channels).read)
+            topic.slow_writer = SlowWriter(topic, log, self._write_threads, self.pace)
         self.topics[name] = topic
         self.expiry.add_topic(topic)
         return topic
@@ -215,17 +231,19 @@ class Broker:
 
     # ---- channels
 
-    def get_channel(self, topic: Topic, name: str) -> Channel:
+    def get_channel(self, topic: Topic, name: str, journal: Journal | None = None) -> Channel:
         """The channel of this name, made now if there is none: it begins with what is not released yet.
 
-        Raises OSError when its journal cannot be written.
+        `journal` is one that was written for it; without, it is written now, and raises OSError when it cannot be.
+        `ChannelMaker.make` writes it in a thread.
         """
         channel = topic.channels.get(name)
         if channel is None:
             topic.commit()
-            channel = self.add_channel(topic, name, Position(topic.released, topic.released))
+            channel = self.add_channel(topic, name, Position(topic.released, topic.released), journal)
             try:
-                channel.save()
+                if journal is None:
+                    self.pace.timed(channel.save)
             except OSError:
                 del topic.channels[name]
                 raise
@@ -236,7 +254,7 @@ class Broker:
             topic.release()
         return channel
 
-    def add_channel(self, topic: Topic, name: str, position: Position) -> Channel:
+    def add_channel(self, topic: Topic, name: str, position: Position, journal: Journal | None = None) -> Channel:
         """A channel at this position; nothing is written yet."""
         keeps_journal = topic.log is not None and not is_ephemeral(name)
         channel = Channel(
@@ -247,7 +265,7 @@ class Broker:
             self.turn,
             self.alarms,
             self.clock,
-            self.channel_journal(topic.name, name) if keeps_journal else None,
+            (journal or self.channel_journal(topic.name, name)) if keeps_journal else None,
             lambda channel: self.journals.channel_changed(topic, channel),
             keeps_batches=topic.log is None,
         )

@@ -388,6 +388,11 @@ class Channel:
         """Something changed that `save_changes` would write."""
         return self._progress.is_dirty
 
+    @property
+    def wants_snapshot(self) -> bool:
+        """True when `save_changes` would replace the journal, and not append to it."""
+        return self._progress.wants_small_snapshot(self._tables)
+
     def _become_dirty(self) -> None:
         self._progress.is_dirty = True
         self._on_change(self)

@@ -29,6 +29,7 @@ from nsqd_py.protocol.session import STATE_CLOSING, STATE_SUBSCRIBED, Upgrades
 if TYPE_CHECKING:
     from nsqd_py.channel import Channel
     from nsqd_py.connection import ClientConnection
+    from nsqd_py.topic import Topic
 
 MS_NS = 1_000_000
 
@@ -82,11 +83,22 @@ def sub(client: ClientConnection, params: Params, body: bytes) -> None:
     name, broker = params[1].decode(), client.broker
     try:
         topic = broker.find_topic(name) or broker.get_topic(name)
-        channel = broker.get_channel(topic, params[2].decode())
     except OSError as error:
         raise SubFailed(f"SUB failed {error.strerror or error}") from error
     except Draining as error:
         raise SubFailed("SUB failed nsqd is draining") from error
+    channel_name = params[2].decode()
+    if broker.channels.wants_disk(topic, channel_name):
+        broker.channels.make_for(client, topic, channel_name, lambda found: _subscribe(client, topic, found))
+    else:
+        _subscribe(client, topic, broker.get_channel(topic, channel_name))
+
+
+def _subscribe(client: ClientConnection, topic: Topic, channel: Channel | OSError) -> None:
+    """Make the client a consumer of a channel; an OSError says why there is none."""
+    if isinstance(channel, OSError):
+        raise SubFailed(f"SUB failed {channel.strerror or channel}") from channel
+    broker = client.broker
     if not channel.add_client(client):
         most = broker.options.max_channel_consumers
         raise SubFailed(f"SUB failed consumers for {topic.name}:{channel.name} exceeds limit of {most}")

@@ -123,10 +123,10 @@ class Compactor:
             self._alarm.set(max(self._clock() + _PAUSE_NS, self._not_before_ns))
 
     def drop_unneeded(self, topic: Topic) -> None:
-        """Drop what neither a channel nor retention needs. Raises OSError."""
+        """Drop what neither a channel nor retention needs, as long as the disk is quick. Raises OSError."""
         if topic.log is not None:
             kept = kept_from(topic, self._wall_clock(), self._clock())
-            topic.log.drop_unneeded(partial(self._is_needed, topic), kept)
+            topic.log.drop_unneeded(partial(self._is_needed, topic), kept, topic.pace.attempt)
 
     def _is_needed(self, topic: Topic, low: int, high: int) -> bool:
         """Before a file goes, its channels write down that they are done with it: else it would be found missing."""

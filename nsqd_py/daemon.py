@@ -74,7 +74,8 @@ class Daemon:
         self._timer = self._loop.timer(0.0)
         # Apart from those that ask for names: a disk that stalls keeps nobody else.
         self._disk_threads = DiskThreads(_DISK_THREADS)
-        self._broker = Broker(options, log, self._turn, self._alarms, self._disk_threads)
+        self._write_threads = DiskThreads(_DISK_THREADS)
+        self._broker = Broker(options, log, self._turn, self._alarms, self._disk_threads, self._write_threads)
         self._clocks = ClockKeeper(
             Path(options.data_path or "."), self._broker.clock, self._broker.wall_clock, self._alarms,
             self._disk_threads, log,
@@ -117,6 +118,7 @@ class Daemon:
             self._listen()
             self._broker.persist_metadata()
             self._disk_threads.serve()
+            self._write_threads.serve()
             calm_collector()
             COLLECTIONS.watch()
             self._broker.lookups = self._lookups

@@ -8,9 +8,7 @@ used up: a publish costs one comparison.
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
@@ -37,12 +35,13 @@ class NoRoom(OSError):
 class DiskSpace:
     """Grants room to the topics of one nsqd.
 
-    make_room  drops what of a topic's log nobody needs any more
+    look_at_disk  returns the free bytes of the disk
+    make_room     drops what of a topic's log nobody needs any more
     """
 
     def __init__(
         self,
-        directory: Path,
+        look_at_disk: Callable[[], int],
         most_bytes: int,
         reserve_bytes: int,
         topics: Callable[[], Iterable[Topic]],
@@ -51,7 +50,7 @@ class DiskSpace:
         clock: Callable[[], int],
         report: Log,
     ) -> None:
-        self._directory = directory
+        self._look_at_disk = look_at_disk
         self._most_bytes = most_bytes
         self._reserve_bytes = reserve_bytes
         self._topics = topics
@@ -147,12 +146,8 @@ class DiskSpace:
 
     @property
     def free_bytes(self) -> int:
-        """Of the disk."""
-        try:
-            figures = os.statvfs(self._directory)
-        except OSError:  # the write itself will say
-            return _UNLIMITED
-        return figures.f_bavail * figures.f_frsize
+        """The free bytes of the disk."""
+        return self._look_at_disk()
 
     def _unused_bytes(self) -> int:
         """Of --max-disk-bytes."""

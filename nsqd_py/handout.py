@@ -183,6 +183,9 @@ class Handout:
         position = self._position
         try:
             batch = self._source.batch_at(low)
+        except BlockingIOError:  # a thread reads it, and wakes this channel
+            self._failed_reads = _MOST_FAILED_READS
+            return 0
         except OSError:  # the topic has reported it
             self._set_fresh_aside(low, now_ns)
             return 0
@@ -256,10 +259,14 @@ class Handout:
         return most - left
 
     def _is_read(self, wanted: int) -> bool:
-        """False, and the channel rests until the next turn, when there is no time to read what comes next."""
+        """False when what comes next is not read: a thread reads it, or the channel rests until the next turn."""
         low, high, _, kept = self._position.again[0]
         if kept is None and high - low <= LONGEST_RUN:
-            self._is_resting = not self._ahead.prepare(low, wanted)
+            try:
+                self._is_resting = not self._ahead.prepare(low, wanted)
+            except BlockingIOError:  # a thread reads it, and wakes this channel
+                self._failed_reads = _MOST_FAILED_READS
+                return False
         return not self._is_resting
 
     def _give_run(self, client: Consumer, run: Run, room: int, now_ns: int) -> int:
@@ -267,6 +274,10 @@ class Handout:
         low, high, attempts, kept = run
         try:
             batch = self._batch_of(run)
+        except BlockingIOError:  # a thread reads it, and wakes this channel
+            self._position.put_back(run)
+            self._failed_reads = _MOST_FAILED_READS
+            return 0
         except OSError:
             self._position.put_back(run)
             self._set_again_aside(low, now_ns)

@@ -13,7 +13,9 @@ from typing import Any
 
 import gevent
 
+from nsqd_py.call_timing import CallTimer
 from nsqd_py.channel import Channel
+from nsqd_py.disk_pace import DiskPace
 from nsqd_py.pqueues import Alarms
 from nsqd_py.progress import Unsaved
 from nsqd_py.threads import in_thread
@@ -33,12 +35,12 @@ class JournalWriter:
     """
 
     def __init__(
-        self, alarms: Alarms, clock: Callable[[], int], threadpool: Any, is_slow: Callable[[], bool],
+        self, alarms: Alarms, clock: Callable[[], int], threadpool: Any, pace: DiskPace,
         on_saved: Callable[[list[Saved]], None],
     ) -> None:  # fmt: skip
         self._clock = clock
         self._threadpool = threadpool
-        self._is_slow = is_slow
+        self._pace = pace
         self._on_saved = on_saved
         self._alarm = alarms.alarm(self._write)
         self._changed: list[tuple[Topic, Channel]] = []
@@ -66,32 +68,37 @@ class JournalWriter:
             return
         changed, self._changed = self._changed, []
         changed = [(topic, channel) for topic, channel in changed if not channel.is_closed]
-        if self._is_slow():
-            self._greenlet = gevent.spawn(self._write_in_thread, changed)
-        else:
-            self._note([(topic, channel, channel.save_changes) for topic, channel in changed])
+        # A snapshot takes several calls of the system: a thread does those.
+        large = [(topic, channel) for topic, channel in changed if channel.wants_snapshot]
+        changed = [(topic, channel) for topic, channel in changed if not channel.wants_snapshot]
+        saved: list[Saved] = []
+        while changed and not self._pace.is_slow:
+            self._pace.timed(partial(self._save, saved, *changed[-1], changed[-1][1].save_changes))
+            changed.pop()
+        if saved:
+            self._on_saved(saved)
+            self._replace_large(saved)
+        if changed or large:
+            self._greenlet = gevent.spawn(self._write_in_thread, changed + large)
 
     def _write_in_thread(self, changed: list[tuple[Topic, Channel]]) -> None:
         taken = [(topic, channel, channel.take_changes()) for topic, channel in changed]
+        writing = _Writing([unsaved for _, _, unsaved in taken])
+        self._pace.begin(writing)
         try:
-            in_thread(self._threadpool, _write_all, [unsaved for _, _, unsaved in taken])
+            in_thread(self._threadpool, writing.run)
         finally:
             self._greenlet = None
-        self._note([(topic, channel, partial(channel.end_save, unsaved)) for topic, channel, unsaved in taken])
-
-    def _note(self, saves: list[tuple[Topic, Channel, Callable[[], None]]]) -> None:
-        """Save each, or end that, and tell how it went; what failed is tried again."""
+            self._pace.end(writing, writing.timer.slowest_ns)
         saved: list[Saved] = []
-        for topic, channel, save in saves:
-            error: OSError | None = None
-            try:
-                save()
-            except OSError as failure:
-                error = failure
-                self.channel_changed(topic, channel)
-            saved.append((topic, channel, error))
+        for topic, channel, unsaved in taken:
+            self._save(saved, topic, channel, partial(channel.end_save, unsaved))
         self._on_saved(saved)
-        for topic, channel, _ in saves:
+        self._replace_large(saved)
+
+    def _replace_large(self, saved: list[Saved]) -> None:
+        """Begin to replace the first journal that needs a large snapshot, unless one is being replaced."""
+        for topic, channel, _ in saved:
             if self._replacing is None and not channel.is_closed and channel.wants_replacement:
                 self._replacing = gevent.spawn(self._replace_in_thread, topic, channel)
 
@@ -109,6 +116,16 @@ class JournalWriter:
         finally:
             self._replacing = None
 
+    def _save(self, saved: list[Saved], topic: Topic, channel: Channel, save: Callable[[], None]) -> None:
+        """Save a channel, or end that, and note how it went; what failed is tried again."""
+        error: OSError | None = None
+        try:
+            save()
+        except OSError as failure:
+            error = failure
+            self.channel_changed(topic, channel)
+        saved.append((topic, channel, error))
+
     def settle(self) -> None:
         """Wait until no thread writes. May block this greenlet."""
         for greenlet in (self._greenlet, self._replacing):
@@ -120,6 +137,14 @@ class JournalWriter:
         self._alarm.set(None)
 
 
-def _write_all(unsaved: list[Unsaved]) -> None:
-    for each in unsaved:
-        each.write()
+class _Writing:
+    """A thread's work; `timer` measures each journal."""
+
+    def __init__(self, unsaved: list[Unsaved]) -> None:
+        self.timer = CallTimer()
+        self._unsaved = unsaved
+
+    def run(self) -> None:
+        for each in self._unsaved:
+            with self.timer:
+                each.write()

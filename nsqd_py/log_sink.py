@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import select
 import stat
+from collections import deque
 from contextlib import suppress
+from threading import Lock, Thread
+from time import monotonic
 
 # What a pipe that poll() calls writable takes without blocking (PIPE_BUF on Linux); sockets take more.
 _PIECE_BYTES = 4096
 KEPT_BYTES = 256 * 1024
+_SLOW_S = 0.05
 
 
 class LineSink:
@@ -19,18 +23,19 @@ class LineSink:
     asked before each piece of 4 kB, which costs 0.5 us.
     """
 
-    __slots__ = ("_descriptor", "_poll", "_unsent", "lost_count")
+    __slots__ = ("_descriptor", "_file", "_poll", "_unsent", "lost_count")
 
     def __init__(self, descriptor: int) -> None:
         self.lost_count = 0
         self._descriptor = descriptor
         self._unsent = b""
         self._poll = _poll_of(descriptor)
+        self._file = _File(descriptor)
 
     @property
     def is_clogged(self) -> bool:
         """Whether something is kept that the reader did not take."""
-        return bool(self._unsent)
+        return bool(self._unsent) or self._file.waiting_bytes > 0
 
     def write(self, lines: bytes) -> None:
         """Raises nothing: a full disk or a closed pipe swallows the lines."""
@@ -46,8 +51,10 @@ class LineSink:
         """Write what goes without waiting; the rest. Raises OSError."""
         poll = self._poll
         if poll is None:
-            while data:
-                data = data[os.write(self._descriptor, data) :]
+            if self._file.waiting_bytes + len(data) > KEPT_BYTES and self._file.waiting_bytes:
+                self.lost_count += data.count(b"\n")
+            else:
+                self._file.write(data)
             return b""
         start = 0
         with suppress(BlockingIOError):
@@ -60,6 +67,56 @@ class LineSink:
         end = self._unsent.rfind(b"\n", 0, KEPT_BYTES) + 1 or self._unsent.find(b"\n") + 1
         self.lost_count += self._unsent.count(b"\n", end)
         self._unsent = self._unsent[:end]
+
+
+class _File:
+    """A log file, which may be on a slow disk: after a write that took long, a thread writes until one was quick.
+
+    waiting_bytes  what the thread has not written yet
+    """
+
+    __slots__ = ("_descriptor", "_is_slow", "_lock", "_thread", "_waiting", "waiting_bytes")
+
+    def __init__(self, descriptor: int) -> None:
+        self.waiting_bytes = 0
+        self._descriptor = descriptor
+        self._is_slow = False
+        self._lock = Lock()
+        self._waiting: deque[bytes] = deque()
+        self._thread: Thread | None = None
+
+    def write(self, data: bytes) -> None:
+        """Write now, or later in a thread. Raises OSError when it could not be written now."""
+        if not self._is_slow and not self.waiting_bytes:
+            self._write_timed(data)
+            return
+        with self._lock:
+            self._waiting.append(data)
+            self.waiting_bytes += len(data)
+            if self._thread is None:
+                # No daemon: the program ends when the last lines are written.
+                self._thread = Thread(target=self._write_waiting, name="log")
+                self._thread.start()
+
+    def _write_timed(self, data: bytes) -> None:
+        began_s = monotonic()
+        try:
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+        finally:
+            self._is_slow = monotonic() - began_s >= _SLOW_S
+
+    def _write_waiting(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._thread = None
+                    return
+                data = self._waiting.popleft()
+            with suppress(OSError):  # a full disk swallows the lines
+                self._write_timed(data)
+            with self._lock:
+                self.waiting_bytes -= len(data)
 
 
 def _poll_of(descriptor: int) -> select.poll | None:

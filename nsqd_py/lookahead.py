@@ -63,7 +63,8 @@ class Lookahead:
     def prepare(self, low: int, wanted: int) -> bool:
         """Read ahead where `low`, the first that is queued again, has not been read.
 
-        False when the time of this turn is used up before it was: call again in the next.
+        False when the time of this turn is used up before it was: call again in the next. Raises BlockingIOError
+        where a thread reads it now.
         """
         if low in self._loaded:
             return True
@@ -109,6 +110,9 @@ class Lookahead:
                         break
                 if not (at - first) % _LOOK_AT_TIME_EVERY and self._is_late():
                     break
+        except BlockingIOError:
+            self._at = at
+            raise
         except OSError:  # each is tried again, alone, when its turn has come
             at = len(spans)
         self._at = at

@@ -68,7 +68,7 @@ class Progress:
         journal = self.journal
         if journal is not None:
             try:
-                if self._wants_snapshot(tables) and not self._is_large:
+                if self.wants_small_snapshot(tables):
                     self.save(tables)
                 else:
                     journal.change(self._position.finished.floor, self._changed_ranges(), self._new_waiting)
@@ -83,7 +83,7 @@ class Progress:
         put, entry = None, b""
         journal = self.journal
         floor = self._position.finished.floor
-        if journal is not None and self._wants_snapshot(tables) and not self._is_large:
+        if journal is not None and self.wants_small_snapshot(tables):
             waiting = self._all_waiting(tables, count_in_flight=False)
             put, entry = journal.replace, encode_entry(SNAPSHOT, floor, self._position.finished.islands(), waiting)
         elif journal is not None:
@@ -131,6 +131,10 @@ class Progress:
         position = self._position
         runs = len(position.again) + len(position.deferred) + sum(map(len, tables))
         return self.journal is not None and self.journal.wants_snapshot(position.finished.island_count, runs)
+
+    def wants_small_snapshot(self, tables: Iterable[InFlightTable]) -> bool:
+        """True when the next save replaces the journal by a snapshot, in one piece."""
+        return not self._is_large and self._wants_snapshot(tables)
 
     def wants_replacement(self, tables: Iterable[InFlightTable]) -> bool:
         """True when a snapshot is due that would keep the loop for long: it is better made in a thread."""

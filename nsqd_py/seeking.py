@@ -49,7 +49,7 @@ def seek_channel(broker: Broker, topic: Topic, name: str, target: str | int) -> 
     wanted = _seq_of(topic, log, target)
     not_due = _find_deferred(log, wanted, broker.clock())
     broker.journals.settle()
-    channel = broker.get_channel(topic, name)
+    channel = broker.channels.make(topic, name)
     # The search took its time: files may have gone, or become sparse.
     seq = topic.released if target == LATEST else min(max(wanted, log.earliest_seq), topic.released)
     channel.seek(seq, not_due, holes(log.files, seq, topic.released))

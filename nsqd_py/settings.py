@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from nsqd_py.kinds import BOOL, STRING, Kind, choice
 from nsqd_py.version import version_string
@@ -134,23 +134,34 @@ class BadValue(UsageError):
     """The value of a flag is wrong, and the text says what was expected."""
 
 
+class Example(NamedTuple):
+    """A command line, for `--help` and the reference page.
+
+    `comment` stands above it on the page and tells the tests of the documentation how to run it, or why they cannot.
+    """
+
+    purpose: str
+    line: str
+    comment: str = ""
+
+
 class Program:
     """The settings of one program, and the reading of its command line.
 
     `name` is what the program calls itself (`nsqd`); `command` is what users type (`nsqd-py`). `examples` are
-    pairs of what somebody wants and the command line for it, for `--help` and the reference page. `argument` is the
-    setting that plain words on the command line are values of; `exit_statuses` are numbers and meanings, where they
-    are not those of all tools.
+    the fields of `Example`s. `argument` is the setting that plain words on the command line are values of;
+    `exit_statuses` are numbers and meanings, where they are not those of all tools.
     """
 
     def __init__(
-        self, name: str, command: str, summary: str, groups: Groups, examples: Sequence[tuple[str, str]] = (),
+        self, name: str, command: str, summary: str, groups: Groups,
+        examples: Sequence[tuple[str, str] | tuple[str, str, str]] = (),
         argument: Setting | None = None, exit_statuses: Sequence[tuple[int, str]] = (),
     ) -> None:  # fmt: skip
         self.name = name
         self.command = command
         self.summary = summary
-        self.examples = tuple(examples)
+        self.examples = tuple(Example(*example) for example in examples)
         self.argument = argument
         self.exit_statuses = tuple(exit_statuses)
         self.groups: Groups = {"This program": (VERSION, CONFIG, COMPLETION), **groups}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import gevent
 
 from nsqd_py.batch import Batch
+from nsqd_py.disk_pace import DiskPace
 from nsqd_py.diskqueue.appending import Appending
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.gathering import Tickets
@@ -17,16 +18,14 @@ if TYPE_CHECKING:
 
 
 class SlowWriter:
-    """Writes what is published to one topic, in order; who published waits until it is written.
+    """Write what is published to one topic in a thread, in order; its publishers wait until it is written."""
 
-    is_over  the disk is quick again: this writer ends with what it has
-    """
-
-    def __init__(self, topic: Topic, log: TopicLog, threadpool: Any) -> None:
-        self.is_over = False
+    def __init__(self, topic: Topic, log: TopicLog, threadpool: Any, pace: DiskPace) -> None:
         self._topic = topic
         self._log = log
         self._threadpool = threadpool
+        self._pace = pace
+        self._begun: tuple[Appending, Tickets] | None = None
         self._batches: list[Batch] = []
         self._publishers: Tickets = []
         self._greenlet: Any = None
@@ -41,24 +40,39 @@ class SlowWriter:
             publisher.hold()
         self._batches += batches
         self._publishers += publishers
+        self._start()
+
+    def go_on(self, appending: Appending, publishers: Tickets) -> None:
+        """Do the rest of a write that the event loop began. To be called only when this writer is idle."""
+        for publisher, _ in publishers:
+            publisher.hold()
+        self._begun = appending, publishers
+        self._start()
+
+    def _start(self) -> None:
         if self._greenlet is None:
             self._greenlet = gevent.spawn(self._run)
 
     def _run(self) -> None:
         try:
-            while self._batches:
-                self._write(*self._take())
+            while self._begun or self._batches:
+                if self._begun is not None:
+                    (appending, publishers), self._begun = self._begun, None
+                else:
+                    batches, publishers = self._take()
+                    appending = self._log.begin_append(batches)
+                self._write(appending, publishers)
         finally:
             self._greenlet = None
-            self._topic.written_slowly(self)
+            self._topic.written_slowly()
 
     def _take(self) -> tuple[list[Batch], Tickets]:
         taken = self._batches, self._publishers
         self._batches, self._publishers = [], []
         return taken
 
-    def _write(self, batches: list[Batch], publishers: Tickets) -> None:
-        appending = self._log.begin_append(batches)
+    def _write(self, appending: Appending, publishers: Tickets) -> None:
+        self._pace.begin(appending)
         try:
             in_thread(self._threadpool, appending.write)
         except OSError as error:
@@ -68,8 +82,9 @@ class SlowWriter:
             raise
         else:
             self._log.end_append(appending)
-            self._topic.accept_written(batches, publishers)
+            self._topic.accept_written(appending.batches, publishers)
         finally:
+            self._pace.end(appending, appending.timer.slowest_ns)
             for publisher, _ in publishers:
                 publisher.release()
 

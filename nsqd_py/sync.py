@@ -1,8 +1,8 @@
 """Bringing logs to the disk: `--sync-every` and `--sync-timeout`, off the event loop.
 
 With `--sync-every=1` publishers are answered only after the sync that covers them. One sync of a topic runs
-at a time, and all who came meanwhile share the next one (group commit). While one takes long, the topic is
-written to in a thread, so that a disk that stalls stops nobody else.
+at a time, and all who came meanwhile share the next one (group commit). While one takes long, all logs are
+written in threads, so that a disk that stalls stops nobody who does not need it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 
 import gevent
 
+from nsqd_py.disk_pace import DiskPace
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.syncing import Unsynced, sync_and_close
 from nsqd_py.gathering import Tickets
 from nsqd_py.histogram import Histogram
 from nsqd_py.pqueues import Alarm, Alarms
-from nsqd_py.slow_writing import SlowWriter
 from nsqd_py.threads import in_thread
 from nsqd_py.topic import Topic
 
@@ -66,7 +66,7 @@ class GroupSync:
 
     def __init__(
         self, every: int, timeout_ns: int, threadpool: Any, alarms: Alarms, clock: Callable[[], int],
-        on_sync: Callable[[Topic, OSError | None], None],
+        on_sync: Callable[[Topic, OSError | None], None], pace: DiskPace,
     ) -> None:  # fmt: skip
         self.every = max(1, every)
         self.durations_s = Histogram(_DURATION_BOUNDS_S)
@@ -77,13 +77,8 @@ class GroupSync:
         self._alarms = alarms
         self._clock = clock
         self._on_sync = on_sync
+        self._pace = pace
         self._topics: dict[Topic, _TopicSync] = {}
-        self._slow: set[Topic] = set()
-
-    @property
-    def is_slow(self) -> bool:
-        """The disk takes its time: what can wait had better wait, and nothing be written on the loop."""
-        return bool(self._slow)
 
     def written(self, topic: Topic, publishers: Tickets) -> None:
         """A topic wrote messages: the first since its last sync, or `every` of them by now."""
@@ -108,7 +103,7 @@ class GroupSync:
     def forget(self, topic: Topic) -> None:
         """The topic is gone; what waits for it is let go."""
         state = self._topics.pop(topic, None)
-        self._slow.discard(topic)
+        self._pace.end_stall(topic)
         if state is not None:
             state.alarm.set(None)
             state.slow_alarm.set(None)
@@ -179,9 +174,7 @@ class GroupSync:
             error = self._sync_log(topic, log, with_failed=now_ns >= state.retry_ns) or self.put_back(topic, log)
         finally:
             state.began_ns = 0
-            if topic in self._slow:
-                self._slow.discard(topic)
-                topic.speed_up()
+            self._pace.end_stall(topic)
             self.durations_s.observe(time.perf_counter() - began_s)
         if error is None:
             state.succeeded()
@@ -207,9 +200,8 @@ class GroupSync:
             return
         if now_ns < state.began_ns + SLOW_NS:
             state.slow_alarm.set(state.began_ns + SLOW_NS)
-        elif topic not in self._slow and topic.log is not None:
-            self._slow.add(topic)
-            topic.slow_down(SlowWriter(topic, topic.log, self._threadpool))
+        else:
+            self._pace.stall(topic)
 
     def join(self) -> None:
         """Wait for the syncs that run."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from functools import partial
 
 from nsqd_py.compactor import Compactor
 from nsqd_py.disk_health import DiskHealth
+from nsqd_py.disk_pace import DiskPace
 from nsqd_py.journal_writing import JOURNAL_DELAY_NS, Saved
 from nsqd_py.logs import Log
 from nsqd_py.pqueues import Alarms
-from nsqd_py.sync import GroupSync
 from nsqd_py.topic import Topic
 
 
@@ -21,11 +22,11 @@ class Tidier:
     """
 
     def __init__(
-        self, compactor: Compactor, sync: GroupSync, disk: DiskHealth, alarms: Alarms, clock: Callable[[], int],
+        self, compactor: Compactor, pace: DiskPace, disk: DiskHealth, alarms: Alarms, clock: Callable[[], int],
         log: Log, write_position: Callable[[Topic, int], None],
     ) -> None:  # fmt: skip
         self._compactor = compactor
-        self._sync = sync
+        self._pace = pace
         self._disk = disk
         self._clock = clock
         self._log = log
@@ -43,13 +44,14 @@ class Tidier:
         self._tidy_all(self._clock())
 
     def _tidy_all(self, now_ns: int) -> None:
-        if self._sync.is_slow:  # it can wait
-            self._alarm.set(now_ns + JOURNAL_DELAY_NS)
-            return
-        topics, self._untidy = self._untidy, {}
-        for topic in topics:
+        while self._untidy:
+            if self._pace.is_slow:  # it can wait
+                self._alarm.set(now_ns + JOURNAL_DELAY_NS)
+                return
+            topic = next(iter(self._untidy))
+            del self._untidy[topic]
             if not topic.is_closed:
-                self._save_without_channels(topic)
+                self._pace.timed(partial(self._save_without_channels, topic))
                 self.tidy(topic)
 
     def _save_without_channels(self, topic: Topic) -> None:
@@ -63,9 +65,13 @@ class Tidier:
             self._disk.position_failed(topic, error)
 
     def tidy(self, topic: Topic) -> None:
-        """Trim its memory, and drop or compact its files."""
+        """Trim its memory, and drop or compact its files; the files later, while the disk is slow."""
         topic.trim_memory()
         if topic.log is not None:
+            if self._pace.is_slow:
+                self._untidy[topic] = None
+                self._alarm.set_no_later(self._clock() + JOURNAL_DELAY_NS)
+                return
             try:
                 self._compactor.drop_unneeded(topic)
             except OSError as error:
@@ -78,7 +84,7 @@ class Tidier:
         One of which little is needed is closed, so that the rest of it can be let go.
         """
         log = topic.log
-        if log is None or self._sync.is_slow or topic.is_slow:
+        if log is None or topic.is_slow:
             return
         if log.files and not topic.is_needed(log.files[-1].first_seq, log.next_seq):
             with contextlib.suppress(OSError):  # a full disk has no place for a new file

@@ -47,7 +47,10 @@ a TOML or YAML file, given with `--config`; a flag goes before the file.
 
 
 def _examples(program: Program) -> str:
-    rows = [f"{purpose}:\n\n```\n{line}\n```\n" for purpose, line in program.examples]
+    rows = [
+        f"{purpose}:\n\n{f'<!-- {comment} -->{chr(10)}' if comment else ''}```sh\n{line}\n```\n"
+        for purpose, line, comment in program.examples
+    ]
     return "\n".join(["## Examples\n", *rows])
 
 

@@ -1,10 +1,11 @@
-"""A write to a log in two parts, for a disk that is slow: the write itself can be done in a thread."""
+"""A write to a log in steps, each a call that may take long: all of them, or the last ones, can be done in a thread."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 from nsqd_py.batch import Batch
+from nsqd_py.call_timing import CallTimer
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.records import encode_header
 
@@ -14,27 +15,44 @@ class Appending:
 
     file        where they go; None: to a new one, as long as there is none
     is_written  they are there
+    timer       has measured the steps of `write`
     """
 
-    __slots__ = ("_create", "_last", "_size", "batches", "file", "is_written")
+    __slots__ = ("_create", "_last", "_size", "_steps", "batches", "file", "is_written", "timer")
 
     def __init__(
         self, batches: list[Batch], size: int, file: LogFile | None, last: LogFile | None,
-        create: Callable[[], LogFile],
+        create: Callable[[], Generator[None, None, LogFile]],
     ) -> None:  # fmt: skip
         self.batches = batches
         self.file = file
         self.is_written = False
+        self.timer = CallTimer()
         self._size = size
         self._last = last
         self._create = create
+        self._steps = self._make_steps()
+
+    def step(self) -> None:
+        """Do what is next, with one call of the system. Raises OSError: then it is over."""
+        next(self._steps, None)
 
     def write(self) -> None:
-        """What may take long. Raises OSError."""
+        """Do all that is left; may run in a thread. Raises OSError."""
+        while not self.is_written:
+            with self.timer:
+                self.step()
+
+    def _make_steps(self) -> Generator[None, None, None]:
         if self.file is None:
             if self._last is not None:
                 self._last.cut()
-            self.file = self._create()
+                yield
+            self.file = yield from self._create()
+            yield
+        if self.file.wants_space(self._size):
+            self.file.allocate(self._size)
+            yield
         buffers = encode_batches(self.batches, self.file.salt)
         self.file.append(buffers, self._size, self.batches[-1].end_seq)
         self.is_written = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.damage import DamageBook
@@ -19,15 +20,17 @@ _SHARED_CHUNKS = 4
 class ChunkReader:
     """Remembers the last few chunks. What is damaged is passed over and reported.
 
+    read_file   reads bytes of a file, as `LogFile.read` does; may raise BlockingIOError: try again later
     budget      counts what is remembered, where there is one
     held_bytes  so much memory that takes
     """
 
-    __slots__ = ("_chunks", "_damage", "_sizes", "budget", "held_bytes")
+    __slots__ = ("_chunks", "_damage", "_sizes", "budget", "held_bytes", "read_file")
 
     def __init__(self, damage: DamageBook) -> None:
         self._chunks: OrderedDict[int, list[Batch]] = OrderedDict()
         self._damage = damage
+        self.read_file: Callable[[LogFile, int, int], bytes] = LogFile.read
         self._sizes: dict[int, int] = {}
         self.budget: MemoryBudget | None = None
         self.held_bytes = 0
@@ -79,7 +82,9 @@ class ChunkReader:
         chunk: list[Batch] = []
         while offset < file.end_offset and not chunk:
             try:
-                data = file.read(offset, wanted)
+                data = self.read_file(file, offset, wanted)
+            except BlockingIOError:  # a thread reads it
+                raise
             except OSError:
                 if wanted < READ_BYTES:
                     raise
@@ -99,7 +104,7 @@ class ChunkReader:
                     if not chunk:
                         position = self._pass_damage(file, offset, position)
                 elif position == 0:
-                    if incomplete.needed <= wanted and not file.read(offset + len(data), 1):  # raises OSError, or
+                    if incomplete.needed <= wanted and not self.read_file(file, offset + len(data), 1):
                         self._damage.report(file, offset, file.end_offset)  # somebody cut the file
                         break
                     wanted = incomplete.needed
@@ -113,7 +118,7 @@ class ChunkReader:
 
     def _pass_damage(self, file: LogFile, offset: int, position: int) -> int:
         """Where the next good record begins behind a damaged one, relative to `offset`."""
-        data = file.read(offset, file.end_offset - offset)
+        data = self.read_file(file, offset, file.end_offset - offset)
         found = find_record(data, position + 1, file.header.salt)
         after = found if found is not None else len(data)
         self._damage.report(file, offset + position, offset + after)

@@ -12,9 +12,10 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar, cast
 
 from nsqd_py.diskqueue.file_index import INDEX_EVERY, FileIndex, Place, Segment
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader, RecordHeader
@@ -27,6 +28,8 @@ _FIRST_STEP = 64 * 1024
 LARGEST_STEP = 16 * 1024 * 1024
 _MOST_BUFFERS = 1000  # IOV_MAX is 1024
 _JOIN_BELOW = 64 * 1024
+
+T = TypeVar("T")
 
 
 def log_file_name(topic: str, first_seq: int) -> str:
@@ -47,6 +50,15 @@ def sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def run_to_end(steps: Generator[None, None, T]) -> T:
+    """Do all steps, and return what the last one gives."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast(T, end.value)
 
 
 def _salt() -> int:
@@ -95,18 +107,27 @@ class LogFile:
 
     @classmethod
     def create(cls, path: Path, first_seq: int, used_id: int, spare: Path | None = None) -> LogFile:
-        """A new file, made of a used one when there is a spare. Raises OSError.
+        """Return a new file, made of a used one when there is a spare. Raises OSError.
 
         FileExistsError where a file of this name is there: somebody put it there, and it is not written over.
         """
+        return run_to_end(cls.creating(path, first_seq, used_id, spare))
+
+    @classmethod
+    def creating(
+        cls, path: Path, first_seq: int, used_id: int, spare: Path | None
+    ) -> Generator[None, None, LogFile]:
+        """As `create`, a step for each call that may take long."""
         header = FileHeader(_salt(), first_seq, used_id, is_reused=spare is not None)
         if spare is not None and os.path.lexists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
         fd = os.open(spare or path, os.O_RDWR | os.O_CREAT | (os.O_EXCL if spare is None else 0), 0o600)
         try:
+            yield
             if os.pwrite(fd, header.encode(), 0) != FILE_HEADER_BYTES:
                 raise OSError("short write of a log file's header")
             if spare is not None:
+                yield
                 os.rename(spare, path)
             return cls(path, fd, header, os.fstat(fd).st_size)
         except OSError:
@@ -158,9 +179,8 @@ class LogFile:
 
     def append(self, buffers: list[bytes], size: int, end_seq: int) -> None:
         """Write records of `size` bytes in all behind the last. Raises OSError; then the file is as it was."""
+        self.allocate(size)
         offset = self.end_offset
-        if offset + size > self._allocated:
-            self._allocate(offset + size)
         try:
             if size < _JOIN_BELOW or len(buffers) > _MOST_BUFFERS:
                 written = os.pwrite(self._fd, b"".join(buffers), offset)
@@ -192,9 +212,14 @@ class LogFile:
         self.end_offset = after
         self.end_seq = end_seq
 
-    def _allocate(self, needed: int) -> None:
-        """Reserve space behind what is needed, in steps that grow with the file."""
-        if not self.most_ahead:
+    def wants_space(self, size: int) -> bool:
+        """True when space is to be allocated before `size` bytes more are written."""
+        return self.end_offset + size > self._allocated and self.most_ahead > 0
+
+    def allocate(self, size: int) -> None:
+        """Reserve space for `size` bytes more, and some behind them, in steps that grow with the file."""
+        needed = self.end_offset + size
+        if needed <= self._allocated or not self.most_ahead:
             return
         step = min(max(self.end_offset, _FIRST_STEP), self.most_ahead)
         wanted = max(needed, min(needed + step, self.most_bytes))

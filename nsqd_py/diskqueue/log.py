@@ -8,7 +8,7 @@ space for the next one; one of which little is needed is replaced by a sparse on
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.appending import Appending, encode_batches, last_id
 from nsqd_py.diskqueue.chunks import ChunkReader
 from nsqd_py.diskqueue.damage import DamageBook
-from nsqd_py.diskqueue.files import GONE_SUFFIX, LARGEST_STEP, SPARE_SUFFIX, LogFile, log_file_name
+from nsqd_py.diskqueue.files import GONE_SUFFIX, LARGEST_STEP, SPARE_SUFFIX, LogFile, log_file_name, run_to_end
 from nsqd_py.diskqueue.places import RecordPlaces
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, encode_record
 from nsqd_py.diskqueue.recovery import RecoveredFile
@@ -30,6 +30,11 @@ def _at_once(work: Callable[[], None]) -> None:
     work()
 
 
+def _done_at_once(work: Callable[[], None]) -> bool:
+    work()
+    return True
+
+
 class TopicLog:
     """What is on disk of one topic.
 
@@ -41,9 +46,9 @@ class TopicLog:
     """
 
     __slots__ = (
-        "_chunks", "_damage", "_directory", "_files", "_first_seqs", "_in_background", "_last", "_max_file_bytes",
-        "_most_ahead", "_places", "_small_until", "_spare", "_topic", "_unsynced", "busy_files", "latest_due_ns",
-        "next_seq", "syncs", "used_id",
+        "_chunks", "_damage", "_directory", "_files", "_first_seqs", "_in_background", "_is_appending", "_last",
+        "_max_file_bytes", "_most_ahead", "_places", "_small_until", "_spare", "_topic", "_unsynced", "busy_files",
+        "latest_due_ns", "next_seq", "syncs", "used_id",
     )  # fmt: skip
 
     def __init__(
@@ -70,6 +75,7 @@ class TopicLog:
         self.syncs = SyncBook(directory)
         self._unsynced = self.syncs.unsynced
         self._most_ahead = LARGEST_STEP
+        self._is_appending = False
         self.busy_files: set[LogFile] = set()
         self.latest_due_ns = 0
         self.next_seq = 0
@@ -148,12 +154,24 @@ class TopicLog:
 
     def append(self, batches: list[Batch]) -> None:
         """Write batches, whose numbers go on from `next_seq`. Raises OSError: then none of them is in the log."""
-        size = 0
-        for batch in batches:
-            size += len(batch.body) + RECORD_HEADER_BYTES
+        if not self.append_at_once(batches, sum(len(batch.body) + RECORD_HEADER_BYTES for batch in batches)):
+            appending = self.begin_append(batches)
+            try:
+                appending.write()
+            finally:
+                self.end_append(appending)
+
+    def append_at_once(self, batches: list[Batch], size: int) -> bool:
+        """As `append`, if one call of the system does it; else return False, with nothing done.
+
+        `size` is that of the records, in bytes.
+        """
         file = self._last
         if file is None or file.end_offset + size > self._max_file_bytes or file.end_seq != self.next_seq:
-            file = self._file_for(size)
+            return False
+        if file.wants_space(size):
+            return False
+        batch = batches[-1]
         end_seq = batch.first_seq + batch.count
         file.append(encode_batches(batches, file.salt), size, end_seq)
         if batch.timestamp_ns > file.newest_ns:
@@ -161,13 +179,16 @@ class TopicLog:
         self.next_seq = end_seq
         self.used_id = max(self.used_id, last_id(batches))
         self._unsynced.add(file)
+        return True
 
-    def append_small(self, batch: Batch) -> None:
-        """As `append`, for one batch that is not worth a list of buffers. Raises OSError."""
+    def append_small(self, batch: Batch) -> bool:
+        """As `append_at_once`, for one batch that is not worth a list of buffers."""
         file = self._last
-        if file is None or file.end_offset + len(batch.body) > self._small_until or file.end_seq != batch.first_seq:
-            self.append([batch])
-            return
+        size = len(batch.body)
+        if file is None or file.end_offset + size > self._small_until or file.end_seq != batch.first_seq:
+            return False
+        if file.wants_space(size + RECORD_HEADER_BYTES):
+            return False
         end_seq = batch.first_seq + batch.count
         file.append_record(encode_record(batch, file.salt), end_seq)
         if batch.timestamp_ns > file.newest_ns:
@@ -175,9 +196,10 @@ class TopicLog:
         self.next_seq = end_seq
         self.used_id = batch.base_id + batch.count - 1
         self._unsynced.add(file)
+        return True
 
     def begin_append(self, batches: list[Batch]) -> Appending:
-        """As `append`, in parts: `write` of what is given may run in a thread; then comes `end_append`.
+        """As `append`, in steps: those of what is returned may run in a thread; then comes `end_append`.
 
         Nothing else may be appended in between.
         """
@@ -186,10 +208,12 @@ class TopicLog:
         fits = file is not None and file.end_offset + size <= self._max_file_bytes and file.end_seq == self.next_seq
         if not fits and (file is None or not self._is_unused(file)):
             file = None
-        return Appending(batches, size, file, self._last, self._create_file)
+        self._is_appending = True
+        return Appending(batches, size, file, self._last, self._creating_file)
 
     def end_append(self, appending: Appending) -> None:
         """Take note of what was written; of the new file also when it could not be written to."""
+        self._is_appending = False
         file = appending.file
         if file is None:
             return
@@ -201,28 +225,17 @@ class TopicLog:
             self.used_id = max(self.used_id, last_id(appending.batches))
             file.newest_ns = max(file.newest_ns, last.timestamp_ns)
             self._unsynced.add(file)
-
-    def _file_for(self, size: int) -> LogFile:
-        """The file that takes the next `size` bytes: the last when it is empty, or a new one."""
-        file = self._last
-        if file is not None:
-            if self._is_unused(file):
-                return file
-            file.cut()
-        return self._new_file()
+        if file.most_ahead != self._most_ahead:  # it was decided meanwhile
+            self.allocate_ahead(wanted=self._most_ahead > 0)
 
     def _is_unused(self, file: LogFile) -> bool:
         return file.end_seq == file.first_seq == self.next_seq
 
-    def _new_file(self) -> LogFile:
-        file = self._create_file()
-        self._add_file(file)
-        return file
-
-    def _create_file(self) -> LogFile:
+    def _creating_file(self) -> Generator[None, None, LogFile]:
+        """Make the file that is to be written to next, in steps. Raises OSError."""
         path = self._directory / log_file_name(self._topic, self.next_seq)
         spare, self._spare = self._spare, None
-        file = LogFile.create(path, self.next_seq, self.used_id, spare)
+        file = yield from LogFile.creating(path, self.next_seq, self.used_id, spare)
         file.most_ahead = self._most_ahead
         file.most_bytes = self._max_file_bytes
         return file
@@ -239,7 +252,8 @@ class TopicLog:
         if not wanted and self._spare is not None:
             spare, self._spare = self._spare, None
             self._in_background(partial(spare.unlink, missing_ok=True))
-        if self._last is not None:
+        # A file that a thread writes to must not be cut: what it writes now is behind the end that is known.
+        if self._last is not None and not self._is_appending:
             self._last.most_ahead = self._most_ahead
             if not wanted:
                 self._last.cut()
@@ -305,8 +319,12 @@ class TopicLog:
                 continue
             file = self._files[place]
             after = bisect_left(seqs, self._first_seqs[place + 1], at) if place + 1 < len(self._files) else len(seqs)
-            yield from self._places.read_each(file, seqs[at:after])
+            yield from self._places.read_each(file, seqs[at:after], self._chunks.read_file)
             at = after
+
+    def read_files_by(self, read: Callable[[LogFile, int, int], bytes]) -> None:
+        """Let `read` read bytes of a file in place of `LogFile.read`. It may raise BlockingIOError: so does `read`."""
+        self._chunks.read_file = read
 
     def _files_from(self, seq: int) -> Iterator[LogFile]:
         """Those with messages from `seq` on."""
@@ -334,10 +352,14 @@ class TopicLog:
 
     # ---- files that nobody needs
 
-    def drop_unneeded(self, is_needed: Callable[[int, int], bool], retained_seq: int | None = None) -> int:
+    def drop_unneeded(
+        self, is_needed: Callable[[int, int], bool], retained_seq: int | None = None,
+        attempt: Callable[[Callable[[], None]], bool] = _done_at_once,
+    ) -> int:  # fmt: skip
         """Drop every closed file for whose range of messages `is_needed(low, high)` is False; how many.
 
-        From `retained_seq` on all are kept. Raises OSError when one could not be dropped; it can be tried again.
+        From `retained_seq` on all are kept. `attempt` drops one, or returns False: then no more are dropped. Raises
+        OSError when one could not be dropped; it can be tried again.
         """
         dropped: set[LogFile] = set()
         try:
@@ -345,7 +367,8 @@ class TopicLog:
                 if retained_seq is not None and file.end_seq > retained_seq:
                     break
                 if not is_needed(file.first_seq, file.end_seq) and file not in self.busy_files:
-                    self._drop(file)
+                    if not attempt(partial(self._drop, file)):
+                        break
                     dropped.add(file)
         finally:
             if dropped:
@@ -399,7 +422,7 @@ class TopicLog:
         """Close the last file so that it can be dropped; the next append makes a new one."""
         if self._files and self._files[-1].end_seq > self._files[-1].first_seq:
             self._files[-1].cut()
-            self._new_file()
+            self._add_file(run_to_end(self._creating_file()))
 
     def _drop(self, file: LogFile) -> None:
         if self._wants_space_of(file):

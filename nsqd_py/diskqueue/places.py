@@ -11,12 +11,15 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from struct import Struct
 
 from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.records import MAGIC, RECORD_HEADER_BYTES, Damaged, Incomplete, decode
+
+# Reads so many bytes of a file at an offset.
+Read = Callable[[LogFile, int, int], bytes]
 
 _MOST_PLACES = 2_000_000  # of 16 bytes
 _READ_BYTES = 256 * 1024
@@ -46,10 +49,10 @@ class _Stretch:
     def __len__(self) -> int:
         return len(self.seqs)
 
-    def walk(self, file: LogFile) -> None:
+    def walk(self, file: LogFile, read: Read) -> None:
         """Go on for about 256 KiB. Raises OSError."""
         offset = self.end_offset
-        data = file.read(offset, _READ_BYTES)
+        data = read(file, offset, _READ_BYTES)
         note_seq, note_offset = self.seqs.append, self.offsets.append
         last = len(data) - RECORD_HEADER_BYTES
         base = offset - self.start
@@ -68,12 +71,12 @@ class _Stretch:
         self.end_seq = end_seq
         self.end_offset = offset + position
 
-    def read_all(self, file: LogFile) -> bytes:
+    def read_all(self, file: LogFile, read: Read) -> bytes:
         """The bytes of its records; none where these are too many to be read at once. Raises OSError."""
         size = self.end_offset - self.start
-        return file.read(self.start, size) if size <= _MOST_READ_BYTES else b""
+        return read(file, self.start, size) if size <= _MOST_READ_BYTES else b""
 
-    def batch_at(self, file: LogFile, seq: int, data: bytes) -> Batch | None:
+    def batch_at(self, file: LogFile, seq: int, data: bytes, read: Read) -> Batch | None:
         """The batch that holds `seq`; `data` is what `read_all` gave, or nothing. Raises OSError."""
         offsets = self.offsets
         at = bisect_right(self.seqs, seq) - 1
@@ -82,7 +85,7 @@ class _Stretch:
         position = offsets[at]
         if not data:
             after = offsets[at + 1] if at + 1 < len(offsets) else self.end_offset - self.start
-            data = file.read(self.start + position, after - position)
+            data = read(file, self.start + position, after - position)
             position = 0
         try:
             batch, _ = decode(data, position, file.salt)
@@ -101,10 +104,11 @@ class RecordPlaces:
         self._count = 0
         self._most = most
 
-    def read_each(self, file: LogFile, seqs: Sequence[int]) -> Iterator[Batch | None]:
+    def read_each(self, file: LogFile, seqs: Sequence[int], read: Read = LogFile.read) -> Iterator[Batch | None]:
         """For each of these numbers of one file, in rising order, the batch that holds it.
 
-        None where it is not found, or damaged. Raises OSError.
+        None where it is not found, or damaged. `read` reads bytes of the file; it may raise BlockingIOError, then the
+        call is to be made again later. Raises OSError.
         """
         batch: Batch | None = None
         after = 0
@@ -113,18 +117,18 @@ class RecordPlaces:
                 yield batch
                 continue
             if at >= after:
-                stretch = self._reaching(file, seq)
+                stretch = self._reaching(file, seq, read)
                 after = max(at + 1, bisect_left(seqs, stretch.end_seq, at))
-                data = stretch.read_all(file) if after - at >= _READ_ALL_FOR else b""
-            batch = stretch.batch_at(file, seq, data)
+                data = stretch.read_all(file, read) if after - at >= _READ_ALL_FOR else b""
+            batch = stretch.batch_at(file, seq, data, read)
             yield batch
 
-    def _reaching(self, file: LogFile, seq: int) -> _Stretch:
+    def _reaching(self, file: LogFile, seq: int, read: Read) -> _Stretch:
         """The stretch in which `seq` would be, walked as far."""
         stretch = self._stretch(file, file.offset_before(seq))
         while seq >= stretch.end_seq and not stretch.is_broken and stretch.end_offset < file.end_offset:
             before = len(stretch)
-            stretch.walk(file)
+            stretch.walk(file, read)
             self._count += len(stretch) - before
         return stretch
 

@@ -38,10 +38,11 @@ class SyncBook:
             for file in files:
                 taken.append(Unsynced(os.dup(file.fileno()), file, file.end_offset, file.end_seq))
             if self.directory_changed:
-                taken.append(Unsynced(os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY), None))
+                taken.append(Unsynced(-1, None, directory=self._directory))
         except OSError:
             for unsynced in taken:
-                os.close(unsynced.descriptor)
+                if unsynced.file is not None:
+                    os.close(unsynced.descriptor)
             raise
         self.unsynced -= files
         self.directory_changed = False

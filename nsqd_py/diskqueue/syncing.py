@@ -12,6 +12,7 @@ import errno
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.files import LogFile
@@ -33,13 +34,15 @@ _LATELY_S = 600.0
 class Unsynced:
     """A file up to a place, or the directory (no file), that waits for a sync.
 
-    error  why the sync failed
+    directory  is opened by the thread that syncs it: to open one may take long
+    error      why the sync failed
     """
 
     descriptor: int
     file: LogFile | None
     end_offset: int = 0
     end_seq: int = 0
+    directory: Path | None = None
     error: OSError | None = None
 
 
@@ -50,14 +53,17 @@ def sync_and_close(taken: Iterable[Unsynced], in_memory: Mapping[int, Batch]) ->
     """
     for unsynced in taken:
         try:
+            if unsynced.directory is not None:
+                unsynced.descriptor = os.open(unsynced.directory, os.O_RDONLY | os.O_DIRECTORY)
             if unsynced.file is not None and unsynced.file.sync_error is not None:
                 write_again(unsynced, in_memory)
             os.fdatasync(unsynced.descriptor)
         except OSError as error:
             unsynced.error = error
         finally:
-            with contextlib.suppress(OSError):
-                os.close(unsynced.descriptor)
+            if unsynced.descriptor >= 0:
+                with contextlib.suppress(OSError):
+                    os.close(unsynced.descriptor)
 
 
 def write_again(unsynced: Unsynced, in_memory: Mapping[int, Batch]) -> None:

@@ -290,7 +290,7 @@ def create_channel(request: Request[Broker]) -> Reply:
     topic, name = topic_and_channel_name(request)
     if request.app.drain.is_active:
         raise Draining
-    request.app.get_channel(topic, name)
+    request.app.channels.make(topic, name)
     return answers.EMPTY
 
 

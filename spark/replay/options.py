@@ -113,6 +113,9 @@ _ENGINE = (
         default_text="as many as Spark has cores", check=_at_least_1("parallelism")),
 )
 
+# Answers the question on the terminal.
+_AGREE = r'run: until="\[y/N\]" then="y\n"'
+
 PROGRAM = Program("spark_replay", "spark-replay",
     "Publishes again what an archive holds, or a part of it. Shows what it is going to do and asks, on a terminal, "
     "before it starts Spark's work; a message counts as sent when nsqd has acknowledged it. Every message is sent at "
@@ -126,16 +129,19 @@ PROGRAM = Program("spark_replay", "spark-replay",
          "spark-replay /archive --topic=orders --start=2025-11-20T10:00:00Z --end=2025-11-20T11:00:00Z --dry-run"),
         ("Replay it into another topic, ten times as fast as it came",
          "spark-replay /archive --topic=orders --start=2025-11-20T10:00:00Z --end=2025-11-20T11:00:00Z "
-         "--to-topic=orders_again --speed=10x --nsqd-tcp-address=127.0.0.1:4150"),
+         "--to-topic=orders_again --speed=10x --nsqd-tcp-address=127.0.0.1:4150",
+         _AGREE),
         ("The failed ones of the last two hours, to the cluster that nsqlookupd knows, each only once",
          "spark-replay '/archive/orders.*' --start=-2h --where='json.status >= 500' --dedupe=id "
-         "--lookupd-http-address=127.0.0.1:4161"),
+         "--lookupd-http-address=127.0.0.1:4161",
+         _AGREE),
         ("All that Go's nsqd had not delivered, from a script, so that it can be run again after a failure",
          "spark-replay /var/lib/nsq --unread-only --nsqd-tcp-address=127.0.0.1:4150 --checkpoint=/var/lib/replay "
          "--yes --report=replay.json"),
         ("On a cluster, at most 50,000 messages a second",
          "spark-replay s3a://archive/2025/11 --master=spark://10.0.0.1:7077 --rate=50000 "
-         "--conf=spark.hadoop.fs.s3a.endpoint=http://10.0.0.9:9000 --nsqd-tcp-address=10.0.0.2:4150"),
+         "--conf=spark.hadoop.fs.s3a.endpoint=http://10.0.0.9:9000 --nsqd-tcp-address=10.0.0.2:4150",
+         "not run: needs a Spark cluster and a store of objects"),
     ),
     argument=ARCHIVE,
     exit_statuses=(

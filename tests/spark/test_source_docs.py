@@ -1,10 +1,12 @@
-"""docs/spark.md: its tables say what is declared, and its examples run as they stand."""
+"""docs/spark.md: its tables say what is declared, and its examples do what they say, in the Spark of these tests.
+
+`tests/docs` runs them as they are printed, each with a Spark of its own, which takes longer.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +33,6 @@ CODE = re.compile(r"```python\n# ([^\n]+)\n(.*?)```", re.DOTALL)
 ADDRESS = "127.0.0.1:4150"
 SCRIPTS = {name: code for name, code in CODE.findall(TEXT) if name != "cell"}
 CELLS = [code for name, code in CODE.findall(TEXT) if name == "cell"]
-SHELL = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
 
 # Puts the places of the test in those of the page.
 Placed = Callable[[str], str]
@@ -95,30 +96,6 @@ def test_a_topic_into_a_table(spark: Any, placed: Placed, tmp_path: Path, nsqd: 
         nsqd.post("/pub?topic=orders", b"order")
         run(script)
         assert spark.read.parquet(str(tmp_path / "tables/live")).count() == count
-
-
-@pytest.mark.slow
-def test_spark_submit_ships_the_code(
-    java_home: str, placed: Placed, tmp_path: Path, spark_environment: dict[str, str]
-) -> None:
-    """The commands of the page, in a directory where nothing of ours can be imported."""
-    (tmp_path / "hours.py").write_text(placed(SCRIPTS["hours.py"]))
-    make_zip, submit = SHELL[0].splitlines()
-    directories = f"{Path(sys.executable).parent}:{spark_environment['PATH']}"
-    environment = {**spark_environment, "PATH": directories}
-    subprocess.run(make_zip, shell=True, cwd=tmp_path, env=environment, check=True, timeout=LIMIT_S)
-    settings = "--conf spark.ui.enabled=false --conf spark.sql.session.timeZone=UTC"
-    done = subprocess.run(
-        submit.replace("spark-submit", f"spark-submit {settings}"),
-        shell=True,
-        cwd=tmp_path,
-        env={**environment, "PYTHONPATH": ""},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-    )
-    assert done.returncode == 0, done.stderr
-    assert hours_in(done.stdout) == HOURS
 
 
 @pytest.mark.slow

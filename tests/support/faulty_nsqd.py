@@ -1,7 +1,8 @@
 """nsqd on a disk that fails as a test says: `python -m tests.support.faulty_nsqd RULES DATA_PATH -- flags of nsqd`.
 
-RULES is a JSON file, read again whenever it changes: a list of {"call", "path", "error", "delay_s"}, all but the first
-of which may be missing. The first rule that fits a call (path is a pattern) delays it, or makes it fail.
+RULES is a JSON file, read again whenever it changes: a list of {"call", "path", "error", "delay_s", "share"}, all but
+the first of which may be missing. The first rule that fits a call (path is a pattern) delays it, or makes it fail;
+`share` is the part of the calls that it holds for, by chance.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import random
 import sys
 import time
 from collections.abc import Callable
@@ -47,6 +49,8 @@ class Rules:
 
     def instead(self, name: str, path: str, real: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         rule = self._find(name, Path(path).name)
+        if random.random() >= rule.get("share", 1.0):
+            rule = {}
         time.sleep(rule.get("delay_s", 0.0))
         if "error" in rule:
             number = getattr(errno, rule["error"])
@@ -56,8 +60,8 @@ class Rules:
     def _find(self, name: str, file_name: str) -> dict[str, Any]:
         changed_ns = os.stat(self._path).st_mtime_ns
         if changed_ns != self._read_at:
-            self._read_at = changed_ns
             self._rules = json.loads(Path(self._path).read_text())
+            self._read_at = changed_ns  # last: another thread that sees it uses the rules
         fitting = (r for r in self._rules if r["call"] == name and fnmatchcase(file_name, r.get("path", "*")))
         return next(fitting, {})
 

@@ -30,7 +30,7 @@ class SlowLife(Life):
         self.pass_time(SECOND)
         self.pool = GatedPool()
         self.broker.journals._threadpool = self.pool
-        self.broker.sync._slow.add(self.broker.get_topic(TOPIC))
+        self.broker.pace.stall(self)
 
     def finish_next(self) -> None:
         self.fast.finish(self.received.pop(0))

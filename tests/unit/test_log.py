@@ -238,7 +238,9 @@ def test_roll_lets_the_last_file_go(disk: Disk) -> None:
 def sync(disk: Disk) -> list[Path]:
     """What was synced."""
     taken = disk.log.take_unsynced()
-    paths = [Path(os.readlink(f"/proc/self/fd/{unsynced.descriptor}")) for unsynced in taken]
+    paths = [
+        unsynced.directory or Path(os.readlink(f"/proc/self/fd/{unsynced.descriptor}")) for unsynced in taken
+    ]
     sync_and_close(taken, {})
     assert disk.log.note_synced(taken) is None
     return paths

@@ -369,12 +369,13 @@ def test_a_journal_goes_on_after_a_restart(directory: Path) -> None:
 
     world = World()
     channel = start_broker(world, directory, max_bytes_per_file=FILE_BYTES).topics[TOPIC].channels["ch"]
-    consumer = FakeConsumer(world, rdy=1).subscribe(channel)
+    consumer = FakeConsumer(world, rdy=2).subscribe(channel)
     world.run()
-    (first,) = consumer.take()
-    assert (first.body, first.attempts) == (MESSAGE % 0, 2)
+    in_flight, requeued = consumer.take()  # what was requeued comes behind the others
+    assert (in_flight.body, in_flight.attempts) == (MESSAGE % 7, 1)
+    assert (requeued.body, requeued.attempts) == (MESSAGE % 0, 2)
     consumer.set_rdy(0)
-    consumer.requeue(first)
+    consumer.requeue(requeued)
     channel.save_changes()
     close_descriptors(directory)
 
@@ -383,8 +384,8 @@ def test_a_journal_goes_on_after_a_restart(directory: Path) -> None:
     consumer = FakeConsumer(world, rdy=100).subscribe(channel)
     world.run()
     assert [(message.body, message.attempts) for message in consumer.take()] == [
-        (MESSAGE % 0, 3),
         (MESSAGE % 7, 1),
+        (MESSAGE % 0, 3),
     ]
 
 

@@ -12,6 +12,7 @@ import gevent
 import gevent.event
 import pytest
 
+from nsqd_py.disk_pace import DiskPace
 from nsqd_py.slow_writing import SlowWriter
 from nsqd_py.topic import Topic
 from tests.unit.fakes import FakePublisher, close_descriptors, sized
@@ -40,7 +41,12 @@ class SlowBench(Bench):
         self.of_slow = self.channel(self.slow)
         self.put(b"before")
         assert self.slow.log is not None
-        self.slow.slow_down(SlowWriter(self.slow, self.slow.log, self.pool))
+        self.pace = self.slow.pace = DiskPace(self.world.alarms, self.world.clock)
+        self.slow.slow_writer = SlowWriter(self.slow, self.slow.log, self.pool, self.pace)
+        self.pace.stall(self)
+
+    def speed_up(self) -> None:
+        self.pace.end_stall(self)
 
     def put(self, *messages: bytes) -> FakePublisher:
         publisher = self.publish(self.slow, *messages)
@@ -81,13 +87,13 @@ def test_publishers_wait_until_it_is_written(bench: SlowBench) -> None:
 
 def test_a_lone_message_goes_the_long_way(bench: SlowBench) -> None:
     assert not bench.slow.publish_now(sized(b"x"))
-    bench.slow.speed_up()
+    bench.speed_up()
     assert bench.slow.publish_now(sized(b"x"))
 
 
 def test_what_waits_is_written_before_it_is_quick_again(bench: SlowBench) -> None:
     bench.put(b"one")
-    bench.slow.speed_up()
+    bench.speed_up()
     assert bench.slow.is_slow
     after = bench.put(b"two")
     assert after.holds == 1
@@ -99,12 +105,11 @@ def test_what_waits_is_written_before_it_is_quick_again(bench: SlowBench) -> Non
 
 def test_it_stays_slow_when_the_next_sync_is(bench: SlowBench) -> None:
     bench.put(b"one")
-    bench.slow.speed_up()
-    assert bench.slow.log is not None
-    bench.slow.slow_down(SlowWriter(bench.slow, bench.slow.log, bench.pool))
+    bench.speed_up()
+    bench.pace.stall(bench)
     bench.open_gate()
     assert bench.slow.is_slow
-    assert bench.put(b"two").holds == 0
+    assert bench.put(b"two").holds == 0, "the gate is open"
     assert bodies(bench.slow) == [b"before", b"one", b"two"]
 
 

@@ -341,7 +341,7 @@ def test_a_failed_write_replaces_the_answers_of_its_publishes(server: Server, mo
     sent = request("POST /pub?topic=t", b"x")
     last = request("POST /pub?topic=t", b"x", "Connection: close")
     with monkeypatch.context() as patched:
-        patched.setattr(TopicLog, "append", append)
+        patched.setattr(TopicLog, "append_at_once", append)
         found = answers(server.ask(PING + sent + PING + sent + request("POST /mpub?topic=t", b"a\nb") + last))
     expected = [(200, b"OK"), (503, message("EXITING"))] * 2 + [(503, message("EXITING"))] * 2
     assert [(answer.status, answer.body) for answer in found] == expected

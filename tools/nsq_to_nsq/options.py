@@ -63,13 +63,16 @@ PROGRAM = Program(
     },
     examples=[
         ("Two topics of a cluster to an nsqd elsewhere", "nsq-to-nsq --lookupd-http-address=127.0.0.1:4161 "
-            "--topic=clicks --topic=orders --destination-nsqd-tcp-address=10.0.0.1:4150"),
+            "--topic=clicks --topic=orders --destination-nsqd-tcp-address=10.0.0.1:4150",
+            "run: until-command=\"curl -s '10.0.0.1:4151/stats?topic=orders' | grep 'msgs: [1-9]'\""),
         ("Only orders that were paid, to another topic", "nsq-to-nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=orders "
             "--destination-topic=paid --require-json-field=state --require-json-value=paid "
-            "--destination-nsqd-tcp-address=127.0.0.1:4150"),
+            "--destination-nsqd-tcp-address=127.0.0.1:4150",
+            "run: until-command=\"curl -s '127.0.0.1:4151/stats?topic=paid' | grep 'msgs: [1-9]'\""),
         ("Two fields of each message, to two nsqds", "nsq-to-nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=clicks "
             "--whitelist-json-field=url --whitelist-json-field=at --destination-nsqd-tcp-address=10.0.0.1:4150 "
-            "--destination-nsqd-tcp-address=10.0.0.2:4150"),
+            "--destination-nsqd-tcp-address=10.0.0.2:4150",
+            "run: until-command=\"curl -s '10.0.0.2:4151/stats?topic=clicks' | grep 'msgs: [1-9]'\""),
     ],
 )
 # fmt: on

@@ -73,13 +73,14 @@ PROGRAM = Program(
     {"Sources": _SOURCES, "Selection": _SELECTION, "Reports": _REPORTS},
     examples=(
         ("Watch everything that a cluster does, the deepest first",
-         "nsq-stat --lookupd-http-address=127.0.0.1:4161 --sort=depth"),
+         "nsq-stat --lookupd-http-address=127.0.0.1:4161 --sort=depth", 'run: until="orders" then="q"'),
         ("One channel, in the lines of Go's nsq_stat",
-         "nsq-stat --nsqd-http-address=127.0.0.1:4151 --topic=orders --channel=archive | tee stat.log"),
+         "nsq-stat --nsqd-http-address=127.0.0.1:4151 --topic=orders --channel=archive | tee stat.log",
+         'run: until="\\d"'),
         ("All depths at this moment, for a script",
          "nsq-stat --lookupd-http-address=127.0.0.1:4161 --once --format=json"),
-        ("Rates over ten seconds, nsqd by nsqd, of some topics",
-         "nsq-stat --lookupd-http-address=127.0.0.1:4161 --filter='orders*' --per-node --interval=10s --count=1 "
+        ("Rates over two seconds, nsqd by nsqd, of some topics",
+         "nsq-stat --lookupd-http-address=127.0.0.1:4161 --filter='orders*' --per-node --interval=2s --count=1 "
          "--format=csv"),
     ),
 )  # fmt: skip

@@ -48,13 +48,16 @@ PROGRAM = Program("nsq_tail", "nsq-tail",
         "Log": log_settings("[nsq_tail] "),
     },
     examples=(
-        ("Watch a topic on one nsqd", "nsq-tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders"),
+        ("Watch a topic on one nsqd", "nsq-tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders",
+         'run: until="paid"'),
         ("Ten messages of two topics from the whole cluster, each with its topic",
          "nsq-tail --lookupd-http-address=127.0.0.1:4161 --topic=orders --topic=returns --print-topic -n 10"),
         ("Two fields of the messages that failed",
-         "nsq-tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders --grep '\"status\": ?5' --pick .id --pick .status"),
+         "nsq-tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders --grep '\"status\": ?5' --pick .id --pick .status",
+         'run: until="50\\d"'),
         ("When each message was published, and how often it was handed out",
-         "nsq-tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders --format '{timestamp} {attempts} {body}'"),
+         "nsq-tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders --format '{timestamp} {attempts} {body}'",
+         'run: until="Z 1 "'),
     ))
 # fmt: on
 

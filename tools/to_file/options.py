@@ -81,6 +81,9 @@ SYNC_INTERVAL = Setting("sync-interval", DURATION, 30 * SECOND_NS,
     "How long a message may wait until it is synced to the disk and finished.",
     check=lambda value: None if value > 0 else "--sync-interval should be positive")
 
+# Until messages of the topic are in flight.
+_RUN = "run: until-command=\"curl -s '127.0.0.1:4151/stats?topic={}' | grep 'inflt: *[1-9]'\""
+
 PROGRAM = Program("nsq_to_file", "nsq-to-file",
     "Writes the messages of topics to files. A message is finished only when it is synced to the disk, so nothing is "
     "lost, whatever happens; some may be in the files twice. At the start, files that an earlier run left behind are "
@@ -96,16 +99,20 @@ PROGRAM = Program("nsq_to_file", "nsq-to-file",
     },
     examples=(
         ("One topic of one nsqd, a file an hour",
-         "nsq-to-file --nsqd-tcp-address=127.0.0.1:4150 --topic=orders --output-dir=/var/archive"),
+         "nsq-to-file --nsqd-tcp-address=127.0.0.1:4150 --topic=orders --output-dir=/var/archive",
+         _RUN.format("orders")),
         ("All topics of a cluster that begin with \"audit\", compressed, in a directory each",
          "nsq-to-file --lookupd-http-address=127.0.0.1:4161 --topic-pattern='^audit' --compress=zstd "
-         "--filename-format='<TOPIC>/<DATETIME>.<HOST><REV>.log' --output-dir=/var/archive"),
+         "--filename-format='<TOPIC>/<DATETIME>.<HOST><REV>.log' --output-dir=/var/archive",
+         _RUN.format("audit_logins")),
         ("An archive that can be replayed, in files of 256 MB, which appear when they are complete",
          "nsq-to-file --lookupd-http-address=127.0.0.1:4161 --topic=orders --format=framed --compress=zstd "
-         "--rotate-size=268435456 --work-dir=/var/spool/nsq --output-dir=/mnt/archive --max-in-flight=5000"),
+         "--rotate-size=268435456 --work-dir=/var/spool/nsq --output-dir=/mnt/archive --max-in-flight=5000",
+         _RUN.format("orders")),
         ("Columns for analysis, a file every ten minutes",
          "nsq-to-file --nsqd-tcp-address=127.0.0.1:4150 --topic=orders --format=parquet --compress=zstd "
-         "--rotate-interval=10m --output-dir=/var/archive"),
+         "--rotate-interval=10m --output-dir=/var/archive",
+         _RUN.format("orders")),
     ))
 # fmt: on
 

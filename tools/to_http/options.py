@@ -86,13 +86,17 @@ PROGRAM = Program(
     },
     examples=[
         ("POST each message", "nsq-to-http --topic=clicks --lookupd-http-address=127.0.0.1:4161 "
-            "--post=http://127.0.0.1:8080/clicks"),
+            "--post=http://127.0.0.1:8080/clicks",
+            'run: until-command="grep \'POST 127.0.0.1:8080 /clicks\' requests.log"'),
         ("One message in ten, in the URL of a GET", "nsq-to-http --topic=clicks --nsqd-tcp-address=127.0.0.1:4150 "
-            "--sample=0.1 --get='http://127.0.0.1:8080/click?event=%s'"),
+            "--sample=0.1 --get='http://127.0.0.1:8080/click?event=%s'",
+            'run: until-command="grep \'GET 127.0.0.1:8080 /click?event\' requests.log"'),
         ("Two servers, the faster one more often", "nsq-to-http --topic=clicks --nsqd-tcp-address=127.0.0.1:4150 "
-            "--mode=epsilon-greedy --post=http://10.0.0.1:8080/ --post=http://10.0.0.2:8080/"),
+            "--mode=epsilon-greedy --post=http://10.0.0.1:8080/ --post=http://10.0.0.2:8080/",
+            'run: until-command="grep 10.0.0.1:8080 requests.log && grep 10.0.0.2:8080 requests.log"'),
         ("With a token, over https", "nsq-to-http --topic=clicks --nsqd-tcp-address=127.0.0.1:4150 "
-            "--header='Authorization: Bearer …' --content-type=application/json --post=https://api.example.com/clicks"),
+            "--header='Authorization: Bearer …' --content-type=application/json --post=https://api.example.com/clicks",
+            "not run: needs a server with a certificate that everybody trusts"),
     ],
 )
 # fmt: on

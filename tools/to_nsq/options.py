@@ -40,11 +40,12 @@ PROGRAM = Program("to_nsq", "to-nsq",
     examples=(
         ("Publish each line of a file", "to-nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=orders < orders.jsonl"),
         ("Publish what a program writes, as it writes it",
-         "tail -F access.log | to-nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=access"),
+         "tail -F access.log | to-nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=access",
+         "run: until-command=\"curl -s '127.0.0.1:4151/stats?topic=access' | grep 'depth: 3'\""),
         ("Publish names of files, which may contain line feeds, a thousand a second",
          r"find . -print0 | to-nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=files --delimiter='\0' --rate=1000"),
-        ("Publish to two nsqd",
-         "to-nsq --nsqd-tcp-address=10.0.0.1:4150 --nsqd-tcp-address=10.0.0.2:4150 --topic=orders"),
+        ("Publish a file to two nsqd",
+         "to-nsq --nsqd-tcp-address=10.0.0.1:4150 --nsqd-tcp-address=10.0.0.2:4150 --topic=orders < orders.jsonl"),
     ))
 # fmt: on
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from time import monotonic
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import gevent
+from gevent.hub import Waiter
 
 Item = TypeVar("Item")
 
@@ -26,7 +27,7 @@ class WorkQueue(Generic[Item]):
 
     def __init__(self) -> None:
         self._items: deque[Item] = deque()
-        self._idle: list[Any] = []
+        self._idle: list[Waiter[None]] = []
         self._is_closed = False
         self._loop = gevent.get_hub().loop
         self._rest_s = 0.0
@@ -52,7 +53,7 @@ class WorkQueue(Generic[Item]):
         """No more will be put in: who finds nothing is told so."""
         self._is_closed = True
         for waiter in self._idle:
-            self._loop.run_callback(waiter.switch)
+            self._loop.run_callback(waiter.switch, None)
         self._idle.clear()
 
     def take(self) -> Item | None:
@@ -69,12 +70,26 @@ class WorkQueue(Generic[Item]):
 
     def _wait(self) -> None:
         while not self._items and not self._is_closed:
-            self._idle.append(gevent.getcurrent())
-            gevent.get_hub().switch()
+            # Not the greenlet itself, though that took 0.25 us less a wake-up: one that was interrupted may wait for
+            # something else when it is woken.
+            waiter: Waiter[None] = Waiter()
+            self._idle.append(waiter)
+            try:
+                waiter.get()
+            except BaseException:
+                self._withdraw(waiter)
+                raise
         self._rest_s = monotonic() + _SLICE_S
         if len(self._items) > 1:
             self._wake_one()
 
+    def _withdraw(self, waiter: Waiter[None]) -> None:
+        """Wake another one if this one was woken already."""
+        if waiter in self._idle:
+            self._idle.remove(waiter)
+        elif self._items:
+            self._wake_one()
+
     def _wake_one(self) -> None:
         if self._idle:
-            self._loop.run_callback(self._idle.pop().switch)
+            self._loop.run_callback(self._idle.pop().switch, None)

@@ -1,0 +1,109 @@
+"""Every shell and Python block of README.md, CONTRIBUTING.md and docs/ does what its page says.
+
+`blocks.py` says which comments of a page tell how a block is run, `presumed.py` what is there before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import page_names, read_page
+from tests.docs.effects import EFFECTS
+from tests.docs.machine import Machine, NamespaceMachine, SharedMachine, Unavailable, open_machine
+from tests.docs.presumed import PRESUMED, STARTS_ITS_OWN
+from tests.docs.running import DEADLINE_S, Page
+from tests.support.nsqd_process import REPOSITORY
+
+pytestmark = pytest.mark.ours
+
+# How many blocks of a page are not run; the comment above each of them says why. A page that is not here has none.
+NOT_RUN = {
+    "README.md": 1,  # `make test`
+    "docs/archives.md": 1,  # a line of a manifest
+    "docs/debugging.md": 1,  # lines of a file
+    "docs/nsqadmin.md": 2,  # behind a proxy
+    "docs/operations.md": 4,  # lines of a log and of an answer, Kubernetes, an old certificate
+    "docs/spark.md": 2,  # cells of a notebook
+    "docs/take-over.md": 2,  # systemd; a damaged file
+    "docs/tools/README.md": 1,  # other shells
+    "docs/tools/nsq-to-http.md": 1,  # somebody's https server
+    "docs/tools/spark-replay.md": 1,  # a cluster
+}
+# Each block there starts a Spark, which takes ten seconds. README.md, which has three of them, stays in `make test`.
+SLOW = {"docs/spark.md", "docs/tools/spark-replay.md"}
+SPARK = SLOW | {"README.md"}
+SPARK_DEADLINE_S = 240.0
+
+NAMES = page_names(REPOSITORY)
+# Beside another Spark they would take twice as long.
+_ONE_SPARK = pytest.mark.xdist_group("spark")
+pages = pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[_ONE_SPARK] * (name in SPARK) + [pytest.mark.slow] * (name in SLOW))
+        for name in PRESUMED
+    ],
+)
+
+
+@pytest.fixture
+def cwd(tmp_path: Path) -> Path:
+    """The fresh directory in which a reader begins."""
+    directory = tmp_path / "home"
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    machine = open_machine(tmp_path / "machine")
+    yield machine
+    machine.close()
+
+
+@pages
+def test_its_blocks_do_what_it_says(name: str, machine: Machine, cwd: Path) -> None:
+    if name in SPARK:
+        pytest.importorskip("pyspark")
+    if name in STARTS_ITS_OWN and not machine.has_default_ports:
+        pytest.skip("the page starts servers on their default ports, which need a network namespace")
+    run(name, machine, cwd)
+
+
+def run(name: str, machine: Machine, cwd: Path) -> None:
+    PRESUMED[name](machine, cwd)
+    deadline_s = SPARK_DEADLINE_S if name in SPARK else DEADLINE_S
+    with Page(machine, read_page(REPOSITORY, name), cwd, deadline_s) as page:
+        page.run()
+        if name in EFFECTS:
+            EFFECTS[name](page, machine, cwd)
+
+
+def test_where_there_are_no_namespaces_free_ports_and_directories_take_the_place(tmp_path: Path, cwd: Path) -> None:
+    machine = SharedMachine(tmp_path / "machine")
+    try:
+        run("docs/tools/nsq-to-file.md", machine, cwd)
+    finally:
+        machine.close()
+
+
+def test_a_machine_in_namespaces_ends_all_that_runs_in_it(tmp_path: Path) -> None:
+    try:
+        machine = NamespaceMachine(tmp_path / "machine")
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    left = machine.popen(["sleep", "1000"], tmp_path)
+    machine.close()
+    assert left.wait(10) != 0
+
+
+def test_every_page_with_blocks_is_run() -> None:
+    assert {name for name in NAMES if read_page(REPOSITORY, name)} == set(PRESUMED)
+
+
+def test_the_number_of_blocks_that_are_not_run() -> None:
+    counts = {name: sum(block.kind == "not run" for block in read_page(REPOSITORY, name)) for name in NAMES}
+    assert {name: count for name, count in counts.items() if count} == NOT_RUN

@@ -1,0 +1,173 @@
+"""A disk on which each call takes long: who publishes to it waits, and nobody else for more than one call."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+
+from tests.faults.conftest import MakeFaulty
+from tests.support.disk_calls import BY_DESCRIPTOR, BY_PATH, SYNCS, WRITES
+from tests.support.faulty_nsqd import FaultyNsqd
+from tests.support.nsqd_process import wait_until
+from tests.support.tally import Tally
+from tests.support.wire import bodies
+
+pytestmark = pytest.mark.ours
+
+ONE_CALL_S = 0.5  # on top of the call itself: a busy machine
+OTHERWISE_S = 0.35  # likewise, on top of nothing
+RUNS_FOR_S = 1.5
+NOTHING_S = 0.05
+
+# What may have to wait for the device; `close` does where it gives back a file's space.
+CALLS = tuple(call for call in BY_DESCRIPTOR + BY_PATH if call not in ("dup", "close"))
+
+
+class Waits:
+    """How long each of many things took."""
+
+    def __init__(self) -> None:
+        self.took_s: list[float] = []
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        began_s = time.monotonic()
+        yield
+        self.took_s.append(time.monotonic() - began_s)
+
+    def check(self, call_s: float) -> None:
+        """One of them may have had to wait for a single call, and no other for anything.
+
+        A second one is let pass: on a busy machine nsqd may take the first slow call for a wait for the processor.
+        """
+        *others, _, longest = sorted(self.took_s)
+        assert longest < call_s + ONE_CALL_S
+        assert others[-1] < OTHERWISE_S
+
+
+class Neighbours:
+    """Clients that want nothing of the disk: one asks for /ping, one consumes what is in memory.
+
+    The topic is made here, with messages for some 20 s.
+    """
+
+    def __init__(self, nsqd: FaultyNsqd, topic: str) -> None:
+        self.pings = Waits()
+        self.deliveries = Waits()
+        self.messages = [b"%d" % number for number in range(2000)]
+        self.consumed: list[bytes] = []
+        self._nsqd = nsqd
+        self._topic = topic
+        nsqd.create(topic, "c")
+        with nsqd.connect() as client:
+            client.mpub(topic, self.messages)
+        self._is_over = threading.Event()
+        self._pool = ThreadPoolExecutor(2)
+        self._running: list[Future[None]] = []
+
+    def _ping(self) -> None:
+        while not self._is_over.wait(0.01):
+            with self.pings.one():
+                assert self._nsqd.http("GET", "/ping").status == 200
+
+    def _consume(self) -> None:
+        with self._nsqd.connect() as consumer:
+            consumer.sub(self._topic, "c", rdy_count=1)
+            while not self._is_over.wait(0.01):
+                with self.deliveries.one():
+                    message = consumer.message()
+                consumer.fin(message)
+                self.consumed.append(message.body)
+
+    def __enter__(self) -> Neighbours:
+        self._running = [self._pool.submit(self._ping), self._pool.submit(self._consume)]
+        wait_until(lambda: len(self.consumed) > 10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._pool.shutdown()
+        for future in self._running:
+            future.result()
+
+    def check(self, call_s: float) -> None:
+        """They waited for one call at the most, and everything came in order."""
+        self.pings.check(call_s)
+        self.deliveries.check(call_s)
+        assert self.consumed == self.messages[: len(self.consumed)]
+
+
+@pytest.mark.parametrize(
+    ("calls", "call_s", "every"),
+    [
+        pytest.param(WRITES, 0.4, 2500, id="write"),
+        pytest.param(WRITES + SYNCS, 1.5, 2500, id="write and sync", marks=pytest.mark.slow),
+        pytest.param(WRITES + SYNCS, 0.4, 1, id="sync-every=1", marks=pytest.mark.slow),
+    ],
+)
+def test_only_publishers_wait(
+    make_faulty: MakeFaulty, calls: tuple[str, ...], call_s: float, every: int, tally: Tally
+) -> None:
+    nsqd = make_faulty(f"--sync-every={every}", "--sync-timeout=100ms")
+    for topic in ("first", "second"):
+        nsqd.create(topic, "c")
+    with nsqd.connect() as client:
+        client.pub("first", b"before")
+    sent: dict[str, list[bytes]] = {"first": [b"before"], "second": []}
+    with Neighbours(nsqd, "calm") as neighbours, nsqd.connect() as first, nsqd.connect() as second:
+        nsqd.set_rules(*({"call": call, "delay_s": call_s} for call in calls))
+        began_s = time.monotonic()
+        while time.monotonic() < began_s + RUNS_FOR_S:
+            for client, topic in ((first, "first"), (second, "second")):
+                body = b"%s %d" % (topic.encode(), len(sent[topic]))
+                client.pub(topic, body)  # its answer comes when it is written
+                sent[topic].append(body)
+        nsqd.set_rules()
+    neighbours.check(call_s)
+    nsqd.restart(clean=False)
+    for topic, expected in sent.items():
+        with nsqd.connect() as client:
+            client.sub(topic, "c", rdy_count=1000)
+            assert bodies(client.drain(NOTHING_S)) == expected
+    tally(kills=1, faults=1, acknowledged=sum(map(len, sent.values())), lost=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.2])
+def test_each_call_may_be_slow(make_faulty: MakeFaulty, share: float, tally: Tally) -> None:
+    """Also those that make a file or a channel, and those that read."""
+    nsqd = make_faulty("--max-bytes-per-file=5000", "--sync-timeout=100ms")
+    for topic in ("read", "written"):
+        nsqd.create(topic, "c")
+    queued = [b"%d" % index + b"x" * 100 for index in range(100)]
+    with nsqd.connect() as client:
+        for start in range(0, len(queued), 20):
+            client.mpub("read", queued[start : start + 20])
+    nsqd.restart()  # now they are in files only
+    written: list[bytes] = []
+    call_s = 0.3
+    with Neighbours(nsqd, "calm") as neighbours, nsqd.connect() as publisher, nsqd.connect() as reader:
+        nsqd.set_rules(*({"call": call, "delay_s": call_s, "share": share} for call in CALLS))
+        reader.sub("read", "c", rdy_count=1000)
+        with nsqd.connect() as new:
+            new.sub("new", "c", rdy_count=10)
+            for number in range(2):
+                body = b"%d" % number + b"y" * 3000
+                publisher.pub("written", body)
+                written.append(body)
+            publisher.pub("new", b"for the new one")
+            assert new.message().body == b"for the new one"
+        read = bodies(reader.messages(len(queued)))
+        nsqd.set_rules()
+    neighbours.check(call_s)
+    assert read == queued
+    nsqd.restart(clean=False)
+    with nsqd.connect() as client:
+        client.sub("written", "c", rdy_count=1000)
+        assert bodies(client.drain(NOTHING_S)) == written
+    tally(kills=1, faults=1, acknowledged=len(written) + 1, lost=0)

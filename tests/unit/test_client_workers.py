@@ -1,0 +1,60 @@
+"""The queue between a consumer's connections and the greenlets that handle messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import gevent
+import pytest
+from gevent.event import Event
+
+from nsqd_py.client.consuming.workers import WorkQueue
+
+
+class Interrupted(Exception):
+    """Stands for KeyboardInterrupt, which would end the tests."""
+
+
+def turn() -> None:
+    """Let every greenlet run that can."""
+    for _ in range(5):
+        gevent.sleep(0)
+
+
+@pytest.mark.parametrize("wake", [WorkQueue.close, lambda queue: queue.put(1)], ids=["close", "put"])
+def test_a_greenlet_that_was_interrupted_is_not_woken_elsewhere(wake: Callable[[WorkQueue[int]], None]) -> None:
+    """As when Ctrl-C ends a loop over a consumer, which then waits for the connections to close."""
+    queue: WorkQueue[int] = WorkQueue()
+    elsewhere = Event()
+
+    def work() -> str:
+        with pytest.raises(Interrupted):
+            queue.take()
+        elsewhere.wait()
+        return "left alone"
+
+    worker = gevent.spawn(work)
+    turn()
+    worker.kill(Interrupted, block=False)
+    turn()
+    wake(queue)
+    turn()
+    elsewhere.set()
+    assert worker.get(timeout=5) == "left alone"
+
+
+def test_another_greenlet_takes_what_an_interrupted_one_was_woken_for() -> None:
+    queue: WorkQueue[int] = WorkQueue()
+    taken: list[int | None] = []
+
+    def work() -> None:
+        taken.append(queue.take())
+
+    other = gevent.spawn(work)
+    turn()
+    interrupted = gevent.spawn(work)
+    turn()
+    gevent.get_hub().loop.run_callback(interrupted.throw, gevent.GreenletExit)
+    queue.put(7)  # wakes the one that began to wait last
+    other.join(timeout=5)
+    assert taken == [7]
