@@ -275,4 +275,3 @@ def _replace(path: Path, document: dict[str, Any]) -> None:
         os.fsync(file.fileno())
     new.rename(path)
     sync_directory(path.parent)
-

@@ -13,6 +13,7 @@ from spark.archive.listing import Hints
 from spark.archive.splits import DEFAULT_SPLIT_BYTES
 from spark.archive.wanted import Wanted
 from spark.replay.errors import BadJob
+from spark.replay.json_types import typed
 from spark.replay.predicate import check_is_steady
 from spark.replay.sizes import BATCH_BYTES
 
@@ -29,6 +30,7 @@ class Selection:
     sample      a share of them, 0 to 1: always the same ones
     limit       so many, the first: in the order of files and places, or of time where that is the order
     dedupe      one of those that have the same topic and id, or topic and body
+    json_schema types of the JSON fields in `where`, as DDL of Spark; None: by the rule of `json_types`
     start_text, end_text   what `wanted` was made from, as "-2h": a job that goes on keeps the times of its first run
     """
 
@@ -40,6 +42,7 @@ class Selection:
     dedupe: Dedupe = ""
     start_text: str = ""
     end_text: str = ""
+    json_schema: str | None = None
 
     def __post_init__(self) -> None:
         if self.sample is not None and not 0 < self.sample <= 1:
@@ -52,6 +55,10 @@ class Selection:
             _check_pattern(self.grep)
         if self.where is not None:
             check_is_steady(self.where)
+            if self.json_schema is None:
+                typed(self.where)
+        elif self.json_schema is not None:
+            raise BadJob("a JSON schema is about the fields of a predicate, and there is none: use --where")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +158,7 @@ class Job:
             "start": selection.start_text or wanted.start_ns,
             "end": selection.end_text or wanted.end_ns,
             "where": selection.where,
+            "JSON schema": selection.json_schema,
             "grep": selection.grep,
             "sample": selection.sample,
             "limit": selection.limit,

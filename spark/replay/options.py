@@ -60,7 +60,11 @@ _SELECTION = (
     Setting("end", STRING, "", "Take what was published before this time."),
     Setting("where", STRING, "",
         "Take what this predicate of Spark SQL is true for: over the columns topic, channel, timestamp, timestamp_ns, "
-        "id, attempts, body, nsqd, file, position and, where bodies are JSON, json.field."),
+        "id, attempts, body, nsqd, file, position and, where bodies are JSON, json.field. A field is a number beside "
+        "numbers and a text beside texts; a value that does not fit is null."),
+    Setting("json-schema", STRING, "",
+        "Types of the fields that --where names, as Spark SQL writes them: 'n BIGINT, user STRUCT<name: STRING>'.",
+        default_text="what --where compares them with"),
     Setting("grep", STRING, "", "Take messages whose body matches this regular expression (RE2)."),
     Setting("sample", STRING, "", "Take this share of the messages, 0.01 or 1%; each time the same ones.",
         default_text="all"),

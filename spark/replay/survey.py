@@ -54,8 +54,4 @@ def _sources(part: Part, reader: Reader) -> Iterable[Source]:
     for chunk in reader.everything(part):
         times_ns = known_times(chunk)
         found.setdefault(chunk.topic, _Found(int(times_ns[0]), int(times_ns[0]))).add(chunk)
-    return [
-        Source(part, topic, one.first_ns, one.last_ns, one.count, one.is_sorted) for topic, one in found.items()
-    ]
-
-
+    return [Source(part, topic, one.first_ns, one.last_ns, one.count, one.is_sorted) for topic, one in found.items()]

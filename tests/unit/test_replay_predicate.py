@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from spark.replay.errors import BadPredicate
-from spark.replay.predicate import check_is_steady, json_schema, names_in, reason
+from spark.replay.errors import BadJob, BadPredicate
+from spark.replay.job import Selection
+from spark.replay.json_types import Typed, typed
+from spark.replay.predicate import check_is_steady, names_in, reason
 
 
 @pytest.mark.parametrize(
     ("predicate", "schema"),
     [
-        ("topic = 'json.a = 1'", None),
         ("json.id = 3", "STRUCT<`id`: DOUBLE>"),
         ("3 < json.id", "STRUCT<`id`: DOUBLE>"),
         ("json.id = -3", "STRUCT<`id`: DOUBLE>"),
-        ("json.id = 12345678901234567", "STRUCT<`id`: DECIMAL(38, 0)>"),
-        ("json.id > 3 or json.id = 12345678901234567", "STRUCT<`id`: DECIMAL(38, 0)>"),
+        ("json.id = 12345678901234567", "STRUCT<`id`: DECIMAL(38, 9)>"),
+        ("json.time > timestamp_ns", "STRUCT<`time`: DECIMAL(38, 9)>"),
+        ("json.tries > attempts", "STRUCT<`tries`: DOUBLE>"),
+        ("json.user = topic", "STRUCT<`user`: STRING>"),
         ("json.level = 'error'", "STRUCT<`level`: STRING>"),
         ('json.level != "it""s"', "STRUCT<`level`: STRING>"),
         ("json.paid", "STRUCT<`paid`: BOOLEAN>"),
@@ -26,26 +29,63 @@ from spark.replay.predicate import check_is_steady, json_schema, names_in, reaso
         ("json.name IS NOT NULL", "STRUCT<`name`: STRING>"),
         ("lower(json.name) LIKE 'a%'", "STRUCT<`name`: STRING>"),
         ("json.name NOT IN ('a', 'b')", "STRUCT<`name`: STRING>"),
-        ("json.n BETWEEN 1 AND 3", "STRUCT<`n`: DOUBLE>"),
-        ("json.n % 2 = 0", "STRUCT<`n`: DOUBLE>"),
+        ("json.x BETWEEN 5 AND json.m", "STRUCT<`x`: DOUBLE, `m`: DOUBLE>"),
+        ("5 BETWEEN json.low AND json.high", "STRUCT<`low`: DOUBLE, `high`: DOUBLE>"),
+        ("json.n % 2 = json.m", "STRUCT<`n`: DOUBLE, `m`: DOUBLE>"),
+        ("abs(json.n) > json.m", "STRUCT<`n`: DOUBLE, `m`: DOUBLE>"),
+        ("coalesce(json.n, json.m, 0) > 1", "STRUCT<`n`: DOUBLE, `m`: DOUBLE>"),
+        ("CASE WHEN json.paid THEN json.n ELSE json.m END > 1", "STRUCT<`paid`: BOOLEAN, `n`: DOUBLE, `m`: DOUBLE>"),
+        ("length(json.name) > json.most", "STRUCT<`name`: STRING, `most`: DOUBLE>"),
+        ("CAST(json.n AS INT) = 3 OR json.n::int = 4", "STRUCT<`n`: STRING>"),
+        ("json.day >= DATE '2024-01-01'", "STRUCT<`day`: STRING>"),
+        ("json.flags & 4 = 4", "STRUCT<`flags`: BIGINT>"),
         ("json.user.id = 1 and json.user.name = 'x'", "STRUCT<`user`: STRUCT<`id`: DOUBLE, `name`: STRING>>"),
-        ("json.user IS NOT NULL AND json.user.id = 1", "STRUCT<`user`: STRUCT<`id`: DOUBLE>>"),
         ("json.tags[0] = 'a'", "STRUCT<`tags`: ARRAY<STRING>>"),
         ("json.lines[1].price > 2.5", "STRUCT<`lines`: ARRAY<STRUCT<`price`: DOUBLE>>>"),
         ("json.`a b` = 1", "STRUCT<`a b`: DOUBLE>"),
         ("JSON.Id = 1", "STRUCT<`Id`: DOUBLE>"),
-        ("json.n = 1 or json.n = 'one'", "STRUCT<`n`: STRING>"),
-        ("json.a = json.b", "STRUCT<`a`: STRING, `b`: STRING>"),
         ("-- json.a = 1\n json.b = 1", "STRUCT<`b`: DOUBLE>"),
     ],
 )
-def test_types_follow_from_use(predicate: str, schema: str | None) -> None:
-    assert json_schema(predicate) == schema
+def test_types_follow_from_what_a_field_stands_beside(predicate: str, schema: str) -> None:
+    assert typed(predicate).columns == {"json": schema}
+
+
+def test_a_predicate_without_fields_stays_as_it_is() -> None:
+    assert typed("topic = 'json.a = 1'") == Typed("topic = 'json.a = 1'", {})
+
+
+def test_a_field_with_two_types_is_read_twice() -> None:
+    found = typed("json.n = 1 OR json.n = 'one' OR json.user IS NULL AND json.user.id = 2")
+    assert found.columns == {
+        "json": "STRUCT<`n`: DOUBLE, `user`: STRING>", "json_2": "STRUCT<`n`: STRING, `user`: STRUCT<`id`: DOUBLE>>"
+    }  # fmt: skip
+    assert "json.`n` = 1 OR json_2.`n` = 'one'" in found.where
+
+
+@pytest.mark.parametrize(
+    "predicate",
+    [
+        "unknown_function(json.a) = json.b",
+        "coalesce(json.a, json.b) = json.c",
+        "CASE json.a WHEN json.b THEN 1 END > 0",
+    ],
+)
+def test_what_the_rule_does_not_decide_is_refused(predicate: str) -> None:
+    with pytest.raises(BadPredicate, match=r"json\.a.* is a number or a text: say it with --json-schema"):
+        typed(predicate)
+
+
+def test_what_is_no_predicate_is_refused() -> None:
+    with pytest.raises(BadPredicate, match="near =; mend it"):
+        typed("json.a = = 1")
+    with pytest.raises(BadJob, match="use --where"):
+        Selection(json_schema="n INT")
 
 
 def test_a_body_that_is_an_array_has_no_fields() -> None:
     with pytest.raises(BadPredicate):
-        json_schema("json[0].a = 1")
+        typed("json[0].a = 1")
 
 
 def test_the_columns_that_a_predicate_needs() -> None:

@@ -86,7 +86,7 @@ def _selection(options: Options, now_ns: int) -> Selection:
     wanted = Wanted(frozenset(options.topic) or None, options.topic_pattern or None, start_ns, end_ns)
     return Selection(
         wanted, options.where or None, options.grep or None, parse_share(options.sample), options.limit,
-        options.dedupe, options.start, options.end,
+        options.dedupe, options.start, options.end, options.json_schema or None,
     )  # fmt: skip
 
 
