@@ -104,7 +104,7 @@ def _each(work: Callable[[Entry], FileInfo | None], entries: Sequence[Entry]) ->
 
 
 def _entries(path: str, storage: Storage, listing: Found, may_be_empty: bool) -> list[Entry]:
-    given = local_path(path) if is_local(path) else path
+    given = storage.resolved(path)
     entry = storage.find(given)
     if entry is not None:
         return [entry]
@@ -113,11 +113,16 @@ def _entries(path: str, storage: Storage, listing: Found, may_be_empty: bool) ->
     if not globs.is_glob(given):
         raise ArchiveError(f"{path} is not there")
     matches = globs.compiled(given).fullmatch
-    found = [entry for entry in storage.walk(globs.base_of(given)) if _is_claim(entry.path) or matches(entry.path)]
+    walked = storage.walk(globs.base_of(given))
+    found = [entry for entry in walked if _is_claim(entry.path) or matches(_as_given(entry.path))]
     entries = _with_messages(found, storage, listing)
     if not entries and not may_be_empty:
         raise ArchiveError(f"{path} matches no file")
     return entries
+
+
+def _as_given(path: str) -> str:
+    return local_path(path) if path.startswith("file:") else path
 
 
 def _with_messages(entries: Iterable[Entry], storage: Storage, listing: Found) -> list[Entry]:

@@ -1,20 +1,26 @@
-"""Files: local ones, and those of any file system that pyarrow opens. Read at a place, listed, described."""
+"""Files: local ones, and those of any file system that pyarrow or Hadoop opens. Read at a place, listed, described."""
 
 from __future__ import annotations
 
+import errno
+import getpass
 import os
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote_to_bytes, urlsplit
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
 from spark.archive import remote
 from spark.archive.errors import ArchiveError
+from spark.archive.hadoop import HadoopFiles, configured_default
+
+# A link that leads in a circle is no file.
+_NO_FILE = (FileNotFoundError, NotADirectoryError)
 
 
 class Entry(NamedTuple):
@@ -114,7 +120,7 @@ class RemoteFile(_Closing):
 
 
 class Storage:
-    """Opens and lists. A path without a scheme, or with `file:`, is local.
+    """Opens and lists. A path without a scheme, or with `file:`, is local; but see `resolved`.
 
     options  Hadoop's settings by name, as Spark knows them (`fs.s3a.endpoint`); see `remote`
 
@@ -123,17 +129,29 @@ class Storage:
 
     def __init__(self, options: Mapping[str, str] | None = None) -> None:
         self.options = dict(options or {})
-        self._systems: dict[str, Any] = {}
+        self._systems: dict[str, remote.System] = {}
 
     def __reduce__(self) -> tuple[type[Storage], tuple[dict[str, str]]]:
         return Storage, (self.options,)
+
+    def resolved(self, path: str) -> str:
+        """A path that a user wrote, with all that it stands for: as in Spark, one without a scheme is of the file
+        system that `fs.defaultFS` names.
+        """
+        default = self.options.get("fs.defaultFS") or configured_default(os.environ)
+        if is_local(path) and not path.startswith("file:") and default and not default.startswith("file:"):
+            home = "" if path.startswith("/") else f"/user/{getpass.getuser()}/"
+            path = default.rstrip("/") + home + path.removeprefix("./")
+        return local_path(path) if is_local(path) else path
 
     def open(self, path: str) -> File:
         try:
             if is_local(path):
                 return LocalFile.open(local_path(path))
-            system, inner = self._system(path)
-            return RemoteFile(system.open_input_file(inner))
+            system = self._system(path)
+            if isinstance(system.files, HadoopFiles):
+                return system.files.open_file(system.inner(path))
+            return RemoteFile(system.files.open_input_file(system.inner(path)))
         except (OSError, pa.ArrowException) as error:
             raise _not_readable(path, error) from error
 
@@ -141,24 +159,23 @@ class Storage:
         """The file at this path; None where there is none, or a directory."""
         if is_local(path):
             return _local_entry(local_path(path))
-        system, inner = self._system(path)
-        info = self._infos(path, lambda: [system.get_file_info(inner)])[0]
-        return _remote_entry(path, inner, info) if info.type == pafs.FileType.File else None
+        system = self._system(path)
+        info = self._infos(path, system, system.inner(path))
+        return _remote_entry(system, info) if info.type == pafs.FileType.File else None
 
     def is_directory(self, path: str) -> bool:
         if is_local(path):
             return os.path.isdir(local_path(path))
-        system, inner = self._system(path)
-        info = self._infos(path, lambda: [system.get_file_info(inner)])[0]
-        return bool(info.type == pafs.FileType.Directory)
+        system = self._system(path)
+        return bool(self._infos(path, system, system.inner(path)).type == pafs.FileType.Directory)
 
     def names(self, directory: str) -> list[str]:
         """What is in a directory; nothing where it cannot be listed."""
         try:
             if is_local(directory):
                 return os.listdir(local_path(directory))
-            system, inner = self._system(directory)
-            return [info.base_name for info in system.get_file_info(pafs.FileSelector(inner))]
+            system = self._system(directory)
+            return [info.base_name for info in system.files.get_file_info(pafs.FileSelector(system.inner(directory)))]
         except (OSError, pa.ArrowException, ArchiveError):
             return []
 
@@ -167,22 +184,20 @@ class Storage:
         if is_local(directory):
             yield from _walk_local(local_path(directory))
             return
-        system, inner = self._system(directory)
-        selector = pafs.FileSelector(inner, allow_not_found=True, recursive=True)
-        for info in self._infos(directory, lambda: system.get_file_info(selector)):
+        system = self._system(directory)
+        inner = system.inner(directory)
+        for info in self._infos(directory, system, pafs.FileSelector(inner, allow_not_found=True, recursive=True)):
             directories = info.path[len(inner) :].split("/")[:-1]
             if info.type == pafs.FileType.File and not any(map(is_hidden, directories)):
-                yield _remote_entry(directory, inner, info)
+                yield _remote_entry(system, info)
 
-    def _infos(self, path: str, ask: Any) -> list[Any]:
+    def _infos(self, path: str, system: remote.System, what: Any) -> Any:
         try:
-            infos: list[Any] = ask()
+            return system.files.get_file_info(what)
         except (OSError, pa.ArrowException) as error:
             raise _not_readable(path, error) from error
-        return infos
 
-    def _system(self, path: str) -> tuple[Any, str]:
-        """The file system of a path, and the path in it."""
+    def _system(self, path: str) -> remote.System:
         scheme, authority = urlsplit(path)[:2]
         key = f"{scheme}://{authority}"
         if key not in self._systems:
@@ -190,7 +205,7 @@ class Storage:
                 self._systems[key] = remote.open_system(scheme, authority, self.options)
             except (OSError, pa.ArrowException, ValueError) as error:
                 raise _not_readable(path, error) from error
-        return self._systems[key], remote.inner_path(scheme, authority, path)
+        return self._systems[key]
 
 
 # ---- paths
@@ -203,13 +218,27 @@ def is_local(path: str) -> bool:
 def local_path(path: str) -> str:
     """An absolute path of `file:` URIs and relative paths."""
     if path.startswith("file:"):
-        path = unquote(urlsplit(path).path)
+        path = os.fsdecode(unquote_to_bytes(urlsplit(path).path))
     parts = path.split("/")
     if ".." in parts:
         # What is before a `..` may be a symbolic link, and then its parent is not the directory that the text names.
         end = len(parts) - parts[::-1].index("..")
         path = os.path.join(os.path.realpath("/".join(parts[:end])), *parts[end:])
     return os.path.abspath(path)
+
+
+def as_text(path: str) -> str:
+    """The path; as a `file:` URI where a name in it is not UTF-8, so that it can be a column, and JSON."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return f"file://{quote(os.fsencode(path))}"
+    return path
+
+
+def identical(path: str) -> str:
+    """The same text for all ways to write a path: relative, through links, with `file:`, with a slash at its end."""
+    return as_text(os.path.realpath(local_path(path))) if is_local(path) else path.rstrip("/")
 
 
 def is_hidden(name: str) -> bool:
@@ -230,30 +259,49 @@ def directory_of(path: str) -> str:
 def _local_entry(path: str) -> Entry | None:
     try:
         status = os.stat(path)
-    except FileNotFoundError:
-        return None
     except OSError as error:
+        if isinstance(error, _NO_FILE) or error.errno == errno.ELOOP:
+            return None
         raise _not_readable(path, error) from error
-    return Entry(path, status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
+    return Entry(as_text(path), status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
 
 
 def _walk_local(directory: str) -> Iterator[Entry]:
+    """Each directory once, however many links lead to it, and by its own name if it is below this one."""
+
     def refuse(error: OSError) -> None:
-        if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        if not isinstance(error, _NO_FILE):
             raise _not_readable(directory, error) from error
 
-    for parent, directories, names in os.walk(directory, onerror=refuse, followlinks=True):
-        directories[:] = [name for name in directories if not is_hidden(name)]
-        for name in names:
-            entry = _local_entry(f"{parent.rstrip('/')}/{name}")
-            if entry is not None:  # a file may be gone by now
-                yield entry
+    seen: set[tuple[int, int]] = set()
+    waiting = [directory]
+    for top in waiting:
+        for parent, directories, names in os.walk(top, onerror=refuse):
+            if not _is_new(parent, seen):
+                directories.clear()
+                continue
+            visible = [f"{parent.rstrip('/')}/{name}" for name in directories if not is_hidden(name)]
+            linked = {path for path in visible if os.path.islink(path)}
+            waiting += sorted(linked)
+            directories[:] = [name_of(path) for path in visible if path not in linked]
+            for name in names:
+                entry = _local_entry(f"{parent.rstrip('/')}/{name}")
+                if entry is not None:  # a file may be gone by now
+                    yield entry
 
 
-def _remote_entry(asked: str, inner: str, info: Any) -> Entry:
-    """`asked` is what the path is written as, `inner` what it is in its file system."""
-    prefix = asked[: len(asked) - len(inner)] if asked.endswith(inner) else asked.partition("://")[0] + "://"
-    return Entry(prefix + info.path, info.size, info.mtime_ns or 0)
+def _is_new(directory: str, seen: set[tuple[int, int]]) -> bool:
+    try:
+        status = os.stat(directory)
+    except OSError:  # it is gone by now
+        return False
+    known = len(seen)
+    seen.add((status.st_dev, status.st_ino))
+    return len(seen) > known
+
+
+def _remote_entry(system: remote.System, info: Any) -> Entry:
+    return Entry(system.outer(info.path), info.size, info.mtime_ns or 0)
 
 
 def _not_readable(path: str, error: Exception) -> ArchiveError:

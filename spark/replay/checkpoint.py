@@ -14,6 +14,7 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -27,10 +28,10 @@ from nsqd_py.diskqueue.files import sync_directory
 from spark.archive.errors import ArchiveError
 from spark.archive.formats import Compression, Format
 from spark.archive.splits import FileInfo
-from spark.archive.storage import Storage, is_local, local_path
+from spark.archive.storage import Storage, identical, is_local, local_path
 from spark.replay.errors import CheckpointError
 from spark.replay.job import Job
-from spark.replay.ledger import Ledger, entries_in, is_free
+from spark.replay.ledger import Ledger, entries_in, is_free, is_settled
 from spark.replay.marks import Mark, Range, merged
 
 _VERSION = 1
@@ -53,12 +54,12 @@ class CheckpointPlace:
         self._check()
         return Ledger(_acks_path(Path(self.directory), self.run, task, attempt))
 
-    def done(self, task: int, attempt: int) -> dict[str, list[Range]]:
+    def done(self, task: int, attempt: int) -> Acknowledged:
         """What earlier tries of this task have done in this run. Waits for one that is still at work."""
         self._check()
         own = _acks_path(Path(self.directory), self.run, task, attempt)
         paths = Path(self.directory).glob(_acks_path(Path(), self.run, task, "*").name)
-        return _read([path for path in paths if path != own]).done
+        return _read([path for path in paths if path != own])
 
     def _check(self) -> None:
         try:
@@ -74,10 +75,13 @@ class CheckpointPlace:
 
 @dataclass(slots=True)
 class Acknowledged:
-    """By lane, merged; and how many messages they are."""
+    """By lane, merged; and how many messages they are. `is_settled`: nothing else was on the way in the end."""
 
     done: dict[str, list[Range]] = field(default_factory=dict)
     count: int = 0
+    size_bytes: int = 0
+    topics: dict[str, int] = field(default_factory=dict)
+    is_settled: bool = True
 
 
 class Checkpoint:
@@ -87,6 +91,7 @@ class Checkpoint:
     cut           the last mark that is within the limit, once it is known
     parts         into how many the messages were shuffled, where they were
     acknowledged  messages, by earlier runs
+    is_settled    whether nothing was on the way when they ended
     is_complete   whether there is nothing left to do
     """
 
@@ -99,6 +104,7 @@ class Checkpoint:
         acknowledged = _read(directory.glob("acks-*.log"))
         self.done = acknowledged.done
         self.acknowledged = acknowledged.count
+        self.is_settled = acknowledged.is_settled
         self.is_complete = (directory / "complete").exists()
         runs = [int(path.name.split("-")[1]) for path in directory.glob("acks-*.log")]
         self.place = CheckpointPlace(str(directory), max(runs, default=0) + 1, document["token"])
@@ -122,6 +128,11 @@ class Checkpoint:
         self.is_complete = True
         (self.directory / "complete").touch()
         sync_directory(self.directory)
+
+    def forget(self) -> None:
+        """Nothing was found to be sent: another job may begin here."""
+        for path in (self.directory / "job.json", *self.directory.glob("acks-*.log")):
+            path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Others may use it."""
@@ -159,6 +170,8 @@ def _open(directory: Path, job: Job, files: Sequence[FileInfo]) -> Checkpoint:
     lock = os.open(directory / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
     try:
         _lock(lock, directory)
+        for left in directory.glob("nsq-replay-*"):  # by a driver that was killed
+            shutil.rmtree(left, ignore_errors=True)
         document = _document(directory)
         if document is None:
             document = _first_document(job, files)
@@ -223,6 +236,7 @@ def _head_checksum(path: str, size_bytes: int, storage: Storage) -> int | None:
 
 def _check_job(directory: Path, document: dict[str, Any], job: Job) -> None:
     theirs, ours = document["identity"], orjson.loads(orjson.dumps(job.identity()))
+    theirs = {**theirs, "paths": [identical(path) for path in theirs["paths"]]}
     for name, value in ours.items():
         if theirs.get(name) != value:
             raise CheckpointError(
@@ -259,9 +273,14 @@ def _read(paths: Iterable[Path], clock: Callable[[], float] = time.monotonic) ->
             if clock() >= deadline_s:
                 raise CheckpointError(f"{path} is still written to by an earlier run: end it first")
             time.sleep(_POLL_S)
-        for lane, one, count in entries_in(path.read_bytes()):
-            found.done.setdefault(lane, []).append(one)
-            found.count += count
+        data = path.read_bytes()
+        found.is_settled = found.is_settled and is_settled(data)
+        for entry in entries_in(data):
+            found.done.setdefault(entry.lane, []).append(entry.range)
+            found.count += entry.messages
+            found.size_bytes += entry.size_bytes
+            for topic, count in entry.topics.items():
+                found.topics[topic] = found.topics.get(topic, 0) + count
     found.done = {lane: merged(ranges) for lane, ranges in found.done.items()}
     return found
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from pyspark import InheritableThread, SparkContext, TaskContext
 
 from spark.replay.errors import ReplayError, Stopped
-from spark.replay.progress import Counts, DriverLine
+from spark.replay.progress import Board, Counts
 from spark.replay.work import Attempt
 
 T = TypeVar("T")
@@ -46,9 +46,9 @@ class Engine:
     stop   set by anybody, it ends what runs
     """
 
-    def __init__(self, context: SparkContext, line: DriverLine, watch: Watch, stop: threading.Event) -> None:
+    def __init__(self, context: SparkContext, board: Board, watch: Watch, stop: threading.Event) -> None:
         self.context = context
-        self.line = line
+        self._board = board
         self.stop = stop
         self._watch = watch
 
@@ -67,7 +67,7 @@ class Engine:
         """An action of Spark. Raises JobFailed; and Stopped where it had to be ended by force."""
         if self.stop.is_set():
             raise Stopped("stopped")
-        self.line.forget()
+        self._board.begin_job()
         group = f"nsq-replay-{uuid.uuid4()}"
         found: list[R] = []
         errors: list[Exception] = []
@@ -78,7 +78,7 @@ class Engine:
             return found[0]
         if self.stop.is_set():
             raise Stopped("stopped")
-        raise JobFailed(self.line.failure or _reason(errors[0])) from errors[0]
+        raise JobFailed(self._board.failure or _reason(errors[0])) from errors[0]
 
     def _act(self, action: Callable[[], R], group: str, found: list[R], errors: list[Exception]) -> None:
         self.context.setJobGroup(group, "spark-replay", interruptOnCancel=True)
@@ -92,11 +92,11 @@ class Engine:
         ending_since_s = None
         while thread.is_alive():
             thread.join(_LOOK_S)
-            self._watch(self.line.totals())
+            self._watch(self._board.totals())
             now_s = time.monotonic()
             if ending_since_s is None:
-                if self.stop.is_set() or self.line.failure:
-                    self.line.stop()
+                if self.stop.is_set() or self._board.failure:
+                    self._board.stop()
                     ending_since_s = now_s
                 continue
             overdue_s = now_s - ending_since_s - (_CANCEL_AFTER_S if self.stop.is_set() else _CANCEL_FAILED_AFTER_S)

@@ -11,6 +11,7 @@ from nsqd_py.expressions import BadExpression, compiled
 from nsqd_py.protocol.names import is_valid_name
 from spark.archive.listing import Hints
 from spark.archive.splits import DEFAULT_SPLIT_BYTES
+from spark.archive.storage import identical
 from spark.archive.wanted import Wanted
 from spark.replay.errors import BadJob
 from spark.replay.json_types import typed
@@ -152,7 +153,7 @@ class Job:
         selection, destination = self.selection, self.destination
         wanted = selection.wanted
         return {
-            "paths": list(self.paths),
+            "paths": [identical(path) for path in self.paths],
             "topics": sorted(wanted.topics) if wanted.topics is not None else None,
             "topic pattern": wanted.topic_pattern,
             "start": selection.start_text or wanted.start_ns,

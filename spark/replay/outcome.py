@@ -48,6 +48,11 @@ class Outcome:
         return not (self.is_stopped or self.is_failed or self.counts.failed)
 
     @property
+    def has_matched(self) -> bool:
+        """Whether there was any message to be sent, in this run or an earlier one."""
+        return bool(self.counts.matched or self.before)
+
+    @property
     def exit_code(self) -> int:
         if self.is_complete:
             return ALL_SENT

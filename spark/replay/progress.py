@@ -1,30 +1,32 @@
-"""What tasks count, and how the driver hears of it while they run: datagrams to a socket of the driver.
+"""What tasks count while they run, in files of a directory that driver and executors share. No port is needed for it.
 
-Spark tells the driver of a task when it ends. So each process that works on a task says a few times a second how far
-it is; what it says replaces what it said before, and a datagram that is lost is made up by the next. The driver
-answers where it wants an end. Nothing depends on that: where no datagrams pass, the figures come when tasks end.
+Spark tells the driver of a task when it ends. So each process that works on a task writes down a few times a second how
+far it is; the driver reads that, and asks for an end with a file too. Nothing depends on it: where executors do not see
+the directory, an accumulator of Spark brings the figures when tasks end, and Spark cancels the tasks.
 """
 
 from __future__ import annotations
 
-import contextlib
-import secrets
-import select
-import socket
-import threading
+import os
+import shutil
+import tempfile
+import time
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, fields
-from struct import Struct
-from time import monotonic
-from typing import Any, Literal, NamedTuple
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import orjson
 
 from spark.replay.errors import Stopped
 
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
 REPORT_INTERVAL_S = 0.2
-_STOP = b"stop"
-_MOST_FAILURE_BYTES = 1000
+_STOP, _JOB = "stop", "job"
 _Role = Literal["read", "send"]
-_ROLES: dict[_Role, int] = {"read": 0, "send": 1}
 
 
 @dataclass(slots=True)
@@ -43,151 +45,139 @@ class Counts:
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
 
-_REPORT = Struct(f"<16sIIB{len(fields(Counts))}Q")
+class Report(NamedTuple):
+    """What a try of a task has counted, and why it failed. `job` counts the jobs of a replay."""
 
-
-class LineAddress(NamedTuple):
-    """Where the driver listens, and what it knows its executors by."""
-
-    host: str
-    port: int
-    token: bytes
-
-
-class Key(NamedTuple):
-    """Who counts: a stage reads or sends, in one task; a later attempt replaces an earlier one."""
-
-    role: int
+    job: int
+    role: str
     task: int
+    attempt: int
+    counts: dict[str, int]
+    failure: str = ""
 
 
-class DriverLine:
-    """The driver's end. `totals`, and `failure`, what the first task that failed says, may be asked at any time."""
+class Board:
+    """The driver's side. `totals`, and `failure`, what the first task that failed says, may be asked at any time."""
 
-    def __init__(self, host: str) -> None:
-        family = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)[0][0]
-        self._socket = socket.socket(family, socket.SOCK_DGRAM)
-        self._socket.bind((host, 0))
-        self._socket.settimeout(REPORT_INTERVAL_S)
-        self.address = LineAddress(host, self._socket.getsockname()[1], secrets.token_bytes(16))
-        self._counts: dict[Key, tuple[int, Counts]] = {}
-        self._peers: set[Any] = set()
-        self._lock = threading.Lock()
-        self._is_closed = False
-        self.is_stopping = False
+    def __init__(self, context: SparkContext, parent: str | None = None) -> None:
+        """In `parent`, or among the temporary files of Spark: a directory that `close` removes."""
+        from pyspark.accumulators import AccumulatorParam
+
+        class Joined(AccumulatorParam[list[Report]]):
+            def zero(self, value: list[Report]) -> list[Report]:
+                return []
+
+            def addInPlace(self, value1: list[Report], value2: list[Report]) -> list[Report]:
+                return value1 + value2
+
+        if parent is None:
+            parent = (context.getConf().get("spark.local.dir") or "").partition(",")[0]
+        self._directory = Path(tempfile.mkdtemp(prefix="nsq-replay-", dir=parent if os.path.isdir(parent) else None))
+        self._ended = context.accumulator([], Joined())
+        self._job = 0
+        self.place = BoardPlace(str(self._directory), self._ended)
         self.failure = ""
-        self._thread = threading.Thread(target=self._listen, name="replay-line", daemon=True)
-        self._thread.start()
+
+    def begin_job(self) -> None:
+        """What was counted before counts no more."""
+        self._job += 1
+        _replace(self._directory / _JOB, str(self._job).encode())
 
     def totals(self) -> Counts:
+        """Of each task its last try."""
+        last: dict[tuple[str, int], Report] = {}
+        for report in (*self._ended.value, *self._written()):
+            key = report.role, report.task
+            if report.job == self._job and (key not in last or report.attempt >= last[key].attempt):
+                last[key] = report
+                self.failure = self.failure or report.failure
         found = Counts()
-        with self._lock:
-            for _, counts in self._counts.values():
-                found.add(counts)
+        for report in last.values():
+            found.add(Counts(**report.counts))
         return found
 
-    def forget(self) -> None:
-        """Before another job on the same line."""
-        with self._lock:
-            self._counts.clear()
+    def _written(self) -> list[Report]:
+        found = []
+        for path in self._directory.glob("*.report"):
+            with suppress(OSError, ValueError, TypeError):
+                found.append(Report(*orjson.loads(path.read_bytes())))
+        return found
 
     def stop(self) -> None:
-        """Tell all who are heard of to end."""
-        self.is_stopping = True
-        with self._lock:
-            peers = list(self._peers)
-        for peer in peers:
-            self._answer(peer)
+        """Tell all tasks to end."""
+        with suppress(OSError):
+            (self._directory / _STOP).touch()
 
     def close(self) -> None:
-        self._is_closed = True
-        self._thread.join()
-        self._socket.close()
+        shutil.rmtree(self._directory, ignore_errors=True)
 
-    def _listen(self) -> None:
-        while not self._is_closed:
-            try:
-                data, peer = self._socket.recvfrom(4096)
-            except OSError:  # a time-out is one
-                continue
-            if len(data) >= _REPORT.size and data[:16] == self.address.token:
-                self._hear(data, peer)
 
-    def _hear(self, data: bytes, peer: Any) -> None:
-        _, task, attempt, role, *numbers = _REPORT.unpack_from(data)
-        with self._lock:
-            self._peers.add(peer)
-            key = Key(role, task)
-            if attempt >= self._counts.get(key, (0, None))[0]:
-                self._counts[key] = attempt, Counts(*numbers)
-        self.failure = self.failure or data[_REPORT.size :].decode(errors="replace")
-        if self.is_stopping:
-            self._answer(peer)
+@dataclass(frozen=True, slots=True)
+class BoardPlace:
+    """Where tasks write; for executors."""
 
-    def _answer(self, peer: Any) -> None:
-        with contextlib.suppress(OSError):
-            self._socket.sendto(_STOP, peer)
+    directory: str
+    ended: Any = None
 
 
 class TaskLine:
-    """A task's end. Whoever works calls `look` often, and waits with `rest`: both raise Stopped."""
+    """A task's side. Whoever works calls `look` often, and waits with `rest`: both raise Stopped."""
 
     def __init__(
-        self, address: LineAddress | None, role: _Role, task: int, attempt: int, clock: Callable[[], float] = monotonic
+        self,
+        place: BoardPlace | None,
+        role: _Role,
+        task: int,
+        attempt: int,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.task = task
         self.counts = Counts()
-        self._clock = clock
-        self._head = (task, attempt, _ROLES[role])
-        self._token = address.token if address else b""
-        self._socket = _connected(address)
-        self._reported_s = 0.0
         self.is_stopped = False
+        self._clock = clock
+        self._place = place
+        self._directory: Path | None = None if place is None else Path(place.directory)
+        job = 0
+        if self._directory is not None:
+            try:
+                job = int((self._directory / _JOB).read_bytes())
+            except (OSError, ValueError):  # not seen from here
+                self._directory = None
+        self._head = (job, role, task, attempt)
+        self._reported_s = 0.0
 
     def look(self) -> None:
         now_s = self._clock()
         if now_s - self._reported_s >= REPORT_INTERVAL_S:
             self._reported_s = now_s
-            self.report()
-            self._listen(0.0)
+            self._write("")
+            self.is_stopped = self.is_stopped or (self._directory is not None and (self._directory / _STOP).exists())
         if self.is_stopped:
             raise Stopped("stopped")
 
     def rest(self, seconds: float) -> None:
         """Wait; not longer than until the next report is due."""
         self.look()
-        self._listen(min(seconds, REPORT_INTERVAL_S))
-        if self.is_stopped:
-            raise Stopped("stopped")
+        time.sleep(min(seconds, REPORT_INTERVAL_S))
+        self.look()
 
-    def report(self, failure: str = "") -> None:
-        """What was counted, now. With a failure, the driver ends the other tasks."""
-        if self._socket is not None:
-            with contextlib.suppress(OSError):
-                text = failure.encode()[:_MOST_FAILURE_BYTES]
-                self._socket.send(_REPORT.pack(self._token, *self._head, *astuple(self.counts)) + text)
+    def end(self, failure: str = "") -> None:
+        """What was counted in the end. With a failure, the driver ends the other tasks."""
+        report = self._write(failure)
+        if self._place is not None and self._place.ended is not None:
+            self._place.ended.add([report])
 
-    def close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-
-    def _listen(self, seconds: float) -> None:
-        poll = select.poll()
-        if self._socket is not None:
-            poll.register(self._socket, select.POLLIN)
-        if poll.poll(seconds * 1000) and self._socket is not None:
-            with contextlib.suppress(OSError):  # nobody listens there
-                self.is_stopped = self._socket.recv(16) == _STOP or self.is_stopped
+    def _write(self, failure: str) -> Report:
+        report = Report(*self._head, asdict(self.counts), failure)
+        if self._directory is not None:
+            name = "-".join(map(str, self._head))
+            with suppress(OSError):
+                _replace(self._directory / f"{name}.report", orjson.dumps(report))
+        return report
 
 
-def _connected(address: LineAddress | None) -> socket.socket | None:
-    if address is None:
-        return None
-    try:
-        family = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_DGRAM)[0][0]
-        line = socket.socket(family, socket.SOCK_DGRAM)
-        line.setblocking(False)
-        line.connect((address.host, address.port))
-    except OSError:
-        return None
-    return line
+def _replace(path: Path, data: bytes) -> None:
+    """Whole, or not at all."""
+    new = path.with_suffix(f".{os.getpid()}.new")
+    new.write_bytes(data)
+    new.replace(path)

@@ -15,12 +15,10 @@ from spark.replay.errors import Stopped
 from spark.replay.look import Look, Looking
 from spark.replay.outcome import Outcome
 from spark.replay.planning import Plan
-from spark.replay.progress import Counts, DriverLine
+from spark.replay.progress import Board, Counts
 from spark.replay.routes import Routes
 from spark.replay.sinks import MakeSink, Sending
 from spark.replay.work import Setup
-
-_LOCAL_HOST = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,10 @@ def run(
         return outcome
     _work(plan, spark, on_progress, stop or threading.Event(), checkpoint, Sending(), outcome)
     if checkpoint is not None and outcome.is_complete:
-        checkpoint.completed()
+        if outcome.has_matched:
+            checkpoint.completed()
+        else:
+            checkpoint.forget()
     return outcome
 
 
@@ -88,10 +89,11 @@ def _work(
     """What the sinks found. The rest is added to the outcome."""
     context = as_context(spark)
     watch = _Watch(plan.size_bytes, on_progress)
-    line = DriverLine(context.getConf().get("spark.driver.host") or _LOCAL_HOST)
     place = None if checkpoint is None or is_dry else checkpoint.place
-    setup = Setup(plan.job, None, line.address, place, plan.done)
-    engine = Engine(context, line, watch, stop)
+    board = Board(context, None if place is None else place.directory)
+    is_unsure = checkpoint is not None and not checkpoint.is_settled
+    setup = Setup(plan.job, None, board.place, place, plan.done, is_unsure)
+    engine = Engine(context, board, watch, stop)
     routes = Routes(plan, spark, engine, setup, checkpoint, partial(setattr, watch, "phase"))
     try:
         results = routes.run(make_sink)
@@ -103,7 +105,7 @@ def _work(
         outcome.failed(str(error))
     finally:
         outcome.seconds = watch.seconds
-        line.close()
+        board.close()
     if not outcome.counts.sent:
         outcome.counts = watch.last  # as far as it was heard of before it was ended by force
     return []

@@ -51,7 +51,7 @@ class Line(Protocol):
 class Acknowledgements(Protocol):
     """What is told of each range that is done with."""
 
-    def add(self, lane: str, low: Mark, high: Mark, count: int) -> None: ...
+    def add(self, lane: str, low: Mark, high: Mark, count: int, size_bytes: int = 0, topic: str = "") -> None: ...
 
     def write(self) -> None: ...
 
@@ -150,6 +150,11 @@ class Sender:
     def end_early(self) -> None:
         """After an error or a stop."""
         self.close(_ENDING_S)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nsqd has answered for all that was sent: none of it can be there without being marked as done."""
+        return not self._under_way and not any(batch.may_be_there for batch in self._returned)
 
     # ---- pace and room
 
@@ -273,7 +278,7 @@ class Sender:
         if batch.may_be_there or self._unsure_bytes > 0:
             self.possible_duplicates += count
         self._unsure_bytes = max(0, self._unsure_bytes - batch.body_bytes)
-        self._acknowledgements.add(batch.lane, batch.low, batch.last, count)
+        self._acknowledgements.add(batch.lane, batch.low, batch.last, count, batch.body_bytes, batch.topic)
 
     def _too_large(self, batch: Batch, error: NsqClientError) -> None:
         if batch.count > 1:

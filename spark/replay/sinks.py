@@ -10,11 +10,12 @@ from typing import Protocol
 import pyarrow as pa
 
 from spark.replay.blocks import Block
+from spark.replay.checkpoint import Acknowledged
 from spark.replay.ledger import Ledger, NoLedger
 from spark.replay.marks import BEFORE_ALL, BY_FILE, Mark, merged
 from spark.replay.outlet import Outlets
 from spark.replay.planning import Part, Task
-from spark.replay.progress import TaskLine
+from spark.replay.progress import Counts, TaskLine
 from spark.replay.results import TaskResult
 from spark.replay.rows import SENDING, by_time
 from spark.replay.send import Sender
@@ -89,9 +90,9 @@ class SendSink(Sink):
         place = setup.checkpoint
         self._line = line
         self._ledger: Ledger | NoLedger = NoLedger() if place is None else place.ledger(task.number, attempt.id)
-        self._again = {} if place is None else place.done(task.number, attempt.id)
+        earlier = Acknowledged() if place is None else place.done(task.number, attempt.id)
         self._done = {lane: tuple(merged([*ranges])) for lane, ranges in setup.done.items() if lane != BY_FILE}
-        for lane, ranges in self._again.items():
+        for lane, ranges in earlier.done.items():
             self._done[lane] = tuple(merged([*self._done.get(lane, ()), *ranges]))
         self._lows: dict[str, Mark | None] = {}
         self._is_retry = attempt.number > 0 and place is None
@@ -104,15 +105,19 @@ class SendSink(Sink):
             give_up_after_s=job.safety.give_up_after_s,
             is_ordered=job.pacing.is_ordered,
         )
-        if self._done or attempt.number:
+        self._is_unsure = setup.is_unsure
+        if (self._done and setup.is_unsure) or attempt.number:
             self._sender.goes_on()
+        # What earlier tries of this task have sent is not sent again, and counts.
+        line.counts.add(Counts(matched=earlier.count, sent=earlier.count, sent_bytes=earlier.size_bytes))
+        self._sender.topics |= earlier.topics
 
     def begin(self, part: Part) -> None:
         low = part.low
         if low is not None and part.split.after >= 0:
             low = (0, part.file, part.split.after)
         self._lows[BY_FILE] = low
-        if part.is_begun:
+        if part.is_begun and self._is_unsure:
             self._sender.goes_on()
 
     def take(self, block: Block, lane: str) -> None:
@@ -149,7 +154,7 @@ class SendSink(Sink):
 
     def end_early(self) -> None:
         self._sender.end_early()
-        self._ledger.close()
+        self._ledger.close(is_settled=self._sender.is_settled)
 
     def abandon(self) -> None:
         self._ledger.abandon()

@@ -50,8 +50,7 @@ class Reads:
             result.is_stopped = True
         except (ReplayError, ArchiveError) as error:
             result.error = error
-        line.report(str(result.error or ""))
-        line.close()
+        line.end(str(result.error or ""))
         yield self._last_row(result)
 
     def _rows(self, reader: Reader, task: Task) -> Batches:

@@ -44,8 +44,7 @@ def survey(setup: Setup, parts: Iterable[Part], attempt: Attempt) -> TaskResult:
         result.payload = [source for part in parts for source in _sources(part, reader)]
     except (ReplayError, ArchiveError) as error:
         result.error = error
-    line.report(str(result.error or ""))
-    line.close()
+    line.end(str(result.error or ""))
     return result
 
 

@@ -57,8 +57,7 @@ def ended(line: TaskLine, damage: Damage, open_sink: Callable[[], Sink], work: C
         if result.is_stopped or result.error is not None:
             sink.end_early()
         sink.report(result)
-    line.report(str(result.error or ""))
-    line.close()
+    line.end(str(result.error or ""))
     return result
 
 

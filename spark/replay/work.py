@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from spark.replay.checkpoint import CheckpointPlace
 from spark.replay.job import Job
 from spark.replay.marks import Mark, Range
-from spark.replay.progress import LineAddress
+from spark.replay.progress import BoardPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,16 +16,18 @@ class Setup:
     """The same for all tasks.
 
     cut          the last mark that is within the limit, where there is one
-    line         where the driver listens
+    line         where tasks write down how far they are
     checkpoint   where what is acknowledged is written down, where it is
     done         what is acknowledged already, by lane
+    is_unsure    an earlier run was killed: what it had on the way may be there as well
     """
 
     job: Job
     cut: Mark | None = None
-    line: LineAddress | None = None
+    line: BoardPlace | None = None
     checkpoint: CheckpointPlace | None = None
     done: Mapping[str, tuple[Range, ...]] = field(default_factory=dict)
+    is_unsure: bool = False
 
 
 @dataclass(frozen=True, slots=True)

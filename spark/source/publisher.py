@@ -170,4 +170,3 @@ def is_final(error: Exception) -> bool:
     if isinstance(error, NsqdSaid):
         return error.code in _FINAL_CODES
     return isinstance(error, BadName | BadBody)
-

@@ -187,9 +187,10 @@ def rows(spark: Any) -> Any:
     )
 
 
-def test_a_hundred_predicates_choose_what_spark_chooses_with_a_schema(rows: Any) -> None:
-    predicates = PREDICATES.splitlines()
-    assert len(predicates) >= 100
+@pytest.mark.parametrize("step", [8, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_hundred_predicates_choose_what_spark_chooses_with_a_schema(rows: Any, step: int) -> None:
+    assert len(PREDICATES.splitlines()) >= 100
+    predicates = PREDICATES.splitlines()[::step]
     parsed = rows.withColumn("json", F.from_json(F.col("body").cast("string"), SCHEMA))
     expected = parsed.select(
         "position", *(F.expr(f"({one}) <=> true").alias(f"p{n}") for n, one in enumerate(predicates))
@@ -197,7 +198,7 @@ def test_a_hundred_predicates_choose_what_spark_chooses_with_a_schema(rows: Any)
     wanted = [{row.position for row in expected.collect() if row[f"p{n}"]} for n in range(len(predicates))]
     for predicate, positions in zip(predicates, chosen(rows, predicates), strict=True):
         assert positions == wanted[predicates.index(predicate)], predicate
-    assert sum(0 < len(positions) < rows.count() for positions in wanted) > 90
+    assert sum(0 < len(positions) < rows.count() for positions in wanted) > 0.8 * len(predicates)
 
 
 def chosen(rows: Any, predicates: list[str]) -> list[set[int]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 from pathlib import Path
-from typing import Any
 
 import orjson
 import pytest
@@ -231,10 +230,11 @@ def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = tmp_path / "store"
     (root / "bucket").mkdir(parents=True)
 
-    def open_store(authority: str, options: object) -> Any:
-        return pafs.SubTreeFileSystem(str(root), pafs.LocalFileSystem())
+    def open_store(scheme: str, bucket: str, options: object) -> remote.System:
+        store = pafs.SubTreeFileSystem(str(root), pafs.LocalFileSystem())
+        return remote.System(store, f"s3a://{bucket}/", f"{bucket}/")
 
-    monkeypatch.setitem(remote.OPENERS, "s3a", (open_store, True))
+    monkeypatch.setitem(remote.OPENERS, "s3a", open_store)
     return root / "bucket"
 
 
@@ -255,10 +255,10 @@ def test_another_file_system(bucket: Path) -> None:
 
 
 def test_a_store_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(authority: str, options: object) -> object:
+    def refuse(scheme: str, authority: str, options: object) -> remote.System:
         raise OSError("no route\nand many more words")
 
-    monkeypatch.setitem(remote.OPENERS, "s3a", (refuse, True))
+    monkeypatch.setitem(remote.OPENERS, "s3a", refuse)
     with pytest.raises(ArchiveError, match=r"^s3a://bucket/x cannot be read: no route$"):
         list_files(["s3a://bucket/x"], Storage())
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from spark.archive.storage import as_text
 from spark.replay.command.figures import time_text
 from spark.replay.command.summary import status_word
 from spark.replay.job import Job
@@ -48,7 +49,7 @@ def report_of(job: Job, outcome: Outcome, began_ns: int, look: Look | None = Non
         "topics": outcome.topics,
         "damage": {path: asdict(found) for path, found in outcome.damage.items()},
         "errors": outcome.errors,
-        "archive": list(job.paths),
+        "archive": [as_text(path) for path in job.paths],
         "start": None if wanted.start_ns is None else time_text(wanted.start_ns),
         "end": None if wanted.end_ns is None else time_text(wanted.end_ns),
         "checkpoint": job.safety.checkpoint,

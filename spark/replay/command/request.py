@@ -10,6 +10,7 @@ from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings import Options
 from nsqd_py.times import parse_time
 from spark.archive.listing import TOPIC_FROM_NAME, Hints
+from spark.archive.storage import is_local
 from spark.archive.wanted import Wanted
 from spark.replay.command.spark_wanted import parse_conf
 from spark.replay.errors import BadJob
@@ -26,6 +27,11 @@ _SHARE = re.compile(r"(\d+(?:\.\d+)?|\.\d+)(%?)")
 
 def job_of(options: Options, now_ns: int) -> Job:
     """Raises BadUsage."""
+    if options.checkpoint and not is_local(options.checkpoint):
+        raise BadUsage(
+            f"--checkpoint {options.checkpoint}: it has to be a local or mounted directory; an object "
+            "store can neither lock a file nor add to it"
+        )
     try:
         return Job(
             paths=tuple(options.archive),

@@ -66,5 +66,3 @@ def _check_addresses(name: str, addresses: tuple[str, ...]) -> None:
             parse_address(address)
         except (BadAddress, ValueError) as error:
             raise BadOption(f"nsq: option {name}: {error}") from None
-
-
