@@ -1,4 +1,6 @@
-"""`lines`, byte for byte what Go's nsq_to_file writes: a message a line. Nothing else of it is known."""
+"""`lines`, byte for byte what Go's nsq_to_file writes: a message a line. Nothing else of it is known, but the hour in
+the name of the file (`hours`).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from spark.archive.wanted import Wanted
 
 def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
     """Raises OSError and DamagedArchive."""
-    if wanted.has_range or not wanted.has_topic(split.topic):
+    if not wanted.has_topic(split.topic):
         return
     origin = Origin(split.topic, None, split.path)
     for block in blocks(file, split, damage):

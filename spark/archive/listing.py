@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -16,6 +16,8 @@ from spark.archive import globs
 from spark.archive.companions import Companions
 from spark.archive.errors import ArchiveError
 from spark.archive.formats import HEAD_BYTES, Compression, Format, plain_head, recognised_compression, recognised_format
+from spark.archive.go_copies import Topic, chosen_channels, copies_text, queue_of
+from spark.archive.hours import time_in, zone_of
 from spark.archive.splits import FileInfo
 from spark.archive.storage import Entry, Storage, directory_of, is_hidden, is_local, local_path, name_of
 
@@ -38,6 +40,8 @@ class Hints:
     topic            of files that do not tell it
     topic_from_name  a regular expression with a group `topic`, looked for in the path of such files
     unread_only      of Go's disk queues, what was not consumed yet; otherwise all that is still in their files
+    go_channel       of Go's disk queues, the channel that is read; "all": every queue; None: the largest of each topic
+    time_zone        of the hours in names of files that keep no times
     """
 
     format: str | None = None
@@ -45,14 +49,19 @@ class Hints:
     topic: str | None = None
     topic_from_name: str = TOPIC_FROM_NAME
     unread_only: bool = False
+    go_channel: str | None = None
+    time_zone: str = "UTC"
 
 
 @dataclass(slots=True)
 class Listing:
-    """`in_progress`: files that nsq-to-file has not finished, which are left out unless they are named."""
+    """`in_progress`: files that nsq-to-file has not finished, which are left out unless they are named. `copies`: which
+    queues of Go's data directories are left out, in sentences.
+    """
 
     files: list[FileInfo] = field(default_factory=list)
     in_progress: list[str] = field(default_factory=list)
+    copies: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -71,7 +80,10 @@ def list_files(paths: Sequence[str], storage: Storage, hints: Hints | None = Non
 def survey(paths: Sequence[str], storage: Storage, hints: Hints | None = None) -> Listing:
     """As `list_files`, and what was left out."""
     found = find(paths, storage)
-    return Listing(recognised(found.entries, storage, hints), found.in_progress)
+    chosen = chosen_channels(found.entries, hints.go_channel if hints else None)
+    return Listing(
+        recognised(found.entries, storage, hints, chosen), found.in_progress, copies_text(found.entries, chosen)
+    )
 
 
 def find(paths: Sequence[str], storage: Storage, *, may_be_empty: bool = False) -> Found:
@@ -86,9 +98,16 @@ def find(paths: Sequence[str], storage: Storage, *, may_be_empty: bool = False) 
     return found
 
 
-def recognised(entries: Sequence[Entry], storage: Storage, hints: Hints | None = None) -> list[FileInfo]:
-    """What they are, by a look into each. Those that are gone by now are left out. Raises ArchiveError."""
-    recogniser = _Recogniser(storage, hints or Hints())
+def recognised(
+    entries: Sequence[Entry],
+    storage: Storage,
+    hints: Hints | None = None,
+    channels: Mapping[Topic, str] | None = None,
+) -> list[FileInfo]:
+    """What they are, by a look into each. Those that are gone by now are left out, and those queues of Go's topics that
+    are not of one of the `channels`. Raises ArchiveError.
+    """
+    recogniser = _Recogniser(storage, hints or Hints(), channels or {})
     return [info for info in _each(recogniser.info, entries) if info is not None]
 
 
@@ -156,10 +175,12 @@ def _claimed(path: str, storage: Storage) -> str | None:
 
 
 class _Recogniser:
-    def __init__(self, storage: Storage, hints: Hints) -> None:
+    def __init__(self, storage: Storage, hints: Hints, channels: Mapping[Topic, str]) -> None:
         self._storage = storage
         self._hints = hints
+        self._channels = channels
         self._companions = Companions(storage)
+        self._zone = zone_of(hints.time_zone)
         self._format = _one_of(Format, "format", hints.format)
         self._compression = _one_of(Compression, "compression", hints.compression)
         self._topic_from_name = _given_pattern(hints.topic_from_name)
@@ -176,7 +197,10 @@ class _Recogniser:
             return self._topic_log(entry, compression)
         if form is Format.GO_QUEUE:
             return self._go_queue(entry, compression)
-        return FileInfo(*entry, form, compression, self._topic(entry.path))
+        first_ns, end_ns = (None, None) if form.has_timestamps else time_in(name, self._zone) or (None, None)
+        return FileInfo(
+            *entry, form, compression, self._topic(entry.path), first_ns=first_ns, end_ns=end_ns
+        )  # fmt: skip
 
     def _head(self, entry: Entry) -> bytes | None:
         try:
@@ -204,7 +228,12 @@ class _Recogniser:
 
     def _go_queue(self, entry: Entry, compression: Compression) -> FileInfo | None:
         queue = self._companions.go_queue(entry.path)
-        start = queue.read_position if self._hints.unread_only else 0
+        queue_name = queue_of(entry.path)
+        chosen = None if queue_name is None else self._channels.get(queue_name[0])
+        if chosen is not None and queue.channel not in (None, chosen):
+            return None
+        is_handed_out = chosen is not None and queue.channel is None
+        start = queue.read_position if self._hints.unread_only or is_handed_out else 0
         if start is None:
             return None
         return FileInfo(

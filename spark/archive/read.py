@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -36,6 +37,8 @@ def read(split: Split, storage: Storage, wanted: Wanted | None = None, damage: D
     Without `damage`, any ends it. Raises ArchiveError, DamagedArchive among them, and nothing else.
     """
     wanted, damage = wanted or Wanted(), damage or Damage()
+    if not split.format.has_timestamps:  # the whole file was chosen by the hour in its name
+        wanted = replace(wanted, start_ns=None, end_ns=None)
     for chunk in gathered(_bounded(_read(split, storage, wanted, damage))):
         part = chunk.wanted(wanted, split.after)
         if part.count:

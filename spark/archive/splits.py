@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from spark.archive.errors import ArchiveError
 from spark.archive.formats import Compression, Format
 from spark.archive.wanted import Wanted
 
@@ -23,6 +24,7 @@ class FileInfo:
     start         where reading begins: not 0 where only what is unread is wanted
     is_live       it may be written to at this moment: what is not whole at its end is not damaged
     settled_bytes but what is before this was whole once, if the file is live (Go's disk queues)
+    first_ns, end_ns  the time in its name, where its format keeps none (`lines`): not before, and before
     """
 
     path: str
@@ -35,6 +37,8 @@ class FileInfo:
     start: int = 0
     is_live: bool = False
     settled_bytes: int = 0
+    first_ns: int | None = None
+    end_ns: int | None = None
 
     @property
     def can_be_split(self) -> bool:
@@ -44,6 +48,19 @@ class FileInfo:
     def has_one_topic(self) -> bool:
         """Whether `topic` is that of all messages, without a look into the file."""
         return self.format in (Format.LINES, Format.TOPIC_LOG, Format.GO_QUEUE)
+
+    def may_hold(self, wanted: Wanted) -> bool:
+        """Whether anything in it may be wanted. Raises ArchiveError where nobody can tell."""
+        if self.has_one_topic and not wanted.has_topic(self.topic):
+            return False
+        if self.format.has_timestamps or not wanted.has_range:
+            return True
+        if self.first_ns is None or self.end_ns is None:
+            raise ArchiveError(
+                f"{self.path} keeps no times, since its format is lines, and there is no hour such as 2024-01-31_13 in "
+                "its name: read it without a start and an end time"
+            )
+        return wanted.overlaps(self.first_ns, self.end_ns - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +117,13 @@ class Split:
 def plan_splits(
     files: Iterable[FileInfo], target_bytes: int = DEFAULT_SPLIT_BYTES, wanted: Wanted | None = None
 ) -> list[Split]:
-    """Splits of about `target_bytes`, in order of files and places; none of files whose topic is not wanted."""
+    """Splits of about `target_bytes`, in order of files and places; none of files that hold nothing wanted.
+
+    Raises ArchiveError where a time is wanted and neither a file nor its name tells one.
+    """
     splits: list[Split] = []
     for info in files:
-        if wanted is not None and info.has_one_topic and not wanted.has_topic(info.topic):
+        if wanted is not None and not info.may_hold(wanted):
             continue
         for start, end in _ranges(info, max(1, target_bytes)):
             splits.append(_split(info, start, end, len(splits)))

@@ -14,8 +14,8 @@ from spark.archive.errors import ArchiveError
 class Wanted:
     """Topics by name or by pattern (a regular expression of RE2 that matches anywhere, as in Go); none: all topics.
 
-    start_ns, end_ns  published at or after, and before, in ns since the epoch. A message whose time nobody knows,
-                      as in `lines`, is not in any range.
+    start_ns, end_ns  published at or after, and before, in ns since the epoch. A message whose time nobody knows
+                      is not in any range; files of `lines` are chosen by the hours in their names.
     """
 
     topics: frozenset[str] | None = None

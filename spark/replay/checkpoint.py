@@ -27,6 +27,7 @@ from google_crc32c import value as crc32c
 from nsqd_py.diskqueue.files import sync_directory
 from spark.archive.errors import ArchiveError
 from spark.archive.formats import Compression, Format
+from spark.archive.listing import Hints
 from spark.archive.splits import FileInfo
 from spark.archive.storage import Storage, identical, is_local, local_path
 from spark.replay.errors import CheckpointError
@@ -236,7 +237,8 @@ def _head_checksum(path: str, size_bytes: int, storage: Storage) -> int | None:
 
 def _check_job(directory: Path, document: dict[str, Any], job: Job) -> None:
     theirs, ours = document["identity"], orjson.loads(orjson.dumps(job.identity()))
-    theirs = {**theirs, "paths": [identical(path) for path in theirs["paths"]]}
+    known = {"paths": [identical(path) for path in theirs["paths"]], "format": {**asdict(Hints()), **theirs["format"]}}
+    theirs = {**theirs, **known}
     for name, value in ours.items():
         if theirs.get(name) != value:
             raise CheckpointError(

@@ -48,6 +48,12 @@ _ARCHIVE = (
     Setting("topic-from-name", STRING, "",
         "Regular expression with a group (?P<topic>...) that finds the topic in the path of such files."),
     Setting("unread-only", BOOL, False, "Of the queues in Go's data directories, only what was not consumed yet."),
+    Setting("go-channel", STRING, "",
+        "Of the queues in Go's data directories, read this channel of each topic, or all of them; they hold the same "
+        "messages.", default_text="the largest of each topic, and what the topic has not handed out yet"),
+    Setting("file-time-zone", STRING, "UTC",
+        "Time zone of the hours in the names of files that keep no times (lines): --start and --end take such files as "
+        "a whole."),
     Setting("skip-damaged", BOOL, False,
         "Pass over what cannot be read and count it, file by file; otherwise damage ends the replay."),
 )
@@ -100,6 +106,7 @@ _PACE = (
 _SAFETY = (
     Setting("dry-run", BOOL, False, "Publish nothing: show how many messages of which topics and times there are, and "
         "the first of them."),
+    Setting("allow-empty", BOOL, False, "Exit with status 0 where no message matches; otherwise it is 1."),
     Setting("yes", BOOL, False, "Start without a question."),
     Setting("checkpoint", STRING, "",
         "Directory that keeps what was acknowledged, so that the same command goes on after a kill or a failure. All "
@@ -150,7 +157,7 @@ PROGRAM = Program("spark_replay", "spark-replay",
     argument=ARCHIVE,
     exit_statuses=(
         (0, "all that matched was sent; after a dry run and a `no` as well"),
-        (1, "failed, and nothing was sent; one line on standard error says why"),
+        (1, "failed, or no message matched, and nothing was sent; one line on standard error says why"),
         (2, "the command line or the config file is wrong; one line on standard error says how to mend it"),
         (3, "a part was sent: it was stopped, or failed in the middle, or nsqd refused some messages"),
     ))

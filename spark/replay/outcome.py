@@ -24,6 +24,7 @@ class Outcome:
     possible_duplicates  messages that may have been sent more than once: at most so many
     errors               why it ended early, and what nsqd said of messages that it refused
     is_stopped           it was asked to end early
+    is_empty             no message matched, which is a failure
     before               messages that earlier runs of the same checkpoint had sent
     """
 
@@ -35,6 +36,7 @@ class Outcome:
     errors: list[str] = field(default_factory=list)
     is_stopped: bool = False
     is_failed: bool = False
+    is_empty: bool = False
     before: int = 0
 
     @property
@@ -55,7 +57,7 @@ class Outcome:
     @property
     def exit_code(self) -> int:
         if self.is_complete:
-            return ALL_SENT
+            return FAILED if self.is_empty else ALL_SENT
         return PARTLY_SENT if self.counts.sent or self.before else FAILED
 
     def add(self, results: Iterable[TaskResult]) -> None:

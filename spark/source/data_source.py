@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from spark.schema import DDL
 from spark.source.columns import read_columns, write_columns
-from spark.source.live.options import is_live, live_options
+from spark.source.live.options import is_live, live_options, stream_of
 from spark.source.options import BadOption, read_options, stream_options, write_options
 
 if TYPE_CHECKING:
@@ -47,16 +47,21 @@ class NsqDataSource(DataSource):
         return DDL
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        given = self._given()
+        if is_live(given):
+            from spark.source.live.batch_reader import LiveBatchReader
+
+            return LiveBatchReader(live_options(given, time.time_ns()), read_columns(schema))
         from spark.source.batch_reader import NsqReader
 
-        return NsqReader(read_options(self._given(), time.time_ns()), read_columns(schema))
+        return NsqReader(read_options(given, time.time_ns()), read_columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         given = self._given()
         if is_live(given):
             from spark.source.live.reader import LiveReader
 
-            return LiveReader(live_options(given, time.time_ns()), read_columns(schema))
+            return LiveReader(stream_of(given, time.time_ns()), read_columns(schema))
         from spark.source.stream_reader import NsqStreamReader
 
         return NsqStreamReader(read_options(given, time.time_ns()), stream_options(given), read_columns(schema))

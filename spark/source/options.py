@@ -59,7 +59,7 @@ def at_least_one(parse: Callable[[str], int]) -> Callable[[str], int]:
     return parse_checked
 
 
-def _parse_seconds(text: str) -> float:
+def parse_seconds(text: str) -> float:
     return parse_duration(text) / SECOND_NS
 
 
@@ -89,12 +89,15 @@ def _local_directory(text: str) -> str:
 
 @dataclass(frozen=True)
 class Option:
-    """`name` as it is documented; `default` as a user would write it, "" for none."""
+    """`name` as it is documented; `default` as a user would write it, "" for none; `aliases`: what Kafka's source, or an
+    earlier version, calls it.
+    """
 
     name: str
     parse: Callable[[str], Any]
     default: str
     meaning: str
+    aliases: tuple[str, ...] = ()
 
 
 _count, _size = at_least_one(int), at_least_one(_parse_size)
@@ -103,8 +106,9 @@ _count, _size = at_least_one(int), at_least_one(_parse_size)
 READ_OPTIONS = (
     Option("path", str, "", "file, directory (with all below) or glob; `load(path)` sets it"),
     Option("paths", _parse_paths, "", "several, as `load([...])` sets them"),
-    Option("topic", parse_list, "", "only these topics, with commas between them"),
-    Option("topicPattern", str, "", "topics that this RE2 expression matches, anywhere; beside those of `topic`"),
+    Option("topic", parse_list, "", "only these topics, with commas between them", aliases=("subscribe",)),
+    Option("topicPattern", str, "", "topics that this RE2 expression matches, anywhere; beside those of `topic`",
+        aliases=("subscribePattern",)),
     Option("startTime", str, "", "published at this time or later: RFC 3339, seconds since the epoch, or `-2h`"),
     Option("endTime", str, "", "published before this time"),
     Option("format", str, "", "`lines`, `jsonl`, `framed`, `parquet`, `topic_log` or `go_queue`, if not recognised"),
@@ -112,6 +116,8 @@ READ_OPTIONS = (
     Option("defaultTopic", str, "", "topic of messages whose file does not tell it (`lines`)"),
     Option("topicFromName", str, TOPIC_FROM_NAME, "else the group `topic` of this regular expression, in the path"),
     Option("unreadOnly", parse_bool, "false", "of the disk queues of Go's nsqd, only what was not consumed yet"),
+    Option("goChannel", str, "", "of the disk queues of Go's nsqd, the channel to read, or `all` queues; see below"),
+    Option("fileTimeZone", str, "UTC", "time zone of the hours in names of files of `lines`"),
     Option("skipDamaged", parse_bool, "false", "pass over damaged records and count them, instead of failing"),
     Option("damageReport", _local_directory, "", "directory for what was passed over: a file of each task that did"),
     Option("splitBytes", _size, "", "how much a task reads: 64 MiB, less for small archives"),
@@ -119,7 +125,8 @@ READ_OPTIONS = (
 STREAM_OPTIONS = (
     Option("maxFilesPerTrigger", _count, "1000", "how many files a batch reads at most"),
     Option("maxBytesPerTrigger", _size, "", "how many bytes of files; one that cannot be split is read as a whole"),
-    Option("maxRowsPerTrigger", _count, "", "how many messages; to count them, the driver reads them too"),
+    Option("maxRowsPerTrigger", _count, "", "how many messages; to count them, the driver reads them too",
+        aliases=("maxOffsetsPerTrigger",)),
     Option("maxFileAge", _parse_age, "7d", "how much older than the newest file one may be that turns up"),
 )
 WRITE_OPTIONS = (
@@ -128,9 +135,20 @@ WRITE_OPTIONS = (
     Option("topic", str, "", "topic of all messages; else the column `topic` says it"),
     Option("batchBytes", _size, "128k", "about how large an MPUB is"),
     Option("windowBytes", _size, "8m", "how much may be unanswered on a connection of a task"),
-    Option("giveUpAfter", _parse_seconds, "60s", "how long to try again when nsqd is down or full"),
+    Option("giveUpAfter", parse_seconds, "60s", "how long to try again when nsqd is down or full"),
 )
 # fmt: on
+# Options of Kafka's source that nothing here is like, by their names in lower case.
+_FOREIGN = {
+    "kafka.bootstrap.servers": "name the nsqds with nsqd (to read a topic) or nsqdTcpAddress (to publish)",
+    "assign": "NSQ's topics have no partitions; use topic",
+    "includeheaders": "NSQ's messages have no headers",
+    "startingtimestamp": "use startTime (archives) or startingOffsets (a topic that is alive)",
+    "endingtimestamp": "use endTime (archives) or endingOffsets (a topic that is alive)",
+    "startingoffsets": "it is for a topic that is alive (option nsqd or lookupd); in archives, use startTime",
+    "endingoffsets": "it is for a topic that is alive (option nsqd or lookupd); in archives, use endTime",
+    "kafka.group.id": "nothing is consumed, and there are no groups",
+}
 # What Spark itself adds.
 _SPARKS_OWN = ("path", "checkpointLocation", "queryName", "outputMode")
 
@@ -192,7 +210,7 @@ def read_options(given: Mapping[str, str], now_ns: int) -> ReadOptions:
         storage=Storage({_HADOOP_NAMES.get(name, name): value for name, value in values.with_prefix(_HADOOP)}),
         hints=Hints(
             values["format"], values["compression"], values["defaultTopic"], values["topicFromName"],
-            values["unreadOnly"],
+            values["unreadOnly"], values["goChannel"], values["fileTimeZone"],
         ),
         wanted=wanted,
         skip_damaged=values["skipDamaged"],
@@ -280,13 +298,23 @@ class Values:
     """Options by their documented names, parsed. Raises BadOption."""
 
     def __init__(self, given: Mapping[str, str], declared: Iterable[Option], prefixes: tuple[str, ...]) -> None:
-        self._given = {name.lower(): value for name, value in given.items()}
         self._declared = {option.name: option for option in declared}
+        self._given = {name.lower(): value for name, value in given.items()}
+        for option in self._declared.values():
+            self._rename(option)
         self._check_names(prefixes)
+
+    def _rename(self, option: Option) -> None:
+        for alias in option.aliases:
+            value = self._given.pop(alias.lower(), None)
+            if value is not None and self._given.setdefault(option.name.lower(), value) != value:
+                raise BadOption(f"nsq: options {option.name} and {alias} are the same, but have two values")
 
     def _check_names(self, prefixes: tuple[str, ...]) -> None:
         known = {name.lower(): name for name in (*self._declared, *_SPARKS_OWN)}
         for name in self._given:
+            if name not in known and name in _FOREIGN:
+                raise BadOption(f"nsq: there is no option {name}: {_FOREIGN[name]}")
             if name not in known and not name.startswith(prefixes):
                 near = difflib.get_close_matches(name, known, n=1)
                 hint = f"; is it {known[near[0]]}?" if near else f" (there are {', '.join(self._declared)})"

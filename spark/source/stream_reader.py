@@ -13,6 +13,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from nsqd_py.diskqueue.files import parse_log_file_name
 from spark.archive.damage import Damage
 from spark.archive.errors import ArchiveError
+from spark.archive.go_copies import Topic, channels_in, chosen_channels
 from spark.archive.listing import find, recognised
 from spark.archive.splits import FileInfo
 from spark.archive.storage import Entry, name_of
@@ -40,6 +41,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = columns
         self._target: list[Entry] | None = None
         self._target_of_live: dict[str, int] = {}
+        self._channels: dict[Topic, str] | None = None
         self._infos: dict[str, FileInfo] = {}
         self._nothing_new: dict[str, Entry] = {}
 
@@ -80,7 +82,21 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._nothing_new = {entry.path: entry for entry in there if self._nothing_new.get(entry.path) == entry}
 
     def _find(self) -> list[Entry]:
-        return find(self._options.paths, self._options.storage, may_be_empty=True).entries
+        entries = find(self._options.paths, self._options.storage, may_be_empty=True).entries
+        if self._options.hints.go_channel is None:
+            for (directory, topic), channels in channels_in(entries).items():
+                if len(channels) > 1:
+                    raise ArchiveError(
+                        f"nsq: {directory} has queues of several channels of topic {topic}, with copies of its "
+                        f"messages: option goChannel says which is read ({', '.join(sorted(channels))}), or all"
+                    )
+        self._channels = chosen_channels(entries, self._options.hints.go_channel)
+        return entries
+
+    def _recognised(self, entries: list[Entry]) -> list[FileInfo]:
+        if self._channels is None:  # a batch that was interrupted comes before all else
+            self._find()
+        return recognised(entries, self._options.storage, self._options.hints, self._channels)
 
     def _may_have_news(self, entry: Entry, offset: Offset) -> bool:
         return not _is_at_end(offset.mark_of(entry), entry) and self._nothing_new.get(entry.path) != entry
@@ -89,7 +105,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What can be read of them, oldest first; those of other topics are left out."""
         remaining = iter(entries)
         while some := list(islice(remaining, _AT_ONCE)):
-            infos = {info.path: info for info in recognised(some, self._options.storage, self._options.hints)}
+            infos = {info.path: info for info in self._recognised(some)}
             self._infos.update(infos)
             for entry in some:
                 portion = self._portion(infos.get(entry.path), offset.mark_of(entry))
@@ -99,7 +115,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     yield entry, portion
 
     def _portion(self, info: FileInfo | None, mark: int | None) -> Portion | None:
-        if info is None or (info.has_one_topic and not self._options.wanted.has_topic(info.topic)):
+        if info is None or not info.may_hold(self._options.wanted):
             return None
         after = NOTHING if mark is None else mark
         until = readable_until(info, after, self._options.storage) if can_grow(info) else FINISHED
@@ -135,7 +151,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _infos_of(self, batch: tuple[Portion, ...]) -> dict[str, FileInfo]:
         """Known already, but for the batch that was interrupted before this reader was made."""
         unknown = [Entry(portion.path, portion.size_bytes, 0) for portion in batch if portion.path not in self._infos]
-        found = {info.path: info for info in recognised(unknown, self._options.storage, self._options.hints)}
+        found = {info.path: info for info in self._recognised(unknown)}
         gone = [entry.path for entry in unknown if entry.path not in found and not _is_topic_log(entry.path)]
         if gone:
             raise ArchiveError(f"nsq: {gone[0]} is gone, but the batch that was interrupted has to read it again")

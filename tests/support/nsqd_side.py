@@ -74,5 +74,3 @@ def shake_hands(session: Session, side: NsqdSide, layers: list[str], **fields: A
             assert side.hear(output) == b""
             data = side.take_output()
     return events
-
-

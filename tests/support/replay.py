@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,9 @@ def tasks_of(
 ) -> tuple[Setup, Sequence[Task]]:
     """As the driver makes them."""
     made = plan(job, files, slots, checkpoint)
-    setup = Setup(job, checkpoint=checkpoint.place if checkpoint is not None else None, done=made.done)
+    setup = Setup(job, done=made.done)
+    if checkpoint is not None:
+        setup = replace(setup, checkpoint=checkpoint.place, is_unsure=not checkpoint.is_settled)
     if not made.is_ordered:
         return setup, made.tasks
     result = survey(setup, made.parts, Attempt(0))
@@ -136,8 +139,14 @@ def tasks_of(
 
 
 def replayed(
-    job: Job, files: Sequence[FileInfo], nsqd: PlayedNsqd, slots: int = 2, checkpoint: Checkpoint | None = None
+    job: Job,
+    files: Sequence[FileInfo],
+    nsqd: PlayedNsqd,
+    slots: int = 2,
+    checkpoint: Checkpoint | None = None,
+    attempt: int = 0,
 ) -> list[TaskResult]:
     """All tasks, one after the other."""
     setup, tasks = tasks_of(job, files, slots, checkpoint)
-    return [run_task(setup, task, Attempt(task.number, id=task.number), played(nsqd)) for task in tasks]
+    attempts = (Attempt(task.number, 1000 * attempt + task.number, attempt) for task in tasks)
+    return [run_task(setup, task, one, played(nsqd)) for task, one in zip(tasks, attempts, strict=True)]

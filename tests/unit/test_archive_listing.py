@@ -303,12 +303,8 @@ def test_a_file_that_is_gone(tmp_path: Path) -> None:
         list(read(split, Storage()))
 
 
-
-
 @pytest.mark.parametrize("spelling", ["link/../out", "link/../out/", "./link/../out", "file:{here}/link/../out"])
-def test_a_way_back_from_a_symbolic_link(
-    tmp_path: Path, spelling: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_way_back_from_a_symbolic_link(tmp_path: Path, spelling: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """`..` is the parent of where the link leads to, as for the system; not what remains of the text."""
     here = tmp_path / "here"
     for directory in (here, here / "out", tmp_path / "far" / "away", tmp_path / "far" / "out"):

@@ -35,6 +35,8 @@ def _selected(plan: Plan) -> Iterator[tuple[str, str]]:
     for name, time_ns in (("from", wanted.start_ns), ("until", wanted.end_ns)):
         if time_ns is not None:
             yield name, time_text(time_ns)
+    if wanted.has_range and any(not info.format.has_timestamps for info in plan.files):
+        yield "times", "of files of lines: by the hours in their names, the files as a whole"
     for name, value in (("where", selection.where), ("grep", selection.grep)):
         if value is not None:
             yield name, value

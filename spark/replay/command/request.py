@@ -133,7 +133,15 @@ def _hints(options: Options) -> Hints:
         raise BadUsage(f"--topic-from-name {pattern!r} is no regular expression: {error}") from None
     if not has_topic:
         raise BadUsage(f"--topic-from-name {pattern!r} has no group (?P<topic>...)")
-    return Hints(options.format or None, None, options.default_topic or None, pattern, options.unread_only)
+    return Hints(
+        options.format or None,
+        None,
+        options.default_topic or None,
+        pattern,
+        options.unread_only,
+        options.go_channel or None,
+        options.file_time_zone,
+    )
 
 
 def _storage(conf: Mapping[str, str]) -> dict[str, str]:

@@ -37,6 +37,7 @@ from spark.session import Session, SessionFailed
 EXPECTED = (ReplayError, ArchiveError, NsqdError, SessionFailed)
 _STARTING = "starting Spark"
 _FILES_SHOWN = 3
+_TOPICS_SHOWN = 10
 
 
 class Work:
@@ -99,6 +100,9 @@ class Work:
             self._sent(plan.job, outcome)
         else:
             self._looked(look, outcome)
+        if outcome.is_complete and not outcome.has_matched:
+            outcome.is_empty = not self._options.allow_empty
+            say(f"no message matches{_topics_there(plan)}; --allow-empty makes this a success")
         self._report(plan.job, outcome, look)
         return outcome.exit_code
 
@@ -117,6 +121,12 @@ class Work:
     def _report(self, job: Job, outcome: Outcome, look: Look | None = None) -> None:
         if self._options.report:
             write_report(self._options.report, report_of(job, outcome, self._began_ns, look))
+
+
+def _topics_there(plan: Plan) -> str:
+    """What a mistyped --topic is one letter from."""
+    topics = sorted({info.topic for info in plan.files if info.has_one_topic})
+    return f"; there are topics {', '.join(map(shown, topics[:_TOPICS_SHOWN]))}" if topics else ""
 
 
 def report_failure(options: Options, job: Job, error: Exception, began_ns: int) -> None:
@@ -143,6 +153,8 @@ def _listed(job: Job) -> Listing:
         say(f"left out, as nsq-to-file is still at it: {shown(path)}")
     if len(found.in_progress) > _FILES_SHOWN:
         say(f"left out for the same reason: {len(found.in_progress) - _FILES_SHOWN:,} more")
+    for text in found.copies:
+        say(f"{shown(text)}; --go-channel says which to read")
     if not found.files:
         raise ArchiveError(f"there are no files with messages in {' '.join(job.paths)}")
     return found

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -25,16 +24,12 @@ from spark.archive.splits import Split
 from spark.archive.topic_log import PublishedRecords
 from spark.archive.wanted import Wanted
 from spark.source.live.kept import NoTopic, read
+from spark.source.live.patience import patiently
 from spark.source.live.places import tcp_address
-
-T = TypeVar("T")
 
 _log = logging.getLogger("nsqd_py.spark")
 
 _READ_BYTES = 8 * 1024 * 1024
-# An nsqd that is started anew is waited for, since a task that fails ends the query on a local master.
-_PATIENCE_S = 15.0
-_PAUSE_S = 0.2
 
 
 class LostMessages(ArchiveError):
@@ -51,16 +46,17 @@ class TopicPartition(InputPartition):
     high: int
     columns: tuple[str, ...]
     fails_on_loss: bool
+    give_up_after_s: float
 
 
 def read_stretch(part: TopicPartition) -> Iterator[pa.RecordBatch]:
     """Raises ArchiveError, LostMessages among them."""
     names = list(part.columns)
-    nsqd = _patiently(partial(tcp_address, part.nsqd)) if "nsqd" in names else ""
+    nsqd = patiently(partial(tcp_address, part.nsqd), part.give_up_after_s) if "nsqd" in names else ""
     seq = part.low
     while seq < part.high:
         try:
-            kept = _patiently(partial(read, part.nsqd, part.topic, seq, _READ_BYTES))
+            kept = patiently(partial(read, part.nsqd, part.topic, seq, _READ_BYTES), part.give_up_after_s)
         except NoTopic:
             tell_of_loss(part.nsqd, part.topic, seq, part.high - seq, fails=part.fails_on_loss)
             return
@@ -85,20 +81,6 @@ def tell_of_loss(nsqd: str, topic: str, seq: int, count: int, *, fails: bool) ->
             f"{what}: keep them for longer (nsqd's --retention-time), or set failOnDataLoss=false to go on without them"
         )
     _log.warning("%s", what)
-
-
-def _patiently(question: Callable[[], T]) -> T:
-    """The answer, though nsqd may be away for a moment. Raises NoTopic at once, and ArchiveError."""
-    deadline_s = time.monotonic() + _PATIENCE_S
-    while True:
-        try:
-            return question()
-        except NoTopic:
-            raise
-        except ArchiveError:
-            if time.monotonic() >= deadline_s:
-                raise
-            time.sleep(_PAUSE_S)
 
 
 # ---- the records of an answer
