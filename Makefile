@@ -55,7 +55,7 @@ $(INSTALLED): setup.cfg pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(INSTALLED_DEV): setup.cfg pyproject.toml | $(BIN)/python
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[admin,dev,spark]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[admin,dev,java,spark]'
 	@if command -v npm >/dev/null; then \
 	    npm install --prefix tests/support/nsqjs --no-audit --no-fund --no-package-lock --silent; \
 	else echo "Without npm, the tests with nsqjs are skipped."; fi

@@ -8,11 +8,12 @@ is given up has to end with us. So it is started here and PySpark connects to it
 from __future__ import annotations
 
 import os
+import signal
 import struct
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from pyspark import SparkConf
 
 _POLL_S = 0.02
+# `cat` waits until this process closes the pipe, or is gone: a log that says why a start failed is still to be read.
+_WITH_ITS_DIRECTORY = '"$@"; : > "$0/ended"; cat > /dev/null; rm -rf -- "$0"'
 # What PythonGatewayServer writes: its port, the size of its secret, the secret.
 _INFO = struct.Struct(">ii")
 
@@ -44,7 +47,9 @@ class Jvm:
     def start(self, conf: Mapping[str, str], environment: Mapping[str, str]) -> None:
         """`environment` is added to that of this process. Raises OSError, JvmEnded."""
         settings = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
-        command = [f"{environment['SPARK_HOME']}/bin/spark-submit", *settings, "pyspark-shell"]
+        submit = [f"{environment['SPARK_HOME']}/bin/spark-submit", *settings, "pyspark-shell"]
+        # The JVM ends when this process does, however that ends; the shell then removes what both have left.
+        command = ["/bin/sh", "-c", _WITH_ITS_DIRECTORY, str(self._info_path.parent), *submit]
         told = {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._info_path)}
         with self._lock, self._log_path.open("ab") as log:
             if self._is_ended:
@@ -61,7 +66,7 @@ class Jvm:
 
         assert self._process is not None
         while not self._info_path.exists():
-            if self._process.poll() is not None:
+            if self._process.poll() is not None or self._info_path.with_name("ended").exists():
                 raise JvmEnded
             threading.Event().wait(_POLL_S)
         info = self._info_path.read_bytes()
@@ -77,7 +82,8 @@ class Jvm:
         if self._process is not None:
             assert self._process.stdin is not None
             self._process.stdin.close()
-            self._process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
 

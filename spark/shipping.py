@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
 
-PACKAGES = ("nsqd_py", "spark", "tools")
+PACKAGES = ("nsqd_py", "pyspark_nsq", "spark", "tools")
 ROOT = Path(__file__).resolve().parent.parent
 
 

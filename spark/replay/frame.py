@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from spark.replay import predicate
 from spark.replay.engine import Engine
-from spark.replay.errors import BadPredicate
+from spark.replay.errors import BadJob, BadPredicate
 from spark.replay.job import Selection
 from spark.replay.json_types import Typed, typed
 from spark.replay.marks import Mark
@@ -95,6 +95,8 @@ class Frame:
         count, parts = plan.shuffle_parts, plan.shuffle_parts
         pace = PaceOfTask(plan.job.pacing.rate and plan.job.pacing.rate / min(count, plan.slots))
         if plan.is_ordered:
+            if not hasattr(frame, "repartitionById"):
+                raise BadJob("--dedupe in order of time needs DataFrame.repartitionById of PySpark: update pyspark")
             count, parts = plan.slots, 0
             pace = replace(pace, speed=plan.job.pacing.speed, origin_ns=self._origin_ns(), start_s=time.time())
             frame = frame.repartitionById(count, F.expr(f"CAST(pmod(xxhash64(topic), {count}) AS INT)"))

@@ -10,8 +10,7 @@ writer         what a task publishes                           publishing: rows 
                publisher: until nsqd has them
 columns        which columns there are                         damage_report: what could not be read
 
-    from spark.source import NsqDataSource
-    spark.dataSource.register(NsqDataSource)
+PySpark finds it by the package `pyspark_nsq`, where that is installed.
 
 Executors import this, and no gevent.
 """

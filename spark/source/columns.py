@@ -17,6 +17,14 @@ from pyspark.sql.types import (
 from spark.schema import COLUMNS, DDL
 
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
+# Columns of Kafka's source, and what they are here.
+_FOREIGN = {
+    "value": "it is called body",
+    "offset": "it is called position",
+    "headers": "NSQ's messages have no headers",
+    "key": "NSQ's messages have no keys",
+    "partition": "NSQ's topics have no partitions",
+}
 _TYPES = {
     "body": ("BINARY or STRING", (BinaryType, StringType)),
     "topic": ("STRING", (StringType,)),
@@ -34,7 +42,8 @@ def read_columns(schema: StructType) -> tuple[str, ...]:
     for field in schema.fields:
         if ours.get(field.name) != field.dataType.simpleString() or not field.nullable:
             what = f"{field.name} {field.dataType.simpleString().upper()}{'' if field.nullable else ' NOT NULL'}"
-            raise BadSchema(f"nsq: there is no column {what}; a schema is any of {DDL}")
+            here = f": {_FOREIGN[field.name]}" if field.name in _FOREIGN else ""
+            raise BadSchema(f"nsq: there is no column {what}{here}; a schema is any of {DDL}")
     if not schema.fields:
         raise BadSchema("nsq: a schema without columns")
     return tuple(schema.fieldNames())
@@ -50,12 +59,21 @@ class WriteColumns:
 
 
 def write_columns(schema: StructType, topic: str) -> WriteColumns:
-    """`topic` is the option: it goes before the column. Other columns are left alone. Raises BadSchema."""
+    """`topic` is the option: it goes before the column. `value`, as Kafka's sink has it, stands for `body`. Other
+    columns are left alone, but not those that a message of Kafka has beside a value. Raises BadSchema.
+    """
     places = {name: place for place, name in enumerate(schema.fieldNames())}
+    if "body" not in places and "value" in places:
+        places["body"] = places["value"]
+        for name in ("key", "partition"):
+            if name in places:
+                raise BadSchema(f"nsq: column {name} cannot be published: {_FOREIGN[name]}; drop it")
+    if "headers" in places:
+        raise BadSchema(f"nsq: column headers cannot be published: {_FOREIGN['headers']}; drop it")
     for name, (words, kinds) in _TYPES.items():
         if name in places and not isinstance(schema.fields[places[name]].dataType, kinds):
             kind = schema.fields[places[name]].dataType.simpleString()
-            raise BadSchema(f"nsq: column {name} is {kind}, but has to be {words}")
+            raise BadSchema(f"nsq: column {schema.fieldNames()[places[name]]} is {kind}, but has to be {words}")
     if "body" not in places:
         raise BadSchema(f"nsq: there is no column body among {', '.join(places)}: what is to be published?")
     if not topic and "topic" not in places:

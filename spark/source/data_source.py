@@ -7,17 +7,12 @@ of processor time each.
 from __future__ import annotations
 
 import time
+from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar
 
+import pyspark
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import (
-    CaseInsensitiveDict,
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceReader,
-    DataSourceStreamArrowWriter,
-    DataSourceStreamReader,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from spark.schema import DDL
@@ -26,13 +21,14 @@ from spark.source.live.options import is_live, live_options, stream_of
 from spark.source.options import BadOption, read_options, stream_options, write_options
 
 if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
+
     from spark.source.writer import Writing
 
 
 class NsqDataSource(DataSource):
     """Reads archives as a table or a stream, and publishes what is written. `spark.source.options` has the options.
 
-    spark.dataSource.register(NsqDataSource)
     spark.read.format("nsq").option("topic", "orders").load("/archive")
     """
 
@@ -57,6 +53,7 @@ class NsqDataSource(DataSource):
         return NsqReader(read_options(given, time.time_ns()), read_columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        _need("pyspark.sql.streaming.datasource", "ReadLimit", "to read a stream")
         given = self._given()
         if is_live(given):
             from spark.source.live.reader import LiveReader
@@ -67,6 +64,7 @@ class NsqDataSource(DataSource):
         return NsqStreamReader(read_options(given, time.time_ns()), stream_options(given), read_columns(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        _need("pyspark.sql.datasource", "DataSourceArrowWriter", "to publish")
         from spark.source.writer import NsqWriter
 
         if overwrite:
@@ -74,6 +72,7 @@ class NsqDataSource(DataSource):
         return NsqWriter(self._writing(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        _need("pyspark.sql.datasource", "DataSourceStreamArrowWriter", "to publish a stream")
         from spark.source.writer import NsqStreamWriter
 
         return NsqStreamWriter(self._writing(schema))
@@ -85,7 +84,17 @@ class NsqDataSource(DataSource):
         return Writing(options, write_columns(schema, options.topic))
 
     def _given(self) -> dict[str, str]:
-        return dict(CaseInsensitiveDict({**self.settings, **self.options}))
+        return {**self.settings, **{name.lower(): value for name, value in self.options.items()}}
+
+
+def _need(module: str, name: str, what: str) -> None:
+    """Raises BadOption where this PySpark lacks it."""
+    try:
+        found = import_module(module)
+    except ImportError:
+        found = None
+    if not hasattr(found, name):
+        raise BadOption(f"nsq: {what}, PySpark needs {name}, which {pyspark.__version__} does not have; update pyspark")
 
 
 def register(session: SparkSession) -> None:

@@ -89,8 +89,8 @@ def _local_directory(text: str) -> str:
 
 @dataclass(frozen=True)
 class Option:
-    """`name` as it is documented; `default` as a user would write it, "" for none; `aliases`: what Kafka's source, or an
-    earlier version, calls it.
+    """`name` as it is documented; `default` as a user would write it, "" for none; `aliases`: what Kafka's source or
+    an earlier version call it.
     """
 
     name: str

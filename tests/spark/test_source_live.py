@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,11 +18,15 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from spark.archive.errors import ArchiveError
 from spark.schema import COLUMNS
-from spark.source.live.options import live_options
+from spark.source.live.batch_reader import LiveBatchReader
+from spark.source.live.options import live_options, stream_of
 from spark.source.live.reader import LiveReader
 from spark.source.live.task import LostMessages
+from spark.source.live.topic import LiveTopic
+from spark.source.options import BadOption
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
+from tests.support.spark_replay import free_ports
 from tests.support.wire import mpub_body
 
 pytestmark = [pytest.mark.ours, pytest.mark.xdist_group("spark")]
@@ -156,11 +163,96 @@ def test_what_was_dropped_before_it_was_read(nsqd: NsqdProcess) -> None:
 
 def test_an_nsqd_that_is_away_is_told(nsqd: NsqdProcess) -> None:
     nsqd.create(TOPIC, "c")
-    one = reader(nsqd)
+    one = reader(nsqd, giveUpAfter="300ms")
     start = one.initialOffset()
     nsqd.stop()
     with pytest.raises(ArchiveError, match=f"{address(nsqd)}: "):
         one.latestOffset(start, ALL)
+
+
+def test_an_nsqd_that_comes_back_is_waited_for(tmp_path: Path) -> None:
+    """The driver asks again too: a query ended when its only nsqd was started again."""
+    tcp_port, http_port = free_ports(2)
+    nsqd = NsqdProcess(tmp_path / "returns", ports=(tcp_port, http_port)).start()
+    try:
+        nsqd.create(TOPIC, "c")
+        publish(nsqd, range(10))
+        one = reader(nsqd, giveUpAfter="60s")
+        start = one.initialOffset()
+        nsqd.stop()
+        back = threading.Timer(0.5, nsqd.start)
+        back.start()
+        end = one.latestOffset(start, ALL)
+        back.join()
+        assert numbers(one, start, end) == list(range(10))
+    finally:
+        nsqd.destroy()
+
+
+def test_how_far_behind_a_query_is(nsqd: NsqdProcess) -> None:
+    nsqd.create(TOPIC, "c")
+    publish(nsqd, range(30))
+    one = reader(nsqd)
+    end = one.latestOffset(one.initialOffset(), ReadMaxRows(10))
+    assert end["topic"] == {address(nsqd): [0, 10]}
+    assert one.reportLatestOffset() == {"version": 1, "topic": {address(nsqd): [30, 30]}}
+
+
+# ---- as a table
+
+
+def table(*nsqds: NsqdProcess, **options: str) -> list[int]:
+    given = {"nsqd": ",".join(map(address, nsqds)), "topic": TOPIC, **options}
+    one = LiveBatchReader(live_options(given, 0), ("body",))
+    parts = one.partitions()
+    assert len(parts) >= int(options.get("minPartitions", 0))
+    return sorted(int(body) for part in parts for batch in one.read(part) for body in batch.column(0).to_pylist())
+
+
+def test_a_table_of_what_is_kept(make_nsqd: MakeNsqd) -> None:
+    first, second = make_nsqd(), make_nsqd()
+    for number, nsqd in enumerate((first, second)):
+        nsqd.create(TOPIC, "c")
+        publish(nsqd, range(100 * number, 100 * number + 30))
+    everything = [*range(30), *range(100, 130)]
+    assert table(first, second) == everything
+    assert table(first, second, startingOffsets="earliest", endingOffsets="latest", minPartitions="7") == everything
+    assert table(first, second, startingOffsets="latest") == []
+    offsets = {address(first): 10, address(second): -1}
+    assert table(first, second, startingOffsets=json.dumps(offsets)) == list(range(10, 30))
+    assert table(first, second, endingOffsets=json.dumps(offsets)) == [*range(10), *range(100, 130)]
+    assert table(first, startingPosition="latest") == []
+
+
+def test_a_table_of_what_is_not_kept_any_more(nsqd: NsqdProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    nsqd.create(TOPIC, "c")
+    publish(nsqd, range(20))
+    kept = replace(
+        LiveTopic(live_options({"nsqd": address(nsqd), "topic": TOPIC}, 0)).kept()[address(nsqd)], earliest_seq=10
+    )
+    monkeypatch.setattr(LiveTopic, "kept", lambda topic, **_: {address(nsqd): kept})
+    assert table(nsqd) == list(range(10, 20))
+    wanted = json.dumps({address(nsqd): 5})
+    with pytest.raises(LostMessages, match="5 messages of topic orders on .*, from number 5 on, were dropped"):
+        table(nsqd, startingOffsets=wanted)
+    assert table(nsqd, startingOffsets=wanted, failOnDataLoss="false") == list(range(10, 20))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"startingOffsets": "{"}, "option startingOffsets .*: expected JSON"),
+        ({"endingOffsets": '{"a:1":-3}'}, "option endingOffsets .*: expected sequence numbers, -2"),
+        ({"startingOffsets": "earliest", "startingPosition": "latest"}, "startingOffsets and startingPosition are the"),
+        ({"includeHeaders": "true"}, "no option includeheaders: NSQ's messages have no headers"),
+        ({"kafka.bootstrap.servers": "a:1"}, "no option kafka.bootstrap.servers: name the nsqds with nsqd"),
+    ],
+)
+def test_options_that_are_none(options: dict[str, str], text: str) -> None:
+    with pytest.raises(BadOption, match=text):
+        live_options({"nsqd": "127.0.0.1:4151", "topic": TOPIC, **options}, 0)
+    with pytest.raises(BadOption, match="a stream has no end"):
+        stream_of({"nsqd": "127.0.0.1:4151", "topic": TOPIC, "endingOffsets": "latest"}, 0)
 
 
 def test_nsqds_that_nsqlookupd_names(make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd) -> None:
@@ -204,3 +296,14 @@ def test_a_query_goes_on_from_its_checkpoint(spark: Any, nsqd: NsqdProcess, tmp_
     run()
     assert batches[1] == list(range(20, 40))
     assert Counter(sum(batches.values(), [])) == Counter(range(60))
+
+
+def test_a_topic_is_a_table_in_sql_without_registration(spark: Any, nsqd: NsqdProcess) -> None:
+    nsqd.create(TOPIC, "c")
+    publish(nsqd, range(25))
+    session = spark.newSession()
+    session.sql(f"CREATE TEMPORARY VIEW orders USING nsq OPTIONS (nsqd '{address(nsqd)}', topic '{TOPIC}')")
+    rows = session.sql("SELECT CAST(CAST(body AS STRING) AS INT) AS n FROM orders WHERE position >= 5").collect()
+    assert sorted(row.n for row in rows) == list(range(5, 25))
+    frame = session.read.format("nsq").options(nsqd=address(nsqd), subscribe=TOPIC, endingOffsets="earliest").load()
+    assert frame.count() == 0

@@ -18,8 +18,18 @@ pytest.importorskip("pandas")
 
 from spark.java import JavaNotFound, bundled_java, find_java
 from tests.support.archives import BASE_NS, Message, framed
-from tests.support.nsqd_process import REPOSITORY, NsqdProcess
-from tests.support.spark_replay import CHANNEL, TOPIC, Replay, arrived, copies, extra_copies, numbered, write_archive
+from tests.support.nsqd_process import REPOSITORY, NsqdProcess, wait_until
+from tests.support.spark_replay import (
+    CHANNEL,
+    TOPIC,
+    Replay,
+    arrived,
+    copies,
+    extra_copies,
+    numbered,
+    wait_for_messages,
+    write_archive,
+)
 from tests.support.terminal import Terminal, on_terminal
 
 COMMAND = (sys.executable, "-m", "apps.spark_replay")
@@ -129,6 +139,34 @@ def test_an_archive_that_is_not_there(scratch: Path, java: None, tmp_path: Path)
     assert "/no/such/place is not there" in report.read_text()
 
 
+def test_a_checkpoint_in_an_object_store_is_refused_at_once(archive: Path) -> None:
+    done = run(COMMAND, str(archive), "--dry-run", "--checkpoint=s3a://bucket/checkpoint")
+    assert done.returncode == 2
+    assert "--checkpoint s3a://bucket/checkpoint: it has to be a local or mounted directory" in done.stderr
+
+
+def test_a_topic_that_matches_nothing_is_told(scratch: Path, java: None, tmp_path: Path, target: NsqdProcess) -> None:
+    (tmp_path / "orders.2024-01-31_13.log").write_bytes(b"1\n")
+    words = (str(tmp_path / "*.log"), to(target), "--yes", "--topic=order", f"--checkpoint={tmp_path / 'checkpoint'}")
+    # A driver behind an address of another machine: progress needs no port of it.
+    host = ("--conf=spark.driver.host=192.0.2.1", "--conf=spark.driver.bindAddress=127.0.0.1")
+    done = run(COMMAND, *words, *host)
+    assert done.returncode == 1, done.stderr
+    assert "no message matches; there are topics orders; --allow-empty makes this a success" in done.stderr
+    done = run(COMMAND, *(word.replace("=order", "=orders") for word in words), *host)
+    assert (done.returncode, arrived(target)) == (0, 1), done.stderr
+
+
+def test_a_killed_one_leaves_nothing_in_the_temporary_directory(
+    scratch: Path, java: None, archive: Path, target: NsqdProcess, tmp_path: Path
+) -> None:
+    with Replay(target, archive, tmp_path, f"--rate={RATE}") as replay:
+        wait_for_messages(target, replay, 10)
+        assert list(scratch.iterdir())
+        replay.kill()
+    wait_until(lambda: not list(scratch.iterdir()), START_DEADLINE_S, "an empty temporary directory")
+
+
 # ---- on a terminal
 
 
@@ -187,3 +225,4 @@ def test_what_ctrl_c_stops_goes_on_with_the_same_command(
     found = copies(target)
     assert set(found) == set(numbered(MESSAGES))
     assert extra_copies(found) <= before - report["sent_before"]
+    assert report["possible_duplicates"] == 0  # nothing was on the way when it ended

@@ -56,7 +56,7 @@ class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return batch.to_json() if any(stretch.messages for stretch in batch.stretches.values()) else start
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Where the topic ends by what its nsqds last said: with the end offset of a batch, how far a query is behind."""
+        """Where the topic ended when its nsqds were last asked: Spark shows it beside how far a query is."""
         return TopicOffset({nsqd: Stretch(seq, seq) for nsqd, seq in self._ends.items()}).to_json()
 
     def _positions(self, before: Mapping[str, int], there: Mapping[str, Kept]) -> dict[str, int]:
