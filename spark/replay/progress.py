@@ -46,7 +46,7 @@ class Counts:
 
 
 class Report(NamedTuple):
-    """What a try of a task has counted, and why it failed. `job` counts the jobs of a replay."""
+    """What a try of a task has counted, and why it failed. `job` counts the jobs of a replay; 0: not known there."""
 
     job: int
     role: str
@@ -74,21 +74,22 @@ class Board:
             parent = (context.getConf().get("spark.local.dir") or "").partition(",")[0]
         self._directory = Path(tempfile.mkdtemp(prefix="nsq-replay-", dir=parent if os.path.isdir(parent) else None))
         self._ended = context.accumulator([], Joined())
-        self._job = 0
+        self._job = self._earlier = 0
         self.place = BoardPlace(str(self._directory), self._ended)
         self.failure = ""
 
     def begin_job(self) -> None:
         """What was counted before counts no more."""
         self._job += 1
+        self._earlier = len(self._ended.value)
         _replace(self._directory / _JOB, str(self._job).encode())
 
     def totals(self) -> Counts:
         """Of each task its last try."""
         last: dict[tuple[str, int], Report] = {}
-        for report in (*self._ended.value, *self._written()):
+        for report in (*self._ended.value[self._earlier :], *self._written()):
             key = report.role, report.task
-            if report.job == self._job and (key not in last or report.attempt >= last[key].attempt):
+            if report.job in (0, self._job) and (key not in last or report.attempt >= last[key].attempt):
                 last[key] = report
                 self.failure = self.failure or report.failure
         found = Counts()
@@ -172,7 +173,7 @@ class TaskLine:
         if self._directory is not None:
             name = "-".join(map(str, self._head))
             with suppress(OSError):
-                _replace(self._directory / f"{name}.report", orjson.dumps(report))
+                _replace(self._directory / f"{name}.report", orjson.dumps([*report]))
         return report
 
 

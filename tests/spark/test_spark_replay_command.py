@@ -146,8 +146,9 @@ def test_a_checkpoint_in_an_object_store_is_refused_at_once(archive: Path) -> No
 
 
 def test_a_topic_that_matches_nothing_is_told(scratch: Path, java: None, tmp_path: Path, target: NsqdProcess) -> None:
-    (tmp_path / "orders.2024-01-31_13.log").write_bytes(b"1\n")
-    words = (str(tmp_path / "*.log"), to(target), "--yes", "--topic=order", f"--checkpoint={tmp_path / 'checkpoint'}")
+    (tmp_path / "day").mkdir()
+    (tmp_path / "day" / "orders.2024-01-31_13.log").write_bytes(b"1\n")
+    words = (str(tmp_path / "day"), to(target), "--yes", "--topic=order", f"--checkpoint={tmp_path / 'checkpoint'}")
     # A driver behind an address of another machine: progress needs no port of it.
     host = ("--conf=spark.driver.host=192.0.2.1", "--conf=spark.driver.bindAddress=127.0.0.1")
     done = run(COMMAND, *words, *host)
