@@ -116,7 +116,7 @@ READ_OPTIONS = (
     Option("defaultTopic", str, "", "topic of messages whose file does not tell it (`lines`)"),
     Option("topicFromName", str, TOPIC_FROM_NAME, "else the group `topic` of this regular expression, in the path"),
     Option("unreadOnly", parse_bool, "false", "of the disk queues of Go's nsqd, only what was not consumed yet"),
-    Option("goChannel", str, "", "of the disk queues of Go's nsqd, the channel to read, or `all` queues; see below"),
+    Option("goChannel", str, "", "of the disk queues of Go's nsqd, the channel to read, or `all` queues"),
     Option("fileTimeZone", str, "UTC", "time zone of the hours in names of files of `lines`"),
     Option("skipDamaged", parse_bool, "false", "pass over damaged records and count them, instead of failing"),
     Option("damageReport", _local_directory, "", "directory for what was passed over: a file of each task that did"),
