@@ -62,12 +62,12 @@ class Batch:
         yield replace(self, low=self.block.marks.at(middle - 1), begin=middle, publish=None)
 
 
-def is_too_large(error: NsqClientError) -> bool:
+def is_too_large(error: Exception) -> bool:
     """nsqd takes no command, or no message, of this size."""
     return isinstance(error, BadBody) or (isinstance(error, NsqdSaid) and error.code in _TOO_LARGE)
 
 
-def is_final(error: NsqClientError) -> bool:
+def is_final(error: Exception) -> bool:
     """It would be refused again, whatever it is made smaller to, and by every nsqd of this cluster."""
     if isinstance(error, NsqdSaid):
         return error.code in _FINAL

@@ -11,21 +11,18 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from nsqd_py.batch import SIZE_BYTES
-from nsqd_py.client.errors import BadName, ConnectionLost, NsqClientError, NsqdSaid, TimedOut
+from nsqd_py.client.errors import BadName, ConnectionLost, NsqClientError, TimedOut
 from nsqd_py.client.publishing.base import BaseProducer
-from nsqd_py.client.publishing.failures import BadBody
 from nsqd_py.client.publishing.publish import Done, Publish
 from nsqd_py.lookup.backoff import Backoff
+from spark.replay.batches import is_final as is_refused
+from spark.replay.batches import is_too_large
 from spark.replay.outlet import Outlet
 from spark.source.options import WriteOptions
 
 _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.1, 5.0
 _ENDING_S = 1.0
 _TURN_S = 0.2
-# What another try would not change.
-_FINAL_CODES = frozenset(
-    ("E_BAD_BODY", "E_BAD_MESSAGE", "E_BAD_TOPIC", "E_INVALID", "E_UNAUTHORIZED", "E_AUTH_FIRST", "E_AUTH_DISABLED")
-)
 _log = logging.getLogger("nsqd_py.spark")
 
 
@@ -167,6 +164,4 @@ class Publisher:
 
 def is_final(error: Exception) -> bool:
     """Whether every nsqd would say the same again."""
-    if isinstance(error, NsqdSaid):
-        return error.code in _FINAL_CODES
-    return isinstance(error, BadName | BadBody)
+    return is_refused(error) or is_too_large(error)
