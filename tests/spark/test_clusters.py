@@ -72,9 +72,13 @@ def kill_one_that_publishes(found: list[psutil.Process], nsqd: NsqdProcess) -> N
 
 
 @pytest.mark.slow
-def test_a_killed_executor(nsqd: NsqdProcess, archive: Path, tmp_path: Path) -> None:
-    """Spark does its task again: all is sent, and what may be there twice is counted."""
-    with Replay(nsqd, archive, tmp_path, LOCAL_CLUSTER, f"--rate={RATE}") as replay:
+@pytest.mark.parametrize("has_checkpoint", [False, True], ids=["", "checkpoint"])
+def test_a_killed_executor(nsqd: NsqdProcess, archive: Path, tmp_path: Path, has_checkpoint: bool) -> None:
+    """Spark does its task again: all is sent, and what may be there twice is counted. With a checkpoint, only what was
+    on the way; what the killed try had sent counts as sent.
+    """
+    flags = [f"--checkpoint={tmp_path / 'checkpoint'}"] if has_checkpoint else []
+    with Replay(nsqd, archive, tmp_path, LOCAL_CLUSTER, f"--rate={RATE}", *flags) as replay:
         wait_for_messages(nsqd, replay, EARLY)
         kill_one_that_publishes(executors(replay.pid), nsqd)
         assert replay.end() == 0, replay.log_text()
@@ -83,7 +87,9 @@ def test_a_killed_executor(nsqd: NsqdProcess, archive: Path, tmp_path: Path) -> 
     assert found.keys() == set(numbered(MESSAGES))
     assert extra_copies(found) <= report["possible_duplicates"]
     assert 0 < report["possible_duplicates"] <= MESSAGES
-    assert report["sent"] == MESSAGES and report["failed"] == 0
+    assert report["sent"] == report["matched"] == MESSAGES and report["failed"] == 0
+    assert report["topics"] == {TOPIC: MESSAGES}
+    assert not has_checkpoint or extra_copies(found) < ON_THE_WAY
 
 
 @pytest.mark.slow

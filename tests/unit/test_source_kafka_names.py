@@ -13,7 +13,6 @@ from spark.source.columns import BadSchema, read_columns, write_columns
 from spark.source.data_source import _need
 from spark.source.options import BadOption, read_options
 
-
 TYPES: dict[str, DataType] = {
     "STRING": StringType(),
     "BINARY": BinaryType(),
