@@ -7,7 +7,8 @@ records      the walk through files of checksummed records         framed, topic
 lines, jsonl, parquet, go_queue: one reader each
 compression  gzip and zstd around any of them
 growing      files that are still written to: up to where they are whole
-storage      files: local ones, and all that pyarrow opens         remote: with Spark's settings
+hours        times in the names of files that keep none            go_copies: one copy of what Go's queues hold
+storage      files: local ones, and all that pyarrow opens         remote: with Spark's settings, hadoop: the others
 damage       what is done about bytes that cannot be read
 
     storage = Storage()

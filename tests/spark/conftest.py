@@ -68,8 +68,6 @@ def _session(directory: Path) -> Any:
         "spark.local.dir": str(directory / "local"),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.minBatchesToRetain": "2",
-        # Each column of a DataFrame would look at the whole stack, which is deep in pytest.
-        "spark.python.sql.dataFrameDebugging.enabled": "false",
     }
     builder = SparkSession.builder.master("local[2]").appName("tests")
     for name, value in settings.items():
