@@ -134,7 +134,9 @@ def test_packages_do_nothing_when_they_are_imported() -> None:
 
 def test_executors_need_no_gevent() -> None:
     """What Spark's executors import, in a process of its own."""
-    modules = sorted(name for name in CORE_MODULES if name.startswith(("nsqd_py.protocol", "nsqd_py.diskqueue")))
+    modules = sorted(
+        name for name in CORE_MODULES if name.startswith(("nsqd_py.protocol", "nsqd_py.diskqueue"))
+    )
     assert "nsqd_py.protocol.parser" in modules
     modules.append("nsqd_py.client.blocking.producer")
     lines = [f"import {name}" for name in modules]

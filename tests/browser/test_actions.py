@@ -100,7 +100,9 @@ def test_a_topic_is_taken_from_one_nsqd(visit: Visits, cluster: AdminCluster, ad
     expect(page.get_by_role("table", name="nsqds").get_by_role("row")).to_have_count(2)
 
 
-def test_a_channel_is_paused_emptied_and_deleted(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
+def test_a_channel_is_paused_emptied_and_deleted(
+    visit: Visits, cluster: AdminCluster, admin: NsqadminProcess
+) -> None:
     cluster.create("orders", "archive")
     cluster.publish("orders", 2, 3)
     admin.wait_for_topic("orders", depth=5, nodes=2)
@@ -222,3 +224,4 @@ def test_what_only_nsqlookupds_know_is_made_and_deleted(
     wait_until(lambda: cluster.lookupd.topics() == ["made"], what="the end of the topic")
     expect(page.get_by_role("row", name="idle")).to_have_count(0)
     assert path_of(page) == "/lookup"
+

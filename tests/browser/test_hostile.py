@@ -124,7 +124,9 @@ def test_hostile_clients_and_messages(visit: Visits, cluster: AdminCluster, admi
 
 
 @pytest.mark.slow
-def test_hostile_bodies_are_published_as_they_are(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
+def test_hostile_bodies_are_published_as_they_are(
+    visit: Visits, cluster: AdminCluster, admin: NsqadminProcess
+) -> None:
     cluster.create("orders", "archive")
     admin.wait_for_topic("orders", nodes=2, channels=1)
     page = ready(visit(admin, "/topics/orders"))

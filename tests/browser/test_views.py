@@ -131,7 +131,9 @@ def test_what_the_views_of_the_cluster_show(visit: Visits, filled: AdminCluster,
 # ---- everybody
 
 
-def test_everybody_can_read_it(visit: Visits, filled: AdminCluster, admin: NsqadminProcess, screenshots: Path) -> None:
+def test_everybody_can_read_it(
+    visit: Visits, filled: AdminCluster, admin: NsqadminProcess, screenshots: Path
+) -> None:
     page = visit(admin)
     faults = {}
     for name, path in VIEWS.items():

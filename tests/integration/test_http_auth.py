@@ -105,7 +105,9 @@ def test_admin_paths_of_nsqd(guarded: NsqdProcess) -> None:
 
 
 def test_admin_paths_of_nsqlookupd(make_nsqlookupd: MakeNsqlookupd, auth_file: Path) -> None:
-    check_paths(make_nsqlookupd(f"--http-auth-file={auth_file}"), ADMIN_PATHS_OF_NSQLOOKUPD, OPEN_PATHS_OF_NSQLOOKUPD)
+    check_paths(
+        make_nsqlookupd(f"--http-auth-file={auth_file}"), ADMIN_PATHS_OF_NSQLOOKUPD, OPEN_PATHS_OF_NSQLOOKUPD
+    )
 
 
 def test_every_path_that_changes_something_is_in_the_table() -> None:

@@ -421,7 +421,9 @@ def test_hanging_http_delays_no_publish_and_a_dead_lookupd_frees_the_topic(
 # --- the channels of a new topic
 
 
-def test_first_messages_of_all_publishers_reach_all_channels(make_nsqd: MakeNsqd, make_lookupd: MakeLookupd) -> None:
+def test_first_messages_of_all_publishers_reach_all_channels(
+    make_nsqd: MakeNsqd, make_lookupd: MakeLookupd
+) -> None:
     """Two nsqlookupds know different channels; ephemeral ones and bad names are left out."""
     one = make_lookupd({"orders": ["a", "both", "tail#ephemeral", "bad name!", ""]})
     two = make_lookupd({"orders": ["b", "both"]})
@@ -609,7 +611,9 @@ def tls_lookupd(make_lookupd: MakeLookupd, certificates: Path) -> FakeLookupd:
     return make_lookupd({"orders": ["a"]}, tls=context)
 
 
-def tls_flags(fake: FakeLookupd, certificates: Path, authority: str = "cert.pem", host: str = "localhost") -> list[str]:
+def tls_flags(
+    fake: FakeLookupd, certificates: Path, authority: str = "cert.pem", host: str = "localhost"
+) -> list[str]:
     return [
         f"--lookupd-tcp-address={host}:{fake.tcp_port}",
         "--lookupd-tls",

@@ -235,7 +235,9 @@ def test_a_finished_file_stays_in_the_output_dir(nsqd: NsqdProcess, tmp_path: Pa
 # --- topics by pattern
 
 
-def test_topics_by_pattern(make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, output: Path, tmp_path: Path) -> None:
+def test_topics_by_pattern(
+    make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, output: Path, tmp_path: Path
+) -> None:
     lookupd = make_nsqlookupd()
     nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}")
     publish(nsqd, b"of a", topic="take_a")

@@ -109,7 +109,9 @@ def test_without_nsqlookupd(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin) ->
         ("GET", "/nowhere", None, 404, "NOT_FOUND"),
     ],
 )  # fmt: skip
-def test_what_is_refused(cluster: AdminCluster, method: str, path: str, body: Any, status: int, message: str) -> None:
+def test_what_is_refused(
+    cluster: AdminCluster, method: str, path: str, body: Any, status: int, message: str
+) -> None:
     cluster.create("orders", "archive")
     assert send(cluster.admin(), method, path, body) == (status, {"message": message})
 

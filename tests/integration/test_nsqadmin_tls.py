@@ -130,7 +130,9 @@ def test_dead_letters_of_an_nsqd_that_wants_tls_and_a_secret(
     make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin, auth_server: AuthServer, tmp_path: Path
 ) -> None:
     certificates = make_certificates(tmp_path / "certificates")
-    nsqd = make_nsqd(*certificates.nsqd_flags, "--tls-required=tcp-https", f"--auth-http-address={auth_server.address}")
+    nsqd = make_nsqd(
+        *certificates.nsqd_flags, "--tls-required=tcp-https", f"--auth-http-address={auth_server.address}"
+    )
     nsqd.create("orders", "archive")
     nsqd.create("orders.dead", "letters")
     for number in range(3):

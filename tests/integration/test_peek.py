@@ -76,7 +76,7 @@ def test_what_is_queued_again_comes_behind_what_waits(nsqd: NsqdProcess) -> None
 
 def test_bodies_that_are_no_text_are_base64(nsqd: NsqdProcess) -> None:
     nsqd.create("binary", "c")
-    bodies = [b"\xff\x00\xfe", 'Grüße\n"\x01'.encode(), b"\xed\xa0\x80"]
+    bodies = [b"\xff\x00\xfe", "Grüße\n\"\x01".encode(), b"\xed\xa0\x80"]
     with nsqd.connect() as client:
         client.mpub("binary", bodies)
     rows = peek(nsqd, "binary")["messages"]

@@ -207,3 +207,5 @@ def test_options_that_cannot_be(columns: str, options: dict[str, str], text: str
 def test_counts_of_all_tasks() -> None:
     tasks = [Published(3, 30, 1, {"a": 1, "b": 2}), None, Published(1, 10, 0, {"b": 1})]
     assert total(tasks) == Published(4, 40, 1, {"a": 1, "b": 3})
+
+

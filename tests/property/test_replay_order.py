@@ -44,7 +44,9 @@ def merged(files: list[list[int]], size: int, most_open: int, slab_bytes: int) -
     finally:
         spill.close()
     return [
-        row for batch in found for row in zip(*(batch.column(name).to_pylist() for name in KEY_COLUMNS), strict=True)
+        row
+        for batch in found
+        for row in zip(*(batch.column(name).to_pylist() for name in KEY_COLUMNS), strict=True)
     ]
 
 

@@ -183,7 +183,9 @@ def told(chunk: Chunk) -> list[Message]:
     return [Message(*(row[name] for name in ("body", *Message._fields[1:]))) for row in rows]
 
 
-def read_messages(splits: Sequence[Split], wanted: Wanted | None = None, damage: Damage | None = None) -> list[Message]:
+def read_messages(
+    splits: Sequence[Split], wanted: Wanted | None = None, damage: Damage | None = None
+) -> list[Message]:
     """All messages, in order; in each split the positions rise."""
     found: list[Message] = []
     for split in splits:

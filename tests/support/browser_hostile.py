@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 from tests.support.network import LOOPBACK
 
 IMAGE = "<img src=x onerror=alert(1)>"
-SCRIPT = "\"><script>alert(2)</script>'--"
+SCRIPT = '"><script>alert(2)</script>\'--'
 LINK = "javascript:alert(3)"
 BACKWARDS = "safe\u202etxt.exe\u2066 and on"
 NULS = "before\0after\x1b[31m\r\n\ttabs"
@@ -103,7 +103,9 @@ def _channel(name: str) -> dict[str, Any]:
 
 def _topic(name: str, channel: str) -> dict[str, Any]:
     channels = [_channel(found) for found in (name, *INHERITED) if channel in ("", found)]
-    letters = [{"id": text, "attempts": 1, "topic": text, "channel": text, "timestamp": 1, "died": 2} for text in TEXTS]
+    letters = [
+        {"id": text, "attempts": 1, "topic": text, "channel": text, "timestamp": 1, "died": 2} for text in TEXTS
+    ]
     return {
         "topic_name": name, "depth": 3, "backend_depth": 0, "message_count": 3, "message_bytes": 3, "paused": False,
         "channels": channels, "e2e_processing_latency": _NO_LATENCY,

@@ -221,7 +221,8 @@ def drain(nsqd: NsqdProcess, topics: list[PlannedTopic]) -> None:
     channels = [channel for topic in topics for channel in topic.ledger]
     with ThreadPoolExecutor(len(channels)) as pool:
         consumers = [
-            pool.submit(_consume_all, Consumer(nsqd, channel, chance, only_finishes=True), nsqd) for channel in channels
+            pool.submit(_consume_all, Consumer(nsqd, channel, chance, only_finishes=True), nsqd)
+            for channel in channels
         ]
         try:
             wait_until(lambda: all(_is_empty(nsqd, topic) for topic in topics), DRAIN_DEADLINE_S, "all to be finished")

@@ -74,3 +74,5 @@ def shake_hands(session: Session, side: NsqdSide, layers: list[str], **fields: A
             assert side.hear(output) == b""
             data = side.take_output()
     return events
+
+

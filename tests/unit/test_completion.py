@@ -31,16 +31,13 @@ NEEDS = {shell: pytest.mark.skipif(shutil.which(shell) is None, reason=f"{shell}
 
 def complete_in_bash(*words: str) -> list[str]:
     """What bash offers for the last word; `=` is a word of its own, as readline splits them."""
-    script = (
-        completion_script(SORTER, "bash")
-        + f"""
+    script = completion_script(SORTER, "bash") + f"""
 compopt() {{ :; }}
 COMP_WORDS=(sort-it {" ".join(f"'{word}'" for word in words)})
 COMP_CWORD={len(words)}
 _sort_it
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
-    )
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=20, check=True)
     assert done.stderr == ""
     return done.stdout.split()

@@ -272,7 +272,9 @@ def test_behind_a_wrong_length_the_rest_is_found(go: GoDirectory, size: bytes) -
     go.write("t:a", 1, b"".join(message.stored for message in numbered("later", 2, 20)))
     lines = imported(go.path)
     assert kept_queue(go.path, "t", "a") == messages[:4] + messages[5:] + numbered("later", 2, 20)
-    assert damaged(lines) == [f"t:a.diskqueue.000000.dat: bytes {start} to {start + len(parts[4])}: no message"]
+    assert damaged(lines) == [
+        f"t:a.diskqueue.000000.dat: bytes {start} to {start + len(parts[4])}: no message"
+    ]
 
 
 def test_every_truncation_leaves_all_whole_messages(go: GoDirectory) -> None:
@@ -344,7 +346,9 @@ def test_of_a_file_that_go_gave_up_comes_what_it_never_saw(go: GoDirectory) -> N
     lines = imported(go.path)
     assert kept_queue(go.path, "t", "a") == numbered("a", 3, 3) + numbered("later", 2, 20)
     start = len(parts[0] + parts[1])
-    assert damaged(lines) == [f"t:a.diskqueue.000001.dat.bad: bytes {start} to {start + len(parts[2])}: no message"]
+    assert damaged(lines) == [
+        f"t:a.diskqueue.000001.dat.bad: bytes {start} to {start + len(parts[2])}: no message"
+    ]
     assert any("1 files *.bad hold no damage" in line for line in lines.info_lines)
     assert (aside_folder(go.path) / "t:a.diskqueue.000002.dat.bad").read_bytes() == read
 

@@ -211,7 +211,9 @@ def test_a_damaged_file_is_set_aside_and_said(tmp_path: Path, capfd: pytest.Capt
     file.close()
     decode(unpack(path.read_bytes()), book)
     assert book.series
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == sorted([aside.name, "history.db", "history.db.lock"])
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == sorted(
+        [aside.name, "history.db", "history.db.lock"]
+    )
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link to a device"])

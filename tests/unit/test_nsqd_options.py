@@ -166,7 +166,9 @@ def test_tls_min_version(tmp_path: Path, word: str, value: int) -> None:
 
 def test_deferrals_are_as_long_as_requeue_delays_unless_told() -> None:
     assert read_options(["--max-req-timeout=2h"]).max_defer_timeout_ns == 7200 * SECOND_NS
-    assert read_options(["--max-req-timeout=2h", "--max-defer-timeout=24h"]).max_defer_timeout_ns == (86400 * SECOND_NS)
+    assert read_options(["--max-req-timeout=2h", "--max-defer-timeout=24h"]).max_defer_timeout_ns == (
+        86400 * SECOND_NS
+    )
 
 
 BAD_OPTIONS = [
@@ -269,7 +271,9 @@ FATAL_LINE = r"\[nsqd\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} FATAL: "
         ("--config=/nonexistent", r"failed to load config file /nonexistent - No such file or directory\n"),
     ],
 )
-def test_a_refusal_is_a_fatal_line_and_status_1(flag: str, line: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_refusal_is_a_fatal_line_and_status_1(
+    flag: str, line: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert nsqd_command.main([flag]) == 1
     out, err = capfd.readouterr()
     assert out == ""
@@ -277,7 +281,9 @@ def test_a_refusal_is_a_fatal_line_and_status_1(flag: str, line: str, capfd: pyt
 
 
 def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=20, check=False)
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, timeout=20, check=False
+    )
 
 
 def test_the_command_answers_without_gevent() -> None:

@@ -138,7 +138,9 @@ WRONG_VALUES = [
 
 
 @pytest.mark.parametrize(("flag", "complaint"), WRONG_VALUES)
-def test_a_wrong_value_ends_with_2_and_one_line(flag: str, complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_value_ends_with_2_and_one_line(
+    flag: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as end:
         read(flag)
     out, err = capsys.readouterr()

@@ -74,7 +74,9 @@ def test_defaults_are_values_that_can_be() -> None:
             option.parse(option.default)
 
 
-@pytest.mark.parametrize(("total_bytes", "split"), [(1000, 16 * MIB), (256 * MIB, 32 * MIB), (1 << 40, 64 * MIB)])
+@pytest.mark.parametrize(
+    ("total_bytes", "split"), [(1000, 16 * MIB), (256 * MIB, 32 * MIB), (1 << 40, 64 * MIB)]
+)
 def test_how_much_a_task_reads(total_bytes: int, split: int) -> None:
     assert split_bytes(None, total_bytes) == split
     assert split_bytes(5, total_bytes) == 5

@@ -63,3 +63,5 @@ def test_a_get_has_no_content_type() -> None:
     options = PROGRAM.read([*COMPLETE[:2], "--get=http://x/%s"])
     check(options)
     assert list(headers_of(options)) == ["User-Agent"]
+
+

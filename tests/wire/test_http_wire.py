@@ -381,7 +381,9 @@ def test_a_slow_request_holds_up_its_connection_only(server: Server, monkeypatch
     assert server.broker.topics["t"].is_paused
 
 
-def test_a_request_that_fails_on_the_disk_is_an_internal_error(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_fails_on_the_disk_is_an_internal_error(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def persist() -> None:
         raise OSError(errno.EIO, "Input/output error")
 

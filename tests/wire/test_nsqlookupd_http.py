@@ -85,7 +85,9 @@ def test_ping_and_info(nsqlookupd: NsqlookupdProcess) -> None:
     assert set(nsqlookupd.http("GET", "/info").json()) == {"version"}
 
 
-def test_lookup_names_channels_and_producers(nsqlookupd: NsqlookupdProcess, producer: LookupClient, topic: str) -> None:
+def test_lookup_names_channels_and_producers(
+    nsqlookupd: NsqlookupdProcess, producer: LookupClient, topic: str
+) -> None:
     producer.register(topic, f"{topic} b", f"{topic} a")
     answer = nsqlookupd.http("GET", f"/lookup?topic={topic}").json()
     assert sorted(answer["channels"]) == ["a", "b"]

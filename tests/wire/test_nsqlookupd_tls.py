@@ -100,10 +100,9 @@ def test_require_verify_lets_in_who_shows_a_certificate_of_the_authority(
     context = certificates.client_context()
     context.load_cert_chain(stranger.client_certificate, stranger.client_key)
     for unknown in (context, certificates.client_context()):
-        with (
-            pytest.raises((ssl.SSLError, ConnectionError, Closed)),
-            LookupClient(nsqlookupd.tcp_port, tls=unknown) as client,
-        ):
+        with pytest.raises((ssl.SSLError, ConnectionError, Closed)), LookupClient(
+            nsqlookupd.tcp_port, tls=unknown
+        ) as client:
             client.ask("PING")
 
 

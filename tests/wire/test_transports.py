@@ -99,7 +99,9 @@ def test_what_follows_identify_in_the_same_packet_survives_compression(
 
 
 @pytest.mark.ours
-def test_what_follows_identify_in_the_same_packet_survives_tls(nsqd: NsqdProcess, certificates: Certificates) -> None:
+def test_what_follows_identify_in_the_same_packet_survives_tls(
+    nsqd: NsqdProcess, certificates: Certificates
+) -> None:
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = certificates.client_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
     with pytest.raises(ssl.SSLWantReadError):
