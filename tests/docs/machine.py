@@ -119,7 +119,7 @@ class NamespaceMachine:
         if self._holder.stdout.readline() != b"ready\n":
             self._holder.kill()
             raise Unavailable(self._holder.stderr.read().decode("utf-8", "replace").strip())
-        self._network = network_of(self._holder.pid)
+        self.network = network_of(self._holder.pid)
 
     @property
     def _places(self) -> Path:
@@ -142,7 +142,7 @@ class NamespaceMachine:
 
     def _has_ended_all(self) -> bool:
         """Kill what runs in this network. No other process can be in it."""
-        left = [pid for pid in psutil.pids() if pid != self._holder.pid and network_of(pid) == self._network]
+        left = [pid for pid in psutil.pids() if pid != self._holder.pid and network_of(pid) == self.network]
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -12,10 +12,10 @@ import pytest
 
 from tests.docs.blocks import page_names, read_page
 from tests.docs.effects import EFFECTS
-from tests.docs.machine import Machine, NamespaceMachine, SharedMachine, Unavailable, open_machine
+from tests.docs.machine import Machine, NamespaceMachine, SharedMachine, Unavailable, network_of, open_machine
 from tests.docs.presumed import PRESUMED, STARTS_ITS_OWN
 from tests.docs.running import DEADLINE_S, Page
-from tests.support.nsqd_process import REPOSITORY
+from tests.support.nsqd_process import REPOSITORY, wait_until
 
 pytestmark = pytest.mark.ours
 
@@ -96,6 +96,7 @@ def test_a_machine_in_namespaces_ends_all_that_runs_in_it(tmp_path: Path) -> Non
     except Unavailable as reason:
         pytest.skip(str(reason))
     left = machine.popen(["sleep", "1000"], tmp_path)
+    wait_until(lambda: network_of(left.pid) == machine.network, what="the program to enter the namespace")
     machine.close()
     assert left.wait(10) != 0
 
