@@ -358,6 +358,8 @@ class HttpConnection(Stream, Generic[App]):
             self._perform(request)
             return
         room = self._app.answer_room
+        if not room.is_open(self.peer):  # this client's own answers may fill it, and must not be held meanwhile
+            self._let_answers_leave()
         if not room.enter(self.peer):
             request.reply = answers.TOO_MANY_READERS
             self._perform(request)

@@ -26,7 +26,8 @@ TOPIC_FROM_NAME = r"(?P<topic>[^/.]+)[^/]*$"
 _CLAIM_NAME = re.compile(r"\.nsq_to_file\.[0-9a-f]+\.json")
 # In data directories, what holds no messages, or only such as were finished or could not be read.
 _NO_MESSAGES = (
-    ".bad", ".crc", ".cursor", ".damaged", ".gone", ".meta.dat", ".moving", ".pid", ".spare", ".tmp", "nsqd.dat",
+    ".bad", ".crc", ".cursor", ".damaged", ".gone", ".meta.dat", ".moving", ".pid", ".spare", ".tmp",
+    "nsqd.clock", "nsqd.dat", "nsqd.stop",
 )  # fmt: skip
 _REMOTE_READERS = 16
 
