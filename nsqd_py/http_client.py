@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import base64
 import http.client
+import io
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from time import perf_counter
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -18,10 +20,18 @@ import gevent
 import orjson
 from gevent import socket
 
+from nsqd_py.foreign_json import load_foreign_json
 from nsqd_py.protocol.strangers import not_http
 from nsqd_py.tls_level import advised
 
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
+# Of `/stats`: a topic or a channel takes about half a kilobyte, a client about a whole one.
+MAX_STATS_BYTES = 32 * 1024 * 1024
+# Of an answer that says why there is none.
+_MAX_ERROR_BYTES = 64 * 1024
+_READ_BYTES = 64 * 1024
+# A server that sends faster than this reads must not keep the event loop from everybody else, nor from the deadline.
+_LONGEST_READ_S = 0.002
 _SHOWN_BYTES = 200
 _PORTS = {"http": 80, "https": 443}
 _SECOND_NS = 1e9
@@ -157,11 +167,15 @@ class HttpClient:
             connection.close()
 
     def _read(self, response: http.client.HTTPResponse) -> bytes:
-        body = response.read(self.max_answer_bytes + 1)
         if response.status != 200:
-            raise BadStatus(response.status, response.reason, body)
+            error = _read_up_to(response, _MAX_ERROR_BYTES)[:_MAX_ERROR_BYTES]
+            raise BadStatus(response.status, response.reason, error)
+        too_long = HttpClientError(f"the answer is longer than {self.max_answer_bytes} bytes")
+        if (response.length or 0) > self.max_answer_bytes:
+            raise too_long
+        body = _read_up_to(response, self.max_answer_bytes)
         if len(body) > self.max_answer_bytes:
-            raise HttpClientError(f"the answer is longer than {self.max_answer_bytes} bytes")
+            raise too_long
         if response.length:
             raise HttpClientError("the answer is cut off")
         return body
@@ -176,11 +190,43 @@ class HttpClient:
             raise Unreachable(_reason(error)) from error
 
 
+class _Yielding(io.RawIOBase):
+    """Reads from a socket's file, and lets other greenlets run often, even if there is always more to read."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._since_s = perf_counter()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if perf_counter() - self._since_s > _LONGEST_READ_S:
+            gevent.sleep(0)
+            self._since_s = perf_counter()
+        count: int = self._file.readinto1(buffer)
+        return count
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+class _Response(http.client.HTTPResponse):
+    """A response that is read through `_Yielding`: its head, its chunks and what follows them."""
+
+    def __init__(self, sock: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(sock, *args, **kwargs)
+        self.fp = io.BufferedReader(_Yielding(self.fp))
+
+
 class _Connection(http.client.HTTPConnection):
     """The protocol of the standard library, on a socket that it does not make itself.
 
     Raises HttpClientError for what is no name of a host: others may have told it.
     """
+
+    response_class = _Response
 
     def __init__(self, host: str, port: int, open_socket: Callable[[], Any]) -> None:
         try:
@@ -191,6 +237,19 @@ class _Connection(http.client.HTTPConnection):
 
     def connect(self) -> None:
         self.sock = self._open_socket()
+
+
+def _read_up_to(response: http.client.HTTPResponse, most_bytes: int) -> bytes:
+    """Return the body; where it is longer than `most_bytes`, some of it that is longer too."""
+    body = bytearray()
+    # A chunk may have one byte: read1 reads one at most, while read would read tens of thousands without a pause.
+    read = response.read1 if response.chunked else response.read
+    while len(body) <= most_bytes:
+        part = read(_READ_BYTES)
+        if not part:
+            break
+        body += part
+    return bytes(body)
 
 
 def connect_any(targets: Sequence[Target], tls: Any, tls_name: str) -> Any:
@@ -222,7 +281,7 @@ def connect(target: Target, tls: Any = None, tls_name: str = "") -> Any:
 
 def _parsed(body: bytes) -> Any:
     try:
-        return orjson.loads(body)
+        return load_foreign_json(body)
     except ValueError as error:
         raise HttpClientError(str(error)) from error
 
