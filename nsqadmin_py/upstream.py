@@ -13,7 +13,6 @@ import orjson
 from gevent import ssl
 
 from nsqadmin_py.shapes import rows_in
-from nsqadmin_py.texts import one_line
 from nsqadmin_py.web.proxies import Proxies
 from nsqd_py.errors import StartError
 from nsqd_py.foreign_json import load_foreign_json
@@ -29,6 +28,7 @@ from nsqd_py.http_client import (
     resolve_by_hub,
 )
 from nsqd_py.lookup.endpoints import literal_endpoint
+from nsqd_py.one_line import one_line
 from nsqd_py.protocol.names import quote
 from nsqd_py.settings import Options
 from nsqd_py.tls_level import advised, set_level, set_lowest_version

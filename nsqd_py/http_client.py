@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import base64
 import http.client
-import io
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from time import perf_counter
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -23,6 +21,7 @@ from gevent import socket
 from nsqd_py.foreign_json import load_foreign_json
 from nsqd_py.protocol.strangers import not_http
 from nsqd_py.tls_level import advised
+from nsqd_py.yielding_file import yielding_reader
 
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 # Of `/stats`: a topic or a channel takes about half a kilobyte, a client about a whole one.
@@ -30,8 +29,7 @@ MAX_STATS_BYTES = 32 * 1024 * 1024
 # Of an answer that says why there is none.
 _MAX_ERROR_BYTES = 64 * 1024
 _READ_BYTES = 64 * 1024
-# A server that sends faster than this reads must not keep the event loop from everybody else, nor from the deadline.
-_LONGEST_READ_S = 0.002
+_BUFFER_BYTES = 8 * 1024
 _SHOWN_BYTES = 200
 _PORTS = {"http": 80, "https": 443}
 _SECOND_NS = 1e9
@@ -190,34 +188,13 @@ class HttpClient:
             raise Unreachable(_reason(error)) from error
 
 
-class _Yielding(io.RawIOBase):
-    """Reads from a socket's file, and lets other greenlets run often, even if there is always more to read."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-        self._since_s = perf_counter()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        if perf_counter() - self._since_s > _LONGEST_READ_S:
-            gevent.sleep(0)
-            self._since_s = perf_counter()
-        count: int = self._file.readinto1(buffer)
-        return count
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-
 class _Response(http.client.HTTPResponse):
-    """A response that is read through `_Yielding`: its head, its chunks and what follows them."""
+    """A response all of which is read through a `YieldingFile`: its head, its chunks and what follows them."""
 
     def __init__(self, sock: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(sock, *args, **kwargs)
-        self.fp = io.BufferedReader(_Yielding(self.fp))
+        self.fp.close()  # nothing was read yet
+        self.fp = yielding_reader(sock, _BUFFER_BYTES)
 
 
 class _Connection(http.client.HTTPConnection):
