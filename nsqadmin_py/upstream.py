@@ -37,6 +37,7 @@ from nsqd_py.tls_options import DEFAULT_TLS_VERSION
 _FORBIDDEN = 403
 # In one answer of an nsqlookupd.
 MOST_PRODUCERS = 10_000
+_STARTED_AT_A_TIME = 20
 # Of an answer that says why there is none, in an error.
 _SHOWN_BYTES = 1024
 _HIGHEST_PORT = 65535
@@ -150,8 +151,12 @@ def ask_all(addresses: Iterable[str], ask: Callable[[str], T]) -> Answers[T]:
     if len(wanted) == 1:
         one(wanted[0])
         return answers
-    greenlets = [gevent.spawn(one, address) for address in wanted]
+    greenlets: list[gevent.Greenlet[..., None]] = []
     try:
+        for address in wanted:
+            greenlets.append(gevent.spawn(one, address))
+            if not len(greenlets) % _STARTED_AT_A_TIME:
+                gevent.sleep(0)  # each takes 0.2 ms to connect, and there may be thousands
         gevent.joinall(greenlets, raise_error=True)
     finally:
         gevent.killall(greenlets, block=False)
