@@ -38,6 +38,8 @@ _FRAME = Struct("<II")
 _HEAD = Struct("<BQII")
 _RANGE = Struct("<QQ")
 _WAIT = Struct("<QQqH")
+# Of one entry. A message that waits takes 100 bytes of memory.
+MOST_WAITING = 1 << 26
 _COMPACT_ABOVE = 64 * 1024
 _GROWTH = 4
 
@@ -103,15 +105,16 @@ def decode_journal(data: bytes) -> tuple[SavedPosition, int]:
     position = 0
     while size := entry_bytes(data, position):
         payload = data[position + _FRAME.size : position + size]
-        kind, entry_floor, range_count, wait_count = _HEAD.unpack_from(payload)
+        kind, entry_floor, range_count, _ = _HEAD.unpack_from(payload)
+        waits_at = _HEAD.size + range_count * _RANGE.size
+        if not _is_possible(payload, waits_at):
+            break
         if kind == SNAPSHOT:
             ranges.clear()
             waiting.clear()
         floor = entry_floor
-        ranges_end = _HEAD.size + range_count * _RANGE.size
-        waits_end = ranges_end + wait_count * _WAIT.size
-        ranges.extend(_RANGE.iter_unpack(payload[_HEAD.size : ranges_end]))
-        for low, high, due_ns, attempts in _WAIT.iter_unpack(payload[ranges_end:waits_end]):
+        ranges.extend(_RANGE.iter_unpack(payload[_HEAD.size : waits_at]))
+        for low, high, due_ns, attempts in _WAIT.iter_unpack(payload[waits_at:]):
             for seq in range(low, high):
                 waiting.pop(seq, None)  # the order is that in which they came back last
                 waiting[seq] = due_ns, attempts
@@ -119,6 +122,12 @@ def decode_journal(data: bytes) -> tuple[SavedPosition, int]:
     saved = _settle(floor, ranges, waiting)
     saved.is_deleted = kind == DELETED
     return saved, position
+
+
+def _is_possible(payload: bytes, waits_at: int) -> bool:
+    """False if an entry says that more messages wait than memory can hold: whoever wrote it meant harm."""
+    waiting: int = sum(max(0, high - low) for low, high, _, _ in _WAIT.iter_unpack(payload[waits_at:]))
+    return waiting <= MOST_WAITING
 
 
 def _settle(floor: int, ranges: list[Range], waiting: dict[int, tuple[int, int]]) -> SavedPosition:

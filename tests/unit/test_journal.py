@@ -93,6 +93,14 @@ def test_a_damaged_entry_ends_the_reading(entries: list[Entry], data: st.DataObj
     assert plain_saved(saved) == plain_state(entries[:whole])
 
 
+@pytest.mark.parametrize("low", [0, 1 << 40])
+def test_an_entry_with_more_messages_than_memory_can_hold_ends_the_reading(low: int) -> None:
+    good = encode_entry(SNAPSHOT, 5, [], [(7, 9, 0, 1)])
+    bomb = encode_entry(CHANGE, 5, [], [(low, low + (1 << 62), 0, 1)])
+    saved, whole = decode_journal(good + bomb + good)
+    assert (list(saved.waiting), whole) == ([7, 8], len(good))
+
+
 def test_attempts_are_kept_within_their_field() -> None:
     saved, _ = decode_journal(encode_entry(SNAPSHOT, 0, [], [(3, 4, 0, 100_000)]))
     assert saved.waiting == {3: (0, 0xFFFF)}
