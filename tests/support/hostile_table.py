@@ -105,7 +105,8 @@ _DEBUG: dict[str, str] = {
     "POST /debug/freememory": "",
 }  # fmt: skip
 NSQD_ROUTES: dict[str, str] = {
-    "POST /pub": _TOPIC, "GET /ping": "", "GET /health": "", "GET /info": "", "GET /stats": "?format=json", "GET /metrics": "",
+    "POST /pub": _TOPIC, "GET /ping": "", "GET /health": "", "GET /info": "", "GET /stats": "?format=json",
+    "GET /metrics": "",
     "POST /mpub": _TOPIC, "POST /topic/create": _TOPIC, "POST /topic/delete": "?topic=hostile3",
     "POST /topic/empty": _TOPIC, "POST /topic/pause": "?topic=hostile4", "POST /topic/unpause": _TOPIC,
     "GET /topic/log": _TOPIC, "GET /topic/read": f"{_TOPIC}&seq=0&max_bytes=99999999", "POST /channel/create": _CHANNEL,
