@@ -18,6 +18,7 @@ from nsqd_py.clock import SteadyClock, wall_ns
 from nsqd_py.compactor import Compactor
 from nsqd_py.dead_letters import DeadLetters, Origin
 from nsqd_py.delivery import Position
+from nsqd_py.descriptor_relief import DescriptorRelief
 from nsqd_py.disk_health import DiskHealth
 from nsqd_py.disk_pace import DiskPace
 from nsqd_py.disk_space import DiskSpace
@@ -89,7 +90,7 @@ class Broker:
         self.disk = DiskHealth(log)
         self.pace = DiskPace(alarms, lambda: self.clock(), log)
         self.sync = GroupSync(
-            options.sync_every, options.sync_timeout_ns, threadpool, alarms, lambda: self.clock(), self.disk.synced,
+            options.sync_every, options.sync_timeout_ns, threadpool, alarms, lambda: self.clock(), self._on_sync,
             self.pace,
         )  # fmt: skip
         free_space = FreeSpace(Path(options.data_path or "."), self.pace, threadpool)
@@ -119,6 +120,11 @@ class Broker:
         self.sync.settle_names = self.metadata.settle
         self.removed_files = RemovedFiles(lambda: self.clock(), threadpool, log)
         self.sync.put_back = self.removed_files.look
+        self.descriptors = DescriptorRelief(self.sync.hurry)
+
+    def _on_sync(self, topic: Topic, error: OSError | None) -> None:
+        self.disk.synced(topic, error)
+        self.descriptors.synced()
 
     # ---- health
 
@@ -186,7 +192,7 @@ class Broker:
             topic.space, topic.room_bytes = self.space, 0
             topic.pace = self.pace
             log.read_files_by(SlowReader(self._write_threads, self.pace, topic.wake_channels).read)
-            topic.slow_writer = SlowWriter(topic, log, self._write_threads, self.pace)
+            topic.slow_writer = SlowWriter(topic, log, self._write_threads, self.pace, self.descriptors.wait)
         self.topics[name] = topic
         self.expiry.add_topic(topic)
         return topic
@@ -382,7 +388,6 @@ class Broker:
         """Write down up to where a topic's messages are done with, or given to its channels. Raises OSError."""
         journal = self.topic_journal(topic.name)
         journal.snapshot(floor, [], [])
-        journal.close()
 
     def topic_journal(self, topic_name: str) -> Journal:
         return Journal(self._directory / journal_name(topic_name))
@@ -443,6 +448,4 @@ class Broker:
         except OSError as error:
             self.log.error("CHANNEL(%s): failed to write its position - %s", channel.name, error)
             is_saved = False
-        if channel.journal is not None:
-            channel.journal.close()
         return is_saved

@@ -81,13 +81,11 @@ class ChannelMaker:
         finally:
             broker.pace.end(new, new.timer.slowest_ns)
         if topic.is_closed:
-            new.journal.close()
             now = broker.topics.get(topic.name)
             if now is None or name not in now.channels:
                 new.journal.remove()
             raise OSError(errno.ENOENT, f"topic {topic.name} was deleted meanwhile")
         if name in topic.channels:  # made by a part of nsqd that did not wait
-            new.journal.close()
             return topic.channels[name]
         return broker.get_channel(topic, name, new.journal)
 

@@ -97,6 +97,7 @@ class Daemon:
     def run(self) -> int:
         """Serve until SIGTERM, SIGINT or the end of a drain, and return the exit status. Raises StartError."""
         raise_descriptor_limit()
+        self._broker.descriptors.watch()
         keep_freed_memory()
         log_uncaught_errors(self._hub, self._log)
         self._lock = _lock_directory(self._options.data_path or ".")

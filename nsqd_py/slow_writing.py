@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import gevent
@@ -18,13 +19,20 @@ if TYPE_CHECKING:
 
 
 class SlowWriter:
-    """Write what is published to one topic in a thread, in order; its publishers wait until it is written."""
+    """Write what is published to one topic in a thread, in order; its publishers wait until it is written.
 
-    def __init__(self, topic: Topic, log: TopicLog, threadpool: Any, pace: DiskPace) -> None:
+    wait_for_room  returns when a file may be opened; may block its greenlet, and raise OSError
+    """
+
+    def __init__(
+        self, topic: Topic, log: TopicLog, threadpool: Any, pace: DiskPace,
+        wait_for_room: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
         self._topic = topic
         self._log = log
         self._threadpool = threadpool
         self._pace = pace
+        self._wait_for_room = wait_for_room
         self._begun: tuple[Appending, Tickets] | None = None
         self._batches: list[Batch] = []
         self._publishers: Tickets = []
@@ -72,8 +80,9 @@ class SlowWriter:
         return taken
 
     def _write(self, appending: Appending, publishers: Tickets) -> None:
-        self._pace.begin(appending)
         try:
+            self._wait_for_room()
+            self._pace.begin(appending)
             in_thread(self._threadpool, appending.write)
         except OSError as error:
             self._refuse(appending, publishers, error)

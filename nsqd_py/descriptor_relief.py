@@ -1,0 +1,49 @@
+"""What happens when all files that may be open wait for a sync: they are synced at once, and writers wait for that."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+import gevent
+import gevent.event
+
+from nsqd_py.diskqueue.open_files import OPEN_FILES
+
+_LONGEST_WAIT_S = 30.0
+_SYNCED_AT_ONCE = 32
+
+
+class DescriptorRelief:
+    """Lets those who write to files that are not open wait until one can be opened.
+
+    hurry  begins to sync up to so many topics
+    """
+
+    def __init__(self, hurry: Callable[[int], None]) -> None:
+        self._hurry = hurry
+        self._synced = gevent.event.Event()
+
+    def watch(self) -> None:
+        """Begin. The limit of descriptors is the one of this moment."""
+        OPEN_FILES.use_limit()
+        OPEN_FILES.on_full = self._on_full
+
+    def wait(self) -> None:
+        """Return when a file may be opened. Raises OSError when that takes too long. Blocks this greenlet."""
+        if not OPEN_FILES.is_full:
+            return
+        with gevent.Timeout(_LONGEST_WAIT_S, False):
+            while not OPEN_FILES.make_room():  # each closes one at least for the one that it opens
+                self._synced.clear()
+                self._synced.wait()
+            return
+        raise OSError(errno.EMFILE, "too many open files, and the disk does not take what was written to them")
+
+    def synced(self) -> None:
+        """A topic was synced: its files may be closed."""
+        if OPEN_FILES.is_full:
+            self._synced.set()
+
+    def _on_full(self) -> None:
+        self._hurry(_SYNCED_AT_ONCE)
