@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from time import monotonic
 
-import gevent
 import gevent.event
 
 from nsqd_py.diskqueue.open_files import OPEN_FILES
@@ -33,12 +33,11 @@ class DescriptorRelief:
         """Return when a file may be opened. Raises OSError when that takes too long. Blocks this greenlet."""
         if not OPEN_FILES.is_full:
             return
-        with gevent.Timeout(_LONGEST_WAIT_S, False):
-            while not OPEN_FILES.make_room():  # each closes one at least for the one that it opens
-                self._synced.clear()
-                self._synced.wait()
-            return
-        raise OSError(errno.EMFILE, "too many open files, and the disk does not take what was written to them")
+        deadline_s = monotonic() + _LONGEST_WAIT_S
+        while not OPEN_FILES.make_room():  # each closes one at least for the one that it opens
+            self._synced.clear()
+            if not self._synced.wait(deadline_s - monotonic()):
+                raise OSError(errno.EMFILE, "too many open files, and the disk does not take what was written to them")
 
     def synced(self) -> None:
         """A topic was synced: its files may be closed."""

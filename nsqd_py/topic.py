@@ -199,8 +199,7 @@ class Topic(Gathering):
     def _write(self, log: TopicLog, batches: list[Batch], size_bytes: int, publishers: Tickets) -> bool:
         """Write to the log; False where a thread does it, or the rest of it. Raises OSError."""
         writer, pace = self.slow_writer, self.pace
-        must_wait = self._is_in_thread or pace.is_slow or (OPEN_FILES.is_full and log.opens_file(size_bytes))
-        if writer is not None and must_wait:
+        if writer is not None and (self._is_in_thread or pace.is_slow):
             self._is_in_thread = True
             writer.add(batches, publishers)
             return False
@@ -211,7 +210,13 @@ class Topic(Gathering):
             took_ns = monotonic_ns() - began_ns
             if took_ns >= NOTED_NS:
                 pace.note(took_ns)
-        return is_written or self._write_in_steps(log, batches, publishers)
+        if is_written:
+            return True
+        if writer is not None and log.opens_file(size_bytes) and not OPEN_FILES.has_room():
+            self._is_in_thread = True
+            writer.add(batches, publishers)
+            return False
+        return self._write_in_steps(log, batches, publishers)
 
     def _write_in_steps(self, log: TopicLog, batches: list[Batch], publishers: Tickets) -> bool:
         """Likewise, where it takes several calls of the system: a slow one is the last that the event loop does."""

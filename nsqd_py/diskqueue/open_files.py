@@ -179,6 +179,19 @@ class OpenFiles:
                 raise
         return open_one()
 
+    def has_room(self) -> bool:
+        """True when one file more may be opened; some are closed for it where that is needed."""
+        if len(self._files) < self.most:
+            try:
+                probe = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
+            except OSError:
+                pass
+            else:
+                os.close(probe)
+                if probe < self._highest:
+                    return True
+        return self.make_room() > 0
+
     def make_room(self) -> int:
         """Close as many as there are too many, and some more where the process has few descriptors left.
 
