@@ -256,6 +256,9 @@ class LogFile(OnDemand):
     def _may_rest(self) -> bool:
         return self.sync_error is None and self.end_offset <= max(self.synced_offset, self._clean_offset)
 
+    def _is_same(self, fd: int) -> bool:
+        return os.pread(fd, FILE_HEADER_BYTES, 0) == self.header.encode()
+
     def _before_rest(self) -> None:
         # A write finds no space, and opens the file before it takes some: those to an open file pay nothing.
         self._allocated_at_rest, self._allocated = self._allocated, 0
