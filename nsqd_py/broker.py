@@ -25,7 +25,7 @@ from nsqd_py.disk_space import DiskSpace
 from nsqd_py.diskqueue.journal import Journal, journal_name
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.drain import Drain
-from nsqd_py.errors import Draining
+from nsqd_py.errors import Draining, TooManyChannels, TooManyTopics
 from nsqd_py.expiry import Expiry
 from nsqd_py.free_space import FreeSpace
 from nsqd_py.guid import GuidFactory
@@ -154,11 +154,14 @@ class Broker:
         return self.topics.get(name)
 
     def get_topic(self, name: str) -> Topic:
-        """The topic of this name to publish to, made now if there is none. Raises Draining."""
+        """The topic of this name to publish to, made now if there is none. Raises Draining, and TooManyTopics."""
         topic = self.open_topics.get(name)
         if topic is None:
             if self.drain.is_active:
                 raise Draining
+            most = self.options.max_topics
+            if most and len(self.topics) >= most:
+                raise TooManyTopics(most)
             topic = self._make_topic(name)
         return topic
 
@@ -241,10 +244,12 @@ class Broker:
         """The channel of this name, made now if there is none: it begins with what is not released yet.
 
         `journal` is one that was written for it; without, it is written now, and raises OSError when it cannot be.
-        `ChannelMaker.make` writes it in a thread.
+        `ChannelMaker.make` writes it in a thread. Raises TooManyChannels.
         """
         channel = topic.channels.get(name)
         if channel is None:
+            if journal is None:  # else it was counted before that was written
+                self.check_channel_count(topic)
             topic.commit()
             channel = self.add_channel(topic, name, Position(topic.released, topic.released), journal)
             try:
@@ -259,6 +264,12 @@ class Broker:
                 self.want_metadata()
             topic.release()
         return channel
+
+    def check_channel_count(self, topic: Topic, begun_count: int = 0) -> None:
+        """Raise TooManyChannels where a topic, for which `begun_count` channels are being made, takes no more."""
+        most = self.options.max_channels_per_topic
+        if most and len(topic.channels) + begun_count >= most:
+            raise TooManyChannels(topic.name, most)
 
     def add_channel(self, topic: Topic, name: str, position: Position, journal: Journal | None = None) -> Channel:
         """A channel at this position; nothing is written yet."""

@@ -31,18 +31,15 @@ class DescriptorRelief:
 
     def wait(self) -> None:
         """Return when a file may be opened. Raises OSError when that takes too long. Blocks this greenlet."""
-        if not OPEN_FILES.is_full:
-            return
         deadline_s = monotonic() + _LONGEST_WAIT_S
-        while not OPEN_FILES.make_room():  # each closes one at least for the one that it opens
+        while not OPEN_FILES.has_room():
             self._synced.clear()
             if not self._synced.wait(deadline_s - monotonic()):
                 raise OSError(errno.EMFILE, "too many open files, and the disk does not take what was written to them")
 
     def synced(self) -> None:
         """A topic was synced: its files may be closed."""
-        if OPEN_FILES.is_full:
-            self._synced.set()
+        self._synced.set()
 
     def _on_full(self) -> None:
         self._hurry(_SYNCED_AT_ONCE)

@@ -32,7 +32,7 @@ WORDS = {
 _KEPT_PART = 16
 # Of those of a daemon with many files: they have more while there are few connections.
 _KEPT_PART_OF_MANY = 8
-_YIELDED_PART = 4
+_LEAST_KEPT_OF_MANY = 64
 _MOST_KEPT = 1024
 _SWEEP_S = 1.0
 _SHORTEST_SWEEP_S = 0.05
@@ -156,9 +156,9 @@ class Connections:
         """Begin to sweep. The limit of descriptors is the one of this moment."""
         self._highest_descriptor = self._files_yield_above = highest_descriptor()
         if self._close_files is not None:
-            self._highest_descriptor = highest_descriptor(_KEPT_PART_OF_MANY)
+            self._highest_descriptor = highest_descriptor(_KEPT_PART_OF_MANY, _LEAST_KEPT_OF_MANY)
             # Some time before: files may have to be synced before they are closed.
-            self._files_yield_above = highest_descriptor(_YIELDED_PART)
+            self._files_yield_above = self._highest_descriptor * 3 // 4
         self._timer.start(self._on_timer)
 
     def close(self) -> None:
@@ -209,9 +209,9 @@ def connections(options: Any, log: Log, loop: Any) -> Connections:
     return Connections(options.max_connections, options.max_connections_per_address, times, log, loop)
 
 
-def highest_descriptor(kept_part: int = _KEPT_PART) -> int:
-    """The highest number that a socket may have, where one part in `kept_part` is for files."""
+def highest_descriptor(kept_part: int = _KEPT_PART, least_kept: int = 0) -> int:
+    """The highest number that a socket may have, where one part in `kept_part`, or `least_kept`, is for files."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return 1 << 31
-    return limit - 1 - min(_MOST_KEPT, limit // kept_part)
+    return limit - 1 - min(_MOST_KEPT, max(limit // kept_part, min(least_kept, limit // 4)))

@@ -19,6 +19,7 @@ from pathlib import Path
 # Of the descriptors that the process may have, this part is for files, if they want it; connections leave a part free.
 _PART_FOR_FILES = 2
 _PART_LEFT_FREE = 16
+_LEAST_LEFT_FREE = 32  # 16 threads open directories to sync them, others open a file to read it
 _MOST_OPEN = 1 << 16
 _MOST_LOOKS = 64
 _CLOSED_AT_ONCE = 8
@@ -135,7 +136,7 @@ class OpenFiles:
             limit = 1 << 30
         self.most = min(limit // _PART_FOR_FILES, _MOST_OPEN)
         # The system gives the lowest number that is free: a high one says that there are few left, whoever has them.
-        self._highest = limit - limit // _PART_LEFT_FREE
+        self._highest = limit - max(limit // _PART_LEFT_FREE, min(_LEAST_LEFT_FREE, limit // _PART_LEFT_FREE * 4))
         self._home = threading.get_ident()
 
     def __len__(self) -> int:
@@ -181,16 +182,20 @@ class OpenFiles:
 
     def has_room(self) -> bool:
         """True when one file more may be opened; some are closed for it where that is needed."""
-        if len(self._files) < self.most:
-            try:
-                probe = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
-            except OSError:
-                pass
-            else:
-                os.close(probe)
-                if probe < self._highest:
-                    return True
-        return self.make_room() > 0
+        while not self._is_roomy():
+            if not self.make_room():
+                return False
+        return True
+
+    def _is_roomy(self) -> bool:
+        if len(self._files) >= self.most:
+            return False
+        try:
+            probe = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
+        except OSError:
+            return False
+        os.close(probe)
+        return probe < self._highest
 
     def make_room(self) -> int:
         """Close as many as there are too many, and some more where the process has few descriptors left.
