@@ -195,7 +195,7 @@ class Broker:
             topic.space, topic.room_bytes = self.space, 0
             topic.pace = self.pace
             log.read_files_by(SlowReader(self._write_threads, self.pace, topic.wake_channels).read)
-            topic.slow_writer = SlowWriter(topic, log, self._write_threads, self.pace, self.descriptors.wait)
+            topic.slow_writer = SlowWriter(topic, log, self._write_threads, self.pace, self.descriptors.room)
         self.topics[name] = topic
         self.expiry.add_topic(topic)
         return topic

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import gevent
@@ -21,18 +22,18 @@ if TYPE_CHECKING:
 class SlowWriter:
     """Write what is published to one topic in a thread, in order; its publishers wait until it is written.
 
-    wait_for_room  returns when a file may be opened; may block its greenlet, and raise OSError
+    room  is entered to open a file, and left when that is done; may block its greenlet, and raise OSError
     """
 
     def __init__(
         self, topic: Topic, log: TopicLog, threadpool: Any, pace: DiskPace,
-        wait_for_room: Callable[[], None] = lambda: None,
+        room: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:  # fmt: skip
         self._topic = topic
         self._log = log
         self._threadpool = threadpool
         self._pace = pace
-        self._wait_for_room = wait_for_room
+        self._room = room
         self._begun: tuple[Appending, Tickets] | None = None
         self._batches: list[Batch] = []
         self._publishers: Tickets = []
@@ -81,16 +82,16 @@ class SlowWriter:
 
     def _write(self, appending: Appending, publishers: Tickets) -> None:
         try:
-            self._wait_for_room()
-            self._pace.begin(appending)
-            in_thread(self._threadpool, appending.write)
+            with self._room() if appending.opens_file else nullcontext():
+                self._pace.begin(appending)
+                in_thread(self._threadpool, appending.write)
+                self._log.end_append(appending)
         except OSError as error:
             self._refuse(appending, publishers, error)
         except BaseException as error:  # a bug must not leave them answered with OK
             self._refuse(appending, publishers, OSError(f"internal error: {error!r}"))
             raise
         else:
-            self._log.end_append(appending)
             self._topic.accept_written(appending.batches, publishers)
         finally:
             self._pace.end(appending, appending.timer.slowest_ns)

@@ -60,23 +60,23 @@ def create_channels(nsqd: NsqdProcess, topic: str, count: int) -> None:
     nsqd.create(topic, *(f"c{place}" for place in range(count)))
 
 
-@pytest.mark.parametrize("descriptors", [256, 512])
-def test_more_channels_than_descriptors(limited: MakeLimited, descriptors: int) -> None:
+@pytest.mark.parametrize(("descriptors", "count"), [(256, 300), pytest.param(512, 600, marks=pytest.mark.slow)])
+def test_more_channels_than_descriptors(limited: MakeLimited, descriptors: int, count: int) -> None:
     nsqd = limited(descriptors)
-    create_channels(nsqd, "t", 600)
+    create_channels(nsqd, "t", count)
     nsqd.restart()
     with nsqd.connect() as publisher, nsqd.connect() as consumer:
         publisher.pub("t", b"one", b"two")
-        consumer.sub("t", "c599", rdy_count=10)
+        consumer.sub("t", f"c{count - 1}", rdy_count=10)
         assert [message.body for message in consumer.consume(2)] == [b"one", b"two"]
-    nsqd.wait_for_channel("t", "c599", depth=0, in_flight_count=0)
-    for place in range(0, 600, 2):
+    nsqd.wait_for_channel("t", f"c{count - 1}", depth=0, in_flight_count=0)
+    for place in range(0, count, 2):
         nsqd.post(f"/channel/delete?topic=t&channel=c{place}")
     nsqd.restart(clean=False)
     topic = nsqd.topic_stats("t")
     assert topic is not None
     assert {channel["channel_name"]: channel["depth"] for channel in topic["channels"]} == {
-        f"c{place}": 0 if place == 599 else 2 for place in range(1, 600, 2)
+        f"c{place}": 0 if place == count - 1 else 2 for place in range(1, count, 2)
     }
     assert open_files(nsqd) < 20
     nsqd.post("/topic/delete?topic=t")
@@ -85,9 +85,10 @@ def test_more_channels_than_descriptors(limited: MakeLimited, descriptors: int) 
     assert not nsqd.stats()["topics"]
 
 
-def test_more_topics_than_descriptors(limited: MakeLimited) -> None:
-    nsqd = limited(256)
-    names = [f"t{place}" for place in range(600)]
+@pytest.mark.parametrize(("descriptors", "count"), [(256, 300), pytest.param(512, 5000, marks=pytest.mark.slow)])
+def test_more_topics_than_descriptors(limited: MakeLimited, descriptors: int, count: int) -> None:
+    nsqd = limited(descriptors)
+    names = [f"t{place}" for place in range(count)]
     with nsqd.connect() as publisher:
         for round_ in range(3):
             for name in names:
@@ -96,11 +97,11 @@ def test_more_topics_than_descriptors(limited: MakeLimited) -> None:
         nsqd.restart(clean=clean)
         assert {topic["topic_name"]: topic["depth"] for topic in nsqd.stats()["topics"]} == dict.fromkeys(names, 3)
         assert nsqd.is_healthy()
-    for name in names[::50]:
+    for name in names[:: count // 10]:
         with nsqd.connect() as consumer:
             consumer.sub(name, "c", rdy_count=10)
             assert [message.body for message in consumer.consume(3)] == [b"0", b"1", b"2"]
-    assert open_files(nsqd) < 200
+    assert open_files(nsqd) < descriptors * 3 // 4
     with nsqd.connect() as publisher:
         publisher.pub(names[0], b"later")
     for name in names:
