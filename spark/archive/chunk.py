@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -104,26 +104,18 @@ class Chunk:
         """
         return self.payload.mpub_pieces(low, high)
 
-    def arrow(self) -> pa.RecordBatch:
-        """All columns of `spark.schema`."""
-        count = self.count
-        times = self.timestamps_ns
-        columns = {
-            "topic": constant(self.topic, count),
-            "channel": constant(self.channel, count),
-            "timestamp": None if times is None else timestamps_us(times),
-            "timestamp_ns": None if times is None else pa.array(times, pa.int64()),
-            "id": self.ids,
-            "attempts": None if self.attempts is None else pa.array(self.attempts.astype(np.int32, copy=False)),
-            "body": self.bodies,
-            "nsqd": self._nsqd_column(),
-            "file": constant(self.file, count),
-            "position": pa.array(self.positions, pa.int64()),
-        }
+    def arrow(self, names: Sequence[str] | None = None) -> pa.RecordBatch:
+        """Return the columns of `spark.schema` with these names, in this order; None: all. Only these are made: all ten
+        take 75 ns a message, `position` alone takes 2 ns.
+        """
         schema = arrow_schema()
-        found = ((columns[field.name], field.type) for field in schema)
-        arrays = [pa.nulls(count, kind) if column is None else column for column, kind in found]
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        fields = list(schema) if names is None else [schema.field(name) for name in names]
+        return pa.RecordBatch.from_arrays([self.column(field.name) for field in fields], schema=pa.schema(fields))
+
+    def column(self, name: str) -> pa.Array:
+        """Return one column of `spark.schema`; null where it is not known."""
+        column = _COLUMNS[name](self)
+        return pa.nulls(self.count, arrow_schema().field(name).type) if column is None else column
 
     def _nsqd_column(self) -> pa.Array:
         return self.nsqds.cast(pa.string()) if isinstance(self.nsqds, pa.Array) else constant(self.nsqds, self.count)
@@ -180,6 +172,20 @@ class Chunk:
             high = min(max(low + 1, room), low + MOST_MESSAGES)
             yield self.slice(low, high)
             low = high
+
+
+_COLUMNS: dict[str, Callable[[Chunk], pa.Array | None]] = {
+    "topic": lambda chunk: constant(chunk.topic, chunk.count),
+    "channel": lambda chunk: constant(chunk.channel, chunk.count),
+    "timestamp": lambda chunk: None if chunk.timestamps_ns is None else timestamps_us(chunk.timestamps_ns),
+    "timestamp_ns": lambda chunk: None if chunk.timestamps_ns is None else pa.array(chunk.timestamps_ns, pa.int64()),
+    "id": lambda chunk: chunk.ids,
+    "attempts": lambda chunk: None if chunk.attempts is None else pa.array(chunk.attempts.astype(np.int32, copy=False)),
+    "body": lambda chunk: chunk.bodies,
+    "nsqd": lambda chunk: chunk._nsqd_column(),
+    "file": lambda chunk: constant(chunk.file, chunk.count),
+    "position": lambda chunk: pa.array(chunk.positions, pa.int64()),
+}
 
 
 def in_range(times: Numbers, wanted: Wanted) -> Numbers:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark.archive.chunk import Chunk, Origin
-from spark.archive.columns import constant
 from spark.archive.payload import Payload
 from spark.replay.blocks import Block
 from spark.replay.marks import Marks
@@ -41,25 +39,11 @@ def rows_of(block: Block, names: tuple[str, ...], part: int = -1) -> pa.RecordBa
     chunk, count = block.chunk, block.count
     file = block.marks.files
     assert isinstance(file, int)
-    made: dict[str, Any] = {
-        "topic": lambda: constant(chunk.topic, count),
-        "timestamp_ns": lambda: _numbers(chunk.timestamps_ns, count),
-        FILE_NUMBER: lambda: pa.array(np.full(count, file, np.int32)),
-        PART: lambda: pa.array(np.full(count, part, np.int32)),
-        "position": lambda: pa.array(chunk.positions, pa.int64()),
-        "body": lambda: chunk.bodies,
-        "file": lambda: constant(chunk.file, count),
-    }
-    if set(names) <= made.keys():
-        columns = [made[name]() for name in names]
-    else:
-        table = chunk.arrow()
-        columns = [made[name]() if name in _NUMBERS else table.column(name) for name in names]
+    numbers = {FILE_NUMBER: file, PART: part}
+    columns = [
+        pa.array(np.full(count, numbers[name], np.int32)) if name in numbers else chunk.column(name) for name in names
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=schema_of(names))
-
-
-def _numbers(numbers: Any, count: int) -> pa.Array:
-    return pa.nulls(count, pa.int64()) if numbers is None else pa.array(numbers, pa.int64())
 
 
 def by_file(rows: pa.RecordBatch, number: str = FILE_NUMBER) -> Iterator[tuple[int, Block]]:

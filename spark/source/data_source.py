@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from spark.schema import DDL
 from spark.source.columns import read_columns, write_columns
 from spark.source.live.options import is_live, live_options, stream_of
-from spark.source.options import BadOption, read_options, stream_options, write_options
+from spark.source.options import BadOption, columns_ddl, read_options, stream_options, write_options
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
@@ -40,7 +40,7 @@ class NsqDataSource(DataSource):
         return "nsq"
 
     def schema(self) -> str:
-        return DDL
+        return columns_ddl(self._given()) or DDL
 
     def reader(self, schema: StructType) -> DataSourceReader:
         given = self._given()

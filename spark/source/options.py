@@ -24,6 +24,7 @@ from spark.archive.listing import TOPIC_FROM_NAME, Hints
 from spark.archive.splits import DEFAULT_SPLIT_BYTES
 from spark.archive.storage import Storage, is_local
 from spark.archive.wanted import Wanted
+from spark.schema import ddl_of
 
 _SIZE = re.compile(r"(?P<number>\d+)\s*(?P<unit>[kmgt]?)(?:i?b)?", re.IGNORECASE)
 _SIZE_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
@@ -102,6 +103,15 @@ class Option:
 
 _count, _size = at_least_one(int), at_least_one(_parse_size)
 
+
+def _parse_columns(text: str) -> str:
+    """Return the DDL of these columns."""
+    return ddl_of(parse_list(text))
+
+
+COLUMNS_OPTION = Option(
+    "columns", _parse_columns, "", "only these columns, with commas between them; `schema(...)` does the same"
+)
 # fmt: off
 READ_OPTIONS = (
     Option("path", str, "", "file, directory (with all below) or glob; `load(path)` sets it"),
@@ -120,6 +130,7 @@ READ_OPTIONS = (
     Option("fileTimeZone", str, "UTC", "time zone of the hours in names of files of `lines`"),
     Option("skipDamaged", parse_bool, "false", "pass over damaged records and count them, instead of failing"),
     Option("damageReport", _local_directory, "", "directory for what was passed over: a file of each task that did"),
+    COLUMNS_OPTION,
     Option("splitBytes", _size, "", "how much a task reads: 64 MiB, less for small archives"),
 )
 STREAM_OPTIONS = (
@@ -190,6 +201,13 @@ class WriteOptions:
     batch_bytes: int
     window_bytes: int
     give_up_after_s: float
+
+
+def columns_ddl(given: Mapping[str, str]) -> str | None:
+    """Return the DDL of the columns that an option names; None without it. Raises BadOption."""
+    named = {name: value for name, value in given.items() if name.lower() == COLUMNS_OPTION.name}
+    found: str | None = Values(named, (COLUMNS_OPTION,), prefixes=())[COLUMNS_OPTION.name]
+    return found
 
 
 def read_options(given: Mapping[str, str], now_ns: int) -> ReadOptions:

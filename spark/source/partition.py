@@ -63,7 +63,7 @@ def read_partition(partition: ArchivePartition) -> Iterator[pa.RecordBatch]:
     try:
         for piece in partition.pieces:
             for chunk in read_piece(piece, reading.storage, reading.wanted, damage):
-                yield chunk.arrow().select(names)
+                yield chunk.arrow(names)
     except DamagedArchive as error:
         where = f"{error.path} is damaged at {error.position}: {error.what}"
         raise ArchiveError(f"nsq: {where}; option skipDamaged reads what is left of it") from None

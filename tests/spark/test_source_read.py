@@ -89,6 +89,14 @@ def test_a_schema_chooses_columns(spark: Any, archive: Path) -> None:
     assert sorted(row.topic for row in frame.collect()) == ["clicks"] * 100 + ["logins"] * 2 + ["orders"] * 300
 
 
+def test_an_option_chooses_columns(spark: Any, archive: Path) -> None:
+    frame = spark.read.format("nsq").option("columns", "position, topic").load(str(archive))
+    assert frame.columns == ["position", "topic"]
+    assert frame.groupBy("topic").count().orderBy("topic").collect() == [("clicks", 100), ("logins", 2), ("orders", 300)]
+    spark.sql(f"CREATE TEMPORARY VIEW some USING nsq OPTIONS (path '{archive}', columns 'topic')")
+    assert spark.sql("SELECT count(*) FROM some").collect() == [(402,)]
+
+
 def test_files_in_many_splits_are_read_once(spark: Any, archive: Path) -> None:
     frame = spark.read.format("nsq").option("splitBytes", "1k").load(str(archive / "mixed.framed"))
     assert frame.rdd.getNumPartitions() > 4
@@ -151,6 +159,8 @@ def test_damage_that_is_skipped_is_counted(spark: Any, damaged: Path, tmp_path: 
         ({"startTime": "-1h", "endTime": "-2h"}, "option endTime: it is not later than startTime"),
         ({"topicPattern": "("}, "option topicPattern"),
         ({"splitBytes": "many"}, "option splitBytes ('many')"),
+        ({"columns": "position, size"}, "option columns ('position, size'): there is no column size; there are topic"),
+        ({"columns": "id,id"}, "column id is named twice"),
         ({"format": "avro"}, "'avro' is no format; there are lines"),
     ],
 )

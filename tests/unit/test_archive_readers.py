@@ -81,6 +81,16 @@ def test_the_table_has_the_declared_columns(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_only_the_columns_that_are_named_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path, "x.framed", framed([messages(2)]))
+    (chunk,) = chunks_of(splits_of(path))
+    monkeypatch.setattr(Payload, "array", None)
+    monkeypatch.setattr("spark.archive.chunk.stored_ids", None)
+    table = chunk.arrow(["position", "topic"])
+    assert table.schema.names == ["position", "topic"]
+    assert table.to_pydict() == {"position": [64 << 20, (64 << 20) + 1], "topic": ["orders"] * 2}
+
+
 def test_lines_know_only_their_bodies(tmp_path: Path) -> None:
     path = written(tmp_path, "orders.host.log", b"a\n\nbc\n")
     (chunk,) = chunks_of(splits_of(path))

@@ -11,7 +11,7 @@ from nsqd_py.client.addresses import parse_address
 from nsqd_py.client.errors import BadAddress
 from nsqd_py.literals import parse_bool
 from nsqd_py.protocol.names import is_valid_name
-from spark.source.options import BadOption, Option, Values, at_least_one, parse_list, parse_seconds
+from spark.source.options import COLUMNS_OPTION, BadOption, Option, Values, at_least_one, parse_list, parse_seconds
 
 EARLIEST, LATEST = "earliest", "latest"
 
@@ -32,6 +32,7 @@ LIVE_OPTIONS = (
         aliases=("maxOffsetsPerTrigger",)),
     Option("minPartitions", at_least_one(int), "1", "into how many tasks the reading is cut at least"),
     Option("failOnDataLoss", parse_bool, "true", "fail where messages were dropped before they were read"),
+    COLUMNS_OPTION,
     Option("giveUpAfter", parse_seconds, "60s", "how long to ask again when nsqds are away"),
 )
 # fmt: on

@@ -65,7 +65,7 @@ def read_stretch(part: TopicPartition) -> Iterator[pa.RecordBatch]:
             wanted = chunk.filter((chunk.positions >= seq) & (chunk.positions < part.high))
             count += wanted.count
             if wanted.count:
-                yield replace(wanted, nsqds=nsqd or None).arrow().select(names)
+                yield replace(wanted, nsqds=nsqd or None).arrow(names)
         following = min(kept.next_seq, part.high) if kept.next_seq > seq else part.high
         tell_of_loss(part.nsqd, part.topic, seq, following - seq - count, fails=part.fails_on_loss)
         seq = following
