@@ -18,8 +18,10 @@ from spark.archive.errors import ArchiveError
 from spark.archive.formats import HEAD_BYTES, Compression, Format, plain_head, recognised_compression, recognised_format
 from spark.archive.go_copies import Topic, chosen_channels, copies_text, queue_of
 from spark.archive.hours import time_in, zone_of
+from spark.archive.manifests import Manifests
 from spark.archive.splits import FileInfo
 from spark.archive.storage import Entry, Storage, directory_of, is_hidden, is_local, local_path, name_of
+from spark.archive.wanted import Wanted
 
 # nsq_to_file's default names are <TOPIC>.<HOST><REV>.<DATETIME>.log
 TOPIC_FROM_NAME = r"(?P<topic>[^/.]+)[^/]*$"
@@ -73,17 +75,23 @@ class Found:
     in_progress: list[str] = field(default_factory=list)
 
 
-def list_files(paths: Sequence[str], storage: Storage, hints: Hints | None = None) -> list[FileInfo]:
+def list_files(
+    paths: Sequence[str], storage: Storage, hints: Hints | None = None, wanted: Wanted | None = None
+) -> list[FileInfo]:
     """The files that hold messages, in order of the paths and below each by name; none twice. Raises ArchiveError."""
-    return survey(paths, storage, hints).files
+    return survey(paths, storage, hints, wanted).files
 
 
-def survey(paths: Sequence[str], storage: Storage, hints: Hints | None = None) -> Listing:
-    """As `list_files`, and what was left out."""
+def survey(paths: Sequence[str], storage: Storage, hints: Hints | None = None, wanted: Wanted | None = None) -> Listing:
+    """As `list_files`, and what was left out. A file in which a manifest says that nothing is `wanted` is listed as
+    `is_unwanted`, and is not opened.
+    """
     found = find(paths, storage)
     chosen = chosen_channels(found.entries, hints.go_channel if hints else None)
     return Listing(
-        recognised(found.entries, storage, hints, chosen), found.in_progress, copies_text(found.entries, chosen)
+        recognised(found.entries, storage, hints, chosen, wanted),
+        found.in_progress,
+        copies_text(found.entries, chosen),
     )
 
 
@@ -104,11 +112,12 @@ def recognised(
     storage: Storage,
     hints: Hints | None = None,
     channels: Mapping[Topic, str] | None = None,
+    wanted: Wanted | None = None,
 ) -> list[FileInfo]:
     """What they are, by a look into each. Those that are gone by now are left out, and those queues of Go's topics that
     are not of one of the `channels`. Raises ArchiveError.
     """
-    recogniser = _Recogniser(storage, hints or Hints(), channels or {})
+    recogniser = _Recogniser(storage, hints or Hints(), channels or {}, wanted or Wanted())
     return [info for info in _each(recogniser.info, entries) if info is not None]
 
 
@@ -176,11 +185,14 @@ def _claimed(path: str, storage: Storage) -> str | None:
 
 
 class _Recogniser:
-    def __init__(self, storage: Storage, hints: Hints, channels: Mapping[Topic, str]) -> None:
+    def __init__(self, storage: Storage, hints: Hints, channels: Mapping[Topic, str], wanted: Wanted) -> None:
         self._storage = storage
         self._hints = hints
         self._channels = channels
         self._companions = Companions(storage)
+        self._asks_manifests = (wanted.has_range or wanted.has_topics) and not (hints.format or hints.compression)
+        self._wanted = wanted
+        self._manifests = Manifests(storage)
         self._zone = zone_of(hints.time_zone)
         self._format = _one_of(Format, "format", hints.format)
         self._compression = _one_of(Compression, "compression", hints.compression)
@@ -188,6 +200,10 @@ class _Recogniser:
 
     def info(self, entry: Entry) -> FileInfo | None:
         """None for a file that is gone by now, or of which nothing is wanted."""
+        if self._asks_manifests:
+            unwanted = self._manifests.unwanted(entry, self._wanted, self._topic(entry.path))
+            if unwanted is not None:
+                return FileInfo(*entry, unwanted.format, unwanted.compression, unwanted.topic, is_unwanted=True)
         head = self._head(entry)
         if head is None:
             return None

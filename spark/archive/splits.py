@@ -25,6 +25,7 @@ class FileInfo:
     is_live       it may be written to at this moment: what is not whole at its end is not damaged
     settled_bytes but what is before this was whole once, if the file is live (Go's disk queues)
     first_ns, end_ns  the time in its name, where its format keeps none (`lines`): not before, and before
+    is_unwanted   the manifest of nsq-to-file says that nothing in it is wanted; `topic` is the manifest's
     """
 
     path: str
@@ -39,6 +40,7 @@ class FileInfo:
     settled_bytes: int = 0
     first_ns: int | None = None
     end_ns: int | None = None
+    is_unwanted: bool = False
 
     @property
     def can_be_split(self) -> bool:
@@ -51,7 +53,7 @@ class FileInfo:
 
     def may_hold(self, wanted: Wanted) -> bool:
         """Whether anything in it may be wanted. Raises ArchiveError where nobody can tell."""
-        if self.has_one_topic and not wanted.has_topic(self.topic):
+        if self.is_unwanted or (self.has_one_topic and not wanted.has_topic(self.topic)):
             return False
         if self.format.has_timestamps or not wanted.has_range:
             return True

@@ -27,7 +27,7 @@ class NsqReader(DataSourceReader):
     def partitions(self) -> list[ArchivePartition]:
         """Raises ArchiveError."""
         options = self._options
-        files = list_files(options.paths, options.storage, options.hints)
+        files = list_files(options.paths, options.storage, options.hints, options.wanted)
         target_bytes = split_bytes(options.split_bytes, sum(info.size_bytes for info in files))
         splits = plan_splits(files, target_bytes, options.wanted)
         groups = [[Piece(split) for split in group] for group in pack(splits, target_bytes=target_bytes)]

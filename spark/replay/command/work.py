@@ -125,7 +125,7 @@ class Work:
 
 def _topics_there(plan: Plan) -> str:
     """What a mistyped --topic is one letter from."""
-    topics = sorted({info.topic for info in plan.files if info.has_one_topic})
+    topics = sorted({info.topic for info in plan.files if info.has_one_topic or info.is_unwanted})
     return f"; there are topics {', '.join(map(shown, topics[:_TOPICS_SHOWN]))}" if topics else ""
 
 
@@ -148,7 +148,7 @@ def _checkpoint(found: Checkpoint | None) -> Iterator[Checkpoint | None]:
 
 def _listed(job: Job) -> Listing:
     """Raises ArchiveError, also where there is nothing at all."""
-    found = survey(job.paths, Storage(job.storage), job.hints)
+    found = survey(job.paths, Storage(job.storage), job.hints, job.selection.wanted)
     for path in found.in_progress[:_FILES_SHOWN]:
         say(f"left out, as nsq-to-file is still at it: {shown(path)}")
     if len(found.in_progress) > _FILES_SHOWN:
