@@ -28,6 +28,7 @@ from spark.replay.pace import PaceOfTask
 from spark.replay.planning import Plan, Task, packed, sent_up_to
 from spark.replay.results import TaskResult
 from spark.replay.rows import FILE_NUMBER, PART, SENDING, ddl_of
+from spark.replay.sieve import sieve_of
 from spark.replay.sinks import MakeSink
 from spark.replay.stages import Reads, Sends
 from spark.replay.work import Setup
@@ -58,7 +59,8 @@ class Frame:
         selection = self._plan.job.selection
         names = self._names(selection.where, columns)
         numbers = self._session.range(0, len(tasks), 1, len(tasks))
-        rows = numbers.mapInArrow(Reads(self._setup, names, tuple(tasks)), ddl_of(names))
+        sieve = sieve_of(selection.where, selection.json_schema)
+        rows = numbers.mapInArrow(Reads(self._setup, names, tuple(tasks), sieve), ddl_of(names))
         return rows if selection.where is None else _where(rows, selection)
 
     def _names(self, where: str | None, columns: Sequence[str]) -> tuple[str, ...]:

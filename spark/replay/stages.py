@@ -21,6 +21,7 @@ from spark.replay.progress import TaskLine
 from spark.replay.reading import Reader
 from spark.replay.results import TaskResult
 from spark.replay.rows import FILE_NUMBER, PART, by_file, rows_of, schema_of
+from spark.replay.sieve import Sieve
 from spark.replay.sinks import MakeSink, Sink
 from spark.replay.task import ended, hand_on, ordered_rows
 from spark.replay.work import Setup
@@ -36,6 +37,7 @@ class Reads:
     setup: Setup
     names: tuple[str, ...]
     tasks: tuple[Task, ...]
+    sieve: Sieve
 
     def __call__(self, batches: Batches) -> Batches:
         attempt = this_attempt()
@@ -45,7 +47,10 @@ class Reads:
         try:
             for batch in batches:
                 for number in batch.column(0).to_pylist():
-                    yield from self._rows(reader, self.tasks[number])
+                    for rows in self._rows(reader, self.tasks[number]):
+                        left = self.sieve.left(rows)
+                        if left.num_rows:
+                            yield left
         except Stopped:
             result.is_stopped = True
         except (ReplayError, ArchiveError) as error:

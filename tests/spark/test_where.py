@@ -10,11 +10,13 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+import pyarrow as pa
 from pyspark.sql import functions as F
 
 from spark.replay.frame import _own_session, _where
 from spark.replay.job import Selection
 from spark.replay.json_types import typed
+from spark.replay.sieve import sieve_of
 
 # One Spark for all of them.
 pytestmark = pytest.mark.xdist_group("spark")
@@ -229,3 +231,38 @@ def test_texts_beside_texts_and_numbers_beside_numbers(rows: Any) -> None:
     assert [row.body.decode() for row in _where(frame, Selection(where="json.a > json.b")).collect()] == some[:1]
     assert [row.body.decode() for row in _where(frame, Selection(where="json.a < json.b")).collect()] == some[1:2]
     assert [row.body.decode() for row in _where(frame, Selection(where="json.a = json.b")).collect()] == some[3:4]
+
+
+# Each has a value that is, or is nearly, one of the texts of the predicates below.
+ODD_BODIES = [
+    b'{"a":"error"}', b"{'a':'error'}", rb'{"a":"\u0065rror"}', rb'{"a":"e\rror"}', b'{"a":"Error"}', b'{"a":" error"}',
+    b'{"a":["error"]}', b'{"a":{"error":1}}', b'{"error":"a"}', b'{"a":true}', b'{"a":TRUE}', b'{"a":null}',
+    b'{"a":1e5}',
+    b'{"a":100000.0}', b'{"a":NaN}', b'{"a":-INF}', b'{"a":Infinity}', b'{"a":"NaN"}', b'{"a":"\xc1\xa5rror"}',
+    b'{"a":"err\xffor"}', '{"a":"error"}'.encode("utf-16-le"), '{"a":"error"}'.encode("utf-16"),
+    '{"a":"error"}'.encode("utf-32-be"), b'\xef\xbb\xbf{"a":"error"}', b'{"a":"error"', b'{"a":"x","a":"error"}',
+    b'{"a":"error","a":"x"}', rb'{"a":"or\/der"}', b'{"a":"or/der"}', b'{"a":er/**/ror}', b'[{"a":"error"}]',
+    "{\"a\":\"\uff45rror\"}".encode(), b'{"\\u0061":"error"}', b'{"a":"null"}', b'{"a":"2024-01-31 10:00"}', b"",
+]  # fmt: skip
+SIEVED = """\
+json.a = 'error'
+json.a IN ('error', 'true', 'null')
+'NaN' = json.a OR json.a = 'error'
+json.a = 'Infinity'
+json.a = '100000.0'
+json.a = 'or/der'
+json.a = '2024-01-31 10:00'
+json.a = 'true' OR (json.a = 'Error' AND json.a = 'Error')"""
+
+
+def test_what_is_left_out_before_spark_sees_it_matches_nothing(rows: Any) -> None:
+    frame = rows.sparkSession.createDataFrame(
+        [(one, n) for n, one in enumerate(ODD_BODIES)], "body BINARY, position INT"
+    )
+    batch = pa.RecordBatch.from_pydict({"body": pa.array(ODD_BODIES, pa.binary()), "n": range(len(ODD_BODIES))})
+    predicates = SIEVED.splitlines()
+    for predicate, positions in zip(predicates, chosen(frame, predicates), strict=True):
+        left = sieve_of(predicate).left(batch).column("n").to_pylist()
+        assert positions <= set(left), predicate
+        assert positions or "Infinity" in predicate or "100000" in predicate, predicate
+    assert sum(bool(sieve_of(one).sets) for one in predicates) >= 3
