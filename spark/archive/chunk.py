@@ -105,8 +105,9 @@ class Chunk:
         return self.payload.mpub_pieces(low, high)
 
     def arrow(self, names: Sequence[str] | None = None) -> pa.RecordBatch:
-        """Return the columns of `spark.schema` with these names, in this order; None: all. Only these are made: all ten
-        take 75 ns a message, `position` alone takes 2 ns.
+        """Return the columns of `spark.schema` with these names, in this order; None: all.
+
+        Only these are made: all ten take 83 ns a message, mostly for the bodies, `position` alone 0.3 ns.
         """
         schema = arrow_schema()
         fields = list(schema) if names is None else [schema.field(name) for name in names]

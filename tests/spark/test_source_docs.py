@@ -19,9 +19,10 @@ pytest.importorskip("pyspark")
 from spark.schema import COLUMNS
 from spark.source.live.options import LIVE_OPTIONS
 from spark.source.options import READ_OPTIONS, STREAM_OPTIONS, WRITE_OPTIONS
-from tests.support.archives import BASE_NS, Message, framed
+from tests.support.archives import BASE_NS, Message, framed, messages
 from tests.support.nsqd_process import NsqdProcess
 from tests.support.wire import bodies
+from tools.to_file.formats.parquet import convert
 
 # One Spark for all of them.
 pytestmark = [pytest.mark.ours, pytest.mark.xdist_group("spark")]
@@ -96,6 +97,22 @@ def test_a_topic_into_a_table(spark: Any, placed: Placed, tmp_path: Path, nsqd: 
         nsqd.post("/pub?topic=orders", b"order")
         run(script)
         assert spark.read.parquet(str(tmp_path / "tables/live")).count() == count
+
+
+def test_a_table_without_this_data_source(
+    spark: Any, placed: Placed, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = placed(SCRIPTS["plain.py"])
+    (tmp_path / "archive" / "all.framed").unlink()
+    convert(written_framed(tmp_path, messages(90)), tmp_path / "archive" / "all.parquet", "zstd")
+    run(code)
+    assert capsys.readouterr().out == "60\n"
+
+
+def written_framed(directory: Path, some: list[Message]) -> Path:
+    path = directory / "some.framed"
+    path.write_bytes(framed([some]))
+    return path
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -109,10 +110,35 @@ def test_settings_of_hadoop_go_to_the_storage() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "light"), [((), True), (("--order=time",), True), (("--where=true",), False), (("--dedupe=id",), False)]
+    ("words", "light"),
+    [
+        ((), True),
+        (("--order=time",), True),
+        (("--where=true",), False),
+        (("--where=json.a = 'one'",), True),  # few bodies are parsed
+        (("--where=json.a = 'one'", "--dedupe=id"), False),
+        (("--where=json.a = 'one'", "--json-schema=a STRING"), False),
+        (("--dedupe=id",), False),
+    ],
 )
 def test_a_jvm_that_computes_is_not_a_light_one(words: tuple[str, ...], light: bool) -> None:
     assert spark_of(read(*words)).is_light is light
+
+
+def test_a_small_archive_is_not_worth_a_jvm_that_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "a.framed").write_bytes(b"x" * 100)
+    for path, limit_bytes, light in [
+        (str(tmp_path), 100, True),
+        (str(tmp_path), 99, False),
+        (f"{tmp_path}/*/a.*", 100, True),
+        (f"{tmp_path}/*/a.*", 99, False),
+        (f"{tmp_path}/none", 100, False),
+        ("s3a://bucket/x", 100, False),
+    ]:
+        monkeypatch.setattr("spark.replay.command.spark_wanted._SMALL_BYTES", limit_bytes)
+        options = PROGRAM.read([path, "--nsqd-tcp-address=127.0.0.1:4150", "--where=true"])
+        assert spark_of(options).is_light is light, (path, limit_bytes)
 
 
 @pytest.mark.parametrize(
