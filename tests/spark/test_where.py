@@ -198,8 +198,10 @@ def test_a_hundred_predicates_choose_what_spark_chooses_with_a_schema(rows: Any,
         "position", *(F.expr(f"({one}) <=> true").alias(f"p{n}") for n, one in enumerate(predicates))
     )
     wanted = [{row.position for row in expected.collect() if row[f"p{n}"]} for n in range(len(predicates))]
+    batch = pa.RecordBatch.from_pydict({"body": bodies(), "position": range(len(bodies()))})
     for predicate, positions in zip(predicates, chosen(rows, predicates), strict=True):
         assert positions == wanted[predicates.index(predicate)], predicate
+        assert positions <= set(sieve_of(predicate).left(batch).column("position").to_pylist()), predicate
     assert sum(0 < len(positions) < rows.count() for positions in wanted) > 0.8 * len(predicates)
 
 
