@@ -307,3 +307,6 @@ def test_a_topic_is_a_table_in_sql_without_registration(spark: Any, nsqd: NsqdPr
     assert sorted(row.n for row in rows) == list(range(5, 25))
     frame = session.read.format("nsq").options(nsqd=address(nsqd), subscribe=TOPIC, endingOffsets="earliest").load()
     assert frame.count() == 0
+    some = session.read.format("nsq").options(nsqd=address(nsqd), topic=TOPIC, columns="position,topic").load()
+    assert some.columns == ["position", "topic"]
+    assert sorted(some.collect()) == [(number, TOPIC) for number in range(25)]
