@@ -37,7 +37,8 @@ class ToolProcess:
         with self._log_path.open("wb") as log:
             stdin, stdout = self._streams
             self._process = subprocess.Popen(
-                self._command, cwd=self._directory, stdin=stdin, stdout=stdout, stderr=log, env=ENVIRONMENT
+                self._command, cwd=self._directory, stdin=stdin, stdout=stdout, stderr=log,
+                env={**os.environ, "PYTHONPATH": ENVIRONMENT["PYTHONPATH"]},  # with what a test has set since
             )
         return self
 
