@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from nsqd_py.delivery import TOPOLOGY_AWARE, nearness
@@ -23,6 +24,7 @@ from nsqd_py.errors import (
 )
 from nsqd_py.protocol import frames
 from nsqd_py.protocol.commands import Params, milliseconds_to_ns, parse_number, words
+from nsqd_py.protocol.multi_body import Part
 from nsqd_py.protocol.parser import Command
 from nsqd_py.protocol.session import STATE_CLOSING, STATE_SUBSCRIBED, Upgrades
 
@@ -166,6 +168,10 @@ def nop(client: ClientConnection, params: Params, body: bytes) -> None:
     pass
 
 
+def go_on(client: ClientConnection) -> None:
+    """Do nothing: a slice of a long command was read."""
+
+
 # ---- publishers
 
 
@@ -176,6 +182,14 @@ def pub(client: ClientConnection, topic_name: bytes, body: bytes, count: int, st
 
 def mpub(client: ClientConnection, topic_name: bytes, body: bytes, count: int, stride: int) -> None:
     _publish(client, _MPUB, topic_name.decode(), body, count, stride)
+    client.send(frames.OK)
+
+
+def mpub_parts(client: ClientConnection, topic_name: bytes, parts: Sequence[Part], count: int) -> None:
+    """An MPUB of more messages than one batch takes."""
+    topic, ticket = _topic_and_ticket(client, _MPUB, topic_name.decode())
+    topic.publish_parts(parts, client, ticket)
+    client.pub_counts[topic.name] += count
     client.send(frames.OK)
 
 
@@ -195,15 +209,19 @@ def dpub(client: ClientConnection, params: Params, body: bytes) -> None:
 def _publish(
     client: ClientConnection, kind: int, topic_name: str, body: bytes, count: int, stride: int, due_ns: int = 0
 ) -> None:
-    # The ticket says which answer is to be replaced if the log cannot take it, and how that is called.
+    topic, ticket = _topic_and_ticket(client, kind, topic_name)
+    topic.publish(body, count, stride, client, ticket, due_ns)
+    client.pub_counts[topic_name] += count
+
+
+def _topic_and_ticket(client: ClientConnection, kind: int, topic_name: str) -> tuple[Topic, int]:
+    """The ticket says which answer is to be replaced if the log cannot take the publish, and with which error."""
     ticket = len(client.out) * len(_PUBLISH_ERRORS) + kind
     try:
-        topic = client.broker.get_topic(topic_name)
+        return client.broker.get_topic(topic_name), ticket
     except Draining as error:
         name, failure = _PUBLISH_ERRORS[kind]
         raise failure(f"{name} failed nsqd is draining") from error
-    topic.publish(body, count, stride, client, ticket, due_ns)
-    client.pub_counts[topic_name] += count
 
 
 def failed_publish(ticket: int, error: OSError) -> tuple[int, ClientError]:
@@ -217,6 +235,7 @@ HANDLERS: dict[str, Any] = {
     "FIN": fin,
     "PUB": pub,
     "MPUB": mpub,
+    "MPUB_PARTS": mpub_parts,
     "DPUB": dpub,
     "RDY": rdy,
     "REQ": req,
@@ -227,4 +246,5 @@ HANDLERS: dict[str, Any] = {
     "IDENTIFY": identify,
     "AUTH": auth,
     "PERMIT": permit,
+    "GO_ON": go_on,
 }

@@ -11,6 +11,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Iterator
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from nsqd_py.broker import Broker
@@ -160,12 +161,15 @@ class ClientConnection(Stream):
         return True
 
     def _run_commands(self, parser: CommandParser) -> None:
+        """Act on what has arrived, for a slice of time; what is left goes on in later turns."""
+        until_s = perf_counter() + self._turn.backlog.slice_s
         while not self._closing and not self._is_paused:
             try:
                 command = parser.next_command()
                 if command is None:
                     if parser.awaited_mpub:
                         await_mpub(self, parser.awaited_mpub)
+                    self._catch_up()
                     return
                 self._heard_s = self._loop.now()  # by whole commands: bytes of one that never ends are no sign of life
                 HANDLERS[command[0]](self, *command[1:])
@@ -176,6 +180,14 @@ class ClientConnection(Stream):
             except LineTooLong as error:
                 self.close(str(error))
                 return
+            if perf_counter() >= until_s and parser.has_unread:
+                self._fall_behind()
+                return
+
+    def act(self) -> None:
+        """Go on with what has arrived."""
+        assert self._parser is not None
+        self._run_commands(self._parser)
 
     def _on_magic(self, data: bytes) -> None:
         """The first four bytes say which protocol the client speaks."""
@@ -382,8 +394,8 @@ class ClientConnection(Stream):
             self.send_before_answers(frames.HEARTBEAT)
             self._heartbeat.set(now_ns + interval_ns)
             return
-        # Who is paused is not listened to.
-        silent_ns = 0 if self._is_paused else int((self._loop.now() - self._heard_s) * 1e9)
+        # A client that is paused, or behind, is not listened to.
+        silent_ns = 0 if self._is_paused or self._is_behind else int((self._loop.now() - self._heard_s) * 1e9)
         if silent_ns >= _SILENT_INTERVALS * interval_ns:
             self.close("failed to read command - i/o timeout")
         elif self._is_stuck():

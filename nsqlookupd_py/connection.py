@@ -11,13 +11,13 @@ from nsqd_py.limits import HANDSHAKE, TimeLimits
 from nsqd_py.logs import Log
 from nsqd_py.transport import Stream
 from nsqd_py.turn import Turn
-from nsqlookupd_py.backlog import COMMANDS_AT_ONCE, Backlog
 from nsqlookupd_py.commands import COMMANDS, in_words
 from nsqlookupd_py.parser import LookupParser
 from nsqlookupd_py.peer import Peer, identify
 from nsqlookupd_py.registry import Registry
 
 MAGIC = b"  V1"
+COMMANDS_AT_ONCE = 4
 TOO_MANY_CONNECTIONS = b"E_TOO_MANY_CONNECTIONS"
 
 # A host that is gone without a word is found out after these, as by Go's nsqlookupd: s, s, number of probes.
@@ -37,8 +37,8 @@ class PeerConnection(Stream):
     """
 
     __slots__ = (
-        "_awaits_body", "_backlog", "_begun_s", "_clock", "_has_ended", "_has_spoken", "_introduction", "_is_behind",
-        "_magic", "_on_close", "_parser", "_requires_tls", "identified", "registry",
+        "_awaits_body", "_begun_s", "_clock", "_has_spoken", "_introduction", "_magic", "_on_close", "_parser",
+        "_requires_tls", "identified", "registry",
     )  # fmt: skip
 
     def __init__(
@@ -49,7 +49,6 @@ class PeerConnection(Stream):
         turn: Turn,
         log: Log,
         registry: Registry,
-        backlog: Backlog,
         clock: Callable[[], int],
         introduction: bytes,
         *,
@@ -64,7 +63,6 @@ class PeerConnection(Stream):
                 sock.setsockopt(socket.IPPROTO_TCP, option, value)
         self.registry = registry
         self.identified: Peer | None = None
-        self._backlog = backlog
         self._clock = clock
         self._introduction = introduction
         self._requires_tls = requires_tls
@@ -72,8 +70,6 @@ class PeerConnection(Stream):
         self._magic = b""
         self._parser: LookupParser | None = None
         self._awaits_body = False
-        self._is_behind = False
-        self._has_ended = False
         self._has_spoken = False
         self._begun_s = loop.now()
 
@@ -88,45 +84,27 @@ class PeerConnection(Stream):
             if parser is None:
                 return
         parser.feed(data)
-        if self._is_behind:
-            self._set_reading(False)
-        elif self.work(COMMANDS_AT_ONCE):
-            self._is_behind = True
-            self._set_reading(False)
-            self._backlog.add(self)
+        self.act()
 
-    def work(self, most: int) -> bool:
-        """Do at most so many of the commands that are here; True when there are more."""
+    def act(self) -> None:
+        """Do a few of the commands that are here."""
         parser = self._parser
-        if parser is None or self._closing or self.closed:
-            return False
+        assert parser is not None
         try:
-            for _ in range(most):
+            for _ in range(COMMANDS_AT_ONCE):
                 response = self._next_response(parser)
                 if response is None:
                     self._catch_up()
-                    return False
+                    return
                 self._has_spoken = True
                 self.send(frame(response))
         except ClientError as error:
             self._fail(error)
-            return False
-        return True
-
-    def _catch_up(self) -> None:
-        """All that arrived is done: read on."""
-        if self._is_behind:
-            self._is_behind = False
-            if self._unsent is None:  # else it is read from when it took its answers
-                self._set_reading(True)
-            if self._has_ended:
-                self.on_end()
+            return
+        self._fall_behind()
 
     def on_end(self) -> None:
-        if self._is_behind:
-            self._has_ended = True
-            self._set_reading(False)
-        elif self._parser is not None and self._awaits_body:
+        if self._parser is not None and self._awaits_body:
             self._fail(self._parser.cut_short())
         else:
             self.close_when_sent()

@@ -324,7 +324,7 @@ class HttpConnection(Stream, Generic[App]):
         if request.reply is not None:
             return True
         route = request.route
-        if not route.is_hot or request.credentials:
+        if not route.is_hot or request.credentials or request.size_bytes > route.quick_bytes:
             return False
         return not route.is_long or self._app.answer_room.is_open(self.peer)
 
