@@ -50,7 +50,8 @@ def act(client: ClientConnection, command: Command) -> None:
 def identify(client: ClientConnection, params: Params, body: bytes) -> None:
     session = client.session
     answer = session.identify(body)
-    client.log.info("[%s] IDENTIFY: %s %s %s", client.peer, session.client_id, session.hostname, session.user_agent)
+    names = client.peer, session.client_id, session.hostname, session.user_agent
+    client.log.of_clients.info("[%s] IDENTIFY: %s %s %s", *names)
     client.msg_timeout_ns = session.msg_timeout_ms * MS_NS
     client.sample_rate = session.sample_rate
     options = client.broker.options
@@ -112,7 +113,7 @@ def _subscribe(client: ClientConnection, topic: Topic, channel: Channel | OSErro
 
 def rdy(client: ClientConnection, params: Params, body: bytes) -> None:
     if client.session.state == STATE_CLOSING:
-        client.log.info("PROTOCOL(V2): [%s] ignoring RDY after CLS", client.peer)
+        client.log.of_clients.info("PROTOCOL(V2): [%s] ignoring RDY after CLS", client.peer)
         return
     client.rdy = parse_number(params[1]) if len(params) > 1 else 1
     client.maybe_ready()
@@ -140,7 +141,7 @@ def req(client: ClientConnection, params: Params, body: bytes) -> None:
     delay_ns = milliseconds_to_ns(parse_number(params[2]))
     clamped_ns = max(0, min(delay_ns, client.broker.options.max_req_timeout_ns))
     if clamped_ns != delay_ns:
-        client.log.info("[%s] REQ timeout %d out of range. Setting to %d", client.peer, delay_ns, clamped_ns)
+        client.log.of_clients.info("[%s] REQ timeout %d out of range. Setting to %d", client.peer, delay_ns, clamped_ns)
     if not channel.requeue(client, params[1], clamped_ns):
         raise ReqFailed(f"REQ {words(params[1])} failed {_why_not(channel, params[1])}")
     client.requeue_count += 1

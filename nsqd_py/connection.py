@@ -196,9 +196,9 @@ class ClientConnection(Stream):
             self._magic_so_far = data
             return
         magic = data[: len(MAGIC_V2)]
-        self.log.info("CLIENT(%s): desired protocol magic '%s'", self.peer, words(magic))
+        self.log.of_clients.info("CLIENT(%s): desired protocol magic '%s'", self.peer, words(magic))
         if magic != MAGIC_V2:
-            self.log.error("client(%s) bad protocol magic '%s'", self.peer, words(magic))
+            self.log.of_clients.error("client(%s) bad protocol magic '%s'", self.peer, words(magic))
             self.send(frames.BAD_PROTOCOL)
             self.close_when_sent()
             return
@@ -218,7 +218,7 @@ class ClientConnection(Stream):
             self.close_when_sent()
 
     def answer_error(self, error: ClientError) -> None:
-        self.log.error("[%s] - %s %s", self.peer, error.code, error)
+        self.log.of_clients.error("[%s] - %s %s", self.peer, error.code, error)
         self.send(frames.error(error.wire))
         if error.fatal:
             self.close_when_sent()
@@ -243,20 +243,20 @@ class ClientConnection(Stream):
     def _layers(self, upgrades: Upgrades) -> Iterator[Layer]:
         if upgrades.tls:
             assert self.broker.tls is not None
-            self.log.info("PROTOCOL(V2): [%s] upgrading connection to TLS", self.peer)
+            self.log.of_clients.info("PROTOCOL(V2): [%s] upgrading connection to TLS", self.peer)
             from nsqd_py.tls import TlsLayer  # only where TLS is asked for: it is slow to import
 
             self._tls = TlsLayer(self.broker.tls.server)
             self.session.needs_tls = False
             yield self._tls
         if upgrades.snappy:
-            self.log.info("PROTOCOL(V2): [%s] upgrading connection to snappy", self.peer)
+            self.log.of_clients.info("PROTOCOL(V2): [%s] upgrading connection to snappy", self.peer)
             from nsqd_py.compression import SnappyLayer  # its library is imported with the first client that wants it
 
             yield SnappyLayer()
         if upgrades.deflate_level:
             level = upgrades.deflate_level
-            self.log.info("PROTOCOL(V2): [%s] upgrading connection to deflate (level %d)", self.peer, level)
+            self.log.of_clients.info("PROTOCOL(V2): [%s] upgrading connection to deflate (level %d)", self.peer, level)
             from nsqd_py.compression import DeflateLayer
 
             yield DeflateLayer(level)
@@ -408,7 +408,7 @@ class ClientConnection(Stream):
     # ---- the end
 
     def on_close(self, reason: str) -> None:
-        self.log.info("PROTOCOL(V2): [%s] exiting ioloop - %s", self.peer, reason)
+        self.log.of_clients.info("PROTOCOL(V2): [%s] exiting ioloop - %s", self.peer, reason)
         self._heartbeat.set(None)
         self._alarm.set(None)
         if self.guard is not None:

@@ -110,7 +110,7 @@ class PeerConnection(Stream):
             self.close_when_sent()
 
     def _fail(self, error: ClientError) -> None:
-        self.log.error("[%s] - %s", self.peer, error.wire.decode("utf-8", "backslashreplace"))
+        self.log.of_clients.error("[%s] - %s", self.peer, error.wire.decode("utf-8", "backslashreplace"))
         self._end_with(error.wire)
 
     def _read_magic(self, data: bytes) -> bytes:
@@ -120,7 +120,7 @@ class PeerConnection(Stream):
         if self._magic == MAGIC:
             self._parser = LookupParser()
         elif len(self._magic) == len(MAGIC):
-            self.log.error("client(%s) bad protocol magic '%s'", self.peer, self._magic.decode("latin-1"))
+            self.log.of_clients.error("client(%s) bad protocol magic '%s'", self.peer, self._magic.decode("latin-1"))
             self._end_with(b"E_BAD_PROTOCOL")
         return data[missing:]
 
@@ -152,7 +152,7 @@ class PeerConnection(Stream):
         peer = self.identified = identify(self.peer, body, self._clock())
         self.registry.add_peer(peer)
         info = peer.info
-        self.log.info(
+        self.log.of_clients.info(
             "CLIENT(%s): IDENTIFY Address:%s TCP:%d HTTP:%d Version:%s",
             self.peer, info["broadcast_address"], info["tcp_port"], info["http_port"], info["version"],
         )  # fmt: skip
@@ -170,9 +170,9 @@ class PeerConnection(Stream):
         self.close_when_sent()
 
     def on_close(self, reason: str) -> None:
-        self.log.info("PROTOCOL(V1): [%s] exiting ioloop (%s)", self.peer, reason)
+        self.log.of_clients.info("PROTOCOL(V1): [%s] exiting ioloop (%s)", self.peer, reason)
         self._on_close(self)
         peer, self.identified = self.identified, None
         if peer is not None:
             for registration in self.registry.remove_peer(peer):
-                self.log.info("DB: client(%s) UNREGISTER %s", self.peer, in_words(*registration))
+                self.log.of_clients.info("DB: client(%s) UNREGISTER %s", self.peer, in_words(*registration))

@@ -109,7 +109,7 @@ class Daemon:
         self._introduction = orjson.dumps(introduction)
 
     def _on_peer(self, sock: socket.socket, peer: str) -> None:
-        self._log.info("TCP: new client(%s)", peer)
+        self._log.of_clients.info("TCP: new client(%s)", peer)
         connection = PeerConnection(
             sock, peer, self._loop, self._turn, self._log, self._registry, self._clock, self._introduction,
             requires_tls=self._options.tls_required != TLS_NOT_REQUIRED,

@@ -39,6 +39,10 @@ MIN_BODY_BYTES_PER_S = 1024
 # How long a refused client may go on sending, so that it reads the answer and no reset, as in Go.
 LINGER_S = 0.5
 
+# Each text is a kind of its own to `nsqd_py.client_lines`: questions do not hide what changes something.
+_CHANGED = "%d %s %s (%s) %s"
+_ASKED = "%d %s %s (%s) %.32s"
+
 _NEW, _AT_START, _IN_HEAD, _IN_BODY = range(4)
 _KEPT_WAITING = {_NEW: HEAD, _AT_START: IDLE, _IN_HEAD: HEAD, _IN_BODY: BODY}
 
@@ -375,7 +379,8 @@ class HttpConnection(Stream, Generic[App]):
         reply = request.reply or self._call_handler(request)
         if request.target.is_logged and self.log.level <= INFO:
             elapsed = format_duration(time.perf_counter_ns() - started_ns)
-            self.log.info("%d %s %s (%s) %s", reply.status, request.method, request.url, self.peer, elapsed)
+            text = _ASKED if request.method in ("GET", "HEAD") else _CHANGED
+            self.log.of_clients.info(text, reply.status, request.method, request.url, self.peer, elapsed)
         if self.closed:
             return
         with_body = request.method != "HEAD"
@@ -404,7 +409,7 @@ class HttpConnection(Stream, Generic[App]):
         except HttpError as error:
             return answers.failure(error)
         except OSError as error:
-            self.log.error("failure in %s - %s", request.url, error)
+            self.log.of_clients.error("failure in %s - %s", request.url, error)
         except Exception as error:  # a bug in one handler costs that request only
             self.log.exception("panic in HTTP handler - %r", error)
         return answers.INTERNAL_ERROR

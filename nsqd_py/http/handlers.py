@@ -159,7 +159,7 @@ def _is_binary(request: Request[Broker]) -> bool:
     if word is None:
         return False
     if word not in _BOOLS:
-        request.app.log.warning("deprecated value '%s' used for /mpub binary param", word)
+        request.app.log.of_clients.warning("deprecated value '%s' used for /mpub binary param", word)
     return _BOOLS.get(word, True)
 
 
