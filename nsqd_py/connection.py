@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 MAGIC_V2 = b"  V2"
 _SILENT_INTERVALS = 2
+_LOOK_AGAIN_NS = 100 * MS_NS
 _LINGER_PUBS = 8
 _LINGER_POLLS = 16
 
@@ -47,10 +48,10 @@ class ClientConnection(Stream):
     """A producer or consumer. Its `Consumer` side is what its channel sees of it."""
 
     __slots__ = (
-        "_alarm", "_budget", "_has_failed", "_heard_s", "_heartbeat", "_is_paused", "_last_topic", "_last_topic_name",
-        "_loop", "_magic_so_far", "_parser", "_tls", "_upgrades", "broker", "channel", "connect_time", "finish_count",
-        "guard", "in_flight", "is_waiting", "message_count", "msg_timeout_ns", "nearness", "pub_counts",
-        "queued_bytes", "rdy", "requeue_count", "sample_rate", "session", "topic",
+        "_alarm", "_beat_due_ns", "_budget", "_has_failed", "_heard_s", "_heartbeat", "_is_paused", "_last_topic",
+        "_last_topic_name", "_loop", "_magic_so_far", "_parser", "_tls", "_upgrades", "broker", "channel",
+        "connect_time", "finish_count", "guard", "in_flight", "is_waiting", "message_count", "msg_timeout_ns",
+        "nearness", "pub_counts", "queued_bytes", "rdy", "requeue_count", "sample_rate", "session", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -66,6 +67,7 @@ class ClientConnection(Stream):
         self._loop = loop
         self._heard_s = loop.now()
         self._heartbeat = broker.alarms.alarm(self._on_heartbeat)
+        self._beat_due_ns = 0
         self._alarm = broker.alarms.alarm(self._on_deadline)
         self.topic: Topic | None = None
         self._tls: TlsLayer | None = None
@@ -382,7 +384,10 @@ class ClientConnection(Stream):
 
     def set_heartbeat(self) -> None:
         interval_ms = self.session.heartbeat_interval_ms
-        self._heartbeat.set(self.broker.clock() + interval_ms * MS_NS if interval_ms else None)
+        if interval_ms:
+            self._beat_at(self.broker.clock() + interval_ms * MS_NS)
+        else:
+            self._heartbeat.set(None)
 
     def _on_heartbeat(self, now_ns: int) -> None:
         """Send a heartbeat; a client that was silent for two intervals, or took nothing for one, is gone."""
@@ -392,18 +397,26 @@ class ClientConnection(Stream):
         if self._holds:  # nor is who waits for a slow disk; its answers wait, but not this
             self._heard_s = self._loop.now()
             self.send_before_answers(frames.HEARTBEAT)
-            self._heartbeat.set(now_ns + interval_ns)
+            self._beat_at(now_ns + interval_ns)
             return
+        if now_ns - self._beat_due_ns >= interval_ns:  # the loop stood still: there was no heartbeat to be answered
+            self._heard_s = self._loop.now()
         # A client that is paused, or behind, is not listened to.
         silent_ns = 0 if self._is_paused or self._is_behind else int((self._loop.now() - self._heard_s) * 1e9)
-        if silent_ns >= _SILENT_INTERVALS * interval_ns:
+        if silent_ns >= _SILENT_INTERVALS * interval_ns and self._has_input():  # the loop was too busy to read it
+            self._beat_at(now_ns + _LOOK_AGAIN_NS)
+        elif silent_ns >= _SILENT_INTERVALS * interval_ns:
             self.close("failed to read command - i/o timeout")
         elif self._is_stuck():
             self.close("failed to send - i/o timeout")
         else:
             self.send(frames.HEARTBEAT)
             left_ns = max(MS_NS, _SILENT_INTERVALS * interval_ns - silent_ns)
-            self._heartbeat.set(now_ns + min(interval_ns, left_ns))
+            self._beat_at(now_ns + min(interval_ns, left_ns))
+
+    def _beat_at(self, due_ns: int) -> None:
+        self._beat_due_ns = due_ns
+        self._heartbeat.set(due_ns)
 
     # ---- the end
 

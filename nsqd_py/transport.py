@@ -11,7 +11,7 @@ import socket
 import sys
 from fcntl import ioctl
 from struct import Struct
-from termios import TIOCOUTQ
+from termios import FIONREAD, TIOCOUTQ
 from time import thread_time_ns
 from typing import Any, Protocol
 
@@ -326,6 +326,10 @@ class Stream:
         if self._unsent is None:
             return 0
         return len(self._unsent) + int.from_bytes(ioctl(self._sock, TIOCOUTQ, bytes(4)), sys.byteorder)
+
+    def _has_input(self) -> bool:
+        """True when bytes are in the socket that are about to be read."""
+        return self._reading and any(ioctl(self._sock, FIONREAD, bytes(4)))
 
     def _is_stuck(self) -> bool:
         """True when the peer took nothing since the last time that this was asked."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 import socket
 import threading
 import time
@@ -12,8 +13,8 @@ from contextlib import suppress
 
 import pytest
 
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess
-from tests.support.wire import MAGIC, OK, bodies, identify, int32, mpub_body, pub, rdy, sized, sub
+from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.wire import HEARTBEAT, MAGIC, NOP, OK, bodies, identify, int32, mpub_body, pub, rdy, sized, sub
 
 pytestmark = pytest.mark.ours
 
@@ -200,3 +201,28 @@ def test_commands_behind_a_long_mpub_come_after_it(make_nsqd: MakeNsqd, behind: 
     answers = exchange(nsqd.tcp_port, MAGIC + long + pub("t", b"x") * 2 + behind)
     assert answers[:30] == sized(b"\0\0\0\0OK") * 3
     assert nsqd.topic_stats("t")["message_count"] == 100_002  # type: ignore[index]
+
+
+def test_an_introduction_of_more_than_64_kib_is_refused(make_nsqd: MakeNsqd) -> None:
+    nsqd = make_nsqd()
+    limit = 64 * 1024
+    with nsqd.connect() as client:
+        assert client.ask(b"IDENTIFY\n" + sized(b"{" + b" " * (limit - 2) + b"}")) == OK
+    with nsqd.connect() as client:
+        refusal = client.ask(b"IDENTIFY\n" + int32(limit + 1))
+        assert refusal.data == f"E_BAD_BODY IDENTIFY body too big {limit + 1} > {limit}".encode()
+
+
+def test_a_standstill_of_the_daemon_costs_no_client_its_connection(make_nsqd: MakeNsqd) -> None:
+    """Neither one whose bytes wait to be read, nor one that had no heartbeat to answer."""
+    nsqd = make_nsqd()
+    with nsqd.connect(heartbeat_interval=1000) as busy, nsqd.connect(heartbeat_interval=1000) as idle:
+        nsqd.signal(signal.SIGSTOP)
+        busy.send(NOP)
+        stopped_s = time.monotonic()
+        wait_until(lambda: time.monotonic() - stopped_s > 2.4, what="two intervals to be over")
+        nsqd.signal(signal.SIGCONT)
+        for client in (busy, idle):
+            assert client.frame() == HEARTBEAT
+            client.send(NOP)
+            client.pub("t", b"x")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import gevent
@@ -15,7 +16,6 @@ from nsqd_py.errors import AuthFirst, ClientError, Invalid, Unauthorized
 from nsqd_py.pqueues import Alarms
 from nsqd_py.tls import TlsInfo
 from tests.support.auth_server import EVERYTHING, Grant, answer_of
-from tests.unit.fakes import FakeLog
 
 SECOND_NS = 1_000_000_000
 ORDERS: Grant = ("^orders$", ("^archive$", "^$"), ("publish", "subscribe"))
@@ -42,7 +42,8 @@ class FakeClient:
     """Keeps what it was told to do."""
 
     def __init__(self) -> None:
-        self.log: Any = FakeLog()
+        self.log: Any = logging.getLogger("test")
+        self.log.of_clients = self.log
         self.peer = "192.0.2.1:5"
         self.tls_info: TlsInfo | None = None
         self.is_paused = False
