@@ -9,11 +9,13 @@ import threading
 import time
 import zlib
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
+import psutil
 import pytest
 
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqlookupd_process import MakeNsqlookupd
 from tests.support.wire import HEARTBEAT, MAGIC, NOP, OK, bodies, identify, int32, mpub_body, pub, rdy, sized, sub
 
 pytestmark = pytest.mark.ours
@@ -226,3 +228,50 @@ def test_a_standstill_of_the_daemon_costs_no_client_its_connection(make_nsqd: Ma
             assert client.frame() == HEARTBEAT
             client.send(NOP)
             client.pub("t", b"x")
+
+
+def test_compressed_commands_of_a_client_that_reads_nothing_are_not_unpacked(make_nsqd: MakeNsqd) -> None:
+    """Their answers would fill the memory: 400 kB of input have 100 MB of them."""
+    nsqd = make_nsqd()
+    process = psutil.Process(nsqd.pid)
+    data = deflated(sub("t", "c") + b"FIN 0123456789abcdef\n" * 1_600_000)
+    before = process.memory_info().rss
+    with ExitStack() as stack:
+        for _ in range(ATTACKERS):
+            client = stack.enter_context(socket.socket())
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect(("127.0.0.1", nsqd.tcp_port))
+            client.sendall(data)
+        wait_until(lambda: is_idle(process), 60, "nsqd to do no more")
+        gained_mb = (process.memory_info().rss - before) / 1e6
+    print(f"{gained_mb:.0f} MB more for {ATTACKERS} connections, log {nsqd.log_path.stat().st_size}")
+    assert gained_mb < 60
+    assert nsqd.log_path.stat().st_size < LOG_BYTES
+
+
+def is_idle(process: psutil.Process) -> bool:
+    """True when the process uses less than a tenth of a processor for 0.3 s."""
+    return process.cpu_percent(interval=0.3) < 10
+
+
+def test_registrations_at_nsqlookupd_by_the_thousand(make_nsqlookupd: MakeNsqlookupd) -> None:
+    """As they come, and as they go with their connections."""
+    lookupd = make_nsqlookupd()
+    body = b'{"broadcast_address":"h","hostname":"h","tcp_port":1,"http_port":2,"version":"1"}'
+    begin = b"  V1IDENTIFY\n" + sized(body)
+    inputs = [
+        begin + b"".join(b"REGISTER %c%d c%d\n" % (97 + place, number % 100, number) for number in range(5_000))
+        for place in range(ATTACKERS)
+    ]
+    threads = [threading.Thread(target=exchange, args=(lookupd.tcp_port, data)) for data in inputs]
+    worst_s = 0.0
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads) or lookupd.http("GET", "/nodes").json()["producers"]:
+        began_s = time.perf_counter()
+        assert lookupd.is_healthy()
+        worst_s = max(worst_s, time.perf_counter() - began_s)
+    print(f"worst {worst_s * 1000:.0f} ms, log {lookupd.log_path.stat().st_size}")
+    wait_until(lambda: not lookupd.http("GET", "/lookup?topic=a1").json()["producers"], what="the last to be gone")
+    assert worst_s < MOST_S
+    assert lookupd.log_path.stat().st_size < LOG_BYTES
