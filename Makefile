@@ -3,6 +3,7 @@
 # make torture     kills, power cuts and failing disks by the hundred, with a summary of what was lost (nothing)
 # make test-slow   what starts more Sparks than a change should have to wait for
 # make check   only what needs no running nsqd: lint, types, architecture
+# make fuzz    inputs that nobody thought of, ten minutes for each of what reads bytes of others; FUZZ_ARGS="--seconds 60"
 # make screenshots takes the pictures of nsqadmin's page in docs/images anew
 # make bench   the measurements of the README; BENCH_ARGS="--help" lists what it takes
 
@@ -12,11 +13,12 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 BENCH_ARGS ?=
+FUZZ_ARGS ?=
 
 # The tests start a thousand processes: where nothing may be kept compiled, each of them would compile all modules anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test test-slow torture check screenshots bench
+.PHONY: run test test-slow torture fuzz check screenshots bench
 
 run: $(INSTALLED)
 	@echo "The page of nsqadmin:      http://127.0.0.1:4171"
@@ -35,6 +37,10 @@ test-slow: $(INSTALLED_DEV)
 
 torture: $(INSTALLED_DEV)
 	$(BIN)/python -m pytest -n 3 --hypothesis-profile=new $(wildcard tests/torture tests/faults tests/crash tests/property)
+
+fuzz: $(INSTALLED_DEV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check atheris || echo "Without atheris, hypothesis draws the inputs."
+	$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
 
 check: $(INSTALLED_DEV)
 	$(BIN)/ruff check .

@@ -22,7 +22,7 @@ from nsqadmin_py.shapes import (
     texts_in,
     topic_stats,
 )
-from nsqadmin_py.upstream import Answers, Upstream, UpstreamError, ask_all
+from nsqadmin_py.upstream import Answers, Upstream, UpstreamError, ask_all, named_producers
 
 T = TypeVar("T")
 Errors = list[UpstreamError]
@@ -111,7 +111,7 @@ class ClusterInfo:
         return [node for node in found.good.values() if node is not None], found.errors
 
     def _producers_at(self, lookupd: str, path: str, query: Mapping[str, str]) -> list[Figures]:
-        return [producer(row) for row in rows_in(self.upstream.get(lookupd, path, query), "producers")]
+        return [producer(row) for row in named_producers(lookupd, self.upstream.get(lookupd, path, query))]
 
     def _node(self, nsqd: str) -> Figures:
         info = self.upstream.get(nsqd, "/info")

@@ -12,10 +12,12 @@ import gevent
 import orjson
 from gevent import ssl
 
-from nsqadmin_py.texts import one_line
+from nsqadmin_py.shapes import rows_in
 from nsqadmin_py.web.proxies import Proxies
 from nsqd_py.errors import StartError
+from nsqd_py.foreign_json import load_foreign_json
 from nsqd_py.http_client import (
+    MAX_STATS_BYTES,
     BadStatus,
     HttpClient,
     HttpClientError,
@@ -26,14 +28,18 @@ from nsqd_py.http_client import (
     resolve_by_hub,
 )
 from nsqd_py.lookup.endpoints import literal_endpoint
+from nsqd_py.one_line import one_line
 from nsqd_py.protocol.names import quote
 from nsqd_py.settings import Options
 from nsqd_py.tls_level import advised, set_level, set_lowest_version
 from nsqd_py.tls_options import DEFAULT_TLS_VERSION
 
-# A topic or a channel takes about half a kilobyte of an answer, a client about a whole one.
-MAX_ANSWER_BYTES = 512 * 1024 * 1024
 _FORBIDDEN = 403
+# In one answer of an nsqlookupd.
+MOST_PRODUCERS = 10_000
+_STARTED_AT_A_TIME = 20
+# Of an answer that says why there is none, in an error.
+_SHOWN_BYTES = 1024
 _HIGHEST_PORT = 65535
 
 T = TypeVar("T")
@@ -98,7 +104,7 @@ class Upstream:
                     raise
                 return self._exchange_with_login(method, replace(url, is_secure=True, port=port), body)
         except BadStatus as error:
-            text = f"got response {error.status} {error.reason} {quote(error.body)}"
+            text = f"got response {error.status} {error.reason} {quote(error.body[:_SHOWN_BYTES])}"
             raise UpstreamError(text, error.status, _message(error.body)) from error
         except HttpClientError as error:
             raise UpstreamError(f"{method} {url.place}{path}: {error}") from error
@@ -145,8 +151,12 @@ def ask_all(addresses: Iterable[str], ask: Callable[[str], T]) -> Answers[T]:
     if len(wanted) == 1:
         one(wanted[0])
         return answers
-    greenlets = [gevent.spawn(one, address) for address in wanted]
+    greenlets: list[gevent.Greenlet[..., None]] = []
     try:
+        for address in wanted:
+            greenlets.append(gevent.spawn(one, address))
+            if not len(greenlets) % _STARTED_AT_A_TIME:
+                gevent.sleep(0)  # each takes 0.2 ms to connect, and there may be thousands
         gevent.joinall(greenlets, raise_error=True)
     finally:
         gevent.killall(greenlets, block=False)
@@ -157,9 +167,17 @@ def ask_all(addresses: Iterable[str], ask: Callable[[str], T]) -> Answers[T]:
 def parsed(address: str, body: bytes) -> Any:
     """Raises UpstreamError for what is no JSON."""
     try:
-        return orjson.loads(body)
+        return load_foreign_json(body)
     except ValueError as error:
         raise UpstreamError(f"{place_of(address)}: {error}") from error
+
+
+def named_producers(address: str, document: Any) -> list[Mapping[str, Any]]:
+    """The nsqds that an nsqlookupd names. Raises UpstreamError where there are too many: each of them is asked."""
+    rows = rows_in(document, "producers")
+    if len(rows) > MOST_PRODUCERS:
+        raise UpstreamError(f"{place_of(address)}: names {len(rows)} nsqds, but at most {MOST_PRODUCERS} can be asked")
+    return rows
 
 
 def place_of(address: str) -> str:
@@ -179,10 +197,10 @@ def https_port(error: BadStatus) -> int:
     if error.status != _FORBIDDEN:
         return 0
     try:
-        port = int(orjson.loads(error.body)["https_port"])
+        port = orjson.loads(error.body)["https_port"]
     except (ValueError, TypeError, KeyError):
         return 0
-    return port if 0 < port <= _HIGHEST_PORT else 0
+    return port if type(port) is int and 0 < port <= _HIGHEST_PORT else 0
 
 
 def _message(body: bytes) -> str:
@@ -203,7 +221,7 @@ def make_upstream(options: Options) -> Upstream:
             request_timeout_s=limit_s(options.http_client_request_timeout_ns),
             resolve=_resolve,
             tls=_tls_context(options),
-            max_answer_bytes=MAX_ANSWER_BYTES,
+            max_answer_bytes=MAX_STATS_BYTES,
         ),
         _token_rule(options),
     )

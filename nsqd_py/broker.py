@@ -18,13 +18,14 @@ from nsqd_py.clock import SteadyClock, wall_ns
 from nsqd_py.compactor import Compactor
 from nsqd_py.dead_letters import DeadLetters, Origin
 from nsqd_py.delivery import Position
+from nsqd_py.descriptor_relief import DescriptorRelief
 from nsqd_py.disk_health import DiskHealth
 from nsqd_py.disk_pace import DiskPace
 from nsqd_py.disk_space import DiskSpace
 from nsqd_py.diskqueue.journal import Journal, journal_name
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.drain import Drain
-from nsqd_py.errors import Draining
+from nsqd_py.errors import Draining, TooManyChannels, TooManyTopics
 from nsqd_py.expiry import Expiry
 from nsqd_py.free_space import FreeSpace
 from nsqd_py.guid import GuidFactory
@@ -89,7 +90,7 @@ class Broker:
         self.disk = DiskHealth(log)
         self.pace = DiskPace(alarms, lambda: self.clock(), log)
         self.sync = GroupSync(
-            options.sync_every, options.sync_timeout_ns, threadpool, alarms, lambda: self.clock(), self.disk.synced,
+            options.sync_every, options.sync_timeout_ns, threadpool, alarms, lambda: self.clock(), self._on_sync,
             self.pace,
         )  # fmt: skip
         free_space = FreeSpace(Path(options.data_path or "."), self.pace, threadpool)
@@ -119,6 +120,11 @@ class Broker:
         self.sync.settle_names = self.metadata.settle
         self.removed_files = RemovedFiles(lambda: self.clock(), threadpool, log)
         self.sync.put_back = self.removed_files.look
+        self.descriptors = DescriptorRelief(self.sync.hurry)
+
+    def _on_sync(self, topic: Topic, error: OSError | None) -> None:
+        self.disk.synced(topic, error)
+        self.descriptors.synced()
 
     # ---- health
 
@@ -148,11 +154,14 @@ class Broker:
         return self.topics.get(name)
 
     def get_topic(self, name: str) -> Topic:
-        """The topic of this name to publish to, made now if there is none. Raises Draining."""
+        """The topic of this name to publish to, made now if there is none. Raises Draining, and TooManyTopics."""
         topic = self.open_topics.get(name)
         if topic is None:
             if self.drain.is_active:
                 raise Draining
+            most = self.options.max_topics
+            if most and len(self.topics) >= most:
+                raise TooManyTopics(most)
             topic = self._make_topic(name)
         return topic
 
@@ -186,7 +195,7 @@ class Broker:
             topic.space, topic.room_bytes = self.space, 0
             topic.pace = self.pace
             log.read_files_by(SlowReader(self._write_threads, self.pace, topic.wake_channels).read)
-            topic.slow_writer = SlowWriter(topic, log, self._write_threads, self.pace)
+            topic.slow_writer = SlowWriter(topic, log, self._write_threads, self.pace, self.descriptors.room)
         self.topics[name] = topic
         self.expiry.add_topic(topic)
         return topic
@@ -235,10 +244,12 @@ class Broker:
         """The channel of this name, made now if there is none: it begins with what is not released yet.
 
         `journal` is one that was written for it; without, it is written now, and raises OSError when it cannot be.
-        `ChannelMaker.make` writes it in a thread.
+        `ChannelMaker.make` writes it in a thread. Raises TooManyChannels.
         """
         channel = topic.channels.get(name)
         if channel is None:
+            if journal is None:  # else it was counted before that was written
+                self.check_channel_count(topic)
             topic.commit()
             channel = self.add_channel(topic, name, Position(topic.released, topic.released), journal)
             try:
@@ -253,6 +264,12 @@ class Broker:
                 self.want_metadata()
             topic.release()
         return channel
+
+    def check_channel_count(self, topic: Topic, begun_count: int = 0) -> None:
+        """Raise TooManyChannels where a topic, for which `begun_count` channels are being made, takes no more."""
+        most = self.options.max_channels_per_topic
+        if most and len(topic.channels) + begun_count >= most:
+            raise TooManyChannels(topic.name, most)
 
     def add_channel(self, topic: Topic, name: str, position: Position, journal: Journal | None = None) -> Channel:
         """A channel at this position; nothing is written yet."""
@@ -382,7 +399,6 @@ class Broker:
         """Write down up to where a topic's messages are done with, or given to its channels. Raises OSError."""
         journal = self.topic_journal(topic.name)
         journal.snapshot(floor, [], [])
-        journal.close()
 
     def topic_journal(self, topic_name: str) -> Journal:
         return Journal(self._directory / journal_name(topic_name))
@@ -443,6 +459,4 @@ class Broker:
         except OSError as error:
             self.log.error("CHANNEL(%s): failed to write its position - %s", channel.name, error)
             is_saved = False
-        if channel.journal is not None:
-            channel.journal.close()
         return is_saved

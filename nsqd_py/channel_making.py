@@ -12,6 +12,7 @@ from gevent.event import Event
 from nsqd_py.call_timing import CallTimer
 from nsqd_py.channel import Channel
 from nsqd_py.diskqueue.journal import Journal
+from nsqd_py.errors import Refusal
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.threads import in_thread
 from nsqd_py.topic import Topic
@@ -19,6 +20,8 @@ from nsqd_py.topic import Topic
 if TYPE_CHECKING:
     from nsqd_py.broker import Broker
     from nsqd_py.connection import ClientConnection
+
+Made = Channel | OSError | Refusal
 
 
 class ChannelMaker:
@@ -34,20 +37,20 @@ class ChannelMaker:
         return name not in topic.channels and topic.log is not None and not is_ephemeral(name)
 
     def make_for(
-        self, client: ClientConnection, topic: Topic, name: str, then: Callable[[Channel | OSError], None]
+        self, client: ClientConnection, topic: Topic, name: str, then: Callable[[Made], None]
     ) -> None:
         """Call `then` with the channel, or why there is none; the client is paused until then."""
         client.pause()
         gevent.spawn(self._make_for, client, topic, name, then)
 
     def _make_for(
-        self, client: ClientConnection, topic: Topic, name: str, then: Callable[[Channel | OSError], None]
+        self, client: ClientConnection, topic: Topic, name: str, then: Callable[[Made], None]
     ) -> None:
-        found: Channel | OSError
+        found: Made
         try:
             try:
                 found = self.make(topic, name)
-            except OSError as error:
+            except (OSError, Refusal) as error:
                 found = error
             if not client.closed:
                 client.go_on(lambda: then(found))
@@ -58,13 +61,14 @@ class ChannelMaker:
     def make(self, topic: Topic, name: str) -> Channel:
         """Return the channel of this name, made now if there is none.
 
-        Raises OSError when its journal cannot be written. Blocks this greenlet.
+        Raises OSError when its journal cannot be written, and TooManyChannels. Blocks this greenlet.
         """
         place = topic, name
         while place in self._begun:
             self._begun[place].wait()
         if not self.wants_disk(topic, name):
             return self._broker.get_channel(topic, name)
+        self._broker.check_channel_count(topic, sum(begun is topic for begun, _ in self._begun))
         over = self._begun[place] = Event()
         try:
             return self._make(topic, name)
@@ -81,13 +85,11 @@ class ChannelMaker:
         finally:
             broker.pace.end(new, new.timer.slowest_ns)
         if topic.is_closed:
-            new.journal.close()
             now = broker.topics.get(topic.name)
             if now is None or name not in now.channels:
                 new.journal.remove()
             raise OSError(errno.ENOENT, f"topic {topic.name} was deleted meanwhile")
         if name in topic.channels:  # made by a part of nsqd that did not wait
-            new.journal.close()
             return topic.channels[name]
         return broker.get_channel(topic, name, new.journal)
 

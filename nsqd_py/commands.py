@@ -14,10 +14,10 @@ from nsqd_py.errors import (
     AuthDisabled,
     ClientError,
     DpubFailed,
-    Draining,
     FinFailed,
     MpubFailed,
     PubFailed,
+    Refusal,
     ReqFailed,
     SubFailed,
     TouchFailed,
@@ -88,17 +88,23 @@ def sub(client: ClientConnection, params: Params, body: bytes) -> None:
         topic = broker.find_topic(name) or broker.get_topic(name)
     except OSError as error:
         raise SubFailed(f"SUB failed {error.strerror or error}") from error
-    except Draining as error:
-        raise SubFailed("SUB failed nsqd is draining") from error
+    except Refusal as error:
+        raise SubFailed(f"SUB failed {error.reason}") from error
     channel_name = params[2].decode()
     if broker.channels.wants_disk(topic, channel_name):
         broker.channels.make_for(client, topic, channel_name, lambda found: _subscribe(client, topic, found))
     else:
-        _subscribe(client, topic, broker.get_channel(topic, channel_name))
+        try:
+            channel = broker.get_channel(topic, channel_name)
+        except Refusal as error:
+            raise SubFailed(f"SUB failed {error.reason}") from error
+        _subscribe(client, topic, channel)
 
 
-def _subscribe(client: ClientConnection, topic: Topic, channel: Channel | OSError) -> None:
-    """Make the client a consumer of a channel; an OSError says why there is none."""
+def _subscribe(client: ClientConnection, topic: Topic, channel: Channel | OSError | Refusal) -> None:
+    """Make the client a consumer of a channel; an error says why there is none."""
+    if isinstance(channel, Refusal):
+        raise SubFailed(f"SUB failed {channel.reason}") from channel
     if isinstance(channel, OSError):
         raise SubFailed(f"SUB failed {channel.strerror or channel}") from channel
     broker = client.broker
@@ -196,7 +202,7 @@ def mpub_parts(client: ClientConnection, topic_name: bytes, parts: Sequence[Part
 
 def await_mpub(client: ClientConnection, topic_name: bytes) -> None:
     """Make the topic of an MPUB whose body is not here yet, or is refused: Go's nsqd makes it before it reads that."""
-    with contextlib.suppress(Draining):  # the MPUB itself gets the error
+    with contextlib.suppress(Refusal):  # the MPUB itself gets the error
         client.broker.get_topic(topic_name.decode())
 
 
@@ -220,9 +226,9 @@ def _topic_and_ticket(client: ClientConnection, kind: int, topic_name: str) -> t
     ticket = len(client.out) * len(_PUBLISH_ERRORS) + kind
     try:
         return client.broker.get_topic(topic_name), ticket
-    except Draining as error:
+    except Refusal as error:
         name, failure = _PUBLISH_ERRORS[kind]
-        raise failure(f"{name} failed nsqd is draining") from error
+        raise failure(f"{name} failed {error.reason}") from error
 
 
 def failed_publish(ticket: int, error: OSError) -> tuple[int, ClientError]:

@@ -18,6 +18,7 @@ from nsqd_py.broker import Broker
 from nsqd_py.clock_keeping import ClockKeeper
 from nsqd_py.connection import ClientConnection
 from nsqd_py.debug.collector import COLLECTIONS
+from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.errors import StartError, is_full
 from nsqd_py.go_import.signs import may_have_go_files
 from nsqd_py.limits import connections
@@ -87,6 +88,7 @@ class Daemon:
         self._limits = _limits(options)
         self._connections = self._broker.connections = connections(options, log, self._loop)
         self._connections.on_sweep = self._broker.count_buffers
+        self._connections.share_with_files(OPEN_FILES.make_room)
         self._notifier = Notifier.from_environment()
         self._listeners = Listeners(self._connections, _FAREWELLS, self._loop, log)
         self._handlers: list[Any] = []
@@ -97,6 +99,7 @@ class Daemon:
     def run(self) -> int:
         """Serve until SIGTERM, SIGINT or the end of a drain, and return the exit status. Raises StartError."""
         raise_descriptor_limit()
+        self._broker.descriptors.watch()
         keep_freed_memory()
         log_uncaught_errors(self._hub, self._log)
         self._lock = _lock_directory(self._options.data_path or ".")

@@ -126,8 +126,30 @@ class HttpError(NsqdError):
         self.message = message
 
 
-class Draining(HttpError):
+class Refusal(HttpError):
+    """nsqd makes no topic or channel now; `reason` says why, to clients of the TCP protocol."""
+
+    def __init__(self, status: int, message: str, reason: str) -> None:
+        super().__init__(status, message)
+        self.reason = reason
+
+
+class Draining(Refusal):
     """nsqd is going out of service, and takes no new messages, topics or channels."""
 
     def __init__(self) -> None:
-        super().__init__(503, "DRAINING")
+        super().__init__(503, "DRAINING", "nsqd is draining")
+
+
+class TooManyTopics(Refusal):
+    """--max-topics are there. Not 503: another attempt does not help before somebody deletes one."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(403, "TOO_MANY_TOPICS", f"topics exceed limit of {most}")
+
+
+class TooManyChannels(Refusal):
+    """The topic has --max-channels-per-topic."""
+
+    def __init__(self, topic: str, most: int) -> None:
+        super().__init__(403, "TOO_MANY_CHANNELS", f"channels of {topic} exceed limit of {most}")

@@ -18,10 +18,18 @@ import gevent
 import orjson
 from gevent import socket
 
+from nsqd_py.foreign_json import load_foreign_json
 from nsqd_py.protocol.strangers import not_http
 from nsqd_py.tls_level import advised
+from nsqd_py.yielding_file import yielding_reader
 
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
+# Of `/stats`: a topic or a channel takes about half a kilobyte, a client about a whole one.
+MAX_STATS_BYTES = 32 * 1024 * 1024
+# Of an answer that says why there is none.
+_MAX_ERROR_BYTES = 64 * 1024
+_READ_BYTES = 64 * 1024
+_BUFFER_BYTES = 8 * 1024
 _SHOWN_BYTES = 200
 _PORTS = {"http": 80, "https": 443}
 _SECOND_NS = 1e9
@@ -157,11 +165,15 @@ class HttpClient:
             connection.close()
 
     def _read(self, response: http.client.HTTPResponse) -> bytes:
-        body = response.read(self.max_answer_bytes + 1)
         if response.status != 200:
-            raise BadStatus(response.status, response.reason, body)
+            error = _read_up_to(response, _MAX_ERROR_BYTES)[:_MAX_ERROR_BYTES]
+            raise BadStatus(response.status, response.reason, error)
+        too_long = HttpClientError(f"the answer is longer than {self.max_answer_bytes} bytes")
+        if (response.length or 0) > self.max_answer_bytes:
+            raise too_long
+        body = _read_up_to(response, self.max_answer_bytes)
         if len(body) > self.max_answer_bytes:
-            raise HttpClientError(f"the answer is longer than {self.max_answer_bytes} bytes")
+            raise too_long
         if response.length:
             raise HttpClientError("the answer is cut off")
         return body
@@ -176,11 +188,22 @@ class HttpClient:
             raise Unreachable(_reason(error)) from error
 
 
+class _Response(http.client.HTTPResponse):
+    """A response all of which is read through a `YieldingFile`: its head, its chunks and what follows them."""
+
+    def __init__(self, sock: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(sock, *args, **kwargs)
+        self.fp.close()  # nothing was read yet
+        self.fp = yielding_reader(sock, _BUFFER_BYTES)
+
+
 class _Connection(http.client.HTTPConnection):
     """The protocol of the standard library, on a socket that it does not make itself.
 
     Raises HttpClientError for what is no name of a host: others may have told it.
     """
+
+    response_class = _Response
 
     def __init__(self, host: str, port: int, open_socket: Callable[[], Any]) -> None:
         try:
@@ -191,6 +214,19 @@ class _Connection(http.client.HTTPConnection):
 
     def connect(self) -> None:
         self.sock = self._open_socket()
+
+
+def _read_up_to(response: http.client.HTTPResponse, most_bytes: int) -> bytes:
+    """Return the body; where it is longer than `most_bytes`, some of it that is longer too."""
+    body = bytearray()
+    # A chunk may have one byte: read1 reads one at most, while read would read tens of thousands without a pause.
+    read = response.read1 if response.chunked else response.read
+    while len(body) <= most_bytes:
+        part = read(_READ_BYTES)
+        if not part:
+            break
+        body += part
+    return bytes(body)
 
 
 def connect_any(targets: Sequence[Target], tls: Any, tls_name: str) -> Any:
@@ -222,7 +258,7 @@ def connect(target: Target, tls: Any = None, tls_name: str = "") -> Any:
 
 def _parsed(body: bytes) -> Any:
     try:
-        return orjson.loads(body)
+        return load_foreign_json(body)
     except ValueError as error:
         raise HttpClientError(str(error)) from error
 

@@ -30,6 +30,9 @@ WORDS = {
 
 # Of the descriptors that the process may have, this part is for files only; but not more than so many.
 _KEPT_PART = 16
+# Of those of a daemon with many files: they have more while there are few connections.
+_KEPT_PART_OF_MANY = 8
+_LEAST_KEPT_OF_MANY = 64
 _MOST_KEPT = 1024
 _SWEEP_S = 1.0
 _SHORTEST_SWEEP_S = 0.05
@@ -85,9 +88,10 @@ class Connections:
 
     def __init__(self, most: int, most_per_host: int, times: TimeLimits, log: Log, loop: Any) -> None:
         self.on_sweep: Callable[[], None] | None = None
+        self._close_files: Callable[[], int] | None = None
         self._most = most
         self._most_per_host = most_per_host
-        self._highest_descriptor = 0
+        self._highest_descriptor = self._files_yield_above = 0
         self._times = times
         self._log = log
         self._loop = loop
@@ -101,6 +105,10 @@ class Connections:
 
     def __len__(self) -> int:
         return len(self._hosts)
+
+    def share_with_files(self, close_files: Callable[[], int]) -> None:
+        """Where there are few descriptors, `close_files` closes some files for each new connection; how many."""
+        self._close_files = close_files
 
     # ---- who is here
 
@@ -119,8 +127,10 @@ class Connections:
     def _why_refused(self, peer: str, descriptor: int) -> str:
         if self._most and len(self._hosts) >= self._most:
             return ALL
-        if descriptor > self._highest_descriptor:
-            return DESCRIPTORS
+        if descriptor > self._files_yield_above:
+            is_room_made = self._close_files is not None and self._close_files()
+            if descriptor > self._highest_descriptor and not is_room_made:
+                return DESCRIPTORS
         if self._most_per_host:
             host = host_of(peer)
             if host and self._per_host[host] >= self._most_per_host:
@@ -144,7 +154,11 @@ class Connections:
 
     def start(self) -> None:
         """Begin to sweep. The limit of descriptors is the one of this moment."""
-        self._highest_descriptor = highest_descriptor()
+        self._highest_descriptor = self._files_yield_above = highest_descriptor()
+        if self._close_files is not None:
+            self._highest_descriptor = highest_descriptor(_KEPT_PART_OF_MANY, _LEAST_KEPT_OF_MANY)
+            # Some time before: files may have to be synced before they are closed.
+            self._files_yield_above = self._highest_descriptor * 3 // 4
         self._timer.start(self._on_timer)
 
     def close(self) -> None:
@@ -196,9 +210,9 @@ def connections(options: Any, log: Log, loop: Any) -> Connections:
     return Connections(options.max_connections, options.max_connections_per_address, times, log, loop)
 
 
-def highest_descriptor() -> int:
-    """The highest number that a socket may have."""
+def highest_descriptor(kept_part: int = _KEPT_PART, least_kept: int = 0) -> int:
+    """The highest number that a socket may have, where one part in `kept_part`, or `least_kept`, is for files."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return 1 << 31
-    return limit - 1 - min(_MOST_KEPT, limit // _KEPT_PART)
+    return limit - 1 - min(_MOST_KEPT, max(limit // kept_part, min(least_kept, limit // 4)))

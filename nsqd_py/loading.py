@@ -13,7 +13,7 @@ from nsqd_py.broker import Broker
 from nsqd_py.clean_stop import STOP_FILE, LogEnd, forget_clean_stop, read_clean_stop
 from nsqd_py.clock_file import CLOCK_FILE
 from nsqd_py.diskqueue.files import COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX, LogFile, parse_log_file_name
-from nsqd_py.diskqueue.journal import Journal, SavedPosition
+from nsqd_py.diskqueue.journal import SavedPosition
 from nsqd_py.diskqueue.missing import common, gone_files, needed_of
 from nsqd_py.diskqueue.ranges import SeqRanges
 from nsqd_py.diskqueue.records import Damaged
@@ -132,7 +132,7 @@ class _TopicLoader:
         for name in [name for name, position in saved.items() if position is not None and position.is_deleted]:
             del saved[name]
             self._broker.channel_journal(self._entry.name, name).remove()
-        held = _load_and_close(self._broker.topic_journal(self._entry.name))
+        held = self._broker.topic_journal(self._entry.name).load()
         log_end = self._log.next_seq
         for position in [*saved.values(), held]:
             if position is not None:
@@ -228,7 +228,7 @@ class _TopicLoader:
                 "TOPIC(%s): %s is gone: channel %s gets everything that the log holds once more",
                 self._entry.name, journal.path.name, channel,
             )  # fmt: skip
-        return _load_and_close(journal)
+        return journal.load()
 
     def _lost(self, needed: list[Range]) -> list[Range]:
         """The messages among these that are lost for certain."""
@@ -278,11 +278,3 @@ class _TopicLoader:
             channel.pause()
         channel.restore()
         channel.save()
-
-
-def _load_and_close(journal: Journal) -> SavedPosition | None:
-    """What a journal says. It is written anew from here, not gone on with."""
-    try:
-        return journal.load()
-    finally:
-        journal.close()

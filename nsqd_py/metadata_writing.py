@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +83,9 @@ class MetadataWriter:
     def _replace(self, data: bytes, deleted: list[Channel]) -> None:
         """In a thread. First that channels are deleted: one whose journal is there, and says nothing, is there."""
         for channel in deleted:
-            if channel.journal is not None and channel.journal.fileno() >= 0:
-                os.fdatasync(channel.journal.fileno())
+            if channel.journal is not None:
+                with suppress(FileNotFoundError):  # another program has removed it
+                    channel.journal.sync()
         replace_file(self._path, data)
 
     def _remove_journal(self, topic: Topic, channel: Channel) -> None:

@@ -239,6 +239,13 @@ _CLIENTS = (
         "Upper bound of the time that output waits in a buffer, unless the client asks for another."),
     Setting("max-channel-consumers", INT, 0,
         "Most consumers that one channel takes on this nsqd; 0 is any number."),
+    # A topic with a message takes 10 KB of memory, a channel 8: more than anybody uses, and no more than 1 GB.
+    Setting("max-topics", INT, 50_000,
+        "Most topics, ephemeral ones too; no more are made by publishing, subscribing or creating. "
+        "Those that are on disk are all loaded. 0 is any number.", check=_not_negative("max-topics")),
+    Setting("max-channels-per-topic", INT, 10_000,
+        "Most channels of one topic, ephemeral ones too; no more are made. 0 is any number.",
+        check=_not_negative("max-channels-per-topic")),
 )
 
 _STATSD = (

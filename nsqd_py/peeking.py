@@ -65,7 +65,7 @@ class Peek:
     def _source(self, file: LogFile, stack: ExitStack) -> _Source:
         source = self._sources.get(file)
         if source is None:
-            descriptor = os.dup(file.fileno())
+            descriptor = file.duplicate()
             stack.callback(os.close, descriptor)
             source = self._sources[file] = _Source(descriptor, file, file.index_copy())
         return source

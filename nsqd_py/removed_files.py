@@ -91,8 +91,11 @@ class RemovedFiles:
 
 
 def is_removed(file: LogFile) -> bool:
-    """True when no name leads to an open file any more. Raises OSError."""
-    return os.fstat(file.fileno()).st_nlink == 0
+    """True when no name leads to an open file any more. Raises OSError.
+
+    One that is not open cannot be put back: reading from it fails, and writing.
+    """
+    return file.is_open and os.fstat(file.fileno()).st_nlink == 0
 
 
 class _Copy:
@@ -102,7 +105,7 @@ class _Copy:
         self.end_offset = file.end_offset
         self._file = file
         self._path = file.path.with_name(file.path.name + COMPACT_SUFFIX)
-        self._source = os.dup(file.fileno())
+        self._source = file.duplicate()
         self._target = -1
         self._has_name = False
 

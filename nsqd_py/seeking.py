@@ -11,6 +11,7 @@ import gevent
 from nsqd_py.broker import Broker
 from nsqd_py.channel import Channel
 from nsqd_py.diskqueue.files import LogFile, sync_directory
+from nsqd_py.diskqueue.journal import Journal
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.records import Damaged, Incomplete
 from nsqd_py.diskqueue.space import holes
@@ -77,14 +78,11 @@ def _timestamp_ns(topic: Topic, seq: int) -> int | None:
 def _bring_to_disk(channel: Channel, log: TopicLog) -> None:
     journal = channel.journal
     if journal is not None:
-        in_thread(gevent.get_hub().threadpool, _sync_and_close, os.dup(journal.fileno()), log)
+        in_thread(gevent.get_hub().threadpool, _sync, journal, log)
 
 
-def _sync_and_close(descriptor: int, log: TopicLog) -> None:
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _sync(journal: Journal, log: TopicLog) -> None:
+    journal.sync()
     sync_directory(log.directory)
 
 
@@ -108,7 +106,7 @@ class _Search:
 
     def __init__(self, file: LogFile, seq: int, now_ns: int) -> None:
         self.found: list[_Deferred] = []
-        self._fd = os.dup(file.fileno())
+        self._fd = file.duplicate()
         self._offset = file.offset_before(seq)
         self._end_offset = file.end_offset
         self._now_ns = now_ns

@@ -81,7 +81,7 @@ class _Piece:
     def __init__(self, file: LogFile, offset: int, size: int) -> None:
         self.result: bytes | OSError = b""
         self.timer = CallTimer()
-        self._descriptor = os.dup(file.fileno())
+        self._descriptor = file.duplicate()
         self._size = min(size, file.end_offset - offset)
         self._offset = offset
 

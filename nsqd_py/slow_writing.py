@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import gevent
@@ -18,13 +20,20 @@ if TYPE_CHECKING:
 
 
 class SlowWriter:
-    """Write what is published to one topic in a thread, in order; its publishers wait until it is written."""
+    """Write what is published to one topic in a thread, in order; its publishers wait until it is written.
 
-    def __init__(self, topic: Topic, log: TopicLog, threadpool: Any, pace: DiskPace) -> None:
+    room  is entered to open a file, and left when that is done; may block its greenlet, and raise OSError
+    """
+
+    def __init__(
+        self, topic: Topic, log: TopicLog, threadpool: Any, pace: DiskPace,
+        room: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:  # fmt: skip
         self._topic = topic
         self._log = log
         self._threadpool = threadpool
         self._pace = pace
+        self._room = room
         self._begun: tuple[Appending, Tickets] | None = None
         self._batches: list[Batch] = []
         self._publishers: Tickets = []
@@ -72,16 +81,17 @@ class SlowWriter:
         return taken
 
     def _write(self, appending: Appending, publishers: Tickets) -> None:
-        self._pace.begin(appending)
         try:
-            in_thread(self._threadpool, appending.write)
+            with self._room() if appending.opens_file else nullcontext():
+                self._pace.begin(appending)
+                in_thread(self._threadpool, appending.write)
+                self._log.end_append(appending)
         except OSError as error:
             self._refuse(appending, publishers, error)
         except BaseException as error:  # a bug must not leave them answered with OK
             self._refuse(appending, publishers, OSError(f"internal error: {error!r}"))
             raise
         else:
-            self._log.end_append(appending)
             self._topic.accept_written(appending.batches, publishers)
         finally:
             self._pace.end(appending, appending.timer.slowest_ns)

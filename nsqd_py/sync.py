@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import gevent
@@ -79,12 +80,14 @@ class GroupSync:
         self._on_sync = on_sync
         self._pace = pace
         self._topics: dict[Topic, _TopicSync] = {}
+        self._unsynced: dict[Topic, None] = {}  # those that were written to first come first
 
     def written(self, topic: Topic, publishers: Tickets) -> None:
         """A topic wrote messages: the first since its last sync, or `every` of them by now."""
         state = self._topics.get(topic)
         if state is None:
             state = self._topics[topic] = self._new_state(topic)
+        self._unsynced[topic] = None
         if self.every == 1:
             for publisher, _ in publishers:
                 publisher.hold()
@@ -103,10 +106,16 @@ class GroupSync:
     def forget(self, topic: Topic) -> None:
         """The topic is gone; what waits for it is let go."""
         state = self._topics.pop(topic, None)
+        self._unsynced.pop(topic, None)
         self._pace.end_stall(topic)
         if state is not None:
             state.alarm.set(None)
             state.slow_alarm.set(None)
+
+    def hurry(self, most: int) -> None:
+        """Begin to sync up to `most` topics, those first that have waited longest."""
+        for topic in list(islice(self._unsynced, most)):
+            self._start(topic)
 
     def _start(self, topic: Topic) -> None:
         state = self._topics.get(topic)
@@ -120,6 +129,7 @@ class GroupSync:
             while True:
                 held, state.held = state.held, []
                 topic.unsynced = 0
+                self._unsynced.pop(topic, None)
                 state.alarm.set(None)
                 error = self._try_to_sync(topic, state, held)
                 self._on_sync(topic, error)
@@ -184,11 +194,7 @@ class GroupSync:
 
     def _sync_log(self, topic: Topic, log: TopicLog, *, with_failed: bool) -> OSError | None:
         """Sync all that waits for it; why some of it could not be."""
-        try:
-            taken = log.take_unsynced(with_failed=with_failed)
-        except OSError as error:
-            log.syncs.directory_error = error  # it concerns all that was written
-            return error
+        taken = log.take_unsynced(with_failed=with_failed)
         in_memory = topic.batches_in_memory() if any(map(_has_failed, taken)) else {}
         in_thread(self._threadpool, sync_and_close, taken, in_memory)
         return log.note_synced(taken)

@@ -21,6 +21,7 @@ from nsqd_py.dead_letters import MOST_REMEMBERED
 from nsqd_py.disk_pace import NOTED_NS, DiskPace
 from nsqd_py.disk_space import DiskSpace, NoRoom
 from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES
 from nsqd_py.diskqueue.timeline import first_published_since
 from nsqd_py.errors import is_full
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 _TRIM_EVERY = 64
 _BATCH_MORE_BYTES = BATCH_BYTES - RECORD_HEADER_BYTES  # what a batch takes of memory more than its record of the disk
 _REPORT_READS_EVERY_NS = 10_000_000_000
+
+# The disk does not take what is written to the file, or another program has removed or replaced it.
+_LEAVES_FILE = (errno.EIO, errno.ENOENT, errno.ESTALE)
 
 _first_seq = attrgetter("first_seq")
 
@@ -206,7 +210,13 @@ class Topic(Gathering):
             took_ns = monotonic_ns() - began_ns
             if took_ns >= NOTED_NS:
                 pace.note(took_ns)
-        return is_written or self._write_in_steps(log, batches, publishers)
+        if is_written:
+            return True
+        if writer is not None and log.opens_file(size_bytes) and not OPEN_FILES.has_room():
+            self._is_in_thread = True
+            writer.add(batches, publishers)
+            return False
+        return self._write_in_steps(log, batches, publishers)
 
     def _write_in_steps(self, log: TopicLog, batches: list[Batch], publishers: Tickets) -> bool:
         """Likewise, where it takes several calls of the system: a slow one is the last that the event loop does."""
@@ -300,7 +310,7 @@ class Topic(Gathering):
         if not isinstance(error, NoRoom):  # of that, who refused it has told
             self._write_failed = True
             self._report.error("TOPIC(%s): failed to write message to disk - %s", self.name, error)
-            if self.log is not None and error.errno == errno.EIO:
+            if self.log is not None and error.errno in _LEAVES_FILE:
                 self.log.leave_last_file()
             self.on_write(error)
         for publisher, ticket in publishers:

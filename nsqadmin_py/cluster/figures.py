@@ -107,7 +107,14 @@ def read_latency(row: Mapping[str, Any]) -> Latency:
     given = row.get("e2e_processing_latency")
     if not given or not given["percentiles"] or not given["count"]:
         return ()
-    return tuple((float(item["quantile"]), float(item["value"])) for item in given["percentiles"])
+    return tuple((_float(item["quantile"]), _float(item["value"])) for item in given["percentiles"])
+
+
+def _float(value: Any) -> float:
+    """Raises TypeError for what is no number: text may say that it is none, or infinite."""
+    if type(value) is not int and type(value) is not float:
+        raise TypeError("a percentile is no number")
+    return float(value)
 
 
 def worst(latencies: Iterable[Latency]) -> Latency:

@@ -16,8 +16,8 @@ import gevent.lock
 
 from nsqadmin_py.cluster.model import BadStats, Cluster, Node
 from nsqadmin_py.cluster.rows import News
-from nsqadmin_py.shapes import Figures, http_address, merged_producers, producer, producer_of_info, rows_in
-from nsqadmin_py.upstream import Upstream, UpstreamError, parsed, place_of
+from nsqadmin_py.shapes import Figures, http_address, merged_producers, producer, producer_of_info
+from nsqadmin_py.upstream import Upstream, UpstreamError, named_producers, parsed, place_of
 
 # The part of the interval that a round waits for answers, but not longer than this.
 _WAITING_PART = 0.5
@@ -190,7 +190,7 @@ class Poller:
         try:
             body = self._upstream.get_bytes(address, "/nodes")
             if self._digests.get(address) != hash(body):
-                self._told[address] = [_told(row) for row in rows_in(parsed(address, body), "producers")]
+                self._told[address] = [_told(row) for row in named_producers(address, parsed(address, body))]
                 self._digests[address] = hash(body)
             self.cluster.failed_lookups.pop(place, None)
         except UpstreamError as error:
@@ -233,8 +233,12 @@ class Poller:
         if digest == node.digest and node.answered_s is not None:
             self.cluster.unchanged(node, heard_s)
         else:
-            news = _news(node, body)
-            self.cluster.observe(node, news.document, heard_s, news.same)
+            for _ in self.cluster.observing(node, _news(node, body), heard_s):
+                self._busy_s += thread_time() - began_s
+                gevent.sleep(0)  # the answer may be long
+                if self.cluster.nodes.get(node.address) is not node:
+                    return
+                began_s = thread_time()
             node.digest = digest
         self._busy_s += thread_time() - began_s
 

@@ -7,7 +7,7 @@ In a large cluster most topics do nothing in two seconds: reading a tenth of an 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator
 from sys import intern
 from typing import Any, NamedTuple
 
@@ -18,17 +18,35 @@ _BEGIN = b'{"topic_name":'
 # And what is before the first one, in no object but that of the answer.
 _LIST = b'"topics":['
 _decoder = json.JSONDecoder()
+# What one nsqd may have. A topic takes about a kilobyte of memory here.
+MOST_TOPICS = 100_000
+# One topic with all its channels, of which each takes about half a kilobyte.
+MOST_ROW_BYTES = 2 * 1024 * 1024
+# An answer in another form than that of Go's nsqd and ours, which has to be read at once.
+MOST_WHOLE_BYTES = 1024 * 1024
+# Of an answer that is new, so much is read at a time, in about 1 ms.
+_SLICE_BYTES = 64 * 1024
+_SLICE_ROWS = 100
+_LONG_ROW = f"a topic takes more than {MOST_ROW_BYTES} bytes of the answer"
+_OTHER_FORM = f"the answer has more than {MOST_WHOLE_BYTES} bytes, and is not in the form of nsqd"
 
 
 class NotInRows(ValueError):
     """The answer has another form; it has to be read as a whole."""
 
 
+class Slice(NamedTuple):
+    """Some topics of an answer: the new ones, and the names of those that are as they were."""
+
+    topics: list[Any]
+    same: list[str]
+
+
 class News(NamedTuple):
-    """An answer with new topics only, and the names of the others."""
+    """An answer without its topics, and these in slices. Reading a slice raises ValueError for what is no JSON."""
 
     document: Any
-    same: Sequence[str]
+    slices: Iterator[Slice]
 
 
 class Rows:
@@ -44,59 +62,99 @@ class Rows:
         self._names.clear()
 
     def read(self, body: bytes) -> News:
-        """Raises ValueError for what is no JSON."""
+        """Raises ValueError for what is no JSON, or would take too much memory or time."""
         try:
-            return self._read_rows(body)
-        except NotInRows:
+            document, parts = _split(body)
+            slices = self._read_rows(parts)
+            if len(body) <= MOST_WHOLE_BYTES:  # then it can still be read as a whole, if that is what it takes
+                slices = iter(list(slices))
+            return News(document, slices)
+        except NotInRows as error:
             self.forget()
-            return News(orjson.loads(body), ())
+            if len(body) > MOST_WHOLE_BYTES:
+                raise error
+            document = orjson.loads(body)
+            return News(document, iter((Slice(_topics_of(document), []),)))
 
-    def _read_rows(self, body: bytes) -> News:
-        head, rows, tail = _split(body)
+    def _read_rows(self, parts: Iterator[list[bytes]]) -> Iterator[Slice]:
+        """Yield the topics of each list of rows. What is known of them counts once all are read."""
         names: dict[int, str] = {}
-        new: dict[int, bytes] = {}
-        for row in rows:
-            digest = hash(row)
-            name = self._names.get(digest)
-            if name is None:
-                new[digest] = row
-            else:
-                names[digest] = name
-        same = list(names.values())
-        document = _loaded(head + tail)
-        topics = _loaded(b"[%b]" % b"".join(new.values()).removesuffix(b","))
-        if not isinstance(document, dict) or document.get("topics") != [] or len(topics) != len(new):
-            raise NotInRows
-        names.update(zip(new, map(_name, topics), strict=True))
+        for rows in parts:
+            new: dict[int, bytes] = {}
+            same = []
+            for row in rows:
+                digest = hash(row)
+                name = self._names.get(digest)
+                if name is None:
+                    new[digest] = row
+                else:
+                    names[digest] = name
+                    same.append(name)
+            topics = _loaded(b"[%b]" % b"".join(new.values()).removesuffix(b","))
+            if len(topics) != len(new):
+                raise NotInRows(_OTHER_FORM)
+            names.update(zip(new, map(_name, topics), strict=True))
+            if len(names) > MOST_TOPICS:
+                raise NotInRows(f"the answer has more than {MOST_TOPICS} topics")
+            yield Slice(topics, same)
         self._names = names
-        document["topics"] = topics
-        return News(document, same)
 
 
-def _split(body: bytes) -> tuple[bytes, list[bytes], bytes]:
-    """What is before the topics, each of them with the comma behind it, and what follows them. Raises NotInRows."""
-    head, *texts = body.split(_BEGIN)
-    if not texts or not head.endswith(_LIST) or head.count(b"{") != 1:
-        raise NotInRows
-    rows = [_BEGIN + text for text in texts]
+def _topics_of(document: Any) -> list[Any]:
+    """Return the topics of a whole answer, which has none of them from then on."""
+    if not isinstance(document, dict) or not isinstance(document.get("topics"), list):
+        return []
+    topics: list[Any]
+    topics, document["topics"] = document["topics"], []
+    return topics
+
+
+def _split(body: bytes) -> tuple[Any, Iterator[list[bytes]]]:
+    """Return an answer without its topics, and these in lists of rows, each with a comma behind. Raises NotInRows."""
+    first, last = body.find(_BEGIN), body.rfind(_BEGIN)
+    head = body[: max(first, 0)]
+    if first < 0 or not head.endswith(_LIST) or head.count(b"{") != 1:
+        raise NotInRows(_OTHER_FORM)
+    if len(body) - last > MOST_ROW_BYTES:
+        raise NotInRows(_LONG_ROW)
     try:
-        last = rows.pop().decode()
-        end = _decoder.raw_decode(last)[1]
+        text = body[last:].decode()
+        end = _decoder.raw_decode(text)[1]
     except (ValueError, RecursionError) as error:
-        raise NotInRows from error
-    rows.append(last[:end].encode() + b",")
-    return head, rows, last[end:].encode()
+        raise NotInRows(_OTHER_FORM) from error
+    document = _loaded(head + text[end:].encode())
+    if not isinstance(document, dict) or document.get("topics") != []:
+        raise NotInRows(_OTHER_FORM)
+    return document, _slices(body, first, last, text[:end].encode() + b",")
+
+
+def _slices(body: bytes, begin: int, last: int, last_row: bytes) -> Iterator[list[bytes]]:
+    """Yield the rows between two places of an answer, and the last one, some at a time."""
+    rows: list[bytes] = []
+    size = 0
+    while begin < last:
+        end = body.find(_BEGIN, begin + 1)
+        if end - begin > MOST_ROW_BYTES:
+            raise NotInRows(_LONG_ROW)
+        if size and (size + end - begin > _SLICE_BYTES or len(rows) >= _SLICE_ROWS):
+            yield rows
+            rows, size = [], 0
+        rows.append(body[begin:end])
+        size += end - begin
+        begin = end
+    rows.append(last_row)
+    yield rows
 
 
 def _loaded(text: bytes) -> Any:
     try:
         return orjson.loads(text)
     except ValueError as error:
-        raise NotInRows from error
+        raise NotInRows(_OTHER_FORM) from error
 
 
 def _name(row: Any) -> str:
     name = row.get("topic_name") if isinstance(row, dict) else None
     if not isinstance(name, str):
-        raise NotInRows
+        raise NotInRows(_OTHER_FORM)
     return intern(name)

@@ -13,13 +13,14 @@ from werkzeug.exceptions import BadRequest, HTTPException, MethodNotAllowed, Not
 from werkzeug.routing import Map, Rule
 from werkzeug.wrappers import Request, Response
 
-from nsqadmin_py.texts import one_line
 from nsqadmin_py.web.answers import Handler, Refusal, compress, refused
 from nsqadmin_py.web.safety import Safety, peer_of
 from nsqd_py.logs import Log
+from nsqd_py.one_line import one_line
 
 # A path, and the handler of each method.
 Route = tuple[str, dict[str, Handler]]
+_ASCII = "".join(map(chr, range(128)))
 _QUIET_PARTS = ("/static/", "/api/v2/")
 # Asked without a login: by balancers.
 _OPEN_PATH = "ping"
@@ -47,6 +48,8 @@ class App:
         return rule
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        # A raw byte that is no ASCII means the same as its escape; werkzeug reads only the escape.
+        environ["QUERY_STRING"] = quote(environ.get("QUERY_STRING", ""), safe=_ASCII, encoding="latin-1")
         request = Request(environ)
         began_s = monotonic()
         try:

@@ -21,13 +21,13 @@ from nsqadmin_py.shapes import (
     sum_of_topics,
     without_empty_counts,
 )
-from nsqadmin_py.texts import one_line
 from nsqadmin_py.upstream import Upstream, UpstreamError
 from nsqadmin_py.web.answers import Refusal, as_go, plain
 from nsqadmin_py.web.bodies import body_of, object_in, text_of
 from nsqadmin_py.web.safety import Safety, peer_of
 from nsqd_py.durations import SECOND_NS
 from nsqd_py.logs import Log, parse_level
+from nsqd_py.one_line import one_line
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings import Options
 

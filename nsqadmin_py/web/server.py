@@ -10,19 +10,24 @@ from typing import Any
 
 import gevent
 from gevent import socket, ssl
-from gevent.pywsgi import WSGIHandler, WSGIServer
+from gevent.pywsgi import Input, WSGIHandler, WSGIServer
 
 from nsqd_py.errors import StartError
-from nsqd_py.limits import HEAD, Connections, TimeLimits
+from nsqd_py.limits import BODY, HEAD, Connections, TimeLimits
 from nsqd_py.logs import Log
 from nsqd_py.server import Listener, split_address
 from nsqd_py.tls_level import advised, set_level, set_lowest_version
 from nsqd_py.tls_options import DEFAULT_TLS_VERSION
+from nsqd_py.yielding_file import yielding_reader
 
 # Without progress for so long, a connection is closed: idle, dribbling, or not reading.
 SOCKET_TIMEOUT_S = 60.0
 # From waiting for a request to the end of its head.
 HEAD_S = 120.0
+# From there to the end of its body, whether it is read or skipped.
+BODY_S = 60.0
+# Chunks of one byte that come together in a buffer are parsed in 3 ms.
+_BUFFER_BYTES = 2048
 _STOP_S = 0.5
 _FAREWELL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
@@ -38,19 +43,28 @@ class Visit:
         self.greenlet: gevent.Greenlet[..., None] | None = None
         self._loop = loop
         self._waits_since_s: float | None = loop.now()
+        self._body: Input | None = None
+        self._body_since_s = 0.0
 
     def awaits_request(self) -> None:
         self._waits_since_s = self._loop.now()
+        self._body = None
 
     def has_request(self) -> None:
         self._waits_since_s = None
+
+    def awaits_body(self, body: Input | None) -> None:
+        self._body, self._body_since_s = body, self._loop.now()
 
     @property
     def is_idle(self) -> bool:
         return self._waits_since_s is not None
 
     def overdue(self, now_s: float, limits: TimeLimits) -> str:
-        return HEAD if self._waits_since_s is not None and now_s - self._waits_since_s > limits.head_s else ""
+        if self._waits_since_s is not None:
+            return HEAD if now_s - self._waits_since_s > limits.head_s else ""
+        is_late = now_s - self._body_since_s > BODY_S and self._body is not None and _is_unfinished(self._body)
+        return BODY if is_late else ""
 
     def time_out(self, reason: str) -> None:
         self.end()
@@ -58,6 +72,13 @@ class Visit:
     def end(self) -> None:
         if self.greenlet is not None:
             self.greenlet.kill(block=False)
+
+
+def _is_unfinished(body: Input) -> bool:
+    """True if some of a body has not come yet. A chunk of length 0 ends one that comes in chunks."""
+    if body.chunked_input:
+        return bool(body.chunk_length != 0)
+    return bool(body.position < (body.content_length or 0))
 
 
 class _Handler(WSGIHandler):
@@ -75,6 +96,11 @@ class _Handler(WSGIHandler):
             return super().read_request(raw_requestline)
         finally:
             self.visit.has_request()
+
+    def get_environ(self) -> dict[str, Any]:
+        environ: dict[str, Any] = super().get_environ()
+        self.visit.awaits_body(self.wsgi_input)
+        return environ
 
 
 class _ErrorLog:
@@ -153,7 +179,7 @@ class HttpServer:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._tls is not None:
                 sock = self._tls.wrap_socket(sock, server_side=True)
-            handler = _Handler(sock, address, self._wsgi)
+            handler = _Handler(sock, address, self._wsgi, yielding_reader(sock, _BUFFER_BYTES))  # type: ignore[call-arg]
             handler.visit = visit
             handler.handle()
         except OSError as error:  # before or between requests: the client has gone, or speaks no TLS

@@ -42,6 +42,7 @@ _SVG = "image/svg+xml"
 _Request = Request[Any]
 
 # Those that look at all objects: a slice of each of many, one after the other, would be a stall.
+_FREEING = memory.Freeing()
 _ONE_AT_A_TIME = gevent.lock.Semaphore()
 
 
@@ -169,7 +170,7 @@ def collector(request: _Request) -> Reply:
 
 
 def free_memory(request: _Request) -> Reply:
-    freed = memory.free_memory(gevent.get_hub().threadpool)
+    freed = _FREEING.free(gevent.get_hub().threadpool)
     return _text(
         f"collected {freed.collected} objects; resident {freed.before_bytes} bytes before, {freed.after_bytes} after\n"
     )

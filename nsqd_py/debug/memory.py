@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Callable
+from time import monotonic
 from typing import Any, NamedTuple
+
+REST_S = 10.0
 
 
 class Freed(NamedTuple):
@@ -13,6 +17,21 @@ class Freed(NamedTuple):
     collected: int
     before_bytes: int
     after_bytes: int
+
+
+class Freeing:
+    """Frees memory, but not again and again: anybody may ask for it, and everything waits for the collector."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._next_s = 0.0
+
+    def free(self, threadpool: Any) -> Freed:
+        """As `free_memory`. Within `REST_S` of the last time, or while it is at work, nothing is collected."""
+        if self._clock() < self._next_s:
+            return Freed(0, resident_bytes(), resident_bytes())
+        self._next_s = self._clock() + REST_S
+        return free_memory(threadpool)
 
 
 def free_memory(threadpool: Any) -> Freed:

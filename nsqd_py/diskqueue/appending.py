@@ -33,6 +33,11 @@ class Appending:
         self._create = create
         self._steps = self._make_steps()
 
+    @property
+    def opens_file(self) -> bool:
+        """True when a file will be made or opened."""
+        return self.file is None or not self.file.is_open
+
     def step(self) -> None:
         """Do what is next, with one call of the system. Raises OSError: then it is over."""
         next(self._steps, None)

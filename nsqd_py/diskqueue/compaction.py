@@ -41,7 +41,10 @@ class Compaction:
         self._target: LogFile | None = None
         self._living_batches: Iterator[Batch] = iter(())
         self.is_done = False
-        log.busy_files.update({file, neighbour or file})
+        self._held = {file, neighbour or file}
+        for held in self._held:  # their descriptors are used in a thread
+            held.hold()
+        log.busy_files.update(self._held)
 
     # ---- in a thread
 
@@ -63,7 +66,7 @@ class Compaction:
 
     def _begin(self) -> LogFile:
         file, neighbour = self._file, self._neighbour
-        self._source = os.dup(file.fileno())
+        self._source = file.duplicate()
         # When the copy is lost in a power cut, this one has to be there.
         os.fdatasync(self._source)
         self._living_batches = walk(self._source, file, file.index_copy(), self._living)
@@ -100,12 +103,12 @@ class Compaction:
             finish = log.drop_moved(file)
             log.replace(neighbour, target)
             neighbour.close()
-        self._close_source()
+        self._release()
         return finish
 
     def abandon(self) -> None:
         """As if it had never begun. Raises nothing."""
-        self._close_source()
+        self._release()
         target = self._target
         if target is not None:
             target.close()
@@ -116,7 +119,9 @@ class Compaction:
                 self._neighbour.cut()
         self._log.busy_files -= {self._file, self._neighbour or self._file}
 
-    def _close_source(self) -> None:
+    def _release(self) -> None:
+        while self._held:
+            self._held.pop().let_go()
         if self._source >= 0:
             os.close(self._source)
             self._source = -1

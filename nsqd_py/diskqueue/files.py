@@ -1,4 +1,4 @@
-"""One file of a topic's log: appended to at a known place, read anywhere.
+"""One file of a topic's log: appended to at a known place, read anywhere. It is opened when it is used.
 
 Data is written with `pwritev` at an offset that only moves when all of it was taken, so that what a failed
 write left behind is never read. Space is allocated ahead in growing steps: on a busy machine a write into
@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from nsqd_py.diskqueue.file_index import INDEX_EVERY, FileIndex, Place, Segment
+from nsqd_py.diskqueue.open_files import OPEN_FILES, OnDemand
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader, RecordHeader
 
 _NAME = re.compile(r"(?P<topic>.+)\.(?P<seq>\d{20})\.log")
 GONE_SUFFIX = ".gone"
 SPARE_SUFFIX = ".spare"
 COMPACT_SUFFIX = ".compact"
-_FIRST_STEP = 64 * 1024
+_FIRST_STEP = 16 * 1024  # of the memory, where the data path is on tmpfs: each topic takes it
 LARGEST_STEP = 16 * 1024 * 1024
 _MOST_BUFFERS = 1000  # IOV_MAX is 1024
 _JOIN_BELOW = 64 * 1024
@@ -66,8 +67,8 @@ def _salt() -> int:
     return int.from_bytes(os.urandom(4), "big")
 
 
-class LogFile:
-    """An open log file.
+class LogFile(OnDemand):
+    """A log file, opened when it is used.
 
     end_offset     where the next record goes
     end_seq        the number it begins with
@@ -81,13 +82,13 @@ class LogFile:
     """
 
     __slots__ = (
-        "_allocated", "_fd", "_index", "_index_offsets", "end_offset", "end_seq", "header", "is_unmovable",
-        "missing_count", "most_ahead", "most_bytes", "newest_ns", "path", "salt", "sync_error", "synced_offset",
-        "synced_seq",
+        "_allocated", "_allocated_at_rest", "_clean_offset", "_index", "_index_offsets", "end_offset", "end_seq",
+        "header", "is_unmovable", "missing_count", "most_ahead", "most_bytes", "newest_ns", "salt", "sync_error",
+        "synced_offset", "synced_seq",
     )  # fmt: skip
 
     def __init__(self, path: Path, fd: int, header: FileHeader, allocated: int) -> None:
-        self.path = path
+        super().__init__(path, fd)
         self.header = header
         self.salt = header.salt
         self.end_seq = header.first_seq
@@ -97,8 +98,9 @@ class LogFile:
         self.synced_seq = header.first_seq
         self.most_ahead = LARGEST_STEP
         self.most_bytes = sys.maxsize
-        self._fd = fd
         self._allocated = allocated
+        self._allocated_at_rest = 0
+        self._clean_offset = 0
         self.missing_count = 0
         self.is_unmovable = False
         self.newest_ns = 0
@@ -121,7 +123,8 @@ class LogFile:
         header = FileHeader(_salt(), first_seq, used_id, is_reused=spare is not None)
         if spare is not None and os.path.lexists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
-        fd = os.open(spare or path, os.O_RDWR | os.O_CREAT | (os.O_EXCL if spare is None else 0), 0o600)
+        flags = os.O_RDWR | os.O_CREAT | (os.O_EXCL if spare is None else 0)
+        fd = OPEN_FILES.with_room(lambda: os.open(spare or path, flags, 0o600))
         try:
             yield
             if os.pwrite(fd, header.encode(), 0) != FILE_HEADER_BYTES:
@@ -141,7 +144,7 @@ class LogFile:
     def create_sparse(cls, path: Path, old: LogFile) -> LogFile:
         """An empty file for what is needed of an old one. Raises OSError."""
         header = replace(old.header, salt=_salt(), is_reused=False, is_sparse=True)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        fd = OPEN_FILES.with_room(lambda: os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600))
         try:
             if os.pwrite(fd, header.encode(), 0) != FILE_HEADER_BYTES:
                 raise OSError(errno.ENOSPC, "short write of a log file's header")
@@ -153,13 +156,16 @@ class LogFile:
     @classmethod
     def open(cls, path: Path) -> LogFile:
         """An existing file, of which nothing is known yet but its header. Raises OSError and Damaged."""
-        fd = os.open(path, os.O_RDWR)
+        fd = OPEN_FILES.with_room(lambda: os.open(path, os.O_RDWR))
         try:
             header = FileHeader.decode(os.pread(fd, FILE_HEADER_BYTES, 0))
-            return cls(path, fd, header, os.fstat(fd).st_size)
+            file = cls(path, fd, header, os.fstat(fd).st_size)
         except BaseException:
             os.close(fd)
             raise
+        file.mark_clean()
+        OPEN_FILES.add(file)
+        return file
 
     @property
     def first_seq(self) -> int:
@@ -173,9 +179,6 @@ class LogFile:
     @property
     def message_count(self) -> int:
         return self.end_seq - self.header.first_seq - self.missing_count
-
-    def fileno(self) -> int:
-        return self._fd
 
     def append(self, buffers: list[bytes], size: int, end_seq: int) -> None:
         """Write records of `size` bytes in all behind the last. Raises OSError; then the file is as it was."""
@@ -213,26 +216,55 @@ class LogFile:
         self.end_seq = end_seq
 
     def wants_space(self, size: int) -> bool:
-        """True when space is to be allocated before `size` bytes more are written."""
-        return self.end_offset + size > self._allocated and self.most_ahead > 0
+        """True when space is to be allocated, or the file opened, before `size` bytes more are written."""
+        return self.end_offset + size > self._allocated and (self.most_ahead > 0 or self._fd < 0)
 
     def allocate(self, size: int) -> None:
         """Reserve space for `size` bytes more, and some behind them, in steps that grow with the file."""
         needed = self.end_offset + size
+        if needed <= self._allocated:
+            return
+        fd = self.fileno()
         if needed <= self._allocated or not self.most_ahead:
             return
         step = min(max(self.end_offset, _FIRST_STEP), self.most_ahead)
         wanted = max(needed, min(needed + step, self.most_bytes))
         # Full disk, or a file system that cannot: the write itself will say.
         with contextlib.suppress(OSError):
-            os.posix_fallocate(self._fd, self._allocated, wanted - self._allocated)
+            os.posix_fallocate(fd, self._allocated, wanted - self._allocated)
             self._allocated = wanted
 
     def cut(self) -> None:
         """Give back what is allocated, or left of a failed write, behind the last record."""
+        if self._fd < 0 and self._allocated_at_rest <= self.end_offset:
+            return
         with contextlib.suppress(OSError):
-            os.ftruncate(self._fd, self.end_offset)
+            os.ftruncate(self.fileno(), self.end_offset)
             self._allocated = self.end_offset
+
+    # ---- open or not
+
+    @property
+    def modified_s(self) -> float:
+        """When it was written to last. Raises OSError."""
+        return (os.fstat(self._fd) if self.is_open else os.stat(self.path)).st_mtime
+
+    def mark_clean(self) -> None:
+        """Nothing that was written through this descriptor waits for a sync."""
+        self._clean_offset = self.end_offset
+
+    def _may_rest(self) -> bool:
+        return self.sync_error is None and self.end_offset <= max(self.synced_offset, self._clean_offset)
+
+    def _is_same(self, fd: int) -> bool:
+        return os.pread(fd, FILE_HEADER_BYTES, 0) == self.header.encode()
+
+    def _before_rest(self) -> None:
+        # A write finds no space, and opens the file before it takes some: those to an open file pay nothing.
+        self._allocated_at_rest, self._allocated = self._allocated, 0
+
+    def _after_rest(self) -> None:
+        self._allocated = self._allocated_at_rest
 
     # ---- what is known of it
 
@@ -291,7 +323,7 @@ class LogFile:
 
         Raises OSError.
         """
-        return self.with_descriptor(os.dup(self._fd))
+        return self.with_descriptor(self.duplicate())
 
     def with_descriptor(self, descriptor: int) -> LogFile:
         """Return all that is known of the file for another descriptor, of a file with the same content."""
@@ -299,6 +331,7 @@ class LogFile:
         twin.end_offset, twin.end_seq = self.end_offset, self.end_seq
         twin.missing_count, twin.newest_ns = self.missing_count, self.newest_ns
         twin.synced_offset, twin.synced_seq = self.synced_offset, self.synced_seq
+        twin._clean_offset = self._clean_offset
         twin._index = self._index.copy()
         twin._index_offsets = twin._index.offsets
         return twin
@@ -307,12 +340,9 @@ class LogFile:
 
     def read(self, offset: int, size: int) -> bytes:
         """Up to `size` bytes, none behind the last record. Raises OSError."""
-        return os.pread(self._fd, min(size, self.end_offset - offset), offset)
+        return os.pread(self.fileno(), min(size, self.end_offset - offset), offset)
 
     # ---- the end
-
-    def close(self) -> None:
-        os.close(self._fd)
 
     def discard(self) -> Callable[[], None]:
         """Take the file out of the way at once; the rest, which may take 20 ms, is the call that is given back.
@@ -325,11 +355,11 @@ class LogFile:
 
         def finish() -> None:
             gone.unlink(missing_ok=True)
-            os.close(self._fd)
+            self.close()
 
         return finish
 
     def retire(self, spare: Path) -> None:
         """Close, and keep the space as `spare` for the next file. Raises OSError: then the file is as it was."""
         os.rename(self.path, spare)
-        os.close(self._fd)
+        self.close()

@@ -23,6 +23,7 @@ from struct import Struct
 
 from google_crc32c import extend
 
+from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.diskqueue.ranges import SeqRanges
 
 JOURNAL_SUFFIX = ".cursor"
@@ -38,6 +39,8 @@ _FRAME = Struct("<II")
 _HEAD = Struct("<BQII")
 _RANGE = Struct("<QQ")
 _WAIT = Struct("<QQqH")
+# Of one entry. A message that waits takes 100 bytes of memory.
+MOST_WAITING = 1 << 26
 _COMPACT_ABOVE = 64 * 1024
 _GROWTH = 4
 
@@ -103,15 +106,16 @@ def decode_journal(data: bytes) -> tuple[SavedPosition, int]:
     position = 0
     while size := entry_bytes(data, position):
         payload = data[position + _FRAME.size : position + size]
-        kind, entry_floor, range_count, wait_count = _HEAD.unpack_from(payload)
+        kind, entry_floor, range_count, _ = _HEAD.unpack_from(payload)
+        waits_at = _HEAD.size + range_count * _RANGE.size
+        if not _is_possible(payload, waits_at):
+            break
         if kind == SNAPSHOT:
             ranges.clear()
             waiting.clear()
         floor = entry_floor
-        ranges_end = _HEAD.size + range_count * _RANGE.size
-        waits_end = ranges_end + wait_count * _WAIT.size
-        ranges.extend(_RANGE.iter_unpack(payload[_HEAD.size : ranges_end]))
-        for low, high, due_ns, attempts in _WAIT.iter_unpack(payload[ranges_end:waits_end]):
+        ranges.extend(_RANGE.iter_unpack(payload[_HEAD.size : waits_at]))
+        for low, high, due_ns, attempts in _WAIT.iter_unpack(payload[waits_at:]):
             for seq in range(low, high):
                 waiting.pop(seq, None)  # the order is that in which they came back last
                 waiting[seq] = due_ns, attempts
@@ -119,6 +123,12 @@ def decode_journal(data: bytes) -> tuple[SavedPosition, int]:
     saved = _settle(floor, ranges, waiting)
     saved.is_deleted = kind == DELETED
     return saved, position
+
+
+def _is_possible(payload: bytes, waits_at: int) -> bool:
+    """False if an entry says that more messages wait than memory can hold: whoever wrote it meant harm."""
+    waiting: int = sum(max(0, high - low) for low, high, _, _ in _WAIT.iter_unpack(payload[waits_at:]))
+    return waiting <= MOST_WAITING
 
 
 def _settle(floor: int, ranges: list[Range], waiting: dict[int, tuple[int, int]]) -> SavedPosition:
@@ -162,11 +172,15 @@ class Replacement:
     def abandon(self) -> None:
         """The journal stays as it is."""
         self._journal.forget(self)
+        self.close()
+        with contextlib.suppress(OSError):  # the next start removes it
+            self.path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Close its file, which stays."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
-        with contextlib.suppress(OSError):  # the next start removes it
-            self.path.unlink(missing_ok=True)
 
 
 def _write_whole(fd: int, data: bytes, offset: int, path: Path) -> None:
@@ -175,13 +189,16 @@ def _write_whole(fd: int, data: bytes, offset: int, path: Path) -> None:
 
 
 class Journal:
-    """A journal's file. Every method may raise OSError; then the journal is as it was."""
+    """A journal's file. Every method may raise OSError; then the journal is as it was.
 
-    __slots__ = ("_fd", "_replacement", "_size", "path")
+    It is open only while it is written to, a few times a second, 5 us each: there may be more channels than the process
+    may have descriptors.
+    """
+
+    __slots__ = ("_replacement", "_size", "path")
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._fd = -1
         self._size = 0
         self._replacement: Replacement | None = None
 
@@ -192,8 +209,8 @@ class Journal:
         except FileNotFoundError:
             return None
         saved, good = decode_journal(data)
-        self._open()
-        os.ftruncate(self._fd, good)
+        if good != len(data):
+            os.truncate(self.path, good)
         self._size = good
         return saved if good else None
 
@@ -203,12 +220,21 @@ class Journal:
 
     def mark_deleted(self) -> None:
         """Say that the channel is gone, whatever other files say: the file itself goes later."""
-        self.append(encode_entry(DELETED, 0, [], []))
+        entry = encode_entry(DELETED, 0, [], [])
+        try:
+            self.append(entry)
+        except FileNotFoundError:  # another program has removed it
+            self.replace(entry)
 
     def append(self, entry: bytes) -> None:
         """Append an entry that is made already."""
-        self._open()
-        _write_whole(self._fd, entry, self._size, self.path)
+        # One that has been removed is not made here: it needs a snapshot first, see `wants_snapshot`.
+        flags = os.O_RDWR | (0 if self._size else os.O_CREAT)
+        fd = OPEN_FILES.with_room(lambda: os.open(self.path, flags, 0o600))
+        try:
+            _write_whole(fd, entry, self._size, self.path)
+        finally:
+            os.close(fd)
         self._size += len(entry)
         if self._replacement is not None:
             self._replacement.since.append(entry)
@@ -222,7 +248,7 @@ class Journal:
             return False
         needed = _RANGE.size * ranges + _WAIT.size * runs
         is_large = self._size > max(_COMPACT_ABOVE, _GROWTH * needed)
-        return is_large or (self._fd >= 0 and not os.fstat(self._fd).st_nlink)
+        return is_large or (self._size > 0 and not os.path.lexists(self.path))
 
     def snapshot(self, floor: int, finished: Iterable[Range], waiting: Iterable[Wait]) -> None:
         """Replace the file by one that says all."""
@@ -232,16 +258,14 @@ class Journal:
         """Likewise, by a snapshot that is made already."""
         self._replacement = None
         temporary = self.path.with_name(self.path.name + ".tmp")
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        fd = OPEN_FILES.with_room(lambda: os.open(temporary, flags, 0o600))
         try:
             if os.write(fd, entry) != len(entry):
                 raise OSError(errno.ENOSPC, f"short write to {temporary.name}")
             os.rename(temporary, self.path)
-        except OSError:
+        finally:
             os.close(fd)
-            raise
-        self.close()
-        self._fd = fd
         self._size = len(entry)
 
     def begin_replacement(self, make: Callable[[], bytes]) -> Replacement:
@@ -261,8 +285,8 @@ class Journal:
         except OSError:
             replacement.abandon()
             raise
-        self.close()
-        self._fd, replacement.fd = replacement.fd, -1
+        self._replacement = None
+        replacement.close()
         self._size = replacement.size + len(since)
 
     def forget(self, replacement: Replacement) -> None:
@@ -270,21 +294,22 @@ class Journal:
         if replacement is self._replacement:
             self._replacement = None
 
-    def fileno(self) -> int:
-        """For a sync; -1 when nothing was written."""
-        return self._fd
-
-    def _open(self) -> None:
-        if self._fd < 0:
-            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
-
     def close(self) -> None:
+        """Let a snapshot that is on its way come to nothing."""
         self._replacement = None
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+
+    def sync(self) -> None:
+        """Bring what was written to the disk. May run in a thread."""
+        if not self._size:
+            return
+        fd = os.open(self.path, os.O_RDWR)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
     def remove(self) -> None:
-        """Close and delete."""
+        """Delete the file."""
         self.close()
         self.path.unlink(missing_ok=True)
+        self._size = 0

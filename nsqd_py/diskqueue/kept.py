@@ -81,7 +81,7 @@ class _Piece:
     """
 
     def __init__(self, file: LogFile, seq: int, most_bytes: int, *, has_some: bool) -> None:
-        self.descriptor = os.dup(file.fileno())
+        self.descriptor = file.duplicate()
         self.records: list[bytes] = []
         self.next_seq = seq
         self.is_full = False

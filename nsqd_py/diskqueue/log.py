@@ -17,6 +17,7 @@ from nsqd_py.diskqueue.appending import Appending, encode_batches, last_id
 from nsqd_py.diskqueue.chunks import ChunkReader
 from nsqd_py.diskqueue.damage import DamageBook
 from nsqd_py.diskqueue.files import GONE_SUFFIX, LARGEST_STEP, SPARE_SUFFIX, LogFile, log_file_name, run_to_end
+from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.diskqueue.places import RecordPlaces
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, encode_record
 from nsqd_py.diskqueue.recovery import RecoveredFile
@@ -46,9 +47,9 @@ class TopicLog:
     """
 
     __slots__ = (
-        "_chunks", "_damage", "_directory", "_files", "_first_seqs", "_in_background", "_is_appending", "_last",
-        "_max_file_bytes", "_most_ahead", "_places", "_small_until", "_spare", "_topic", "_unsynced", "busy_files",
-        "latest_due_ns", "next_seq", "syncs", "used_id",
+        "_chunks", "_damage", "_directory", "_files", "_first_seqs", "_held", "_in_background", "_is_appending",
+        "_last", "_max_file_bytes", "_most_ahead", "_places", "_small_until", "_spare", "_topic", "_unsynced",
+        "busy_files", "latest_due_ns", "next_seq", "syncs", "used_id",
     )  # fmt: skip
 
     def __init__(
@@ -76,6 +77,7 @@ class TopicLog:
         self._unsynced = self.syncs.unsynced
         self._most_ahead = LARGEST_STEP
         self._is_appending = False
+        self._held: list[LogFile] = []
         self.busy_files: set[LogFile] = set()
         self.latest_due_ns = 0
         self.next_seq = 0
@@ -91,6 +93,7 @@ class TopicLog:
             self._damage.report_torn(recovered.file, *recovered.torn)
         if is_last or recovered.file.header.is_sparse:  # those are written to again
             recovered.file.cut()
+        recovered.file.mark_clean()
         self._files.append(recovered.file)
         if is_last:
             self._unsynced.update(written_lately(self._files))
@@ -181,6 +184,11 @@ class TopicLog:
         self._unsynced.add(file)
         return True
 
+    def opens_file(self, size: int) -> bool:
+        """True when a file is opened, or made, to append records of `size` bytes."""
+        file = self._last
+        return file is None or not file.is_open or file.end_offset + size > self._max_file_bytes
+
     def append_small(self, batch: Batch) -> bool:
         """As `append_at_once`, for one batch that is not worth a list of buffers."""
         file = self._last
@@ -209,11 +217,14 @@ class TopicLog:
         if not fits and (file is None or not self._is_unused(file)):
             file = None
         self._is_appending = True
+        self._hold_written(file)
         return Appending(batches, size, file, self._last, self._creating_file)
 
     def end_append(self, appending: Appending) -> None:
         """Take note of what was written; of the new file also when it could not be written to."""
         self._is_appending = False
+        while self._held:  # what a thread wrote to
+            self._held.pop().let_go()
         file = appending.file
         if file is None:
             return
@@ -227,6 +238,11 @@ class TopicLog:
             self._unsynced.add(file)
         if file.most_ahead != self._most_ahead:  # it was decided meanwhile
             self.allocate_ahead(wanted=self._most_ahead > 0)
+
+    def _hold_written(self, file: LogFile | None) -> None:
+        self._held = [written for written in {file, self._last} if written is not None]
+        for written in self._held:
+            written.hold()
 
     def _is_unused(self, file: LogFile) -> bool:
         return file.end_seq == file.first_seq == self.next_seq
@@ -242,6 +258,7 @@ class TopicLog:
 
     def _add_file(self, file: LogFile) -> None:
         self.syncs.directory_changed = True
+        OPEN_FILES.add(file)
         self._files.append(file)
         self._last = file
         self._first_seqs.append(self.next_seq)
@@ -261,7 +278,7 @@ class TopicLog:
     # ---- syncing
 
     def take_unsynced(self, *, with_failed: bool = True) -> list[Unsynced]:
-        """What is to be synced now, see `SyncBook.take`. Raises OSError."""
+        """What is to be synced now, see `SyncBook.take`."""
         return self.syncs.take(with_failed=with_failed)
 
     def note_synced(self, taken: Sequence[Unsynced]) -> OSError | None:
@@ -383,6 +400,7 @@ class TopicLog:
     def replace(self, old: LogFile, new: LogFile) -> None:
         """`new` has taken the name of `old`, and all of it that is needed; `old` is to be closed."""
         self._set_files([new if file is old else file for file in self._files])
+        OPEN_FILES.add(new)
         if self._last is old:
             self._last = new
         self._let_go(old)

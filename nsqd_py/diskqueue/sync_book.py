@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Container, Iterable
 from pathlib import Path
 
@@ -28,22 +27,16 @@ class SyncBook:
         self._failed: set[LogFile] = set()
 
     def take(self, *, with_failed: bool) -> list[Unsynced]:
-        """All that no sync has covered, with descriptors to be closed by the caller; the directory is the last of it.
+        """All that no sync has covered, held until `sync_and_close`; the directory is the last of it.
 
-        Files whose last sync failed may be left for later. Raises OSError.
+        Files whose last sync failed may be left for later.
         """
-        taken: list[Unsynced] = []
         files = {file for file in self.unsynced if with_failed or file.sync_error is None}
-        try:
-            for file in files:
-                taken.append(Unsynced(os.dup(file.fileno()), file, file.end_offset, file.end_seq))
-            if self.directory_changed:
-                taken.append(Unsynced(-1, None, directory=self._directory))
-        except OSError:
-            for unsynced in taken:
-                if unsynced.file is not None:
-                    os.close(unsynced.descriptor)
-            raise
+        for file in files:
+            file.hold()
+        taken = [Unsynced(file, file.end_offset, file.end_seq) for file in files]
+        if self.directory_changed:
+            taken.append(Unsynced(None, directory=self._directory))
         self.unsynced -= files
         self.directory_changed = False
         return taken

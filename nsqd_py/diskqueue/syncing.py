@@ -32,38 +32,53 @@ _LATELY_S = 600.0
 
 @dataclass(slots=True)
 class Unsynced:
-    """A file up to a place, or the directory (no file), that waits for a sync.
+    """A file up to a place, which is held until it is synced, or the directory (no file), that waits for a sync.
 
-    directory  is opened by the thread that syncs it: to open one may take long
-    error      why the sync failed
+    descriptor  what the thread that syncs it uses, or has opened: to open one may take long
+    error       why the sync failed
     """
 
-    descriptor: int
     file: LogFile | None
     end_offset: int = 0
     end_seq: int = 0
     directory: Path | None = None
     error: OSError | None = None
+    descriptor: int = -1
+
+    def open(self) -> bool:
+        """Set the descriptor; True if it is to be closed. Raises OSError."""
+        if self.directory is not None:
+            self.descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
+            return True
+        assert self.file is not None
+        if self.file.is_open:
+            self.descriptor = self.file.fileno()
+            return False
+        # Nothing was written to it since it was opened last: it is synced for what another process wrote.
+        self.descriptor = os.open(self.file.path, os.O_RDWR)
+        return True
 
 
 def sync_and_close(taken: Iterable[Unsynced], in_memory: Mapping[int, Batch]) -> None:
-    """Sync each and close its descriptor; `error` tells of each how it went. May run in a thread.
+    """Sync each and end its hold; `error` tells of each how it went. May run in a thread.
 
     What failed before is written again first, see `write_again`.
     """
     for unsynced in taken:
+        is_own = False
         try:
-            if unsynced.directory is not None:
-                unsynced.descriptor = os.open(unsynced.directory, os.O_RDONLY | os.O_DIRECTORY)
+            is_own = unsynced.open()
             if unsynced.file is not None and unsynced.file.sync_error is not None:
                 write_again(unsynced, in_memory)
             os.fdatasync(unsynced.descriptor)
         except OSError as error:
             unsynced.error = error
         finally:
-            if unsynced.descriptor >= 0:
-                with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):
+                if is_own:
                     os.close(unsynced.descriptor)
+                if unsynced.file is not None:
+                    unsynced.file.let_go()
 
 
 def write_again(unsynced: Unsynced, in_memory: Mapping[int, Batch]) -> None:
@@ -115,5 +130,5 @@ def _write(descriptor: int, data: bytes, offset: int) -> None:
 
 def written_lately(files: list[LogFile]) -> list[LogFile]:
     """Those that were written to not long before the last one: of the others the system has taken care."""
-    times = [os.fstat(file.fileno()).st_mtime for file in files]
+    times = [file.modified_s for file in files]
     return [file for file, time in zip(files, times, strict=True) if time > times[-1] - _LATELY_S]

@@ -157,4 +157,3 @@ class _TopicImport:
         journal = Journal(self._folder / name)
         waiting = chain(group_waiting(position.waiting, position.end), waits)
         journal.snapshot(position.finished.floor, position.finished.islands(), waiting)
-        journal.close()

@@ -19,6 +19,7 @@ from nsqd_py.lookup.identity import identify
 from nsqd_py.lookup.inventory import Inventory
 from nsqd_py.lookup.peer import LookupPeer, Surroundings
 from nsqd_py.lookup.precreation import Precreation
+from nsqd_py.lookup.query import MAX_ANSWER_BYTES
 from nsqd_py.lookup.resolver import Resolver
 from nsqd_py.settings import Options
 from nsqd_py.topic import Topic
@@ -51,7 +52,7 @@ class LookupPeers:
         self._progress = Event()
         request_timeout_s = limit_s(options.http_client_request_timeout_ns)
         connect_timeout_s = limit_s(options.http_client_connect_timeout_ns)
-        client = HttpClient(connect_timeout_s, request_timeout_s, self._resolver.resolve, tls)
+        client = HttpClient(connect_timeout_s, request_timeout_s, self._resolver.resolve, tls, MAX_ANSWER_BYTES)
         self._precreation = Precreation(broker, self, request_timeout_s, log)
         self._surroundings = Surroundings(
             log,

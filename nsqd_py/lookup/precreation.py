@@ -14,6 +14,7 @@ import gevent
 from gevent.pool import Group
 
 from nsqd_py.channel import Channel
+from nsqd_py.errors import Refusal
 from nsqd_py.http_client import HttpClientError
 from nsqd_py.logs import Log
 from nsqd_py.lookup.peer import LookupPeer
@@ -141,7 +142,7 @@ class Precreation:
             return  # deleted while the answers were under way
         try:
             self._broker.get_channel(topic, name)
-        except OSError as error:
+        except (OSError, Refusal) as error:
             self._log.of_clients.error("TOPIC(%s): failed to pre-create channel %s - %s", topic.name, name, error)
 
     # ---- topics that an nsqlookupd was not asked for

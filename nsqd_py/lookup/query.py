@@ -11,6 +11,9 @@ from nsqd_py.http_client import HttpClient, HttpClientError, Unreachable
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
 
 _AT_A_TIME = 16
+# Of an answer: far more than a topic can have in use, and little to hold and to check at once.
+MAX_ANSWER_BYTES = 1024 * 1024
+MAX_CHANNELS = 10_000
 
 
 class ChannelQuery:
@@ -51,6 +54,8 @@ def lasting_channels(answer: Any) -> list[str]:
     names = answer.get("channels") if isinstance(answer, dict) else None
     if not isinstance(names, list):
         raise HttpClientError("the answer has no list of channels")
+    if len(names) > MAX_CHANNELS:
+        raise HttpClientError(f"the answer has {len(names)} channels, but at most {MAX_CHANNELS} are taken up")
     return [name for name in names if isinstance(name, str) and _is_lasting(name)]
 
 

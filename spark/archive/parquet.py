@@ -155,7 +155,20 @@ def _cast(name: str, column: pa.Array) -> pa.Array:
         column = column.dictionary_decode()
     if name == "timestamp" and pa.types.is_timestamp(column.type):
         column = pc.cast(column, pa.timestamp("ns", tz=column.type.tz)).view(pa.int64())
+    if _TYPES[name] == pa.string():
+        return _text(column)
     return column if column.type == _TYPES[name] else pc.cast(column, _TYPES[name])
+
+
+def _text(column: pa.Array) -> pa.Array:
+    """As UTF-8. Parquet does not check it; bytes that are none are replaced, since Python and the JVM refuse them."""
+    try:
+        texts = column if column.type == pa.string() else pc.cast(column, pa.string())
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        pieces = pc.cast(column, pa.binary()).to_pylist()
+        return pa.array([None if piece is None else piece.decode(errors="replace") for piece in pieces], pa.string())
+    return texts
 
 
 def _first_line(error: BaseException) -> str:

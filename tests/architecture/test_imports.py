@@ -14,8 +14,8 @@ ROOT = Path(__file__).parent.parent.parent
 PACKAGES = [name for name in ("nsqd_py", "nsqlookupd_py", "nsqadmin_py", "tools", "spark") if (ROOT / name).is_dir()]
 
 PURE_NAMES = (
-    "batch", "compression", "delivery", "durations", "errors", "expressions", "guid", "inflight", "layers", "literals",
-    "pqueues", "times", "tls_level", "version",
+    "batch", "compression", "delivery", "durations", "errors", "expressions", "foreign_json", "guid", "inflight",
+    "layers", "literals", "one_line", "pqueues", "times", "tls_level", "version",
 )  # fmt: skip
 PURE_PUBLISHING_NAMES = ("dispatcher", "failures", "outlet", "publish", "verdict", "waiting", "window")
 PURE_CONSUMING_NAMES = ("backoff", "flow", "lane", "rdy", "subscription", "touching")
@@ -37,7 +37,7 @@ CORE = sorted(
         *(ROOT / "nsqlookupd_py" / f"{name}.py" for name in ("registry", "peer", "parser")),
         *(ROOT / "nsqadmin_py/cluster" / f"{name}.py" for name in ("figures", "rows", "model", "views", "recording")),
         *(ROOT / "nsqadmin_py/history" / f"{name}.py" for name in ("rings", "book")),
-        *(ROOT / "nsqadmin_py" / f"{name}.py" for name in ("shapes", "texts")),
+        *(ROOT / "nsqadmin_py" / f"{name}.py" for name in ("shapes",)),
     ]
 )  # fmt: skip
 IMPURE = {

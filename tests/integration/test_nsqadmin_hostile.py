@@ -110,6 +110,21 @@ def test_answers(admin: NsqadminProcess, liar: int) -> None:
     check_log(admin)
 
 
+@pytest.mark.parametrize("byte", [b"\xff", b"\xc3\xa9", b"\xed\xb0\x81"])
+def test_bytes_of_a_query_that_are_not_escaped(admin: NsqadminProcess, byte: bytes) -> None:
+    paths = {
+        f"/api/v2/topics/{IN_URL}/channels/{IN_URL}/clients?node=%s": 404,
+        f"/api/v2/topics/{IN_URL}/channels/{IN_URL}/clients?offset=%s": 400,
+        f"/api/v2/topics/{IN_URL}/log?%s=1": 200, "/api/v2/topics?filter=%s": 200, "/api/topics?inactive=%s": 200,
+        "/api/graphite?metric=%s&target=%s": 400, "/api/v2/events?view=%s": 400, "/?%s": 200,
+    }  # fmt: skip
+    for path, status in paths.items():
+        with socket.create_connection(("127.0.0.1", admin.http_port), timeout=20) as sock:
+            sock.sendall(b"GET %b HTTP/1.0\r\n\r\n" % path.encode().replace(b"%s", byte))
+            assert sock.makefile("rb").readline().split()[1] == b"%d" % status, path
+    check_log(admin)
+
+
 def strings_of(document: Any) -> str:
     """All texts and keys of some JSON."""
     if isinstance(document, dict):

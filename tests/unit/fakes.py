@@ -273,6 +273,8 @@ def limits(**changed: Any) -> SimpleNamespace:
             "mem_queue_bytes": 1 << 28,
             "max_msg_timeout_ns": 900 * SECOND,
             "max_channel_consumers": 0,
+            "max_channels_per_topic": 0,
+            "max_topics": 0,
             "max_req_timeout_ns": 3_600 * SECOND,
             "max_bytes_per_file": 100 << 20,
             "sync_every": 1 << 40,

@@ -486,6 +486,24 @@ def test_tables_by_others(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary()])
+def test_texts_of_others_that_are_no_utf_8(tmp_path: Path, kind: pa.DataType) -> None:
+    """Their bytes are replaced: neither the rest of the row nor other rows are lost for them."""
+    bad = pa.array([b"caf\xe9", b"t", None], pa.binary())
+    texts = bad if kind == pa.binary() else pa.Array.from_buffers(kind, 3, _as_kind(bad, kind).buffers())
+    path = table_file(tmp_path, {"body": [b"1", b"2", b"3"], "topic": texts, "nsqd": texts, "channel": texts})
+    assert read_messages(splits_of(path)) == [
+        Message(b"1", "caf\ufffd", "caf\ufffd", None, None, None, "caf\ufffd"),
+        Message(b"2", "t", "t", None, None, None, "t"),
+        Message(b"3", "orders", None, None, None, None, None),
+    ]
+    assert [one.body for one in read_messages(splits_of(path), Wanted(topics=frozenset(["t"])))] == [b"2"]
+
+
+def _as_kind(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    return column.cast(pa.large_binary()) if kind == pa.large_string() else column
+
+
 def test_our_own_table_reads_back(tmp_path: Path) -> None:
     """What Spark makes of it when it writes the data source's rows."""
     path = written(tmp_path, "x.framed", framed([messages(5)]))

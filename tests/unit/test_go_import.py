@@ -421,7 +421,6 @@ def test_a_channel_that_was_deleted_begins_anew(go: GoDirectory) -> None:
     journal = Journal(go.path / "t:a.cursor")
     journal.load()
     journal.mark_deleted()
-    journal.close()
     go.queue("t:a", numbered("a", 2, 5))
     imported(go.path)
     assert kept_queue(go.path, "t", "a") == numbered("a", 2, 5)

@@ -62,7 +62,7 @@ def test_options() -> None:
         ({"path": "/archive"}, "path"),
         ({"nsqd": "127.0.0.1"}, "nsqd"),
         ({"nsqd": ""}, "nsqd"),
-        ({"startingPosition": "soon"}, "startingPosition"),
+        ({"startingPosition": "soon"}, "startingOffsets"),
         ({"maxMessagesPerTrigger": "0"}, "maxMessagesPerTrigger"),
         ({"failOnDataLos": "no"}, "failOnDataLoss"),
     ],

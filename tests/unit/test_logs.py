@@ -75,6 +75,20 @@ def test_the_prefix_is_replaced(pipe: Pipe) -> None:
     assert pipe.text() == "east-1 2026/11/21 12:00:00.001234 ERROR: disk is full\n"
 
 
+def test_what_clients_say_begins_no_line(pipe: Pipe) -> None:
+    pipe.log().info("IDENTIFY: %s", "a\r\n[nsqd] 2026/11/21 12:00:00.001234 FATAL: \x1b[2J\u2028")
+    [line] = pipe.text().splitlines()
+    assert line.endswith(r"INFO: IDENTIFY: a\r\n[nsqd] 2026/11/21 12:00:00.001234 FATAL: \x1b[2J\u2028")
+
+
+@pytest.mark.parametrize("form", [TEXT, JSON])
+def test_of_a_long_message_the_beginning_is_written(pipe: Pipe, form: str) -> None:
+    pipe.log(form=form).info("%s", "\U0001f600" + "x" * 5_000_000)
+    text = pipe.text()
+    assert len(text) < 5000
+    assert "xxx… (5000001 characters)" in text
+
+
 def test_percent_signs_without_arguments_stay(pipe: Pipe) -> None:
     pipe.log().info("100% kept")
     assert pipe.text().endswith("INFO: 100% kept\n")
@@ -227,10 +241,10 @@ def test_lines_that_were_lost_are_counted_and_none_is_torn(pipe: Pipe) -> None:
 
 def test_a_line_longer_than_all_that_is_kept_arrives_whole(pipe: Pipe) -> None:
     log = pipe.log()
-    log.info("x" * 2 * KEPT_BYTES)
+    log.exception("broken", error=ValueError("x" * 2 * KEPT_BYTES))
     log.info("next")
     text = read_until_told_of_losses(pipe, log)
-    assert f"INFO: {'x' * 2 * KEPT_BYTES}\n" in text
+    assert f"ValueError: {'x' * 2 * KEPT_BYTES}\n" in text
     assert "INFO: next" not in text
 
 

@@ -10,7 +10,7 @@ import gevent
 import pytest
 from gevent.server import StreamServer
 
-from nsqd_py.http_client import HttpClient, HttpClientError, Unreachable
+from nsqd_py.http_client import BadStatus, HttpClient, HttpClientError, Unreachable
 from nsqd_py.lookup.endpoints import Endpoint
 from nsqd_py.lookup.query import ChannelQuery, lasting_channels
 
@@ -175,3 +175,41 @@ def test_no_way_at_all() -> None:
     query = ChannelQuery(client(), "", HOST, closed_port(), "")
     with pytest.raises(Unreachable):
         query.channels("t")
+
+
+def test_a_server_that_sends_without_end_stops_nobody(make_server: MakeServer) -> None:
+    """Chunks of one byte: reading 30 MB of them takes seconds, in which others run, and the deadline is kept."""
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    server = make_server(head + b"1\r\nx\r\n" * 5_000_000)
+    turns = 0
+
+    def count() -> None:
+        nonlocal turns
+        while True:
+            gevent.sleep(0)
+            turns += 1
+
+    counter = gevent.spawn(count)
+    with pytest.raises(HttpClientError, match="no answer within"):
+        client(request_timeout_s=0.3).get_json(HOST, server.port, "/")
+    counter.kill()
+    assert turns > 20
+
+
+def test_of_an_error_only_the_beginning_is_read(make_server: MakeServer) -> None:
+    server = make_server(answer(b"x" * 5_000_000, "500 No"))
+    with pytest.raises(BadStatus) as caught:
+        client().get_json(HOST, server.port, "/")
+    assert caught.value.body == b"x" * 65536
+
+
+@pytest.mark.parametrize("value", [b"[]", b'{"":0}', b"0"])
+def test_what_takes_far_more_memory_than_bytes(make_server: MakeServer, value: bytes) -> None:
+    body = b"[" + b",".join([value] * 1_000_001) + b"]"
+    with pytest.raises(HttpClientError, match="more than 1000000 values"):
+        client().get_json(HOST, make_server(answer(body)).port, "/")
+
+
+def test_a_list_of_too_many_channels() -> None:
+    with pytest.raises(HttpClientError, match="10001 channels, but at most 10000"):
+        lasting_channels({"channels": ["c"] * 10_001})

@@ -177,6 +177,9 @@ def test_an_nsqd_that_is_silent_keeps_its_figures_for_a_while() -> None:
     [
         [], None, {"topics": 5}, {"topics": [{}]}, stats(topic("t", depth="1")), stats(topic("t", message_count=1.5)),
         stats(topic("t", depth=2**63)), stats(topic("t", channel("c", message_count=-(2**63)))),
+        stats(topic("t", message_count=1e308)), stats(topic("t", channel("c", message_count=1e308))),
+        stats(topic("t", channel("c", e2e_processing_latency={
+            "count": 1, "percentiles": [{"quantile": 0.9, "value": "nan"}]}))),
         stats(topic("t", channel("c", depth=None))), stats(topic(["t"])), stats(topic("t", channel(""))),  # type: ignore[arg-type]
     ],
 )  # fmt: skip

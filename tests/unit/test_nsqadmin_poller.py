@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from time import monotonic
 from typing import Any, cast
 
@@ -209,14 +209,14 @@ def test_a_bug_in_reading_one_answer_costs_that_answer(monkeypatch: pytest.Monke
     servers.answers = {"lookup/nodes": named("a", "b"), "a:2/stats": stats(t=1), "b:2/stats": stats(t=2)}
     bugs: list[Exception] = []
     asker = Poller(Cluster(), cast("Upstream", servers), ("lookup",), (), INTERVAL_S, lambda: None, bugs.append)
-    observe = asker.cluster.observe
+    observing = asker.cluster.observing
 
-    def failing(node: Any, *arguments: Any) -> None:
+    def failing(node: Any, *arguments: Any) -> Iterator[None]:
         if node.address == "a:2":
             raise OverflowError("too large")
-        observe(node, *arguments)
+        yield from observing(node, *arguments)
 
-    monkeypatch.setattr(asker.cluster, "observe", failing)
+    monkeypatch.setattr(asker.cluster, "observing", failing)
     asker.round()
     assert [type(bug) for bug in bugs] == [OverflowError]
     assert asker.cluster.nodes["a:2"].failure == "a:2: the answer could not be read"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nsqadmin_py.cluster.model import Cluster
 from nsqadmin_py.cluster.recording import records
-from nsqadmin_py.cluster.rows import Rows
+from nsqadmin_py.cluster.rows import MOST_ROW_BYTES, MOST_WHOLE_BYTES, Rows
 
 CHANNEL_COUNTS = (
     "depth", "backend_depth", "in_flight_count", "deferred_count", "message_count", "requeue_count", "timeout_count",
@@ -37,17 +37,28 @@ def names(document: Any) -> list[str]:
     return [row["topic_name"] for row in document["topics"]]
 
 
+def read(rows: Rows, body: bytes) -> tuple[Any, list[str]]:
+    """The answer with its new topics, and the names of the others."""
+    news = rows.read(body)
+    same: list[str] = []
+    for topics, unchanged in news.slices:
+        if topics:
+            news.document["topics"] += topics
+        same += unchanged
+    return news.document, same
+
+
 def test_only_what_changed_is_read() -> None:
     rows = Rows()
-    first = rows.read(answer(topic("a"), topic("b"), topic("c"), memory={"heap": 1}))
-    assert (names(first.document), first.same) == (["a", "b", "c"], [])
-    again = rows.read(answer(topic("a"), topic("b", 1), topic("c"), memory={"heap": 2}))
-    assert (names(again.document), again.same) == (["b"], ["a", "c"])
-    assert again.document["memory"] == {"heap": 2}
-    fewer = rows.read(answer(topic("c"), topic("b", 1), start_time=2))
-    assert (fewer.document, fewer.same) == (orjson.loads(answer(start_time=2)), ["c", "b"])
+    first, same = read(rows, answer(topic("a"), topic("b"), topic("c"), memory={"heap": 1}))
+    assert (names(first), same) == (["a", "b", "c"], [])
+    again, same = read(rows, answer(topic("a"), topic("b", 1), topic("c"), memory={"heap": 2}))
+    assert (names(again), same) == (["b"], ["a", "c"])
+    assert again["memory"] == {"heap": 2}
+    fewer = read(rows, answer(topic("c"), topic("b", 1), start_time=2))
+    assert fewer == (orjson.loads(answer(start_time=2)), ["c", "b"])
     rows.forget()
-    assert names(rows.read(answer(topic("b", 1))).document) == ["b"]
+    assert names(read(rows, answer(topic("b", 1)))[0]) == ["b"]
 
 
 @pytest.mark.parametrize(
@@ -64,8 +75,7 @@ def test_only_what_changed_is_read() -> None:
 def test_other_forms_are_read_as_a_whole(body: bytes) -> None:
     rows = Rows()
     for _ in range(2):
-        news = rows.read(body)
-        assert (news.document, list(news.same)) == (orjson.loads(body), [])
+        assert read(rows, body) == (orjson.loads(body), [])
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b'{"topics":[{"topic_name":"a"}', b'{"topics":[{"topic_name":"a"}]}]'])
@@ -88,8 +98,8 @@ def test_the_cluster_is_the_same(answers: list[tuple[str, dict[str, Any], int, b
         body = answer(*(topic(name, *figures) for name, figures in topics.items()), start_time=start_time)
         whole.observe(whole.add_node(address, {}), orjson.loads(body), now_s)
         node = piecewise.add_node(address, {})
-        news = node.rows.read(body)
-        piecewise.observe(node, news.document, now_s, news.same)
+        for _ in piecewise.observing(node, node.rows.read(body), now_s):
+            pass
         for cluster in (whole, piecewise):
             if is_failed:
                 cluster.fail(cluster.nodes[address], "no answer")
@@ -99,3 +109,29 @@ def test_the_cluster_is_the_same(answers: list[tuple[str, dict[str, Any], int, b
         assert whole.topics.keys() == piecewise.topics.keys()
         for name in whole.topics:
             assert whole.topics[name].changed_at() == piecewise.topics[name].changed_at()
+
+
+def test_a_long_answer_is_read_in_slices() -> None:
+    rows = Rows()
+    body = answer(*(topic(f"t{number}", number, {"c": number}) for number in range(10_000)))
+    assert len(body) > MOST_WHOLE_BYTES
+    news = rows.read(body)
+    slices = list(news.slices)
+    assert [row["topic_name"] for each in slices for row in each.topics] == [f"t{number}" for number in range(10_000)]
+    assert max(len(each.topics) for each in slices) <= 100
+    assert sum(len(each.same) for each in rows.read(body).slices) == 10_000
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (answer(topic("t", 0, {f"c{number}": 0 for number in range(20_000)})), "a topic takes more"),
+        (answer(topic("t", 0, {f"c{number}": 0 for number in range(20_000)}), topic("u")), "a topic takes more"),
+        (answer(topic("t")) + b" " * MOST_ROW_BYTES, "a topic takes more"),
+        (b'{"topics":[' + b'{"topic_name":' * 100_000, "not in the form"),
+        (b'{"topics": [' + b'{"topic_name": "t"},' * 100_000, "not in the form"),
+    ],
+)
+def test_what_would_take_too_much(body: bytes, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        list(Rows().read(body).slices)

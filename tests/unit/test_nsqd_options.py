@@ -43,6 +43,8 @@ NSQD_DEFAULTS = {
     "max_body_size": 5242880,
     "max_bytes_per_file": 104857600,
     "max_channel_consumers": 0,
+    "max_channels_per_topic": 10_000,
+    "max_topics": 50_000,
     "max_deflate_level": 6,
     "max_heartbeat_interval": 60 * SECOND_NS,
     "max_msg_size": 1048576,

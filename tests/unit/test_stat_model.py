@@ -55,7 +55,18 @@ def test_no_topics_may_be_null_as_in_go() -> None:
     assert read_stats("a", {"start_time": 1, "topics": None}, 0.0).counts == {}
 
 
-@pytest.mark.parametrize("document", [None, [], {}, {"topics": 5}, {"topics": [{}]}, {"topics": [None]}, "x"])
+TOPIC = {"topic_name": "t", "depth": 0, "backend_depth": 0, "message_count": 0, "paused": False, "channels": None}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        None, [], {}, {"topics": 5}, {"topics": [{}]}, {"topics": [None]}, "x",
+        {"topics": [{**TOPIC, "depth": "1"}]}, {"topics": [{**TOPIC, "depth": 1e308}]},
+        {"topics": [{**TOPIC, "depth": 2**63}]},
+        {"topics": [{**TOPIC, "channels": [channel_document("c", depth=1e308)]}]}, {"topics": [], "start_time": "x"},
+    ],
+)  # fmt: skip
 def test_what_no_nsqd_says_is_refused(document: object) -> None:
     with pytest.raises(BadStats):
         read_stats("a", document, 0.0)

@@ -50,6 +50,8 @@ class Counts(NamedTuple):
 
 
 NOTHING = Counts()
+# Sums of such numbers are still exact as floats.
+_MOST_COUNT = 2**53
 
 _topic_figures = itemgetter("depth", "backend_depth", "message_count")
 _channel_figures = itemgetter(
@@ -94,14 +96,21 @@ def read_stats(node: str, document: Any, taken_s: float) -> Reading:
                 paused.append(Name(name))
             for channel in topic["channels"] or ():
                 key = Name(name, channel["channel_name"])
-                counts[key] = Counts._make(_channel_figures(channel))
+                counts[key] = Counts._make(_whole(_channel_figures(channel)))
                 if channel["paused"]:
                     paused.append(key)
         return Reading(node, taken_s, int(document.get("start_time", 0)), counts, frozenset(paused))
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise BadStats(f"the answer is not that of an nsqd ({type(error).__name__}: {error})") from error
 
 
 def _counts_of_topic(topic: Mapping[str, Any]) -> Counts:
-    depth, backend_depth, messages = _topic_figures(topic)
+    depth, backend_depth, messages = _whole(_topic_figures(topic))
     return Counts(depth=depth, backend_depth=backend_depth, messages=messages)
+
+
+def _whole(numbers: tuple[int, ...]) -> tuple[int, ...]:
+    """Return them. Raises ValueError for what could not be summed, and TypeError for what is no number."""
+    if type(sum(numbers)) is not int or max(numbers) > _MOST_COUNT or min(numbers) < -_MOST_COUNT:
+        raise ValueError("a count is no whole number, or too large for one")
+    return numbers

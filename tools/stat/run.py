@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import gevent
 
+from nsqd_py.http_client import MAX_STATS_BYTES
 from nsqd_py.logs import Log
 from nsqd_py.process import StopSignals
 from nsqd_py.settings import Options
@@ -19,13 +20,13 @@ from tools.options import http_client
 from tools.stat.options import LIVE, form_of
 from tools.stat.poller import Poller
 from tools.stat.reports import Reports
-from tools.stat.sources import MAX_ANSWER_BYTES, Sources
+from tools.stat.sources import Sources
 from tools.terminal import is_terminal
 
 
 def run(options: Options, log: Log) -> int:
     """The exit status. Raises ToolError where nothing can be shown."""
-    client = replace(http_client(options), max_answer_bytes=MAX_ANSWER_BYTES)
+    client = replace(http_client(options), max_answer_bytes=MAX_STATS_BYTES)
     sources = Sources(client, options.topic, options.channel)
     poller = Poller(sources, options.nsqd_http_address, options.lookupd_http_address)
     form = form_of(options, on_terminal=_can_show_tables())

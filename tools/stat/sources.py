@@ -16,9 +16,8 @@ from tools.cli import BadUsage
 from tools.options import http_url
 from tools.stat.figures import BadStats, Reading, read_stats
 
-# A topic or a channel takes about half a kilobyte of an answer.
-MAX_ANSWER_BYTES = 512 * 1024 * 1024
 _FORBIDDEN, _NOT_FOUND = 403, 404
+_HIGHEST_PORT = 65535
 
 
 def place_of(address: str) -> str:
@@ -86,7 +85,7 @@ def _url(address: str, path: str) -> Url:
 def _addresses(answer: Any) -> list[str]:
     try:
         found = [join_address(node["broadcast_address"], int(node["http_port"])) for node in answer["producers"]]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise HttpClientError("the answer is not that of an nsqlookupd") from error
     return list(dict.fromkeys(found))
 
@@ -96,6 +95,7 @@ def _https_port(error: BadStatus) -> int:
     if error.status != _FORBIDDEN:
         return 0
     try:
-        return int(orjson.loads(error.body)["https_port"])
+        port = orjson.loads(error.body)["https_port"]
     except (ValueError, TypeError, KeyError):
         return 0
+    return port if type(port) is int and 0 < port <= _HIGHEST_PORT else 0

@@ -1,0 +1,235 @@
+"""Files that are open while they are used, and as long as few others are.
+
+A log has a file for each segment, and nsqd has a log for each topic: more than a process may have open. So a file that
+has not been used lately is closed when there are many, and opened again when it is used. One stays open while a thread
+works with it, and while something that was written through its descriptor waits for a sync: a write error that the
+system finds later is told to those who have the file open.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+
+# Of the descriptors that the process may have, this part is for files, if they want it; connections leave a part free.
+_PART_FOR_FILES = 2
+_PART_LEFT_FREE = 16
+_LEAST_LEFT_FREE = 32  # 16 threads open directories to sync them, others open a file to read it
+_MOST_OPEN = 1 << 16
+_MOST_LOOKS = 64
+_CLOSED_AT_ONCE = 8
+_OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+
+
+class OnDemand:
+    """A file that is opened when it is used.
+
+    path  where it is
+    """
+
+    __slots__ = ("_fd", "_hold_count", "_is_used", "_wants_close", "path")
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+        self._hold_count = 0
+        self._is_used = False
+        self._wants_close = False
+
+    @property
+    def is_open(self) -> bool:
+        return self._fd >= 0
+
+    def fileno(self) -> int:
+        """Return the descriptor; a thread has to `hold` the file while it uses that. Raises OSError."""
+        self._is_used = True
+        return self._fd if self._fd >= 0 else OPEN_FILES.open_again(self)
+
+    def duplicate(self) -> int:
+        """Return another descriptor of the file, which the caller closes. Raises OSError."""
+        return OPEN_FILES.with_room(lambda: os.dup(self.fileno()))
+
+    def hold(self) -> None:
+        """Keep the descriptor until `let_go`, also when the file is closed meanwhile."""
+        with OPEN_FILES.lock:
+            self._hold_count += 1
+
+    def let_go(self) -> None:
+        """End a `hold`."""
+        with OPEN_FILES.lock:
+            self._hold_count -= 1
+            if self._wants_close and not self._hold_count:
+                self.close()
+
+    def close(self) -> None:
+        """Close it for good, or at the end of the last `hold`."""
+        with OPEN_FILES.lock:
+            self._wants_close = self._hold_count > 0
+            if not self._hold_count:
+                OPEN_FILES.forget(self)
+                fd, self._fd = self._fd, -1
+                if fd >= 0:
+                    os.close(fd)
+
+    def rest(self, *, though_used: bool) -> bool:
+        """Close it until it is used again; False where it stays open. To be called by `OpenFiles`."""
+        if self._hold_count or not self._may_rest():
+            return False
+        if self._is_used and not though_used:
+            self._is_used = False
+            return False
+        if not os.fstat(self._fd).st_nlink:  # somebody removed it: what is in it is nowhere else
+            return False
+        self._before_rest()
+        fd, self._fd = self._fd, -1
+        os.close(fd)
+        return True
+
+    def wake(self, fd: int) -> None:
+        """Go on with this descriptor. Raises OSError when it is that of another file. To be called by `OpenFiles`."""
+        if not self._is_same(fd):
+            raise OSError(errno.ESTALE, "another file has taken the name of this one", str(self.path))
+        self._fd = fd
+        self._after_rest()
+
+    def _is_same(self, fd: int) -> bool:
+        """True if the descriptor is that of this file. Raises OSError."""
+        return True
+
+    def _may_rest(self) -> bool:
+        return True
+
+    def _before_rest(self) -> None:
+        pass
+
+    def _after_rest(self) -> None:
+        pass
+
+
+class OpenFiles:
+    """All such files of the process. They are closed only in the thread of the event loop, which uses them unheld.
+
+    most      so many may stay open
+    is_full   more are open, and none of them can be closed before it is synced
+    on_full   called then, in the thread of the event loop
+    lock      guards which files are open
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.is_full = False
+        self.on_full: Callable[[], None] = _do_nothing
+        self._files: OrderedDict[OnDemand, None] = OrderedDict()
+        self._home = threading.get_ident()
+        self.most = self._highest = 0
+        self.use_limit()
+
+    def use_limit(self) -> None:
+        """Go by the limit of descriptors that the process has now; the calling thread is that of the event loop."""
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if limit == resource.RLIM_INFINITY:
+            limit = 1 << 30
+        self.most = min(limit // _PART_FOR_FILES, _MOST_OPEN)
+        # The system gives the lowest number that is free: a high one says that there are few left, whoever has them.
+        self._highest = limit - max(limit // _PART_LEFT_FREE, min(_LEAST_LEFT_FREE, limit // _PART_LEFT_FREE * 4))
+        self._home = threading.get_ident()
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def add(self, file: OnDemand) -> None:
+        """The file is open. It, or another one, is closed if there are too many."""
+        with self.lock:
+            if file.is_open:
+                self._files[file] = None
+                if len(self._files) > self.most or file.fileno() >= self._highest:
+                    self.make_room()
+
+    def forget(self, file: OnDemand) -> None:
+        """The file is about to be closed."""
+        self._files.pop(file, None)
+
+    def open_again(self, file: OnDemand) -> int:
+        """Return the new descriptor of a file that rests. Raises OSError."""
+        with self.lock:
+            if not file.is_open:
+                fd = self.with_room(lambda: os.open(file.path, os.O_RDWR | os.O_CLOEXEC))
+                try:
+                    file.wake(fd)
+                except OSError:
+                    os.close(fd)
+                    raise
+                file.hold()  # it must not be the one that is closed for its own sake
+                try:
+                    self.add(file)
+                finally:
+                    file.let_go()
+            return file.fileno()
+
+    def with_room(self, open_one: Callable[[], int]) -> int:
+        """Return what `open_one` returns; where it has no descriptor left, close some files and try again."""
+        try:
+            return open_one()
+        except OSError as error:
+            if error.errno not in _OUT_OF_DESCRIPTORS or not self.make_room():
+                raise
+        return open_one()
+
+    def has_room(self) -> bool:
+        """True when one file more may be opened; some are closed for it where that is needed."""
+        while not self._is_roomy():
+            if not self.make_room():
+                return False
+        return True
+
+    def _is_roomy(self) -> bool:
+        if len(self._files) >= self.most:
+            return False
+        try:
+            probe = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
+        except OSError:
+            return False
+        os.close(probe)
+        return probe < self._highest
+
+    def make_room(self) -> int:
+        """Close as many as there are too many, and some more where the process has few descriptors left.
+
+        Return how many were closed.
+        """
+        with self.lock:
+            if threading.get_ident() != self._home:
+                return 0
+            wanted = max(len(self._files) - self.most, _CLOSED_AT_ONCE)
+            closed = self._close_some(wanted, though_used=False)
+            if not closed:
+                closed = self._close_some(wanted, though_used=True)
+            self.is_full = not closed
+        if self.is_full:
+            self.on_full()
+        return closed
+
+    def _close_some(self, wanted: int, *, though_used: bool) -> int:
+        closed = 0
+        for _ in range(min(len(self._files), max(_MOST_LOOKS, 2 * wanted))):
+            file = next(iter(self._files))
+            if file.rest(though_used=though_used):
+                del self._files[file]
+                closed += 1
+                if closed == wanted:
+                    break
+            else:
+                self._files.move_to_end(file)
+        return closed
+
+
+def _do_nothing() -> None:
+    pass
+
+
+OPEN_FILES = OpenFiles()

@@ -1,0 +1,84 @@
+"""docs/security.md says what the code does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nsqadmin_py import upstream
+from nsqadmin_py.cluster import rows
+from nsqadmin_py.web import bodies, server
+from nsqd_py import foreign_json, http_client, logs
+from nsqd_py.auth import servers
+from nsqd_py.debug import memory
+from nsqd_py.http import answer_room, handlers, heads, login_queue
+from nsqd_py.http.access import Access
+from nsqd_py.http.routes import ROUTES as NSQD_ROUTES
+from nsqd_py.limit_options import LIMIT_SETTINGS
+from nsqd_py.lookup import query
+from nsqd_py.options import NSQD
+from nsqd_py.protocol import parser
+from nsqlookupd_py.http import ROUTES as LOOKUPD_ROUTES
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs/security.md").read_text()
+LINES = PAGE.splitlines()
+KIB, MIB = 1024, 1024 * 1024
+
+
+def access_rows() -> dict[str, list[str]]:
+    """The cells of the table of access rules, by kind of access."""
+    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in LINES if line.startswith("| ")]
+    return {row[0].strip("| "): row for row in cells if row[0].strip("| ") in {access.value for access in Access}}
+
+
+@pytest.mark.parametrize(("column", "routes"), [(1, NSQD_ROUTES), (2, LOOKUPD_ROUTES)], ids=["nsqd", "nsqlookupd"])
+def test_each_path_is_in_the_row_of_its_access(column: int, routes: tuple[object, ...]) -> None:
+    rows_by_access = access_rows()
+    assert rows_by_access.keys() == {access.value for access in Access}
+    for route in routes:
+        path = route.path  # type: ignore[attr-defined]
+        access = route.access.value  # type: ignore[attr-defined]
+        word = "/debug/" if path.startswith("/debug/") else path
+        assert f"{word}`" in rows_by_access[access][column], (path, access)
+
+
+def test_limits_that_are_settings() -> None:
+    names = {setting.name for setting in NSQD.settings}
+    for flag in [word for line in LINES for word in line.split("`") if word.startswith("--max-")]:
+        assert flag.removeprefix("--").partition("=")[0] in names, flag
+    for setting in LIMIT_SETTINGS:
+        assert f"`--{setting.name}`" in PAGE
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (heads.MAX_HEAD_BYTES // MIB, "head of a request | 1 MiB"),
+        (parser.MAX_LINE_LENGTH // KIB, "line of a TCP command | 16 KiB"),
+        (bodies.MOST_BYTES // MIB, "body of a request to nsqadmin | 16 MiB"),
+        (answer_room.MOST_UNREAD_BYTES // MIB, "have not read | 32 MiB"),
+        (answer_room.MOST_UNREAD_OF_ADDRESS // MIB, "8 MiB for one address"),
+        (login_queue.MOST_PER_ADDRESS, "4 waiting for each address"),
+        (handlers.MOST_LOOKUPDS, "nsqlookupd_tcp_addresses` | 100"),
+        (int(memory.REST_S), "once in 10 s"),
+        (logs.MAX_MESSAGE_CHARACTERS, "4096 characters"),
+        (int(server.SOCKET_TIMEOUT_S), "progress 60 s"),
+        (int(server.HEAD_S), "head of a request 120 s"),
+        (int(server.BODY_S), "body 60 s"),
+        (http_client.MAX_STATS_BYTES // MIB, "32 MiB and 1,000,000 JSON values"),
+        (f"{foreign_json.MAX_VALUES:,}", "1,000,000 JSON values"),
+        (f"{rows.MOST_TOPICS:,}", "100,000 topics"),
+        (rows.MOST_ROW_BYTES // MIB, "2 MiB for one topic"),
+        (rows.MOST_WHOLE_BYTES // MIB, "form than nsqd's, 1 MiB"),
+        (f"{upstream.MOST_PRODUCERS:,}", "10,000 nsqds in an answer"),
+        (query.MAX_ANSWER_BYTES // MIB, "1 MiB, 10,000 channels"),
+        (f"{query.MAX_CHANNELS:,}", "10,000 channels of a topic"),
+        (servers.MAX_ANSWER_BYTES // MIB, "auth server | 1 MiB"),
+        (http_client.MAX_ANSWER_BYTES // MIB, "nsqlookupd | 16 MiB"),
+    ],
+)
+def test_limits_that_are_fixed(value: object, words: str) -> None:
+    assert words in PAGE
+    assert str(value) in words

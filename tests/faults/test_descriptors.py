@@ -1,0 +1,155 @@
+"""nsqd has few file descriptors, and many topics, channels and segments: it goes on, and can be cleaned up."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import wire
+from tests.support.network import Host
+from tests.support.nsqd_process import NsqdProcess, wait_until
+
+pytestmark = pytest.mark.ours
+
+KIB = 1 << 10
+MakeLimited = Callable[..., NsqdProcess]
+
+
+@pytest.fixture
+def limited(tmp_path: Path) -> Iterator[MakeLimited]:
+    """`limited(count, *flags)` starts an nsqd that may have `count` descriptors."""
+    processes: list[NsqdProcess] = []
+
+    def make(count: int, *flags: str) -> NsqdProcess:
+        prefix = ("sh", "-c", f'ulimit -n {count} && exec "$@"', "sh")
+        process = NsqdProcess(tmp_path / f"nsqd{len(processes)}", *flags, host=Host("127.0.0.1", prefix))
+        processes.append(process)
+        return process.start()
+
+    yield make
+    for process in processes:
+        process.destroy()
+
+
+def open_files(nsqd: NsqdProcess) -> int:
+    """How many files of its data directory the process has open."""
+    directory = f"/proc/{nsqd.pid}/fd"
+    targets = [os.readlink(f"{directory}/{name}") for name in os.listdir(directory) if _is_there(directory, name)]
+    return sum(target.startswith(f"{nsqd.data_path}/") for target in targets)
+
+
+def _is_there(directory: str, name: str) -> bool:
+    return os.path.lexists(f"{directory}/{name}")
+
+
+def connected(nsqd: NsqdProcess) -> wire.Client | None:
+    """A connection; None where it is refused: the files that were written to last have to be synced first."""
+    client = nsqd.connect()
+    try:
+        client.identify(heartbeat_interval=-1)
+    except (AssertionError, OSError, wire.Closed):
+        client.close()
+        return None
+    return client
+
+
+def create_channels(nsqd: NsqdProcess, topic: str, count: int) -> None:
+    nsqd.create(topic, *(f"c{place}" for place in range(count)))
+
+
+@pytest.mark.parametrize(("descriptors", "count"), [(256, 300), pytest.param(512, 600, marks=pytest.mark.slow)])
+def test_more_channels_than_descriptors(limited: MakeLimited, descriptors: int, count: int) -> None:
+    nsqd = limited(descriptors)
+    create_channels(nsqd, "t", count)
+    nsqd.restart()
+    with nsqd.connect() as publisher, nsqd.connect() as consumer:
+        publisher.pub("t", b"one", b"two")
+        consumer.sub("t", f"c{count - 1}", rdy_count=10)
+        assert [message.body for message in consumer.consume(2)] == [b"one", b"two"]
+    nsqd.wait_for_channel("t", f"c{count - 1}", depth=0, in_flight_count=0)
+    for place in range(0, count, 2):
+        nsqd.post(f"/channel/delete?topic=t&channel=c{place}")
+    nsqd.restart(clean=False)
+    topic = nsqd.topic_stats("t")
+    assert topic is not None
+    assert {channel["channel_name"]: channel["depth"] for channel in topic["channels"]} == {
+        f"c{place}": 0 if place == count - 1 else 2 for place in range(1, count, 2)
+    }
+    assert open_files(nsqd) < 20
+    nsqd.post("/topic/delete?topic=t")
+    assert nsqd.is_healthy()
+    nsqd.restart()
+    assert not nsqd.stats()["topics"]
+
+
+@pytest.mark.parametrize(("descriptors", "count"), [(256, 300), pytest.param(512, 5000, marks=pytest.mark.slow)])
+def test_more_topics_than_descriptors(limited: MakeLimited, descriptors: int, count: int) -> None:
+    nsqd = limited(descriptors)
+    names = [f"t{place}" for place in range(count)]
+    with nsqd.connect() as publisher:
+        for round_ in range(3):
+            for name in names:
+                publisher.pub(name, b"%d" % round_)
+    for clean in (False, True):
+        nsqd.restart(clean=clean)
+        assert {topic["topic_name"]: topic["depth"] for topic in nsqd.stats()["topics"]} == dict.fromkeys(names, 3)
+        assert nsqd.is_healthy()
+    for name in names[:: count // 10]:
+        with nsqd.connect() as consumer:
+            consumer.sub(name, "c", rdy_count=10)
+            assert [message.body for message in consumer.consume(3)] == [b"0", b"1", b"2"]
+    assert open_files(nsqd) < descriptors * 3 // 4
+    with nsqd.connect() as publisher:
+        publisher.pub(names[0], b"later")
+    for name in names:
+        nsqd.post(f"/topic/delete?topic={name}")
+    assert nsqd.is_healthy()
+    wait_until(lambda: not list(nsqd.data_path.glob("*.log")), what="the logs to go")
+
+
+def test_each_publish_waits_for_its_sync_with_more_topics_than_descriptors(limited: MakeLimited) -> None:
+    nsqd = limited(256, "--sync-every=1")
+    names = [f"t{place}" for place in range(400)]
+    with nsqd.connect() as publisher:
+        publisher.send(*(wire.pub(name, b"x") for name in names))
+        assert [publisher.next_frame(30.0) for _ in names] == [wire.OK] * len(names)
+    assert nsqd.is_healthy()
+    nsqd.restart(clean=False)
+    assert {topic["topic_name"]: topic["depth"] for topic in nsqd.stats()["topics"]} == dict.fromkeys(names, 1)
+
+
+def test_more_segments_than_descriptors(limited: MakeLimited) -> None:
+    nsqd = limited(256, "--max-bytes-per-file=8192")
+    body = b"x" * 4 * KIB
+    count = 600
+    with nsqd.connect() as publisher:
+        for place in range(count):
+            publisher.pub("t", b"%06d" % place + body)
+    nsqd.restart()
+    assert len(list(nsqd.data_path.glob("t.*.log"))) > 300
+    assert nsqd.is_healthy()
+    with nsqd.connect() as consumer:
+        consumer.sub("t", "c", rdy_count=100)
+        found = [int(message.body[:6]) for message in consumer.consume(count)]
+    assert sorted(found) == list(range(count))
+    wait_until(lambda: len(list(nsqd.data_path.glob("t.*.log"))) < 3, what="the segments to go")
+
+
+def test_files_leave_room_for_connections(limited: MakeLimited) -> None:
+    nsqd = limited(256)
+    names = [f"t{place}" for place in range(400)]
+    with nsqd.connect() as publisher:
+        for name in names:
+            publisher.pub(name, b"x")
+    idle = [wait_until(lambda: connected(nsqd), what="a connection") for _ in range(150)]
+    with nsqd.connect() as publisher:
+        for name in names:
+            publisher.pub(name, b"y")
+    assert nsqd.is_healthy()
+    for client in idle:
+        assert client is not None
+        client.pub("t0", b"z")
+        client.close()

@@ -1,0 +1,81 @@
+"""Servers that a daemon or a tool asks, and that answer with far too much."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.support.hostile_answers import FORMS, MB, answering
+from tests.support.nsqadmin_process import MakeNsqadmin, NsqadminProcess
+from tests.support.nsqd_process import wait_until
+
+pytestmark = pytest.mark.ours
+
+# What the process may take at its peak: itself, an answer of 32 MB, and what is made of it.
+MOST_ADMIN_MB = 420
+MOST_STAT_MB = 420
+# A page that waits for a slice of an answer. On a quiet machine: 10 ms; the rest is for busy ones.
+MOST_WAIT_S = 0.5
+
+
+def peak_mb(pid: int) -> float:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+
+
+def watch(admin: NsqadminProcess, until_s: float) -> float:
+    """Ask for /ping until then; return the longest that it took, without the two worst."""
+    waits = []
+    while time.monotonic() < until_s:
+        began_s = time.monotonic()
+        assert admin.http("GET", "/ping").status == 200
+        waits.append(time.monotonic() - began_s)
+    return sorted(waits)[-3]
+
+
+LONG = pytest.mark.slow
+SHORT_FORMS = ("topics", "objects")
+
+
+@pytest.mark.parametrize("form", [form if form in SHORT_FORMS else pytest.param(form, marks=LONG) for form in FORMS])
+def test_nsqadmin_reads_long_figures_in_bounded_memory(make_nsqadmin: MakeNsqadmin, form: str) -> None:
+    for size in (30 * MB, 200 * MB) if form == "objects" else (30 * MB,):
+        with answering(FORMS[form](size)) as address:
+            admin = make_nsqadmin(f"--nsqd-http-address={address}")
+            worst_s = watch(admin, time.monotonic() + 3)
+            peak = peak_mb(admin.pid)
+            log_bytes = len(admin.log_text())
+            admin.destroy()
+        print(f"nsqadmin, {form}: peak {peak:.0f} MB, /ping {worst_s * 1000:.0f} ms, log {log_bytes} bytes")
+        assert peak < MOST_ADMIN_MB
+        assert worst_s < MOST_WAIT_S
+        assert log_bytes < MB
+
+
+@pytest.mark.parametrize("form", ["topics", pytest.param("objects", marks=LONG), pytest.param("lists", marks=LONG)])
+@pytest.mark.parametrize("kind", ["nsqd", pytest.param("lookupd", marks=LONG)])
+def test_nsq_stat_reads_long_figures_in_bounded_memory(form: str, kind: str) -> None:
+    with answering(FORMS[form](40 * MB)) as address:
+        command = [sys.executable, "-m", "apps.nsq_stat", f"--{kind}-http-address={address}", "--count=1"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            peak = 0.0
+            while process.poll() is None:
+                with suppress(OSError, StopIteration):  # it has ended
+                    peak = max(peak, peak_mb(process.pid))
+            assert process.stderr is not None
+            text = process.stderr.read().decode()
+    print(f"nsq-stat, {form} of 40 MB from {kind}: peak {peak:.0f} MB")
+    assert "longer than 33554432 bytes" in text
+    assert 0 < peak < MOST_STAT_MB
+
+
+def test_an_nsqlookupd_that_names_far_too_many(make_nsqadmin: MakeNsqadmin) -> None:
+    with answering(FORMS["producers"](2 * MB)) as address:
+        admin = make_nsqadmin(f"--lookupd-http-address={address}")
+        wait_until(lambda: "nsqds, but at most" in admin.http("GET", "/api/v2/nodes").text, what="the reason")
+        assert peak_mb(admin.pid) < MOST_ADMIN_MB

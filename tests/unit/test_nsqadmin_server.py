@@ -1,0 +1,90 @@
+"""Connections of nsqadmin: how long they may keep it waiting."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gevent
+import pytest
+from gevent import socket
+
+from nsqadmin_py.web import server as server_module
+from nsqadmin_py.web.server import HttpServer
+from nsqd_py.logs import FATAL, Log
+from nsqd_py.server import split_address
+
+BODY_S = 0.3
+
+
+def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+    """Reads no body, or all of it."""
+    body = environ["wsgi.input"].read() if environ["PATH_INFO"] == "/read" else b""
+    start_response("200 OK", [("Content-Length", "5")])
+    return [b"%05d" % len(body)]
+
+
+@pytest.fixture
+def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    monkeypatch.setattr(server_module, "BODY_S", BODY_S)
+    server = HttpServer(app, "127.0.0.1:0", 100, None, Log(level=FATAL))
+    server.start()
+    host = split_address(server.address)
+    assert host is not None
+    yield int(host[1])
+    server.close()
+
+
+BODIES = ["Content-Length: 1000000\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\nfffff\r\n"]
+
+
+@pytest.mark.parametrize("path", ["/read", "/skipped"])
+@pytest.mark.parametrize("head", BODIES)
+def test_a_body_that_dribbles_ends_its_connection(port: int, path: str, head: str) -> None:
+    sock = socket.create_connection(("127.0.0.1", port))
+    sock.settimeout(0.05)
+    sock.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\n{head}".encode())
+    deadline_s = time.monotonic() + 15
+    with pytest.raises(ConnectionError):
+        while time.monotonic() < deadline_s:
+            sock.sendall(b"x")
+            try:
+                if not sock.recv(1000):
+                    raise ConnectionError
+            except TimeoutError:
+                continue
+
+
+def test_a_body_that_is_there_ends_nothing(port: int) -> None:
+    sock = socket.create_connection(("127.0.0.1", port))
+    sock.settimeout(5)
+    for body in ("Content-Length: 3\r\n\r\nabc", "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"):
+        sock.sendall(f"POST /read HTTP/1.1\r\nHost: x\r\n{body}".encode())
+        answer = b""
+        while not answer.endswith(b"00003"):
+            part = sock.recv(1000)
+            assert part
+            answer += part
+        gevent.sleep(2 * BODY_S)
+
+
+def test_chunks_of_one_byte_stop_nobody(port: int) -> None:
+    turns = 0
+
+    def count() -> None:
+        nonlocal turns
+        while True:
+            gevent.sleep(0)
+            turns += 1
+
+    def send() -> None:
+        sock = socket.create_connection(("127.0.0.1", port))
+        sock.sendall(b"POST /read HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        sock.sendall(b"1\r\nx\r\n" * 200_000 + b"0\r\n\r\n")
+        assert b"200000" in sock.recv(1000)
+
+    counter = gevent.spawn(count)
+    gevent.spawn(send).get(timeout=30)
+    counter.kill()
+    assert turns > 20

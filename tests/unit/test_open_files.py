@@ -1,0 +1,197 @@
+"""Which files are open, when there are more than may be."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nsqd_py.batch import Batch
+from nsqd_py.diskqueue.files import LogFile
+from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.diskqueue.open_files import OPEN_FILES
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
+from nsqd_py.diskqueue.syncing import sync_and_close
+
+MOST = 4
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Only four files may be open."""
+    OPEN_FILES.use_limit()
+    monkeypatch.setattr(OPEN_FILES, "most", MOST)
+    monkeypatch.setattr(OPEN_FILES, "_files", type(OPEN_FILES._files)())
+    yield
+    OPEN_FILES.is_full = False
+
+
+def make_log(directory: Path, topic: str, max_file_bytes: int = 1 << 20) -> TopicLog:
+    return TopicLog(directory, topic, max_file_bytes, pytest.fail)
+
+
+def append(log: TopicLog, body: bytes = b"x" * 8) -> None:
+    seq = log.next_seq
+    log.append([Batch(seq, 1000 + seq, 1 + seq, 0, 1, 4 + len(body), len(body).to_bytes(4, "big") + body)])
+
+
+def sync(log: TopicLog) -> None:
+    taken = log.take_unsynced()
+    sync_and_close(taken, {})
+    assert log.note_synced(taken) is None
+
+
+def open_count(logs: list[TopicLog]) -> int:
+    return sum(file.is_open for log in logs for file in log.files)
+
+
+def bodies(log: TopicLog) -> list[bytes]:
+    found: list[bytes] = []
+    while batches := log.read(len(found)):
+        found += [batch.message(index) for batch in batches for index in range(batch.count)]
+    return found
+
+
+def test_files_that_are_synced_are_closed_and_opened_again(tmp_path: Path) -> None:
+    logs = [make_log(tmp_path, f"t{place}") for place in range(20)]
+    for round_ in range(3):
+        for log in logs:
+            append(log, b"%08d" % round_)
+            sync(log)
+            assert open_count(logs) <= MOST + 1
+            assert open_count(logs) == len(OPEN_FILES)
+    assert not OPEN_FILES.is_full
+    assert [bodies(log) for log in logs] == [[b"00000000", b"00000001", b"00000002"]] * 20
+    for log in logs:
+        log.close()
+    assert len(OPEN_FILES) == 0
+    assert {path.stat().st_size for path in tmp_path.iterdir()} == {FILE_HEADER_BYTES + 3 * (RECORD_HEADER_BYTES + 12)}
+
+
+def test_what_waits_for_a_sync_stays_open(tmp_path: Path) -> None:
+    logs = [make_log(tmp_path, f"t{place}") for place in range(8)]
+    asked = []
+    OPEN_FILES.on_full = lambda: asked.append(1)
+    try:
+        for log in logs:
+            append(log)
+    finally:
+        OPEN_FILES.on_full = lambda: None
+    assert open_count(logs) == 8
+    assert OPEN_FILES.is_full
+    assert asked
+    assert not OPEN_FILES.has_room()
+    for log in logs[:4]:
+        sync(log)
+    assert not OPEN_FILES.has_room()
+    sync(logs[4])
+    assert OPEN_FILES.has_room()
+    assert [log.files[0].is_open for log in logs] == [*[False] * 5, *[True] * 3]
+
+
+def test_a_held_file_stays_open(tmp_path: Path) -> None:
+    logs = [make_log(tmp_path, f"t{place}") for place in range(8)]
+    append(logs[0])
+    sync(logs[0])
+    held = logs[0].files[0]
+    held.hold()
+    for log in logs[1:]:
+        append(log)
+        sync(log)
+    assert held.is_open
+    descriptor = held.fileno()
+    logs[0].remove()
+    assert os.fstat(descriptor).st_size, "a thread may use it"
+    held.let_go()
+    with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
+        os.fstat(descriptor)
+
+
+def test_allocated_space_is_used_again_and_given_back(tmp_path: Path) -> None:
+    log = make_log(tmp_path, "t")
+    append(log)
+    sync(log)
+    (file,) = log.files
+    allocated = file.path.stat().st_size
+    assert allocated > file.end_offset
+    assert file.rest(though_used=True)
+    append(log)
+    assert file.is_open
+    assert file.path.stat().st_size == allocated
+    sync(log)
+    assert file.rest(though_used=True)
+    log.close()
+    assert file.path.stat().st_size == file.end_offset
+
+
+def test_segments_of_one_log(tmp_path: Path) -> None:
+    log = make_log(tmp_path, "t", 256)
+    for place in range(50):
+        append(log, b"%08d" % place)
+        sync(log)
+    assert log.file_count > 10
+    assert open_count([log]) <= MOST + 1
+    assert bodies(log) == [b"%08d" % place for place in range(50)]
+    assert log.drop_unneeded(lambda low, high: low >= 25) > 4
+    assert open_count([log]) == len(OPEN_FILES)
+    append(log, b"last")
+    assert bodies_from(log, 49) == [b"%08d" % 49, b"last"]
+
+
+def bodies_from(log: TopicLog, seq: int) -> list[bytes]:
+    found: list[bytes] = []
+    while batches := log.read(seq + len(found)):
+        found += [batch.message(index) for batch in batches for index in range(batch.count)]
+    return found
+
+
+def test_a_file_that_was_removed_or_replaced_while_it_was_closed(tmp_path: Path) -> None:
+    log = make_log(tmp_path, "t")
+    append(log)
+    sync(log)
+    (file,) = log.files
+    assert file.rest(though_used=True)
+    file.path.unlink()
+    with pytest.raises(FileNotFoundError):
+        append(log)
+    file.path.write_bytes(b"mine")
+    with pytest.raises(OSError, match="another file has taken the name"):
+        append(log)
+    assert file.path.read_bytes() == b"mine"
+    log.leave_last_file()
+    append(log)
+    assert log.file_count == 2
+
+
+def test_a_removed_file_is_not_closed(tmp_path: Path) -> None:
+    log = make_log(tmp_path, "t")
+    append(log)
+    sync(log)
+    (file,) = log.files
+    file.path.unlink()
+    assert not file.rest(though_used=True)
+    assert bodies(log) == [b"x" * 8]
+
+
+def test_room_is_made_where_the_system_has_no_descriptor_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = [make_log(tmp_path, f"t{place}") for place in range(3)]
+    for log in logs:
+        append(log)
+        sync(log)
+    path = logs[0].files[0].path
+    real = os.open
+    calls: list[object] = []
+
+    def scarce(*arguments: object, **more: object) -> int:
+        calls.append(arguments)
+        if open_count(logs) == 3:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return real(*arguments, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "open", scarce)
+    LogFile.open(path).close()
+    assert len(calls) == 2
+    assert open_count(logs) < 3
