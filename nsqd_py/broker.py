@@ -167,7 +167,7 @@ class Broker:
 
     def _make_topic(self, name: str) -> Topic:
         topic = self.add_topic(name, None if is_ephemeral(name) else self.logs.make(name))
-        self.log.info("TOPIC(%s): created", name)
+        self.log.of_clients.info("TOPIC(%s): created", name)
         if not topic.is_ephemeral:
             self.want_metadata()
         self.lookups.topic_made(topic)
@@ -208,7 +208,7 @@ class Broker:
         self.topics[name].settle()
         self.journals.settle()
         topic = self.topics.pop(name)
-        self.log.info("TOPIC(%s): deleting", name)
+        self.log.of_clients.info("TOPIC(%s): deleting", name)
         topic.close()
         self.sync.forget(topic)
         if topic.log is not None:
@@ -258,7 +258,7 @@ class Broker:
             except OSError:
                 del topic.channels[name]
                 raise
-            self.log.info("TOPIC(%s): new channel(%s)", topic.name, name)
+            self.log.of_clients.info("TOPIC(%s): new channel(%s)", topic.name, name)
             self.lookups.notify(topic.name, name, was_deleted=False)
             if not channel.is_ephemeral and not topic.is_ephemeral:
                 self.want_metadata()
@@ -338,7 +338,7 @@ class Broker:
             self.journals.settle()
         topic.commit()
         channel = topic.channels.pop(name)
-        self.log.info("TOPIC(%s): deleting channel %s", topic.name, name)
+        self.log.of_clients.info("TOPIC(%s): deleting channel %s", topic.name, name)
         self.lookups.notify(topic.name, name, was_deleted=True)
         channel.close()
         if channel.journal is not None:

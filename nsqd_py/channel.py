@@ -24,6 +24,9 @@ from nsqd_py.turn import Turn
 
 MOST_EXPIRED_AT_ONCE = 2000  # requeued runs that a sweep for those that are too old looks at
 _MOST_DUE_AT_ONCE = 700  # runs: 2 ms, where 300,000 that are due at one moment took 0.6 s
+# In so many clients' tables an id is searched for each time, which takes 7 us; in more (4,000: 0.4 ms) now and then.
+_ALWAYS_SEARCHED = 64
+_SEARCH_EVERY_NS = 10_000_000
 
 
 class FinishMeter(Protocol):
@@ -85,6 +88,7 @@ class Channel:
         self._on_change = on_change
         self._keeps_batches = keeps_batches
         self._tables: dict[InFlightTable, None] = {}
+        self._searched_ns = 0
         self._deferred_alarm = alarms.alarm(self._on_deferred_due)
         self._orphan_alarm = alarms.alarm(self._on_orphans_due)
         self._orphans: dict[InFlightTable, None] = {}
@@ -158,7 +162,16 @@ class Channel:
             self._tables.pop(client.in_flight, None)
 
     def owns(self, message_id: bytes) -> bool:
-        """True when any client of this channel has the message in flight."""
+        """True when any client of this channel has the message in flight.
+
+        It only decides how an error is worded. So with many clients, where the search takes long, most of the ids that
+        clients make up by the thousand are not searched for: False.
+        """
+        if len(self._tables) > _ALWAYS_SEARCHED:
+            now_ns = self._clock()
+            if abs(now_ns - self._searched_ns) < _SEARCH_EVERY_NS:
+                return False
+            self._searched_ns = now_ns
         return any(message_id in table for table in self._tables)
 
     # ---- messages come

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from nsqd_py.delivery import TOPOLOGY_AWARE, nearness
@@ -23,6 +24,7 @@ from nsqd_py.errors import (
 )
 from nsqd_py.protocol import frames
 from nsqd_py.protocol.commands import Params, milliseconds_to_ns, parse_number, words
+from nsqd_py.protocol.multi_body import Part
 from nsqd_py.protocol.parser import Command
 from nsqd_py.protocol.session import STATE_CLOSING, STATE_SUBSCRIBED, Upgrades
 
@@ -48,7 +50,8 @@ def act(client: ClientConnection, command: Command) -> None:
 def identify(client: ClientConnection, params: Params, body: bytes) -> None:
     session = client.session
     answer = session.identify(body)
-    client.log.info("[%s] IDENTIFY: %s %s %s", client.peer, session.client_id, session.hostname, session.user_agent)
+    names = client.peer, session.client_id, session.hostname, session.user_agent
+    client.log.of_clients.info("[%s] IDENTIFY: %s %s %s", *names)
     client.msg_timeout_ns = session.msg_timeout_ms * MS_NS
     client.sample_rate = session.sample_rate
     options = client.broker.options
@@ -116,7 +119,7 @@ def _subscribe(client: ClientConnection, topic: Topic, channel: Channel | OSErro
 
 def rdy(client: ClientConnection, params: Params, body: bytes) -> None:
     if client.session.state == STATE_CLOSING:
-        client.log.info("PROTOCOL(V2): [%s] ignoring RDY after CLS", client.peer)
+        client.log.of_clients.info("PROTOCOL(V2): [%s] ignoring RDY after CLS", client.peer)
         return
     client.rdy = parse_number(params[1]) if len(params) > 1 else 1
     client.maybe_ready()
@@ -144,7 +147,7 @@ def req(client: ClientConnection, params: Params, body: bytes) -> None:
     delay_ns = milliseconds_to_ns(parse_number(params[2]))
     clamped_ns = max(0, min(delay_ns, client.broker.options.max_req_timeout_ns))
     if clamped_ns != delay_ns:
-        client.log.info("[%s] REQ timeout %d out of range. Setting to %d", client.peer, delay_ns, clamped_ns)
+        client.log.of_clients.info("[%s] REQ timeout %d out of range. Setting to %d", client.peer, delay_ns, clamped_ns)
     if not channel.requeue(client, params[1], clamped_ns):
         raise ReqFailed(f"REQ {words(params[1])} failed {_why_not(channel, params[1])}")
     client.requeue_count += 1
@@ -172,6 +175,10 @@ def nop(client: ClientConnection, params: Params, body: bytes) -> None:
     pass
 
 
+def go_on(client: ClientConnection) -> None:
+    """Do nothing: a slice of a long command was read."""
+
+
 # ---- publishers
 
 
@@ -182,6 +189,14 @@ def pub(client: ClientConnection, topic_name: bytes, body: bytes, count: int, st
 
 def mpub(client: ClientConnection, topic_name: bytes, body: bytes, count: int, stride: int) -> None:
     _publish(client, _MPUB, topic_name.decode(), body, count, stride)
+    client.send(frames.OK)
+
+
+def mpub_parts(client: ClientConnection, topic_name: bytes, parts: Sequence[Part], count: int) -> None:
+    """An MPUB of more messages than one batch takes."""
+    topic, ticket = _topic_and_ticket(client, _MPUB, topic_name.decode())
+    topic.publish_parts(parts, client, ticket)
+    client.pub_counts[topic.name] += count
     client.send(frames.OK)
 
 
@@ -201,15 +216,19 @@ def dpub(client: ClientConnection, params: Params, body: bytes) -> None:
 def _publish(
     client: ClientConnection, kind: int, topic_name: str, body: bytes, count: int, stride: int, due_ns: int = 0
 ) -> None:
-    # The ticket says which answer is to be replaced if the log cannot take it, and how that is called.
+    topic, ticket = _topic_and_ticket(client, kind, topic_name)
+    topic.publish(body, count, stride, client, ticket, due_ns)
+    client.pub_counts[topic_name] += count
+
+
+def _topic_and_ticket(client: ClientConnection, kind: int, topic_name: str) -> tuple[Topic, int]:
+    """The ticket says which answer is to be replaced if the log cannot take the publish, and with which error."""
     ticket = len(client.out) * len(_PUBLISH_ERRORS) + kind
     try:
-        topic = client.broker.get_topic(topic_name)
+        return client.broker.get_topic(topic_name), ticket
     except Refusal as error:
         name, failure = _PUBLISH_ERRORS[kind]
         raise failure(f"{name} failed {error.reason}") from error
-    topic.publish(body, count, stride, client, ticket, due_ns)
-    client.pub_counts[topic_name] += count
 
 
 def failed_publish(ticket: int, error: OSError) -> tuple[int, ClientError]:
@@ -223,6 +242,7 @@ HANDLERS: dict[str, Any] = {
     "FIN": fin,
     "PUB": pub,
     "MPUB": mpub,
+    "MPUB_PARTS": mpub_parts,
     "DPUB": dpub,
     "RDY": rdy,
     "REQ": req,
@@ -233,4 +253,5 @@ HANDLERS: dict[str, Any] = {
     "IDENTIFY": identify,
     "AUTH": auth,
     "PERMIT": permit,
+    "GO_ON": go_on,
 }

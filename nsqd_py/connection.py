@@ -11,6 +11,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Iterator
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from nsqd_py.broker import Broker
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 MAGIC_V2 = b"  V2"
 _SILENT_INTERVALS = 2
+_LOOK_AGAIN_NS = 100 * MS_NS
 _LINGER_PUBS = 8
 _LINGER_POLLS = 16
 
@@ -46,10 +48,10 @@ class ClientConnection(Stream):
     """A producer or consumer. Its `Consumer` side is what its channel sees of it."""
 
     __slots__ = (
-        "_alarm", "_budget", "_has_failed", "_heard_s", "_heartbeat", "_is_paused", "_last_topic", "_last_topic_name",
-        "_loop", "_magic_so_far", "_parser", "_tls", "_upgrades", "broker", "channel", "connect_time", "finish_count",
-        "guard", "in_flight", "is_waiting", "message_count", "msg_timeout_ns", "nearness", "pub_counts",
-        "queued_bytes", "rdy", "requeue_count", "sample_rate", "session", "topic",
+        "_alarm", "_beat_due_ns", "_budget", "_has_failed", "_heard_s", "_heartbeat", "_is_paused", "_last_topic",
+        "_last_topic_name", "_loop", "_magic_so_far", "_parser", "_tls", "_upgrades", "broker", "channel",
+        "connect_time", "finish_count", "guard", "in_flight", "is_waiting", "message_count", "msg_timeout_ns",
+        "nearness", "pub_counts", "queued_bytes", "rdy", "requeue_count", "sample_rate", "session", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -65,6 +67,7 @@ class ClientConnection(Stream):
         self._loop = loop
         self._heard_s = loop.now()
         self._heartbeat = broker.alarms.alarm(self._on_heartbeat)
+        self._beat_due_ns = 0
         self._alarm = broker.alarms.alarm(self._on_deadline)
         self.topic: Topic | None = None
         self._tls: TlsLayer | None = None
@@ -160,12 +163,15 @@ class ClientConnection(Stream):
         return True
 
     def _run_commands(self, parser: CommandParser) -> None:
+        """Act on what has arrived, for a slice of time; what is left goes on in later turns."""
+        until_s = perf_counter() + self._turn.backlog.slice_s
         while not self._closing and not self._is_paused:
             try:
                 command = parser.next_command()
                 if command is None:
                     if parser.awaited_mpub:
                         await_mpub(self, parser.awaited_mpub)
+                    self._catch_up()
                     return
                 self._heard_s = self._loop.now()  # by whole commands: bytes of one that never ends are no sign of life
                 HANDLERS[command[0]](self, *command[1:])
@@ -176,6 +182,14 @@ class ClientConnection(Stream):
             except LineTooLong as error:
                 self.close(str(error))
                 return
+            if perf_counter() >= until_s and parser.has_unread:
+                self._fall_behind()
+                return
+
+    def act(self) -> None:
+        """Go on with what has arrived."""
+        assert self._parser is not None
+        self._run_commands(self._parser)
 
     def _on_magic(self, data: bytes) -> None:
         """The first four bytes say which protocol the client speaks."""
@@ -184,9 +198,9 @@ class ClientConnection(Stream):
             self._magic_so_far = data
             return
         magic = data[: len(MAGIC_V2)]
-        self.log.info("CLIENT(%s): desired protocol magic '%s'", self.peer, words(magic))
+        self.log.of_clients.info("CLIENT(%s): desired protocol magic '%s'", self.peer, words(magic))
         if magic != MAGIC_V2:
-            self.log.error("client(%s) bad protocol magic '%s'", self.peer, words(magic))
+            self.log.of_clients.error("client(%s) bad protocol magic '%s'", self.peer, words(magic))
             self.send(frames.BAD_PROTOCOL)
             self.close_when_sent()
             return
@@ -206,7 +220,7 @@ class ClientConnection(Stream):
             self.close_when_sent()
 
     def answer_error(self, error: ClientError) -> None:
-        self.log.error("[%s] - %s %s", self.peer, error.code, error)
+        self.log.of_clients.error("[%s] - %s %s", self.peer, error.code, error)
         self.send(frames.error(error.wire))
         if error.fatal:
             self.close_when_sent()
@@ -231,20 +245,20 @@ class ClientConnection(Stream):
     def _layers(self, upgrades: Upgrades) -> Iterator[Layer]:
         if upgrades.tls:
             assert self.broker.tls is not None
-            self.log.info("PROTOCOL(V2): [%s] upgrading connection to TLS", self.peer)
+            self.log.of_clients.info("PROTOCOL(V2): [%s] upgrading connection to TLS", self.peer)
             from nsqd_py.tls import TlsLayer  # only where TLS is asked for: it is slow to import
 
             self._tls = TlsLayer(self.broker.tls.server)
             self.session.needs_tls = False
             yield self._tls
         if upgrades.snappy:
-            self.log.info("PROTOCOL(V2): [%s] upgrading connection to snappy", self.peer)
+            self.log.of_clients.info("PROTOCOL(V2): [%s] upgrading connection to snappy", self.peer)
             from nsqd_py.compression import SnappyLayer  # its library is imported with the first client that wants it
 
             yield SnappyLayer()
         if upgrades.deflate_level:
             level = upgrades.deflate_level
-            self.log.info("PROTOCOL(V2): [%s] upgrading connection to deflate (level %d)", self.peer, level)
+            self.log.of_clients.info("PROTOCOL(V2): [%s] upgrading connection to deflate (level %d)", self.peer, level)
             from nsqd_py.compression import DeflateLayer
 
             yield DeflateLayer(level)
@@ -370,7 +384,10 @@ class ClientConnection(Stream):
 
     def set_heartbeat(self) -> None:
         interval_ms = self.session.heartbeat_interval_ms
-        self._heartbeat.set(self.broker.clock() + interval_ms * MS_NS if interval_ms else None)
+        if interval_ms:
+            self._beat_at(self.broker.clock() + interval_ms * MS_NS)
+        else:
+            self._heartbeat.set(None)
 
     def _on_heartbeat(self, now_ns: int) -> None:
         """Send a heartbeat; a client that was silent for two intervals, or took nothing for one, is gone."""
@@ -380,23 +397,31 @@ class ClientConnection(Stream):
         if self._holds:  # nor is who waits for a slow disk; its answers wait, but not this
             self._heard_s = self._loop.now()
             self.send_before_answers(frames.HEARTBEAT)
-            self._heartbeat.set(now_ns + interval_ns)
+            self._beat_at(now_ns + interval_ns)
             return
-        # Who is paused is not listened to.
-        silent_ns = 0 if self._is_paused else int((self._loop.now() - self._heard_s) * 1e9)
-        if silent_ns >= _SILENT_INTERVALS * interval_ns:
+        if now_ns - self._beat_due_ns >= interval_ns:  # the loop stood still: there was no heartbeat to be answered
+            self._heard_s = self._loop.now()
+        # A client that is paused, or behind, is not listened to.
+        silent_ns = 0 if self._is_paused or self._is_behind else int((self._loop.now() - self._heard_s) * 1e9)
+        if silent_ns >= _SILENT_INTERVALS * interval_ns and self._has_input():  # the loop was too busy to read it
+            self._beat_at(now_ns + _LOOK_AGAIN_NS)
+        elif silent_ns >= _SILENT_INTERVALS * interval_ns:
             self.close("failed to read command - i/o timeout")
         elif self._is_stuck():
             self.close("failed to send - i/o timeout")
         else:
             self.send(frames.HEARTBEAT)
             left_ns = max(MS_NS, _SILENT_INTERVALS * interval_ns - silent_ns)
-            self._heartbeat.set(now_ns + min(interval_ns, left_ns))
+            self._beat_at(now_ns + min(interval_ns, left_ns))
+
+    def _beat_at(self, due_ns: int) -> None:
+        self._beat_due_ns = due_ns
+        self._heartbeat.set(due_ns)
 
     # ---- the end
 
     def on_close(self, reason: str) -> None:
-        self.log.info("PROTOCOL(V2): [%s] exiting ioloop - %s", self.peer, reason)
+        self.log.of_clients.info("PROTOCOL(V2): [%s] exiting ioloop - %s", self.peer, reason)
         self._heartbeat.set(None)
         self._alarm.set(None)
         if self.guard is not None:

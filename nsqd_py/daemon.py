@@ -220,7 +220,7 @@ class Daemon:
         options.broadcast_http_port = options.broadcast_http_port or max(0, broker.http_port)
 
     def _on_client(self, sock: socket.socket, peer: str) -> None:
-        self._log.info("TCP: new client(%s)", peer)
+        self._log.of_clients.info("TCP: new client(%s)", peer)
         client = ClientConnection(sock, peer, self._loop, self._turn, self._log, self._broker, self._limits)
         if self._make_guard is not None:
             client.require_auth(self._make_guard(client))

@@ -71,7 +71,7 @@ class Drain:
         broker.open_topics = {}
         for client in broker.clients:
             client.forget_topic()
-        broker.log.info("NSQ: draining, %d messages to deliver", self.messages_left)
+        broker.log.of_clients.info("NSQ: draining, %d messages to deliver", self.messages_left)
 
     # ---- what is left
 

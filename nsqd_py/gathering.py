@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from nsqd_py.batch import SIZE_BYTES, Batch, uniform_stride
@@ -55,7 +55,11 @@ class Gathering:
 
         `publisher.publish_failed(ticket, error)` is called when they could not be written.
         """
-        if self._gathered and (due_ns or self._gathered_bytes + len(body) > _SEAL_ABOVE):
+        if self._gathered and (
+            due_ns
+            or self._gathered_bytes + len(body) > _SEAL_ABOVE
+            or self._gathered_count + count > IDS_PER_TICK  # else they would have to be walked to be divided
+        ):
             self._seal()
         if not self._gathered:
             self._gathered_stride = stride
@@ -65,6 +69,30 @@ class Gathering:
         self._gathered_count += count
         self._gathered_bytes += len(body)
         if due_ns:
+            self._seal(due_ns)
+        if publisher is not None:
+            self._publishers.append((publisher, ticket))
+        if not self._in_turn:
+            self._in_turn = True
+            self._turn.add_committer(self)
+
+    def publish_parts(
+        self,
+        parts: Sequence[tuple[bytes, int, int]],
+        publisher: Publisher | None,
+        ticket: int,
+        due_ns: int = 0,
+    ) -> None:
+        """As `publish`, for one publish of many messages: each (body, count, stride) becomes a batch.
+
+        All of them are written, or none.
+        """
+        if self._gathered:
+            self._seal()
+        for body, count, stride in parts:
+            self._gathered.append(body)
+            self._gathered_count = count
+            self._gathered_stride = stride
             self._seal(due_ns)
         if publisher is not None:
             self._publishers.append((publisher, ticket))

@@ -177,6 +177,7 @@ class Connections:
                 self._note(reason, guest.peer)
                 guest.time_out(reason)
         self._log_noted(now_s)
+        self._log.of_clients.tell()
         if self.on_sweep is not None:
             self.on_sweep()
 

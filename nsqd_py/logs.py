@@ -12,14 +12,14 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
 
+from nsqd_py.client_lines import ClientLines
+from nsqd_py.log_levels import DEBUG as DEBUG
+from nsqd_py.log_levels import ERROR as ERROR
+from nsqd_py.log_levels import FATAL as FATAL
+from nsqd_py.log_levels import INFO as INFO
+from nsqd_py.log_levels import WARNING as WARNING
 from nsqd_py.log_sink import LineSink
 from nsqd_py.one_line import one_line
-
-DEBUG = 1
-INFO = 2
-WARNING = 3
-ERROR = 4
-FATAL = 5
 
 # The words of --log-level and of PUT /config/log_level.
 LEVELS = {"debug": DEBUG, "info": INFO, "warn": WARNING, "error": ERROR, "fatal": FATAL}
@@ -122,9 +122,11 @@ class Log:
     """Writes each line of `level` and above with one write to `descriptor`, and never waits for its reader.
 
     The text of a line is `text % args`; below the level nothing is formatted. `level` may change at any time.
+
+    of_clients  for lines that a client can cause as often as it likes; has `info`, `warning` and `error`
     """
 
-    __slots__ = ("level", "_clock", "_form", "_gathered", "_gatherer", "_sink")
+    __slots__ = ("level", "of_clients", "_clock", "_form", "_gathered", "_gatherer", "_sink")
 
     def __init__(
         self,
@@ -142,6 +144,7 @@ class Log:
         self._clock = clock
         self._gatherer: Gatherer | None = None
         self._gathered: list[bytes] = []
+        self.of_clients = ClientLines(lambda: self.level, lambda level, text: self._write(level, text, ()))
 
     def gather(self, gatherer: Gatherer) -> None:
         """From now on, write the lines of one turn of the event loop together; errors at once, with all before them.

@@ -69,7 +69,7 @@ class MetadataWriter:
     def persist(self) -> None:
         """Replace the file durably. Raises OSError. Blocks this greenlet, not the loop."""
         with self._lock:
-            self._log.info("NSQ: persisting topic/channel metadata to %s", self._path)
+            self._log.of_clients.info("NSQ: persisting topic/channel metadata to %s", self._path)
             data = encode_metadata(self._topics.values())
             deleted, self._deleted = self._deleted, []
             try:

@@ -54,7 +54,7 @@ def seek_channel(broker: Broker, topic: Topic, name: str, target: str | int) -> 
     # The search took its time: files may have gone, or become sparse.
     seq = topic.released if target == LATEST else min(max(wanted, log.earliest_seq), topic.released)
     channel.seek(seq, not_due, holes(log.files, seq, topic.released))
-    broker.log.info("TOPIC(%s): channel(%s) goes on at message %d", topic.name, name, seq)
+    broker.log.of_clients.info("TOPIC(%s): channel(%s) goes on at message %d", topic.name, name, seq)
     _bring_to_disk(channel, log)
     return Sought(seq, _timestamp_ns(topic, seq))
 

@@ -120,7 +120,7 @@ class Listener:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                self._log.warning("temporary Accept() failure - %s", error)
+                self._log.of_clients.warning("temporary Accept() failure - %s", error)
                 if error.errno in _OUT_OF_RESOURCES:
                     self._watcher.stop()
                     self._pause.start(self._resume)
@@ -132,7 +132,7 @@ class Listener:
             try:
                 self._on_connection(sock, name)
             except OSError as error:  # the peer is gone already
-                self._log.info("%s: client(%s) - %s", self.name, name, error)
+                self._log.of_clients.info("%s: client(%s) - %s", self.name, name, error)
                 sock.close()
 
     def _resume(self) -> None:

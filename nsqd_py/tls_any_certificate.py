@@ -10,7 +10,7 @@ from contextlib import suppress
 from OpenSSL import SSL, crypto
 
 from nsqd_py.errors import LayerError
-from nsqd_py.tls import Engine, TlsFiles, TlsInfo, cipher_name
+from nsqd_py.tls import MOST_RECORDS, Engine, TlsFiles, TlsInfo, cipher_name
 from nsqd_py.tls_level import OPENSSL_DEFAULT, advised, cipher_list
 
 _READ_BYTES = 16 * 1024
@@ -66,16 +66,18 @@ class AnyCertificateEngine:
             raise LayerError(f"TLS: {advised(error)}") from error
         return True
 
-    def read(self) -> bytes:
-        parts = []
+    def read(self) -> tuple[bytes, bool]:
+        parts: list[bytes] = []
         try:
             while part := self._connection.recv(_READ_BYTES):
                 parts.append(part)
+                if len(parts) == MOST_RECORDS:
+                    return b"".join(parts), True
         except (SSL.WantReadError, SSL.ZeroReturnError):
             pass  # no more is here; or the peer will send no more, and the socket will say so too
         except SSL.Error as error:
             raise LayerError(f"TLS: {error}") from error
-        return b"".join(parts)
+        return b"".join(parts), False
 
     def write(self, data: bytes) -> None:
         while data:

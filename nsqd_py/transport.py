@@ -11,7 +11,7 @@ import socket
 import sys
 from fcntl import ioctl
 from struct import Struct
-from termios import TIOCOUTQ
+from termios import FIONREAD, TIOCOUTQ
 from time import thread_time_ns
 from typing import Any, Protocol
 
@@ -53,9 +53,9 @@ class Stream:
     """One connection's socket. Subclasses implement `on_data` and may extend `on_end` and `on_close`."""
 
     __slots__ = (
-        "_closing", "_decoding", "_fd_reader", "_fd_writer", "_holds", "_in_turn", "_layer", "_read_size", "_reading",
-        "_sock", "_stuck_since_s", "_turn", "_unsent", "_untaken_before", "_untaken_swept", "closed", "log", "out",
-        "owner", "peer",
+        "_closing", "_decoding", "_fd_reader", "_fd_writer", "_holds", "_in_turn", "_is_behind", "_layer",
+        "_read_size", "_reading", "_sock", "_stuck_since_s", "_turn", "_unsent", "_untaken_before", "_untaken_swept",
+        "closed", "log", "out", "owner", "peer",
     )  # fmt: skip
 
     def __init__(self, sock: socket.socket, peer: str, loop: Any, turn: Turn, log: Log) -> None:
@@ -74,6 +74,7 @@ class Stream:
         self._untaken_before = 0
         self._in_turn = False
         self._holds = 0
+        self._is_behind = False  # what it read is not acted on: it is in the backlog, or waits until it is released
         self._closing = False
         self._untaken_swept = 0
         self._stuck_since_s = 0.0
@@ -90,7 +91,8 @@ class Stream:
         self._set_reading(True)
 
     def _set_reading(self, wanted: bool) -> None:
-        wanted = wanted and not self.closed and not self._holds and not self._closing and self._decoding is None
+        wanted = wanted and not self.closed and not self._holds and not self._closing
+        wanted = wanted and self._decoding is None and not self._is_behind
         if wanted != self._reading:
             self._reading = wanted
             if wanted:
@@ -121,31 +123,73 @@ class Stream:
                     self._read_size = _fitting_read(len(data), thread_time_ns() - started_ns)
             else:
                 self.on_end()
-        except LayerError as error:
+        except Exception as error:  # noqa: BLE001 - a bug in one handler must not end the others' loop
+            self._on_exception(error)
+
+    def _on_exception(self, error: Exception) -> None:
+        if isinstance(error, LayerError):
             self.close(str(error))
-        except Exception as error:  # a bug in one handler must not end the others' loop
+        else:
             self.log.exception("client(%s) - %r", self.peer, error)
             self.close("internal error")
+
+    # ---- what takes longer than a slice
+
+    def _fall_behind(self) -> None:
+        """Read no more, and let `act` go on in later turns with what is here."""
+        self._is_behind = True
+        self._set_reading(False)
+        self._turn.backlog.add(self)
+
+    def _catch_up(self) -> None:
+        """All that arrived is done: read on."""
+        if self._is_behind:
+            self._is_behind = False
+            if self._unsent is None:  # else it is read from when it took its answers
+                self._set_reading(True)
+            self._decode_soon()
+
+    def work(self) -> bool:
+        """Called by the backlog: go on; True when there is more to be done now."""
+        if not self._is_behind or self.closed or self._closing or self._holds:
+            return False
+        try:
+            self.act()
+        except Exception as error:  # noqa: BLE001 - likewise
+            self._on_exception(error)
+            return False
+        return self._is_behind and not self._holds
+
+    def act(self) -> None:
+        """Act on what has arrived, for a slice of time; call `_catch_up` when all is done."""
+        raise NotImplementedError
 
     def _on_encoded(self, layer: Layer, received: bytes) -> None:
         data = self._decoded(layer, received)
         if data:
             self.on_data(data)
         if layer.has_more and not self.closed and not self._closing:
-            # A few bytes have become many: the rest in later turns, when this much is written and let go.
-            self._set_reading(False)
             self._decoding = layer
-            if not self._holds:
-                self._fd_reader.loop.timer(0.0).start(self._decode_more)
+            self._set_reading(False)
+            self._decode_soon()
+
+    def _decode_soon(self) -> None:
+        """A few bytes have become many: the rest in a later turn, when these are done and their answers taken."""
+        if self._decoding is not None and self._may_decode():
+            self._fd_reader.loop.timer(0.0).start(self._decode_more)
+
+    def _may_decode(self) -> bool:
+        return not (self._holds or self._is_behind or self.closed or self._closing) and self._unsent is None
 
     def _decode_more(self) -> None:
-        layer, self._decoding = self._decoding, None
-        if layer is None or self.closed or self._closing:
+        layer = self._decoding
+        if layer is None or not self._may_decode():
             return
+        self._decoding = None
         try:
             self._on_encoded(layer, b"")
-        except LayerError as error:
-            self.close(str(error))
+        except Exception as error:  # noqa: BLE001 - likewise
+            self._on_exception(error)
         self._set_reading(True)
 
     def _decoded(self, layer: Layer, received: bytes) -> bytes:
@@ -194,8 +238,9 @@ class Stream:
         self._holds -= 1
         if not self._holds and not self.closed:
             self.want_flush()
-            if self._decoding is not None:
-                self._fd_reader.loop.timer(0.0).start(self._decode_more)
+            if self._is_behind:
+                self._turn.backlog.add(self)
+            self._decode_soon()
             self._set_reading(True)
 
     # ---- writing
@@ -282,6 +327,10 @@ class Stream:
             return 0
         return len(self._unsent) + int.from_bytes(ioctl(self._sock, TIOCOUTQ, bytes(4)), sys.byteorder)
 
+    def _has_input(self) -> bool:
+        """True when bytes are in the socket that are about to be read."""
+        return self._reading and any(ioctl(self._sock, FIONREAD, bytes(4)))
+
     def _is_stuck(self) -> bool:
         """True when the peer took nothing since the last time that this was asked."""
         untaken = self._untaken_bytes()
@@ -340,6 +389,7 @@ class Stream:
         self._unsent = None
         self._fd_writer.stop()
         self._set_reading(True)
+        self._decode_soon()
         self.want_flush()
         self.on_drained()
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from gevent import getcurrent
 
+from nsqd_py.backlog import Backlog
 from nsqd_py.logs import Log
 
 _LATE_AFTER_NS = 3_000_000
@@ -42,11 +43,13 @@ class Turn:
     The end is a prepare watcher, which the loop calls before it polls again: cheaper by 1 us than a scheduled
     callback. Greenlets run at that time themselves, when it is too late for one; for them a callback is scheduled.
     So is to be what a callback scheduled by `run_callback` would register: let it be a timer instead.
+
+    backlog  what goes on in later turns
     """
 
     __slots__ = (
         "_committers", "_deliverers", "_delivers_since_ns", "_flushers", "_hub", "_is_coming", "_log", "_watcher",
-        "last_reader",
+        "backlog", "last_reader",
     )  # fmt: skip
 
     def __init__(self, hub: Any, log: Log) -> None:
@@ -54,6 +57,7 @@ class Turn:
         self._log = log
         self._is_coming = False
         self.last_reader: object = None
+        self.backlog = Backlog(hub.loop)
         self._committers: list[Committer] = []
         self._deliverers: list[Deliverer] = []
         self._flushers: list[Flusher] = []

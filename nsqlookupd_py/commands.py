@@ -48,7 +48,7 @@ def register(client: Client, words: Sequence[str]) -> bytes:
     added = client.registry.register(peer, topic, channel)
     if added and client.log.level <= INFO:
         for registration in added:
-            client.log.info("DB: client(%s) REGISTER %s", client.peer, in_words(*registration))
+            client.log.of_clients.info("DB: client(%s) REGISTER %s", client.peer, in_words(*registration))
     return OK
 
 
@@ -57,13 +57,13 @@ def unregister(client: Client, words: Sequence[str]) -> bytes:
     topic, channel = _names(words)
     if channel:
         if client.registry.unregister_channel(peer, topic, channel):
-            client.log.info("DB: client(%s) UNREGISTER %s", client.peer, in_words(topic, channel))
+            client.log.of_clients.info("DB: client(%s) UNREGISTER %s", client.peer, in_words(topic, channel))
         return OK
     for registration in client.registry.unregister_topic(peer, topic):
         if registration[1]:  # nsqd unregisters channels first
-            client.log.warning("client(%s) unexpected UNREGISTER %s", client.peer, in_words(*registration))
+            client.log.of_clients.warning("client(%s) unexpected UNREGISTER %s", client.peer, in_words(*registration))
         else:
-            client.log.info("DB: client(%s) UNREGISTER %s", client.peer, in_words(*registration))
+            client.log.of_clients.info("DB: client(%s) UNREGISTER %s", client.peer, in_words(*registration))
     return OK
 
 

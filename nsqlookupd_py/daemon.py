@@ -27,7 +27,6 @@ from nsqd_py.tls_options import TLS_NOT_REQUIRED, TLS_REQUIRED
 from nsqd_py.transport import Stream
 from nsqd_py.turn import Turn
 from nsqd_py.version import NSQ_VERSION, version_string
-from nsqlookupd_py.backlog import Backlog
 from nsqlookupd_py.connection import TOO_MANY_CONNECTIONS, PeerConnection, frame
 from nsqlookupd_py.http import LookupApi, LookupHttpConnection
 from nsqlookupd_py.registry import Registry
@@ -45,7 +44,6 @@ class Daemon:
         hub = gevent.get_hub()
         self._loop = hub.loop
         self._turn = Turn(hub, log)
-        self._backlog = Backlog(self._loop)
         self._clock = SteadyClock()
         self._registry = Registry(options.inactive_producer_timeout_ns, options.tombstone_lifetime_ns)
         self._api = LookupApi(self._registry, self._clock, log, requires_tls=options.tls_required == TLS_REQUIRED)
@@ -111,10 +109,10 @@ class Daemon:
         self._introduction = orjson.dumps(introduction)
 
     def _on_peer(self, sock: socket.socket, peer: str) -> None:
-        self._log.info("TCP: new client(%s)", peer)
+        self._log.of_clients.info("TCP: new client(%s)", peer)
         connection = PeerConnection(
-            sock, peer, self._loop, self._turn, self._log, self._registry, self._backlog, self._clock,
-            self._introduction, requires_tls=self._options.tls_required != TLS_NOT_REQUIRED,
+            sock, peer, self._loop, self._turn, self._log, self._registry, self._clock, self._introduction,
+            requires_tls=self._options.tls_required != TLS_NOT_REQUIRED,
             on_close=self._peers.pop,
         )  # fmt: skip
         self._peers[connection] = None

@@ -147,16 +147,16 @@ def _encode_registration(registration: Registration) -> bytes:
 
 def create_topic(request: Request[LookupApi]) -> Reply:
     topic = _valid_argument(request, "topic")
-    request.app.log.info("DB: adding topic(%s)", topic)
+    request.app.log.of_clients.info("DB: adding topic(%s)", topic)
     request.app.registry.add_topic(topic)
     return answers.EMPTY
 
 
 def delete_topic(request: Request[LookupApi]) -> Reply:
     topic = _argument(request, "topic")
-    request.app.log.info("DB: removing topic(%s)", topic)
+    request.app.log.of_clients.info("DB: removing topic(%s)", topic)
     for channel in request.app.registry.remove_topic(topic):
-        request.app.log.info("DB: removing channel(%s) from topic(%s)", channel, topic)
+        request.app.log.of_clients.info("DB: removing channel(%s) from topic(%s)", channel, topic)
     return answers.EMPTY
 
 
@@ -164,7 +164,7 @@ def tombstone(request: Request[LookupApi]) -> Reply:
     topic = _argument(request, "topic")
     node = _argument(request, "node")
     api = request.app
-    api.log.info("DB: setting tombstone for producer@%s of topic(%s)", node, topic)
+    api.log.of_clients.info("DB: setting tombstone for producer@%s of topic(%s)", node, topic)
     api.registry.tombstone(topic, node, api.clock())
     return answers.EMPTY
 
@@ -172,7 +172,7 @@ def tombstone(request: Request[LookupApi]) -> Reply:
 def create_channel(request: Request[LookupApi]) -> Reply:
     topic = _valid_argument(request, "topic")
     channel = _valid_argument(request, "channel")
-    request.app.log.info("DB: adding channel(%s) in topic(%s)", channel, topic)
+    request.app.log.of_clients.info("DB: adding channel(%s) in topic(%s)", channel, topic)
     request.app.registry.add_channel(topic, channel)
     return answers.EMPTY
 
@@ -183,7 +183,7 @@ def delete_channel(request: Request[LookupApi]) -> Reply:
     registry = request.app.registry
     if not registry.has_channel(topic, channel):
         raise HttpError(404, "CHANNEL_NOT_FOUND")
-    request.app.log.info("DB: removing channel(%s) from topic(%s)", channel, topic)
+    request.app.log.of_clients.info("DB: removing channel(%s) from topic(%s)", channel, topic)
     registry.remove_channel(topic, channel)
     return answers.EMPTY
 

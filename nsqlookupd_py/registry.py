@@ -8,7 +8,7 @@ Answers are remembered as views until something in them changes: with 200 produc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from nsqd_py.protocol.names import is_ephemeral
@@ -73,11 +73,25 @@ class Registry:
 
     def remove_peer(self, peer: Peer) -> list[tuple[str, str]]:
         """The peer is gone, with all its registrations: those as (topic, channel or "")."""
+        return list(self.begin_to_remove(peer))
+
+    def begin_to_remove(self, peer: Peer) -> Iterator[tuple[str, str]]:
+        """The peer is gone; as far as one iterates, its registrations, (topic, channel or ""), are removed.
+
+        The registry may change between two of them.
+        """
         self._peers.pop(peer, None)
-        removed = []
-        for topic in sorted(peer.topics):
-            removed += self.unregister_topic(peer, topic)
-        return removed
+        return self._removals(peer, list(peer.topics))
+
+    def _removals(self, peer: Peer, topics: Iterable[str]) -> Iterator[tuple[str, str]]:
+        for topic in topics:
+            for channel in self._channels_of(peer, topic):
+                if self.unregister_channel(peer, topic, channel):
+                    yield topic, channel
+            yield from self.unregister_topic(peer, topic)
+
+    def _channels_of(self, peer: Peer, topic: str) -> list[str]:
+        return [channel for channel, peers in self._channels.get(topic, {}).items() if peer in peers]
 
     def _is_active(self, peer: Peer, now_ns: int) -> bool:
         return now_ns - peer.updated_ns <= self._inactive_after_ns
@@ -116,7 +130,7 @@ class Registry:
 
         An ephemeral topic goes with its last peer, and so do its channels.
         """
-        removed = [(topic, channel) for channel, peers in self._channels.get(topic, {}).items() if peer in peers]
+        removed = [(topic, channel) for channel in self._channels_of(peer, topic)]
         for _, channel in removed:
             self.unregister_channel(peer, topic, channel)
         peer.topics.discard(topic)

@@ -145,7 +145,7 @@ class Guard:
         try:
             self._accept(self._servers.ask(self._question()))
         except NoAuthorization as error:
-            client.log.warning("PROTOCOL(V2): [%s] AUTH failed %s", client.peer, error)
+            client.log.of_clients.warning("PROTOCOL(V2): [%s] AUTH failed %s", client.peer, error)
             return partial(_fail, AuthFailed("AUTH failed"))  # why is not for clients to know
         except Exception as error:  # a bug in here must not leave the client on hold for ever
             client.log.exception("PROTOCOL(V2): [%s] AUTH error %r", client.peer, error)

@@ -31,6 +31,8 @@ from nsqd_py.turn import Turn
 MAX_STALLED_BYTES = heads.MAX_HEAD_BYTES + 256 * 1024
 # Unread bytes of a refused request's body that are skipped to keep the connection, as in Go.
 MAX_SKIPPED_BYTES = 256 * 1024
+# Bytes of answers to one read that are given at once: about 100 short ones, in 2 ms; the greenlet does the rest.
+QUICK_ANSWERS_BYTES = 16 * 1024
 # Bytes of answers at which a client that sends many requests at once has to take some first.
 MAX_ANSWERS_BYTES = 1 << 20
 TAKEN_POLL_S = 0.01
@@ -38,6 +40,10 @@ TAKEN_POLL_S = 0.01
 MIN_BODY_BYTES_PER_S = 1024
 # How long a refused client may go on sending, so that it reads the answer and no reset, as in Go.
 LINGER_S = 0.5
+
+# Each text is a kind of its own to `nsqd_py.client_lines`: questions do not hide what changes something.
+_CHANGED = "%d %s %s (%s) %s"
+_ASKED = "%d %s %s (%s) %.32s"
 
 _NEW, _AT_START, _IN_HEAD, _IN_BODY = range(4)
 _KEPT_WAITING = {_NEW: HEAD, _AT_START: IDLE, _IN_HEAD: HEAD, _IN_BODY: BODY}
@@ -311,7 +317,7 @@ class HttpConnection(Stream, Generic[App]):
         """A request is complete: answer it now, or in its turn."""
         if not request.keep_alive:
             self._is_deaf = True
-        if self._worker is None and self._is_quick(request) and self._answered_bytes <= MAX_ANSWERS_BYTES:
+        if self._worker is None and self._is_quick(request) and self._answered_bytes <= QUICK_ANSWERS_BYTES:
             self._perform(request)
             return
         self._queue.append(request)
@@ -324,7 +330,7 @@ class HttpConnection(Stream, Generic[App]):
         if request.reply is not None:
             return True
         route = request.route
-        if not route.is_hot or request.credentials:
+        if not route.is_hot or request.credentials or request.size_bytes > route.quick_bytes:
             return False
         return not route.is_long or self._app.answer_room.is_open(self.peer)
 
@@ -375,7 +381,8 @@ class HttpConnection(Stream, Generic[App]):
         reply = request.reply or self._call_handler(request)
         if request.target.is_logged and self.log.level <= INFO:
             elapsed = format_duration(time.perf_counter_ns() - started_ns)
-            self.log.info("%d %s %s (%s) %s", reply.status, request.method, request.url, self.peer, elapsed)
+            text = _ASKED if request.method in ("GET", "HEAD") else _CHANGED
+            self.log.of_clients.info(text, reply.status, request.method, request.url, self.peer, elapsed)
         if self.closed:
             return
         with_body = request.method != "HEAD"
@@ -404,7 +411,7 @@ class HttpConnection(Stream, Generic[App]):
         except HttpError as error:
             return answers.failure(error)
         except OSError as error:
-            self.log.error("failure in %s - %s", request.url, error)
+            self.log.of_clients.error("failure in %s - %s", request.url, error)
         except Exception as error:  # a bug in one handler costs that request only
             self.log.exception("panic in HTTP handler - %r", error)
         return answers.INTERNAL_ERROR

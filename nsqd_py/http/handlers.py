@@ -13,6 +13,7 @@ import gevent
 from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.broker import Broker
 from nsqd_py.channel import Channel
+from nsqd_py.debug.pace import ONE_ROUND_S, Pace
 from nsqd_py.durations import parse_duration
 from nsqd_py.errors import ClientError, Draining, HttpError
 from nsqd_py.health import health_of
@@ -98,19 +99,29 @@ def pub(request: Request[Broker]) -> Reply:
 
 
 def mpub(request: Request[Broker]) -> Reply:
+    """Many messages. A long body is read in slices, in the greenlet of its connection."""
     topic = _topic_to_publish_to(request)
     due_ns = _due_ns(request)
     options = request.app.options
+    rest = _never_rest if request.size_bytes <= request.route.quick_bytes else Pace(ONE_ROUND_S).rest_if_due
     if _is_binary(request):
         try:
-            body, count, stride = bodies.from_binary(request.body, options.max_msg_size, options.max_body_size)
+            parts = bodies.from_binary(request.body, options.max_msg_size, options.max_body_size, rest)
         except ClientError as error:
             raise HttpError(413, error.code.removeprefix("E_")) from error
     else:
-        body, count, stride = bodies.from_lines(request.body, options.max_msg_size)
-    if count:
-        topic.publish(body, count, stride, request.connection, request.ticket, due_ns)
+        parts = bodies.from_lines(request.body, options.max_msg_size, rest)
+    if topic.is_closed:  # it was deleted meanwhile
+        topic = _topic_to_publish_to(request)
+    if len(parts) == 1:
+        topic.publish(*parts[0], request.connection, request.ticket, due_ns)
+    elif parts:
+        topic.publish_parts(parts, request.connection, request.ticket, due_ns)
     return answers.OK
+
+
+def _never_rest() -> None:
+    """A short body is read at once."""
 
 
 def topic_name(request: Request[Broker]) -> str:
@@ -148,7 +159,7 @@ def _is_binary(request: Request[Broker]) -> bool:
     if word is None:
         return False
     if word not in _BOOLS:
-        request.app.log.warning("deprecated value '%s' used for /mpub binary param", word)
+        request.app.log.of_clients.warning("deprecated value '%s' used for /mpub binary param", word)
     return _BOOLS.get(word, True)
 
 

@@ -96,6 +96,6 @@ class Request(Generic[App]):
         """The query's parameters. Raises HttpError 400 when it is malformed."""
         params = self.target.params
         if params is None:
-            self.app.log.error("failed to parse request params - %s", self.target.query_error)
+            self.app.log.of_clients.error("failed to parse request params - %s", self.target.query_error)
             raise HttpError(400, "INVALID_REQUEST")
         return params

@@ -17,7 +17,7 @@ from nsqd_py.http import answers
 from nsqd_py.http.access import Access
 from nsqd_py.http.answers import Reply
 from nsqd_py.http.query import BadQuery, parse_query, unescape
-from nsqd_py.http.request import App, Request
+from nsqd_py.http.request import UNLIMITED, App, Request
 
 _TARGETS_KEPT = 1024
 _LONGEST_TARGET_KEPT = 512  # bytes
@@ -48,6 +48,7 @@ class Route(Generic[App]):
 
     access      what it lets its client do, which decides who may (`nsqd_py.http.access`)
     is_hot      the handler never blocks, and runs at once
+    quick_bytes  a body longer than this takes the handler a while: it runs in a greenlet, and rests
     is_long     the answer grows with what the daemon holds: memory for it is bounded (`nsqd_py.http.answer_room`)
     check_head  what can be refused before the body is read; raises HttpError
     """
@@ -60,6 +61,7 @@ class Route(Generic[App]):
     is_hot: bool = False
     is_long: bool = False
     is_logged: bool = True
+    quick_bytes: int = UNLIMITED
     check_head: Callable[[Request[App]], object] | None = None
 
 

@@ -20,6 +20,9 @@ MESSAGES: BodyRule[Broker] = BodyRule(
     lambda broker: broker.options.max_body_size, "BODY_TOO_BIG", answers.INTERNAL_ERROR
 )
 
+# Lines of one byte take 0.06 ms a KiB, larger messages much less.
+QUICK_BYTES = 64 * 1024
+
 ADMINISTER, BODIES, FIGURES, PUBLISH = Access.ADMINISTER, Access.BODIES, Access.FIGURES, Access.PUBLISH
 
 PUB: Route[Broker] = Route("POST", "/pub", handlers.pub, PUBLISH, MESSAGE, is_hot=True, is_logged=False)
@@ -32,7 +35,7 @@ ROUTES: tuple[Route[Broker], ...] = (
     Route("GET", "/metrics", handlers.metrics, FIGURES, is_long=True),
     Route(
         "POST", "/mpub", handlers.mpub, PUBLISH, MESSAGES,
-        is_hot=True, is_logged=False, check_head=handlers.topic_name,
+        is_hot=True, is_logged=False, quick_bytes=QUICK_BYTES, check_head=handlers.topic_name,
     ),  # fmt: skip
     Route("POST", "/topic/create", handlers.create_topic, ADMINISTER),
     Route("POST", "/topic/delete", handlers.delete_topic, ADMINISTER),

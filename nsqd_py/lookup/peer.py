@@ -115,7 +115,7 @@ class LookupPeer:
     def _try_once(self) -> None:
         began_s = self._clock()
         if not self._trouble.is_on:
-            self._log.info("LOOKUP connecting to %s", self.name)
+            self._log.of_clients.info("LOOKUP connecting to %s", self.name)
         try:
             self._connect_and_serve()
         except (OSError, BadResponse) as error:
@@ -160,7 +160,7 @@ class LookupPeer:
 
     def _identify(self, connection: LookupConnection) -> None:
         info = parse_peer_info(connection.ask(self._around.identify()))
-        self._log.info("LOOKUPD(%s): peer info %s", self.name, info)
+        self._log.of_clients.info("LOOKUPD(%s): peer info %s", self.name, info)
         if not info.broadcast_address:
             self._log.error("LOOKUPD(%s): no broadcast address", self.name)
         self._know(info)
@@ -181,13 +181,13 @@ class LookupPeer:
         keys = self._around.inventory.keys()
         self._changes.begin(keys)
         commands = register_all(keys)
-        self._log.info("LOOKUPD(%s): registering %d topics and channels", self.name, len(keys))
+        self._log.of_clients.info("LOOKUPD(%s): registering %d topics and channels", self.name, len(keys))
         self._tell(connection, commands)
 
     def _tell_changes(self, connection: LookupConnection) -> None:
         commands = self._changes.take(self._around.inventory.has)
         for command in commands:
-            self._log.info("LOOKUPD(%s): %s", self.name, _shown(command))
+            self._log.of_clients.info("LOOKUPD(%s): %s", self.name, _shown(command))
         self._tell(connection, commands)
 
     def _tell(self, connection: LookupConnection, commands: Sequence[bytes]) -> None:

@@ -94,7 +94,7 @@ class LookupPeers:
         wanted = dict.fromkeys(addresses)
         with self._one_change():
             for text in [text for text in self._hosts if text not in wanted]:
-                self._log.info("LOOKUP(%s): removing peer", text)
+                self._log.of_clients.info("LOOKUP(%s): removing peer", text)
                 self._hosts.pop(text).stop()
             for text in wanted:
                 if text not in self._hosts:
@@ -104,9 +104,9 @@ class LookupPeers:
         try:
             address = parse_address(text)
         except ValueError as error:
-            self._log.error("LOOKUP(%s): cannot be used - %s", text, error)
+            self._log.of_clients.error("LOOKUP(%s): cannot be used - %s", text, error)
             return
-        self._log.info("LOOKUP(%s): adding peer", text)
+        self._log.of_clients.info("LOOKUP(%s): adding peer", text)
         host = LookupHost(address, self._resolver, self._log, self._clock, self._is_connected, self._on_resolved)
         self._hosts[text] = host
         if self._is_running:

@@ -95,7 +95,8 @@ class Precreation:
         """The channels that any nsqlookupd knows, sorted."""
         peers = self._peers.peers_to_ask()
         if not peers:
-            self._log.error("no available nsqlookupd to query for channels to pre-create for topic %s", topic.name)
+            text = "no available nsqlookupd to query for channels to pre-create for topic %s"
+            self._log.of_clients.error(text, topic.name)
             return []
         questions = [self._greenlets.spawn(self._ask, peer, topic) for peer in peers]
         try:
@@ -123,7 +124,7 @@ class Precreation:
 
     def _warn(self, peer: LookupPeer, topic: Topic, reason: object) -> None:
         text = "failed to query nsqlookupd %s for channels to pre-create for topic %s - %s"
-        self._log.warning(text, peer.name, topic.name, reason)
+        self._log.of_clients.warning(text, peer.name, topic.name, reason)
 
     def _add_channels(self, topic: Topic, names: Iterable[str]) -> None:
         """Make channels that all begin at the same message."""
@@ -142,7 +143,7 @@ class Precreation:
         try:
             self._broker.get_channel(topic, name)
         except (OSError, Refusal) as error:
-            self._log.error("TOPIC(%s): failed to pre-create channel %s - %s", topic.name, name, error)
+            self._log.of_clients.error("TOPIC(%s): failed to pre-create channel %s - %s", topic.name, name, error)
 
     # ---- topics that an nsqlookupd was not asked for
 

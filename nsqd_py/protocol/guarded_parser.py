@@ -9,7 +9,7 @@ to one topic is asked about once, until `forget_pub`.
 from __future__ import annotations
 
 from nsqd_py.protocol.commands import AFTER_BODY, BEFORE_BODY
-from nsqd_py.protocol.parser import Command, CommandParser
+from nsqd_py.protocol.parser import GO_ON, Command, CommandParser
 from nsqd_py.protocol.session import Session
 
 
@@ -37,8 +37,8 @@ class GuardedParser(CommandParser):
             self._was_asked = True
             return "PERMIT", spec.name, topic_name, b"", None
         command = super()._command_with_body()
-        if command is None:
-            return None
+        if command is None or command is GO_ON:
+            return command
         self._was_asked = False
         if spec.permission == AFTER_BODY:
             return "PERMIT", spec.name, topic_name, b"", command

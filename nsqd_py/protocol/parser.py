@@ -9,6 +9,8 @@ A command is a tuple that begins with its name:
     ("FIN", ids)                               one or more FINs that came in a row
     ("PUB", topic, body, count, stride)        one or more PUBs to one topic that came in a row
     ("MPUB", topic, body, count, stride)
+    ("MPUB_PARTS", topic, parts, count)        one MPUB of many messages: `parts` are (body, count, stride)
+    ("GO_ON",)                                 nothing to do: a slice of a long command was read
     (name, params, body)                       every other one; the body is empty where there is none
 
 `body`, `count` and `stride` are those of `nsqd_py.batch.Batch`. A line is checked against the session before
@@ -24,15 +26,22 @@ from typing import Any
 from nsqd_py.batch import SIZE_BYTES, cut_out, uniform_stride
 from nsqd_py.errors import BadBody, BadMessage, ClientError, Invalid, NsqdError
 from nsqd_py.protocol.commands import COMMANDS, MULTI_BODY, NO_BODY, CommandSpec, Params, words
+from nsqd_py.protocol.multi_body import SLICE_MESSAGES, MessageWalk, check_message_count
 from nsqd_py.protocol.session import STATE_CLOSING, STATE_SUBSCRIBED, Session
 
+# The body of an IDENTIFY, or of an AUTH: 5 MB of nested lists take 2 s to read, this much 2 ms.
+MAX_JSON_BYTES = 64 * 1024
 MAX_LINE_LENGTH = 16384  # the size of Go's read buffer, at which it gives up on a line
 
 Command = tuple[Any, ...]
+GO_ON: Command = ("GO_ON",)
 
 _read_int32 = Struct(">i").unpack_from
-_FIN_RUN = re.compile(rb"(?:FIN [0-9a-f]{16}\n)+")
+_FIN_RUN = re.compile(rb"(?:FIN [0-9a-f]{16}\n){1,512}")
 _FIN_LENGTH = 21
+# The most FINs, and the most PUBs, of one command: others get their turn in between. FINs that fail take 4 us each.
+_MOST_FINS = 512
+_MOST_PUBS = SLICE_MESSAGES
 
 
 class LineTooLong(NsqdError):
@@ -46,8 +55,8 @@ class CommandParser:
     """
 
     __slots__ = (
-        "_buffer", "_count", "_gathered", "_needed", "_params", "_position", "_pub_line", "_pub_topic",
-        "_session", "_spec", "_walked", "_walked_count",
+        "_buffer", "_gathered", "_needed", "_params", "_position", "_pub_line", "_pub_topic", "_session", "_spec",
+        "_walk",
     )  # fmt: skip
 
     def __init__(self, session: Session) -> None:
@@ -60,9 +69,7 @@ class CommandParser:
         self._params: Params = []
         self._gathered = bytearray()
         self._needed = 0
-        self._count = 0
-        self._walked = 0
-        self._walked_count = 0
+        self._walk: MessageWalk | None = None
 
     def feed(self, data: bytes) -> None:
         """Take what was received. Call `next_command` until it gives None before feeding more."""
@@ -111,6 +118,11 @@ class CommandParser:
         """What is here of a command that is not whole."""
         return len(self._gathered) + len(self._buffer)
 
+    @property
+    def has_unread(self) -> bool:
+        """True when there are bytes that belong to no command yet."""
+        return self._position < len(self._buffer) or bool(self._gathered)
+
     def unread(self) -> bytes:
         """The bytes that belong to no command yet."""
         return bytes(self._gathered) or self._buffer[self._position :]
@@ -154,7 +166,7 @@ class CommandParser:
             return None
         buffer = self._buffer
         start = self._position
-        end = len(buffer) - (len(buffer) - start) % _FIN_LENGTH
+        end = start + min((len(buffer) - start) // _FIN_LENGTH, _MOST_FINS) * _FIN_LENGTH
         if end == start:
             return None
         run = buffer[start:end]
@@ -184,7 +196,7 @@ class CommandParser:
                 break
             parts.append(buffer[start:after])
             position = after
-            if not buffer.startswith(line, position):
+            if not buffer.startswith(line, position) or len(parts) == _MOST_PUBS:
                 break
         if not parts:
             return None
@@ -225,7 +237,7 @@ class CommandParser:
         self._spec = spec
         self._params = params
         self._needed = SIZE_BYTES
-        self._walked = 0
+        self._walk = None
         return self._command_with_body()
 
     # ---- bodies
@@ -246,6 +258,8 @@ class CommandParser:
             self._gather(start)
             return None
         command, after = found
+        if command is GO_ON:
+            return GO_ON
         if self._gathered:  # keep what is behind it, not the body once more
             self._buffer = cut_out(self._gathered, after, len(self._gathered))
             self._gathered = bytearray()
@@ -282,75 +296,48 @@ class CommandParser:
             if size > limits.max_msg_size:
                 raise BadMessage(f"{spec.name} message too big {size} > {limits.max_msg_size}")
         else:
-            if size > limits.max_body_size:
-                raise BadBody(f"{spec.name} body too big {size} > {limits.max_body_size}")
+            largest = limits.max_body_size
+            if spec.name != "MPUB" and size <= largest:
+                largest = min(largest, MAX_JSON_BYTES)
+            if size > largest:
+                raise BadBody(f"{spec.name} body too big {size} > {largest}")
             if size <= 0:
                 raise BadBody(f"{spec.name} invalid body size {size}")
 
     def _multi_body(self, whole: bytes | bytearray, start: int) -> tuple[Command, int] | None:
-        available = len(whole) - start
-        if self._walked == 0:
+        """Walk one slice of the messages: their sizes, not the declared one, say where the body ends."""
+        walk = self._walk
+        if walk is None:
+            available = len(whole) - start
             if available < SIZE_BYTES:
                 return None
+            limits = self._session.limits
             declared = _read_int32(whole, start)[0]
             self._check_size(COMMANDS[b"MPUB"], declared)
             if available < 2 * SIZE_BYTES:
                 return None
-            self._count = check_message_count(_read_int32(whole, start + 4)[0], self._session.limits.max_body_size)
-            first = start + 2 * SIZE_BYTES
+            count = check_message_count(_read_int32(whole, start + 4)[0], limits.max_body_size)
             after = start + SIZE_BYTES + declared
-            if after <= len(whole) and after - first >= self._count * (SIZE_BYTES + 1):
-                body = cut_out(whole, first, after)
-                stride = uniform_stride(body, self._count)
-                if 0 < stride - SIZE_BYTES <= self._session.limits.max_msg_size:
-                    return ("MPUB", self._params[1], body, self._count, stride), after
-            self._walked = 2 * SIZE_BYTES
-            self._walked_count = 0
-        return self._walk_messages(whole, start)
-
-    def _walk_messages(self, whole: bytes | bytearray, start: int) -> tuple[Command, int] | None:
-        """Go on from message to message; the sizes of the messages, not the declared one, say where it ends."""
-        limits = self._session.limits
-        offset = self._walked
-        index = self._walked_count
-        available = len(whole) - start
-        if index == 0:
-            index = self._alike(whole, start + offset)
-            offset += index and index * (SIZE_BYTES + _read_int32(whole, start + offset)[0])
-        try:
-            while index < self._count:
-                if offset + SIZE_BYTES > available:
-                    self._needed = offset + SIZE_BYTES
-                    return None
-                size = _read_int32(whole, start + offset)[0]
-                check_message_size(size, index, limits.max_msg_size)
-                after = offset + SIZE_BYTES + size
-                if after - SIZE_BYTES > limits.max_body_size:
-                    raise BadBody(f"MPUB body too big {after - SIZE_BYTES} > {limits.max_body_size}")
-                if after > available:
-                    self._needed = after
-                    return None
-                offset = after
-                index += 1
-        finally:
-            self._walked = offset
-            self._walked_count = index
-        body = cut_out(whole, start + 2 * SIZE_BYTES, start + offset)
-        return ("MPUB", self._params[1], body, self._count, uniform_stride(body, self._count)), start + offset
-
-    def _alike(self, whole: bytes | bytearray, first: int) -> int:
-        """How many messages from `first` on are there and of one size, seen at a glance; 0 when not all are."""
-        available = len(whole) - first
-        if available < SIZE_BYTES:
-            return 0
-        size: int = _read_int32(whole, first)[0]
-        if not 0 < size <= self._session.limits.max_msg_size:
-            return 0
-        stride = SIZE_BYTES + size
-        count = min(self._count, available // stride, (self._session.limits.max_body_size - SIZE_BYTES) // stride)
-        if not count or uniform_stride(bytes(whole[first : first + count * stride]), count) != stride:
-            return 0
-        return count
+            if count <= SLICE_MESSAGES and after <= len(whole):
+                first = start + 2 * SIZE_BYTES
+                if after - first >= count * (SIZE_BYTES + 1):
+                    body = cut_out(whole, first, after)
+                    stride = uniform_stride(body, count)
+                    if 0 < stride - SIZE_BYTES <= limits.max_msg_size:
+                        return ("MPUB", self._params[1], body, count, stride), after
+            walk = self._walk = MessageWalk(
+                count, 2 * SIZE_BYTES, limits.max_msg_size, SIZE_BYTES + limits.max_body_size
+            )
+        if not walk.go_on(whole, start):
+            self._needed = walk.needed
+            return None
+        if not walk.is_over:
+            return GO_ON, start
+        after = start + walk.offset
+        parts = walk.parts(whole, start)
+        if len(parts) == 1:
+            return ("MPUB", self._params[1], *parts[0]), after
+        return ("MPUB_PARTS", self._params[1], parts, walk.count), after
 
     # ---- end of input
 
@@ -363,10 +350,11 @@ class CommandParser:
         if spec.body != MULTI_BODY:
             missing = f"{spec.body_name} size" if available < SIZE_BYTES else spec.body_name
             return spec.body_error(f"{spec.name} failed to read {missing}")
-        if self._walked == 0:
+        walk = self._walk
+        if walk is None:
             return BadBody(f"MPUB failed to read {'body size' if available < SIZE_BYTES else 'message count'}")
-        if available < self._walked + SIZE_BYTES:
-            return BadMessage(f"MPUB failed to read message({self._walked_count}) body size")
+        if available < walk.offset + SIZE_BYTES:
+            return BadMessage(f"MPUB failed to read message({walk.index}) body size")
         return BadMessage("MPUB failed to read message body")
 
 
@@ -381,18 +369,3 @@ def _is_fin_run(run: bytes) -> bool:
         and run[2::_FIN_LENGTH].count(b"N") == count
         and b"\r" not in run
     )
-
-
-def check_message_count(count: int, max_body_size: int) -> int:
-    """The count of an MPUB if a body of `max_body_size` can hold that many. Raises BadBody."""
-    if not 0 < count <= (max_body_size - 4) // 5:
-        raise BadBody(f"MPUB invalid message count {count}")
-    return count
-
-
-def check_message_size(size: int, index: int, max_msg_size: int) -> None:
-    """Raises BadMessage when one message of an MPUB may not have this size."""
-    if size <= 0:
-        raise BadMessage(f"MPUB invalid message({index}) body size {size}")
-    if size > max_msg_size:
-        raise BadMessage(f"MPUB message too big {size} > {max_msg_size}")

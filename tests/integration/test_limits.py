@@ -363,13 +363,14 @@ def test_a_client_that_reads_slowly_is_kept(make_nsqd: MakeNsqd, crowd: Crowd) -
 
 
 HUGE = 1 << 30
+LARGEST_INTRODUCTION = 1 << 16
 DECLARATIONS = {
     "PUB": ("tcp", MAGIC + b"PUB t\n" + struct.pack(">i", HUGE)),
     "MPUB": ("tcp", MAGIC + b"MPUB t\n" + struct.pack(">ii", HUGE, HUGE // 8)),
     "a message of an MPUB": ("tcp", MAGIC + b"MPUB t\n" + struct.pack(">iii", HUGE, 1, HUGE - 8)),
     "DPUB": ("tcp", MAGIC + b"DPUB t 1\n" + struct.pack(">i", HUGE)),
-    "IDENTIFY": ("tcp", MAGIC + b"IDENTIFY\n" + struct.pack(">i", HUGE)),
-    "AUTH": ("tcp", MAGIC + b"AUTH\n" + struct.pack(">i", HUGE)),
+    "IDENTIFY": ("tcp", MAGIC + b"IDENTIFY\n" + struct.pack(">i", LARGEST_INTRODUCTION)),
+    "AUTH": ("tcp", MAGIC + b"AUTH\n" + struct.pack(">i", LARGEST_INTRODUCTION)),
     "a body": ("http", b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % HUGE),
     "a chunk": ("http", b"POST /mpub?topic=t HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n" % HUGE),
     "a body that is not wanted": ("http", b"GET /ping HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % HUGE),

@@ -59,6 +59,7 @@ class FakeLog:
 
     def __init__(self) -> None:
         self.errors: list[str] = []
+        self.of_clients = self
 
     def debug(self, *_: object) -> None: ...
 

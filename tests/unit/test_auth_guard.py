@@ -43,6 +43,7 @@ class FakeClient:
 
     def __init__(self) -> None:
         self.log: Any = logging.getLogger("test")
+        self.log.of_clients = self.log
         self.peer = "192.0.2.1:5"
         self.tls_info: TlsInfo | None = None
         self.is_paused = False

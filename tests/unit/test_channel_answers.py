@@ -31,6 +31,20 @@ def test_finish(bench: Bench) -> None:
     assert bench.channel.position.finished.floor == 3
 
 
+def test_ids_that_are_made_up_are_searched_for_now_and_then(bench: Bench) -> None:
+    """Among many clients, that is: each search takes long there, and decides only how an error is worded."""
+    mine, other, *_ = [bench.consumer() for _ in range(100)]
+    bench.release(*numbered(200))
+    bench.run()
+    message, *_ = other.take()
+    bench.world.clock.now_ns += 1_000_000_000
+    assert bench.channel.owns(message.id)
+    assert not bench.channel.owns(message.id)
+    bench.world.clock.now_ns += 10_000_000
+    assert bench.channel.owns(message.id)
+    assert mine.finish(message) == [message.id]
+
+
 def test_finish_of_others_messages(bench: Bench) -> None:
     mine, other = bench.consumer(), bench.consumer()
     bench.release(*numbered(2))

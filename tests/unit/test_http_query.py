@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from unittest import mock
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from nsqd_py.batch import Batch, uniform_stride
 from nsqd_py.errors import ClientError, HttpError
 from nsqd_py.http import bodies, known_heads
 from nsqd_py.http.query import BadQuery, parse_int64, parse_query, unescape
 from nsqd_py.http.routes import ROUTER
+from nsqd_py.protocol import multi_body
 from tests.unit.fakes import sized
 
 # ---- queries
@@ -133,38 +138,73 @@ def test_a_malformed_query_keeps_its_route() -> None:
 _messages = st.lists(st.binary(min_size=1, max_size=20), min_size=1, max_size=50)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def small_slices() -> Iterator[None]:
+    """Slices of a few messages and bytes, so that small bodies have several."""
+    with (
+        mock.patch.object(bodies, "SLICE_MESSAGES", 3),
+        mock.patch.object(multi_body, "SLICE_MESSAGES", 3),
+        mock.patch.object(bodies, "_SLICE_BYTES", 16),
+    ):
+        yield
+
+
+def messages_of(parts: list[multi_body.Part]) -> list[bytes]:
+    """All messages, after a look at the form of the parts."""
+    messages = []
+    for body, count, stride in parts:
+        assert 0 < count <= 3
+        assert stride in (0, uniform_stride(body, count))
+        part = [Batch(0, 0, 0, 0, count, 0, body).message(i) for i in range(count)]
+        assert sized(*part) == body
+        messages += part
+    return messages
+
+
+def nothing() -> None:
+    pass
+
+
 @given(_messages)
 @example([b"a", b"b"])
-def test_lines_become_a_batch(messages: list[bytes]) -> None:
+@example([b""])
+@example([b"a\n" * 20])
+def test_lines_become_batches(messages: list[bytes]) -> None:
     wanted = [line for message in messages for line in message.split(b"\n") if line]
-    body, count, stride = bodies.from_lines(b"\n".join(messages), 20)
-    assert (body, count) == (sized(*wanted), len(wanted))
-    assert stride in (0, 4 + len(wanted[0]) if wanted else 0)
+    assert messages_of(bodies.from_lines(b"\n".join(messages), 60, nothing)) == wanted
 
 
 def test_lines_of_one_size_have_a_stride() -> None:
-    assert bodies.from_lines(b"ab\ncd\n", 2) == (sized(b"ab", b"cd"), 2, 6)
+    assert bodies.from_lines(b"ab\ncd\n", 2, nothing) == [(sized(b"ab", b"cd"), 2, 6)]
 
 
-def test_a_line_that_is_too_long_refuses_all() -> None:
+@pytest.mark.parametrize("text", [b"ab\nabc", b"ab\n" * 40 + b"abc", b"abc\n" + b"ab\n" * 40])
+def test_a_line_that_is_too_long_refuses_all(text: bytes) -> None:
     with pytest.raises(HttpError, match="MSG_TOO_BIG"):
-        bodies.from_lines(b"ab\nabc", 2)
+        bodies.from_lines(text, 2, nothing)
 
 
 @given(_messages, st.binary(max_size=9))
 def test_binary_bodies_are_batches_already(messages: list[bytes], behind: bytes) -> None:
     data = len(messages).to_bytes(4, "big") + sized(*messages)
-    body, count, stride = bodies.from_binary(data + behind, 20, 1 << 20)
-    assert (body, count) == (sized(*messages), len(messages))
-    assert stride == 0 or {4 + len(message) for message in messages} == {stride}
+    assert messages_of(bodies.from_binary(data + behind, 20, 1 << 20, nothing)) == messages
 
 
 @given(_messages, st.data())
 def test_a_binary_body_that_is_cut_short_is_an_error(messages: list[bytes], data: st.DataObject) -> None:
     whole = len(messages).to_bytes(4, "big") + sized(*messages)
     with pytest.raises(ClientError) as raised:
-        bodies.from_binary(whole[: data.draw(st.integers(0, len(whole) - 1))], 20, 1 << 20)
+        bodies.from_binary(whole[: data.draw(st.integers(0, len(whole) - 1))], 20, 1 << 20, nothing)
     assert raised.value.code in ("E_BAD_BODY", "E_BAD_MESSAGE")
+
+
+def test_long_bodies_are_read_with_rests() -> None:
+    rests: list[int] = []
+    bodies.from_lines(b"a\n" * 100, 20, lambda: rests.append(1))
+    assert len(rests) >= 10
+    rests.clear()
+    bodies.from_binary(b"\0\0\0\x3c" + sized(*[b"a", b"bb"] * 30), 20, 1 << 20, lambda: rests.append(1))
+    assert len(rests) == 20
 
 
 @pytest.mark.parametrize(
@@ -183,7 +223,7 @@ def test_a_binary_body_that_is_cut_short_is_an_error(messages: list[bytes], data
 )
 def test_binary_bodies_are_checked_as_mpub_is(data: bytes, code: str) -> None:
     with pytest.raises(ClientError) as raised:
-        bodies.from_binary(data, max_msg_size=10, max_body_size=104)
+        bodies.from_binary(data, 10, 104, nothing)
     assert raised.value.code == code
 
 

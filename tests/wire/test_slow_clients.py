@@ -25,7 +25,6 @@ from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.session import Limits
 from nsqd_py.transport import Stream
 from nsqd_py.turn import Turn
-from nsqlookupd_py.backlog import Backlog
 from nsqlookupd_py.connection import PeerConnection
 from nsqlookupd_py.registry import Registry
 from tests.support.wire import MAGIC, NOP, pub
@@ -237,7 +236,7 @@ def test_nsqlookupd_waits_for_a_first_command_only_so_long() -> None:
 
     def make(sock: socket.socket) -> PeerConnection:
         return PeerConnection(
-            sock, "a:5", hub.loop, Turn(hub, log), log, Registry(0, 0), Backlog(hub.loop), SteadyClock(), b"{}",
+            sock, "a:5", hub.loop, Turn(hub, log), log, Registry(0, 0), SteadyClock(), b"{}",
             requires_tls=False, on_close=lambda _connection: None,
         )  # fmt: skip
 

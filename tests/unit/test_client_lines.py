@@ -1,0 +1,86 @@
+"""Log lines that clients can cause: a burst of each kind, then one a second, and a count of the others."""
+
+from __future__ import annotations
+
+import os
+
+from nsqd_py.client_lines import BURST, MOST_CHARACTERS, ClientLines
+from nsqd_py.logs import ERROR, INFO, Log
+
+
+class Written:
+    """Lines, and a clock that the test sets."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.level = INFO
+        self.texts: list[str] = []
+        self.lines = ClientLines(lambda: self.level, lambda _, text: self.texts.append(text), lambda: self.now_s)
+
+
+def test_a_burst_is_written_as_it_comes() -> None:
+    written = Written()
+    for number in range(BURST):
+        written.lines.info("client(%d) is here", number)
+    assert written.texts == [f"client({number}) is here" for number in range(BURST)]
+
+
+def test_after_a_burst_one_line_a_second_says_how_many_were_left_out() -> None:
+    written = Written()
+    for second in range(10):
+        written.now_s = 100.0 + second
+        for number in range(1_000):
+            written.lines.error("client(%d) is wrong", number)
+    del written.texts[:BURST]
+    assert written.texts == ["client(0) is wrong (900 more like this were left out)"] + [
+        "client(0) is wrong (999 more like this were left out)"
+    ] * 8
+
+
+def test_the_last_of_a_flood_is_told_when_it_is_over() -> None:
+    written = Written()
+    for number in range(BURST + 3):
+        written.lines.warning("client(%d)", number)
+    written.lines.tell()
+    assert len(written.texts) == BURST, "not before a second is over"
+    written.now_s += 1
+    written.lines.tell()
+    assert written.texts[BURST:] == [f"client({BURST + 2}) (2 more like this were left out)"]
+    written.now_s += 60
+    written.lines.tell()
+    assert len(written.texts) == BURST + 1
+
+
+def test_a_flood_of_one_kind_hides_no_other() -> None:
+    written = Written()
+    for _ in range(BURST * 2):
+        written.lines.info("one")
+    written.lines.info("another")
+    assert written.texts[-1] == "another"
+
+
+def test_what_is_below_the_level_is_neither_written_nor_counted() -> None:
+    written = Written()
+    written.level = ERROR
+    for _ in range(BURST * 2):
+        written.lines.info("one")
+    written.level = INFO
+    written.lines.info("one")
+    assert written.texts == ["one"]
+
+
+def test_a_line_is_one_line_of_bounded_length() -> None:
+    written = Written()
+    written.lines.info("client %s", "a\nb\r" + "x" * 100_000)
+    (text,) = written.texts
+    assert text.startswith(r"client a\nb\rxxx")
+    assert len(text) <= MOST_CHARACTERS + 3
+
+
+def test_a_log_has_them() -> None:
+    reading, writing = os.pipe()
+    log = Log("[x] ", descriptor=writing)
+    log.of_clients.error("client(%s) - %d", "a", 5)
+    os.close(writing)
+    with open(reading, "rb") as lines:
+        assert lines.read().endswith(b" ERROR: client(a) - 5\n")
