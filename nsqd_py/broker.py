@@ -115,8 +115,9 @@ class Broker:
         self.channels = ChannelMaker(self, threadpool)
         self.logs = LogMaker(self._directory, options, self.space, threadpool, log)
         self.metadata = MetadataWriter(
-            self._directory / METADATA_FILE, self.topics, log, alarms, lambda: self.clock(), threadpool
-        )
+            self._directory / METADATA_FILE, self.topics, log, alarms, lambda: self.clock(), threadpool,
+            self.channels.is_making,
+        )  # fmt: skip
         self.sync.settle_names = self.metadata.settle
         self.removed_files = RemovedFiles(lambda: self.clock(), threadpool, log)
         self.sync.put_back = self.removed_files.look

@@ -30,7 +30,12 @@ class ChannelMaker:
     def __init__(self, broker: Broker, threadpool: Any) -> None:
         self._broker = broker
         self._threadpool = threadpool
-        self._begun: dict[tuple[Topic, str], Event] = {}
+        # By the names of topic and channel, as their journals are: a topic may be deleted and made again meanwhile.
+        self._begun: dict[tuple[str, str], Event] = {}
+
+    def is_making(self, topic_name: str, name: str) -> bool:
+        """True while the journal of a channel of these names is written, and the channel is not there yet."""
+        return (topic_name, name) in self._begun
 
     def wants_disk(self, topic: Topic, name: str) -> bool:
         """True when the channel does not exist yet, and has a journal when it does."""
@@ -63,12 +68,12 @@ class ChannelMaker:
 
         Raises OSError when its journal cannot be written, and TooManyChannels. Blocks this greenlet.
         """
-        place = topic, name
+        place = topic.name, name
         while place in self._begun:
             self._begun[place].wait()
         if not self.wants_disk(topic, name):
             return self._broker.get_channel(topic, name)
-        self._broker.check_channel_count(topic, sum(begun is topic for begun, _ in self._begun))
+        self._broker.check_channel_count(topic, sum(begun == topic.name for begun, _ in self._begun))
         over = self._begun[place] = Event()
         try:
             return self._make(topic, name)

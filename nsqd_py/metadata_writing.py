@@ -25,9 +25,11 @@ class MetadataWriter:
 
     def __init__(
         self, path: Path, topics: Mapping[str, Topic], log: Log, alarms: Alarms, clock: Callable[[], int],
-        threadpool: Any,
+        threadpool: Any, is_making: Callable[[str, str], bool],
     ) -> None:  # fmt: skip
+        """`is_making` tells whether a channel is about to be made, by the names of its topic and itself."""
         self._path = path
+        self._is_making = is_making
         self._topics = topics
         self._log = log
         self._clock = clock
@@ -92,7 +94,8 @@ class MetadataWriter:
         if channel.journal is not None:
             channel.journal.close()
             current = self._topics.get(topic.name)
-            if current is None or channel.name not in current.channels:  # else there is one of this name again
+            is_there_again = current is not None and channel.name in current.channels
+            if not is_there_again and not self._is_making(topic.name, channel.name):
                 channel.journal.remove()
 
     def settle(self) -> None:

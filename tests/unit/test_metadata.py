@@ -9,8 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import gevent
 import pytest
+from gevent.event import Event
 
+from nsqd_py import channel_making
 from nsqd_py.errors import StartError
 from nsqd_py.metadata import METADATA_FILE, BadMetadata, TopicEntry, encode_metadata, read_metadata, replace_file
 from nsqd_py.version import NSQ_VERSION
@@ -266,3 +269,35 @@ def test_leftovers_of_a_crash_are_removed(directory: Path) -> None:
     (directory / "somebody's.txt").write_bytes(b"x")
     assert start_broker(World(), directory).topics == {}
     assert os.listdir(directory) == ["somebody's.txt"]
+
+
+def test_a_channel_that_is_made_again_while_its_deletion_is_written_keeps_its_journal(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = start_broker(World(), directory)
+    topic = broker.get_topic("t")
+    broker.channels.make(topic, "c")
+    monkeypatch.setattr(broker, "want_metadata", lambda: None)  # the deletion is written down when the test says
+    broker.delete_channel(topic, "c")
+    write = channel_making._NewJournal.write
+
+    def write_and_persist(new: Any) -> None:
+        write(new)
+        broker.persist_metadata()
+
+    monkeypatch.setattr(channel_making._NewJournal, "write", write_and_persist)
+    channel = broker.channels.make(topic, "c")
+    assert channel.journal is not None and channel.journal.path.exists()
+
+
+def test_makers_of_one_channel_wait_for_each_other_also_across_topics_of_one_name(directory: Path) -> None:
+    broker = start_broker(World(), directory)
+    old = broker.get_topic("t")
+    begun = broker.channels._begun["t", "c"] = Event()
+    broker.delete_topic("t")
+    made = gevent.spawn(broker.channels.make, broker.get_topic("t"), "c")
+    gevent.sleep(0)
+    assert not made.ready() and old.is_closed
+    del broker.channels._begun["t", "c"]
+    begun.set()
+    assert made.get(timeout=5).journal.path.exists()
