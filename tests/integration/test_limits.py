@@ -375,6 +375,10 @@ DECLARATIONS = {
     "a chunk": ("http", b"POST /mpub?topic=t HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n" % HUGE),
     "a body that is not wanted": ("http", b"GET /ping HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % HUGE),
 }
+TOO_LARGE = DECLARATIONS | {
+    "IDENTIFY": ("tcp", MAGIC + b"IDENTIFY\n" + struct.pack(">i", LARGEST_INTRODUCTION + 1)),
+    "AUTH": ("tcp", MAGIC + b"AUTH\n" + struct.pack(">i", LARGEST_INTRODUCTION + 1)),
+}
 
 
 def test_a_size_that_is_only_declared_takes_no_memory(make_nsqd: MakeNsqd, crowd: Crowd) -> None:
@@ -391,7 +395,7 @@ def test_a_size_that_is_only_declared_takes_no_memory(make_nsqd: MakeNsqd, crowd
 
 
 def test_a_size_above_the_limit_is_refused_at_once(nsqd: NsqdProcess, crowd: Crowd) -> None:
-    for what, (protocol, beginning) in DECLARATIONS.items():
+    for what, (protocol, beginning) in TOO_LARGE.items():
         sock = crowd.connect(nsqd.tcp_port if protocol == "tcp" else nsqd.http_port)
         if what == "a body that is not wanted":
             continue  # it is thrown away as it comes
