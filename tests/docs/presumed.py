@@ -266,6 +266,7 @@ PRESUMED: dict[str, Presumed] = {
     "docs/durability.md": durability,
     "docs/nsqadmin.md": nsqadmin,
     "docs/operations.md": operations,
+    "docs/security.md": nothing,
     "docs/spark.md": spark,
     "docs/take-over.md": take_over,
     "docs/tools/README.md": nothing,
