@@ -45,7 +45,7 @@ class StubServer:
                 self._send(500, {"message": IMAGE + SCRIPT + BACKWARDS})
 
             def _send(self, status: int, document: Any) -> None:
-                body = json.dumps(document).encode()
+                body = json.dumps(document, separators=(",", ":")).encode()  # as nsqd and nsqlookupd write it
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
