@@ -121,6 +121,7 @@ def needs_schedstat() -> None:
         pytest.skip("the kernel counts no processor time by thread")
 
 
+@pytest.mark.alone
 @pytest.mark.usefixtures("compiled", "needs_schedstat")
 def test_processor_time_until_nsqd_answers(tmp_path: Path) -> None:
     numbers: Iterator[int] = iter(range(ATTEMPTS))
