@@ -62,4 +62,5 @@ def test_the_programs_run_on_the_lower_bounds(tmp_path: Path) -> None:
     constraints.write_text("\n".join(lower_bounds("admin")))
     run(*pip, "--only-binary=:all:", "-r", constraints)
     run(*pip, "-c", constraints, *TOOLS, "pytest-xdist", "pyte")
-    run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *TRIED, PYTHONPATH="")
+    # Tests that want the machine alone take locks in the temporary directory, of which this test holds one.
+    run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *TRIED, PYTHONPATH="", TMPDIR=str(tmp_path))
