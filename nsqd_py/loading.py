@@ -223,7 +223,8 @@ class _TopicLoader:
 
     def _read_journal(self, channel: str) -> SavedPosition | None:
         journal = self._broker.channel_journal(self._entry.name, channel)
-        if self._is_certain and not journal.path.exists():
+        # After a kill, its topic may have been on the way to be deleted: files go first, then the name.
+        if self._stop is not None and not journal.path.exists():
             self._broker.log.warning(
                 "TOPIC(%s): %s is gone: channel %s gets everything that the log holds once more",
                 self._entry.name, journal.path.name, channel,

@@ -120,8 +120,9 @@ class _Reader:
         )
         begin = SavedPosition(SeqRanges(min(files[0].file.first_seq if files else end, log.released)))
         positions = {name: saved.get(name) or begin for name in names}
-        if stop is not None or self._is_same_boot:
+        if stop is not None:  # after a kill, the topic may have been on the way to be deleted
             self._note_gone_positions(entry.name, [name for name in names if name not in found.journals])
+        if stop is not None or self._is_same_boot:
             if not is_damaged:  # else that is what they are missing for; the repair sees to both
                 missing = log.missing(positions.values(), held)
                 if stop is None:  # where the log of a nsqd that was killed ended is not known
