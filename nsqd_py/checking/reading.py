@@ -122,12 +122,12 @@ class _Reader:
         positions = {name: saved.get(name) or begin for name in names}
         if stop is not None:  # after a kill, the topic may have been on the way to be deleted
             self._note_gone_positions(entry.name, [name for name in names if name not in found.journals])
-        if stop is not None or self._is_same_boot:
-            if not is_damaged:  # else that is what they are missing for; the repair sees to both
-                missing = log.missing(positions.values(), held)
-                if stop is None:  # where the log of a nsqd that was killed ended is not known
-                    missing = common(missing, [(0, files[-1].file.end_seq if files else 0)])
-                self._note_gone(gone_files(entry.name, log.holes, missing, stop.file_seqs if stop else ()), entry.name)
+        # Where something is damaged, that is what they are missing for; the repair sees to both.
+        if (stop is not None or self._is_same_boot) and not is_damaged:
+            missing = log.missing(positions.values(), held)
+            if stop is None:  # where the log of a nsqd that was killed ended is not known
+                missing = common(missing, [(0, files[-1].file.end_seq if files else 0)])
+            self._note_gone(gone_files(entry.name, log.holes, missing, stop.file_seqs if stop else ()), entry.name)
         return TopicReport(
             entry.name,
             entry.is_paused,
