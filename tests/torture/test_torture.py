@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from nsqd_py.checking.reading import read_directory
+from nsqd_py.checking.reports import Finding, Trouble
 from nsqd_py.checking.texts import finding_text
 from tests.support.ledger import ChannelLedger, Lives
 from tests.support.mixed_load import Load, drain
@@ -61,6 +62,11 @@ def test_ten_kills_lose_nothing(tmp_path: Path, tally: Tally) -> None:
 @pytest.mark.parametrize("directory", range(DIRECTORIES))
 def test_hundreds_of_kills_lose_nothing(tmp_path: Path, directory: int, tally: Tally) -> None:
     Torture(tmp_path / "nsqd", LONG_DEFER_MS, LONG_LOAD_S).run(KILLS_EACH, tally)
+
+
+def is_new_file(finding: Finding) -> bool:
+    """True for a log file that was made a moment before the kill: it has no header yet."""
+    return finding.trouble is Trouble.UNREADABLE and not finding.end
 
 
 class Torture:
@@ -121,7 +127,8 @@ class Torture:
     def _find_no_damage(self) -> None:
         """What is written is whole; but the system may end the last write of a killed process at the end of a page."""
         report = read_directory(self._nsqd.data_path, time.time_ns())
-        self._wrong += [finding_text(finding) for finding in report.findings if finding.is_damage]
+        damage = [finding for finding in report.findings if finding.is_damage and not is_new_file(finding)]
+        self._wrong += map(finding_text, damage)
 
     def _find_nothing_left(self) -> None:
         """What was finished before a clean stop does not come again, and its files go."""
