@@ -128,9 +128,9 @@ class JournalWriter:
 
     def settle(self) -> None:
         """Wait until no thread writes. May block this greenlet."""
-        for greenlet in (self._greenlet, self._replacing):
-            if greenlet is not None:
-                greenlet.join()
+        # One that ends may begin the other, or the next: whoever settled moves positions, which they must not overtake.
+        while busy := [each for each in (self._greenlet, self._replacing) if each is not None and not each.ready()]:
+            busy[0].join()
 
     def stop(self) -> None:
         """Write no more."""
