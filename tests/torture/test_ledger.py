@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.ledger import WRITTEN_AFTER_NS, ChannelLedger, Fate, Lives, Published, TopicLedger
+from tests.support.ledger import WRITTEN_AFTER_NS, ChannelLedger, Fate, Finish, Lives, Published, TopicLedger
 from tests.support.operations import end_cuts
 from tests.support.wire import Message
 
@@ -78,6 +78,51 @@ def test_a_fin_that_was_refused_is_none(story: Story) -> None:
     story.finish(body)
     story.channel.refused(body)
     assert story.channel.lost() == [body[:9]]
+
+
+def deliver_again_with_a_fin_under_way(story: Story, body: bytes) -> Finish:
+    """Deliver a message, send its FIN, and deliver it again after a seek: nsqd may have read the FIN before or after."""
+    story.deliver(body)
+    finish = story.channel.finish(body, story.now_ns)
+    story.cut(before_ns=0, revives=True)
+    story.deliver(body)
+    return finish
+
+
+def test_a_fin_under_way_may_finish_what_came_again(story: Story) -> None:
+    (body,) = story.publish()
+    deliver_again_with_a_fin_under_way(story, body)
+    assert story.channel.lost() == []
+    story.cut(before_ns=0, revives=True)
+    assert story.channel.lost() == [body[:9]]
+
+
+def test_a_fin_that_was_processed_finishes_nothing_that_comes_later(story: Story) -> None:
+    (body,) = story.publish()
+    story.finish(body)
+    story.cut(before_ns=0, revives=True)
+    story.deliver(body)
+    assert story.channel.lost() == [body[:9]]
+
+
+def test_a_fin_under_way_that_was_refused_finishes_nothing(story: Story) -> None:
+    (body,) = story.publish()
+    deliver_again_with_a_fin_under_way(story, body)
+    story.channel.refused(body)
+    assert story.channel.lost() == [body[:9]]
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_fin_under_way_finishes_nothing_once_it_is_over(story: Story, dies: bool) -> None:
+    (body,) = story.publish()
+    finish = deliver_again_with_a_fin_under_way(story, body)
+    if dies:
+        story.die()
+    else:
+        finish.processed_ns = story.now_ns
+    story.deliver(body)
+    assert story.channel.lost() == [body[:9]]
+    assert story.channel.wrong == []
 
 
 def test_what_was_finished_long_ago_must_not_come_again(story: Story) -> None:
