@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import pytest
 
-from tests.support.ledger import WRITTEN_AFTER_NS, ChannelLedger, Fate, Finish, Lives, Published, TopicLedger
-from tests.support.operations import end_cuts
+from tests.support.ledger import (
+    FOREVER_NS,
+    WRITTEN_AFTER_NS,
+    ChannelLedger,
+    Fate,
+    Finish,
+    Lives,
+    Published,
+    TopicLedger,
+)
+from tests.support.nsqd_process import HTTPAnswer, NsqdProcess
+from tests.support.operations import OPERATIONS, end_cuts, plan
 from tests.support.wire import Message
 
 MESSAGE_ID = b"0" * 16
@@ -226,3 +237,23 @@ def test_the_end_of_cuts_that_were_not_answered(story: Story) -> None:
     end_cuts([cut], is_answered=False)
     assert not cut.is_answered
     assert cut.end_ns > cut.start_ns
+
+
+class DeadNsqd(NsqdProcess):
+    """An nsqd that answers nothing."""
+
+    def __init__(self) -> None:
+        pass
+
+    def post(self, path: str, body: bytes = b"") -> HTTPAnswer:
+        raise ConnectionRefusedError
+
+
+def test_a_pause_goes_on_when_nobody_answers_what_would_end_it() -> None:
+    (topic,) = plan(Lives(), (("t", 1, ("pause the topic",)),))
+    topic.paused[""], topic.paused_since_ns = {True}, (10, 20)
+    for _ in range(2):  # an unpause, then a pause
+        with pytest.raises(ConnectionRefusedError):
+            OPERATIONS["pause the topic"](DeadNsqd(), topic, random.Random(0))
+    assert topic.paused[""] == {True, False}
+    assert topic.paused_since_ns == (10, FOREVER_NS)
