@@ -92,7 +92,7 @@ def test_a_fin_that_was_refused_is_none(story: Story) -> None:
 
 
 def deliver_again_with_a_fin_under_way(story: Story, body: bytes) -> Finish:
-    """Deliver a message, send its FIN, and deliver it again after a seek: nsqd may have read the FIN before or after."""
+    """Deliver a message, send its FIN, and deliver it again after a seek: the FIN may belong to either delivery."""
     story.deliver(body)
     finish = story.channel.finish(body, story.now_ns)
     story.cut(before_ns=0, revives=True)

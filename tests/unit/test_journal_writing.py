@@ -9,7 +9,6 @@ from typing import Any
 
 import gevent
 import pytest
-
 from gevent.event import Event
 
 from nsqd_py import progress
