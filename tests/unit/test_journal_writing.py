@@ -11,9 +11,9 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from nsqd_py import progress
 from nsqd_py.diskqueue import journal
 from nsqd_py.diskqueue.journal import Journal
+from nsqd_py.queue import journal_buffer
 from tests.support.broker_life import TOPIC, Life
 from tests.unit.fakes import SECOND, FakeConsumer, close_descriptors
 from tests.unit.test_slow_writing import GatedPool, refuse
