@@ -1,6 +1,7 @@
-"""The reference pages of the tools, in Markdown, made of their declarations.
+"""Everything that is printed from the declarations of settings: reference pages and example configuration files.
 
-`python -m nsq_tools.manual` writes docs/tools/<command>.md for each.
+`python -m nsq_apps.manual` writes all of them: docs/tools/<command>.md for each tool, docs/options*.md and
+contrib/config/*.{toml,yaml} for each daemon.
 """
 
 from __future__ import annotations
@@ -10,26 +11,45 @@ from importlib import import_module
 from pathlib import Path
 
 from nsqd_py.settings.declaration import Program
-from nsqd_py.settings.docs import settings_tables
+from nsqd_py.settings.docs import reference_page, settings_tables
+from nsqd_py.settings.example import FORMATS, example
 
-PRINTED_BY = "python -m nsq_tools.manual"
-PAGES = Path(__file__).parent.parent.parent / "docs" / "tools"
+PRINTED_BY = "python -m nsq_apps.manual"
+_CHECKOUT = Path(__file__).parent.parent.parent
+PAGES = _CHECKOUT / "docs" / "tools"
 
-# Where each tool declares itself, as `PROGRAM`.
-_DECLARATIONS = (
+# The modules in which the tools declare their settings, as `PROGRAM`.
+_TOOLS = (
     "nsq_tools.tail", "nsq_tools.stat", "nsq_tools.to_file", "nsq_tools.to_nsq", "nsq_tools.to_http",
     "nsq_tools.nsq_to_nsq", "nsq_spark.replay",
 )  # fmt: skip
+# The daemons: the name of the declaration, and the reference page.
+_DAEMONS = (
+    ("nsqd_py", "NSQD", "options.md"),
+    ("nsqlookupd_py", "NSQLOOKUPD", "options-nsqlookupd.md"),
+    ("nsqadmin_py", "NSQADMIN", "options-nsqadmin.md"),
+)
+
+
+def printed_files() -> Iterator[tuple[Path, str]]:
+    """Yield the path, within the checkout, and the text of each file that is printed from declarations."""
+    for program in programs():
+        yield Path("docs", "tools", f"{program.command}.md"), page(program)
+    for package, name, docs_page in _DAEMONS:
+        program = getattr(import_module(f"{package}.options"), name)
+        yield Path("docs", docs_page), reference_page(program, PRINTED_BY)
+        for file_format in FORMATS:
+            yield Path("contrib", "config", f"{program.name}.{file_format}"), example(program, PRINTED_BY, file_format)
 
 
 def programs() -> Iterator[Program]:
-    """Of all tools, in the order in which the documentation names them."""
-    for package in _DECLARATIONS:
+    """Yield the declarations of all tools, in the order in which the documentation names them."""
+    for package in _TOOLS:
         yield import_module(f"{package}.options").PROGRAM
 
 
 def page(program: Program) -> str:
-    """A tool's page: what it does, examples, all flags, exit status."""
+    """Return a tool's page: what it does, examples, all flags, exit statuses."""
     return "\n".join((_introduction(program), _examples(program), *settings_tables(program), _exit_status(program)))
 
 
@@ -71,10 +91,9 @@ def _exit_status(program: Program) -> str:
 
 
 def main() -> None:
-    """Write all pages."""
-    PAGES.mkdir(parents=True, exist_ok=True)
-    for program in programs():
-        (PAGES / f"{program.command}.md").write_text(page(program), "utf-8")
+    """Write all files."""
+    for path, text in printed_files():
+        (_CHECKOUT / path).write_text(text, "utf-8")
 
 
 if __name__ == "__main__":
