@@ -27,7 +27,7 @@ NOT_FOR_A_START = {
     "html", "gevent.ssl", "gevent.subprocess", "hmac", "http.client", "httptools", "importlib.metadata", "isal",
     "orjson",
     "prometheus_client", "pydoc", "re2", "rich", "secrets", "ssl", "tomllib", "tracemalloc", "yaml",
-    "nsqd_py.auth", "nsqd_py.fsck", "nsqd_py.client", "nsqd_py.net.http.debug", "nsqd_py.go_import.take_over",
+    "nsqd_py.auth", "nsqd_py.fsck.command", "nsqd_py.client", "nsqd_py.net.http.debug", "nsqd_py.go_import.take_over",
     "nsqd_py.api.publishing", "nsqd_py.net.http.client", "nsqd_py.lookup.peers", "nsqd_py.stats.prometheus",
     "nsqd_py.stats.statsd", "nsqd_py.net.tls",
 }  # fmt: skip
