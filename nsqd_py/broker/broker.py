@@ -204,10 +204,11 @@ class Broker:
     def delete_topic(self, name: str) -> None:
         """Delete a topic, its channels and everything in it. Raises KeyError, and OSError from the disk.
 
-        Blocks this greenlet while the disk is slow.
+        Blocks this greenlet while the disk is slow, but not for a topic that is ephemeral.
         """
         topic = self.topics[name]
-        self._settle(topic)
+        if topic.log is not None:  # one in memory is deleted by the event loop, when its last consumer leaves
+            self._settle(topic)
         if self.topics.get(name) is not topic:  # deleted meanwhile; there may be another of this name
             return
         del self.topics[name]

@@ -101,3 +101,12 @@ def test_a_channel_is_deleted_once(life: DeletingLife) -> None:
     life.open_gate()
     first.get(timeout=5.0)
     second.get(timeout=5.0)
+
+
+def test_an_ephemeral_topic_goes_at_once(life: DeletingLife) -> None:
+    topic = life.broker.get_topic("t#ephemeral")
+    channel = life.broker.get_channel(topic, "c#ephemeral")
+    leaving: Any = gevent.spawn(life.broker.client_left, topic, channel, life.fast)  # as the event loop does
+    gevent.sleep(0)
+    assert leaving.ready()
+    assert life.broker.find_topic("t#ephemeral") is None
