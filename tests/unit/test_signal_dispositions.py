@@ -23,7 +23,7 @@ def test_a_program_starts_with_the_default_dispositions() -> None:
 def test_it_does_so_where_the_shell_ignores_signals() -> None:
     """`nohup make test &` in a script ignores all three."""
     inner = f"{__file__}::{test_a_program_starts_with_the_default_dispositions.__name__}"
-    pytest_command = shlex.join([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", inner])
+    pytest_command = shlex.join([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", inner])
     done = subprocess.run(
         ["/bin/sh", "-c", f"trap '' HUP INT QUIT; exec {pytest_command}"],
         cwd=REPOSITORY, capture_output=True, text=True, timeout=120,
