@@ -24,7 +24,7 @@ from nsq_spark.replay.options import PROGRAM
 from nsq_spark.replay.planning import plan
 from nsq_spark.replay.running import run
 from nsq_spark.session import Session
-from nsq_spark.source import register
+from nsq_spark import register
 from pyspark.sql import SparkSession
 
 from bench.spark.standalone import standalone

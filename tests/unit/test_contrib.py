@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 from nsq_apps import contrib
+
 from tests.support.nsqd_process import REPOSITORY
 
 
