@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import configparser
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,6 +83,14 @@ def test_the_files_that_a_drawing_names_are_there(drawing: Path) -> None:
     named = set(_FILE.findall(drawing.read_text("utf-8")))
     assert named
     assert sorted(name for name in named if not any((p / name).is_file() for p in PARENTS)) == []
+
+
+def test_the_drawing_of_the_rooms_has_the_order_of_the_contract() -> None:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg", "utf-8")
+    layers = re.findall(r"nsqd_py\.(\w+)", setup["importlinter:contract:rooms"]["layers"])
+    drawn = re.findall(r'class="name">(\w+)/<', (ROOT / "docs/rooms.svg").read_text("utf-8"))
+    assert drawn == [layer for layer in layers if layer != "daemon"]
 
 
 def test_a_missing_name_is_found() -> None:
