@@ -34,7 +34,7 @@ CORE = sorted(
         ROOT / "nsqd_py/diskqueue/records.py",
         ROOT / "nsqd_py/diskqueue/messages.py",
         ROOT / "nsqd_py/auth/permissions.py",
-        *(ROOT / "nsqlookupd_py" / f"{name}.py" for name in ("registry", "peer", "parser")),
+        *(ROOT / "nsqlookupd_py" / f"{name}.py" for name in ("names", "parser", "peer", "registry", "room")),
         *(ROOT / "nsqadmin_py/cluster" / f"{name}.py" for name in ("figures", "rows", "model", "views", "recording")),
         *(ROOT / "nsqadmin_py/history" / f"{name}.py" for name in ("rings", "book")),
         *(ROOT / "nsqadmin_py" / f"{name}.py" for name in ("shapes",)),
