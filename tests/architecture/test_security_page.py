@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqadmin_py import upstream
+from nsqadmin_py import answer_budget, upstream
 from nsqadmin_py.cluster import rows
 from nsqadmin_py.web import bodies, server
 from nsqd_py import foreign_json, http_client, logs
@@ -71,7 +71,10 @@ def test_limits_that_are_settings() -> None:
         (f"{foreign_json.MAX_VALUES:,}", "1,000,000 JSON values"),
         (f"{rows.MOST_TOPICS:,}", "100,000 topics"),
         (rows.MOST_ROW_BYTES // MIB, "2 MiB for one topic"),
-        (rows.MOST_WHOLE_BYTES // MIB, "form than nsqd's, 1 MiB"),
+        (rows.MOST_WHOLE_BYTES // KIB, "form than nsqd's, 256 KiB"),
+        (answer_budget.SHARED_BYTES // MIB, "together | 32 MiB in answers"),
+        (answer_budget.LARGE_BYTES // MIB, "in answers of up to 8 MiB"),
+        (answer_budget.FREE_BYTES // KIB, "answers of up to 256 KiB do not count"),
         (f"{upstream.MOST_PRODUCERS:,}", "10,000 nsqds in an answer"),
         (query.MAX_ANSWER_BYTES // MIB, "1 MiB, 10,000 channels"),
         (f"{query.MAX_CHANNELS:,}", "10,000 channels of a topic"),
