@@ -57,7 +57,7 @@ class Answer:
     def admit(self, most_bytes: int) -> None:
         """Wait until an answer of this size may be received. The deadline of the request goes on."""
         if most_bytes > FREE_BYTES and not self._taken_bytes:
-            self._budget._take(most_bytes)  # noqa: SLF001 - they are one
+            self._budget._take(most_bytes)
             self._taken_bytes = most_bytes
 
     def __enter__(self) -> Answer:
@@ -67,4 +67,4 @@ class Answer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._taken_bytes:
-            self._budget._give_back(self._taken_bytes)  # noqa: SLF001
+            self._budget._give_back(self._taken_bytes)

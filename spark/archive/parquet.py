@@ -130,7 +130,7 @@ class _Groups:
     # ---- is any of it wanted?
 
     def _may_be_wanted(self, group: int) -> bool:
-        """By a look at the small columns: the metadata of column chunks, which have statistics, must not be asked for."""
+        """By a look at the small columns: the metadata of column chunks must not be asked for."""
         times, topics = self._names.get("timestamp"), self._names.get("topic")
         if self._wanted.has_range and (times is None or not self._any(group, times, self._has_time)):
             return False
