@@ -18,7 +18,7 @@ from nsqd_py.broker import Broker
 from nsqd_py.channel import Channel
 from nsqd_py.commands import HANDLERS, MS_NS, await_mpub, failed_publish
 from nsqd_py.delivery import GLOBAL
-from nsqd_py.error_charge import ERRORS_PER_S, ErrorCharge
+from nsqd_py.tcp.error_charge import ERRORS_PER_S, ErrorCharge
 from nsqd_py.errors import BadBody, BadMessage, ClientError, PubFailed
 from nsqd_py.inflight import InFlightTable
 from nsqd_py.layers import Layer, Stacked
