@@ -88,7 +88,7 @@ INPUTS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "TCP NOPs": ("tcp", lambda: MAGIC + b"NOP\n" * 100_000),
     "TCP RDYs": ("tcp", lambda: MAGIC + sub("t", "c") + b"RDY 1\nRDY 0\n" * 50_000),
     "TCP bad FINs": ("tcp", lambda: MAGIC + sub("t", "c") + BAD_FINS),
-    "TCP bad FINs in a row": ("tcp", lambda: MAGIC + sub("t", "c") + b"FIN 0123456789abcdef\n" * 30_000),
+    "TCP bad FINs in a row": ("tcp", lambda: MAGIC + sub("t", "c") + b"FIN 0123456789abcdef\n" * 12_000),
     "TCP bad TOUCHs": ("tcp", lambda: MAGIC + sub("t", "c") + b"TOUCH 0123456789abcdef\n" * 10_000),
     "deflated NOPs": ("tcp", lambda: deflated(b"NOP\n" * 200_000)),
     "deflated bad FINs": ("tcp", lambda: deflated(sub("t", "c") + BAD_FINS)),
@@ -160,6 +160,50 @@ def test_a_neighbour_hardly_waits(make_nsqd: MakeNsqd, name: str) -> None:
     nsqd.create("t", "c")
     assert worst_wait_s(nsqd, nsqd.http_port if port == "http" else nsqd.tcp_port, make_input()) < MOST_S
     assert nsqd.log_path.stat().st_size < LOG_BYTES
+
+
+def test_clients_that_cause_errors_without_end_leave_the_others_their_share(make_nsqd: MakeNsqd) -> None:
+    """Ten that send 1.6 million bad FINs each took all that the backlog gives: 80 % of a processor."""
+    nsqd = make_nsqd()
+    nsqd.create("t", "c")
+    data = deflated(sub("t", "c") + b"FIN 0123456789abcdef\n" * 1_600_000)
+    with ExitStack() as stack:
+        for _ in range(ATTACKERS):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", nsqd.tcp_port)))
+            client.sendall(data)
+            threading.Thread(target=receive_all, args=(client,), daemon=True).start()
+        wait_until(lambda: nsqd.log_path.read_text().count("served more slowly") == ATTACKERS, what="them to be slow")
+        used_s, began_s = cpu_s(nsqd), time.monotonic()
+        wait_until(lambda: time.monotonic() - began_s > 1.5, what="a while")
+        part = (cpu_s(nsqd) - used_s) / (time.monotonic() - began_s)
+        with nsqd.connect() as neighbour:
+            neighbour.pub("t", b"x")
+    print(f"{part:.2f} of a processor")
+    assert part < 0.3
+
+
+def receive_all(sock: socket.socket) -> None:
+    with suppress(OSError):
+        while sock.recv(1 << 20):
+            pass
+
+
+def cpu_s(nsqd: NsqdProcess) -> float:
+    times = psutil.Process(nsqd.pid).cpu_times()
+    return float(times.user + times.system)
+
+
+def test_a_client_that_is_served_slowly_is_served(make_nsqd: MakeNsqd) -> None:
+    """All of its commands in their order."""
+    nsqd = make_nsqd()
+    with nsqd.connect() as client:
+        client.send(sub("t", "c"), b"FIN 0123456789abcdef\n" * 13_000, pub("t", b"x"), b"NOP\n", pub("t", b"y"))
+        assert client.frame() == OK
+        for _ in range(13_000):
+            assert client.frame().data.startswith(b"E_FIN_FAILED")
+        assert [client.frame(), client.frame()] == [OK, OK]
+        client.send(rdy(2))
+        assert bodies(client.consume(2)) == [b"x", b"y"]
 
 
 @pytest.mark.parametrize("subscribers", [300, pytest.param(4_000, marks=pytest.mark.slow)])

@@ -78,16 +78,24 @@ LOOKUPD_COMMANDS: dict[str, list[Input]] = {
     "PING": [("many", lambda: identify_nsqd() + b"PING\n" * 100_000, INDIVISIBLE)],
     "REGISTER": [
         ("200 topics", lambda: register(200), ""),
-        ("9000 topics", lambda: register(9000), UNREAD),
+        ("9000 topics", lambda: register(9000), ""),
+        ("more than one nsqd may have", lambda: register(60_000), ""),
         ("a bad name", lambda: identify_nsqd() + b"REGISTER \x1b[2J\xff\n", ""),
     ],
-    "UNREGISTER": [("what is unknown", lambda: identify_nsqd() + b"UNREGISTER t c\n" * 20_000, "")],
+    "UNREGISTER": [
+        ("what is unknown", lambda: identify_nsqd() + b"UNREGISTER t c\n" * 20_000, ""),
+        ("a topic with 20,000 channels", lambda: channels_of_one(20_000) + b"UNREGISTER t\n", ""),
+    ],
     "": [("a line without an end", lambda: b"x" * 5 * _MB, ""), ("empty lines", lambda: b"\n" * _MB, "")],
 }
 
 
 def register(topics: int) -> bytes:
     return identify_nsqd() + b"".join(b"REGISTER t%d c\n" % number for number in range(topics))
+
+
+def channels_of_one(channels: int) -> bytes:
+    return identify_nsqd() + b"".join(b"REGISTER t c%d\n" % number for number in range(channels))
 
 
 def identify_nsqd(**changes: str) -> bytes:

@@ -566,6 +566,17 @@ def test_a_page_that_is_damaged(tmp_path: Path) -> None:
         bodies_of(splits_of(path))
 
 
+def test_metadata_that_end_the_process_of_pyarrow(tmp_path: Path) -> None:
+    """A footer with a histogram of another size than the column's levels have."""
+    found = Path(__file__).parents[1] / "fuzz/found/archive_parquet-a-histogram-of-another-size"
+    path = written(tmp_path, "orders.parquet", found.read_bytes())
+    damage = Damage("skip")
+    assert bodies_of(splits_of(path), damage) == []
+    assert damage.counts[str(path)].records == 1
+    with pytest.raises(DamagedArchive, match="rows 0 to 1 cannot be read: Definition level histogram size mismatch"):
+        bodies_of(splits_of(path))
+
+
 # ---- Go's disk queues
 
 
