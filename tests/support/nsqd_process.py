@@ -104,6 +104,13 @@ class ServerProcess:
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def loop_cpu_s(self) -> float:
+        """CPU time of the main thread, which runs the event loop. Waits measured in it do not depend on other
+        programs that use the machine.
+        """
+        return int(Path(f"/proc/{self.pid}/task/{self.pid}/schedstat").read_text().split()[0]) / 1e9
+
     def launch(self) -> None:
         """Starts the process, and does not wait for it to listen."""
         assert not self.is_running
