@@ -348,7 +348,7 @@ def test_200_consumers_that_do_not_read(make_nsqd: MakeNsqd, crowd: Crowd) -> No
     most_bytes = push(stuck, b"", nsqd, neighbour)
     assert most_bytes - before_bytes < 400 * MB
     # What they did not take is for others.
-    nsqd.wait_for_channel("t", "c0", client_count=0, in_flight_count=0, depth=100)
+    nsqd.wait_for_channel("t", "c0", 3 * DEADLINE_S, client_count=0, in_flight_count=0, depth=100)
 
 
 SLOW_READER_ATTEMPTS = 5

@@ -204,10 +204,15 @@ class NsqdProcess(ServerProcess):
     """One nsqd with its data directory."""
 
     def __init__(
-        self, data_path: Path, *flags: str, host: Host = LOOPBACK, ports: tuple[int, int] = (0, 0)
+        self,
+        data_path: Path,
+        *flags: str,
+        host: Host = LOOPBACK,
+        ports: tuple[int, int] = (0, 0),
+        command: Sequence[str] | None = None,
     ) -> None:
         log_path = data_path.with_name(data_path.name + ".log")
-        super().__init__(nsqd_command(), [f"--data-path={data_path}", *flags], log_path, host, ports)
+        super().__init__(command or nsqd_command(), [f"--data-path={data_path}", *flags], log_path, host, ports)
         self.data_path = data_path
 
     def launch(self) -> None:
