@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tests.hostile.test_slices import INPUTS
 from tests.support.certificates import Certificates, make_certificates
-from tests.support.hostile_attack import TRANSPORTS, Cost, Open, attack, nsqd_over, plain
+from tests.support.hostile_attack import TRANSPORTS, Cost, Open, Sender, attack, nsqd_over, plain
 from tests.support.hostile_table import (
     LOOKUPD_COMMANDS,
     LOOKUPD_ROUTES,
@@ -27,9 +27,12 @@ from tests.support.hostile_table import (
 )
 from tests.support.nsqd_process import NsqdProcess, ServerProcess
 from tests.support.nsqlookupd_process import NsqlookupdProcess
+from tests.support.wire import MAGIC, Client
 
 # Go's nsqd has one thread that waits for the network, ours has one for all: below this, a wait is a matter of luck.
 _ALIKE_S = 0.02
+_INTRODUCTION = MAGIC + b"IDENTIFY\n"
+_COMPRESSED = ("deflated", "snappy")
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,7 @@ def knows(process: ServerProcess, route: str) -> bool:
 
 def attacks(certificates: Certificates) -> Iterator[Attack]:
     for name, (port, make) in INPUTS.items():
-        yield Attack(name, True, _of_port(port, make))
+        yield Attack(name, True, _compressed(make) if name.startswith(_COMPRESSED) else _of_port(port, make))
     for place, (command, inputs) in enumerate(NSQD_COMMANDS.items()):
         for number, (name, make) in enumerate(inputs):
             for transport in ("plain", TRANSPORTS[1 + place % 3])[: 1 if number else 2]:
@@ -155,6 +158,32 @@ def attacks(certificates: Certificates) -> Iterator[Attack]:
 
 def _of_port(port: str, make: Callable[[], bytes]) -> Callable[[ServerProcess], Cost]:
     return lambda process: attack(process, [plain(process.http_port if port == "http" else process.tcp_port)], [make()])
+
+
+def _compressed(make: Callable[[], bytes]) -> Callable[[ServerProcess], Cost]:
+    def run(process: ServerProcess) -> Cost:
+        data = make()
+        end = _end_of_introduction(data)
+        return attack(process, [_introduced(process.tcp_port, data[:end])], [data[end:]])
+
+    return run
+
+
+def _end_of_introduction(data: bytes) -> int:
+    size_at = len(_INTRODUCTION)
+    return size_at + 4 + int.from_bytes(data[size_at : size_at + 4], "big")
+
+
+def _introduced(port: int, introduction: bytes) -> Open:
+    """Connections whose IDENTIFY was answered: Go's nsqd throws away what follows one that asks for compression."""
+
+    def connect() -> Sender:
+        client = Client(port)
+        client.send(introduction.removeprefix(MAGIC))
+        client.frame()
+        return Sender(client._socket.sendall, client._socket)
+
+    return connect
 
 
 def _over(transport: str, make: Callable[[], bytes], certificates: Certificates) -> Callable[[ServerProcess], Cost]:
