@@ -8,6 +8,7 @@ import pytest
 
 from nsqd_py.broker.broker import Broker
 from nsqd_py.diskqueue.files import LogFile, log_file_name
+from nsqd_py.diskqueue.journal import Journal, journal_name
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, FileHeader, encode_header
 from nsqd_py.diskqueue.recovery import recover_file
@@ -221,6 +222,22 @@ def received_by_a_new_channel(directory: Path) -> list[bytes]:
     assert topic.next_seq == 11
     assert channel.depth == 0
     return received
+
+
+def test_a_damaged_position_is_logged(directory: Path) -> None:
+    write_log(directory, 4)
+    path = directory / journal_name(TOPIC, "ch")
+    journal = Journal(path)
+    journal.snapshot(1, [], [])
+    good = path.stat().st_size
+    journal.change(2, [], [])
+    journal.change(3, [], [])
+    flip(path, good + 9, 1)
+    world = World()
+    broker = start_broker(world, directory, max_bytes_per_file=FILE_BYTES)
+    assert broker.topics[TOPIC].channels["ch"].depth == 3
+    (error,) = world.log.errors
+    assert f"ch.cursor is damaged at {good}" in error
 
 
 def test_damage_in_two_places(directory: Path) -> None:
