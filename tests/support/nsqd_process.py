@@ -46,6 +46,13 @@ def wait_until(condition: Callable[[], T], deadline_s: float = 10.0, what: str =
     return answer
 
 
+def _cpu_s(task: Path) -> float:
+    try:
+        return int((task / "schedstat").read_text().split()[0]) / 1e9
+    except (FileNotFoundError, ProcessLookupError):  # the thread has ended
+        return 0.0
+
+
 # make_nsqd(*flags) starts an nsqd on a data directory of its own; see tests/conftest.py.
 MakeNsqd = Callable[..., "NsqdProcess"]
 
@@ -109,7 +116,12 @@ class ServerProcess:
         """CPU time of the main thread, which runs the event loop. Waits measured in it do not depend on other
         programs that use the machine.
         """
-        return int(Path(f"/proc/{self.pid}/task/{self.pid}/schedstat").read_text().split()[0]) / 1e9
+        return _cpu_s(Path(f"/proc/{self.pid}/task/{self.pid}"))
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU time of all threads that it has now."""
+        return sum(_cpu_s(task) for task in Path(f"/proc/{self.pid}/task").iterdir())
 
     def launch(self) -> None:
         """Starts the process, and does not wait for it to listen."""
