@@ -16,7 +16,8 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.targets import TARGETS, Run, Target
+from tests.fuzz.table import Run, Target
+from tests.fuzz.targets import TARGETS
 
 FOUND = Path(__file__).parent / "found"
 _EDITS = st.lists(
