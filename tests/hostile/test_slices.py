@@ -21,8 +21,8 @@ from tests.support.wire import HEARTBEAT, MAGIC, NOP, OK, bodies, identify, int3
 pytestmark = pytest.mark.ours
 
 ATTACKERS = 10
-# It is 0.02 to 0.1 s on a quiet machine. What it was before: 1 to 20 s.
-MOST_S = 0.6
+# It is 0.01 to 0.07 s, on a busy machine more since it shares its caches. What it was before slices: 1 to 20 s.
+MOST_S = 0.2
 ATTEMPTS = 3
 ATTACK_S = 60.0
 LOG_BYTES = 1024 * 1024
@@ -99,7 +99,10 @@ INPUTS: dict[str, tuple[str, Callable[[], bytes]]] = {
 
 
 class Neighbour:
-    """Publishes and pings all the while; `worst_s` is its longest wait for an answer."""
+    """Publishes and pings all the while; `worst_s` is its longest wait for an answer.
+
+    A wait is the lesser of wall time and nsqd's CPU time, so that it does not depend on other programs.
+    """
 
     def __init__(self, nsqd: NsqdProcess) -> None:
         self.worst_s = 0.0
@@ -119,12 +122,15 @@ class Neighbour:
     def _run(self) -> None:
         with self._nsqd.connect() as client:
             while not self._is_over.is_set():
-                began_s = time.perf_counter()
-                client.pub("neighbour", b"hello")
-                tcp_s = time.perf_counter() - began_s
-                assert self._nsqd.is_healthy()
-                self.worst_s = max(self.worst_s, tcp_s, time.perf_counter() - began_s - tcp_s)
+                self._measure(lambda: client.pub("neighbour", b"hello"))
+                self._measure(self._nsqd.is_healthy)
                 self.rounds += 1
+
+    def _measure(self, ask: Callable[[], object]) -> None:
+        began_s, began_cpu_s = time.perf_counter(), self._nsqd.loop_cpu_s
+        answer = ask()
+        self.worst_s = max(self.worst_s, min(time.perf_counter() - began_s, self._nsqd.loop_cpu_s - began_cpu_s))
+        assert answer is not False
 
 
 def worst_wait_s(nsqd: NsqdProcess, port: int, data: bytes) -> float:
@@ -318,9 +324,9 @@ def test_registrations_at_nsqlookupd_by_the_thousand(make_nsqlookupd: MakeNsqloo
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads) or lookupd.http("GET", "/nodes").json()["producers"]:
-        began_s = time.perf_counter()
+        began_s, began_cpu_s = time.perf_counter(), lookupd.loop_cpu_s
         assert lookupd.is_healthy()
-        worst_s = max(worst_s, time.perf_counter() - began_s)
+        worst_s = max(worst_s, min(time.perf_counter() - began_s, lookupd.loop_cpu_s - began_cpu_s))
     print(f"worst {worst_s * 1000:.0f} ms, log {lookupd.log_path.stat().st_size}")
     wait_until(lambda: not lookupd.http("GET", "/lookup?topic=a1").json()["producers"], what="the last to be gone")
     assert worst_s < MOST_S
