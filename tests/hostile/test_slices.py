@@ -14,6 +14,7 @@ from contextlib import ExitStack, suppress
 import psutil
 import pytest
 
+from tests.support.hostile_attack import cpu_s as main_thread_s
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
 from tests.support.wire import HEARTBEAT, MAGIC, NOP, OK, bodies, identify, int32, mpub_body, pub, rdy, sized, sub
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.ours
 
 ATTACKERS = 10
 # It is 0.02 to 0.1 s on a quiet machine. What it was before: 1 to 20 s.
-MOST_S = 0.6
+MOST_S = 0.3
 ATTEMPTS = 3
 ATTACK_S = 60.0
 LOG_BYTES = 1024 * 1024
@@ -99,7 +100,11 @@ INPUTS: dict[str, tuple[str, Callable[[], bytes]]] = {
 
 
 class Neighbour:
-    """Publishes and pings all the while; `worst_s` is its longest wait for an answer."""
+    """Publishes and pings all the while.
+
+    worst_s  its longest wait for an answer: the lesser of wall time and of processor time of nsqd's main thread, so
+             that it says nothing of other programs on this machine
+    """
 
     def __init__(self, nsqd: NsqdProcess) -> None:
         self.worst_s = 0.0
@@ -119,12 +124,16 @@ class Neighbour:
     def _run(self) -> None:
         with self._nsqd.connect() as client:
             while not self._is_over.is_set():
-                began_s = time.perf_counter()
-                client.pub("neighbour", b"hello")
-                tcp_s = time.perf_counter() - began_s
-                assert self._nsqd.is_healthy()
-                self.worst_s = max(self.worst_s, tcp_s, time.perf_counter() - began_s - tcp_s)
+                self._measure(lambda: client.pub("neighbour", b"hello"))
+                self._measure(self._nsqd.is_healthy)
                 self.rounds += 1
+
+
+    def _measure(self, ask: Callable[[], object]) -> None:
+        began_s, began_cpu_s = time.perf_counter(), main_thread_s(self._nsqd)
+        assert ask() is not False
+        waited_s = min(time.perf_counter() - began_s, main_thread_s(self._nsqd) - began_cpu_s)
+        self.worst_s = max(self.worst_s, waited_s)
 
 
 def worst_wait_s(nsqd: NsqdProcess, port: int, data: bytes) -> float:

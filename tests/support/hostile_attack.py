@@ -54,7 +54,7 @@ def rss_mb(process: ServerProcess) -> float:
     return int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * 4096 / _MB
 
 
-def _cpu_s(process: ServerProcess) -> float:
+def cpu_s(process: ServerProcess) -> float:
     """Of its main thread, that has the event loop."""
     return int(Path(f"/proc/{process.pid}/task/{process.pid}/schedstat").read_text().split()[0]) / 1e9
 
@@ -72,9 +72,9 @@ def attack(process: ServerProcess, openers: Sequence[Open], inputs: Sequence[byt
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads):
-            began_s, began_cpu_s = time.monotonic(), _cpu_s(process)
+            began_s, began_cpu_s = time.monotonic(), cpu_s(process)
             round_trip()
-            worst_s = max(worst_s, min(time.monotonic() - began_s, _cpu_s(process) - began_cpu_s))
+            worst_s = max(worst_s, min(time.monotonic() - began_s, cpu_s(process) - began_cpu_s))
             most_mb = max(most_mb, rss_mb(process))
     return Cost(worst_s, most_mb - memory_mb, process.log_path.stat().st_size - log_bytes)
 
