@@ -14,7 +14,6 @@ from contextlib import ExitStack, suppress
 import psutil
 import pytest
 
-from tests.support.hostile_attack import cpu_s as main_thread_s
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
 from tests.support.wire import HEARTBEAT, MAGIC, NOP, OK, bodies, identify, int32, mpub_body, pub, rdy, sized, sub
@@ -22,8 +21,8 @@ from tests.support.wire import HEARTBEAT, MAGIC, NOP, OK, bodies, identify, int3
 pytestmark = pytest.mark.ours
 
 ATTACKERS = 10
-# It is 0.02 to 0.1 s on a quiet machine. What it was before: 1 to 20 s.
-MOST_S = 0.3
+# It is 0.01 to 0.07 s, on a busy machine more since it shares its caches. What it was before slices: 1 to 20 s.
+MOST_S = 0.2
 ATTEMPTS = 3
 ATTACK_S = 60.0
 LOG_BYTES = 1024 * 1024
@@ -100,10 +99,9 @@ INPUTS: dict[str, tuple[str, Callable[[], bytes]]] = {
 
 
 class Neighbour:
-    """Publishes and pings all the while.
+    """Publishes and pings all the while; `worst_s` is its longest wait for an answer.
 
-    worst_s  its longest wait for an answer: the lesser of wall time and of processor time of nsqd's main thread, so
-             that it says nothing of other programs on this machine
+    A wait is the lesser of wall time and nsqd's CPU time, so that it does not depend on other programs.
     """
 
     def __init__(self, nsqd: NsqdProcess) -> None:
@@ -128,12 +126,11 @@ class Neighbour:
                 self._measure(self._nsqd.is_healthy)
                 self.rounds += 1
 
-
     def _measure(self, ask: Callable[[], object]) -> None:
-        began_s, began_cpu_s = time.perf_counter(), main_thread_s(self._nsqd)
-        assert ask() is not False
-        waited_s = min(time.perf_counter() - began_s, main_thread_s(self._nsqd) - began_cpu_s)
-        self.worst_s = max(self.worst_s, waited_s)
+        began_s, began_cpu_s = time.perf_counter(), self._nsqd.loop_cpu_s
+        answer = ask()
+        self.worst_s = max(self.worst_s, min(time.perf_counter() - began_s, self._nsqd.loop_cpu_s - began_cpu_s))
+        assert answer is not False
 
 
 def worst_wait_s(nsqd: NsqdProcess, port: int, data: bytes) -> float:
@@ -327,9 +324,9 @@ def test_registrations_at_nsqlookupd_by_the_thousand(make_nsqlookupd: MakeNsqloo
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads) or lookupd.http("GET", "/nodes").json()["producers"]:
-        began_s = time.perf_counter()
+        began_s, began_cpu_s = time.perf_counter(), lookupd.loop_cpu_s
         assert lookupd.is_healthy()
-        worst_s = max(worst_s, time.perf_counter() - began_s)
+        worst_s = max(worst_s, min(time.perf_counter() - began_s, lookupd.loop_cpu_s - began_cpu_s))
     print(f"worst {worst_s * 1000:.0f} ms, log {lookupd.log_path.stat().st_size}")
     wait_until(lambda: not lookupd.http("GET", "/lookup?topic=a1").json()["producers"], what="the last to be gone")
     assert worst_s < MOST_S

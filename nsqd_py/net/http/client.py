@@ -15,7 +15,6 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 import gevent
-import orjson
 from gevent import socket
 
 from nsqd_py.net.foreign_json import load_foreign_json
@@ -131,6 +130,8 @@ class HttpClient:
         """The answer to a GET, or to a POST of `document`, which has to be 200 and JSON. Raises HttpClientError."""
         if document is None:
             return _parsed(self.exchange("GET", url))
+        import orjson  # here, so that the client library works where it is not installed
+
         return _parsed(self.exchange("POST", url, orjson.dumps(document), {"Content-Type": "application/json"}))
 
     def exchange(
