@@ -12,6 +12,7 @@ from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.clusterinfo import ClusterInfo, Errors, NobodyAnswered, joined
 from nsqadmin_py.notices import Notices
+from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.shapes import (
     Figures,
     by_node_and_nearness,
@@ -28,7 +29,6 @@ from nsqadmin_py.web.safety import Safety, peer_of
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.logs import Log, parse_level
 from nsqd_py.runtime.one_line import one_line
-from nsqd_py.settings.declaration import Options
 from nsqd_py.settings.durations import SECOND_NS
 
 _MOST_CONFIG_BYTES = 1024 * 1024
@@ -45,7 +45,7 @@ class GoApi:
 
     def __init__(
         self,
-        options: Options,
+        options: NsqadminOptions,
         info: Callable[[], ClusterInfo],
         upstream: Upstream,
         safety: Safety,

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from nsqd_py.runtime.logs import Log
+from nsqd_py.settings.groups import LimitOptions
 
 # Why a connection is closed, and not let in: what `Connections` counts, and the log's words for it.
 HANDSHAKE, HEAD, BODY, IDLE, WRITE = "handshake", "head", "body", "idle", "write"
@@ -199,8 +200,8 @@ class Connections:
         self._to_log.clear()
 
 
-def connections(options: Any, log: Log, loop: Any) -> Connections:
-    """The table for a program with the settings of `nsqd_py.settings.limit_options`."""
+def connections(options: LimitOptions, log: Log, loop: Any) -> Connections:
+    """Return the table of a daemon's connections."""
     times = TimeLimits(
         handshake_s=options.handshake_timeout_ns / 1e9,
         head_s=options.http_head_timeout_ns / 1e9,

@@ -20,7 +20,7 @@ from nsqd_py.net.http.access import Access
 from nsqd_py.options import NSQD
 from nsqd_py.protocol import parser
 from nsqd_py.runtime import logs
-from nsqd_py.settings.limit_options import LIMIT_SETTINGS
+from nsqd_py.settings.groups import LimitOptions
 from nsqlookupd_py.http import ROUTES as LOOKUPD_ROUTES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,7 +50,7 @@ def test_limits_that_are_settings() -> None:
     names = {setting.name for setting in NSQD.settings}
     for flag in [word for line in LINES for word in line.split("`") if word.startswith("--max-")]:
         assert flag.removeprefix("--").partition("=")[0] in names, flag
-    for setting in LIMIT_SETTINGS:
+    for setting in LimitOptions.settings.values():
         assert f"`--{setting.name}`" in PAGE
 
 

@@ -170,7 +170,7 @@ def test_which_spark(words: tuple[str, ...], master: str, conf: dict[str, str]) 
         (("/archive", "--yes", "--nsqd-tcp-address=nowhere"), "--nsqd-tcp-address: "),
         (("/archive", TO), "nobody can be asked here: --yes starts without a question"),
         (("/archive", "--yes", TO, "--producer-opt=tsl,1"), '--producer-opt: there is no client option "tsl"'),
-        (("/archive", "--yes", TO, "--to-topic=a b"), "--to-topic 'a b' is no valid name"),
+        (("/archive", "--yes", TO, "--to-topic=a b"), "--to-topic 'a b' is not a valid name"),
         (("/archive", "--yes", TO, "--topic-map=ab"), "--topic-map 'ab' is none: old=new"),
         (("/archive", "--yes", TO, "--topic-map=a=!"), "--topic-map 'a=!' is none: old=new"),
         (("/archive", "--yes", TO, "--topic-map=a=b", "--topic-map=a=c"), "--topic-map names two topics for 'a'"),

@@ -24,7 +24,7 @@ from nsqd_py.options import NSQD
 from nsqd_py.runtime import systemd
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.systemd import InheritedSockets, Notifier
-from nsqd_py.settings.declaration import Program
+from nsqd_py.settings.program import Program
 from nsqlookupd_py.options import NSQLOOKUPD
 from tests.unit.fakes import FakeLog
 
