@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from nsqd_py.net.addresses import host_of
 from nsqd_py.runtime.logs import Log
 from nsqd_py.settings.groups import LimitOptions
 
@@ -73,11 +74,6 @@ class Guest(Protocol):
 
     def time_out(self, reason: str) -> None:
         """End it for that reason."""
-
-
-def host_of(peer: str) -> str:
-    """The IP address of `host:port`, the same for IPv4 on any socket; empty for a unix socket."""
-    return peer.rpartition(":")[0].strip("[]").removeprefix("::ffff:")
 
 
 class Connections:

@@ -8,3 +8,7 @@ frames    responses, errors and messages as bytes
 
 Nothing here imports gevent, opens a file or reads a clock, so that any process can use it.
 """
+
+# The first bytes of a connection: V1 to nsqlookupd, V2 to nsqd.
+MAGIC_V1 = b"  V1"
+MAGIC_V2 = b"  V2"

@@ -9,7 +9,7 @@ from nsqd_py.runtime.logs import Log
 _REMIND_EVERY_S = 60.0
 
 
-class Trouble:
+class OutageLog:
     """What keeps failing in the same place. `clock` gives seconds of a steady clock."""
 
     def __init__(self, log: Log, clock: Callable[[], float]) -> None:

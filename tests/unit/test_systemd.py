@@ -19,7 +19,7 @@ import gevent
 import pytest
 
 from nsqadmin_py.options import NSQADMIN
-from nsqd_py.net.server import split_address
+from nsqd_py.net.addresses import split_address
 from nsqd_py.options import NSQD
 from nsqd_py.runtime import systemd
 from nsqd_py.runtime.logs import Log
