@@ -41,68 +41,68 @@ class _Cluster(Options, title="Cluster"):
         "HTTP address (host:port) of an nsqlookupd (may be given several times).",
         config_key="nsqlookupd_http_addresses")
     nsqd_http_address: tuple[str, ...] = setting(STRINGS, (),
-        "HTTP address (host:port) of an nsqd, where there is no nsqlookupd (may be given several times).",
+        "HTTP address (host:port) of an nsqd, for clusters without nsqlookupd (may be given several times).",
         config_key="nsqd_http_addresses")
     poll_interval_ns: int = setting(DURATION, 2 * SECOND_NS,
-        "How often all of them are asked for what the page shows.", check=_check_poll_interval)
+        "Time between two requests to each nsqlookupd and nsqd.", check=_check_poll_interval)
     history_file: str = setting(STRING, "nsqadmin-history.db",
-        "Where the figures of the last day are kept across restarts; empty keeps them in memory only.")
+        "File that keeps the figures of the last day across restarts; if empty, they are kept in memory only.")
 
 
 class _Http(Options, title="HTTP"):
     http_address: str = setting(STRING, "0.0.0.0:4171",
-        "Where the page and the API are: host:port, or the path of a unix socket.")
-    base_path: str = setting(STRING, "/", "What all paths begin with, behind a proxy that serves other things too.")
+        "Address of the page and the API: host:port, or the path of a unix socket.")
+    base_path: str = setting(STRING, "/", "Prefix of all paths, for a proxy that also serves other applications.")
     dev_static_dir: str = setting(STRING, "",
-        "Folder to take the page from instead of ours: its index.html, and what that asks for below /static.")
+        "Directory that replaces the page, for development: index.html, and files below /static.")
     max_connections: int = setting(INT, 0,
-        "Most HTTP connections, each open page is one; 0 is as many as there are file descriptors for.",
+        "Maximum number of HTTP connections; 0 means all file descriptors. Each open page has one.",
         check=not_negative)
-    tls_cert: str = setting(STRING, "", "Certificate file (PEM); the page is then at https://.")
+    tls_cert: str = setting(STRING, "", "Server certificate (PEM file). The page is then at https://.")
     tls_key: str = KEY_FILE
 
 
 class _Safety(Options, title="Safety"):
     acl_http_header: str = setting(STRING, "X-Forwarded-User",
-        "Header in which a proxy that knows its users names who asks.")
+        "Header in which an authenticating proxy sends the name of the user.")
     acl_http_header_from: tuple[str, ...] = setting(STRINGS, (),
-        "Addresses of such proxies, as a CIDR block, or unix for those at a unix socket (may be given several times); "
-        "what others say in that header counts for nothing. Without any, all are believed, as long as there is no "
-        "--http-auth-file.")
+        "Addresses of the proxies that may send --acl-http-header: a CIDR block, or unix for unix sockets (may be given "
+        "several times). The header is ignored from other addresses. If not given, the header is accepted from "
+        "everyone, unless there is an --http-auth-file.")
     admin_user: tuple[str, ...] = setting(STRINGS, (),
-        "User who may change things, by --acl-http-header or by a login of --http-auth-file (may be given several "
-        "times); without any, all may.",
+        "User who may change things, by the name in --acl-http-header or in --http-auth-file (may be given several "
+        "times); if not given, every user may.",
         config_key="admin_users")
     http_auth_file: str = HTTP_AUTH_FILE
-    read_only: bool = setting(BOOL, False, "Refuse every action: this nsqadmin only looks.")
+    read_only: bool = setting(BOOL, False, "Refuse all actions.")
     allow_config_from_cidr: str = setting(STRING, "127.0.0.1/8",
-        "Addresses from which /config may be asked, as a CIDR block; empty lets all.")
-    notification_http_endpoint: str = setting(STRING, "", "URL that is told of every action, by a POST of JSON.")
+        "Addresses that may use /config, as a CIDR block; if empty, all addresses.")
+    notification_http_endpoint: str = setting(STRING, "", "URL that receives a POST with JSON for every action.")
 
 
-class _Requests(HttpClientOptions, title="Questions to nsqd and nsqlookupd"):
-    http_client_tls_insecure_skip_verify: bool = setting(BOOL, False, "Take any certificate from nsqd and nsqlookupd.")
+class _Requests(HttpClientOptions, title="Requests to nsqd and nsqlookupd"):
+    http_client_tls_insecure_skip_verify: bool = setting(BOOL, False, "Accept any certificate from nsqd and nsqlookupd.")
     http_client_token_file: str = setting(STRING, "",
-        "File with the bearer token for nsqd and nsqlookupd that have an --http-auth-file. Over plain HTTP only hosts "
-        "that --nsqd-http-address, --lookupd-http-address and --http-client-token-host name get to see it.")
+        "File with the bearer token for nsqds and nsqlookupds that have an --http-auth-file. Over plain HTTP it is sent "
+        "only to the hosts of --nsqd-http-address, --lookupd-http-address and --http-client-token-host.")
     http_client_token_host: tuple[str, ...] = setting(STRINGS, (),
-        "Host, IP address or CIDR block of nsqds that nsqlookupds name and that may see the token over plain HTTP "
-        "(may be given several times).")
+        "Host, IP address or CIDR block of nsqds, found by nsqlookupds, that receive the token over plain HTTP (may be "
+        "given several times).")
     client_opt: tuple[str, ...] = setting(STRINGS, (),
-        "Option of the TCP connections over which dead letters are moved, as name,value with the names of go-nsq's "
-        "Config, such as tls_v1,true or auth_secret,... (may be given several times).")
+        "Option of the TCP connections that move dead letters, as name,value with the names of go-nsq's Config, such as "
+        "tls_v1,true or auth_secret,... (may be given several times).")
 
 
 class _Graphite(Options, title="Graphite"):
-    graphite_url: str = setting(STRING, "", "URL of a Graphite that has what nsqd sends to statsd.")
-    proxy_graphite: bool = setting(BOOL, False, "Ask Graphite through this nsqadmin, at /render.")
+    graphite_url: str = setting(STRING, "", "URL of a Graphite server with the metrics that nsqd sends to statsd.")
+    proxy_graphite: bool = setting(BOOL, False, "Forward requests for /render to Graphite.")
     statsd_counter_format: str = setting(STRING, "stats.counters.%s.count",
-        "How statsd names a counter towards Graphite; empty where it changes nothing.")
+        "Format of the names that statsd gives to counters; empty if it does not change them.")
     statsd_gauge_format: str = setting(STRING, "stats.gauges.%s",
-        "How statsd names a gauge towards Graphite; empty where it changes nothing.")
+        "Format of the names that statsd gives to gauges; empty if it does not change them.")
     statsd_prefix: str = setting(STRING, "nsq.%s",
-        "What nsqd begins its names for statsd with (%s is the host); as nsqd has it.")
-    statsd_interval_ns: int = setting(DURATION, 60 * SECOND_NS, "How often nsqd reports to statsd; as nsqd has it.")
+        "Prefix of nsqd's metrics (%s is the host); the same as in nsqd.")
+    statsd_interval_ns: int = setting(DURATION, 60 * SECOND_NS, "Time between two reports of nsqd to statsd; the same as in nsqd.")
 # fmt: on
 
 
@@ -113,8 +113,8 @@ class NsqadminOptions(ProgramOptions, _General, _Cluster, _Http, _Safety, _Reque
 NSQADMIN = Program(
     "nsqadmin",
     "nsqadmin-py",
-    "A console over all nsqd and nsqlookupd of a cluster. "
-    "Flags may have one dash or two, and their values follow after a space or =.",
+    "A web console for the nsqds and nsqlookupds of a cluster. "
+    "Flags have one dash or two; their values follow after a space or =.",
     NsqadminOptions,
     [("To look at a cluster:", "nsqadmin-py --lookupd-http-address=127.0.0.1:4161")],
 )  # fmt: skip

@@ -31,7 +31,7 @@ from nsqd_py.net.http.client import (
 )
 from nsqd_py.net.tls_options import http_client_context
 from nsqd_py.protocol.names import quote
-from nsqd_py.runtime.one_line import one_line
+from nsqd_py.runtime.logs import one_line
 from nsqd_py.settings.declaration import BadOptions
 
 _FORBIDDEN = 403

@@ -81,175 +81,178 @@ def _check_percentiles(values: tuple[float, ...]) -> str | None:
 # --- the settings
 
 _HOSTNAME = socket.gethostname()
-_TIMER = "accepted for compatibility; one timer serves all deadlines"
+_TIMER = "accepted for compatibility, without effect: one timer serves all deadlines"
 
 # Each: name, kind, default; then what it does.
 # fmt: off
 class _General(LogOptions, title="General"):
     log_prefix: str = log_prefix_setting(LOG_PREFIX)
     node_id: int = setting(INT, default_node_id(_HOSTNAME),
-        "Number of this node in [0,1024), part of every message id; give each nsqd of a cluster its own.",
+        "Number of this node in [0,1024), part of every message id. It must be different for each nsqd of a cluster.",
         config_key="id", check=_check_node_id, default_text="a hash of the host name")
     drain_timeout_ns: int = setting(DURATION, 0,
-        "Longest time to deliver what is there after SIGUSR1 or POST /drain, before nsqd ends; 0s is any time.",
+        "Maximum time to deliver the backlog after SIGUSR1 or POST /drain, before nsqd exits; 0s means no limit.",
         check=not_negative)
     verbose: bool = VERBOSE
-    worker_id: bool = setting(BOOL, False, "Deprecated, without effect: use --node-id.", config_key="")
+    worker_id: bool = setting(BOOL, False, "Deprecated and without effect; use --node-id.", config_key="")
 
 
 class _Addresses(Options, title="Addresses"):
     tcp_address: str = setting(STRING, "0.0.0.0:4150",
-        "Where TCP clients connect: host:port, or the path of a unix socket.")
+        "Address for TCP clients: host:port, or the path of a unix socket.")
     http_address: str = setting(STRING, "0.0.0.0:4151",
-        "Where HTTP clients connect: host:port, or the path of a unix socket.")
-    https_address: str = setting(STRING, "0.0.0.0:4152", "Where HTTPS clients connect: host:port.")
+        "Address for HTTP clients: host:port, or the path of a unix socket.")
+    https_address: str = setting(STRING, "0.0.0.0:4152", "Address for HTTPS clients: host:port.")
     unix_socket: str = setting(STRING, "",
-        "Path of a unix socket where TCP clients connect too, beside --tcp-address.")
+        "Unix socket for TCP clients, in addition to --tcp-address.")
     http_unix_socket: str = setting(STRING, "",
-        "Path of a unix socket where HTTP clients connect too, beside --http-address.")
+        "Unix socket for HTTP clients, in addition to --http-address.")
     broadcast_address: str = setting(STRING, _HOSTNAME,
-        "Host name or address under which other machines reach this nsqd; nsqlookupd is told it.",
+        "Host name or address of this nsqd for other machines, registered with nsqlookupd.",
         default_text="the host name")
     broadcast_tcp_port: int = setting(INT, 0,
-        "TCP port under which other machines reach it; 0 is the port of --tcp-address.")
+        "TCP port of this nsqd for other machines; 0 means the port of --tcp-address.")
     broadcast_http_port: int = setting(INT, 0,
-        "HTTP port under which other machines reach it; 0 is the port of --http-address.")
+        "HTTP port of this nsqd for other machines; 0 means the port of --http-address.")
 
 
 class _Discovery(Options, title="Discovery, authorization and topology"):
     lookupd_tcp_address: tuple[str, ...] = setting(STRINGS, (),
-        "TCP address of an nsqlookupd to register with; may be repeated.",
+        "TCP address of an nsqlookupd to register with (may be given several times).",
         config_key="nsqlookupd_tcp_addresses")
     lookupd_tls: bool = setting(BOOL, False,
-        "Speak TLS with nsqlookupds, on their TCP and on their HTTP port.")
+        "Use TLS to nsqlookupds, on their TCP and HTTP ports.")
     lookupd_tls_root_ca_file: str = setting(STRING, "",
-        "File with the certificate authorities that sign for nsqlookupds (PEM); empty is those of the system.")
-    lookupd_tls_cert: str = setting(STRING, "", "Certificate file (PEM) to show to nsqlookupds.")
+        "Certificate authorities that sign the certificates of nsqlookupds (PEM file); by default those of the system.")
+    lookupd_tls_cert: str = setting(STRING, "", "Client certificate for nsqlookupds (PEM file).")
     lookupd_tls_key: str = setting(STRING, "",
-        "Key file of that certificate (PEM); may be empty where the certificate file holds the key.")
+        "Private key of --lookupd-tls-cert (PEM file); not needed if that file contains the key.")
     lookupd_tls_insecure_skip_verify: bool = setting(BOOL, False,
-        "Take any certificate from nsqlookupds: encrypted, but with whomever.")
+        "Accept any certificate from nsqlookupds. The connection is encrypted, but the server is not verified.")
     auth_http_address: tuple[str, ...] = setting(STRINGS, (),
-        "Auth server to ask what a client may do, as host:port (the path is /auth) or URL; may be repeated.",
+        "Auth server that decides about the permissions of clients: host:port (with the path /auth) or a URL (may be "
+        "given several times).",
         config_key="auth_http_addresses", check=_check_auth_addresses)
     auth_http_request_method: str = setting(STRING, "get",
-        "How the auth server is asked: get or post.", check=_check_request_method)
+        "HTTP method of requests to auth servers: get or post.", check=_check_request_method)
     http_client_connect_timeout_ns: int = setting(DURATION, 2 * SECOND_NS,
-        "How long to wait for a connection to an auth server or nsqlookupd.")
+        "Timeout for connecting to an auth server or nsqlookupd.")
     http_client_request_timeout_ns: int = setting(DURATION, 5 * SECOND_NS,
-        "How long to wait for an answer of an auth server or nsqlookupd.")
+        "Timeout for a response of an auth server or nsqlookupd.")
     topology_region: str = setting(STRING, "",
-        "Region of this nsqd (several zones), told to nsqlookupd and clients.")
+        "Region of this nsqd, which contains several zones; sent to nsqlookupd and clients.")
     topology_zone: str = setting(STRING, "",
-        "Zone of this nsqd (what fails together), told to nsqlookupd and clients.")
+        "Zone of this nsqd, a part of the network that fails as one; sent to nsqlookupd and clients.")
     enable_experiment: tuple[str, ...] = setting(STRINGS, (),
-        f'Turn on an experiment ("{TOPOLOGY_AWARE}": nearer consumers are served first); may be repeated.')
+        f'Enable an experiment ("{TOPOLOGY_AWARE}": serve nearer consumers first; may be given several times).')
 
 
 class _Disk(Options, title="Disk"):
-    data_path: str = setting(STRING, "", "Directory of the message logs; empty is the current directory.")
-    mem_queue_size: int = setting(INT, 10_000, "Messages of a topic to keep in memory beside the log.")
+    data_path: str = setting(STRING, "", "Directory of the message logs; by default the current directory.")
+    mem_queue_size: int = setting(INT, 10_000, "Number of messages of each topic that are kept in memory, in addition to the log.")
     # 256 MiB: all topics of a node with 100 busy ones keep their 10,000 messages of 200 bytes, and the backlogs of
     # 1,000,000 such messages that the bench measures stay in memory (217 MB).
     mem_queue_bytes: int = setting(INT, 256 * 1024 * 1024,
-        "Bytes of memory for messages, of all topics together, and for the buffers of connections. Beyond it those "
-        "that are in a log are read from there, and ephemeral topics lose the newest.",
+        "Memory in bytes for the messages of all topics and the buffers of connections. Beyond it, messages are read "
+        "from the log, and ephemeral topics drop the newest messages.",
         check=not_negative)
     max_bytes_per_file: int = setting(INT, 100 * 1024 * 1024,
-        "Size in bytes at which a log goes on in a new file.")
+        "Size in bytes at which a log continues in a new file.")
     sync_every: int = setting(INT, 2_500,
-        "Messages between two fsyncs of a log; with 1, a publish is answered after its fsync.")
+        "Number of messages between two fsyncs of a log. With 1, a publish is answered after its fsync.")
     sync_timeout_ns: int = setting(DURATION, 2 * SECOND_NS,
-        "Longest time between two fsyncs of a log that was written to.")
+        "Maximum time from a write to a log to its fsync.")
     retention_time_ns: ByTopic[int] = setting(by_topic(DURATION, 0), ByTopic(0),
-        "How long finished messages are kept, to go back to; 0s is not at all. With topic= for topics of that name "
-        "or pattern (`logs.*=24h`); may be repeated.", check=_every(not_negative))
+        "Time for which finished messages are kept, so that channels can go back to them; 0s means not at all. With "
+        "topic=, for topics with that name or pattern (`logs.*=24h`; may be given several times).", check=_every(not_negative))
     retention_bytes: ByTopic[int] = setting(by_topic(INT, 0), ByTopic(0),
-        "Bytes of a topic's newest messages that are kept though finished; 0 is none. By topic as --retention-time.",
+        "Bytes of the newest messages that are kept after they are finished; 0 means none. By topic as "
+        "--retention-time.",
         check=_every(not_negative))
     max_topic_bytes: ByTopic[int] = setting(by_topic(INT, 0), ByTopic(0),
-        "Bytes that the log of a topic may take; beyond it publishes fail. 0 is any number. "
+        "Maximum size in bytes of the log of a topic; beyond it, publishes fail. 0 means no limit. "
         "By topic as --retention-time.", check=_every(not_negative))
     max_disk_bytes: int = setting(INT, 0,
-        "Bytes that all logs together may take; beyond it publishes fail. 0 is any number.",
+        "Maximum size in bytes of all logs; beyond it, publishes fail. 0 means no limit.",
         check=not_negative)
     min_free_disk_bytes: int = setting(INT, 1024 * 1024,
-        "Bytes to leave free on the disk; below it publishes fail, and what consumers do is still written.",
+        "Bytes to leave free on the disk; below it, publishes fail, but consumers continue and their progress is "
+        "written.",
         check=not_negative)
     queue_scan_selection_count: int = setting(INT, 20,
-        "Channels that one scan for overdue messages looks at.", step_note=_TIMER)
+        "Number of channels in one scan for overdue messages.", step_note=_TIMER)
     queue_scan_worker_pool_max: int = setting(INT, 4,
-        "Workers that scan for overdue messages.", step_note=_TIMER)
+        "Number of workers that scan for overdue messages.", step_note=_TIMER)
 
 
 class _Messages(Options, title="Messages"):
     msg_timeout_ns: int = setting(DURATION, MINUTE_NS,
-        "Time that a consumer has to finish a message, unless it asks for another; then it is queued again.")
+        "Time after which a message that is not finished is requeued, unless the consumer asks for another.")
     max_msg_timeout_ns: int = setting(DURATION, 15 * MINUTE_NS,
-        "Longest such time, also with every TOUCH of the message.")
-    max_msg_size: int = setting(INT, 1024 * 1024, "Largest message in bytes.")
-    max_body_size: int = setting(INT, 5 * 1024 * 1024, "Largest body of one command in bytes, as of an MPUB.")
+        "Maximum time in flight of one delivery, also if the consumer extends it with TOUCH.")
+    max_msg_size: int = setting(INT, 1024 * 1024, "Maximum size of a message in bytes.")
+    max_body_size: int = setting(INT, 5 * 1024 * 1024, "Maximum size in bytes of the body of a command, such as MPUB.")
     max_req_timeout_ns: int = setting(DURATION, HOUR_NS,
-        "Longest delay that a consumer may requeue a message with.")
+        "Maximum delay of a requeue.")
     max_defer_timeout_ns: int = setting(DURATION, 0,
-        "Longest delay that a publisher may defer a message by; 0s is the value of --max-req-timeout.")
+        "Maximum delay of a deferred publish; 0s means the value of --max-req-timeout.")
     max_attempts: ByTopic[int] = setting(by_topic(INT, 0), ByTopic(0),
-        "Deliveries after which a message that is not finished goes to --dead-letter-topic; 0 is any number. "
-        "With topic= for topics of that name or pattern (`orders.*=5`); may be repeated.",
+        "Number of attempts after which a message that is not finished is moved to --dead-letter-topic; 0 means no "
+        "limit. With topic=, for topics with that name or pattern (`orders.*=5`; may be given several times).",
         check=_every(not_negative))
     dead_letter_topic: ByTopic[str] = setting(by_topic(STRING, ""), ByTopic(""),
-        "Topic for messages that were tried --max-attempts times. By topic as --max-attempts.",
-        check=_every(_check_topic_name), default_text="the topic's name and .dead")
+        "Topic for messages after --max-attempts attempts. By topic as --max-attempts.",
+        check=_every(_check_topic_name), default_text="the topic's name followed by .dead")
     message_ttl_ns: ByTopic[int] = setting(by_topic(DURATION, 0), ByTopic(0),
-        "Age at which a message that is not finished is dropped, counted from when it is due; 0s is never. "
-        "By topic as --max-attempts.", check=_every(not_negative))
+        "Time to live: a message that is not finished is dropped at this age, counted from the time when it is due. 0s "
+        "means never. By topic as --max-attempts.", check=_every(not_negative))
 
 
 class _Clients(Options, title="Clients"):
     max_heartbeat_interval_ns: int = setting(DURATION, MINUTE_NS,
-        "Longest time between heartbeats that a client may ask for.")
-    max_rdy_count: int = setting(INT, 2_500, "Highest RDY that a consumer may give.")
+        "Maximum heartbeat interval that a client may request.")
+    max_rdy_count: int = setting(INT, 2_500, "Maximum RDY of a consumer.")
     max_output_buffer_size: int = setting(INT, 64 * 1024,
-        "Largest output buffer in bytes that a client may ask for.")
+        "Maximum output buffer in bytes that a client may request.")
     max_output_buffer_timeout_ns: int = setting(DURATION, 30 * SECOND_NS,
-        "Longest time in the output buffer that a client may ask for.")
+        "Maximum time in the output buffer that a client may request.")
     min_output_buffer_timeout_ns: int = setting(DURATION, 25 * MILLISECOND_NS,
-        "Shortest time in the output buffer that a client may ask for.")
+        "Minimum time in the output buffer that a client may request.")
     output_buffer_timeout_ns: int = setting(DURATION, 250 * MILLISECOND_NS,
-        "Upper bound of the time that output waits in a buffer, unless the client asks for another.")
+        "Maximum time that output waits in a buffer, unless the client requests another.")
     max_channel_consumers: int = setting(INT, 0,
-        "Most consumers that one channel takes on this nsqd; 0 is any number.")
+        "Maximum number of consumers of a channel on this nsqd; 0 means no limit.")
     # A topic with a message takes 10 KB of memory, a channel 8: more than anybody uses, and no more than 1 GB.
     max_topics: int = setting(INT, 50_000,
-        "Most topics, ephemeral ones too; no more are made by publishing, subscribing or creating. "
-        "Those that are on disk are all loaded. 0 is any number.", check=not_negative)
+        "Maximum number of topics, including ephemeral ones; 0 means no limit. Beyond it, no topic is created. Topics "
+        "on disk are always loaded.", check=not_negative)
     max_channels_per_topic: int = setting(INT, 10_000,
-        "Most channels of one topic, ephemeral ones too; no more are made. 0 is any number.",
+        "Maximum number of channels of a topic, including ephemeral ones; 0 means no limit.",
         check=not_negative)
 
 
 class _Metrics(Options, title="Metrics"):
-    statsd_address: str = setting(STRING, "", "UDP address (host:port) of a statsd to send metrics to.")
+    statsd_address: str = setting(STRING, "", "UDP address (host:port) of a statsd server that receives metrics.")
     statsd_interval_ns: int = setting(DURATION, MINUTE_NS, "Time between two reports to statsd.")
-    statsd_mem_stats: bool = setting(BOOL, True, "Report memory and garbage collection to statsd too.")
+    statsd_mem_stats: bool = setting(BOOL, True, "Include memory and garbage collection in the reports to statsd.")
     statsd_prefix: str = setting(STRING, "nsq.%s",
-        "What the names of metrics begin with; %s stands for this nsqd's address.")
-    statsd_udp_packet_size: int = setting(INT, 508, "Size in bytes that statsd packets are filled to.")
+        "Prefix of the names of metrics; %s stands for the address of this nsqd.")
+    statsd_udp_packet_size: int = setting(INT, 508, "Maximum size of statsd packets in bytes.")
     statsd_exclude_ephemeral: bool = setting(BOOL, False,
-        "Leave ephemeral topics and channels out of the reports to statsd.")
+        "Exclude ephemeral topics and channels from the reports to statsd.")
     e2e_processing_latency_percentile: tuple[float, ...] = setting(FLOATS, (),
-        "Percentiles, each in (0,1], of the time from publish to finish to keep track of; may be repeated.",
+        "Percentiles, in (0,1], of the time from publish to finish (may be given several times).",
         config_key="e2e_processing_latency_percentiles", check=_check_percentiles)
     e2e_processing_latency_window_time_ns: int = setting(DURATION, 10 * MINUTE_NS,
-        "How far back these percentiles look.")
+        "Time span that the percentiles cover.")
 
 
 class _Security(ServerTlsOptions, title="TLS and compression"):
-    deflate: bool = setting(BOOL, True, "Let clients negotiate deflate compression.")
+    deflate: bool = setting(BOOL, True, "Allow deflate compression.")
     max_deflate_level: int = setting(INT, 6,
-        "Highest deflate level that a client may ask for, 1 to 9; higher ones cost more processor time.",
+        "Maximum deflate level that a client may request, 1 to 9. Higher levels take more processor time.",
         check=_check_deflate_level)
-    snappy: bool = setting(BOOL, True, "Let clients negotiate snappy compression.")
+    snappy: bool = setting(BOOL, True, "Allow snappy compression.")
 # fmt: on
 
 
@@ -263,8 +266,8 @@ class NsqdOptions(
 NSQD = Program(
     "nsqd",
     "nsqd-py",
-    "Take messages from publishers, keep them, and deliver them to consumers. "
-    "Flags may have one dash or two, and their values follow after a space or =.",
+    "Receive messages from publishers, store them, and deliver them to consumers. "
+    "Flags have one dash or two; their values follow after a space or =.",
     NsqdOptions,
 )
 

@@ -33,26 +33,26 @@ class _General(LogOptions, title="General"):
 
 class _Addresses(Options, title="Addresses"):
     tcp_address: str = setting(STRING, "0.0.0.0:4160",
-        "Where nsqd registers: host:port, or the path of a unix socket.")
+        "Address for nsqds: host:port, or the path of a unix socket.")
     http_address: str = setting(STRING, "0.0.0.0:4161",
-        "Where consumers and tools ask: host:port, or the path of a unix socket.")
+        "Address for consumers and tools: host:port, or the path of a unix socket.")
     broadcast_address: str = setting(STRING, socket.gethostname(),
-        "Host name or address under which nsqd reaches this nsqlookupd's HTTP port.",
+        "Host name or address of this nsqlookupd's HTTP port for nsqds.",
         default_text="the host name")
 
 
 class _Producers(Options, title="Producers"):
     inactive_producer_timeout_ns: int = setting(DURATION, 300 * SECOND_NS,
-        "How long an nsqd is still named after its last sign of life.")
+        "Time since the last ping of an nsqd after which it is no longer listed.")
     tombstone_lifetime_ns: int = setting(DURATION, 45 * SECOND_NS,
-        "How long an nsqd that was tombstoned for a topic is not named for it.")
+        "Time for which an nsqd is not listed for a topic after it was tombstoned.")
 
 
 class _Tls(ServerTlsOptions, title="TLS"):
     tls_cert: str = setting(STRING, "",
-        "Certificate file (PEM); lets clients speak TLS, on the TCP and on the HTTP port.")
+        "Server certificate (PEM file). Enables TLS on the TCP and HTTP ports.")
     tls_client_auth_policy: str = setting(STRING, "",
-        "Certificates of clients: require-verify (one signed by --tls-root-ca-file).", check=_check_auth_policy)
+        "Client certificates: require-verify (signed by --tls-root-ca-file).", check=_check_auth_policy)
 # fmt: on
 
 
@@ -63,8 +63,8 @@ class NsqlookupdOptions(ProgramOptions, _General, _Addresses, _Producers, LimitO
 NSQLOOKUPD = Program(
     "nsqlookupd",
     "nsqlookupd-py",
-    "Know which nsqd has which topics and channels, and tell consumers. "
-    "Flags may have one dash or two, and their values follow after a space or =.",
+    "A directory of nsqds, their topics and their channels, for consumers. "
+    "Flags have one dash or two; their values follow after a space or =.",
     NsqlookupdOptions,
 )
 

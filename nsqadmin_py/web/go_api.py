@@ -28,8 +28,7 @@ from nsqadmin_py.web.bodies import body_of, object_in, text_of
 from nsqadmin_py.web.safety import Safety, peer_of
 from nsqd_py.net.addresses import host_and_port
 from nsqd_py.protocol.names import is_valid_name
-from nsqd_py.runtime.logs import Log, parse_level
-from nsqd_py.runtime.one_line import one_line
+from nsqd_py.runtime.logs import Log, one_line, parse_level
 from nsqd_py.settings.durations import SECOND_NS
 
 _MOST_CONFIG_BYTES = 1024 * 1024

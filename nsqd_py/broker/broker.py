@@ -47,7 +47,7 @@ from nsqd_py.queue.position import Position
 from nsqd_py.queue.topic import Topic
 from nsqd_py.queue.topic_policy import policy_of, takes_dead_letters
 from nsqd_py.runtime.logs import Log
-from nsqd_py.runtime.loop_lag import LoopLag
+from nsqd_py.runtime.pacing import LoopLag
 
 if TYPE_CHECKING:
     from nsqd_py.net.certificates import CertificateKeeper

@@ -9,14 +9,14 @@ TEXT = "text"
 JSON = "json"
 
 # fmt: off
-class CheckOptions(Options, title="Looking at a data directory"):
+class CheckOptions(Options, title="Checking a data directory"):
     """The settings of --check-data."""
 
     check_data: str = setting(STRING, "",
-        "Say what this data directory holds and whether it is damaged, and exit: 0 when all is well, 1 when not. "
-        "No nsqd may be using it.", config_key="")
+        "Report the contents of this data directory and any damage, and exit with 0 if there is none, with 1 if there "
+        "is. No nsqd may be using the directory.", config_key="")
     repair: bool = setting(BOOL, False,
-        "With --check-data: copy what is damaged into its folder `damaged`, and make the rest whole.", config_key="")
+        "With --check-data: copy damaged data to the subdirectory `damaged`, and repair the files.", config_key="")
     check_format: str = setting(choice({TEXT: TEXT, JSON: JSON}, word="format"), TEXT,
-        "Form of what --check-data says: text, or json.", config_key="")
+        "Format of the report of --check-data: text or json.", config_key="")
 # fmt: on

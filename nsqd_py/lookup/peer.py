@@ -19,9 +19,8 @@ from nsqd_py.lookup.inventory import Inventory
 from nsqd_py.lookup.query import ChannelQuery
 from nsqd_py.net.http.client import HttpClient
 from nsqd_py.queue.topic import Topic
-from nsqd_py.runtime.backoff import Backoff
 from nsqd_py.runtime.logs import Log
-from nsqd_py.runtime.outage_log import OutageLog
+from nsqd_py.runtime.outages import Backoff, OutageLog
 
 PING = b"PING\n"
 PING_EVERY_S = 15.0

@@ -61,27 +61,28 @@ def _check_auth_policy(value: str) -> str | None:
 
 
 # fmt: off
-KEY_FILE = setting(STRING, "", "Key file of the certificate (PEM).")
+KEY_FILE = setting(STRING, "", "Private key of the certificate (PEM file).")
 SECURITY_LEVEL = setting(_LEVEL_CHOICE, OPENSSL_DEFAULT,
-    "Security level of OpenSSL for TLS as server and as client: 0 to 5, or default. "
+    "OpenSSL security level of server and client connections: 0 to 5, or default. "
     "Level 0 accepts keys below 2048 bits, SHA-1 signatures, and TLS 1.0 and 1.1.")
 HTTP_AUTH_FILE = setting(STRING, "",
-    "File with who may administer over HTTP: lines of htpasswd -B, and token:name:sha256; empty lets all.")
+    "File with the accounts that may use administrative HTTP paths: lines of htpasswd -B or token:name:sha256. "
+    "If empty, everyone may.")
 
 
 class ServerTlsOptions(Options):
     """The settings of nsqd and nsqlookupd for TLS and for administrators."""
 
-    tls_cert: str = setting(STRING, "", "Certificate file (PEM); turns TLS on.")
+    tls_cert: str = setting(STRING, "", "Server certificate (PEM file). Enables TLS.")
     tls_key: str = KEY_FILE
     tls_client_auth_policy: str = setting(STRING, "",
-        "Certificates of clients: require (any), or require-verify (signed by --tls-root-ca-file).",
+        "Client certificates: require (any certificate) or require-verify (signed by --tls-root-ca-file).",
         check=_check_auth_policy)
-    tls_root_ca_file: str = setting(STRING, "", "File with the certificate authorities to trust (PEM).")
+    tls_root_ca_file: str = setting(STRING, "", "Trusted certificate authorities (PEM file).")
     tls_required: int = setting(TLS_REQUIRED_KIND, TLS_NOT_REQUIRED,
-        "Refuse clients without TLS: true, false, or tcp-https (plain HTTP stays open).")
+        "Refuse clients without TLS: true, false, or tcp-https (but accept plain HTTP).")
     tls_min_version: int = setting(TLS_VERSION_KIND, DEFAULT_TLS_VERSION,
-        "Lowest TLS version that clients may speak: tls1.0, tls1.1, tls1.2, tls1.3.")
+        "Minimum TLS version: tls1.0, tls1.1, tls1.2 or tls1.3.")
     tls_security_level: int = SECURITY_LEVEL
     http_auth_file: str = HTTP_AUTH_FILE
 
@@ -89,12 +90,12 @@ class ServerTlsOptions(Options):
 class HttpClientOptions(Options):
     """The settings of nsqadmin and the tools for HTTP requests. A program can override them."""
 
-    http_client_connect_timeout_ns: int = setting(DURATION, 2 * SECOND_NS, "How long an HTTP connection may take.")
-    http_client_request_timeout_ns: int = setting(DURATION, 5 * SECOND_NS, "How long an HTTP answer may take.")
+    http_client_connect_timeout_ns: int = setting(DURATION, 2 * SECOND_NS, "Timeout for connecting to an HTTP server.")
+    http_client_request_timeout_ns: int = setting(DURATION, 5 * SECOND_NS, "Timeout for an HTTP response.")
     http_client_tls_root_ca_file: str = setting(STRING, "",
-        "File with the certificate authorities to trust for https:// addresses (PEM); the system's by default.")
-    http_client_tls_cert: str = setting(STRING, "", "Certificate file to show for https:// addresses (PEM).")
-    http_client_tls_key: str = setting(STRING, "", "Key file of that certificate (PEM).")
+        "Trusted certificate authorities for https:// addresses (PEM file); by default those of the system.")
+    http_client_tls_cert: str = setting(STRING, "", "Client certificate for https:// addresses (PEM file).")
+    http_client_tls_key: str = setting(STRING, "", "Private key of the client certificate (PEM file).")
     tls_security_level: int = SECURITY_LEVEL
 # fmt: on
 

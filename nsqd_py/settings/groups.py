@@ -10,7 +10,7 @@ from nsqd_py.settings.types import BOOL, DURATION, INT, LOG_FORMAT, LOG_LEVEL, S
 
 def log_prefix_setting(default: str) -> str:
     """Declare `--log-prefix`, whose default differs by program."""
-    return setting(STRING, default, "What every log line begins with.")
+    return setting(STRING, default, "Prefix of every log line.")
 
 
 # fmt: off
@@ -20,30 +20,29 @@ class LogOptions(Options):
     log_level: int = setting(LOG_LEVEL, INFO,
         "Write log lines of this level and above: debug, info, warn, error, fatal.")
     log_format: str = setting(LOG_FORMAT, TEXT,
-        "Form of the log on stderr: text (lines as Go's NSQ writes them), or json (an object a line).")
+        "Format of the log on stderr: text (lines as Go's NSQ writes them) or json (one object a line).")
     log_prefix: str = log_prefix_setting("")
 
 
-VERBOSE = setting(BOOL, False, "Deprecated, without effect: use --log-level.", config_key="")
+VERBOSE = setting(BOOL, False, "Deprecated and without effect; use --log-level.", config_key="")
 
 
 class LimitOptions(Options, title="Limits"):
     """The limits of nsqd and nsqlookupd on their clients."""
 
     max_connections: int = setting(INT, 0,
-        "Most connections, TCP and HTTP together; 0 is as many as there are file descriptors for, "
-        "but for some that are kept for files.", check=not_negative)
+        "Maximum number of TCP and HTTP connections; 0 means all file descriptors except a reserve for files.", check=not_negative)
     max_connections_per_address: int = setting(INT, 0,
-        "Most connections from one IP address; 0 is any number.", check=not_negative)
+        "Maximum number of connections from one IP address; 0 means no limit.", check=not_negative)
     handshake_timeout_ns: int = setting(DURATION, 10 * SECOND_NS,
-        "Time that a new TCP connection has to say which protocol it speaks; 0s is any time.", check=not_negative)
+        "Timeout for the first four bytes of a TCP connection, which name its protocol; 0s means none.", check=not_negative)
     http_head_timeout_ns: int = setting(DURATION, 30 * SECOND_NS,
-        "Time that a new HTTP connection has to begin, that the head of a request has from its first byte on, "
-        "and that its body has, with a second more for each KiB that came; 0s is any time.", check=not_negative)
+        "Timeout for the first byte of a request, for its headers, and for its body. The timeout of a body grows by "
+        "one second with each KiB received. 0s means none.", check=not_negative)
     http_idle_timeout_ns: int = setting(DURATION, 11 * MINUTE_NS,
-        "Time that an HTTP connection is kept for the next request; longer than clients and balancers "
-        "keep theirs, so that no request meets a connection that is closing; 0s is any time.", check=not_negative)
+        "Time after which an idle HTTP connection is closed; 0s means never. It must be longer than in clients and "
+        "load balancers, or they will send requests on connections that are being closed.", check=not_negative)
     write_timeout_ns: int = setting(DURATION, MINUTE_NS,
-        "Time after which a client is closed that takes nothing of what is sent to it; 0s is any time. "
-        "On TCP, heartbeats that are not taken close it earlier.", check=not_negative)
+        "Time after which a client that does not read is disconnected; 0s means never. TCP clients that do not "
+        "answer heartbeats are disconnected earlier.", check=not_negative)
 # fmt: on

@@ -24,11 +24,11 @@ class ProgramOptions(Options, title="This program"):
 
     version: bool = setting(BOOL, False, "Print the version and exit.", config_key="")
     config: str = setting(
-        STRING, "", "Config file: TOML, or YAML where its name ends in .yaml or .yml.", config_key=""
+        STRING, "", "Config file: TOML, or YAML if its name ends in .yaml or .yml.", config_key=""
     )
     completion: str = setting(
         choice({**{shell: shell for shell in _SHELLS}, "": ""}, word="shell"), "",
-        "Print what makes this shell complete the flags (bash, zsh, fish) and exit.",
+        "Print the completion script for a shell (bash, zsh, fish) and exit.",
         config_key="", default_text="none",
     )  # fmt: skip
 

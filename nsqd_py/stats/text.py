@@ -9,7 +9,7 @@ from datetime import datetime
 from nsqd_py.broker.broker import Broker
 from nsqd_py.debug.process_memory import memory_figures
 from nsqd_py.net.addresses import host_and_port
-from nsqd_py.runtime.pace import ONE_ROUND_S, Pace
+from nsqd_py.runtime.pacing import ONE_ROUND_S, Pace
 from nsqd_py.settings.durations import SECOND_NS, format_duration
 from nsqd_py.stats.collect import Figures, Stats, health_text
 from nsqd_py.version import version_string

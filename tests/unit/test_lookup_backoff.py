@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from nsqd_py.runtime.backoff import Backoff
-from nsqd_py.runtime.outage_log import OutageLog
+from nsqd_py.runtime.outages import Backoff, OutageLog
 
 
 def delays(backoff: Backoff, count: int) -> list[float]:

@@ -174,7 +174,7 @@ def test_which_spark(words: tuple[str, ...], master: str, conf: dict[str, str]) 
         (("/archive", "--yes", TO, "--topic-map=ab"), "--topic-map 'ab' is none: old=new"),
         (("/archive", "--yes", TO, "--topic-map=a=!"), "--topic-map 'a=!' is none: old=new"),
         (("/archive", "--yes", TO, "--topic-map=a=b", "--topic-map=a=c"), "--topic-map names two topics for 'a'"),
-        (("/archive", "--yes", TO, "--start=yesterday"), '--start: "yesterday" is no time'),
+        (("/archive", "--yes", TO, "--start=yesterday"), '--start: "yesterday" is not a time'),
         (("/archive", "--yes", TO, "--start=-1h", "--end=-2h"), "--start '-1h' is not before --end '-2h'"),
         (("/archive", "--yes", TO, "--speed=2"), "--speed '2' is none: original, max, or a factor such as 2x"),
         (("/archive", "--yes", TO, "--speed=0x"), "--speed '0x' is none"),

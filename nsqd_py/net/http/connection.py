@@ -42,7 +42,7 @@ MIN_BODY_BYTES_PER_S = 1024
 # How long a refused client may go on sending, so that it reads the answer and no reset, as in Go.
 LINGER_S = 0.5
 
-# Each text is a kind of its own to `nsqd_py.runtime.client_log`: questions do not hide what changes something.
+# Each text is a kind of its own to `nsqd_py.runtime.logs`: questions do not hide what changes something.
 _CHANGED = "%d %s %s (%s) %s"
 _ASKED = "%d %s %s (%s) %.32s"
 
