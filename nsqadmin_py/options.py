@@ -66,8 +66,8 @@ class _Safety(Options, title="Safety"):
     acl_http_header: str = setting(STRING, "X-Forwarded-User",
         "Header in which an authenticating proxy sends the name of the user.")
     acl_http_header_from: tuple[str, ...] = setting(STRINGS, (),
-        "Addresses of the proxies that may send --acl-http-header: a CIDR block, or unix for unix sockets (may be given "
-        "several times). The header is ignored from other addresses. If not given, the header is accepted from "
+        "Addresses of the proxies that may send --acl-http-header: a CIDR block, or unix for unix sockets (may be "
+        "given several times). The header is ignored from other addresses. If not given, the header is accepted from "
         "everyone, unless there is an --http-auth-file.")
     admin_user: tuple[str, ...] = setting(STRINGS, (),
         "User who may change things, by the name in --acl-http-header or in --http-auth-file (may be given several "
@@ -81,16 +81,17 @@ class _Safety(Options, title="Safety"):
 
 
 class _Requests(HttpClientOptions, title="Requests to nsqd and nsqlookupd"):
-    http_client_tls_insecure_skip_verify: bool = setting(BOOL, False, "Accept any certificate from nsqd and nsqlookupd.")
+    http_client_tls_insecure_skip_verify: bool = setting(BOOL, False,
+        "Accept any certificate from nsqd and nsqlookupd.")
     http_client_token_file: str = setting(STRING, "",
-        "File with the bearer token for nsqds and nsqlookupds that have an --http-auth-file. Over plain HTTP it is sent "
-        "only to the hosts of --nsqd-http-address, --lookupd-http-address and --http-client-token-host.")
+        "File with the bearer token for nsqds and nsqlookupds that have an --http-auth-file. Over plain HTTP it is "
+        "sent only to the hosts of --nsqd-http-address, --lookupd-http-address and --http-client-token-host.")
     http_client_token_host: tuple[str, ...] = setting(STRINGS, (),
         "Host, IP address or CIDR block of nsqds, found by nsqlookupds, that receive the token over plain HTTP (may be "
         "given several times).")
     client_opt: tuple[str, ...] = setting(STRINGS, (),
-        "Option of the TCP connections that move dead letters, as name,value with the names of go-nsq's Config, such as "
-        "tls_v1,true or auth_secret,... (may be given several times).")
+        "Option of the TCP connections that move dead letters, as name,value with the names of go-nsq's Config, such "
+        "as tls_v1,true or auth_secret,... (may be given several times).")
 
 
 class _Graphite(Options, title="Graphite"):
@@ -102,7 +103,8 @@ class _Graphite(Options, title="Graphite"):
         "Format of the names that statsd gives to gauges; empty if it does not change them.")
     statsd_prefix: str = setting(STRING, "nsq.%s",
         "Prefix of nsqd's metrics (%s is the host); the same as in nsqd.")
-    statsd_interval_ns: int = setting(DURATION, 60 * SECOND_NS, "Time between two reports of nsqd to statsd; the same as in nsqd.")
+    statsd_interval_ns: int = setting(DURATION, 60 * SECOND_NS,
+        "Time between two reports of nsqd to statsd; the same as in nsqd.")
 # fmt: on
 
 

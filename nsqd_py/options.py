@@ -149,7 +149,8 @@ class _Discovery(Options, title="Discovery, authorization and topology"):
 
 class _Disk(Options, title="Disk"):
     data_path: str = setting(STRING, "", "Directory of the message logs; by default the current directory.")
-    mem_queue_size: int = setting(INT, 10_000, "Number of messages of each topic that are kept in memory, in addition to the log.")
+    mem_queue_size: int = setting(INT, 10_000,
+        "Number of messages of each topic that are kept in memory, in addition to the log.")
     # 256 MiB: all topics of a node with 100 busy ones keep their 10,000 messages of 200 bytes, and the backlogs of
     # 1,000,000 such messages that the bench measures stay in memory (217 MB).
     mem_queue_bytes: int = setting(INT, 256 * 1024 * 1024,
@@ -164,7 +165,8 @@ class _Disk(Options, title="Disk"):
         "Maximum time from a write to a log to its fsync.")
     retention_time_ns: ByTopic[int] = setting(by_topic(DURATION, 0), ByTopic(0),
         "Time for which finished messages are kept, so that channels can go back to them; 0s means not at all. With "
-        "topic=, for topics with that name or pattern (`logs.*=24h`; may be given several times).", check=_every(not_negative))
+        "topic=, for topics with that name or pattern (`logs.*=24h`; may be given several "
+        "times).", check=_every(not_negative))
     retention_bytes: ByTopic[int] = setting(by_topic(INT, 0), ByTopic(0),
         "Bytes of the newest messages that are kept after they are finished; 0 means none. By topic as "
         "--retention-time.",
@@ -176,8 +178,7 @@ class _Disk(Options, title="Disk"):
         "Maximum size in bytes of all logs; beyond it, publishes fail. 0 means no limit.",
         check=not_negative)
     min_free_disk_bytes: int = setting(INT, 1024 * 1024,
-        "Bytes to leave free on the disk; below it, publishes fail, but consumers continue and their progress is "
-        "written.",
+        "Bytes to leave free on the disk; below it, publishes fail. Consumers continue, and their progress is written.",
         check=not_negative)
     queue_scan_selection_count: int = setting(INT, 20,
         "Number of channels in one scan for overdue messages.", step_note=_TIMER)

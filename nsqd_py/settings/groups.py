@@ -31,11 +31,13 @@ class LimitOptions(Options, title="Limits"):
     """The limits of nsqd and nsqlookupd on their clients."""
 
     max_connections: int = setting(INT, 0,
-        "Maximum number of TCP and HTTP connections; 0 means all file descriptors except a reserve for files.", check=not_negative)
+        "Maximum number of TCP and HTTP connections; 0 means all file descriptors except a reserve for "
+        "files.", check=not_negative)
     max_connections_per_address: int = setting(INT, 0,
         "Maximum number of connections from one IP address; 0 means no limit.", check=not_negative)
     handshake_timeout_ns: int = setting(DURATION, 10 * SECOND_NS,
-        "Timeout for the first four bytes of a TCP connection, which name its protocol; 0s means none.", check=not_negative)
+        "Timeout for the first four bytes of a TCP connection, which name its protocol; 0s means "
+        "none.", check=not_negative)
     http_head_timeout_ns: int = setting(DURATION, 30 * SECOND_NS,
         "Timeout for the first byte of a request, for its headers, and for its body. The timeout of a body grows by "
         "one second with each KiB received. 0s means none.", check=not_negative)

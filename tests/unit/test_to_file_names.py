@@ -107,7 +107,7 @@ def test_which_files_are_appended_to(flags: list[str], revisions: bool, shared: 
         (["--topic=t", "--lookupd-http-address=ftp://x"], "host:port"),
         (SOURCE[:1], "--topic or --topic-pattern required"),
         ([SOURCE[0], "--topic-pattern=x"], "--lookupd-http-address must be specified"),
-        ([*SOURCE, "--topic-pattern=("], "no regular expression"),
+        ([*SOURCE, "--topic-pattern=("], "not a regular expression"),
         ([*SOURCE, "--gzip", "--filename-format=x"], "missing <REV>"),
         ([*SOURCE, "--format=framed", "--filename-format=x"], "missing <REV>"),
         ([*SOURCE, "--format=framed", "--gzip"], "none or zstd"),

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 NSQD_TCP = setting(STRINGS, (),
     "TCP address (host:port) of an nsqd to consume from (may be given several times).")
 LOOKUPD_HTTP = setting(STRINGS, (),
-    "HTTP address (host:port) of an nsqlookupd that knows who has the topic (may be given several times).")
+    "HTTP address (host:port) of an nsqlookupd that lists the nsqds of the topic (may be given several times).")
 TOPIC = setting(STRING, "", "NSQ topic.")
 TOPICS = setting(STRINGS, (), "NSQ topic (may be given several times).")
-MAX_IN_FLIGHT = setting(INT, 200, "How many messages may be in flight at a time.", check=at_least(1))
+MAX_IN_FLIGHT = setting(INT, 200, "Maximum number of messages in flight.", check=at_least(1))
 CONSUMER_OPT = setting(STRINGS, (),
     "Option of the consumer as name,value with the names of go-nsq's Config, such as tls_v1,true or "
     "msg_timeout,30s (may be given several times).")

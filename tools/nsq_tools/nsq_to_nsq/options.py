@@ -37,26 +37,26 @@ class _Destinations(Options, title="Destinations"):
     destination_nsqd_tcp_address: tuple[str, ...] = setting(STRINGS, (),
         "TCP address (host:port) of an nsqd to publish to (may be given several times).")
     destination_topic: str = setting(STRING, "",
-        "Publish to this topic.", default_text="the topic that a message comes from")
+        "Publish to this topic.", default_text="the topic of the message")
     mode: str = setting(choice({mode: mode for mode in MODES}, word="mode"), HOSTPOOL,
-        "Which destination gets a message: round-robin (in turn), hostpool (in turn, without those that fail), "
-        "epsilon-greedy (the faster ones more often).")
+        "How to choose a destination: round-robin (in turn), hostpool (in turn, skipping failed ones), epsilon-greedy "
+        "(faster ones more often).")
     producer_opt: tuple[str, ...] = PRODUCER_OPT
 
 
 class _Json(Options, title="JSON"):
     require_json_field: str = setting(STRING, "",
-        "Pass only messages that are a JSON object with this field; the others are finished.")
+        "Publish only JSON objects with this field. Other messages are finished.")
     require_json_value: str = setting(STRING, "",
-        "Pass only those in which that field has this value, as a string or a number; where the field is "
-        "missing, the message is requeued at first, and finished after five attempts.")
+        "Publish only JSON objects in which --require-json-field has this value, as a string or a number. If the "
+        "field is missing, the message is requeued, and finished after five attempts.")
     whitelist_json_field: tuple[str, ...] = setting(STRINGS, (),
-        "Of each JSON object pass this field, and no other that is not named (may be given several times).")
+        "Publish only this field of each JSON object (may be given several times).")
 
 
 class _Status(Options, title="Status"):
     status_every: int = setting(INT, 250,
-        "After how many messages to write a status line, for each destination and for all; 0 writes none.")
+        "Number of messages between two status lines, for each destination and for all; 0 means no status lines.")
 
 
 class _Log(LogOptions, title="Log"):
@@ -70,9 +70,9 @@ class NsqToNsqOptions(ProgramOptions, _Messages, _Destinations, _Json, _Status, 
 PROGRAM = Program(
     "nsq_to_nsq",
     "nsq-to-nsq",
-    "Publishes every message of one or more topics to other nsqds. A message is finished only when its destination has "
-    "stored it. What one destination does not take goes to another; where none does, the message is requeued, and the "
-    "consumer slows down. JSON messages can be filtered by a field, and cut down to some of their fields.",
+    "Publish every message of one or more topics to other nsqds. A message is finished only after its destination has "
+    "stored it. If a destination fails, another one is tried; if all fail, the message is requeued and the consumer "
+    "slows down. JSON messages can be filtered by a field, and reduced to some of their fields.",
     NsqToNsqOptions,
     examples=[
         ("Two topics of a cluster to an nsqd elsewhere", "nsq-to-nsq --lookupd-http-address=127.0.0.1:4161 "
@@ -92,7 +92,7 @@ PROGRAM = Program(
 
 
 def check(options: NsqToNsqOptions) -> None:
-    """Raises BadUsage where the options do not fit together; in the order of Go's nsq_to_nsq."""
+    """Raise BadUsage if the options contradict each other. The order of the checks is that of Go's nsq_to_nsq."""
     if not options.topic or not options.channel:
         raise BadUsage("--topic and --channel are required")
     for topic in options.topic:

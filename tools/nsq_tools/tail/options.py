@@ -1,4 +1,4 @@
-"""The settings of nsq-tail: those of Go's nsq_tail, and what ours shows beyond it."""
+"""The settings of nsq-tail: those of Go's nsq_tail, and those of the output."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from nsqd_py.settings.types import BOOL, INT, STRING, STRINGS
 class _Source(SourceOptions, title="Source"):
     topic: tuple[str, ...] = TOPICS
     channel: str = setting(STRING, "",
-        "NSQ channel. The default takes messages from nobody: nsqd makes it for this tail and forgets it afterwards.",
-        default_text='"tail" with six digits, and "#ephemeral"')
+        "NSQ channel. The default is an ephemeral channel for this run, which takes no messages from other consumers.",
+        default_text='"tail", six digits and "#ephemeral"')
     max_in_flight: int = MAX_IN_FLIGHT
     consumer_opt: tuple[str, ...] = CONSUMER_OPT
 
 
-class _Shown(Options, title="What is shown"):
+class _Shown(Options, title="Output"):
     n: int = setting(INT, 0,
-        "How many messages to show, of all topics together; waits for them, then ends. 0 is no end.")
+        "Number of messages to show, of all topics; then nsq-tail exits. 0 means no limit.")
     print_topic: bool = setting(BOOL, False, "Write the topic before each message: `topic | body`.")
     grep: str = setting(STRING, "",
-        "Show only messages whose body matches this regular expression (RE2); the others are finished unseen.")
+        "Show only messages whose body matches this regular expression (RE2). The others are finished and not shown.")
     pick: tuple[str, ...] = setting(STRINGS, (),
-        'Show a value out of a JSON body, by a path such as .user.name, .tags[0] or .["a key"] (may be given several '
-        "times: the values stand in one line, with tabs between).")
+        'Show a value of a JSON body, by a path such as .user.name, .tags[0] or .["a key"] (may be given several '
+        "times: the values are written on one line, separated by tabs).")
     json: bool = setting(BOOL, False,
-        "Lay out JSON: in many coloured lines on a terminal, in one line each in a pipe.")
+        "Format JSON: indented and coloured on a terminal, on one line in a pipe.")
     format: str = setting(STRING, "",
-        f"What to write for each message: text with {', '.join(f'{{{field}}}' for field in FIELDS)}; "
-        r"\t and \n are tab and line feed.")
+        f"Text to write for each message, with {', '.join(f'{{{field}}}' for field in FIELDS)}; "
+        r"\t and \n are a tab and a line feed.")
 
 
 class _Log(LogOptions, title="Log"):
@@ -57,8 +57,8 @@ class TailOptions(ProgramOptions, _Source, _Shown, _Log):
 
 
 PROGRAM = Program("nsq_tail", "nsq-tail",
-    "Shows the messages of topics as they come, each with a line feed behind it. In a pipe bodies are written as they "
-    "are; on a terminal control characters are shown, not obeyed. A message is finished once it is written.",
+    "Show new messages of topics, each followed by a line feed. In a pipe, bodies are written unchanged; on a "
+    "terminal, control characters are escaped. A message is finished after it is written.",
     TailOptions,
     examples=(
         ("Watch a topic on one nsqd", "nsq-tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders",
@@ -68,7 +68,7 @@ PROGRAM = Program("nsq_tail", "nsq-tail",
         ("Two fields of the messages that failed",
          "nsq-tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders --grep '\"status\": ?5' --pick .id --pick .status",
          'run: until="50\\d"'),
-        ("When each message was published, and how often it was handed out",
+        ("The time when each message was published, and the number of its attempts",
          "nsq-tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders --format '{timestamp} {attempts} {body}'",
          'run: until="Z 1 "'),
     ))
@@ -76,7 +76,7 @@ PROGRAM = Program("nsq_tail", "nsq-tail",
 
 
 def check(options: TailOptions) -> None:
-    """Raises BadUsage for what cannot be."""
+    """Raise BadUsage if the options cannot be used."""
     check_sources(options)
     check_topics(options.topic)
     if options.channel:
@@ -104,5 +104,5 @@ def _check_shown(options: TailOptions) -> None:
 
 
 def channel_of(options: TailOptions) -> str:
-    """The channel that was given, or one of its own."""
+    """Return the channel that was given, or the name of a new ephemeral one."""
     return options.channel or f"tail{random.randrange(999_999):06d}#ephemeral"

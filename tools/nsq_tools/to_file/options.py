@@ -1,4 +1,4 @@
-"""The settings of nsq-to-file: those of Go's nsq_to_file, and what ours writes beyond it."""
+"""The settings of nsq-to-file: those of Go's nsq_to_file, and those of formats that Go's does not have."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ DEFAULT_SUFFIX = ".log"
 class _Source(SourceOptions, title="Source"):
     topic: tuple[str, ...] = TOPICS
     topic_pattern: str = setting(STRING, "",
-        "Take only topics that match this regular expression (RE2) anywhere; without --topic, of all that the "
-        "nsqlookupds know.")
+        "Archive only topics that contain a match of this regular expression (RE2); without --topic, of all topics of "
+        "the nsqlookupds.")
     topic_refresh_ns: int = setting(DURATION, MINUTE_NS,
-        "How often the nsqlookupds are asked for new topics, where no --topic is given.",
+        "Time between two requests to the nsqlookupds for new topics, if no --topic is given.",
         check=positive)
     channel: str = setting(STRING, "nsq_to_file", "NSQ channel.",
         check=lambda value: None if value else "is required")
@@ -46,48 +46,49 @@ class _Source(SourceOptions, title="Source"):
 
 
 class _Files(Options, title="Files"):
-    output_dir: str = setting(STRING, "/tmp", "Directory for finished files; it has the manifest, too.")
+    output_dir: str = setting(STRING, "/tmp", "Directory for finished files and the manifest.")
     work_dir: str = setting(STRING, "",
-        "Directory for files while they are written, which may be on another file system.",
+        "Directory for files that are being written; it may be on another file system.",
         default_text="the output-dir")
     filename_format: str = setting(STRING, DEFAULT_FILENAME_FORMAT,
-        "Names of files, with directories where wanted: <TOPIC>, <HOST>, <PID>, <DATETIME> and <REV> are replaced; "
-        "<REV> counts up where there is such a file already. The default ends as the format does: .log, .jsonl, "
-        ".framed, .parquet; and .gz or .zst is appended where the file is compressed.")
-    datetime_format: str = setting(STRING, "%Y-%m-%d_%H", "What <DATETIME> is, as strftime writes it.")
+        "Names of files, optionally with directories. <TOPIC>, <HOST>, <PID>, <DATETIME> and <REV> are replaced; "
+        "<REV> is a number that is increased if the file exists. The ending of the default depends on the format: "
+        ".log, .jsonl, .framed or .parquet, followed by .gz or .zst if the file is compressed.")
+    datetime_format: str = setting(STRING, "%Y-%m-%d_%H", "Format of <DATETIME>, as for strftime.")
     host_identifier: str = setting(STRING, "",
-        "What <HOST> is; <SHORT_HOST> and <HOSTNAME> are replaced in it.",
+        "Value of <HOST>; <SHORT_HOST> and <HOSTNAME> are replaced in it.",
         default_text="the host name up to its first dot")
-    skip_empty_files: bool = setting(BOOL, False, "Make no file before there is a message for it.")
+    skip_empty_files: bool = setting(BOOL, False, "Create a file only when there is a message for it.")
 
 
-class _Contents(Options, title="What is in them"):
+class _Contents(Options, title="Contents"):
     format: str = setting(choice({name: name for name in FORMATS}, word="format"), "lines",
-        "lines (each body and a newline, as Go's nsq_to_file), jsonl (an object a message), framed (records with "
-        "checksums, which Spark reads in parts), parquet (needs pyarrow).")
+        "lines (each body and a newline, as in Go's nsq_to_file), jsonl (one object a message), framed (records with "
+        "checksums, which Spark can split) or parquet (needs pyarrow).")
     compress: str = setting(choice({name: name for name in CODECS}, word="codec"), NONE,
-        "none, gzip or zstd. framed takes none and zstd, and parquet compresses its columns.")
+        "none, gzip or zstd. Files in the framed format can use none or zstd; parquet compresses its columns.")
     gzip: bool = setting(BOOL, False, "The same as --compress=gzip.")
     gzip_level: int = setting(INT, 6,
-        "1 (fastest) to 9 (smallest). 2 to 6 are about one: fast, and 12 % larger than zlib's; from 7 on it is zlib.",
+        "1 (fastest) to 9 (smallest). 2 to 6 are nearly the same: fast, and 12 % larger than with zlib, which 7 to 9 "
+        "use.",
         check=lambda value: None if value in GZIP_LEVELS else "must be from 1 to 9")
     zstd_level: int = setting(INT, 3, "1 (fastest) to 19 (smallest).",
         check=lambda value: None if value in ZSTD_LEVELS else "must be from 1 to 19")
 
 
-class _Ends(Options, title="When they end"):
+class _Ends(Options, title="Rotation"):
     rotate_size: int = setting(INT, 0,
-        "Begin a new file after the message with which it has more bytes than this, before compression; 0 is no limit.")
-    rotate_interval_ns: int = setting(DURATION, 0, "Begin a new file after this time; 0 is no limit.")
+        "Start a new file when the current one exceeds this number of bytes, before compression; 0 means no limit.")
+    rotate_interval_ns: int = setting(DURATION, 0, "Start a new file after this time; 0 means never.")
     sync_interval_ns: int = setting(DURATION, 30 * SECOND_NS,
-        "How long a message may wait until it is synced to the disk and finished.",
+        "Maximum time until a message is synced to the disk and finished.",
         check=positive)
 
 
 class _Http(HttpClientOptions, title="HTTP"):
-    http_client_connect_timeout_ns: int = setting(DURATION, 2 * SECOND_NS, "How long an HTTP connection may take.",
+    http_client_connect_timeout_ns: int = setting(DURATION, 2 * SECOND_NS, "Timeout for connecting to an HTTP server.",
         check=positive)
-    http_client_request_timeout_ns: int = setting(DURATION, 5 * SECOND_NS, "How long an HTTP answer may take.",
+    http_client_request_timeout_ns: int = setting(DURATION, 5 * SECOND_NS, "Timeout for an HTTP response.",
         check=positive)
 
 
@@ -103,10 +104,10 @@ class ToFileOptions(ProgramOptions, _Source, _Files, _Contents, _Ends, _Http, _L
 _RUN = "run: until-command=\"curl -s '127.0.0.1:4151/stats?topic={}' | grep 'inflt: *[1-9]'\""
 
 PROGRAM = Program("nsq_to_file", "nsq-to-file",
-    "Writes the messages of topics to files. A message is finished only when it is synced to the disk, so nothing is "
-    "lost, whatever happens; some may be in the files twice. At the start, files that an earlier run left behind are "
-    "repaired and put in their places. Each finished file has a line in _manifest.jsonl in the output-dir. "
-    "A full disk makes it wait. SIGHUP ends the current files.",
+    "Write the messages of topics to files. A message is finished only after it is synced to the disk, so a crash "
+    "loses nothing, but can leave messages in the files twice. At the start, unfinished files of an earlier run are "
+    "repaired and moved to their place. Each finished file has a line in _manifest.jsonl in the output-dir. If the "
+    "disk is full, it waits. SIGHUP finishes the current files.",
     ToFileOptions,
     examples=(
         ("One topic of one nsqd, a file an hour",
@@ -116,7 +117,7 @@ PROGRAM = Program("nsq_to_file", "nsq-to-file",
          "nsq-to-file --lookupd-http-address=127.0.0.1:4161 --topic-pattern='^audit' --compress=zstd "
          "--filename-format='<TOPIC>/<DATETIME>.<HOST><REV>.log' --output-dir=/var/archive",
          _RUN.format("audit_logins")),
-        ("An archive that can be replayed, in files of 256 MB, which appear when they are complete",
+        ("An archive for replays, in files of 256 MB, which appear in the directory when they are complete",
          "nsq-to-file --lookupd-http-address=127.0.0.1:4161 --topic=orders --format=framed --compress=zstd "
          "--rotate-size=268435456 --work-dir=/var/spool/nsq --output-dir=/mnt/archive --max-in-flight=5000",
          _RUN.format("orders")),
@@ -129,7 +130,7 @@ PROGRAM = Program("nsq_to_file", "nsq-to-file",
 
 
 def check_options(options: ToFileOptions) -> None:
-    """Raises BadUsage where they do not fit together."""
+    """Raise BadUsage if the options contradict each other."""
     check_sources(options)
     _check_topics(options)
     check_name(options.channel, "channel")
@@ -162,17 +163,17 @@ def _check_format(options: ToFileOptions) -> None:
         raise BadUsage("--format=parquet needs pyarrow: pip install 'nsqd-py[parquet]'")
 
 
-# --- what they mean together
+# --- values that follow from several options
 
 
 def compiled_pattern(pattern: str) -> Any:
-    """A regular expression of RE2, as Go has it. Raises BadUsage."""
+    """Return the compiled regular expression (RE2, as in Go). Raises BadUsage."""
     from nsqd_py.settings.regex import BadExpression, compiled  # RE2 is slow to import
 
     try:
         return compiled(pattern)
     except BadExpression as error:
-        raise BadUsage(f"--topic-pattern {pattern!r} is no regular expression: {error}") from None
+        raise BadUsage(f"--topic-pattern {pattern!r} is not a regular expression: {error}") from None
 
 
 def codec_name(options: ToFileOptions) -> str:
@@ -188,7 +189,7 @@ def work_dir(options: ToFileOptions) -> str:
 
 
 def has_revisions(options: ToFileOptions) -> bool:
-    """Whether files of one name are told apart by <REV>; otherwise several runs append to one file."""
+    """True if <REV> distinguishes files with the same name; otherwise several runs append to one file."""
     return bool(
         not FORMATS[options.format].is_appendable
         or codec_name(options) != NONE
@@ -199,7 +200,7 @@ def has_revisions(options: ToFileOptions) -> bool:
 
 
 def is_shared(options: ToFileOptions) -> bool:
-    """Whether a file that is there already is appended to, as Go's nsq_to_file does."""
+    """True if messages are appended to an existing file, as in Go's nsq_to_file."""
     return bool(
         FORMATS[options.format].is_appendable
         and codec_name(options) == NONE
@@ -209,7 +210,7 @@ def is_shared(options: ToFileOptions) -> bool:
 
 
 def filename_format(options: ToFileOptions) -> str:
-    """With the end that the format and the codec give it."""
+    """Return --filename-format with the ending of the format and the codec."""
     form: Format = FORMATS[options.format]
     text: str = options.filename_format
     if text == DEFAULT_FILENAME_FORMAT:

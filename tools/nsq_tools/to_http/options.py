@@ -49,7 +49,7 @@ class _What(Options):
     channel: str = setting(STRING, "nsq_to_http", "NSQ channel.")
     max_in_flight: int = MAX_IN_FLIGHT
     sample: float = setting(FLOAT, 1.0,
-        "Which part of the messages to send, from 0 to 1; the others are finished without.")
+        "Share of the messages to send, from 0 to 1. The others are finished and not sent.")
 
 
 class _Messages(_What, SourceOptions, title="Messages"):
@@ -58,29 +58,29 @@ class _Messages(_What, SourceOptions, title="Messages"):
 
 class _Targets(Options):
     post: tuple[str, ...] = setting(STRINGS, (),
-        "URL to POST messages to, each as the body (may be given several times).")
+        "URL that receives each message as the body of a POST (may be given several times).")
     get: tuple[str, ...] = setting(STRINGS, (),
-        "URL to GET, with %s where the message goes, escaped; %% is a percent sign "
+        "URL that receives each message in a GET: %s is replaced with the escaped message, %% with a percent sign "
         "(may be given several times).")
     mode: str = setting(choice({mode: mode for mode in MODES}, word="mode"), HOSTPOOL,
-        "Which address gets a message: round-robin (in turn), hostpool (in turn, without those that fail), "
-        "epsilon-greedy (the faster ones more often), all (each of them).")
-    n: int = setting(INT, 100, "How many requests to have under way at a time.",
+        "How to choose an address: round-robin (in turn), hostpool (in turn, skipping failed ones), epsilon-greedy "
+        "(faster ones more often), all (every address).")
+    n: int = setting(INT, 100, "Maximum number of concurrent requests.",
         check=at_least(1))
     header: tuple[str, ...] = setting(STRINGS, (),
-        "Header of the requests as 'name: value' (may be given several times).")
+        "Header of requests, as 'name: value' (may be given several times).")
     content_type: str = setting(STRING, DEFAULT_CONTENT_TYPE, "The Content-Type of POST requests.")
 
 
 class _Requests(_Targets, HttpClientOptions, title="Requests"):
     http_client_connect_timeout_ns: int = setting(DURATION, 2 * SECOND_NS,
-        "How long an HTTP connection may take, with its TLS handshake.")
-    http_client_request_timeout_ns: int = setting(DURATION, 20 * SECOND_NS, "How long an HTTP answer may take.")
+        "Timeout for connecting to an HTTP server, including the TLS handshake.")
+    http_client_request_timeout_ns: int = setting(DURATION, 20 * SECOND_NS, "Timeout for an HTTP response.")
 
 
 class _Status(Options, title="Status"):
     status_every: int = setting(INT, 250,
-        "After how many requests to write a status line, for each address and for all; 0 writes none.")
+        "Number of requests between two status lines, for each address and for all; 0 means no status lines.")
 
 
 class _Log(LogOptions, title="Log"):
@@ -94,9 +94,9 @@ class ToHttpOptions(ProgramOptions, _Messages, _Requests, _Status, _Log):
 PROGRAM = Program(
     "nsq_to_http",
     "nsq-to-http",
-    "Sends every message of a channel to HTTP servers: as the body of a POST, or in the URL of a GET. A message is "
-    "finished only when it was answered with 2xx. Where no answer comes, another address is tried; after that, and "
-    "after any other answer, the message is requeued, and the consumer slows down.",
+    "Send every message of a channel to HTTP servers, as the body of a POST or in the URL of a GET. A message is "
+    "finished only after a 2xx response. Without a response, another address is tried; if that fails too, or after any "
+    "other response, the message is requeued and the consumer slows down.",
     ToHttpOptions,
     examples=[
         ("POST each message", "nsq-to-http --topic=clicks --lookupd-http-address=127.0.0.1:4161 "
@@ -117,7 +117,7 @@ PROGRAM = Program(
 
 
 def check(options: ToHttpOptions) -> None:
-    """Raises BadUsage where the options do not fit together; in the order of Go's nsq_to_http."""
+    """Raise BadUsage if the options contradict each other. The order of the checks is that of Go's nsq_to_http."""
     headers = headers_of(options)
     if not options.topic or not options.channel:
         raise BadUsage("--topic and --channel are required")
@@ -153,7 +153,7 @@ def _check_addresses(options: ToHttpOptions) -> None:
 
 
 def headers_of(options: ToHttpOptions) -> Headers:
-    """What the requests carry. Raises BadUsage."""
+    """Return the headers of the requests. Raises BadUsage."""
     from nsqd_py.version import NSQ_VERSION
 
     defaults = {"User-Agent": f"nsq_to_http v{NSQ_VERSION}"}
@@ -166,7 +166,7 @@ def headers_of(options: ToHttpOptions) -> Headers:
 
 
 def make_requests(options: ToHttpOptions, headers: Headers) -> dict[str, Request]:
-    """A request for each address. Raises BadUsage."""
+    """Return a request for each address. Raises BadUsage."""
     from nsq_tools.to_http.requests import GET, POST, Request
 
     method, flag = (POST, "post") if options.post else (GET, "get")

@@ -1,4 +1,4 @@
-"""The settings of to-nsq: those of Go's to_nsq, and how long to wait for an nsqd that is away."""
+"""The settings of to-nsq: those of Go's to_nsq, and --retry-timeout."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from nsqd_py.settings.types import DURATION, INT, STRING, STRINGS
 # fmt: off
 class _Destination(Options, title="Destination"):
     nsqd_tcp_address: tuple[str, ...] = setting(STRINGS, (),
-        "TCP address (host:port) of an nsqd to publish to (may be given several times: each gets every message).")
+        "TCP address (host:port) of an nsqd to publish to (may be given several times; each receives every message).")
     topic: str = TOPIC
     producer_opt: tuple[str, ...] = PRODUCER_OPT
     retry_timeout_ns: int = setting(DURATION, MINUTE_NS,
-        "How long to try again, with growing pauses, while an nsqd takes nothing; then to-nsq fails.",
+        "Time for which publishing to an nsqd is retried, with growing delays, before to-nsq fails.",
         check=lambda value: None if value >= SECOND_NS else "must be at least 1s")
 
 
 class _Input(Options, title="Input"):
     delimiter: str = setting(STRING, "\n",
-        r"The byte between two records; also as \n, \t, \r, \0, \\ or \x1e.", default_text=r'"\n"')
-    rate: int = setting(INT, 0, "How many messages to publish a second, at most. 0 is no limit.")
+        r"Byte that separates records; \n, \t, \r, \0, \\ and \x1e are accepted.", default_text=r'"\n"')
+    rate: int = setting(INT, 0, "Maximum number of messages a second; 0 means no limit.")
 
 
 class _Log(LogOptions, title="Log"):
@@ -44,15 +44,15 @@ class ToNsqOptions(ProgramOptions, _Destination, _Input, _Log):
 
 
 PROGRAM = Program("to_nsq", "to-nsq",
-    "Publishes standard input, a message a record. Records go out as they come, many in one command where many are "
-    "there; empty ones are left out. It ends when every nsqd has acknowledged every message.",
+    "Publish standard input, one message a record. Records are published as they arrive, in batches if there are many. "
+    "Empty records are skipped. It exits when every nsqd has acknowledged every message.",
     ToNsqOptions,
     examples=(
         ("Publish each line of a file", "to-nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=orders < orders.jsonl"),
-        ("Publish what a program writes, as it writes it",
+        ("Publish the output of a program as it is written",
          "tail -F access.log | to-nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=access",
          "run: until-command=\"curl -s '127.0.0.1:4151/stats?topic=access' | grep 'depth: 3'\""),
-        ("Publish names of files, which may contain line feeds, a thousand a second",
+        ("Publish file names, which may contain line feeds, at most a thousand a second",
          r"find . -print0 | to-nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=files --delimiter='\0' --rate=1000"),
         ("Publish a file to two nsqd",
          "to-nsq --nsqd-tcp-address=10.0.0.1:4150 --nsqd-tcp-address=10.0.0.2:4150 --topic=orders < orders.jsonl"),
