@@ -10,11 +10,11 @@ from nsqd_py.net.tls_options import (
     check_tls,
     implied_tls_required,
 )
-from nsqd_py.settings.declaration import BadOptions, Options, setting
+from nsqd_py.settings.declaration import BadOptions, Options, not_negative, setting
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.groups import VERBOSE, LimitOptions, LogOptions, log_prefix_setting
 from nsqd_py.settings.program import Program, ProgramOptions
-from nsqd_py.settings.types import DURATION, STRING
+from nsqd_py.settings.types import DURATION, INT, STRING
 
 LOG_PREFIX = "[nsqlookupd] "
 
@@ -48,6 +48,21 @@ class _Producers(Options, title="Producers"):
         "Time for which an nsqd is not listed for a topic after it was tombstoned.")
 
 
+class _Registrations(Options):
+    max_topics_and_channels: int = setting(INT, 200_000,
+        "Maximum number of topics and channels in total; 0 means no limit. At the limit, new names of nsqds replace "
+        "names that no nsqd has.", check=not_negative)
+    max_registrations: int = setting(INT, 2_000_000,
+        "Maximum number of registrations: topics and channels, each counted once for each nsqd that has it; 0 means no "
+        "limit.", check=not_negative)
+    max_registrations_per_nsqd: int = setting(INT, 100_000,
+        "Maximum number of topics and channels that one nsqd can register; 0 means no limit.", check=not_negative)
+
+
+class _Limits(_Registrations, LimitOptions, title="Limits"):
+    pass
+
+
 class _Tls(ServerTlsOptions, title="TLS"):
     tls_cert: str = setting(STRING, "",
         "Server certificate (PEM file). Enables TLS on the TCP and HTTP ports.")
@@ -56,7 +71,7 @@ class _Tls(ServerTlsOptions, title="TLS"):
 # fmt: on
 
 
-class NsqlookupdOptions(ProgramOptions, _General, _Addresses, _Producers, LimitOptions, _Tls):
+class NsqlookupdOptions(ProgramOptions, _General, _Addresses, _Producers, _Limits, _Tls):
     """The options of nsqlookupd."""
 
 

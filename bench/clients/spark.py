@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from nsq_spark import register
 from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.storage import Storage
 from nsq_spark.replay.command.request import job_of
@@ -24,7 +25,6 @@ from nsq_spark.replay.options import PROGRAM, ReplayOptions
 from nsq_spark.replay.planning import plan
 from nsq_spark.replay.running import run
 from nsq_spark.session import Session
-from nsq_spark.source import register
 from pyspark.sql import SparkSession
 
 from bench.spark.standalone import standalone

@@ -30,11 +30,14 @@ def raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def calm_collector() -> None:
-    """Make the cycle collector skip the objects that exist now, and run rarely."""
+def calm_collector(first: int = _FIRST_GENERATION, older: int = _OLDER_GENERATIONS) -> None:
+    """Make the cycle collector skip the objects that exist now, and run rarely.
+
+    It runs when there are `first` new objects, and looks at older ones in one of `older` runs.
+    """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_FIRST_GENERATION, _OLDER_GENERATIONS, _OLDER_GENERATIONS)
+    gc.set_threshold(first, older, older)
 
 
 def keep_freed_memory() -> None:
