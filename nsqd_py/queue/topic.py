@@ -32,8 +32,8 @@ from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.dead_letters import MOST_REMEMBERED
 from nsqd_py.queue.disk_limits import DiskSpace, NoRoom
 from nsqd_py.queue.publish_buffer import Gathering, Publisher, Tickets
+from nsqd_py.queue.topic_policy import TopicPolicy
 from nsqd_py.runtime.logs import Log
-from nsqd_py.settings.topic_rules import TopicPolicy
 
 if TYPE_CHECKING:
     from nsqd_py.broker.slow_writing import SlowWriter

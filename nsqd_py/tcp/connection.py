@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from nsqd_py.broker.broker import Broker
 from nsqd_py.errors import BadBody, BadMessage, ClientError, PubFailed
+from nsqd_py.net.addresses import host_and_port
 from nsqd_py.net.layers import Layer, Stacked
 from nsqd_py.net.limits import HANDSHAKE, TimeLimits
 from nsqd_py.net.loop_iteration import Turn
 from nsqd_py.net.transport import SMALL_READ, Stream
-from nsqd_py.protocol import frames
+from nsqd_py.protocol import MAGIC_V2, frames
 from nsqd_py.protocol.commands import words
 from nsqd_py.protocol.guarded_parser import GuardedParser
 from nsqd_py.protocol.parser import CommandParser, LineTooLong
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from nsqd_py.auth.permissions import Authorization
     from nsqd_py.net.tls import TlsInfo, TlsLayer
 
-MAGIC_V2 = b"  V2"
 _SILENT_INTERVALS = 2
 _LOOK_AGAIN_NS = 100 * MS_NS
 _LINGER_PUBS = 8
@@ -60,7 +60,7 @@ class ClientConnection(Stream):
         self, sock: socket.socket, peer: str, loop: Any, turn: Turn, log: Log, broker: Broker, limits: Limits
     ) -> None:
         super().__init__(sock, peer, loop, turn, log)
-        identity = peer.rpartition(":")[0].strip("[]")
+        identity, _ = host_and_port(peer)
         self.broker = broker
         self._budget = broker.memory
         self.session = Session(limits, client_id=identity, hostname=identity)

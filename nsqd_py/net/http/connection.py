@@ -16,13 +16,14 @@ import gevent
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from nsqd_py.errors import HttpError
+from nsqd_py.net.addresses import host_of
 from nsqd_py.net.http import access, answers, heads
 from nsqd_py.net.http.access import OPEN
 from nsqd_py.net.http.answers import Reply
 from nsqd_py.net.http.heads import Head, Refused
 from nsqd_py.net.http.request import App, Request
 from nsqd_py.net.http.router import Router, Target
-from nsqd_py.net.limits import BODY, HEAD, IDLE, TimeLimits, host_of
+from nsqd_py.net.limits import BODY, HEAD, IDLE, TimeLimits
 from nsqd_py.net.loop_iteration import Turn
 from nsqd_py.net.transport import Stream
 from nsqd_py.runtime.logs import INFO, Log
@@ -42,7 +43,7 @@ MIN_BODY_BYTES_PER_S = 1024
 # How long a refused client may go on sending, so that it reads the answer and no reset, as in Go.
 LINGER_S = 0.5
 
-# Each text is a kind of its own to `nsqd_py.runtime.client_log`: questions do not hide what changes something.
+# Each text is a kind of its own to `nsqd_py.runtime.logs`: questions do not hide what changes something.
 _CHANGED = "%d %s %s (%s) %s"
 _ASKED = "%d %s %s (%s) %.32s"
 
