@@ -10,11 +10,12 @@ limits               limits on connections and time-outs
 layers               the interface of what lies between socket and protocol
 tls                  TLS as such a layer
 tls_any_certificate  TLS that accepts any client certificate
-tls_level            the security level of OpenSSL
+tls_context          contexts of TLS, and the security level of OpenSSL
 tls_options          the TLS settings of servers
 certificates         reloads a server's certificate when its files change
 compression          snappy and deflate as layers
 
+addresses            host and port in text
 foreign_json         parses JSON of other machines, with a limit on memory
 yielding_file        lets other greenlets run while a peer sends without pause
 
