@@ -22,9 +22,8 @@ from nsqd_py.errors import StartError, is_full
 from nsqd_py.go_import.signs import may_have_go_files
 from nsqd_py.lookup.on_demand import LookupsOnDemand
 from nsqd_py.net.limits import connections
-from nsqd_py.net.listening import Listeners
+from nsqd_py.net.listeners import Farewell, Listeners
 from nsqd_py.net.loop_iteration import Turn
-from nsqd_py.net.server import Farewell
 from nsqd_py.net.tls_options import TLS_NOT_REQUIRED
 from nsqd_py.net.transport import Stream
 from nsqd_py.options import NsqdOptions

@@ -15,9 +15,8 @@ from nsqd_py.net.certificates import CHECK_EVERY_S, CertificateKeeper, keep_cert
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.guard import admin_guard
 from nsqd_py.net.limits import connections
-from nsqd_py.net.listening import Listeners
+from nsqd_py.net.listeners import Farewell, Listeners
 from nsqd_py.net.loop_iteration import Turn
-from nsqd_py.net.server import Farewell
 from nsqd_py.net.tls import TlsIfAsked
 from nsqd_py.net.tls_options import TLS_NOT_REQUIRED, TLS_REQUIRED
 from nsqd_py.net.transport import Stream
@@ -28,9 +27,9 @@ from nsqd_py.runtime.systemd import Notifier
 from nsqd_py.version import NSQ_VERSION, version_string
 from nsqlookupd_py.connection import TOO_MANY_CONNECTIONS, PeerConnection, frame
 from nsqlookupd_py.http import LookupApi, LookupHttpConnection
+from nsqlookupd_py.limits import UNLIMITED, RegistryLimits
 from nsqlookupd_py.options import NsqlookupdOptions
 from nsqlookupd_py.registry import Registry
-from nsqlookupd_py.room import UNLIMITED, RegistryLimits
 
 # Registrations are sets that live long: to look at 200,000 of them took 40 ms, to look at 10,000 takes 2 ms.
 COLLECT_EVERY = (10_000, 1_000)

@@ -24,10 +24,10 @@ from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.pacing import Pace
 from nsqd_py.version import NSQ_VERSION
+from nsqlookupd_py.limits import TooManyNames
 from nsqlookupd_py.names import STEP, Rest, json_list, no_rest
 from nsqlookupd_py.peer import NodeView, Peer
 from nsqlookupd_py.registry import QUICK_NAMES, Registration, Registry, TopicView
-from nsqlookupd_py.room import TooManyNames
 
 # What Go's zero time is in nanoseconds: how /debug says "never".
 _NEVER_TOMBSTONED = -6795364578871345152

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from nsqd_py.protocol.names import is_ephemeral
+from nsqlookupd_py.limits import RegistryLimits, Room
 from nsqlookupd_py.names import SHORT, STEP, Rest, no_rest, sorted_names
 from nsqlookupd_py.peer import NodeView, Peer
-from nsqlookupd_py.room import RegistryLimits, Room
 
 NEVER_NS = 1 << 63
 _NOT_TOMBSTONED = 0

@@ -16,8 +16,7 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.errors import ClientError, Draining, HttpError
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.answers import Reply
-from nsqd_py.net.http.query import parse_int64
-from nsqd_py.net.http.request import Request
+from nsqd_py.net.http.request import Request, parse_int64
 from nsqd_py.protocol.commands import milliseconds_to_ns
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.queue.channel import Channel

@@ -12,6 +12,7 @@ from nsqd_py.api.handlers import named_channel, named_topic
 from nsqd_py.broker import seek
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.compactor import living_of
+from nsqd_py.broker.peek import Peek
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.kept import read_kept
 from nsqd_py.diskqueue.log import TopicLog
@@ -20,8 +21,7 @@ from nsqd_py.diskqueue.timeline import first_record
 from nsqd_py.errors import Draining, HttpError
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.answers import Reply
-from nsqd_py.net.http.query import parse_int64
-from nsqd_py.net.http.request import Request
+from nsqd_py.net.http.request import Request, parse_int64
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.pacing import ONE_ROUND_S, Pace
 from nsqd_py.runtime.threads import in_thread
@@ -29,6 +29,8 @@ from nsqd_py.runtime.threads import in_thread
 _DEFAULT_READ_BYTES = 1024 * 1024
 # A larger `max_bytes` gets this much: the reader asks again, from X-Nsq-Next-Seq on.
 _MOST_READ_BYTES = 4 * 1024 * 1024
+_USUALLY = "10"
+_MOST = 1000
 
 
 def read_topic(request: Request[Broker]) -> Reply:
@@ -155,3 +157,35 @@ def _number(request: Request[Broker], key: str, otherwise: int, *, lowest: int) 
     if number < lowest:
         raise HttpError(400, f"INVALID_ARG_{key.upper()}")
     return number
+
+
+# ---- peek
+
+
+def peek(request: Request[Broker]) -> Reply:
+    """The next `n` messages that are queued, which stay so."""
+    topic, channel = named_channel(request)
+    found = Peek(topic, channel, _count(request))
+    found.look(gevent.get_hub().threadpool)
+    figures = {
+        "topic": topic.name,
+        "channel": channel.name,
+        "depth": channel.depth,
+        "in_flight_count": channel.in_flight_count,
+        "deferred_count": channel.deferred_count,
+        "messages": found.rows,
+    }
+    if found.unreadable_count:
+        figures["unreadable_count"] = found.unreadable_count
+    return answers.json(figures)
+
+
+def _count(request: Request[Broker]) -> int:
+    """`n` of the query. Raises HttpError."""
+    try:
+        count = parse_int64(request.params.get("n", _USUALLY))
+    except ValueError as error:
+        raise HttpError(400, "INVALID_ARG_N") from error
+    if not 1 <= count <= _MOST:
+        raise HttpError(400, "INVALID_ARG_N")
+    return count

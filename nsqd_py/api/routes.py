@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from nsqd_py.api import channel_handlers, handlers, log_handlers
+from nsqd_py.api import handlers, log_handlers
 from nsqd_py.broker.broker import Broker
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.access import Access
@@ -51,7 +51,7 @@ ROUTES: tuple[Route[Broker], ...] = (
     Route("POST", "/channel/seek", log_handlers.seek_channel, ADMINISTER),
     Route("POST", "/channel/pause", partial(handlers.pause_channel, paused=True), ADMINISTER),
     Route("POST", "/channel/unpause", partial(handlers.pause_channel, paused=False), ADMINISTER),
-    Route("GET", "/channel/peek", channel_handlers.peek, BODIES, is_long=True),
+    Route("GET", "/channel/peek", log_handlers.peek, BODIES, is_long=True),
     Route("POST", "/drain", handlers.drain, Access.SHUT_DOWN),
     Route("GET", "/config/:opt", handlers.get_option, FIGURES),
     Route("PUT", "/config/:opt", handlers.put_option, ADMINISTER, OPTION),

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import orjson
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.debug.process_memory import memory_figures
+from nsqd_py.debug.memory import memory_figures
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.position import GLOBAL, REGION_LOCAL, ZONE_LOCAL
 from nsqd_py.queue.topic import Topic

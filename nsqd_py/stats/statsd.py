@@ -15,7 +15,7 @@ import gevent
 from gevent.event import Event
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.debug.process_memory import memory_figures
+from nsqd_py.debug.memory import memory_figures
 from nsqd_py.lookup.endpoints import Endpoint, parse_address
 from nsqd_py.lookup.resolver import Resolver
 from nsqd_py.protocol.names import is_ephemeral

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.debug.process_memory import memory_figures
+from nsqd_py.debug.memory import memory_figures
 from nsqd_py.net.addresses import host_and_port
 from nsqd_py.runtime.pacing import ONE_ROUND_S, Pace
 from nsqd_py.settings.durations import SECOND_NS, format_duration

@@ -17,9 +17,9 @@ from urllib.parse import quote, unquote, urlsplit
 import gevent
 from gevent import socket
 
-from nsqd_py.net.foreign_json import load_foreign_json
+from nsqd_py.net.http.foreign_json import load_foreign_json
+from nsqd_py.net.http.yielding_file import yielding_reader
 from nsqd_py.net.tls_context import advised
-from nsqd_py.net.yielding_file import yielding_reader
 from nsqd_py.protocol.strangers import not_http
 
 MAX_ANSWER_BYTES = 16 * 1024 * 1024

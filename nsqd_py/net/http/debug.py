@@ -24,8 +24,7 @@ from nsqd_py.errors import HttpError
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.access import Access
 from nsqd_py.net.http.answers import Reply
-from nsqd_py.net.http.query import parse_int64
-from nsqd_py.net.http.request import Request
+from nsqd_py.net.http.request import Request, parse_int64
 from nsqd_py.net.http.router import Route
 from nsqd_py.runtime.pacing import Pace
 

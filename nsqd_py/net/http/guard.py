@@ -8,15 +8,16 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
+from gevent.event import Event
 from gevent.threadpool import ThreadPool
 
 from nsqd_py.net.http.answers import TOO_MANY_LOGINS, UNAUTHORIZED, Reply
 from nsqd_py.net.http.credentials import BadAuthFile, Login, parse_login, read_credentials, split_authorization
-from nsqd_py.net.http.login_queue import LoginQueue, TooManyLogins
 from nsqd_py.runtime.logs import Log
 
 REMEMBERED_S = 60.0
@@ -26,6 +27,9 @@ _LOOK_S = 1.0
 _BCRYPT_BYTES = 72  # of a password that count, as for htpasswd
 # A tenth of the time where all cores are busy: 19 would be a hundredth, and a login of seconds.
 _LOW_PRIORITY = 10
+
+MOST_WAITING_PER_ADDRESS = 4
+MOST_WAITING_ADDRESSES = 256
 
 # What tells a file from a later one at the same place.
 _Stamp = tuple[int, int, int] | None
@@ -141,3 +145,65 @@ def _is_right(login: Login, known_hash: bytes) -> bool:
         return bcrypt.checkpw(login.password[:_BCRYPT_BYTES], known_hash)
     except ValueError:  # a password that no hash can be made of
         return False
+
+
+class TooManyLogins(Exception):
+    """This address has enough passwords waiting, or too many addresses have some."""
+
+
+class LoginQueue:
+    """Lets one greenlet at a time check a password. The addresses take turns.
+
+    So an address that sends wrong passwords without a pause makes another one wait for one check, not for all of
+    its own. At most MOST_WAITING_PER_ADDRESS checks wait for an address, and MOST_WAITING_ADDRESSES addresses wait.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: OrderedDict[str, deque[Event]] = OrderedDict()
+        self._is_busy = False
+
+    @contextmanager
+    def turn(self, address: str) -> Iterator[None]:
+        """Wait for the turn of this address, and hold it. Raises TooManyLogins. Blocks this greenlet."""
+        self._enter(address)
+        try:
+            yield
+        finally:
+            self._leave()
+
+    def _enter(self, address: str) -> None:
+        if not self._is_busy:
+            self._is_busy = True
+            return
+        waiting = self._waiting.get(address)
+        if waiting is None:
+            if len(self._waiting) >= MOST_WAITING_ADDRESSES:
+                raise TooManyLogins
+            waiting = self._waiting[address] = deque()
+        elif len(waiting) >= MOST_WAITING_PER_ADDRESS:
+            raise TooManyLogins
+        my_turn = Event()
+        waiting.append(my_turn)
+        try:
+            my_turn.wait()
+        except BaseException:  # this greenlet is killed: the turn goes to the next
+            if my_turn.is_set():
+                self._leave()
+            else:
+                self._forget(address, my_turn)
+            raise
+
+    def _leave(self) -> None:
+        if not self._waiting:
+            self._is_busy = False
+            return
+        address, waiting = self._waiting.popitem(last=False)
+        waiting.popleft().set()
+        if waiting:
+            self._waiting[address] = waiting  # behind the other addresses
+
+    def _forget(self, address: str, my_turn: Event) -> None:
+        waiting = self._waiting[address]
+        waiting.remove(my_turn)
+        if not waiting:
+            del self._waiting[address]

@@ -16,8 +16,7 @@ from nsqd_py.errors import HttpError
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.access import Access
 from nsqd_py.net.http.answers import Reply
-from nsqd_py.net.http.query import BadQuery, parse_query, unescape
-from nsqd_py.net.http.request import UNLIMITED, App, Request
+from nsqd_py.net.http.request import UNLIMITED, App, BadQuery, Request, parse_query, unescape
 
 _TARGETS_KEPT = 1024
 _LONGEST_TARGET_KEPT = 512  # bytes
