@@ -22,7 +22,7 @@ from nsqd_py.errors import StartError, is_full
 from nsqd_py.go_import.signs import may_have_go_files
 from nsqd_py.lookup.on_demand import LookupsOnDemand
 from nsqd_py.net.limits import connections
-from nsqd_py.net.listeners import Farewell, Listeners
+from nsqd_py.net.listeners import Listeners, Refusal
 from nsqd_py.net.loop_iteration import Turn
 from nsqd_py.net.tls_options import TLS_NOT_REQUIRED
 from nsqd_py.net.transport import Stream
@@ -59,8 +59,8 @@ _MS = 1_000_000
 _DISK_THREADS = 16
 
 # What clients hear that are one too many. Through TLS nothing can be said without its handshake.
-_FAREWELLS: dict[str, Farewell] = {
-    "TCP": lambda: TOO_MANY_CONNECTIONS, "HTTP": lambda: _http_farewell(), "HTTPS": bytes,
+_REFUSALS: dict[str, Refusal] = {
+    "TCP": lambda: TOO_MANY_CONNECTIONS, "HTTP": lambda: _http_refusal(), "HTTPS": bytes,
 }  # fmt: skip
 
 
@@ -96,7 +96,7 @@ class Daemon:
         self._connections.on_sweep = self._broker.count_buffers
         self._connections.share_with_files(OPEN_FILES.make_room)
         self._notifier = Notifier.from_environment()
-        self._listeners = Listeners(self._connections, _FAREWELLS, self._loop, log)
+        self._listeners = Listeners(self._connections, _REFUSALS, self._loop, log)
         self._handlers: list[Any] = []
         self._drainer: gevent.Greenlet[..., None] | None = None
         self._lock: int | None = None
@@ -341,10 +341,10 @@ def keep_certificate(options: NsqdOptions, log: Log) -> CertificateKeeper | None
     return certificates.keep_certificate(options, log)
 
 
-def _http_farewell() -> bytes:
+def _http_refusal() -> bytes:
     from nsqd_py.net.http import answers
 
-    return answers.farewell()
+    return answers.refused_connection()
 
 
 def _admin_guard(options: NsqdOptions, log: Log) -> AdminGuard | None:

@@ -15,7 +15,7 @@ from nsqd_py.net.certificates import CHECK_EVERY_S, CertificateKeeper, keep_cert
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.guard import admin_guard
 from nsqd_py.net.limits import connections
-from nsqd_py.net.listeners import Farewell, Listeners
+from nsqd_py.net.listeners import Listeners, Refusal
 from nsqd_py.net.loop_iteration import Turn
 from nsqd_py.net.tls import TlsIfAsked
 from nsqd_py.net.tls_options import TLS_NOT_REQUIRED, TLS_REQUIRED
@@ -35,7 +35,7 @@ from nsqlookupd_py.registry import Registry
 COLLECT_EVERY = (10_000, 1_000)
 
 # What clients hear that are one too many.
-_FAREWELLS: dict[str, Farewell] = {"TCP": lambda: frame(TOO_MANY_CONNECTIONS), "HTTP": answers.farewell}
+_REFUSALS: dict[str, Refusal] = {"TCP": lambda: frame(TOO_MANY_CONNECTIONS), "HTTP": answers.refused_connection}
 
 
 def registry_limits(options: NsqlookupdOptions) -> RegistryLimits:
@@ -64,7 +64,7 @@ class Daemon:
         self._peers: dict[PeerConnection, None] = {}
         self._connections = connections(options, log, self._loop)
         self._notifier = Notifier.from_environment()
-        self._listeners = Listeners(self._connections, _FAREWELLS, self._loop, log)
+        self._listeners = Listeners(self._connections, _REFUSALS, self._loop, log)
         self._tls: CertificateKeeper | None = None
         self._certificate_timer = self._loop.timer(CHECK_EVERY_S, CHECK_EVERY_S)
         self._introduction = b""

@@ -16,7 +16,14 @@ import pytest
 from nsqd_py.net.http import guard as guard_module
 from nsqd_py.net.http.answers import TOO_MANY_LOGINS, UNAUTHORIZED
 from nsqd_py.net.http.credentials import BadAuthFile, Login, parse_credentials, parse_login, read_credentials
-from nsqd_py.net.http.guard import MOST_WAITING_ADDRESSES, MOST_WAITING_PER_ADDRESS, REMEMBERED_S, Guard, LoginQueue, TooManyLogins
+from nsqd_py.net.http.guard import (
+    MOST_WAITING_ADDRESSES,
+    MOST_WAITING_PER_ADDRESS,
+    REMEMBERED_S,
+    Guard,
+    LoginQueue,
+    TooManyLogins,
+)
 from nsqd_py.runtime.logs import Log
 
 ADDRESS = "198.51.100.7"
