@@ -1,4 +1,4 @@
-"""The two clocks: the wall clock for what a message says of itself, a steady one for all deadlines, ages and ids."""
+"""Two clocks: the wall clock for timestamps of messages, and a steady clock for deadlines, ages and ids."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ wall_ns = time.time_ns
 
 
 class SteadyClock:
-    """ns since the epoch as of the first start, advancing evenly: a step of the wall clock fires no time-out."""
+    """Time in ns that advances evenly: a step of the wall clock fires no time-out.
+
+    It begins with the wall clock's ns since the epoch at the first start, and goes on over restarts (`go_on_at`).
+    """
 
     __slots__ = ("_offset_ns",)
 
@@ -19,5 +22,5 @@ class SteadyClock:
         return time.monotonic_ns() + self._offset_ns
 
     def go_on_at(self, now_ns: int) -> None:
-        """Show this time now. To be called before anything has asked for the time."""
+        """Set the current time. Call this before anything has read the clock."""
         self._offset_ns = now_ns - time.monotonic_ns()

@@ -26,4 +26,5 @@ def host_and_port(address: str) -> tuple[str, str]:
 
 def host_of(peer: str) -> str:
     """Return the IP address of a peer; "" for a unix socket. An IPv4 address on an IPv6 socket is returned as IPv4."""
-    return host_and_port(peer)[0].removeprefix("::ffff:")
+    parts = split_address(peer)
+    return parts[0].removeprefix("::ffff:") if parts is not None else ""

@@ -116,11 +116,11 @@ def test_a_user_may_be_called_token() -> None:
         (b"ann:secret", "line 1: expected a hash by bcrypt"),
         (b"ann:$apr1$lZL6V/ci$eIMz/iKDkbtys/uU7LEK00", "line 1: expected a hash by bcrypt"),
         (b"ann:" + HASH[:-1], "line 1: expected a hash by bcrypt"),
-        (b"ann:$2y$17$" + HASH[7:], "line 1: the cost of a hash has to be between 4 and 16"),
-        (b"ann:" + HASH + b"\nann:" + HASH, "line 2: ann is there already"),
+        (b"ann:$2y$17$" + HASH[7:], "line 1: the cost of a hash must be between 4 and 16"),
+        (b"ann:" + HASH + b"\nann:" + HASH, "line 2: ann appears twice"),
         (b"token:ci:secret", "line 1: expected token:name:sha256"),
         (b"token::" + b"0" * 64, "line 1: expected token:name:sha256"),
-        (TOKEN_LINE + b"\n" + TOKEN_LINE, "line 2: ci is there already"),
+        (TOKEN_LINE + b"\n" + TOKEN_LINE, "line 2: ci appears twice"),
     ],
 )
 def test_a_bad_file_is_told_without_its_secrets(text: bytes, problem: str) -> None:
