@@ -4,7 +4,7 @@ daemon      the process
 options     its settings
 registry    which nsqd has which topics and channels                        pure
 limits      limits on what nsqds and clients can register                   pure
-peer        a registered nsqd                                               pure
+peer        a registered nsqd, and the cached answers about nsqds           pure
 parser      the commands of the TCP protocol                                pure
 connection  the connection of one nsqd
 commands    the handler of each command

@@ -1,4 +1,4 @@
-"""nsqlookupd as a process: two listeners over one registry, all in memory."""
+"""The nsqlookupd process: a TCP and an HTTP listener on one registry, which is in memory only."""
 
 from __future__ import annotations
 
@@ -31,15 +31,16 @@ from nsqlookupd_py.limits import UNLIMITED, RegistryLimits
 from nsqlookupd_py.options import NsqlookupdOptions
 from nsqlookupd_py.registry import Registry
 
-# Registrations are sets that live long: to look at 200,000 of them took 40 ms, to look at 10,000 takes 2 ms.
+# Thresholds of the garbage collector. Registrations are long-lived sets: a collection of 200,000 of them took 40 ms,
+# one of 10,000 takes 2 ms.
 COLLECT_EVERY = (10_000, 1_000)
 
-# What clients hear that are one too many.
+# The answers to connections above the limit.
 _REFUSALS: dict[str, Refusal] = {"TCP": lambda: frame(TOO_MANY_CONNECTIONS), "HTTP": answers.refused_connection}
 
 
 def registry_limits(options: NsqlookupdOptions) -> RegistryLimits:
-    """Return the limits of the registry; 0 is none."""
+    """Return the limits of the registry. An option of 0 means no limit."""
     return RegistryLimits(
         names=options.max_topics_and_channels or UNLIMITED,
         registrations=options.max_registrations or UNLIMITED,
@@ -48,7 +49,7 @@ def registry_limits(options: NsqlookupdOptions) -> RegistryLimits:
 
 
 class Daemon:
-    """Everything that runs in one nsqlookupd. `options` are those of `nsqlookupd_py.options`."""
+    """Everything that runs in one nsqlookupd."""
 
     def __init__(self, options: NsqlookupdOptions, log: Log) -> None:
         self._options = options
@@ -98,7 +99,7 @@ class Daemon:
                 reload.cancel()
 
     def _reload(self) -> None:
-        """SIGHUP: read again what may have changed on disk."""
+        """Handle SIGHUP: reload the certificate."""
         self._log.info("NSQLOOKUPD: reloading")
         with self._notifier.reloading():
             if self._tls is not None:

@@ -32,14 +32,14 @@ _TOPOLOGY_COUNTS = (
 class Stats(NamedTuple):
     """Topics by name with their channels, and the clients that published, in the order of connecting.
 
-    `topics` is None when a topic was asked for that does not exist; `producers` when there are none.
+    `topics` is None if the selected topic does not exist; `producers` is None without any.
     """
 
     topics: list[Figures] | None
     producers: list[Figures] | None
 
 
-# ---- gathering
+# ---- collecting
 
 
 def collect(broker: Broker, topic: str, channel: str, *, include_clients: bool) -> Stats:
