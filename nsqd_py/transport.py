@@ -339,7 +339,7 @@ class Stream:
         return stuck
 
     def flush(self) -> None:
-        """Called by the turn: hand all output to the socket."""
+        """Hand all output to the socket. Called at the end of an event-loop iteration."""
         self._in_turn = False
         if self._unsent is not None:
             if len(self.out) > _STOP_READING_PIECES or sum(map(len, self.out)) > STOP_READING_ABOVE:
@@ -351,7 +351,10 @@ class Stream:
         if out:
             data = out[0] if len(out) == 1 else b"".join(out)
             out.clear()
-            self.send_now(data)
+            if self._layer is not None:
+                self.send_now(data)
+            else:
+                self._hand_to_socket(data)
             if self._closing and self._unsent is None:
                 self._end_layer()
                 self._discard_input()

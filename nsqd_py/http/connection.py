@@ -15,6 +15,7 @@ import gevent
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from nsqd_py.durations import format_duration
+from nsqd_py.early_answers import EarlyAnswers
 from nsqd_py.errors import HttpError
 from nsqd_py.http import access, answers, heads
 from nsqd_py.http.access import OPEN
@@ -66,7 +67,7 @@ class HttpConnection(Stream, Generic[App]):
     __slots__ = (
         "_answered_bytes", "_app", "_begun", "_body_bytes", "_counted_bytes", "_has_ended", "_head", "_is_deaf",
         "_linger_timer", "_loop", "_owes_continue", "_parser", "_place", "_queue", "_request", "_router",
-        "_since_s", "_stalled_bytes", "_worker",
+        "_since_s", "_stalled_bytes", "_worker", "early",
     )  # fmt: skip
 
     def __init__(
@@ -93,6 +94,7 @@ class HttpConnection(Stream, Generic[App]):
         self._owes_continue = False
         self._queue: deque[Request[App]] = deque()
         self._worker: Any = None
+        self.early = EarlyAnswers(self.out)
 
     @property
     def buffered_bytes(self) -> int:
@@ -377,7 +379,7 @@ class HttpConnection(Stream, Generic[App]):
 
     def _perform(self, request: Request[App]) -> None:
         started_ns = time.perf_counter_ns()
-        request.ticket = len(self.out)
+        request.ticket = self.early.ticket()
         reply = request.reply or self._call_handler(request)
         if request.target.is_logged and self.log.level <= INFO:
             elapsed = format_duration(time.perf_counter_ns() - started_ns)
