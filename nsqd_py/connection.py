@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from nsqd_py.broker import Broker
 from nsqd_py.channel import Channel
-from nsqd_py.commands import HANDLERS, MS_NS, await_mpub, publish_error
+from nsqd_py.commands import HANDLERS, MS_NS, await_mpub, fin_run, publish_error
 from nsqd_py.delivery import GLOBAL
 from nsqd_py.early_answers import EarlyAnswers
 from nsqd_py.errors import BadBody, BadMessage, ClientError
@@ -114,6 +114,10 @@ class ClientConnection(Stream):
                     self._linger(parser)
             return
         turn.last_reader = None
+        if self.channel is not None and (ids := parser.lone_fins(data)) is not None:
+            self._heard_s = self._loop.now()
+            fin_run(self, ids)
+            return
         parser.feed(data)
         self._run_commands(parser)
 

@@ -42,6 +42,7 @@ _MPUB = COMMANDS[b"MPUB"]
 _read_int32 = Struct(">i").unpack_from
 _FIN_RUN = re.compile(rb"(?:FIN [0-9a-f]{16}\n){1,512}")
 _FIN_LENGTH = 21
+_MATCHED_BYTES = 12 * _FIN_LENGTH  # up to here the regular expression is quicker than strided counts
 # The most FINs, and the most PUBs, of one command: others get their turn in between. FINs that fail take 4 us each.
 _MOST_FINS = 512
 _MOST_PUBS = SLICE_MESSAGES
@@ -107,6 +108,22 @@ class CommandParser:
         if _read_int32(data, start)[0] != size or size > self._session.limits.max_msg_size:
             return None
         return data[start:]
+
+    def lone_fins(self, data: bytes) -> list[bytes] | None:
+        """Return the ids if what was received is nothing but FINs. The caller takes them instead of feeding `data`.
+
+        1 us for one FIN, as a command 4.
+        """
+        if self._buffer or self._spec is not None:
+            return None
+        state = self._session.state
+        if state != STATE_SUBSCRIBED and state != STATE_CLOSING:
+            return None
+        if len(data) % _FIN_LENGTH or len(data) > _MOST_FINS * _FIN_LENGTH:
+            return None
+        if not (_FIN_RUN.fullmatch(data) if len(data) <= _MATCHED_BYTES else _is_fin_run(data)):
+            return None
+        return data[4:-1].split(b"\nFIN ")
 
     def forget_pub(self) -> None:
         """Forget the lines of the last publishes, so that the next one is checked as the first."""
