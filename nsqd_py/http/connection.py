@@ -436,7 +436,7 @@ class HttpConnection(Stream, Generic[App]):
 
     def overdue(self, now_s: float, limits: TimeLimits) -> str:
         """While it is not read from, or does not take its answers, it is not the client who is waited for."""
-        if not self._reading or self._unsent is not None or self._is_deaf:
+        if not self._reading or self._holds or self._unsent is not None or self._is_deaf:
             self._since_s = 0.0
         elif not self._since_s:
             self._since_s = now_s
