@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from nsqd_py.broker import Broker
 from nsqd_py.channel import Channel
-from nsqd_py.commands import HANDLERS, MS_NS, await_mpub, fin_run, publish_error
+from nsqd_py.commands import HANDLERS, MS_NS, await_mpub, fin_run, mpub, publish_error
 from nsqd_py.delivery import GLOBAL
 from nsqd_py.early_answers import EarlyAnswers
 from nsqd_py.errors import BadBody, BadMessage, ClientError
@@ -43,6 +43,9 @@ _LOOK_AGAIN_NS = 100 * MS_NS
 # A client is alone when so many reads in a row were of it.
 _ALONE_AFTER_READS = 16
 _LINGER_PUBS = 8
+# Bodies of MPUBs that are received by themselves.
+_LARGE_BODY_BYTES = 128 * 1024
+_LARGEST_BODY_AT_ONCE = 1024 * 1024
 _LINGER_POLLS = 24
 
 
@@ -145,6 +148,35 @@ class ClientConnection(Stream):
             self._turn.add_flusher(self)
         return True
 
+    def on_exact_data(self, data: bytes) -> None:
+        """Take the head, or the body, of one of many large MPUBs in a row: each body is received by itself.
+
+        So it is the body of the batch as it is; elsewhere it is copied twice, into memory that is new each time.
+        """
+        parser = self._parser
+        assert parser is not None
+        self._turn.last_reader = None
+        size_bytes = parser.missing_body_bytes
+        if size_bytes:
+            self._stop_waiting_for_all()
+        self.read_exactly(0)
+        if len(data) == size_bytes:
+            try:
+                command = parser.take_mpub(data)
+                if command is not None:
+                    self._heard_s = self._loop.now()
+                    mpub(self, *command[1:])
+                    self.read_exactly(parser.mpub_head_bytes)
+                    return
+            except ClientError as error:
+                self.answer_error(error)
+                return
+        parser.feed(data)
+        self._run_commands(parser)
+        size_bytes = parser.missing_body_bytes
+        if _LARGE_BODY_BYTES <= size_bytes <= _LARGEST_BODY_AT_ONCE and not self._is_behind and not self.closed:
+            self.read_exactly(size_bytes, at_once=True)
+
     def _linger(self, parser: CommandParser) -> None:
         """Look for the next PUB of a client that publishes one message at a time, while no other client is heard of.
 
@@ -187,6 +219,8 @@ class ClientConnection(Stream):
                         await_mpub(self, parser.awaited_mpub)
                     self._catch_up()
                     return
+                if command[0] == "MPUB" and len(command[2]) >= _LARGE_BODY_BYTES and self._layer is None:
+                    self.read_exactly(parser.mpub_head_bytes)
                 self._heard_s = self._loop.now()  # by whole commands: bytes of one that never ends are no sign of life
                 HANDLERS[command[0]](self, *command[1:])
             except ClientError as error:
@@ -407,6 +441,9 @@ class ClientConnection(Stream):
         interval_ns = self.session.heartbeat_interval_ms * MS_NS
         if self.closed or not interval_ns:
             return
+        if self._exact_bytes:  # a client that sends no more of a body is to be seen
+            self.read_exactly(0)
+            self._stop_waiting_for_all()
         if self._holds:  # nor is who waits for a slow disk; its answers wait, but not this
             self._heard_s = self._loop.now()
             self.send_before_answers(frames.HEARTBEAT)

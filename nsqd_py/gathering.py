@@ -8,7 +8,8 @@ from typing import Protocol
 from nsqd_py.batch import SIZE_BYTES, Batch, uniform_stride
 from nsqd_py.guid import IDS_PER_TICK, GuidFactory
 
-_SEAL_ABOVE = 1024 * 1024  # bytes at which collected publishes become a record of their own
+# Bytes at which collected publishes become a record of their own: to join large bodies copies them.
+_SEAL_ABOVE = 128 * 1024
 
 
 class Publisher(Protocol):

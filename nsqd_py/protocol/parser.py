@@ -135,6 +135,37 @@ class CommandParser:
         spec = self._spec
         return self._params[1] if spec is not None and spec.body == MULTI_BODY else b""
 
+    # ---- bodies that are received by themselves, and are not copied
+
+    @property
+    def mpub_head_bytes(self) -> int:
+        """How long the head of one more MPUB with the line of the last one is: its line, its size, its count."""
+        return len(self._mpub_line) + 2 * SIZE_BYTES
+
+    @property
+    def missing_body_bytes(self) -> int:
+        """How many bytes follow the head of an MPUB of which nothing but the head is here; 0 in all other cases."""
+        if self._spec is not _MPUB or len(self._gathered) != 2 * SIZE_BYTES:
+            return 0
+        declared: int = _read_int32(self._gathered, 0)[0]
+        return declared - SIZE_BYTES
+
+    def take_mpub(self, body: bytes) -> Command | None:
+        """Return the MPUB whose missing body is `body`, which is not copied; None if it has to be fed."""
+        limits = self._session.limits
+        count = check_message_count(_read_int32(self._gathered, SIZE_BYTES)[0], limits.max_body_size)
+        if count > SLICE_MESSAGES:
+            return None
+        stride = uniform_stride(body, count)
+        if not 0 < stride - SIZE_BYTES <= limits.max_msg_size:
+            stride = 0
+            walk = MessageWalk(count, 0, limits.max_msg_size, limits.max_body_size)
+            if not walk.go_on(body, 0) or walk.offset != len(body):
+                return None
+        self._gathered = bytearray()
+        self._spec = self._walk = None
+        return "MPUB", self._params[1], body, count, stride
+
     @property
     def gathered_bytes(self) -> int:
         """What is here of a command that is not whole."""

@@ -47,12 +47,12 @@ def test_publishes_of_a_turn_are_one_batch(bench: Bench) -> None:
     assert (topic.message_count, topic.message_bytes) == (7, 22)
 
 
-def test_gathering_stops_at_a_megabyte(bench: Bench) -> None:
+def test_a_batch_ends_where_it_would_be_large(bench: Bench) -> None:
     topic = bench.topic(max_bytes_per_file=1 << 30)
     for _ in range(5):
-        bench.publish(topic, b"x" * 400_000)
+        bench.publish(topic, b"x" * 60_000)
     bench.world.run()
-    assert drain(topic) == [b"x" * 400_000] * 5
+    assert drain(topic) == [b"x" * 60_000] * 5
     assert [batch.count for batch in topic._recent.batches] == [2, 2, 1]
 
 
