@@ -107,6 +107,7 @@ class HttpConnection(Stream, Generic[App]):
     def on_data(self, data: bytes) -> None:
         if self._is_deaf:
             return
+        self._turn.last_reader = self
         if self._unsent is not None:  # it does not take its answers: what is here is served, but no more is read
             self._set_reading(False)
         if self._place <= _AT_START and self._worker is None:
