@@ -16,19 +16,19 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from nsq_spark.archive.listing import list_files
+from nsq_spark.archive.storage import Storage
+from nsq_spark.replay.command.request import job_of
+from nsq_spark.replay.command.spark_wanted import spark_of
+from nsq_spark.replay.options import PROGRAM
+from nsq_spark.replay.planning import plan
+from nsq_spark.replay.running import run
+from nsq_spark.session import Session
+from nsq_spark.source import register
 from pyspark.sql import SparkSession
 
 from bench.spark.standalone import standalone
-from nsqd_py.settings import Options
-from spark.archive.listing import list_files
-from spark.archive.storage import Storage
-from spark.replay.command.request import job_of
-from spark.replay.command.spark_wanted import spark_of
-from spark.replay.options import PROGRAM
-from spark.replay.planning import plan
-from spark.replay.running import run
-from spark.session import Session
-from spark.source import register
+from nsqd_py.settings.declaration import Options
 
 _STANDALONE = re.compile(r"standalone\[(\d+)\]")
 # Not before all workers are there.

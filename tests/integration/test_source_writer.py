@@ -12,12 +12,12 @@ import pytest
 pytest.importorskip("pyspark")
 
 import pyarrow as pa
+from nsq_spark.source.data_source import NsqDataSource
+from nsq_spark.source.publisher import PublishGaveUp
+from nsq_spark.source.publishing import BadRow
+from nsq_spark.source.writer import Published, total
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
-from spark.source.data_source import NsqDataSource
-from spark.source.publisher import PublishGaveUp
-from spark.source.publishing import BadRow
-from spark.source.writer import Published, total
 from tests.support.auth_server import AuthServer
 from tests.support.certificates import make_certificates
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until

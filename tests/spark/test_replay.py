@@ -13,15 +13,16 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from spark.archive.splits import FileInfo
-from spark.archive.wanted import Wanted
-from spark.replay.checkpoint import open_checkpoint
-from spark.replay.errors import BadPredicate
-from spark.replay.job import Destination, Job, Pacing, Safety, Selection
-from spark.replay.look import Look
-from spark.replay.outcome import Outcome
-from spark.replay.planning import plan
-from spark.replay.running import Progress, preview, run
+from nsq_spark.archive.splits import FileInfo
+from nsq_spark.archive.wanted import Wanted
+from nsq_spark.replay.checkpoint import open_checkpoint
+from nsq_spark.replay.errors import BadPredicate
+from nsq_spark.replay.job import Destination, Job, Pacing, Safety, Selection
+from nsq_spark.replay.look import Look
+from nsq_spark.replay.outcome import Outcome
+from nsq_spark.replay.planning import plan
+from nsq_spark.replay.running import Progress, preview, run
+
 from tests.support.archives import BASE_NS, Message
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.replay import files_of, write_framed

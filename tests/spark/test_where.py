@@ -11,12 +11,11 @@ import pytest
 pytest.importorskip("pyspark")
 
 import pyarrow as pa
+from nsq_spark.replay.frame import _own_session, _where
+from nsq_spark.replay.job import Selection
+from nsq_spark.replay.json_types import typed
+from nsq_spark.replay.sieve import sieve_of
 from pyspark.sql import functions as F
-
-from spark.replay.frame import _own_session, _where
-from spark.replay.job import Selection
-from spark.replay.json_types import typed
-from spark.replay.sieve import sieve_of
 
 # One Spark for all of them.
 pytestmark = pytest.mark.xdist_group("spark")

@@ -8,18 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from nsq_spark.archive.listing import list_files
+from nsq_spark.archive.splits import FileInfo
+from nsq_spark.archive.storage import Storage
+from nsq_spark.replay.checkpoint import Checkpoint
+from nsq_spark.replay.job import Job
+from nsq_spark.replay.planning import Source, Task, plan, streams
+from nsq_spark.replay.results import TaskResult
+from nsq_spark.replay.sinks import Sending
+from nsq_spark.replay.survey import survey
+from nsq_spark.replay.task import run_task
+from nsq_spark.replay.work import Attempt, Setup
+
 from nsqd_py.client.errors import NsqClientError
-from spark.archive.listing import list_files
-from spark.archive.splits import FileInfo
-from spark.archive.storage import Storage
-from spark.replay.checkpoint import Checkpoint
-from spark.replay.job import Job
-from spark.replay.planning import Source, Task, plan, streams
-from spark.replay.results import TaskResult
-from spark.replay.sinks import Sending
-from spark.replay.survey import survey
-from spark.replay.task import run_task
-from spark.replay.work import Attempt, Setup
 from tests.support.archives import Message, framed
 
 OnDone = Callable[[NsqClientError | None], object]
@@ -60,7 +61,7 @@ class PlayedNsqd:
 
 
 class PlayedOutlet:
-    """What `spark.replay.outlet.Outlet` is to a Sender. Answers come with the turns."""
+    """What `nsq_spark.replay.outlet.Outlet` is to a Sender. Answers come with the turns."""
 
     has_discovered = True
     nsqd_count = 1

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from spark.replay.pace import Both, Pace, PaceOfTask, Schedule, TokenBucket, Unlimited
+from nsq_spark.replay.pace import Both, Pace, PaceOfTask, Schedule, TokenBucket, Unlimited
 
 SECOND_NS = 1_000_000_000
 

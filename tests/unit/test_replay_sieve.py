@@ -7,8 +7,7 @@ import pytest
 pytest.importorskip("pyarrow")
 
 import pyarrow as pa
-
-from spark.replay.sieve import Sieve, sieve_of
+from nsq_spark.replay.sieve import Sieve, sieve_of
 
 
 @pytest.mark.parametrize(

@@ -12,24 +12,24 @@ import pytest
 pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
-from spark.archive.damage import Skipped
-from spark.archive.formats import Format
-from spark.archive.splits import FileInfo
-from spark.archive.wanted import Wanted
-from spark.replay.command.dry_run import bar, dry_run_text, histogram_text, row_width, topics_text
-from spark.replay.command.figures import duration_text, rows_text, shown, time_text
-from spark.replay.command.plan_text import plan_text
-from spark.replay.command.progress_text import Speed, done_bytes, part_done, progress_text
-from spark.replay.command.report import check_report, report_of, write_report
-from spark.replay.command.spark_wanted import SparkWanted
-from spark.replay.command.summary import how_to_go_on, summary
-from spark.replay.job import Destination, Job, Pacing, Safety, Selection
-from spark.replay.look import Look, Match, TopicCount
-from spark.replay.outcome import Outcome
-from spark.replay.planning import plan
-from spark.replay.progress import Counts
-from spark.replay.running import Progress
-from tools.cli import ToolError
+from nsq_spark.archive.damage import Skipped
+from nsq_spark.archive.formats import Format
+from nsq_spark.archive.splits import FileInfo
+from nsq_spark.archive.wanted import Wanted
+from nsq_spark.replay.command.dry_run import bar, dry_run_text, histogram_text, row_width, topics_text
+from nsq_spark.replay.command.figures import duration_text, rows_text, shown, time_text
+from nsq_spark.replay.command.plan_text import plan_text
+from nsq_spark.replay.command.progress_text import Speed, done_bytes, part_done, progress_text
+from nsq_spark.replay.command.report import check_report, report_of, write_report
+from nsq_spark.replay.command.spark_wanted import SparkWanted
+from nsq_spark.replay.command.summary import how_to_go_on, summary
+from nsq_spark.replay.job import Destination, Job, Pacing, Safety, Selection
+from nsq_spark.replay.look import Look, Match, TopicCount
+from nsq_spark.replay.outcome import Outcome
+from nsq_spark.replay.planning import plan
+from nsq_spark.replay.progress import Counts
+from nsq_spark.replay.running import Progress
+from nsq_tools.cli import ToolError
 
 SECOND_NS = 10**9
 MINUTE_NS, HOUR_NS, DAY_NS = 60 * SECOND_NS, 3600 * SECOND_NS, 86_400 * SECOND_NS

@@ -12,17 +12,17 @@ from typing import Any
 import gevent
 import pytest
 
-from nsqd_py.broker import Broker
-from nsqd_py.connection import _ALONE_AFTER_READS, ClientConnection
+from nsqd_py.api.publishing import PublishingConnection
+from nsqd_py.broker.broker import Broker
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.http.publishing import PublishingConnection
-from nsqd_py.logs import FATAL, Log
+from nsqd_py.net.loop_iteration import Turn
+from nsqd_py.net.transport import Stream
 from nsqd_py.options import read_options
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.session import Limits
-from nsqd_py.topic import Topic
-from nsqd_py.transport import Stream
-from nsqd_py.turn import Turn
+from nsqd_py.queue.topic import Topic
+from nsqd_py.runtime.logs import FATAL, Log
+from nsqd_py.tcp.connection import _ALONE_AFTER_READS, ClientConnection
 from tests.support.wire import dpub, mpub, pub
 from tests.unit.fakes import messages_of
 
