@@ -13,16 +13,16 @@ from typing import Any
 import gevent
 from gevent.event import Event
 
+from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.errors import NsqdError
 from nsqd_py.net.http.client import Target, connect
+from nsqd_py.protocol import MAGIC_V1
 from nsqd_py.protocol.strangers import not_lookupd_tcp
 
-MAGIC = b"  V1"
 OK = b"OK"
 CONNECT_TIMEOUT_S = 1.0
 RESPONSE_TIMEOUT_S = 5.0
 _READ_BYTES = 64 * 1024
-_SIZE_BYTES = 4
 _HEAD_BYTES = 32  # more than the refusal of another protocol begins with
 _READ = 1
 _NOTHING_TO_READ = (BlockingIOError, ssl.SSLWantReadError)
@@ -43,7 +43,7 @@ class LookupConnection:
         with gevent.Timeout(timeout_s, TimeoutError(f"no connection within {timeout_s:g}s")):
             self._sock = connect(target, tls, tls_name)
         self._watcher = gevent.get_hub().loop.io(self._sock.fileno(), _READ)
-        self._out = [MAGIC]
+        self._out = [MAGIC_V1]
 
     def send(self, *commands: bytes) -> None:
         """Returns when the kernel has all of it."""
@@ -69,20 +69,20 @@ class LookupConnection:
 
     def _take(self) -> bytes | None:
         data = self._input
-        if len(data) < _SIZE_BYTES:
+        if len(data) < SIZE_BYTES:
             return None
         if data.startswith(b"HTTP"):
             raise BadResponse(not_lookupd_tcp(b"HTTP/"))
-        size = int.from_bytes(data[:_SIZE_BYTES], "big", signed=True)
+        size = int.from_bytes(data[:SIZE_BYTES], "big", signed=True)
         if not 0 <= size <= self._max_response_bytes:
             raise BadResponse(f"response body size ({size}) is greater than limit ({self._max_response_bytes})")
-        end = _SIZE_BYTES + size
+        end = SIZE_BYTES + size
         if len(data) < end:
             return None
         wrong_port = not_lookupd_tcp(bytes(data[:_HEAD_BYTES]))
         if wrong_port:
             raise BadResponse(wrong_port)
-        response = bytes(data[_SIZE_BYTES:end])
+        response = bytes(data[SIZE_BYTES:end])
         del data[:end]
         return response
 

@@ -9,9 +9,8 @@ from gevent.event import Event
 
 from nsqd_py.lookup.endpoints import Address, Choice, Endpoint
 from nsqd_py.lookup.resolver import Resolver
-from nsqd_py.runtime.backoff import Backoff
 from nsqd_py.runtime.logs import Log
-from nsqd_py.runtime.outage_log import Trouble
+from nsqd_py.runtime.outages import Backoff, OutageLog
 
 RESOLVE_EVERY_S = 30.0
 # When something failed, the name is looked up again, but not more often than this.
@@ -41,7 +40,7 @@ class LookupHost:
         self._clock = clock
         self._is_connected = is_connected
         self._on_resolved = on_resolved
-        self._trouble = Trouble(log, clock)
+        self._outage = OutageLog(log, clock)
         self._backoff = Backoff(_FIRST_RETRY_S, RESOLVE_AT_MOST_EVERY_S)
         self._is_wanted = Event()
         self._greenlet: gevent.Greenlet[..., None] | None = None
@@ -77,11 +76,11 @@ class LookupHost:
             endpoints = self._resolver.resolve(address.host, address.port)
         except OSError as error:
             self._backoff.failed(self._clock())
-            self._trouble.report("LOOKUP(%s): failed to resolve - %s", address.text, error.strerror or error)
+            self._outage.report("LOOKUP(%s): failed to resolve - %s", address.text, error.strerror or error)
             self._take(None)
             return False
         self._backoff.reset()
-        self._trouble.end("LOOKUP(%s): resolved again", address.text)
+        self._outage.end("LOOKUP(%s): resolved again", address.text)
         self._take(endpoints)
         return True
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from nsqd_py.lookup.connection import BadResponse
-from nsqd_py.settings.declaration import Options
 from nsqd_py.version import NSQ_VERSION
 
+if TYPE_CHECKING:
+    from nsqd_py.options import NsqdOptions
 
-def identify(options: Options, tcp_port: int, http_port: int) -> bytes:
+
+def identify(options: NsqdOptions, tcp_port: int, http_port: int) -> bytes:
     """The command of an nsqd that listens on these ports."""
     body = orjson.dumps(
         {

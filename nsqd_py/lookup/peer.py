@@ -19,9 +19,8 @@ from nsqd_py.lookup.inventory import Inventory
 from nsqd_py.lookup.query import ChannelQuery
 from nsqd_py.net.http.client import HttpClient
 from nsqd_py.queue.topic import Topic
-from nsqd_py.runtime.backoff import Backoff
 from nsqd_py.runtime.logs import Log
-from nsqd_py.runtime.outage_log import Trouble
+from nsqd_py.runtime.outages import Backoff, OutageLog
 
 PING = b"PING\n"
 PING_EVERY_S = 15.0
@@ -29,7 +28,7 @@ PING_EVERY_S = 15.0
 COMMANDS_AT_ONCE = 256
 FIRST_RETRY_S = 0.1
 MOST_RETRY_S = 5.0
-# A connection that lasted this long was a good one; what follows is a new trouble.
+# A connection that lasted this long was a good one; a later failure is a new outage.
 LASTED_S = 10.0
 
 
@@ -76,8 +75,8 @@ class LookupPeer:
         self._log = surroundings.log
         self._clock = surroundings.clock
         self._backoff = Backoff(FIRST_RETRY_S, MOST_RETRY_S)
-        self._trouble = Trouble(self._log, self._clock)
-        self._refusals = Trouble(self._log, self._clock)
+        self._outage = OutageLog(self._log, self._clock)
+        self._refusals = OutageLog(self._log, self._clock)
         self._changes = Changes()
         self._wake = Event()
         self._greenlet: gevent.Greenlet[..., None] | None = None
@@ -114,7 +113,7 @@ class LookupPeer:
 
     def _try_once(self) -> None:
         began_s = self._clock()
-        if not self._trouble.is_on:
+        if not self._outage.is_on:
             self._log.of_clients.info("LOOKUP connecting to %s", self.name)
         try:
             self._connect_and_serve()
@@ -139,14 +138,14 @@ class LookupPeer:
         if self._around.on_failed(self):  # as ::1 for a localhost that listens on 127.0.0.1
             self._log.info("LOOKUPD(%s): %s", self.name, reason)
         else:
-            self._trouble.report("LOOKUPD(%s): %s", self.name, reason)
+            self._outage.report("LOOKUPD(%s): %s", self.name, reason)
 
     def _serve(self, connection: LookupConnection) -> None:
         """Tell everything, then what changes, until something fails."""
         self._identify(connection)
         self._around.on_known(self)
         self._register_all(connection)
-        self._trouble.end("LOOKUPD(%s): connected again", self.name)
+        self._outage.end("LOOKUPD(%s): connected again", self.name)
         ping_at_s = self._clock() + PING_EVERY_S
         while True:
             connection.wait(self._wake, max(0.0, ping_at_s - self._clock()))
@@ -195,7 +194,7 @@ class LookupPeer:
             connection.send(*window)
             for command in window:
                 response = connection.read()
-                if response != OK:  # nsqlookupd closes the connection with it
+                if response != OK:  # most close the connection; one because of a limit does not
                     self._refusals.report("LOOKUPD(%s): %s - %s", self.name, _shown(command), _shown(response))
 
 

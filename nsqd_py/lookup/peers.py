@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gevent
 from gevent.event import Event
@@ -22,7 +22,9 @@ from nsqd_py.lookup.resolver import Resolver
 from nsqd_py.net.http.client import HttpClient, limit_s
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.logs import Log
-from nsqd_py.settings.declaration import Options
+
+if TYPE_CHECKING:
+    from nsqd_py.options import NsqdOptions
 
 _CLOSE_S = 1.0
 
@@ -33,7 +35,7 @@ class LookupPeers:
     def __init__(
         self,
         broker: Broker,
-        options: Options,
+        options: NsqdOptions,
         log: Log,
         tls: Any = None,
         resolver: Resolver | None = None,

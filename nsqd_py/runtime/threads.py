@@ -1,4 +1,4 @@
-"""Work that would block the event loop, done in threads."""
+"""Blocking work, done in threads."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from gevent.hub import Waiter
 
 
 def in_thread(threadpool: Any, work: Callable[..., None], *arguments: Any) -> None:
-    """Run `work` in a thread while this greenlet waits. Raises what it raised.
+    """Run `work` in a thread while this greenlet waits. Raises the error of `work`.
 
-    The error comes back as a value: the pool would print the traceback of one that is raised, also of one that the
-    caller expects and handles.
+    The thread returns the error as a value: the pool prints the traceback of an error that is raised, even if the
+    caller handles it.
     """
     error = threadpool.apply(_attempt, (work, arguments))
     if error is not None:
@@ -26,7 +26,7 @@ def in_thread(threadpool: Any, work: Callable[..., None], *arguments: Any) -> No
 def _attempt(work: Callable[..., None], arguments: tuple[Any, ...]) -> Exception | None:
     try:
         work(*arguments)
-    except Exception as error:  # noqa: BLE001 - raised again by whoever waits
+    except Exception as error:  # noqa: BLE001 - the waiting greenlet raises it
         return error
     return None
 
@@ -54,7 +54,7 @@ class DiskThreads:
     """The threads that use the disk, as gevent's thread pool, but with less work for each call.
 
     A call takes 25 us of processor, with gevent's pool 110: with --sync-every=1 and 16 publishers that was 45 % of
-    all. Until `serve`, work is done in place: nobody is kept waiting by it.
+    all. Before `serve`, work is done in this thread: no client waits for it.
     """
 
     def __init__(self, most: int) -> None:
@@ -67,7 +67,7 @@ class DiskThreads:
         self._watcher: Any = None
 
     def serve(self) -> None:
-        """From now on the loop must go on meanwhile."""
+        """Use threads from now on, so that the loop continues."""
         self._is_serving = True
 
     def apply(self, work: Callable[..., Any], arguments: tuple[Any, ...] = ()) -> Any:

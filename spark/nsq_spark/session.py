@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Self
 from nsq_spark.java import Java, bundled_home, find_java
 from nsq_spark.jvm import Jvm, changed_environment
 from nsq_spark.masters import is_local, is_local_cluster, is_on_loopback
-from nsq_spark.shipping import ROOT, zip_packages
+from nsq_spark.shipping import import_folders, zip_packages
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -253,10 +253,8 @@ def _package_directory() -> str:
 
 def _python_path() -> str:
     """Python processes that Spark starts import our packages as this one does, from a checkout too."""
-    given = os.environ.get("PYTHONPATH", "")
-    if ROOT.name in ("site-packages", "dist-packages"):
-        return given
-    return os.pathsep.join(filter(None, (str(ROOT), given)))
+    folders = [folder for folder in import_folders() if Path(folder).name not in ("site-packages", "dist-packages")]
+    return os.pathsep.join(filter(None, (*folders, os.environ.get("PYTHONPATH", ""))))
 
 
 def _run_for(limit_s: float, work: Callable[[], None]) -> None:

@@ -22,7 +22,7 @@ from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.session import Limits
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.logs import FATAL, Log
-from nsqd_py.tcp.connection import _ALONE_AFTER_READS, ClientConnection
+from nsqd_py.tcp.connection import ALONE_AFTER_READS, ClientConnection
 from tests.support.wire import dpub, mpub, pub
 from tests.unit.fakes import messages_of
 
@@ -186,9 +186,9 @@ def test_a_write_that_fails_withdraws_the_answers_of_all(nsqd: Nsqd, disk: Disk)
 def alone(nsqd: Nsqd) -> Peer:
     """A client that publishes one message at a time, and is the only one for many iterations."""
     peer = nsqd.tcp()
-    for _ in range(_ALONE_AFTER_READS + 1):
+    for _ in range(ALONE_AFTER_READS + 1):
         nsqd.hear(peer.say(pub("t", b"x")))
-    assert peer.answers() == OK * (_ALONE_AFTER_READS + 1)
+    assert peer.answers() == OK * (ALONE_AFTER_READS + 1)
     return peer
 
 
