@@ -4,6 +4,7 @@ listening            the listeners of a daemon
 server               a listening socket: accepts connections
 transport            a socket that never blocks, and its output buffer
 loop_iteration       the end of an event-loop iteration, where batched work is done
+early_answers        answers that are queued before the write that they report     pure
 backlog              input that takes long is handled in slices
 limits               limits on connections and time-outs
 
