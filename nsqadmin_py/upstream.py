@@ -12,6 +12,8 @@ import gevent
 import orjson
 from gevent import ssl
 
+from nsqadmin_py.answer_budget import Answer, AnswerBudget
+from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.shapes import rows_in
 from nsqadmin_py.web.proxies import Proxies
 from nsqd_py.errors import StartError
@@ -28,11 +30,10 @@ from nsqd_py.net.http.client import (
     parse_url,
     resolve_by_hub,
 )
-from nsqd_py.net.tls_level import advised, set_level, set_lowest_version
-from nsqd_py.net.tls_options import DEFAULT_TLS_VERSION
+from nsqd_py.net.tls_options import http_client_context
 from nsqd_py.protocol.names import quote
-from nsqd_py.runtime.one_line import one_line
-from nsqd_py.settings.declaration import Options
+from nsqd_py.runtime.logs import one_line
+from nsqd_py.settings.declaration import BadOptions
 
 _FORBIDDEN = 403
 # In one answer of an nsqlookupd.
@@ -71,18 +72,25 @@ class Upstream:
     def __init__(self, client: HttpClient, token: TokenRule | None = None) -> None:
         self._client = client
         self._token = token
+        self._budget = AnswerBudget()
+
+    def answer(self) -> Answer:
+        """Return a context for one answer that `get_bytes` receives, and for what is done with it."""
+        return self._budget.answer()
 
     def get(self, address: str, path: str, query: Mapping[str, str] | None = None) -> Any:
         """The JSON that a GET is answered with. Raises UpstreamError."""
-        return parsed(address, self.get_bytes(address, path, query))
+        with self.answer() as answer:
+            return parsed(address, self.get_bytes(answer, address, path, query))
 
-    def get_bytes(self, address: str, path: str, query: Mapping[str, str] | None = None) -> bytes:
+    def get_bytes(self, answer: Answer, address: str, path: str, query: Mapping[str, str] | None = None) -> bytes:
         """Raises UpstreamError."""
-        return self._exchange("GET", address, path, query or {}, None)
+        return self._exchange("GET", address, path, query or {}, None, answer)
 
     def post(self, address: str, path: str, query: Mapping[str, str], body: bytes = b"") -> bytes:
         """Raises UpstreamError."""
-        return self._exchange("POST", address, path, query, body)
+        with self.answer() as answer:
+            return self._exchange("POST", address, path, query, body, answer)
 
     def ask_url(self, url: str) -> Any:
         """The JSON behind a whole URL. Raises UpstreamError, ValueError."""
@@ -92,27 +100,27 @@ class Upstream:
             raise UpstreamError(str(error)) from error
 
     def _exchange(
-        self, method: str, address: str, path: str, query: Mapping[str, str], body: bytes | None
+        self, method: str, address: str, path: str, query: Mapping[str, str], body: bytes | None, answer: Answer
     ) -> bytes:
         url = _url(address, f"{path}?{urlencode(query)}" if query else path)
         try:
             try:
-                return self._exchange_with_login(method, url, body)
+                return self._exchange_with_login(method, url, body, answer)
             except BadStatus as error:
                 port = https_port(error)
                 if url.is_secure or not port:
                     raise
-                return self._exchange_with_login(method, replace(url, is_secure=True, port=port), body)
+                return self._exchange_with_login(method, replace(url, is_secure=True, port=port), body, answer)
         except BadStatus as error:
             text = f"got response {error.status} {error.reason} {quote(error.body[:_SHOWN_BYTES])}"
             raise UpstreamError(text, error.status, _message(error.body)) from error
         except HttpClientError as error:
             raise UpstreamError(f"{method} {url.place}{path}: {error}") from error
 
-    def _exchange_with_login(self, method: str, url: Url, body: bytes | None) -> bytes:
+    def _exchange_with_login(self, method: str, url: Url, body: bytes | None, answer: Answer) -> bytes:
         """Show the token to servers that may see it, and to no others."""
         headers = self._token.headers_for(url) if self._token is not None else {}
-        return self._client.exchange(method, url, body, headers)
+        return self._client.exchange(method, url, body, headers, answer.admit)
 
 
 class TokenRule:
@@ -213,8 +221,8 @@ def _message(body: bytes) -> str:
     return message if isinstance(message, str) else ""
 
 
-def make_upstream(options: Options) -> Upstream:
-    """With the time-outs and certificates of the options. Raises StartError."""
+def make_upstream(options: NsqadminOptions) -> Upstream:
+    """Return the client of all requests, with the time-outs and certificates of the options. Raises StartError."""
     return Upstream(
         HttpClient(
             connect_timeout_s=limit_s(options.http_client_connect_timeout_ns),
@@ -233,7 +241,7 @@ def _resolve(host: str, port: int) -> Sequence[Target]:
     return resolve_by_hub(host, port) if endpoint is None else [(endpoint.family, endpoint.target)]
 
 
-def _token_rule(options: Options) -> TokenRule | None:
+def _token_rule(options: NsqadminOptions) -> TokenRule | None:
     """Raises StartError."""
     token_file = options.http_client_token_file
     if not token_file:
@@ -261,19 +269,10 @@ def _read_token(token_file: str) -> str:
     return token
 
 
-def _tls_context(options: Options) -> Any:
+def _tls_context(options: NsqadminOptions) -> Any:
     try:
-        context = ssl.create_default_context(cafile=options.http_client_tls_root_ca_file or None)
-        set_level(context, options.tls_security_level)
-        set_lowest_version(context, options.tls_security_level, DEFAULT_TLS_VERSION)
-        if options.http_client_tls_insecure_skip_verify:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if options.http_client_tls_cert:
-            # With an empty password, a key that needs one fails instead of asking on the terminal.
-            context.load_cert_chain(options.http_client_tls_cert, options.http_client_tls_key, password="")
-    except OSError as error:  # SSLError is one
-        raise StartError(f"cannot use the files of --http-client-tls-…: {advised(error.strerror or error)}") from error
-    return context
-
-
+        return http_client_context(
+            options, ssl.SSLContext, verifies=not options.http_client_tls_insecure_skip_verify
+        )
+    except BadOptions as error:
+        raise StartError(str(error)) from error

@@ -23,7 +23,7 @@ from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.logs import parse_level
-from nsqd_py.runtime.pace import ONE_ROUND_S, Pace
+from nsqd_py.runtime.pacing import ONE_ROUND_S, Pace
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.settings.durations import parse_duration
 from nsqd_py.stats.collect import collect, render_json

@@ -1,1 +1,12 @@
-"""A daemon's process: log lines, signals, systemd, threads, back-off, pacing of long work."""
+"""The process of a daemon or tool.
+
+logs, log_sink    log lines: levels, forms, limits on lines that clients cause; writing without blocking
+outages           back-off between attempts, and the log lines of an outage
+early_signals     signals held back until the program can handle them
+process           limits, memory, collector, stop signals
+systemd           notifications and inherited sockets
+threads           blocking work in threads
+pacing            long work in slices; how late the event loop is
+histogram         counts of values between bounds
+private_files     files that only their owner can read
+"""

@@ -1,4 +1,4 @@
-"""Work that would block the loop, in a thread of gevent's pool."""
+"""Blocking work, done in the threads of gevent's pool."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 
 def in_thread(threadpool: Any, work: Callable[..., None], *arguments: Any) -> None:
-    """Run `work` in a thread while this greenlet waits. Raises what it raised.
+    """Run `work` in a thread while this greenlet waits. Raises the error of `work`.
 
-    The error comes back as a value: the pool would print the traceback of one that is raised, also of one that the
-    caller expects and handles.
+    The thread returns the error as a value: the pool prints the traceback of an error that is raised, even if the
+    caller handles it.
     """
     error = threadpool.apply(_attempt, (work, arguments))
     if error is not None:
@@ -20,7 +20,7 @@ def in_thread(threadpool: Any, work: Callable[..., None], *arguments: Any) -> No
 def _attempt(work: Callable[..., None], arguments: tuple[Any, ...]) -> Exception | None:
     try:
         work(*arguments)
-    except Exception as error:  # noqa: BLE001 - raised again by whoever waits
+    except Exception as error:  # noqa: BLE001 - the waiting greenlet raises it
         return error
     return None
 
@@ -28,7 +28,7 @@ def _attempt(work: Callable[..., None], arguments: tuple[Any, ...]) -> Exception
 class DiskThreads:
     """The threads that write to the disk, as gevent's thread pool.
 
-    Until `serve`, work is done in place: nobody is kept waiting by it, and the pool takes 10 ms to import.
+    Before `serve`, work is done in this thread: no client waits for it, and the pool takes 10 ms to import.
     """
 
     def __init__(self, most: int) -> None:
@@ -37,7 +37,7 @@ class DiskThreads:
         self._pool: Any = None
 
     def serve(self) -> None:
-        """From now on the loop must go on meanwhile."""
+        """Use threads from now on, so that the loop continues."""
         self._is_serving = True
 
     def apply(self, work: Callable[..., Any], arguments: tuple[Any, ...] = ()) -> Any:

@@ -1,2 +1,12 @@
-"""Settings: declared once; flags, config files, --help, completion and reference
-pages come from that."""
+"""Settings are declared once, as typed fields. Flags, config files, texts and completion follow from the declaration.
+
+declaration    a setting, a class of options
+program        a program: its settings, command line, start
+types          kinds of values: how they are read and shown
+groups         settings that several programs have
+flags          the command line
+config_file    TOML and YAML files
+docs           --help, the reference page, example config files
+completion     scripts for bash, zsh and fish
+durations, timestamps, regex   values of users, also outside settings
+"""

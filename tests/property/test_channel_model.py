@@ -23,7 +23,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from nsqd_py.batch import uniform_stride
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.topic import Topic
-from nsqd_py.settings.topic_rules import ByTopic
+from nsqd_py.settings.types import ByTopic
 from tests.property.model import DEFERRED, FINISHED, IN_FLIGHT, QUEUED, ModelChannel, ModelTopic, observe
 from tests.property.real import ModelConsumer, broken_reads, broken_writes
 from tests.unit.fakes import MS, SECOND, FakePublisher, World, close_descriptors, sized, start_broker

@@ -13,7 +13,7 @@ from nsqd_py.diskqueue.memory_budget import MemoryBudget
 from nsqd_py.queue import batch_cache
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.topic import Topic
-from nsqd_py.settings.topic_rules import ByTopic
+from nsqd_py.settings.types import ByTopic
 from tests.unit.fakes import SECOND, FakeConsumer, World, close_descriptors, sized, start_broker
 
 KIB = 1 << 10
