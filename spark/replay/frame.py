@@ -35,6 +35,8 @@ from spark.replay.work import Setup
 from spark.schema import COLUMNS
 
 _RESULT = "result BINARY"
+# What is JSON for Spark SQL is JSON for `filter`.
+JSON_OPTIONS = {"allowSingleQuotes": "false"}
 _KEYS = {"id": "coalesce(id, concat(file_number, ':', position))", "body": "body"}
 
 
@@ -149,7 +151,8 @@ def _where(rows: DataFrame, selection: Selection) -> DataFrame:
         F.expr(f"({where}\n)")  # as it was written, so that Spark's message is about that
         found = typed(where) if selection.json_schema is None else Typed(where, {predicate.JSON: selection.json_schema})
         text = F.col("body").cast("string")
-        rows = rows.withColumns({name: F.from_json(text, schema) for name, schema in found.columns.items()})
+        options = JSON_OPTIONS if selection.json_schema is None else {}
+        rows = rows.withColumns({name: F.from_json(text, schema, options) for name, schema in found.columns.items()})
         wanted = F.expr(f"({found.where}\n)")
         rows.where(wanted)  # alone, so that what Spark says of it is about nothing else
         return rows.where(wanted | (F.col(FILE_NUMBER) < 0))

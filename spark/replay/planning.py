@@ -9,6 +9,7 @@ from typing import Protocol
 
 from spark.archive.formats import Compression, Format
 from spark.archive.splits import FileInfo, Split, pack, plan_splits
+from spark.replay.filter import filter_of
 from spark.replay.job import Job
 from spark.replay.marks import AFTER_ALL, BEFORE_ALL, BY_FILE, LAST_POSITION, Mark, Range, merged, overlapping
 from spark.replay.pace import PaceOfTask
@@ -120,7 +121,9 @@ class Plan:
     @property
     def uses_frame(self) -> bool:
         """Whether messages go through Spark SQL; otherwise they never leave Python."""
-        return self.job.selection.where is not None or self.is_shuffled
+        selection = self.job.selection
+        is_filtered_by_spark = selection.where is not None and not filter_of(selection.where, selection.json_schema)
+        return is_filtered_by_spark or self.is_shuffled
 
     @property
     def route(self) -> str:

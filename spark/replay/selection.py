@@ -12,6 +12,7 @@ from google_crc32c import value as crc32c
 from spark.archive.chunk import Chunk
 from spark.archive.columns import ID_BYTES, Numbers
 from spark.archive.storage import name_of
+from spark.replay.filter import filter_of
 from spark.replay.job import Selection
 
 _HASHES = 1 << 64
@@ -23,6 +24,7 @@ class Matcher:
 
     def __init__(self, selection: Selection) -> None:
         self._grep = selection.grep
+        self._filter = filter_of(selection.where, selection.json_schema)
         self._sample = selection.sample
 
     def mask(self, chunk: Chunk) -> Any:
@@ -31,6 +33,9 @@ class Matcher:
             mask = sampled(chunk, self._sample)
         if self._grep is not None:
             found = pc.match_substring_regex(chunk.bodies, pattern=self._grep).to_numpy(zero_copy_only=False)
+            mask = found if mask is None else mask & found
+        if self._filter is not None:
+            found = self._filter.mask(chunk)
             mask = found if mask is None else mask & found
         return mask
 

@@ -44,9 +44,11 @@ def spark_of(options: Options) -> SparkWanted:
 def _computes_much(options: Options) -> bool:
     if not (options.where or options.dedupe) or _is_small(options.archive):
         return False
-    from spark.replay.sieve import sieve_of  # 0.3 s
+    from spark.replay.filter import filter_of  # 0.3 s
+    from spark.replay.sieve import sieve_of
 
-    return bool(options.dedupe) or not sieve_of(options.where, options.json_schema or None).sets
+    given = (options.where, options.json_schema or None)
+    return bool(options.dedupe) or not (filter_of(*given) or sieve_of(*given).sets)
 
 
 def _is_small(paths: Sequence[str]) -> bool:
