@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from glob import iglob
 
 from nsqd_py.settings import Options
-from spark.masters import BadMaster, check_master
+from spark.session import BadMaster, check_master
 from tools.cli import BadUsage
 
 # With the optimising compiler and G1, a replay with a predicate takes 21 s of processor time to its first message, and

@@ -12,7 +12,7 @@ from nsqd_py.settings import Options
 from spark.archive.errors import ArchiveError
 from spark.archive.listing import Listing, survey
 from spark.archive.storage import Storage
-from spark.masters import known_slots
+from spark.session import known_slots
 from spark.replay.checkpoint import Checkpoint, known_checkpoint, open_checkpoint
 from spark.replay.command.bar import Bar
 from spark.replay.command.dry_run import dry_run_text
