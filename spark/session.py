@@ -57,8 +57,8 @@ _ERROR = re.compile(r"^(?:.*?\b[\w.$]+(?:Exception|Error): |Error: )(.+?)\s*$", 
 # For a JVM that only hands bytes on. Until the first task it takes 8.5 s of processor time with the optimising compiler
 # and G1, and 4.6 s without them.
 _LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# Python processes allocate and free blocks of megabytes all the time. Memory that malloc returns to the kernel is mapped
-# again page by page: that was a fifth of the processor time of a replay.
+# Python processes allocate and free blocks of megabytes all the time. What malloc returns to the kernel is mapped again
+# page by page: that was a fifth of the processor time of a replay.
 _MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(256 << 20)}
 # Arrow's Java checks the bounds and the null bit of each value; Spark has checked before.
 _UNCHECKED = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
@@ -202,7 +202,7 @@ class Session:
             self._gateway = launch_gateway(conf, pipes)  # type: ignore[no-untyped-call]
             context = SparkContext(conf=conf, gateway=self._gateway)
         # Its server for accumulators would print a traceback when the JVM has ended.
-        context._accumulatorServer.handle_error = lambda request, address: None  # type: ignore[method-assign]
+        context._accumulatorServer.handle_error = _say_nothing  # type: ignore[method-assign]
         if not is_local(self._master):
             context.addPyFile(str(zip_packages(self._directory / "nsqd_py_packages.zip")))
         self._context = context
@@ -338,6 +338,10 @@ def _environment(**changes: str) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def _say_nothing(request: object, client_address: object) -> None:
+    pass
 
 
 def _package_directory() -> str:

@@ -12,8 +12,8 @@ pytest.importorskip("pyspark")
 
 import pyarrow as pa
 from pyspark.sql import functions as F
-
 from spark.replay.frame import _own_session, _where
+
 from spark.replay.job import Selection
 from spark.replay.json_types import typed
 from spark.replay.sieve import sieve_of
