@@ -22,11 +22,10 @@ from bench.spark.standalone import standalone
 from nsqd_py.settings import Options
 from spark.archive.listing import list_files
 from spark.archive.storage import Storage
-from spark.replay.command.request import job_of
-from spark.replay.command.spark_wanted import spark_of
+from spark.replay.arguments import job_of, spark_of
+from spark.replay.driver import run
 from spark.replay.options import PROGRAM
 from spark.replay.planning import plan
-from spark.replay.running import run
 from spark.session import Session
 from spark.source import register
 

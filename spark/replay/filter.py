@@ -4,8 +4,9 @@
     filter.mask(chunk)
 
 Comparisons of a field, `topic`, `channel`, `nsqd`, `id` or `attempts` with constants, IN, BETWEEN, IS NULL, AND, OR,
-NOT: for these the result is that of Spark SQL, by the rule of `json_types`. Measured with bodies of 200 bytes: 0.9 us a
-message; through Spark SQL 12 us.
+NOT: for these the result is that of Spark SQL, by the rule of `json_types`. Of other predicates, conditions that AND
+connects are evaluated, and Spark SQL evaluates the predicate for the messages that are left. Measured with bodies of
+200 bytes: 0.9 us a message; through Spark SQL 12 us.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ Test = Callable[[Any], bool]
 
 
 class Unsupported(Exception):
-    """The predicate is one that only Spark SQL evaluates."""
+    """The condition is one that only Spark SQL evaluates."""
 
 
 class Truth(NamedTuple):
@@ -66,23 +67,57 @@ class Filter:
 
     paths: tuple[tuple[str, ...], ...]
     node: Node
+    is_exact: bool
 
     def mask(self, chunk: Chunk) -> Any:
-        """Return for which messages it is true, as an array of booleans."""
+        """Return for which messages it is true, as an array of booleans; if not `is_exact`, for which it may be."""
         return self.node(Values(chunk, self.paths)).true
 
 
 @lru_cache(maxsize=16)
 def filter_of(where: str | None, json_schema: str | None = None) -> Filter | None:
-    """Return the filter of a predicate; None if Spark SQL has to evaluate it, as where the user gives types."""
+    """Return the filter of a predicate; None if Python evaluates nothing of it, as where the user gives types."""
     if where is None or json_schema is not None:
         return None
-    parser = _Parser([token for token in tokens_of(where) if token.kind != "space"])
+    tokens = [token for token in tokens_of(where) if token.kind != "space"]
     try:
+        parser = _Parser(tokens)
         node = parser.whole()
+        return Filter(tuple(parser.paths), node, is_exact=True)
     except Unsupported:
+        return _partial(tokens)
+
+
+def needs_spark(where: str | None, json_schema: str | None) -> bool:
+    """True if Spark SQL has to evaluate the predicate."""
+    found = filter_of(where, json_schema)
+    return where is not None and (found is None or not found.is_exact)
+
+
+def _partial(tokens: Sequence[Token]) -> Filter | None:
+    """Return a filter of those conditions that AND connects which Python evaluates."""
+    words = {token.word for token in tokens}
+    if words & {"BETWEEN", "CASE"} or len(_split(tokens, "OR")) > 1:  # AND may connect something else
         return None
-    return Filter(tuple(parser.paths), node)
+    paths: list[tuple[str, ...]] = []
+    nodes: list[Node] = []
+    for part in _split(tokens, "AND"):
+        try:
+            nodes.append(_Parser(part, paths).whole())
+        except Unsupported:
+            continue
+    return Filter(tuple(paths), _all(nodes), is_exact=False) if nodes else None
+
+
+def _split(tokens: Sequence[Token], word: str) -> list[Sequence[Token]]:
+    """Split at a word that is in no parentheses."""
+    parts, first, depth = [], 0, 0
+    for place, token in enumerate(tokens):
+        depth += (token.text in ("(", "[")) - (token.text in (")", "]"))
+        if depth == 0 and token.kind == "word" and token.word == word:
+            parts.append(tokens[first:place])
+            first = place + 1
+    return [*parts, tokens[first:]]
 
 
 # ---- values
@@ -218,10 +253,10 @@ class _Operand(NamedTuple):
 class _Parser:
     """Reads tokens as a condition. `paths` are the fields that it names. Raises Unsupported."""
 
-    def __init__(self, tokens: Sequence[Token]) -> None:
+    def __init__(self, tokens: Sequence[Token], paths: list[tuple[str, ...]] | None = None) -> None:
         self._tokens = tokens
         self._place = 0
-        self.paths: list[tuple[str, ...]] = []
+        self.paths: list[tuple[str, ...]] = [] if paths is None else paths
 
     def whole(self) -> Node:
         node = self._or()

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from nsqd_py.durations import MINUTE_NS, SECOND_NS
 from nsqd_py.kinds import BOOL, DURATION, INT, STRING, STRINGS, choice
 from nsqd_py.settings import Options, Program, Setting
-from spark.replay.sizes import BATCH_BYTES
+from spark.replay import BATCH_BYTES
 from tools.cli import BadUsage, ToolError
 from tools.options import (
     LOOKUPD_HTTP,
@@ -172,9 +172,8 @@ def check(options: Options) -> None:
     if not (options.yes or options.dry_run or can_ask()):
         raise BadUsage("nobody can be asked here: --yes starts without a question, --dry-run shows what there is")
     _check_packages()
-    from spark.replay.command.report import check_report
-    from spark.replay.command.request import job_of
-    from spark.replay.command.spark_wanted import spark_of
+    from spark.replay.arguments import job_of, spark_of
+    from spark.replay.report import check_report
 
     job_of(options, time.time_ns())
     spark_of(options)

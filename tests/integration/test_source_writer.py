@@ -15,9 +15,7 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
 from spark.source.data_source import NsqDataSource
-from spark.source.publisher import PublishGaveUp
-from spark.source.publishing import BadRow
-from spark.source.writer import Published, total
+from spark.source.writer import BadRow, Published, PublishGaveUp, total
 from tests.support.auth_server import AuthServer
 from tests.support.certificates import make_certificates
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
@@ -210,5 +208,3 @@ def test_options_that_cannot_be(columns: str, options: dict[str, str], text: str
 def test_counts_of_all_tasks() -> None:
     tasks = [Published(3, 30, 1, {"a": 1, "b": 2}), None, Published(1, 10, 0, {"b": 1})]
     assert total(tasks) == Published(4, 40, 1, {"a": 1, "b": 3})
-
-

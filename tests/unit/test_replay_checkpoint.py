@@ -15,17 +15,15 @@ from spark.archive.splits import plan_splits
 from spark.archive.storage import Storage
 from spark.archive.wanted import Wanted
 from spark.replay import checkpoint as module
-from spark.replay.blocks import Block
 from spark.replay.checkpoint import Checkpoint, known_checkpoint, open_checkpoint
+from spark.replay.dry_run import LookSink
 from spark.replay.errors import CheckpointError
 from spark.replay.job import Destination, Job, Pacing, Safety, Selection
 from spark.replay.ledger import Entry, Ledger, encoded, entries_in
-from spark.replay.look import Looking
-from spark.replay.marks import Marks, Range, merged, overlapping
 from spark.replay.planning import Task
+from spark.replay.positions import Block, Marks, Range, merged, overlapping
 from spark.replay.progress import Counts, TaskLine
-from spark.replay.results import TaskResult
-from spark.replay.work import Attempt, Setup
+from spark.replay.task import Attempt, TaskContext, TaskResult
 from tests.support.archives import messages
 from tests.support.replay import Killed, PlayedNsqd, files_of, replayed, write_framed
 
@@ -160,7 +158,7 @@ def test_a_second_try_of_a_task_knows_what_the_first_did(tmp_path: Path) -> None
     first.close(is_settled=False)
     found = checkpoint.place.done(3, 12)
     assert found.done == {"": [Range((0, 0, -1), (0, 0, 7))]}
-    assert (found.count, found.size_bytes, found.topics) == (5, 50, {"orders": 2, "clicks": 3})
+    assert (found.counts.messages, found.counts.size_bytes, found.counts.topics) == (5, 50, {"orders": 2, "clicks": 3})
     assert checkpoint.place.done(4, 13).done == {}
     checkpoint.close()
 
@@ -210,9 +208,9 @@ def test_a_look_sees_what_is_left(tmp_path: Path, lane: str) -> None:
     write_framed(tmp_path / ARCHIVE, messages(30))
     job = job_of(tmp_path)
     done = {lane: (Range((0, 0, -1), (0, 0, (64 << 20) + 9)),)}
-    made = Looking(3)(Setup(job, done=done), Task(0), Attempt(0), TaskLine(None, "send", 0, 0))
+    made = LookSink(TaskContext(job, done=done), Task(0), Attempt(0), TaskLine(None, "send", 0, 0))
     (chunk,) = read(plan_splits(files_of(tmp_path / ARCHIVE))[0], Storage())
-    made.take(Block(chunk, Marks(0, 0, chunk.positions)), lane)
+    made.offer(Block(chunk, Marks(0, 0, chunk.positions)), lane)
     result = TaskResult(0, Counts())
     made.report(result)
     assert result.payload.topics["orders"].count == (20 if lane else 30)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from spark.archive.chunk import Chunk, Origin
 from spark.archive.payload import Payload
-from spark.replay.filter import filter_of
+from spark.replay.filter import filter_of, needs_spark
 
 BODIES = [b'{"a":"one","n":1}', b'{"a":"two","n":2.5}', b'{"a":null}', b"no JSON", b'{"a":true,"n":"3"}', b'{"n":NaN}']
 
@@ -65,9 +65,27 @@ def test_messages_for_which_it_is_true_are_chosen(where: str, positions: list[in
     ],
 )  # fmt: skip
 def test_spark_evaluates_the_others(where: str) -> None:
-    assert filter_of(where) is None
+    assert needs_spark(where, None)
+
+
+@pytest.mark.parametrize(
+    ("where", "positions"),
+    [
+        ("json.a = 'one' AND length(json.b) > 5", [0]),
+        ("abs(json.n) > 1 AND NOT json.a = 'one' AND json.a LIKE 't%'", [1, 4]),
+        ("length(json.b) > 5 OR json.a = 'one'", None),
+        ("json.x BETWEEN json.b AND json.a = 'one'", None),
+        ("CASE WHEN json.b AND json.a = 'one' AND json.c THEN json.d END", None),
+        ("json.a = 'one' AND 'two' = json.b = json.c", [0]),
+        ("json.a = 'one' 'two' AND json.b LIKE 'x'", None),
+    ],
+)
+def test_python_leaves_out_what_cannot_match(where: str, positions: list[int] | None) -> None:
+    assert needs_spark(where, None)
+    assert (None if filter_of(where) is None else chosen(where)) == positions
 
 
 def test_spark_evaluates_those_with_a_schema_of_the_user() -> None:
-    assert filter_of("json.n = 5", "n DOUBLE") is None
-    assert filter_of(None) is None
+    assert needs_spark("json.n = 5", "n DOUBLE")
+    assert not needs_spark("json.n = 5", None)
+    assert not needs_spark(None, None)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, PublishFailed, TimedOut
-from spark.replay.errors import GaveUp, Refused
+from spark.publisher import GaveUp, Refused
 from spark.replay.job import Destination, Job, Safety, Selection
-from spark.replay.results import TaskResult
+from spark.replay.task import TaskResult
 from tests.support.archives import messages
 from tests.support.replay import PlayedNsqd, files_of, replayed, write_framed
 

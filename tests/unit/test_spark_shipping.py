@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spark.masters import BadMaster, check_master, is_local, is_on_loopback, known_slots
-from spark.shipping import zip_packages
+from spark.session import BadMaster, check_master, is_local, is_on_loopback, known_slots, zip_packages
 
 CORES = 8
 
