@@ -21,7 +21,7 @@ from nsq_spark.replay.job import Destination, Job, Pacing, Safety, Selection
 from nsq_spark.replay.ledger import Entry, Ledger, encoded, entries_in
 from nsq_spark.replay.planning import Task
 from nsq_spark.replay.positions import Block, Marks, Range, merged, overlapping
-from nsq_spark.replay.progress import Counts, TaskLine
+from nsq_spark.replay.progress import ReplayCounts, TaskLine
 from nsq_spark.replay.task import Attempt, TaskContext, TaskResult
 
 from tests.support.archives import messages
@@ -211,7 +211,7 @@ def test_a_look_sees_what_is_left(tmp_path: Path, lane: str) -> None:
     made = LookSink(TaskContext(job, done=done), Task(0), Attempt(0), TaskLine(None, "send", 0, 0))
     (chunk,) = read(plan_splits(files_of(tmp_path / ARCHIVE))[0], Storage())
     made.offer(Block(chunk, Marks(0, 0, chunk.positions)), lane)
-    result = TaskResult(0, Counts())
+    result = TaskResult(0, ReplayCounts())
     made.report(result)
     assert result.payload.topics["orders"].count == (20 if lane else 30)
 
