@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from nsq_spark import register
 from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.storage import Storage
 from nsq_spark.replay.arguments import job_of, spark_of
@@ -23,7 +24,6 @@ from nsq_spark.replay.driver import run
 from nsq_spark.replay.options import PROGRAM
 from nsq_spark.replay.planning import plan
 from nsq_spark.session import SparkStart
-from nsq_spark.source import register
 from pyspark.sql import SparkSession
 
 from bench.spark.standalone import standalone
