@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -44,13 +44,8 @@ class TopicCount:
     def add(self, other: TopicCount) -> None:
         self.count += other.count
         self.size_bytes += other.size_bytes
-        self.first_ns = _of_both(min, self.first_ns, other.first_ns)
-        self.last_ns = _of_both(max, self.last_ns, other.last_ns)
-
-
-def _of_both(choose: Callable[[Iterable[int]], int], one: int | None, other: int | None) -> int | None:
-    known = [value for value in (one, other) if value is not None]
-    return choose(known) if known else None
+        self.first_ns = min((ns for ns in (self.first_ns, other.first_ns) if ns is not None), default=None)
+        self.last_ns = max((ns for ns in (self.last_ns, other.last_ns) if ns is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)

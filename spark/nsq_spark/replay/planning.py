@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from nsq_spark.archive.formats import Compression, Format
 from nsq_spark.archive.splits import FileInfo, Split, pack, plan_splits
@@ -13,6 +13,9 @@ from nsq_spark.replay.filter import needs_spark
 from nsq_spark.replay.job import Job
 from nsq_spark.replay.pace import PaceOfTask
 from nsq_spark.replay.positions import BEFORE_ALL, BY_FILE, LAST_POSITION, Mark, Range, merged, overlapping
+
+if TYPE_CHECKING:
+    from nsq_spark.replay.checkpoint import Checkpoint
 
 # Enough for a task that ends early to take over from a slow one, and few enough that their start costs little.
 _TASKS_A_SLOT = 4
@@ -160,25 +163,12 @@ class Plan:
         return ranges[0].high if ranges and ranges[0].low == BEFORE_ALL else None
 
 
-class Earlier(Protocol):
-    """What earlier runs of the job left: its checkpoint."""
-
-    @property
-    def done(self) -> Mapping[str, Iterable[Range]]: ...
-
-    @property
-    def parts(self) -> int | None: ...
-
-    @property
-    def acknowledged(self) -> int: ...
-
-
 def size_of(parts: Iterable[Part]) -> int:
     return sum(part.split.size_bytes for part in parts)
 
 
-def plan(job: Job, files: Sequence[FileInfo], slots: int, earlier: Earlier | None = None) -> Plan:
-    """Return the plan of a job for `slots` tasks that run at the same time."""
+def plan(job: Job, files: Sequence[FileInfo], slots: int, earlier: Checkpoint | None = None) -> Plan:
+    """Return the plan of a job for `slots` tasks that run at the same time; `earlier` is what earlier runs left."""
     slots = max(1, job.parallelism or slots)
     done = {lane: tuple(merged(ranges)) for lane, ranges in earlier.done.items()} if earlier is not None else {}
     parts = _parts(job, files, slots, done.get(BY_FILE, ()))

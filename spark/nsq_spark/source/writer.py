@@ -9,17 +9,24 @@ import logging
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from nsq_spark.archive.payload import Payload
 from nsq_spark.publish_batch import NotPublished, PublishBatch, PublishCounts, PublishObserver
 from nsq_spark.publisher import MOST_DEFERRED, Producers, TaskPublisher
 from nsq_spark.source.columns import WriteColumns
 from nsq_spark.source.options import WriteOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+else:  # PySpark 4.0 has no such class; the data source refuses to publish a stream there
+    DataSourceStreamArrowWriter = getattr(datasource, "DataSourceStreamArrowWriter", object)
 
 _log = logging.getLogger("nsqd_py.spark")
 
