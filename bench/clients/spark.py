@@ -21,13 +21,12 @@ from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.storage import Storage
 from nsq_spark.replay.arguments import job_of, spark_of
 from nsq_spark.replay.driver import run
-from nsq_spark.replay.options import PROGRAM
+from nsq_spark.replay.options import PROGRAM, ReplayOptions
 from nsq_spark.replay.planning import plan
 from nsq_spark.session import SparkStart
 from pyspark.sql import SparkSession
 
 from bench.spark.standalone import standalone
-from nsqd_py.settings.declaration import Options
 
 _STANDALONE = re.compile(r"standalone\[(\d+)\]")
 # Not before all workers are there.
@@ -59,7 +58,7 @@ def _cluster(master: str) -> Iterator[str]:
         yield cluster.master
 
 
-def _replay(session: SparkStart, options: Options) -> Callable[[str, str], int]:
+def _replay(session: SparkStart, options: ReplayOptions) -> Callable[[str, str], int]:
     context = session.context()
     asked = job_of(options, time.time_ns())
 
@@ -74,13 +73,13 @@ def _replay(session: SparkStart, options: Options) -> Callable[[str, str], int]:
     return send
 
 
-def _count(session: SparkStart, options: Options) -> Callable[[str, str], int]:
+def _count(session: SparkStart, options: ReplayOptions) -> Callable[[str, str], int]:
     spark = SparkSession(session.context())
     register(spark)
     return lambda archive, port: spark.read.format("nsq").load(archive).count()
 
 
-JOBS: dict[str, Callable[[SparkStart, Options], Callable[[str, str], int]]] = {"replay": _replay, "count": _count}
+JOBS: dict[str, Callable[[SparkStart, ReplayOptions], Callable[[str, str], int]]] = {"replay": _replay, "count": _count}
 
 if __name__ == "__main__":
     main(*sys.argv[1:])

@@ -30,7 +30,7 @@ from nsqd_py.client.blocking.lookup import LookupClient
 from nsqd_py.client.blocking.producer import Producer
 from nsqd_py.client.errors import BadName, ConnectionLost, NoNsqd, NsqClientError, TimedOut
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.runtime.backoff import Backoff
+from nsqd_py.runtime.outages import Backoff
 
 # The limit of unanswered bytes, and so of what may be stored twice after a failure. Two batches for each nsqd may be
 # unanswered whatever their size, so that no nsqd has to wait.

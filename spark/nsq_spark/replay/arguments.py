@@ -18,10 +18,9 @@ from nsq_spark.archive.wanted import Wanted
 from nsq_spark.replay.errors import BadJob
 from nsq_spark.replay.filter import needs_spark
 from nsq_spark.replay.job import Destination, Job, Pacing, Safety, Selection
-from nsq_spark.replay.options import BY_TIME, MAX_SPEED
+from nsq_spark.replay.options import BY_TIME, MAX_SPEED, ReplayOptions
 from nsq_spark.session import BadMaster, check_master
 from nsqd_py.protocol.names import is_valid_name
-from nsqd_py.settings.declaration import Options
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.timestamps import parse_time
 
@@ -46,7 +45,7 @@ class SparkWanted:
 # ---- the job
 
 
-def job_of(options: Options, now_ns: int) -> Job:
+def job_of(options: ReplayOptions, now_ns: int) -> Job:
     """Raises BadUsage."""
     if options.checkpoint and not is_local(options.checkpoint):
         raise BadUsage(
@@ -116,7 +115,7 @@ def parse_topic_map(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
     return tuple(pairs.items())
 
 
-def _selection(options: Options, now_ns: int) -> Selection:
+def _selection(options: ReplayOptions, now_ns: int) -> Selection:
     start_ns, end_ns = (_time(flag, getattr(options, flag), now_ns) for flag in ("start", "end"))
     if start_ns is not None and end_ns is not None and start_ns >= end_ns:
         raise BadUsage(f"--start {options.start!r} must be before --end {options.end!r}")
@@ -145,7 +144,7 @@ def _time(flag: str, text: str, now_ns: int) -> int | None:
         raise BadUsage(f"--{flag}: {error}") from None
 
 
-def _hints(options: Options) -> Hints:
+def _hints(options: ReplayOptions) -> Hints:
     pattern = options.topic_from_name or TOPIC_FROM_NAME
     try:
         has_topic = "topic" in re.compile(pattern).groupindex
@@ -167,7 +166,7 @@ def _hints(options: Options) -> Hints:
 # ---- Spark
 
 
-def spark_of(options: Options) -> SparkWanted:
+def spark_of(options: ReplayOptions) -> SparkWanted:
     """Raises BadUsage."""
     try:
         check_master(options.master)

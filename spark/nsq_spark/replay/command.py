@@ -22,20 +22,20 @@ from nsq_spark.replay.dry_run import Look, dry_run_text
 from nsq_spark.replay.errors import ReplayError
 from nsq_spark.replay.figures import count_text, shown, size_text
 from nsq_spark.replay.job import Job
+from nsq_spark.replay.options import ReplayOptions
 from nsq_spark.replay.planning import Plan
 from nsq_spark.replay.planning import plan as make_plan
 from nsq_spark.replay.report import STANDARD_OUTPUT, report_of, write_report
 from nsq_spark.replay.summary import how_to_resume, plan_text, summary
 from nsq_spark.session import SessionFailed, SparkStart, known_slots
 from nsqd_py.errors import NsqdError
-from nsqd_py.settings.declaration import Options
 
 _EXPECTED = (ReplayError, ArchiveError, NsqdError, SessionFailed, JavaNotFound)
 _FILES_SHOWN = 3
 _TOPICS_SHOWN = 10
 
 
-def run(options: Options, command_line: str) -> int:
+def run(options: ReplayOptions, command_line: str) -> int:
     """Run the command, and return its exit status; `command_line` repeats it. Raises ToolError."""
     # PySpark and py4j log errors that are raised as well, and everything that a stop cuts.
     logging.disable(logging.CRITICAL)
@@ -61,7 +61,7 @@ def _failed(error: Exception) -> Outcome:
 class _Command:
     """One run of the command."""
 
-    def __init__(self, options: Options, command_line: str, stopping: Stopping) -> None:
+    def __init__(self, options: ReplayOptions, command_line: str, stopping: Stopping) -> None:
         self._options = options
         self._command_line = command_line
         self._stopping = stopping

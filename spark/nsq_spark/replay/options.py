@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from nsq_tools.cli import BadUsage, ToolError
 from nsq_tools.options import (
-    LOOKUPD_HTTP,
-    NSQD_TCP,
-    PRODUCER_OPT,
-    TOPICS,
     check_client_options,
     check_name,
     check_nsqd_addresses,
@@ -21,9 +17,13 @@ from nsq_tools.options import (
 from nsq_tools.terminal import is_terminal
 
 from nsq_spark.replay import BATCH_BYTES
-from nsqd_py.settings.declaration import Options, Program, Setting
+from nsqd_py.settings.declaration import Options, at_least, setting
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
+from nsqd_py.settings.program import Program, ProgramOptions
 from nsqd_py.settings.types import BOOL, DURATION, INT, STRING, STRINGS, choice
+
+if TYPE_CHECKING:
+    from nsq_spark.replay.job import Dedupe
 
 ANY_ORDER, BY_TIME = "", "time"
 MAX_SPEED = "max"
@@ -31,101 +31,115 @@ _PACKAGES = ("pyspark", "pyarrow", "pandas")
 _FORMATS = ("lines", "jsonl", "framed", "parquet", "topic_log", "go_queue")
 
 
-def _at_least_1(flag: str) -> Callable[[int | None], str | None]:
-    return lambda value: None if value is None or value >= 1 else f"--{flag} must be at least 1"
-
-
 # fmt: off
-ARCHIVE = Setting("archive", STRINGS, (),
+ARCHIVE = setting(STRINGS, (),
     "File, directory or glob to read, also as a plain word (may be given several times): archives of nsq-to-file and "
     "of Go's nsq_to_file, data directories of nsqd. URLs such as s3a://bucket/dir and hdfs:// are read with the "
     "settings that --conf gives.")
-_ARCHIVE = (
-    ARCHIVE,
-    Setting("format", choice({"": "", **{name: name for name in _FORMATS}}, word="format"), "",
-        f"Format of all files, instead of recognising it: {', '.join(_FORMATS)}.", default_text="recognised"),
-    Setting("default-topic", STRING, "", "Topic of files that do not contain it (lines).",
-        default_text="from the name of the file, up to its first dot"),
-    Setting("topic-from-name", STRING, "",
-        "Regular expression with a group (?P<topic>...) that finds the topic in the path of such files."),
-    Setting("unread-only", BOOL, False, "In Go's data directories, read only messages that were not consumed yet."),
-    Setting("go-channel", STRING, "",
+
+class _Archive(Options, title="Archive"):
+    archive: tuple[str, ...] = ARCHIVE
+    format: str = setting(choice({"": "", **{name: name for name in _FORMATS}}, word="format"), "",
+        f"Format of all files, instead of recognising it: {', '.join(_FORMATS)}.", default_text="recognised")
+    default_topic: str = setting(STRING, "", "Topic of files that do not contain it (lines).",
+        default_text="from the name of the file, up to its first dot")
+    topic_from_name: str = setting(STRING, "",
+        "Regular expression with a group (?P<topic>...) that finds the topic in the path of such files.")
+    unread_only: bool = setting(BOOL, False, "In Go's data directories, read only messages that were not consumed yet.")
+    go_channel: str = setting(STRING, "",
         "In Go's data directories, read this channel of each topic, or `all` channels, which hold the same messages.",
-        default_text="the largest of each topic, and what the topic has not handed out yet"),
-    Setting("file-time-zone", STRING, "UTC",
+        default_text="the largest of each topic, and what the topic has not handed out yet")
+    file_time_zone: str = setting(STRING, "UTC",
         "Time zone of the hours in the names of files without timestamps (lines): --start and --end select whole "
-        "files."),
-    Setting("skip-damaged", BOOL, False,
-        "Pass over damaged records, and count them by file; otherwise damage ends the replay."),
-)
-_SELECTION = (
-    replace(TOPICS, help="Topic to send (may be given several times); all by default."),
-    Setting("topic-pattern", STRING, "", "Also send topics that match this regular expression (RE2)."),
-    Setting("start", STRING, "",
+        "files.")
+    skip_damaged: bool = setting(BOOL, False,
+        "Pass over damaged records, and count them by file; otherwise damage ends the replay.")
+
+
+class _Selection(Options, title="Selection"):
+    topic: tuple[str, ...] = setting(STRINGS, (),
+        "Topic to send (may be given several times); all by default.")
+    topic_pattern: str = setting(STRING, "", "Also send topics that match this regular expression (RE2).")
+    start: str = setting(STRING, "",
         "Send messages that were published at this time or later: RFC 3339 (UTC without an offset), a number of s, ms "
-        "or ns since the epoch, or an age (-2h, -1d12h)."),
-    Setting("end", STRING, "", "Send messages that were published before this time."),
-    Setting("where", STRING, "",
+        "or ns "
+        "since the epoch, or an age (-2h, -1d12h).")
+    end: str = setting(STRING, "", "Send messages that were published before this time.")
+    where: str = setting(STRING, "",
         "Send messages for which this predicate of Spark SQL is true: over the columns topic, channel, timestamp, "
-        "timestamp_ns, id, attempts, body, nsqd, file, position and, where bodies are JSON, json.field. A field "
-        "is a number beside numbers and a text beside texts; a value that does not fit is null."),
-    Setting("json-schema", STRING, "",
+        "timestamp_ns, "
+        "id, attempts, body, nsqd, file, position and, where bodies are JSON, json.field. A field is a number beside "
+        "numbers and a text beside texts; a value that does not fit is null.")
+    json_schema: str = setting(STRING, "",
         "Types of the fields that --where names, as Spark SQL writes them: 'n BIGINT, user STRUCT<name: STRING>'.",
-        default_text="what --where compares them with"),
-    Setting("grep", STRING, "", "Send messages whose body matches this regular expression (RE2)."),
-    Setting("sample", STRING, "",
-        "Send this share of the messages, such as 0.01 or 1%; it is always the same messages.", default_text="all"),
-    Setting("limit", INT, None, "Send only the first messages, up to this number.", default_text="no limit",
-        check=_at_least_1("limit")),
-    Setting("dedupe", choice({"": "", "id": "id", "body": "body"}, word="column"), "",
+        default_text="what --where compares them with")
+    grep: str = setting(STRING, "", "Send messages whose body matches this regular expression (RE2).")
+    sample: str = setting(STRING, "", "Send this share of the messages, such as 0.01 or 1%; it is always the same "
+        "messages.",
+        default_text="all")
+    limit: int | None = setting(INT, None, "Send only the first messages, up to this number.", default_text="no limit",
+        check=at_least(1))
+    dedupe: Dedupe = setting(choice({"": "", "id": "id", "body": "body"}, word="column"), "",
         "Send one of the messages with the same topic and id (id), or with the same topic and body (body).",
-        default_text="none"),
-)
-_DESTINATION = (
-    replace(NSQD_TCP, help="TCP address (host:port) of an nsqd to publish to (may be given several times: "
-        "messages are spread over them, and go to another one when one fails)."),
-    replace(LOOKUPD_HTTP, help="HTTP address (host:port) of an nsqlookupd whose nsqds are published to (may be given "
-        "several times)."),
-    Setting("topic-map", STRINGS, (),
-        "old=new: publish the messages of topic `old` to topic `new` (may be given several times)."),
-    Setting("to-topic", STRING, "", "Publish all other messages to this topic.",
-        default_text="the topic of the archive"),
-    Setting("defer", DURATION, 0, "Delay after which nsqd delivers a message."),
-    Setting("batch-bytes", INT, BATCH_BYTES, "Largest number of bytes of messages in one command.",
-        check=_at_least_1("batch-bytes")),
-    replace(PRODUCER_OPT, help=PRODUCER_OPT.help.replace("snappy,true or dial_timeout,5s",
-        "tls_v1,true or auth_secret,...")),
-)
-_PACE = (
-    Setting("rate", INT, None, "Largest number of messages to publish a second, over all tasks.",
-        default_text="no limit", check=_at_least_1("rate")),
-    Setting("speed", STRING, MAX_SPEED,
+        default_text="none")
+
+
+class _Destination(Options, title="Destination"):
+    nsqd_tcp_address: tuple[str, ...] = setting(STRINGS, (),
+        "TCP address (host:port) of an nsqd to publish to (may be given several times: "
+        "messages are spread over them, and go to another one when one fails).")
+    lookupd_http_address: tuple[str, ...] = setting(STRINGS, (),
+        "HTTP address (host:port) of an nsqlookupd whose nsqds are published to (may be given "
+        "several times).")
+    topic_map: tuple[str, ...] = setting(STRINGS, (),
+        "old=new: publish the messages of a topic to another one (may be given several times).")
+    to_topic: str = setting(STRING, "", "Publish all other messages to this topic.", default_text="the topic of the "
+        "archive")
+    defer_ns: int = setting(DURATION, 0, "Delay after which nsqd delivers a message.")
+    batch_bytes: int = setting(INT, BATCH_BYTES, "Largest number of bytes of messages in one command.",
+        check=at_least(1))
+    producer_opt: tuple[str, ...] = setting(STRINGS, (),
+        "Option of the producer as name,value with the names of go-nsq's Config, such as tls_v1,true or "
+        "auth_secret,... (may be given several times).")
+
+
+class _Pace(Options, title="Pace"):
+    rate: int | None = setting(INT, None, "Largest number of messages to publish a second, over all tasks.",
+        default_text="no limit", check=at_least(1))
+    speed: str = setting(STRING, MAX_SPEED,
         "Keep the gaps of the archive (original), or make them shorter (2x, 10x) or longer (0.5x); max ignores "
-        "them."),
-    Setting("order", choice({"": ANY_ORDER, "none": ANY_ORDER, "time": BY_TIME}, word="order"), ANY_ORDER,
-        "time: each topic in the order in which it was published; none: the order that is fastest.",
-        default_text="none"),
-)
-_SAFETY = (
-    Setting("dry-run", BOOL, False, "Publish nothing: show the number of messages by topic and time, and the first "
-        "messages."),
-    Setting("allow-empty", BOOL, False, "Exit with status 0 if no message matches, instead of 1."),
-    Setting("yes", BOOL, False, "Start without asking."),
-    Setting("checkpoint", STRING, "",
+        "them.")
+    order: str = setting(choice({"": ANY_ORDER, "none": ANY_ORDER, "time": BY_TIME}, word="order"), ANY_ORDER,
+
+        "time: each topic in the order in which it was published; none: the order that is fastest.", default_text="none")
+
+
+class _Safety(Options, title="Safety"):
+    dry_run: bool = setting(BOOL, False,
+        "Publish nothing: show the number of messages by topic and time, and the first "
+        "messages.")
+    allow_empty: bool = setting(BOOL, False, "Exit with status 0 if no message matches, instead of 1.")
+    yes: bool = setting(BOOL, False, "Start without asking.")
+    checkpoint: str = setting(STRING, "",
         "Directory that keeps what nsqd acknowledged, so that the same command resumes after a kill or a failure. All "
-        "executors must see it."),
-    Setting("give-up-after", DURATION, 10 * MINUTE_NS,
+        "executors must see it.")
+    give_up_after_ns: int = setting(DURATION, 10 * MINUTE_NS,
         "How long to retry, with growing pauses, while no nsqd takes a message.",
-        check=lambda value: None if value >= SECOND_NS else "--give-up-after must be at least 1s"),
-    Setting("report", STRING, "", "File for a report in JSON; - is standard output."),
-)
-_ENGINE = (
-    Setting("master", STRING, "local[*]",
-        "URL of the Spark master: local[4], local-cluster[2,1,1024], spark://host:7077, yarn, k8s://..."),
-    Setting("conf", STRINGS, (), "Setting of Spark as name=value (may be given several times)."),
-    Setting("parallelism", INT, None, "Number of tasks that run at the same time.",
-        default_text="as many as Spark has cores", check=_at_least_1("parallelism")),
-)
+        check=lambda value: None if value >= SECOND_NS else "must be at least 1s")
+    report: str = setting(STRING, "", "File for a report in JSON; - is standard output.")
+
+
+class _Spark(Options, title="Spark"):
+    master: str = setting(STRING, "local[*]",
+        "URL of the Spark master: local[4], local-cluster[2,1,1024], spark://host:7077, yarn, k8s://...")
+    conf: tuple[str, ...] = setting(STRINGS, (), "Setting of Spark as name=value (may be given several times).")
+    parallelism: int | None = setting(INT, None, "Number of tasks that run at the same time.",
+        default_text="as many as Spark has cores", check=at_least(1))
+
+
+class ReplayOptions(ProgramOptions, _Archive, _Selection, _Destination, _Pace, _Safety, _Spark):
+    """The options of spark-replay."""
+
 
 # Answers the question on the terminal.
 _AGREE = r'run: until="\[y/N\]" then="y\n"'
@@ -134,10 +148,7 @@ PROGRAM = Program("spark_replay", "spark-replay",
     "Publishes the messages of an archive again, or some of them. On a terminal, it shows its plan and asks before it "
     "starts. A message counts as sent when nsqd has acknowledged it. Every message is sent at least once: messages "
     "that were not acknowledged when something failed may be sent twice.",
-    {
-        "Archive": _ARCHIVE, "Selection": _SELECTION, "Destination": _DESTINATION, "Pace": _PACE, "Safety": _SAFETY,
-        "Spark": _ENGINE,
-    },
+    ReplayOptions,
     examples=(
         ("Show what there is of an hour of yesterday, and send nothing",
          "spark-replay /archive --topic=orders --start=2025-11-20T10:00:00Z --end=2025-11-20T11:00:00Z --dry-run"),
@@ -157,7 +168,7 @@ PROGRAM = Program("spark_replay", "spark-replay",
          "--conf=spark.hadoop.fs.s3a.endpoint=http://10.0.0.9:9000 --nsqd-tcp-address=10.0.0.2:4150",
          "not run: needs a Spark cluster and a store of objects"),
     ),
-    argument=ARCHIVE,
+    argument="archive",
     exit_statuses=(
         (0, "all messages that matched were sent; also after a dry run, and after the answer `no`"),
         (1, "it failed, or no message matched, and nothing was sent; one line on standard error gives the reason"),
@@ -167,7 +178,7 @@ PROGRAM = Program("spark_replay", "spark-replay",
 # fmt: on
 
 
-def check(options: Options) -> None:
+def check(options: ReplayOptions) -> None:
     """Raise BadUsage for wrong options, and ToolError if packages are missing. Reads the clock, for -2h."""
     if not options.archive:
         raise BadUsage("name an archive: spark-replay /path/of/files, or --archive=/path/of/files")
@@ -205,7 +216,7 @@ def _check_lookupds(addresses: Sequence[str]) -> None:
             raise BadUsage(f"--lookupd-http-address: {error}") from None
 
 
-def _check_destination(options: Options) -> None:
+def _check_destination(options: ReplayOptions) -> None:
     nsqd, lookupd = options.nsqd_tcp_address, options.lookupd_http_address
     if not options.dry_run and not nsqd and not lookupd:
         raise BadUsage("--nsqd-tcp-address or --lookupd-http-address required (--dry-run needs none)")
