@@ -62,21 +62,18 @@ class _Selection(Options, title="Selection"):
     topic_pattern: str = setting(STRING, "", "Also send topics that match this regular expression (RE2).")
     start: str = setting(STRING, "",
         "Send messages that were published at this time or later: RFC 3339 (UTC without an offset), a number of s, ms "
-        "or ns "
-        "since the epoch, or an age (-2h, -1d12h).")
+        "or ns since the epoch, or an age (-2h, -1d12h).")
     end: str = setting(STRING, "", "Send messages that were published before this time.")
     where: str = setting(STRING, "",
         "Send messages for which this predicate of Spark SQL is true: over the columns topic, channel, timestamp, "
-        "timestamp_ns, "
-        "id, attempts, body, nsqd, file, position and, where bodies are JSON, json.field. A field is a number beside "
-        "numbers and a text beside texts; a value that does not fit is null.")
+        "timestamp_ns, id, attempts, body, nsqd, file, position and, where bodies are JSON, json.field. A field is a "
+        "number beside numbers and a text beside texts; a value that does not fit is null.")
     json_schema: str = setting(STRING, "",
         "Types of the fields that --where names, as Spark SQL writes them: 'n BIGINT, user STRUCT<name: STRING>'.",
         default_text="what --where compares them with")
     grep: str = setting(STRING, "", "Send messages whose body matches this regular expression (RE2).")
-    sample: str = setting(STRING, "", "Send this share of the messages, such as 0.01 or 1%; it is always the same "
-        "messages.",
-        default_text="all")
+    sample: str = setting(STRING, "",
+        "Send this share of the messages, such as 0.01 or 1%; it is always the same messages.", default_text="all")
     limit: int | None = setting(INT, None, "Send only the first messages, up to this number.", default_text="no limit",
         check=at_least(1))
     dedupe: Dedupe = setting(choice({"": "", "id": "id", "body": "body"}, word="column"), "",
@@ -111,7 +108,8 @@ class _Pace(Options, title="Pace"):
         "them.")
     order: str = setting(choice({"": ANY_ORDER, "none": ANY_ORDER, "time": BY_TIME}, word="order"), ANY_ORDER,
 
-        "time: each topic in the order in which it was published; none: the order that is fastest.", default_text="none")
+        "time: each topic in the order in which it was published; none: the order that is fastest.",
+        default_text="none")
 
 
 class _Safety(Options, title="Safety"):
