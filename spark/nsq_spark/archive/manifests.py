@@ -47,6 +47,16 @@ class Manifests:
         self._storage = storage
         self._read: dict[str, dict[str, list[Stretch]]] = {}
 
+    def complete(self, entry: Entry) -> list[Stretch]:
+        """Return the parts of a file that nsq-to-file has finished; nothing if they do not make up the whole file."""
+        stretches = self._stretches(entry.path)
+        end = 0
+        for stretch in stretches:
+            if stretch.offset != end:
+                return []
+            end += stretch.size_bytes
+        return stretches if end == entry.size_bytes else []
+
     def unwanted(self, entry: Entry, wanted: Wanted, topic_in_name: str) -> Stretch | None:
         """Return the first part of a file in which nothing is wanted; None if something may be, or nobody knows.
 
@@ -55,14 +65,9 @@ class Manifests:
         """
         stretches = [
             stretch._replace(topic=topic_in_name) if stretch.format is Format.LINES else stretch
-            for stretch in self._stretches(entry.path)
+            for stretch in self.complete(entry)
         ]
-        end = 0
-        for stretch in stretches:
-            if stretch.offset != end or stretch.may_hold(wanted):
-                return None
-            end += stretch.size_bytes
-        return stretches[0] if stretches and end == entry.size_bytes else None
+        return None if any(stretch.may_hold(wanted) for stretch in stretches) else next(iter(stretches), None)
 
     def _stretches(self, path: str) -> list[Stretch]:
         """From the manifest nearest to the root that names the file: it mostly is there, and one serves all files."""

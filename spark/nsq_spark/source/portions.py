@@ -25,9 +25,7 @@ def pieces_of(portion: Portion, info: FileInfo, target_bytes: int) -> list[Piece
     return [Piece(replace(split, file_bytes=file_bytes, after=portion.after), until) for split in splits]
 
 
-def packed(
-    portions: Sequence[Portion], infos: Mapping[str, FileInfo], target_bytes: int
-) -> Iterator[list[Piece]]:
+def packed(portions: Sequence[Portion], infos: Mapping[str, FileInfo], target_bytes: int) -> Iterator[list[Piece]]:
     """For each task its pieces."""
     pieces = [piece for portion in portions for piece in pieces_of(portion, infos[portion.path], target_bytes)]
     splits = [replace(piece.split, index=index) for index, piece in enumerate(pieces)]

@@ -1,4 +1,4 @@
-"""What came of it for programs: one JSON object."""
+"""The result of the command as one JSON object, for programs."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import orjson
 from nsq_tools.cli import BadUsage, ToolError
 
 from nsq_spark.archive.storage import as_text
-from nsq_spark.replay.command.figures import time_text
-from nsq_spark.replay.command.summary import status_word
+from nsq_spark.replay.driver import Outcome
+from nsq_spark.replay.dry_run import Look
+from nsq_spark.replay.figures import time_text
 from nsq_spark.replay.job import Job
-from nsq_spark.replay.look import Look
-from nsq_spark.replay.outcome import Outcome
+from nsq_spark.replay.summary import status_word
 
 STANDARD_OUTPUT = "-"
 
 
 def check_report(path: str) -> None:
-    """Raises BadUsage where it could not be written in the end."""
+    """Raise BadUsage if the report could not be written in the end."""
     if path in ("", STANDARD_OUTPUT):
         return
     target = Path(path).resolve()
@@ -33,7 +33,7 @@ def check_report(path: str) -> None:
 
 
 def report_of(job: Job, outcome: Outcome, began_ns: int, look: Look | None = None) -> dict[str, Any]:
-    """Its keys are the words of the summary. `look` is that of a dry run."""
+    """Return the report; its keys are the words of the summary. `look` is that of a dry run."""
     wanted = job.selection.wanted
     report: dict[str, Any] = {
         "status": "dry run" if look is not None and outcome.is_complete else status_word(outcome),
@@ -54,19 +54,17 @@ def report_of(job: Job, outcome: Outcome, began_ns: int, look: Look | None = Non
         "end": None if wanted.end_ns is None else time_text(wanted.end_ns),
         "checkpoint": job.safety.checkpoint,
     }
-    return report if look is None else {**report, "found": _found(look)}
-
-
-def _found(look: Look) -> dict[str, Any]:
-    return {
-        "topics": {name: asdict(found) for name, found in look.topics.items()},
-        "bucket_seconds": look.bucket_ns / 1e9,
-        "histogram": [[time_text(bucket * look.bucket_ns), count] for bucket, count in sorted(look.buckets.items())],
-    }
+    if look is not None:
+        report["found"] = {
+            "topics": {name: asdict(found) for name, found in look.topics.items()},
+            "bucket_seconds": look.bucket_ns / 1e9,
+            "histogram": [[time_text(at * look.bucket_ns), count] for at, count in sorted(look.buckets.items())],
+        }
+    return report
 
 
 def write_report(path: str, report: Mapping[str, Any]) -> None:
-    """Whole, or not at all. A device or pipe, such as /dev/null, is written to and not replaced. Raises ToolError."""
+    """Write the whole report, or none. A device or pipe, such as /dev/null, is not replaced. Raises ToolError."""
     text = orjson.dumps(report, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
     if path == STANDARD_OUTPUT:
         sys.stdout.buffer.write(text)
