@@ -44,7 +44,7 @@ def _pattern(context: click.Context, parameter: click.Parameter, value: str) -> 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--only", default="", callback=_pattern, metavar="RE", help="Scenarios whose label matches.")
 @click.option("--rounds", default=5, type=click.IntRange(1), show_default=True, help="Runs of each side.")
-@click.option("--nsqd", callback=_command, metavar="CMD", help="The subject.  [default: python -m apps.nsqd]")
+@click.option("--nsqd", callback=_command, metavar="CMD", help="The subject.  [default: python -m nsq_apps.nsqd]")
 @click.option("--peer-nsqd", callback=_command, metavar="CMD", help="Another nsqd to run in turn with it.")
 @click.option("--nsqlookupd", callback=_command, metavar="CMD", help="The subject of the lookup scenarios.")
 @click.option("--peer-nsqlookupd", callback=_command, metavar="CMD", help="Another one to run in turn with it.")

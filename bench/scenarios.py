@@ -130,7 +130,7 @@ def _spark(
 
 
 _REPLAY = ("bench.clients.spark", "replay")
-_COMMAND = ("apps.spark_replay", "--master=local[2]", "--conf=spark.driver.memory=1g")
+_COMMAND = ("nsq_apps.spark_replay", "--master=local[2]", "--conf=spark.driver.memory=1g")
 _TWO = "local[2]"
 _WHERE = "--where=json.level = 'error'"
 _FIVE_GB = 21_500_000
@@ -221,6 +221,6 @@ SCENARIOS = (
         lower_is_better=True,
         below=ADMIN_LIST_P99_MS,
         details=("p50_ms", "max_ms", "cpu_s_per_round", "rss_mb", "gzip_kb"),
-        work=Work("admin-list", ("apps.nsqadmin",), None),
+        work=Work("admin-list", ("nsq_apps.nsqadmin",), None),
     ),
 )

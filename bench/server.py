@@ -27,8 +27,8 @@ class Daemon:
     keeps_data: bool
 
 
-NSQD = Daemon("nsqd", "apps.nsqd", keeps_data=True)
-NSQLOOKUPD = Daemon("nsqlookupd", "apps.nsqlookupd", keeps_data=False)
+NSQD = Daemon("nsqd", "nsq_apps.nsqd", keeps_data=True)
+NSQLOOKUPD = Daemon("nsqlookupd", "nsq_apps.nsqlookupd", keeps_data=False)
 
 
 class Server:

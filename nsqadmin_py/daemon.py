@@ -26,14 +26,14 @@ from nsqadmin_py.web.safety import Safety
 from nsqadmin_py.web.server import HttpServer, server_tls
 from nsqadmin_py.web.shell import Shell
 from nsqadmin_py.web.views_api import Views, ViewsApi
-from nsqd_py import early_signals
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.errors import StartError
-from nsqd_py.http.guard import admin_guard
-from nsqd_py.logs import Log
-from nsqd_py.process import StopSignals, calm_collector, log_uncaught_errors, raise_descriptor_limit
-from nsqd_py.settings import Options
-from nsqd_py.systemd import Notifier
+from nsqd_py.net.http.guard import admin_guard
+from nsqd_py.runtime import early_signals
+from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.process import StopSignals, calm_collector, log_uncaught_errors, raise_descriptor_limit
+from nsqd_py.runtime.systemd import Notifier
+from nsqd_py.settings.declaration import Options
 from nsqd_py.version import version_string
 
 _SAVE_EVERY_S = 60.0

@@ -14,10 +14,10 @@ from gevent.queue import Full, Queue
 from werkzeug.wrappers import Request
 
 from nsqadmin_py.web.safety import basic_user, peer_of
-from nsqd_py.http_client import BadStatus, HttpClient, HttpClientError, limit_s, parse_url
-from nsqd_py.logs import Log
+from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, limit_s, parse_url
 from nsqd_py.protocol.names import quote
-from nsqd_py.settings import Options
+from nsqd_py.runtime.logs import Log
+from nsqd_py.settings.declaration import Options
 
 _MOST_WAITING = 1000
 

@@ -6,13 +6,20 @@ import ipaddress
 import posixpath
 from collections.abc import Sequence
 
+from nsq_tools.options import HTTP_TIMEOUTS, HTTP_TLS
+
 from nsqadmin_py.web.proxies import UNIX
-from nsqd_py.durations import SECOND_NS
-from nsqd_py.kinds import BOOL, DURATION, INT, STRING, STRINGS
-from nsqd_py.log_options import VERBOSE_SETTING, log_settings
-from nsqd_py.settings import BadOptions, Options, Program, Setting
-from nsqd_py.tls_options import HTTP_AUTH_SETTING, KEY_SETTING, check_auth_file, check_authorities, check_certificate
-from tools.options import HTTP_TIMEOUTS, HTTP_TLS
+from nsqd_py.net.tls_options import (
+    HTTP_AUTH_SETTING,
+    KEY_SETTING,
+    check_auth_file,
+    check_authorities,
+    check_certificate,
+)
+from nsqd_py.settings.declaration import BadOptions, Options, Program, Setting
+from nsqd_py.settings.durations import SECOND_NS
+from nsqd_py.settings.log_options import VERBOSE_SETTING, log_settings
+from nsqd_py.settings.types import BOOL, DURATION, INT, STRING, STRINGS
 
 LOG_PREFIX = "[nsqadmin] "
 _SHORTEST_POLL_NS = SECOND_NS // 4
@@ -146,7 +153,7 @@ def _check_addresses(options: Options) -> None:
         raise BadOptions("--nsqd-http-address or --lookupd-http-address required")
     if nsqds and lookupds:
         raise BadOptions("use --nsqd-http-address or --lookupd-http-address not both")
-    from nsqd_py.http_client import parse_url
+    from nsqd_py.net.http.client import parse_url
 
     for flag, addresses in (("lookupd", lookupds), ("nsqd", nsqds)):
         for address in addresses:
@@ -195,7 +202,7 @@ def _check_networks(options: Options) -> None:
 
 
 def _check_urls(options: Options) -> None:
-    from nsqd_py.http_client import parse_url
+    from nsqd_py.net.http.client import parse_url
 
     wanted = {"graphite-url": options.graphite_url, "notification-http-endpoint": options.notification_http_endpoint}
     for flag, url in wanted.items():

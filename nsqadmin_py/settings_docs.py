@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nsqadmin_py.options import NSQADMIN
-from nsqd_py.settings_docs import reference_page
+from nsqd_py.settings.docs import reference_page
 
 COMMAND = "python -m nsqadmin_py.settings_docs"
 

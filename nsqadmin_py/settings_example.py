@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nsqadmin_py.options import NSQADMIN
-from nsqd_py.settings_example import main
+from nsqd_py.settings.example import main
 
 COMMAND = "python -m nsqadmin_py.settings_example"
 

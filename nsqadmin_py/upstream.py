@@ -15,8 +15,9 @@ from gevent import ssl
 from nsqadmin_py.shapes import rows_in
 from nsqadmin_py.web.proxies import Proxies
 from nsqd_py.errors import StartError
-from nsqd_py.foreign_json import load_foreign_json
-from nsqd_py.http_client import (
+from nsqd_py.lookup.endpoints import literal_endpoint
+from nsqd_py.net.foreign_json import load_foreign_json
+from nsqd_py.net.http.client import (
     MAX_STATS_BYTES,
     BadStatus,
     HttpClient,
@@ -27,12 +28,11 @@ from nsqd_py.http_client import (
     parse_url,
     resolve_by_hub,
 )
-from nsqd_py.lookup.endpoints import literal_endpoint
-from nsqd_py.one_line import one_line
+from nsqd_py.net.tls_level import advised, set_level, set_lowest_version
+from nsqd_py.net.tls_options import DEFAULT_TLS_VERSION
 from nsqd_py.protocol.names import quote
-from nsqd_py.settings import Options
-from nsqd_py.tls_level import advised, set_level, set_lowest_version
-from nsqd_py.tls_options import DEFAULT_TLS_VERSION
+from nsqd_py.runtime.one_line import one_line
+from nsqd_py.settings.declaration import Options
 
 _FORBIDDEN = 403
 # In one answer of an nsqlookupd.

@@ -13,38 +13,44 @@ from typing import TYPE_CHECKING, Any
 
 import gevent
 
-from nsqd_py import early_signals
-from nsqd_py.broker import Broker
-from nsqd_py.clock_keeping import ClockKeeper
-from nsqd_py.connection import ClientConnection
+from nsqd_py.broker.broker import Broker
+from nsqd_py.broker.clock_keeping import ClockKeeper
+from nsqd_py.broker.startup import load
 from nsqd_py.debug.collector import COLLECTIONS
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.errors import StartError, is_full
 from nsqd_py.go_import.signs import may_have_go_files
-from nsqd_py.limits import connections
-from nsqd_py.listening import Listeners
-from nsqd_py.loading import load
-from nsqd_py.logs import Log
 from nsqd_py.lookup.on_demand import LookupsOnDemand
+from nsqd_py.net.limits import connections
+from nsqd_py.net.listening import Listeners
+from nsqd_py.net.loop_iteration import Turn
+from nsqd_py.net.server import Farewell
+from nsqd_py.net.tls_options import TLS_NOT_REQUIRED
+from nsqd_py.net.transport import Stream
 from nsqd_py.pqueues import Alarms
-from nsqd_py.process import StopSignals, calm_collector, keep_freed_memory, log_uncaught_errors, raise_descriptor_limit
 from nsqd_py.protocol.frames import TOO_MANY_CONNECTIONS
 from nsqd_py.protocol.session import Limits
-from nsqd_py.server import Farewell
-from nsqd_py.statsd_prefix import full_prefix
-from nsqd_py.systemd import Notifier
-from nsqd_py.threads import DiskThreads
-from nsqd_py.tls_options import TLS_NOT_REQUIRED
-from nsqd_py.transport import Stream
-from nsqd_py.turn import Turn
+from nsqd_py.runtime import early_signals
+from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.process import (
+    StopSignals,
+    calm_collector,
+    keep_freed_memory,
+    log_uncaught_errors,
+    raise_descriptor_limit,
+)
+from nsqd_py.runtime.systemd import Notifier
+from nsqd_py.runtime.threads import DiskThreads
+from nsqd_py.stats.statsd_prefix import full_prefix
+from nsqd_py.tcp.connection import ClientConnection
 from nsqd_py.version import NSQ_VERSION, version_string
 
 if TYPE_CHECKING:
     from nsqd_py.auth.guard import Guard, Guarded
-    from nsqd_py.certificates import CertificateKeeper
-    from nsqd_py.http.guard import Guard as AdminGuard
     from nsqd_py.lookup.peers import LookupPeers
-    from nsqd_py.statsd import StatsdReporter
+    from nsqd_py.net.certificates import CertificateKeeper
+    from nsqd_py.net.http.guard import Guard as AdminGuard
+    from nsqd_py.stats.statsd import StatsdReporter
 
 _LOOK_FOR_SIGNALS_EVERY_S = 0.05
 _TURN_OF_LOOP_S = 0.001  # with 0 it does not get as far as signals
@@ -193,7 +199,7 @@ class Daemon:
             )
         else:
             from nsqd_py.lookup.resolver import Resolver
-            from nsqd_py.statsd import StatsdReporter
+            from nsqd_py.stats.statsd import StatsdReporter
 
             self._statsd = StatsdReporter(self._broker, Resolver())
             self._statsd.start()
@@ -228,13 +234,13 @@ class Daemon:
 
     def _on_http(self, sock: socket.socket, peer: str) -> None:
         # With the first connection: the API and its parser take 15 ms to import, which the start does without.
-        from nsqd_py.http.publishing import PublishingConnection
+        from nsqd_py.api.publishing import PublishingConnection
 
         self._start(PublishingConnection(sock, peer, self._loop, self._turn, self._log, self._broker))
 
     def _on_https(self, sock: socket.socket, peer: str) -> None:
-        from nsqd_py.http.publishing import PublishingConnection
-        from nsqd_py.tls import TlsLayer  # only where TLS is asked for: it is slow to import
+        from nsqd_py.api.publishing import PublishingConnection
+        from nsqd_py.net.tls import TlsLayer  # only where TLS is asked for: it is slow to import
 
         assert self._broker.tls is not None
         connection = PublishingConnection(sock, peer, self._loop, self._turn, self._log, self._broker)
@@ -330,13 +336,13 @@ def keep_certificate(options: Any, log: Log) -> CertificateKeeper | None:
     """The certificate to show to clients; None without TLS. Raises OSError."""
     if not options.tls_cert:
         return None
-    from nsqd_py import certificates  # only where TLS is asked for: it is slow to import
+    from nsqd_py.net import certificates  # only where TLS is asked for: it is slow to import
 
     return certificates.keep_certificate(options, log)
 
 
 def _http_farewell() -> bytes:
-    from nsqd_py.http import answers
+    from nsqd_py.net.http import answers
 
     return answers.farewell()
 
@@ -345,7 +351,7 @@ def _admin_guard(options: Any, log: Log) -> AdminGuard | None:
     """The guard of the admin paths; None where all may administer. Raises StartError."""
     if not options.http_auth_file:
         return None
-    from nsqd_py.http.guard import admin_guard
+    from nsqd_py.net.http.guard import admin_guard
 
     return admin_guard(options, log)
 

@@ -7,23 +7,9 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nsqd_py.check_options import CHECK_SETTINGS
-from nsqd_py.delivery import TOPOLOGY_AWARE
-from nsqd_py.durations import HOUR_NS, MILLISECOND_NS, MINUTE_NS, SECOND_NS
-from nsqd_py.kinds import (
-    BOOL,
-    DURATION,
-    FLOATS,
-    INT,
-    STRING,
-    STRINGS,
-)
-from nsqd_py.limit_options import LIMIT_SETTINGS
-from nsqd_py.log_options import VERBOSE_SETTING, log_settings
-from nsqd_py.protocol.names import is_valid_name
-from nsqd_py.settings import BadOptions, Options, Program, Setting
-from nsqd_py.tls_level import advised, set_level
-from nsqd_py.tls_options import (
+from nsqd_py.fsck.options import CHECK_SETTINGS
+from nsqd_py.net.tls_level import advised, set_level
+from nsqd_py.net.tls_options import (
     HTTP_AUTH_SETTING,
     KEY_SETTING,
     REQUIREMENT_SETTINGS,
@@ -34,7 +20,14 @@ from nsqd_py.tls_options import (
     check_tls,
     implied_tls_required,
 )
-from nsqd_py.topic_rules import ByTopic, by_topic, every_value
+from nsqd_py.protocol.names import is_valid_name
+from nsqd_py.queue.position import TOPOLOGY_AWARE
+from nsqd_py.settings.declaration import BadOptions, Options, Program, Setting
+from nsqd_py.settings.durations import HOUR_NS, MILLISECOND_NS, MINUTE_NS, SECOND_NS
+from nsqd_py.settings.limit_options import LIMIT_SETTINGS
+from nsqd_py.settings.log_options import VERBOSE_SETTING, log_settings
+from nsqd_py.settings.topic_rules import ByTopic, by_topic, every_value
+from nsqd_py.settings.types import BOOL, DURATION, FLOATS, INT, STRING, STRINGS
 
 __all__ = ["NSQD", "BadOptions", "Options", "check_options", "default_node_id", "read_options", "settled"]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from nsqd_py.errors import BadChannel, BadTopic, Invalid
-from nsqd_py.logs import INFO, Log
 from nsqd_py.protocol.names import is_valid_name
+from nsqd_py.runtime.logs import INFO, Log
 from nsqlookupd_py.peer import Peer
 from nsqlookupd_py.registry import Registry
 

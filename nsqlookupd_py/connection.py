@@ -8,10 +8,10 @@ from itertools import islice
 from typing import Any
 
 from nsqd_py.errors import ClientError, Invalid
-from nsqd_py.limits import HANDSHAKE, TimeLimits
-from nsqd_py.logs import Log
-from nsqd_py.transport import Stream
-from nsqd_py.turn import Turn
+from nsqd_py.net.limits import HANDSHAKE, TimeLimits
+from nsqd_py.net.loop_iteration import Turn
+from nsqd_py.net.transport import Stream
+from nsqd_py.runtime.logs import Log
 from nsqlookupd_py.commands import COMMANDS, in_words
 from nsqlookupd_py.parser import LookupParser
 from nsqlookupd_py.peer import Peer, identify

@@ -8,24 +8,24 @@ import socket
 import gevent
 import orjson
 
-from nsqd_py import early_signals
-from nsqd_py.certificates import CHECK_EVERY_S, CertificateKeeper, keep_certificate
 from nsqd_py.clock import SteadyClock
 from nsqd_py.debug.collector import COLLECTIONS
 from nsqd_py.errors import StartError
-from nsqd_py.http import answers
-from nsqd_py.http.guard import admin_guard
-from nsqd_py.limits import connections
-from nsqd_py.listening import Listeners
-from nsqd_py.logs import Log
-from nsqd_py.process import StopSignals, calm_collector, log_uncaught_errors, raise_descriptor_limit
-from nsqd_py.server import Farewell
-from nsqd_py.settings import Options
-from nsqd_py.systemd import Notifier
-from nsqd_py.tls import TlsIfAsked
-from nsqd_py.tls_options import TLS_NOT_REQUIRED, TLS_REQUIRED
-from nsqd_py.transport import Stream
-from nsqd_py.turn import Turn
+from nsqd_py.net.certificates import CHECK_EVERY_S, CertificateKeeper, keep_certificate
+from nsqd_py.net.http import answers
+from nsqd_py.net.http.guard import admin_guard
+from nsqd_py.net.limits import connections
+from nsqd_py.net.listening import Listeners
+from nsqd_py.net.loop_iteration import Turn
+from nsqd_py.net.server import Farewell
+from nsqd_py.net.tls import TlsIfAsked
+from nsqd_py.net.tls_options import TLS_NOT_REQUIRED, TLS_REQUIRED
+from nsqd_py.net.transport import Stream
+from nsqd_py.runtime import early_signals
+from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.process import StopSignals, calm_collector, log_uncaught_errors, raise_descriptor_limit
+from nsqd_py.runtime.systemd import Notifier
+from nsqd_py.settings.declaration import Options
 from nsqd_py.version import NSQ_VERSION, version_string
 from nsqlookupd_py.connection import TOO_MANY_CONNECTIONS, PeerConnection, frame
 from nsqlookupd_py.http import LookupApi, LookupHttpConnection

@@ -8,20 +8,20 @@ from typing import Any
 
 import orjson
 
-from nsqd_py.debug.handlers import debug_routes
-from nsqd_py.debug.pace import Pace
 from nsqd_py.errors import HttpError
-from nsqd_py.http import answers
-from nsqd_py.http.access import Access
-from nsqd_py.http.answer_room import AnswerRoom
-from nsqd_py.http.answers import Reply
-from nsqd_py.http.connection import HttpConnection
-from nsqd_py.http.guard import Guard
-from nsqd_py.http.request import Request
-from nsqd_py.http.router import Route, Router
-from nsqd_py.logs import Log
+from nsqd_py.net.http import answers
+from nsqd_py.net.http.access import Access
+from nsqd_py.net.http.answer_room import AnswerRoom
+from nsqd_py.net.http.answers import Reply
+from nsqd_py.net.http.connection import HttpConnection
+from nsqd_py.net.http.debug import debug_routes
+from nsqd_py.net.http.guard import Guard
+from nsqd_py.net.http.request import Request
+from nsqd_py.net.http.router import Route, Router
+from nsqd_py.net.loop_iteration import Turn
 from nsqd_py.protocol.names import is_valid_name
-from nsqd_py.turn import Turn
+from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.pace import Pace
 from nsqd_py.version import NSQ_VERSION
 from nsqlookupd_py.peer import NodeView, Peer
 from nsqlookupd_py.registry import Registration, Registry, TopicView

@@ -5,12 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 
-from nsqd_py.durations import SECOND_NS
-from nsqd_py.kinds import DURATION, STRING
-from nsqd_py.limit_options import LIMIT_SETTINGS
-from nsqd_py.log_options import VERBOSE_SETTING, log_settings
-from nsqd_py.settings import BadOptions, Options, Program, Setting
-from nsqd_py.tls_options import (
+from nsqd_py.net.tls_options import (
     HTTP_AUTH_SETTING,
     KEY_SETTING,
     REQUIREMENT_SETTINGS,
@@ -19,6 +14,11 @@ from nsqd_py.tls_options import (
     check_tls,
     implied_tls_required,
 )
+from nsqd_py.settings.declaration import BadOptions, Options, Program, Setting
+from nsqd_py.settings.durations import SECOND_NS
+from nsqd_py.settings.limit_options import LIMIT_SETTINGS
+from nsqd_py.settings.log_options import VERBOSE_SETTING, log_settings
+from nsqd_py.settings.types import DURATION, STRING
 
 LOG_PREFIX = "[nsqlookupd] "
 

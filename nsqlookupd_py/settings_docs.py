@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsqd_py.settings_docs import reference_page
+from nsqd_py.settings.docs import reference_page
 from nsqlookupd_py.options import NSQLOOKUPD
 
 COMMAND = "python -m nsqlookupd_py.settings_docs"

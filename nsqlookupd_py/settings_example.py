@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsqd_py.settings_example import main
+from nsqd_py.settings.example import main
 from nsqlookupd_py.options import NSQLOOKUPD
 
 COMMAND = "python -m nsqlookupd_py.settings_example"

@@ -16,18 +16,18 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from nsq_spark.archive.listing import list_files
+from nsq_spark.archive.storage import Storage
+from nsq_spark.replay.arguments import job_of, spark_of
+from nsq_spark.replay.driver import run
+from nsq_spark.replay.options import PROGRAM
+from nsq_spark.replay.planning import plan
+from nsq_spark.session import Session
+from nsq_spark.source import register
 from pyspark.sql import SparkSession
 
 from bench.spark.standalone import standalone
-from nsqd_py.settings import Options
-from spark.archive.listing import list_files
-from spark.archive.storage import Storage
-from spark.replay.arguments import job_of, spark_of
-from spark.replay.driver import run
-from spark.replay.options import PROGRAM
-from spark.replay.planning import plan
-from spark.session import Session
-from spark.source import register
+from nsqd_py.settings.declaration import Options
 
 _STANDALONE = re.compile(r"standalone\[(\d+)\]")
 # Not before all workers are there.

@@ -82,11 +82,11 @@ def write_files(directory: Path, messages: int) -> dict[str, Path]:
     """Write the same messages in each format; by its name."""
     framed = write_archive(directory / "bench.framed", messages).path
     parquet, jsonl, lines = (directory / f"bench.{suffix}" for suffix in ("parquet", "jsonl", "log"))
-    from spark.archive.listing import list_files
-    from spark.archive.read import read
-    from spark.archive.splits import plan_splits
-    from spark.archive.storage import Storage
-    from tools.to_file.formats.parquet import convert
+    from nsq_spark.archive.listing import list_files
+    from nsq_spark.archive.read import read
+    from nsq_spark.archive.splits import plan_splits
+    from nsq_spark.archive.storage import Storage
+    from nsq_tools.to_file.formats.parquet import convert
 
     convert(framed, parquet, "zstd")
     with jsonl.open("wb") as objects, lines.open("wb") as texts:
@@ -109,8 +109,8 @@ def write_files(directory: Path, messages: int) -> dict[str, Path]:
 
 def measured_queries(files: dict[str, Path], rounds: int, only: re.Pattern[str]) -> Iterator[Figures]:
     """Each way once to warm up, and then in turn."""
-    from spark.session import quiet_session
-    from spark.source import register
+    from nsq_spark.session import quiet_session
+    from nsq_spark.source import register
 
     with quiet_session("local[2]", {"spark.driver.memory": "2g"}) as spark:
         register(spark)
@@ -127,7 +127,7 @@ def measured_queries(files: dict[str, Path], rounds: int, only: re.Pattern[str])
 
 
 def _queries(spark: Any, files: dict[str, Path]) -> Iterator[tuple[Figures, dict[str, Callable[[], Any]]]]:
-    from spark.source import nsq_archive
+    from nsq_spark.source import nsq_archive
 
     def source(form: str, columns: str = "") -> Any:
         reader = spark.read.format("nsq")
@@ -190,7 +190,7 @@ def measured_replays(directory: Path, framed: Path, rounds: int) -> Iterator[Fig
 
 def _replay(path: Path, where: str) -> None:
     with Sink() as sink:
-        command = f"{shlex.quote(sys.executable)} -m apps.spark_replay {path} --master=local[2] --yes"
+        command = f"{shlex.quote(sys.executable)} -m nsq_apps.spark_replay {path} --master=local[2] --yes"
         words = [*shlex.split(command), f"--nsqd-tcp-address=127.0.0.1:{sink.port}"]
         subprocess.run([*words, *(["--where", where] if where else [])], check=True, capture_output=True)
 

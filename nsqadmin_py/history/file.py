@@ -22,8 +22,8 @@ from gevent.threadpool import ThreadPool
 
 from nsqadmin_py.history.book import Book, Key, Pair, Series
 from nsqadmin_py.history.rings import Ring
-from nsqd_py import private_files
-from nsqd_py.logs import Log
+from nsqd_py.runtime import private_files
+from nsqd_py.runtime.logs import Log
 
 _MAGIC = b"nsqadmin-history 1 "
 _LEVEL = 1

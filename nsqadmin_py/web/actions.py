@@ -21,8 +21,8 @@ from nsqadmin_py.web.looks import ask_nodes, reason_of
 from nsqadmin_py.web.safety import Safety
 from nsqd_py.client.errors import NsqClientError
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.logs import Log
 from nsqd_py.protocol.names import is_valid_name
+from nsqd_py.runtime.logs import Log
 
 _MOST_REQUEUED = 100_000
 _REQUEUE_DEADLINE_S = 30.0

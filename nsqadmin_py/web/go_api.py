@@ -25,11 +25,11 @@ from nsqadmin_py.upstream import Upstream, UpstreamError
 from nsqadmin_py.web.answers import Refusal, as_go, plain
 from nsqadmin_py.web.bodies import body_of, object_in, text_of
 from nsqadmin_py.web.safety import Safety, peer_of
-from nsqd_py.durations import SECOND_NS
-from nsqd_py.logs import Log, parse_level
-from nsqd_py.one_line import one_line
 from nsqd_py.protocol.names import is_valid_name
-from nsqd_py.settings import Options
+from nsqd_py.runtime.logs import Log, parse_level
+from nsqd_py.runtime.one_line import one_line
+from nsqd_py.settings.declaration import Options
+from nsqd_py.settings.durations import SECOND_NS
 
 _MOST_CONFIG_BYTES = 1024 * 1024
 # Names of actions in notifications and in the log.

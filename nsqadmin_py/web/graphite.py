@@ -7,9 +7,9 @@ from dataclasses import replace
 from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.web.answers import Refusal
-from nsqd_py.http_client import BadStatus, HttpClient, HttpClientError, limit_s, parse_url
-from nsqd_py.logs import Log
-from nsqd_py.settings import Options
+from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, limit_s, parse_url
+from nsqd_py.runtime.logs import Log
+from nsqd_py.settings.declaration import Options
 
 _TYPES = ((b"\x89PNG", "image/png"), (b"[", "application/json"), (b"{", "application/json"), (b"<svg", "image/svg+xml"))
 

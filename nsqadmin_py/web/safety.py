@@ -14,9 +14,9 @@ from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.web.answers import Refusal
 from nsqadmin_py.web.proxies import Proxies
-from nsqd_py.http.guard import Guard
-from nsqd_py.server import join_address
-from nsqd_py.settings import Options
+from nsqd_py.net.http.guard import Guard
+from nsqd_py.net.server import join_address
+from nsqd_py.settings.declaration import Options
 
 TOKEN_HEADER = "X-Nsqadmin-Token"
 # No scripts but our files, nothing of other hosts, and nobody puts the page into a frame.

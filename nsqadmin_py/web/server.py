@@ -13,12 +13,12 @@ from gevent import socket, ssl
 from gevent.pywsgi import Input, WSGIHandler, WSGIServer
 
 from nsqd_py.errors import StartError
-from nsqd_py.limits import BODY, HEAD, Connections, TimeLimits
-from nsqd_py.logs import Log
-from nsqd_py.server import Listener, split_address
-from nsqd_py.tls_level import advised, set_level, set_lowest_version
-from nsqd_py.tls_options import DEFAULT_TLS_VERSION
-from nsqd_py.yielding_file import yielding_reader
+from nsqd_py.net.limits import BODY, HEAD, Connections, TimeLimits
+from nsqd_py.net.server import Listener, split_address
+from nsqd_py.net.tls_level import advised, set_level, set_lowest_version
+from nsqd_py.net.tls_options import DEFAULT_TLS_VERSION
+from nsqd_py.net.yielding_file import yielding_reader
+from nsqd_py.runtime.logs import Log
 
 # Without progress for so long, a connection is closed: idle, dribbling, or not reading.
 SOCKET_TIMEOUT_S = 60.0

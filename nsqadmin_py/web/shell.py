@@ -14,8 +14,8 @@ from werkzeug.security import safe_join
 from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.web.safety import Safety
-from nsqd_py.durations import SECOND_NS
-from nsqd_py.settings import Options
+from nsqd_py.settings.declaration import Options
+from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.version import NSQ_VERSION
 
 STATIC = Path(__file__).parent.parent / "static"

@@ -17,8 +17,8 @@ from nsqadmin_py.cluster.views import BadQuery, NotKnown, Page, View
 from nsqadmin_py.history.book import COARSE_RANGE_S, LATENCIES, METRICS, Book, Key
 from nsqadmin_py.web.answers import NotThere, Refusal, as_json, number_of
 from nsqadmin_py.web.safety import Safety
-from nsqd_py.durations import parse_duration
-from nsqd_py.settings import Options
+from nsqd_py.settings.declaration import Options
+from nsqd_py.settings.durations import parse_duration
 from nsqd_py.version import NSQ_VERSION
 
 _KNOWN_METRICS = (*METRICS, *LATENCIES)

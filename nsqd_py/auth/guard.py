@@ -11,15 +11,15 @@ import gevent
 
 from nsqd_py.auth.permissions import Authorization
 from nsqd_py.auth.servers import AuthServers, NoAuthorization, Question
-from nsqd_py.durations import SECOND_NS
 from nsqd_py.errors import AuthError, AuthFailed, AuthFirst, ClientError, Invalid, Unauthorized
-from nsqd_py.logs import Log
+from nsqd_py.net.server import split_address
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.names import quote
-from nsqd_py.server import split_address
+from nsqd_py.runtime.logs import Log
+from nsqd_py.settings.durations import SECOND_NS
 
 if TYPE_CHECKING:
-    from nsqd_py.tls import TlsInfo
+    from nsqd_py.net.tls import TlsInfo
 
 _MOST_REMEMBERED = 1024
 # An alarm stays in memory until its time, and its client with it, though it may be gone; an authorization may

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from nsqd_py.expressions import BadExpression, compiled
+from nsqd_py.settings.regex import BadExpression, compiled
 
 PUBLISH = "publish"
 SUBSCRIBE = "subscribe"

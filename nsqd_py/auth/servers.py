@@ -12,9 +12,9 @@ import gevent
 import orjson
 
 from nsqd_py.auth.permissions import Authorization, BadAnswer, compile_rules, read_answer
-from nsqd_py.http_client import BadStatus, HttpClient, HttpClientError, Resolve, Url, limit_s, parse_url
-from nsqd_py.settings import Options
-from nsqd_py.tls_level import set_level, set_lowest_version
+from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, Resolve, Url, limit_s, parse_url
+from nsqd_py.net.tls_level import set_level, set_lowest_version
+from nsqd_py.settings.declaration import Options
 
 MAX_ANSWER_BYTES = 1024 * 1024
 _FORBIDDEN = 403

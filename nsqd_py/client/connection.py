@@ -31,7 +31,7 @@ _LOOKS_PER_LIMIT = 4
 
 
 class Log(Protocol):
-    """Where a bug in a listener is told; `nsqd_py.logs.Log` is one."""
+    """Where a bug in a listener is told; `nsqd_py.runtime.logs.Log` is one."""
 
     def exception(self, text: str, *args: object) -> None: ...
 

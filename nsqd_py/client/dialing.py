@@ -12,7 +12,7 @@ from nsqd_py.client.errors import ConnectionFailed
 from nsqd_py.client.handshake import Negotiated
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.session import Broken, Event, Ready, Session
-from nsqd_py.layers import Layer
+from nsqd_py.net.layers import Layer
 
 READ_BYTES = 256 * 1024
 LINGER_S = 1.0  # so long nsqd may take, after a close, to read what was sent and to close its side

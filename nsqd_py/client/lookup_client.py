@@ -6,7 +6,7 @@ from typing import Any
 
 from nsqd_py.client.lookup import BadLookupAnswer, LookupFailed, lookup_headers, lookup_url, nodes_url, nsqds_in
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.http_client import BadStatus, HttpClient, HttpClientError, parse_url
+from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, parse_url
 from nsqd_py.protocol.strangers import not_lookupd_http
 
 _NOT_FOUND = 404

@@ -30,8 +30,8 @@ from nsqd_py.client.publishing.base import FIRST_PAUSE_S, MOST_PAUSE_S, BaseProd
 from nsqd_py.client.publishing.dispatcher import Dispatcher
 from nsqd_py.client.publishing.outlet import Outlet
 from nsqd_py.client.publishing.publish import Done, Publish, commands
-from nsqd_py.lookup.backoff import Backoff
 from nsqd_py.protocol import outgoing
+from nsqd_py.runtime.backoff import Backoff
 
 
 class Producer(BaseProducer, AfterFork):

@@ -18,9 +18,9 @@ from typing import TypeAlias
 from nsqd_py.client.errors import AtAddress, ConnectionLost, HandshakeFailed, NsqdSaid
 from nsqd_py.client.handshake import HEARTBEAT, Handshake, Negotiated, Step, identify_document
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.compression import DeflateLayer, SnappyLayer
 from nsqd_py.errors import LayerError
-from nsqd_py.layers import Layer, Stacked
+from nsqd_py.net.compression import DeflateLayer, SnappyLayer
+from nsqd_py.net.layers import Layer, Stacked
 from nsqd_py.protocol import outgoing
 from nsqd_py.protocol.incoming import ErrorFrame, Found, FrameParser, Messages, Responses, WrongPort
 

@@ -6,8 +6,8 @@ import ssl
 from collections.abc import Callable
 
 from nsqd_py.client.options import TLS_VERSIONS, ClientOptions
-from nsqd_py.tls import StandardEngine, TlsLayer
-from nsqd_py.tls_level import advised, set_level
+from nsqd_py.net.tls import StandardEngine, TlsLayer
+from nsqd_py.net.tls_level import advised, set_level
 
 
 class TlsClient:

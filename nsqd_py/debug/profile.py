@@ -104,5 +104,5 @@ def modules_by_file() -> dict[str, str]:
 
 
 def function_name(code: CodeType, modules: dict[str, str]) -> str:
-    """`nsqd_py.topic.Topic.commit`."""
+    """`nsqd_py.queue.topic.Topic.commit`."""
     return f"{modules.get(code.co_filename, code.co_filename)}.{code.co_qualname}"

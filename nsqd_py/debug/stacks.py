@@ -12,8 +12,8 @@ from typing import NamedTuple
 import gevent
 from greenlet import greenlet
 
-from nsqd_py.debug.pace import Pace
 from nsqd_py.debug.profile import function_name, modules_by_file
+from nsqd_py.runtime.pace import Pace
 
 _MOST_FRAMES = 128
 

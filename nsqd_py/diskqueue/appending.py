@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 
 from nsqd_py.batch import Batch
-from nsqd_py.call_timing import CallTimer
+from nsqd_py.diskqueue.call_timing import CallTimer
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.records import encode_header
 

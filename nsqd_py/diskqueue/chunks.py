@@ -8,9 +8,9 @@ from collections.abc import Callable
 from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.damage import DamageBook
 from nsqd_py.diskqueue.files import LogFile
+from nsqd_py.diskqueue.memory_budget import MemoryBudget
 from nsqd_py.diskqueue.records import Damaged, Incomplete, decode
 from nsqd_py.diskqueue.recovery import find_record
-from nsqd_py.mem_budget import MemoryBudget
 
 READ_BYTES = 1024 * 1024
 _SMALL_READ_BYTES = 64 * 1024

@@ -8,13 +8,13 @@ from pathlib import Path
 from struct import Struct
 from typing import BinaryIO
 
-from nsqd_py import private_files
 from nsqd_py.batch import SIZE_BYTES, Batch
 from nsqd_py.diskqueue.files import log_file_name
 from nsqd_py.diskqueue.go_files import GoMessage
 from nsqd_py.diskqueue.journal import Wait
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, FileHeader, encode_record
 from nsqd_py.go_import.repeats import Blocks
+from nsqd_py.runtime import private_files
 
 _BUFFER_BYTES = 1024 * 1024
 _id_of = itemgetter(2)

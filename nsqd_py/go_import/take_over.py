@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from nsqd_py.broker.metadata import METADATA_FILE, TopicEntry, read_metadata
 from nsqd_py.diskqueue.go_queue import GoDamage, GoQueue, find_go_queues
 from nsqd_py.errors import StartError
 from nsqd_py.go_import.existing import ExistingFiles
 from nsqd_py.go_import.moving import ImportFolder, Marker
 from nsqd_py.go_import.topics import GoTopic, ImportedTopic, import_topic
-from nsqd_py.logs import Log
-from nsqd_py.metadata import METADATA_FILE, TopicEntry, read_metadata
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
+from nsqd_py.runtime.logs import Log
 
 _MOST_DAMAGES = 1000  # a file of nothing but damage must not fill the log
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
+from nsqd_py.broker.restoring import group_waiting
 from nsqd_py.diskqueue.go_queue import GoQueue, OnDamage
 from nsqd_py.diskqueue.journal import Journal, SavedPosition, Wait, journal_name
 from nsqd_py.diskqueue.ranges import SeqRanges
 from nsqd_py.go_import.existing import ExistingTopic
 from nsqd_py.go_import.log_writer import LogWriter
 from nsqd_py.go_import.repeats import Blocks, Survey, once, only, survey, without
-from nsqd_py.restoring import group_waiting
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ import gevent
 from gevent.event import Event
 
 from nsqd_py.errors import NsqdError
-from nsqd_py.http_client import Target, connect
+from nsqd_py.net.http.client import Target, connect
 from nsqd_py.protocol.strangers import not_lookupd_tcp
 
 MAGIC = b"  V1"

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from nsqd_py.server import join_address, split_address
+from nsqd_py.net.server import join_address, split_address
 
 _MAX_PORT = 65535
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import gevent
 from gevent.event import Event
 
-from nsqd_py.logs import Log
-from nsqd_py.lookup.backoff import Backoff
 from nsqd_py.lookup.endpoints import Address, Choice, Endpoint
 from nsqd_py.lookup.resolver import Resolver
-from nsqd_py.lookup.trouble import Trouble
+from nsqd_py.runtime.backoff import Backoff
+from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.outage_log import Trouble
 
 RESOLVE_EVERY_S = 30.0
 # When something failed, the name is looked up again, but not more often than this.

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from nsqd_py.lookup.connection import BadResponse
-from nsqd_py.settings import Options
+from nsqd_py.settings.declaration import Options
 from nsqd_py.version import NSQ_VERSION
 
 

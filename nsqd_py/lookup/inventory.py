@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nsqd_py.lookup.changes import Key
-from nsqd_py.topic import Topic
+from nsqd_py.queue.topic import Topic
 
 
 class Inventory:

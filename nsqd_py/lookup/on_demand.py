@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from nsqd_py.lookup.watcher import NoLookups
+from nsqd_py.broker.discovery import NoLookups
 
 if TYPE_CHECKING:
     from nsqd_py.lookup.peers import LookupPeers
-    from nsqd_py.topic import Topic
+    from nsqd_py.queue.topic import Topic
 
 
 class LookupsOnDemand(NoLookups):

@@ -11,17 +11,17 @@ from weakref import WeakSet
 import gevent
 from gevent.event import Event
 
-from nsqd_py.http_client import HttpClient
-from nsqd_py.logs import Log
-from nsqd_py.lookup.backoff import Backoff
 from nsqd_py.lookup.changes import Changes, Key, register_all
 from nsqd_py.lookup.connection import OK, BadResponse, LookupConnection
 from nsqd_py.lookup.endpoints import Address, Endpoint
 from nsqd_py.lookup.identity import PeerInfo, parse_peer_info
 from nsqd_py.lookup.inventory import Inventory
 from nsqd_py.lookup.query import ChannelQuery
-from nsqd_py.lookup.trouble import Trouble
-from nsqd_py.topic import Topic
+from nsqd_py.net.http.client import HttpClient
+from nsqd_py.queue.topic import Topic
+from nsqd_py.runtime.backoff import Backoff
+from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.outage_log import Trouble
 
 PING = b"PING\n"
 PING_EVERY_S = 15.0

@@ -10,9 +10,7 @@ from typing import Any
 import gevent
 from gevent.event import Event
 
-from nsqd_py.broker import Broker
-from nsqd_py.http_client import HttpClient, limit_s
-from nsqd_py.logs import Log
+from nsqd_py.broker.broker import Broker
 from nsqd_py.lookup.endpoints import Endpoint, parse_address
 from nsqd_py.lookup.host import LookupHost
 from nsqd_py.lookup.identity import identify
@@ -21,8 +19,10 @@ from nsqd_py.lookup.peer import LookupPeer, Surroundings
 from nsqd_py.lookup.precreation import Precreation
 from nsqd_py.lookup.query import MAX_ANSWER_BYTES
 from nsqd_py.lookup.resolver import Resolver
-from nsqd_py.settings import Options
-from nsqd_py.topic import Topic
+from nsqd_py.net.http.client import HttpClient, limit_s
+from nsqd_py.queue.topic import Topic
+from nsqd_py.runtime.logs import Log
+from nsqd_py.settings.declaration import Options
 
 _CLOSE_S = 1.0
 

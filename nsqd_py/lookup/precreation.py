@@ -13,12 +13,12 @@ from typing import Protocol
 import gevent
 from gevent.pool import Group
 
-from nsqd_py.channel import Channel
 from nsqd_py.errors import Refusal
-from nsqd_py.http_client import HttpClientError
-from nsqd_py.logs import Log
 from nsqd_py.lookup.peer import LookupPeer
-from nsqd_py.topic import Topic
+from nsqd_py.net.http.client import HttpClientError
+from nsqd_py.queue.channel import Channel
+from nsqd_py.queue.topic import Topic
+from nsqd_py.runtime.logs import Log
 
 # How long a new topic waits for nsqlookupds that this nsqd has only begun to connect with.
 FIRST_ATTEMPTS_S = 2.0

@@ -7,7 +7,7 @@ from urllib.parse import quote_plus
 
 from gevent.lock import BoundedSemaphore
 
-from nsqd_py.http_client import HttpClient, HttpClientError, Unreachable
+from nsqd_py.net.http.client import HttpClient, HttpClientError, Unreachable
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
 
 _AT_A_TIME = 16

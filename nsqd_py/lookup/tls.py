@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ssl
 
-from nsqd_py.settings import Options
-from nsqd_py.tls_level import set_level, set_lowest_version
+from nsqd_py.net.tls_level import set_level, set_lowest_version
+from nsqd_py.settings.declaration import Options
 
 
 def client_context(options: Options, context_class: type[ssl.SSLContext] = ssl.SSLContext) -> ssl.SSLContext | None:

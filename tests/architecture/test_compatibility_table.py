@@ -19,18 +19,18 @@ PAGE = ROOT / "docs/compatibility.md"
 PART = "## Name by name"
 
 OPTIONS = (
-    "nsqd_py/options.py", "nsqd_py/check_options.py", "nsqd_py/limit_options.py", "nsqd_py/log_options.py",
-    "nsqd_py/tls_options.py",
+    "nsqd_py/options.py", "nsqd_py/fsck/options.py", "nsqd_py/settings/limit_options.py", "nsqd_py/settings/log_options.py",
+    "nsqd_py/net/tls_options.py",
 )  # fmt: skip
-ROUTES = ("nsqd_py/http/routes.py", "nsqd_py/debug/handlers.py")
+ROUTES = ("nsqd_py/api/routes.py", "nsqd_py/net/http/debug.py")
 # Files whose dictionaries become JSON, and in which function; all of the file where that is empty.
 KEYS = (
     ("nsqd_py/protocol/session.py", ""),
-    ("nsqd_py/stats.py", ""),
-    ("nsqd_py/memory.py", ""),
-    ("nsqd_py/metadata.py", ""),
-    ("nsqd_py/drain.py", "figures"),
-    ("nsqd_py/http/handlers.py", "info"),
+    ("nsqd_py/stats/collect.py", ""),
+    ("nsqd_py/debug/process_memory.py", ""),
+    ("nsqd_py/broker/metadata.py", ""),
+    ("nsqd_py/broker/drain.py", "figures"),
+    ("nsqd_py/api/handlers.py", "info"),
 )
 FLAGS_OF_EVERY_PROGRAM = {"--version": "", "--config": "", "--completion": ""}  # declared in settings.py
 METHODS = {"GET", "POST", "PUT"}

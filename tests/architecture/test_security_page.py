@@ -9,16 +9,18 @@ import pytest
 from nsqadmin_py import upstream
 from nsqadmin_py.cluster import rows
 from nsqadmin_py.web import bodies, server
-from nsqd_py import foreign_json, http_client, logs
+from nsqd_py.api import handlers
+from nsqd_py.api.routes import ROUTES as NSQD_ROUTES
 from nsqd_py.auth import servers
 from nsqd_py.debug import memory
-from nsqd_py.http import answer_room, handlers, heads, login_queue
-from nsqd_py.http.access import Access
-from nsqd_py.http.routes import ROUTES as NSQD_ROUTES
-from nsqd_py.limit_options import LIMIT_SETTINGS
 from nsqd_py.lookup import query
+from nsqd_py.net import foreign_json
+from nsqd_py.net.http import answer_room, client, heads, login_queue
+from nsqd_py.net.http.access import Access
 from nsqd_py.options import NSQD
 from nsqd_py.protocol import parser
+from nsqd_py.runtime import logs
+from nsqd_py.settings.limit_options import LIMIT_SETTINGS
 from nsqlookupd_py.http import ROUTES as LOOKUPD_ROUTES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,7 +69,7 @@ def test_limits_that_are_settings() -> None:
         (int(server.SOCKET_TIMEOUT_S), "progress 60 s"),
         (int(server.HEAD_S), "head of a request 120 s"),
         (int(server.BODY_S), "body 60 s"),
-        (http_client.MAX_STATS_BYTES // MIB, "32 MiB and 1,000,000 JSON values"),
+        (client.MAX_STATS_BYTES // MIB, "32 MiB and 1,000,000 JSON values"),
         (f"{foreign_json.MAX_VALUES:,}", "1,000,000 JSON values"),
         (f"{rows.MOST_TOPICS:,}", "100,000 topics"),
         (rows.MOST_ROW_BYTES // MIB, "2 MiB for one topic"),
@@ -76,7 +78,7 @@ def test_limits_that_are_settings() -> None:
         (query.MAX_ANSWER_BYTES // MIB, "1 MiB, 10,000 channels"),
         (f"{query.MAX_CHANNELS:,}", "10,000 channels of a topic"),
         (servers.MAX_ANSWER_BYTES // MIB, "auth server | 1 MiB"),
-        (http_client.MAX_ANSWER_BYTES // MIB, "nsqlookupd | 16 MiB"),
+        (client.MAX_ANSWER_BYTES // MIB, "nsqlookupd | 16 MiB"),
     ],
 )
 def test_limits_that_are_fixed(value: object, words: str) -> None:

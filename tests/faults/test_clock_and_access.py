@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py.topic_rules import ByTopic
+from nsqd_py.settings.topic_rules import ByTopic
 from tests.support.broker_life import Life
 from tests.support.nsqd_process import REPOSITORY
 from tests.support.tally import Tally
@@ -91,12 +91,12 @@ def test_retention_keeps_as_long_when_the_clock_was_set_back(tmp_path: Path) -> 
 # All is imported before it becomes another user, to whom the interpreter may be out of reach.
 AS_NOBODY = """
 import encodings.idna, os, pprint, sys
-import apps.nsqd, gevent.threadpool, nsqd_py.daemon, nsqd_py.options, nsqd_py.starting
+import nsq_apps.nsqd, gevent.threadpool, nsqd_py.daemon, nsqd_py.options, nsqd_py.settings.command
 if os.getuid() == 0:
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
-sys.exit(apps.nsqd.main())
+sys.exit(nsq_apps.nsqd.main())
 """
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import gevent
 import pytest
 
-from nsqd_py.broker import Broker
+from nsqd_py.broker.broker import Broker
 from tests.support.broker_life import CHANNELS, TOPIC, Life, work
 from tests.support.disk_calls import SYNCS, WRITES, Failing
 from tests.support.power_cut import Op, Platter, Tape

@@ -19,22 +19,22 @@ from nsqadmin_py.cluster.model import BadStats, Cluster
 from nsqadmin_py.web.answers import Refusal
 from nsqadmin_py.web.bodies import object_in, text_of
 from nsqd_py.auth.permissions import BadAnswer, compile_rules, read_answer
-from nsqd_py.compression import DeflateLayer, SnappyLayer
+from nsqd_py.broker.metadata import read_metadata
 from nsqd_py.diskqueue import journal as journal_module
 from nsqd_py.diskqueue.go_queue import find_go_queues
 from nsqd_py.diskqueue.journal import CHANGE, DELETED, SNAPSHOT, decode_journal, encode_entry
 from nsqd_py.diskqueue.messages import decode_messages, record_positions
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader, Incomplete, decode
-from nsqd_py.durations import parse_duration
 from nsqd_py.errors import ClientError, LayerError, StartError
-from nsqd_py.http.credentials import parse_credentials, parse_login, split_authorization
-from nsqd_py.http.heads import Head, Refused
-from nsqd_py.http.query import BadQuery, parse_query
-from nsqd_py.layers import Layer
-from nsqd_py.metadata import read_metadata
+from nsqd_py.net.compression import DeflateLayer, SnappyLayer
+from nsqd_py.net.http.credentials import parse_credentials, parse_login, split_authorization
+from nsqd_py.net.http.heads import Head, Refused
+from nsqd_py.net.http.query import BadQuery, parse_query
+from nsqd_py.net.layers import Layer
 from nsqd_py.protocol.parser import CommandParser, LineTooLong
 from nsqd_py.protocol.session import STATE_SUBSCRIBED, Limits, Session
-from nsqd_py.times import parse_time
+from nsqd_py.settings.durations import parse_duration
+from nsqd_py.settings.timestamps import parse_time
 from nsqlookupd_py.parser import LookupParser
 from tests.support import wire
 
@@ -272,8 +272,9 @@ def go_queue(data: bytes) -> None:
 
 
 def _archive(name: str, data: bytes) -> None:
-    from spark.archive.damage import Damage
-    from spark.archive.errors import ArchiveError, DamagedArchive
+    from nsq_spark.archive.damage import Damage
+    from nsq_spark.archive.errors import ArchiveError, DamagedArchive
+
     from tests.support.archives import read_messages, splits_of
 
     with tempfile.TemporaryDirectory() as directory:

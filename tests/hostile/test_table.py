@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py.http.routes import ROUTES as NSQD_ROUTE_TABLE
+from nsqd_py.api.routes import ROUTES as NSQD_ROUTE_TABLE
 from nsqd_py.protocol.commands import COMMANDS as NSQD_COMMAND_TABLE
 from nsqlookupd_py.commands import COMMANDS as LOOKUPD_COMMAND_TABLE
 from nsqlookupd_py.http import ROUTES as LOOKUPD_ROUTE_TABLE

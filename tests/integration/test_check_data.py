@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from nsq_apps.nsqd import main
 
-from apps.nsqd import main
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from tests.support.nsqd_process import REPOSITORY, NsqdProcess
 from tests.support.wire import bodies
@@ -155,7 +155,7 @@ def test_other_files_are_named(data: Path, check_json: Check) -> None:
 
 
 def test_a_reader_that_goes_away_is_no_error(data: Path) -> None:
-    command = f"{sys.executable} -m apps.nsqd --check-data={data} | true"
+    command = f"{sys.executable} -m nsq_apps.nsqd --check-data={data} | true"
     done = subprocess.run(["bash", "-c", command], cwd=REPOSITORY, capture_output=True, text=True, timeout=30)
     assert done.stderr == ""
 

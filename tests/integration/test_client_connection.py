@@ -19,9 +19,9 @@ import pytest
 from nsqd_py.client import AuthFailed, ConnectionFailed, HandshakeFailed
 from nsqd_py.client.connection import Connection, Listener
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.logs import Log
 from nsqd_py.protocol import frames, outgoing
 from nsqd_py.protocol.incoming import Messages
+from nsqd_py.runtime.logs import Log
 from tests.support.auth_server import AuthServer
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.client_drivers import DRIVERS, BlockingDriver, Driver, GeventDriver

@@ -124,7 +124,7 @@ def test_a_profile_shows_what_nsqd_does_while_it_does_it(nsqd: NsqdProcess) -> N
     assert (second.status, second.json()) == (409, {"message": "PROFILE_UNDER_WAY"})
     assert answers[0].headers["Content-Type"] == "image/svg+xml"
     titles = [title.text or "" for title in ElementTree.fromstring(answers[0].text).iter(f"{SVG}title")]
-    assert any(title.startswith("nsqd_py.connection.ClientConnection.") for title in titles)
+    assert any(title.startswith("nsqd_py.tcp.connection.ClientConnection.") for title in titles)
     assert titles[0].endswith("100.0%")
     assert page(nsqd, "/debug/pprof/profile?seconds=1&format=folded") == ""  # nothing to do any more
 

@@ -31,7 +31,7 @@ sys.exit(importlib.import_module(sys.argv[1]).main(sys.argv[4:]))
 PORTS = ("--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0")
 NSQADMIN_FLAGS = ("--http-address=127.0.0.1:0", "--lookupd-http-address=127.0.0.1:1")
 # The first module that a command imports, and one when most of them are there.
-MODULES = ("nsqd_py.settings", "gevent")
+MODULES = ("nsqd_py.settings.declaration", "gevent")
 
 modules = pytest.mark.parametrize("module", MODULES)
 
@@ -96,7 +96,7 @@ def test_nsq_to_file_survives_an_early_reopen(tmp_path: Path, module: str) -> No
 
 def test_a_signal_ends_a_check_of_data(tmp_path: Path) -> None:
     """--check-data reloads nothing: a terminal that closes ends it."""
-    module = "nsqd_py.checking.command"
+    module = "nsqd_py.fsck.command"
     with starting(tmp_path / "log", "nsqd", module, signal.SIGHUP, f"--check-data={tmp_path}") as process:
         assert process.wait(20) == -signal.SIGHUP
 

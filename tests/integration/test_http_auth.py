@@ -17,9 +17,9 @@ from typing import Any
 import bcrypt
 import pytest
 
-from nsqd_py.http.access import OPEN, Access, refusal
-from nsqd_py.http.router import Route
-from nsqd_py.http.routes import ROUTES as NSQD_ROUTES
+from nsqd_py.api.routes import ROUTES as NSQD_ROUTES
+from nsqd_py.net.http.access import OPEN, Access, refusal
+from nsqd_py.net.http.router import Route
 from nsqlookupd_py.http import ROUTES as NSQLOOKUPD_ROUTES
 from tests.support.auth_server import AuthServer
 from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, ServerProcess, wait_until
@@ -259,7 +259,7 @@ def test_a_bad_file_at_reload_is_logged_and_the_old_users_stay(guarded: NsqdProc
     assert guarded.http("GET", "/debug/gc", headers=with_password("ann", "secret")).status == 200
 
 
-@pytest.mark.parametrize("command", ["apps.nsqd", "apps.nsqlookupd"])
+@pytest.mark.parametrize("command", ["nsq_apps.nsqd", "nsq_apps.nsqlookupd"])
 @pytest.mark.parametrize(("text", "problem"), [("ann:secret\n", "line 1: expected a hash"), (None, "No such file")])
 def test_a_bad_file_at_the_start_is_one_line_and_status_1(
     tmp_path: Path, command: str, text: str | None, problem: str

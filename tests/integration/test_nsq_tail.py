@@ -20,7 +20,7 @@ from tests.support.terminal import Terminal, on_terminal
 from tests.support.tool_process import ToolProcess
 from tests.support.wire import Closed, mpub_body, rdy, req
 
-MODULE = "apps.nsq_tail"
+MODULE = "nsq_apps.nsq_tail"
 
 Start = Callable[..., ToolProcess]
 

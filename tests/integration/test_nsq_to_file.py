@@ -19,7 +19,7 @@ from tests.support.tool_process import ToolProcess, run_tool
 from tests.support.wire import mpub_body
 from tests.support.written_files import all_bodies, bodies, json_rows, leftovers, manifest, message_files
 
-MODULE = "apps.nsq_to_file"
+MODULE = "nsq_apps.nsq_to_file"
 CHANNEL = "nsq_to_file"
 KINDS = (
     ("--format=lines",),

@@ -18,7 +18,7 @@ from tests.support.tool_process import ToolProcess, run_tool
 from tests.support.web_server import CUT, HANG, OK, Asked, Reply, WebServer
 from tests.support.wire import mpub_body
 
-MODULE = "apps.nsq_to_http"
+MODULE = "nsq_apps.nsq_to_http"
 # What fails comes again soon.
 SOON = (
     "--consumer-opt=default_requeue_delay,10ms",

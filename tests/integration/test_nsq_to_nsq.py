@@ -15,7 +15,7 @@ from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.tool_process import ToolProcess, run_tool
 from tests.support.wire import mpub_body
 
-MODULE = "apps.nsq_to_nsq"
+MODULE = "nsq_apps.nsq_to_nsq"
 CHANNEL = "nsq_to_nsq"
 # What fails comes again soon.
 SOON = (

@@ -27,13 +27,13 @@ NOT_FOR_A_START = {
     "html", "gevent.ssl", "gevent.subprocess", "hmac", "http.client", "httptools", "importlib.metadata", "isal",
     "orjson",
     "prometheus_client", "pydoc", "re2", "rich", "secrets", "ssl", "tomllib", "tracemalloc", "yaml",
-    "nsqd_py.auth", "nsqd_py.checking", "nsqd_py.client", "nsqd_py.debug.handlers", "nsqd_py.go_import.take_over",
-    "nsqd_py.http.publishing", "nsqd_py.http_client", "nsqd_py.lookup.peers", "nsqd_py.metrics", "nsqd_py.statsd",
-    "nsqd_py.tls",
+    "nsqd_py.auth", "nsqd_py.fsck", "nsqd_py.client", "nsqd_py.net.http.debug", "nsqd_py.go_import.take_over",
+    "nsqd_py.api.publishing", "nsqd_py.net.http.client", "nsqd_py.lookup.peers", "nsqd_py.stats.prometheus", "nsqd_py.stats.statsd",
+    "nsqd_py.net.tls",
 }  # fmt: skip
 # And what no command needs to print its help, its version, or what is wrong with its flags.
 NOT_FOR_A_WORD = (NOT_FOR_A_START - {"nsqd_py.client"}) | {
-    "gevent", "greenlet", "pyarrow", "pyspark", "spark.replay.command", "zope", "nsqd_py.daemon",
+    "gevent", "greenlet", "pyarrow", "pyspark", "nsq_spark.replay.command", "zope", "nsqd_py.daemon",
 }  # fmt: skip
 # The choices of its flags are the names in its tables of formats and codecs; a filter is checked with the flags.
 NEEDED_BY = {"nsq_to_file": {"cramjam", "hmac", "isal", "orjson", "secrets"}, "nsq_stat": {"re2"}}
@@ -85,7 +85,7 @@ def test_a_word_needs_few_modules(command: str) -> None:
 def test_a_start_needs_few_modules(tmp_path: Path) -> None:
     ports = ("--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0")
     modules = modules_after("nsqd", f"--data-path={tmp_path}", *ports, end=stop_when_it_listens)
-    assert "nsqd_py.broker" in modules
+    assert "nsqd_py.broker.broker" in modules
     # A stop writes in threads.
     assert found_in(modules, NOT_FOR_A_START - {"concurrent.futures"}) == set()
 

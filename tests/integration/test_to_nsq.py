@@ -22,7 +22,7 @@ from tests.support.terminal import on_terminal
 from tests.support.tool_process import ToolProcess
 from tests.support.wire import bodies
 
-MODULE = "apps.to_nsq"
+MODULE = "nsq_apps.to_nsq"
 
 Start = Callable[..., ToolProcess]
 

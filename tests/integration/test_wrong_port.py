@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nsq_spark.archive.errors import ArchiveError
+from nsq_spark.source.live.kept import ask
 
 from nsqd_py import client
 from nsqd_py.client import NoNsqd, blocking
@@ -15,8 +17,6 @@ from nsqd_py.client.blocking.lookup import LookupClient as BlockingLookupClient
 from nsqd_py.client.lookup import LookupFailed
 from nsqd_py.client.lookup_client import LookupClient
 from nsqd_py.client.options import ClientOptions
-from spark.archive.errors import ArchiveError
-from spark.source.live.kept import ask
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import NsqlookupdProcess
 from tests.support.tool_process import ToolProcess, run_tool
@@ -78,12 +78,12 @@ def test_the_spark_source(nsqd: NsqdProcess) -> None:
 
 
 def test_tools(nsqd: NsqdProcess, lookupd: NsqlookupdProcess, tmp_path: Path) -> None:
-    run = run_tool("apps.nsq_stat", f"--nsqd-http-address=127.0.0.1:{nsqd.tcp_port}", "--once")
+    run = run_tool("nsq_apps.nsq_stat", f"--nsqd-http-address=127.0.0.1:{nsqd.tcp_port}", "--once")
     assert (run.returncode, TCP_FOR_HTTP in run.stderr) == (1, True)
     runs = (
-        ("apps.nsq_tail", f"--nsqd-tcp-address=127.0.0.1:{nsqd.http_port}", "--topic=t", HTTP_FOR_TCP),
-        ("apps.nsq_tail", f"--lookupd-http-address=127.0.0.1:{lookupd.tcp_port}", "--topic=t", TCP_FOR_HTTP),
-        ("apps.nsq_to_file", f"--lookupd-http-address=127.0.0.1:{lookupd.tcp_port}", "--topic-pattern=t", TCP_FOR_HTTP),
+        ("nsq_apps.nsq_tail", f"--nsqd-tcp-address=127.0.0.1:{nsqd.http_port}", "--topic=t", HTTP_FOR_TCP),
+        ("nsq_apps.nsq_tail", f"--lookupd-http-address=127.0.0.1:{lookupd.tcp_port}", "--topic=t", TCP_FOR_HTTP),
+        ("nsq_apps.nsq_to_file", f"--lookupd-http-address=127.0.0.1:{lookupd.tcp_port}", "--topic-pattern=t", TCP_FOR_HTTP),
     )
     for module, *flags, text in runs:
         more = [f"--output-dir={tmp_path}"] if "file" in module else []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from nsqd_py.channel import Channel
+from nsqd_py.queue.channel import Channel
 
 QUEUED = "queued"
 IN_FLIGHT = "in flight"

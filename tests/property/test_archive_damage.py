@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow")
 
-from spark.archive.damage import Damage
-from spark.archive.errors import DamagedArchive
+from nsq_spark.archive.damage import Damage
+from nsq_spark.archive.errors import DamagedArchive
+
 from tests.support.archives import (
     Message,
     Published,

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow")
 
-from spark.archive.chunk import MOST_BYTES, MOST_MESSAGES
-from spark.archive.listing import Hints
-from spark.archive.wanted import Wanted
+from nsq_spark.archive.chunk import MOST_BYTES, MOST_MESSAGES
+from nsq_spark.archive.listing import Hints
+from nsq_spark.archive.wanted import Wanted
+from nsq_tools.to_file.compression import CODECS
+
 from tests.support.archives import (
     BASE_NS,
     Message,
@@ -28,7 +30,6 @@ from tests.support.archives import (
     read_messages,
     splits_of,
 )
-from tools.to_file.compression import CODECS
 
 # What tempts a reader: magic numbers, newlines, JSON, sizes.
 TEMPTING = [b"NSQr", b"NSQf", b"\n", b'{"timestamp":1,"id":"', b"\\u00e9\"", b"\0\0\0\1", b"\x1f\x8b\x08", b"\xff"]
@@ -144,7 +145,7 @@ ONE_TOPIC = st.lists(
 @SOME
 @given(ONE_TOPIC, SPLIT_BYTES, st.sampled_from(["jsonl", "framed", "parquet"]), st.sampled_from(sorted(CODECS)))
 def test_formats_of_nsq_to_file(batches: list[list[Message]], split_bytes: int, name: str, codec_name: str) -> None:
-    from tools.to_file.formats.table import FORMATS
+    from nsq_tools.to_file.formats.table import FORMATS
 
     form, codec = FORMATS[name], CODECS[codec_name]
     if codec_name not in form.codecs:

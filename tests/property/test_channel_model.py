@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from nsqd_py.batch import uniform_stride
-from nsqd_py.channel import Channel
-from nsqd_py.topic import Topic
-from nsqd_py.topic_rules import ByTopic
+from nsqd_py.queue.channel import Channel
+from nsqd_py.queue.topic import Topic
+from nsqd_py.settings.topic_rules import ByTopic
 from tests.property.model import DEFERRED, FINISHED, IN_FLIGHT, QUEUED, ModelChannel, ModelTopic, observe
 from tests.property.real import ModelConsumer, broken_reads, broken_writes
 from tests.unit.fakes import MS, SECOND, FakePublisher, World, close_descriptors, sized, start_broker

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsqd_py.compression import STEP_BYTES, DeflateLayer, SnappyLayer, masked_crc32c
 from nsqd_py.errors import LayerError
-from nsqd_py.layers import Layer, Stacked
+from nsqd_py.net.compression import STEP_BYTES, DeflateLayer, SnappyLayer, masked_crc32c
+from nsqd_py.net.layers import Layer, Stacked
 
 IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
 LAYERS = {"snappy": SnappyLayer, "deflate": lambda: DeflateLayer(6)}

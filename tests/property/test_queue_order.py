@@ -19,8 +19,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nsqd_py.batch import uniform_stride
-from nsqd_py.broker import Broker
-from nsqd_py.delivery import MOST_AHEAD, Position
+from nsqd_py.broker.broker import Broker
+from nsqd_py.queue.position import MOST_AHEAD, Position
 from tests.unit.fakes import MS, SECOND, FakeConsumer, FakePublisher, Received, World, close_descriptors, sized
 from tests.unit.fakes import start_broker as start
 

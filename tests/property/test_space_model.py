@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.space import holes
-from nsqd_py.topic_rules import ByTopic
+from nsqd_py.settings.topic_rules import ByTopic
 from tests.unit.fakes import SECOND, FakeConsumer, Received, World, close_descriptors, sized, start_broker
 
 CHANNELS = ("a", "b")

@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from nsq_tools.to_file.archive import Archive, Plan
+from nsq_tools.to_file.compression import CODECS
+from nsq_tools.to_file.finishing import FinishedFile
+from nsq_tools.to_file.formats.table import FORMATS
+from nsq_tools.to_file.portions import Portion
+from nsq_tools.to_file.repair import check_writable, left_behind, repair
+from nsq_tools.to_file.rotation import Rotation
 
 from tests.support.written_files import all_bodies, bodies, leftovers, manifest, message_files
 from tests.unit.fakes import FakeLog
 from tests.unit.to_file_fakes import FakeBatch
-from tools.to_file.archive import Archive, Plan
-from tools.to_file.compression import CODECS
-from tools.to_file.finishing import FinishedFile
-from tools.to_file.formats.table import FORMATS
-from tools.to_file.portions import Portion
-from tools.to_file.repair import check_writable, left_behind, repair
-from tools.to_file.rotation import Rotation
 
 KINDS = [(form.name, codec) for form in FORMATS.values() for codec in form.codecs]
 

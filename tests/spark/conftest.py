@@ -18,7 +18,7 @@ def java_home(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A Java that Spark runs on."""
     pytest.importorskip("pyspark")
     pytest.importorskip("pyarrow")
-    from spark.java import JavaNotFound, bundled_home, find_java
+    from nsq_spark.java import JavaNotFound, bundled_home, find_java
 
     try:
         java = find_java(os.environ)
@@ -47,7 +47,7 @@ def spark(spark_environment: dict[str, str], tmp_path_factory: pytest.TempPathFa
         for name, value in spark_environment.items():
             patch.setenv(name, value)
         session = _session(tmp_path_factory.mktemp("spark"))
-        from spark.source import register
+        from nsq_spark.source import register
 
         register(session)
         yield session

@@ -13,14 +13,15 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from spark.archive.splits import FileInfo
-from spark.archive.wanted import Wanted
-from spark.replay.checkpoint import open_checkpoint
-from spark.replay.driver import Outcome, ReplayProgress, preview, run
-from spark.replay.dry_run import Look
-from spark.replay.errors import BadPredicate
-from spark.replay.job import Destination, Job, Pacing, Safety, Selection
-from spark.replay.planning import plan
+from nsq_spark.archive.splits import FileInfo
+from nsq_spark.archive.wanted import Wanted
+from nsq_spark.replay.checkpoint import open_checkpoint
+from nsq_spark.replay.driver import Outcome, ReplayProgress, preview, run
+from nsq_spark.replay.dry_run import Look
+from nsq_spark.replay.errors import BadPredicate
+from nsq_spark.replay.job import Destination, Job, Pacing, Safety, Selection
+from nsq_spark.replay.planning import plan
+
 from tests.support.archives import BASE_NS, Message
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.replay import files_of, write_framed

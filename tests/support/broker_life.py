@@ -11,7 +11,7 @@ from typing import Any
 import gevent
 
 from nsqd_py.batch import uniform_stride
-from nsqd_py.broker import Broker
+from nsqd_py.broker.broker import Broker
 from tests.unit.fakes import (
     SECOND,
     FakeConsumer,

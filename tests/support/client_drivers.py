@@ -14,8 +14,8 @@ from nsqd_py.client.connection import Connection, Listener
 from nsqd_py.client.errors import AtAddress, NsqdSaid
 from nsqd_py.client.handshake import Negotiated
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.logs import Log
 from nsqd_py.protocol.incoming import Messages, Responses
+from nsqd_py.runtime.logs import Log
 from tests.support.wire import Message
 
 DEADLINE_S = 15.0

@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from apps.nsqd import main
+from nsq_apps.nsqd import main
 
 _RIGHT_NS = time.time_ns
 

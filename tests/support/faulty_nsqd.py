@@ -69,7 +69,7 @@ class Rules:
 def main() -> None:
     rules, data_path, _, *flags = sys.argv[1:]
     sys.argv[1:] = flags
-    from apps.nsqd import main as nsqd
+    from nsq_apps.nsqd import main as nsqd
 
     with watched(Path(data_path), Rules(rules).instead):
         nsqd()

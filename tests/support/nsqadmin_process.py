@@ -23,7 +23,7 @@ _LISTENING = re.compile(r"\bHTTP: listening on \S*:(\d+)\s")
 
 def nsqadmin_command() -> list[str]:
     command = os.environ.get("NSQADMIN_COMMAND")
-    return shlex.split(command) if command else [sys.executable, "-m", "apps.nsqadmin"]
+    return shlex.split(command) if command else [sys.executable, "-m", "nsq_apps.nsqadmin"]
 
 
 class NsqadminProcess(ServerProcess):

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 def nsqd_command() -> list[str]:
     command = os.environ.get("NSQD_COMMAND")
-    return shlex.split(command) if command else [sys.executable, "-m", "apps.nsqd"]
+    return shlex.split(command) if command else [sys.executable, "-m", "nsq_apps.nsqd"]
 
 
 def wait_until(condition: Callable[[], T], deadline_s: float = 10.0, what: str = "the condition") -> T:

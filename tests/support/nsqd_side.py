@@ -8,10 +8,10 @@ from typing import Any
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.session import Event, Session
 from nsqd_py.client.tls import tls_layer
-from nsqd_py.compression import DeflateLayer, SnappyLayer
-from nsqd_py.layers import Layer, Stacked
+from nsqd_py.net.compression import DeflateLayer, SnappyLayer
+from nsqd_py.net.layers import Layer, Stacked
+from nsqd_py.net.tls import StandardServer, TlsFiles, TlsLayer
 from nsqd_py.protocol import frames
-from nsqd_py.tls import StandardServer, TlsFiles, TlsLayer
 from tests.support.certificates import Certificates
 
 ADDRESS = "localhost:4150"

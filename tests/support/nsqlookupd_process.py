@@ -24,7 +24,7 @@ Producer = dict[str, Any]
 
 def nsqlookupd_command() -> list[str]:
     command = os.environ.get("NSQLOOKUPD_COMMAND")
-    return shlex.split(command) if command else [sys.executable, "-m", "apps.nsqlookupd"]
+    return shlex.split(command) if command else [sys.executable, "-m", "nsq_apps.nsqlookupd"]
 
 
 class NsqlookupdProcess(ServerProcess):

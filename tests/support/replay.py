@@ -8,14 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from nsq_spark.archive.listing import list_files
+from nsq_spark.archive.splits import FileInfo
+from nsq_spark.archive.storage import Storage
+from nsq_spark.replay.checkpoint import Checkpoint
+from nsq_spark.replay.job import Job
+from nsq_spark.replay.planning import Source, Task, ordered_tasks, plan
+from nsq_spark.replay.task import Attempt, SendSink, Sink, TaskContext, TaskResult, index_times, run_task
+
 from nsqd_py.client.errors import NsqClientError
-from spark.archive.listing import list_files
-from spark.archive.splits import FileInfo
-from spark.archive.storage import Storage
-from spark.replay.checkpoint import Checkpoint
-from spark.replay.job import Job
-from spark.replay.planning import Source, Task, ordered_tasks, plan
-from spark.replay.task import Attempt, SendSink, Sink, TaskContext, TaskResult, index_times, run_task
 from tests.support.archives import Message, framed
 
 OnDone = Callable[[NsqClientError | None], object]

@@ -17,7 +17,7 @@ from tests.support.archives import SALT, Message, framed
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.tool_process import ToolProcess
 
-MODULE = "apps.spark_replay"
+MODULE = "nsq_apps.spark_replay"
 TOPIC, CHANNEL = "orders", "count"
 # Java takes seconds to start, and longer where other tests use the processors.
 DEADLINE_S = 120.0

@@ -24,7 +24,7 @@ class ToolProcess:
         self, module: str, *flags: str, log_path: Path, stdin: int | IO[bytes] | None = None,
         stdout: int | IO[bytes] = subprocess.PIPE, directory: Path = REPOSITORY,
     ) -> None:  # fmt: skip
-        """`module` is that of the tool, such as apps.nsq_to_http; `stdin` and `stdout` are as for Popen.
+        """`module` is that of the tool, such as nsq_apps.nsq_to_http; `stdin` and `stdout` are as for Popen.
 
         directory  where it runs
         """

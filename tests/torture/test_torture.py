@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py.checking.reading import read_directory
-from nsqd_py.checking.reports import Finding, Trouble
-from nsqd_py.checking.texts import finding_text
+from nsqd_py.fsck.reading import read_directory
+from nsqd_py.fsck.reports import Finding, Trouble
+from nsqd_py.fsck.texts import finding_text
 from tests.support.ledger import ChannelLedger, Lives
 from tests.support.mixed_load import Load, drain
 from tests.support.nsqd_process import NsqdProcess, wait_until

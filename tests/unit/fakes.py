@@ -12,13 +12,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from nsqd_py.batch import Batch, uniform_stride
-from nsqd_py.broker import Broker
-from nsqd_py.channel import Channel
-from nsqd_py.inflight import InFlightTable
-from nsqd_py.loading import load
+from nsqd_py.broker.broker import Broker
+from nsqd_py.broker.startup import load
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.frames import MESSAGE
-from nsqd_py.topic_rules import ByTopic
+from nsqd_py.queue.channel import Channel
+from nsqd_py.queue.in_flight import InFlightTable
+from nsqd_py.settings.topic_rules import ByTopic
 
 MS = 1_000_000
 SECOND = 1_000 * MS

@@ -12,14 +12,14 @@ import pytest
 pytest.importorskip("pyarrow")
 
 import pyarrow.fs as pafs
+from nsq_spark.archive import remote
+from nsq_spark.archive.errors import ArchiveError, DamagedArchive
+from nsq_spark.archive.formats import Compression, Format
+from nsq_spark.archive.listing import Hints, list_files, survey
+from nsq_spark.archive.read import read
+from nsq_spark.archive.splits import plan_splits
+from nsq_spark.archive.storage import Storage, local_path
 
-from spark.archive import remote
-from spark.archive.errors import ArchiveError, DamagedArchive
-from spark.archive.formats import Compression, Format
-from spark.archive.listing import Hints, list_files, survey
-from spark.archive.read import read
-from spark.archive.splits import plan_splits
-from spark.archive.storage import Storage, local_path
 from tests.support.archives import (
     Published,
     TopicLogFile,

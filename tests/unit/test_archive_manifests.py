@@ -9,13 +9,14 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from spark.archive.listing import Hints, list_files
-from spark.archive.read import read
-from spark.archive.splits import plan_splits
-from spark.archive.storage import Storage
-from spark.archive.wanted import Wanted
+from nsq_spark.archive.listing import Hints, list_files
+from nsq_spark.archive.read import read
+from nsq_spark.archive.splits import plan_splits
+from nsq_spark.archive.storage import Storage
+from nsq_spark.archive.wanted import Wanted
+from nsq_tools.to_file.manifest import Entry, Manifest
+
 from tests.support.archives import BASE_NS, framed, messages
-from tools.to_file.manifest import Entry, Manifest
 
 EARLY = Wanted(start_ns=BASE_NS, end_ns=BASE_NS + 100)
 

@@ -17,18 +17,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from nsq_spark import schema
+from nsq_spark.archive.chunk import Chunk, Origin, gathered
+from nsq_spark.archive.damage import Damage, Skipped
+from nsq_spark.archive.errors import ArchiveError, DamagedArchive
+from nsq_spark.archive.growing import whole_end
+from nsq_spark.archive.payload import Payload
+from nsq_spark.archive.splits import Split
+from nsq_spark.archive.storage import Storage
+from nsq_spark.archive.wanted import Wanted
 
 from nsqd_py.diskqueue.messages import encode_messages
 from nsqd_py.diskqueue.records import FileHeader
-from spark import schema
-from spark.archive.chunk import Chunk, Origin, gathered
-from spark.archive.damage import Damage, Skipped
-from spark.archive.errors import ArchiveError, DamagedArchive
-from spark.archive.growing import whole_end
-from spark.archive.payload import Payload
-from spark.archive.splits import Split
-from spark.archive.storage import Storage
-from spark.archive.wanted import Wanted
 from tests.support.archives import (
     BASE_NS,
     SALT,
@@ -85,7 +85,7 @@ def test_only_the_columns_that_are_named_are_made(tmp_path: Path, monkeypatch: p
     path = written(tmp_path, "x.framed", framed([messages(2)]))
     (chunk,) = chunks_of(splits_of(path))
     monkeypatch.setattr(Payload, "array", None)
-    monkeypatch.setattr("spark.archive.chunk.stored_ids", None)
+    monkeypatch.setattr("nsq_spark.archive.chunk.stored_ids", None)
     table = chunk.arrow(["position", "topic"])
     assert table.schema.names == ["position", "topic"]
     assert table.to_pydict() == {"position": [64 << 20, (64 << 20) + 1], "topic": ["orders"] * 2}
@@ -190,7 +190,7 @@ def test_a_pattern_that_is_none(tmp_path: Path) -> None:
 
 
 def test_bodies_outside_of_a_range_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from spark.archive.storage import LocalFile
+    from nsq_spark.archive.storage import LocalFile
 
     log = TopicLogFile()
     for hour in range(40):
@@ -382,7 +382,7 @@ def test_an_unfinished_line(tmp_path: Path, name: str) -> None:
 
 
 def test_no_lines_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from spark.archive import line_blocks
+    from nsq_spark.archive import line_blocks
 
     monkeypatch.setattr(line_blocks, "LONGEST_LINE_BYTES", 1 << 20)
     data = b"a\n" + b"x" * (5 << 20) + b"\nb\n"
@@ -611,8 +611,8 @@ def test_large_messages_of_go(tmp_path: Path) -> None:
 
 
 def test_readers_need_neither_gevent_nor_spark() -> None:
-    modules = sorted(f"spark.archive.{path.stem}" for path in (ROOT / "spark/archive").glob("[a-z]*.py"))
-    assert "spark.archive.read" in modules
+    modules = sorted(f"nsq_spark.archive.{path.stem}" for path in (ROOT / "spark/archive").glob("[a-z]*.py"))
+    assert "nsq_spark.archive.read" in modules
     code = "\n".join(f"import {name}" for name in [*modules, "sys"])
     code += "\nprint(sorted({'gevent', 'greenlet', 'pyspark'} & set(sys.modules)))"
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)

@@ -8,14 +8,15 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from nsqd_py.times import parse_time
-from spark.archive.errors import ArchiveError
-from spark.archive.hours import time_in, zone_of
-from spark.archive.listing import Hints, survey
-from spark.archive.read import read
-from spark.archive.splits import plan_splits
-from spark.archive.storage import Storage
-from spark.archive.wanted import Wanted
+from nsq_spark.archive.errors import ArchiveError
+from nsq_spark.archive.hours import time_in, zone_of
+from nsq_spark.archive.listing import Hints, survey
+from nsq_spark.archive.read import read
+from nsq_spark.archive.splits import plan_splits
+from nsq_spark.archive.storage import Storage
+from nsq_spark.archive.wanted import Wanted
+
+from nsqd_py.settings.timestamps import parse_time
 from tests.support.archives import go_message, go_metadata, messages
 
 HOUR_NS = 3600 * 10**9

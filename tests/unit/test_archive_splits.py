@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow")
 
-from spark.archive import globs
-from spark.archive.formats import Compression, Format
-from spark.archive.splits import FileInfo, Split, pack, plan_splits
-from spark.archive.wanted import Wanted
+from nsq_spark.archive import globs
+from nsq_spark.archive.formats import Compression, Format
+from nsq_spark.archive.splits import FileInfo, Split, pack, plan_splits
+from nsq_spark.archive.wanted import Wanted
 
 MIB = 1 << 20
 

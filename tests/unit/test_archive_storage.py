@@ -10,13 +10,14 @@ import pytest
 pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
-from spark.archive import remote
-from spark.archive.errors import ArchiveError
-from spark.archive.listing import list_files
-from spark.archive.read import read
-from spark.archive.splits import plan_splits
-from spark.archive.storage import Storage
-from spark.java import JavaNotFound, find_java
+from nsq_spark.archive import remote
+from nsq_spark.archive.errors import ArchiveError
+from nsq_spark.archive.listing import list_files
+from nsq_spark.archive.read import read
+from nsq_spark.archive.splits import plan_splits
+from nsq_spark.archive.storage import Storage
+from nsq_spark.java import JavaNotFound, find_java
+
 from tests.support.s3 import s3_store
 
 ABFSS = "abfss://events@company.dfs.core.windows.net"

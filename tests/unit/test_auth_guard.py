@@ -13,8 +13,8 @@ from nsqd_py.auth.guard import Guard, Step
 from nsqd_py.auth.permissions import Authorization, compile_rules, read_answer
 from nsqd_py.auth.servers import NoAuthorization, Question
 from nsqd_py.errors import AuthFirst, ClientError, Invalid, Unauthorized
+from nsqd_py.net.tls import TlsInfo
 from nsqd_py.pqueues import Alarms
-from nsqd_py.tls import TlsInfo
 from tests.support.auth_server import EVERYTHING, Grant, answer_of
 
 SECOND_NS = 1_000_000_000

@@ -11,8 +11,8 @@ import pytest
 
 from nsqd_py.auth.guard import remote_ip
 from nsqd_py.auth.servers import AuthServers, NoAuthorization, Question, auth_url, authorization
-from nsqd_py.http_client import HttpClient, Url, parse_url
 from nsqd_py.lookup.resolver import Resolver
+from nsqd_py.net.http.client import HttpClient, Url, parse_url
 from tests.support.auth_server import EVERYTHING, HOST, AuthServer, answer_of
 from tests.support.certificates import Certificates, make_certificates
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from nsqd_py.delivery import fair_share
+from nsqd_py.queue.position import fair_share
 from tests.unit.channel_bench import Bench, bodies, numbered
 from tests.unit.fakes import SECOND, FakeConsumer, make_batch
 

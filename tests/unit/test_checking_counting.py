@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from nsqd_py.checking.counting import LogNumbers, released_until, size_of, union
 from nsqd_py.diskqueue.journal import SavedPosition
 from nsqd_py.diskqueue.ranges import SeqRanges
 from nsqd_py.diskqueue.recovery import DeferredSpan
+from nsqd_py.fsck.counting import LogNumbers, released_until, size_of, union
 
 NOW_NS = 1000
 # 0..9 and 20..39 can be read; 30 and up is in no channel yet; 22..24 are deferred.

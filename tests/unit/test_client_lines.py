@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from nsqd_py.client_lines import BURST, MOST_CHARACTERS, ClientLines
-from nsqd_py.logs import ERROR, INFO, Log
+from nsqd_py.runtime.client_log import BURST, MOST_CHARACTERS, ClientLines
+from nsqd_py.runtime.logs import ERROR, INFO, Log
 
 
 class Written:

@@ -7,9 +7,9 @@ import subprocess
 
 import pytest
 
-from nsqd_py.kinds import BOOL, INT, STRING, choice
-from nsqd_py.settings import Program, Setting
-from nsqd_py.settings_completion import completion_script
+from nsqd_py.settings.completion import completion_script
+from nsqd_py.settings.declaration import Program, Setting
+from nsqd_py.settings.types import BOOL, INT, STRING, choice
 
 SORTER = Program(
     "sorter",

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from nsqd_py import log_making
-from nsqd_py.topic import Topic
-from nsqd_py.topic_rules import ByTopic
+from nsqd_py.broker import log_making
+from nsqd_py.queue.topic import Topic
+from nsqd_py.settings.topic_rules import ByTopic
 from tests.support.broker_life import TOPIC, Life
 from tests.unit.fakes import SECOND, close_descriptors
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import gevent
 import pytest
 
-from nsqd_py.broker import Broker
+from nsqd_py.broker.broker import Broker
 from nsqd_py.errors import Draining
-from nsqd_py.topic import Topic
+from nsqd_py.queue.topic import Topic
 from tests.unit.fakes import SECOND, START_NS, FakeConsumer, World, sized, start_broker
 
 

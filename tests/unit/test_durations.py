@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd_py.durations import HOUR_NS, MAX_NS, MIN_NS, MINUTE_NS, SECOND_NS, format_duration, parse_duration
+from nsqd_py.settings.durations import HOUR_NS, MAX_NS, MIN_NS, MINUTE_NS, SECOND_NS, format_duration, parse_duration
 
 # Text as Go writes it, and its nanoseconds.
 BOTH_WAYS = [

@@ -14,8 +14,8 @@ import yaml
 from nsqadmin_py import options as nsqadmin_options
 from nsqadmin_py.settings_example import COMMAND as NSQADMIN_COMMAND
 from nsqd_py import options as nsqd_options
-from nsqd_py.settings import Options, Program
-from nsqd_py.settings_example import FORMATS, example
+from nsqd_py.settings.declaration import Options, Program
+from nsqd_py.settings.example import FORMATS, example
 from nsqlookupd_py import options as nsqlookupd_options
 from nsqlookupd_py.settings_example import COMMAND as NSQLOOKUPD_COMMAND
 
@@ -44,7 +44,7 @@ def check_nsqadmin(options: Options) -> None:
 
 
 PROGRAMS = (
-    (nsqd_options.NSQD, "python -m nsqd_py.settings_example", nsqd_options, nsqd_options.check_options),
+    (nsqd_options.NSQD, "python -m nsqd_py.settings.example", nsqd_options, nsqd_options.check_options),
     (nsqlookupd_options.NSQLOOKUPD, NSQLOOKUPD_COMMAND, nsqlookupd_options, nsqlookupd_options.check_options),
     (nsqadmin_options.NSQADMIN, NSQADMIN_COMMAND, nsqadmin_options, check_nsqadmin),
 )

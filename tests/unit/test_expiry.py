@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from nsqd_py.broker import Broker
-from nsqd_py.channel import Channel
-from nsqd_py.topic_rules import ByTopic
+from nsqd_py.broker.broker import Broker
+from nsqd_py.queue.channel import Channel
+from nsqd_py.settings.topic_rules import ByTopic
 from tests.property.real import broken_reads
 from tests.unit.fakes import MS, SECOND, FakeConsumer, World, close_descriptors, sized, start_broker
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from nsq_tools.hosts import HostPool, Places, RoundRobin
+from nsq_tools.nsq_to_nsq.filters import JsonFilter
+from nsq_tools.nsq_to_nsq.forwarder import MAX_INCOMPLETE_ATTEMPTS, Forwarder, OnDone
+from nsq_tools.nsq_to_nsq.portion import MAX_PORTION_BYTES, Portion
+from nsq_tools.timings import TimingsByHost
 
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, PublishFailed
-from nsqd_py.logs import FATAL, Log
-from tools.hosts import HostPool, Places, RoundRobin
-from tools.nsq_to_nsq.filters import JsonFilter
-from tools.nsq_to_nsq.forwarder import MAX_INCOMPLETE_ATTEMPTS, Forwarder, OnDone
-from tools.nsq_to_nsq.portion import MAX_PORTION_BYTES, Portion
-from tools.timings import TimingsByHost
+from nsqd_py.runtime.logs import FATAL, Log
 
 NO_RULES = JsonFilter("", "", ())
 SILENT = Log("", FATAL)

@@ -16,7 +16,7 @@ from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader
 from nsqd_py.errors import StartError
 from nsqd_py.go_import import log_writer, moving
 from nsqd_py.go_import.take_over import take_over
-from nsqd_py.logs import Log
+from nsqd_py.runtime.logs import Log
 from tests.support.go_directory import (
     GoDirectory,
     aside_folder,

@@ -13,12 +13,12 @@ import bcrypt
 import gevent
 import pytest
 
-from nsqd_py.http import guard as guard_module
-from nsqd_py.http.answers import TOO_MANY_LOGINS, UNAUTHORIZED
-from nsqd_py.http.credentials import BadAuthFile, Login, parse_credentials, parse_login, read_credentials
-from nsqd_py.http.guard import REMEMBERED_S, Guard
-from nsqd_py.http.login_queue import MOST_ADDRESSES, MOST_PER_ADDRESS, LoginQueue, TooManyLogins
-from nsqd_py.logs import Log
+from nsqd_py.net.http import guard as guard_module
+from nsqd_py.net.http.answers import TOO_MANY_LOGINS, UNAUTHORIZED
+from nsqd_py.net.http.credentials import BadAuthFile, Login, parse_credentials, parse_login, read_credentials
+from nsqd_py.net.http.guard import REMEMBERED_S, Guard
+from nsqd_py.net.http.login_queue import MOST_ADDRESSES, MOST_PER_ADDRESS, LoginQueue, TooManyLogins
+from nsqd_py.runtime.logs import Log
 
 ADDRESS = "198.51.100.7"
 TOKEN = b"b9c1d2"

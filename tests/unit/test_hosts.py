@@ -8,8 +8,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from tools.hosts import (
+from nsq_tools.hosts import (
     BUCKET_S,
     EPSILON_GREEDY,
     FIRST_EPSILON,

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from nsqd_py.api import bodies, known_heads
+from nsqd_py.api.routes import ROUTER
 from nsqd_py.batch import Batch, uniform_stride
 from nsqd_py.errors import ClientError, HttpError
-from nsqd_py.http import bodies, known_heads
-from nsqd_py.http.query import BadQuery, parse_int64, parse_query, unescape
-from nsqd_py.http.routes import ROUTER
+from nsqd_py.net.http.query import BadQuery, parse_int64, parse_query, unescape
 from nsqd_py.protocol import multi_body
 from tests.unit.fakes import sized
 

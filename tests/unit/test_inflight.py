@@ -1,7 +1,7 @@
 """What one client has in flight."""
 
-from nsqd_py.inflight import Delivery, InFlightTable
 from nsqd_py.protocol.frames import hex_ids
+from nsqd_py.queue.in_flight import Delivery, InFlightTable
 from tests.unit.fakes import make_batch
 
 BATCH = make_batch(0, *[b"x"] * 100)

@@ -7,8 +7,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from tools.nsq_to_nsq.filters import JsonFilter, Verdict, parse_number, write_object
+from nsq_tools.nsq_to_nsq.filters import JsonFilter, Verdict, parse_number, write_object
 
 PASS, DROP, UNREADABLE, INCOMPLETE = Verdict.PASS, Verdict.DROP, Verdict.UNREADABLE, Verdict.INCOMPLETE
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from nsqd_py.inflight import Delivery
-from nsqd_py.latency import LatencyMeter
+from nsqd_py.queue.in_flight import Delivery
+from nsqd_py.queue.latency import LatencyMeter
 from tests.unit.fakes import (
     MS,
     SECOND,

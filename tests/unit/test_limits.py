@@ -7,8 +7,18 @@ from typing import Any
 
 import pytest
 
-from nsqd_py.limits import ADDRESS, ALL, DESCRIPTORS, IDLE, WRITE, Connections, TimeLimits, highest_descriptor, host_of
-from nsqd_py.logs import FATAL, Log
+from nsqd_py.net.limits import (
+    ADDRESS,
+    ALL,
+    DESCRIPTORS,
+    IDLE,
+    WRITE,
+    Connections,
+    TimeLimits,
+    highest_descriptor,
+    host_of,
+)
+from nsqd_py.runtime.logs import FATAL, Log
 
 FIRST_DESCRIPTOR = 3
 

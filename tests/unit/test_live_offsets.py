@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
-from spark.source.live.offsets import Stretch, TopicOffset, next_batch, shares
-from spark.source.live.options import LATEST, is_live, live_options
-from spark.source.offsets import BadOffset, Offset
-from spark.source.options import BadOption
+from nsq_spark.source.live.offsets import Stretch, TopicOffset, next_batch, shares
+from nsq_spark.source.live.options import LATEST, is_live, live_options
+from nsq_spark.source.offsets import BadOffset, Offset
+from nsq_spark.source.options import BadOption
 
 HERE = {"nsqd": "127.0.0.1:4151, b:4151", "topic": "orders"}
 

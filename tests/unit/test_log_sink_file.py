@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py import log_sink
-from nsqd_py.log_sink import KEPT_BYTES, LineSink
+from nsqd_py.runtime import log_sink
+from nsqd_py.runtime.log_sink import KEPT_BYTES, LineSink
 from tests.support.nsqd_process import wait_until
 
 

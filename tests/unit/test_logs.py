@@ -10,9 +10,9 @@ from typing import Any
 import gevent
 import pytest
 
-from nsqd_py.log_sink import KEPT_BYTES
-from nsqd_py.logs import DEBUG, ERROR, FATAL, INFO, JSON, TEXT, WARNING, Log, level_word, parse_level
-from nsqd_py.process import log_uncaught_errors
+from nsqd_py.runtime.log_sink import KEPT_BYTES
+from nsqd_py.runtime.logs import DEBUG, ERROR, FATAL, INFO, JSON, TEXT, WARNING, Log, level_word, parse_level
+from nsqd_py.runtime.process import log_uncaught_errors
 
 NOON_S = datetime(2026, 11, 21, 12, 0, 0, 1234).timestamp()
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nsqd_py.lookup.backoff import Backoff
-from nsqd_py.lookup.trouble import Trouble
+from nsqd_py.runtime.backoff import Backoff
+from nsqd_py.runtime.outage_log import Trouble
 
 
 def delays(backoff: Backoff, count: int) -> list[float]:

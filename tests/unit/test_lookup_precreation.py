@@ -12,10 +12,10 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from nsqd_py.broker import Broker
-from nsqd_py.http_client import HttpClientError
+from nsqd_py.broker.broker import Broker
 from nsqd_py.lookup.precreation import Precreation
-from nsqd_py.topic import Topic
+from nsqd_py.net.http.client import HttpClientError
+from nsqd_py.queue.topic import Topic
 from tests.unit.fakes import World, sized, start_broker
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py import recent
 from nsqd_py.batch import BATCH_BYTES
-from nsqd_py.broker import Broker
-from nsqd_py.channel import Channel
-from nsqd_py.mem_budget import MemoryBudget
-from nsqd_py.topic import Topic
-from nsqd_py.topic_rules import ByTopic
+from nsqd_py.broker.broker import Broker
+from nsqd_py.diskqueue.memory_budget import MemoryBudget
+from nsqd_py.queue import batch_cache
+from nsqd_py.queue.channel import Channel
+from nsqd_py.queue.topic import Topic
+from nsqd_py.settings.topic_rules import ByTopic
 from tests.unit.fakes import SECOND, FakeConsumer, World, close_descriptors, sized, start_broker
 
 KIB = 1 << 10

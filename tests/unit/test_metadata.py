@@ -13,9 +13,9 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from nsqd_py import channel_making
+from nsqd_py.broker import channel_making
+from nsqd_py.broker.metadata import METADATA_FILE, BadMetadata, TopicEntry, encode_metadata, read_metadata, replace_file
 from nsqd_py.errors import StartError
-from nsqd_py.metadata import METADATA_FILE, BadMetadata, TopicEntry, encode_metadata, read_metadata, replace_file
 from nsqd_py.version import NSQ_VERSION
 from tests.unit.fakes import SECOND, FakeConsumer, World, close_descriptors, sized, start_broker
 

@@ -14,7 +14,7 @@ from nsqadmin_py.cluster.views import View
 from nsqadmin_py.web import server as server_module
 from nsqadmin_py.web.events import Events
 from nsqadmin_py.web.server import HttpServer
-from nsqd_py.logs import Log
+from nsqd_py.runtime.logs import Log
 
 TEXT = "x" * (1 << 20)
 TIMEOUT_S = 0.4

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from nsq_apps import nsqadmin as nsqadmin_command
 
-from apps import nsqadmin as nsqadmin_command
 from nsqadmin_py.options import NSQADMIN, check_options, clean_base_path, read_options
-from nsqd_py.settings import BadOptions
+from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.version import version_string
 
 SECOND_NS = 1_000_000_000
@@ -108,7 +108,7 @@ def test_without_its_packages_it_says_how_to_get_them(monkeypatch: pytest.Monkey
 
 def test_version_and_help_wait_for_nothing() -> None:
     code = (
-        "import sys; from apps.nsqadmin import main\n"
+        "import sys; from nsq_apps.nsqadmin import main\n"
         "for flag in ('--version', '--help'):\n"
         "    try: main([flag])\n"
         "    except SystemExit: pass\n"

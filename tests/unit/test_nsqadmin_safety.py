@@ -15,7 +15,7 @@ from nsqadmin_py.options import NSQADMIN
 from nsqadmin_py.web.proxies import Proxies
 from nsqadmin_py.web.safety import Safety, host_of, peer_of
 from nsqadmin_py.web.server import HttpServer
-from nsqd_py.logs import Log
+from nsqd_py.runtime.logs import Log
 
 BOB = "Basic " + b64encode(b"bob:secret").decode()
 LOGINS: Any = object()  # a guard that let pass whoever comes here

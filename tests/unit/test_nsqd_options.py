@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from nsq_apps import nsqd as nsqd_command
 
-from apps import nsqd as nsqd_command
+from nsqd_py.net.tls_options import TLS_NOT_REQUIRED, TLS_REQUIRED, TLS_REQUIRED_EXCEPT_HTTP
 from nsqd_py.options import (
     NSQD,
     BadOptions,
@@ -17,7 +18,6 @@ from nsqd_py.options import (
     default_node_id,
     read_options,
 )
-from nsqd_py.tls_options import TLS_NOT_REQUIRED, TLS_REQUIRED, TLS_REQUIRED_EXCEPT_HTTP
 from nsqd_py.version import version_string
 
 SECOND_NS = 1_000_000_000
@@ -251,7 +251,7 @@ def test_nsqd_does_not_ask_for_the_password_of_a_key(certificate: tuple[str, str
     subprocess.run(lock, check=True, capture_output=True)
     # In a session of its own there is no terminal: OpenSSL would ask on stderr.
     done = subprocess.run(
-        [sys.executable, "-m", "apps.nsqd", f"--tls-cert={cert}", f"--tls-key={locked}"],
+        [sys.executable, "-m", "nsq_apps.nsqd", f"--tls-cert={cert}", f"--tls-key={locked}"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -291,7 +291,7 @@ def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_command_answers_without_gevent() -> None:
     script = """
 import sys
-from apps.nsqd import main
+from nsq_apps.nsqd import main
 try:
     main(["--version"])
 finally:
@@ -302,6 +302,6 @@ finally:
 
 
 def test_the_module_is_a_command() -> None:
-    done = run_python("-m", "apps.nsqd", "-no-such-flag")
+    done = run_python("-m", "nsq_apps.nsqd", "-no-such-flag")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("flag provided but not defined: -no-such-flag\n")

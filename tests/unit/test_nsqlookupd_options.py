@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from nsq_apps import nsqlookupd as nsqlookupd_command
 
-from apps import nsqlookupd as nsqlookupd_command
-from nsqd_py.settings import BadOptions
-from nsqd_py.tls_options import TLS_REQUIRED, TLS_REQUIRED_EXCEPT_HTTP
+from nsqd_py.net.tls_options import TLS_REQUIRED, TLS_REQUIRED_EXCEPT_HTTP
+from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.version import version_string
 from nsqlookupd_py.options import NSQLOOKUPD, check_options, read_options
 
@@ -80,7 +80,7 @@ def test_what_cannot_work_is_refused(changes: dict[str, object], words: str) -> 
 
 def test_version_and_help_do_not_wait_for_gevent() -> None:
     code = (
-        "import sys; from apps.nsqlookupd import main\n"
+        "import sys; from nsq_apps.nsqlookupd import main\n"
         "try: main(['--version'])\n"
         "except SystemExit: print('gevent' in sys.modules)"
     )

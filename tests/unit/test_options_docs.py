@@ -6,14 +6,14 @@ import pytest
 
 from nsqadmin_py.options import NSQADMIN
 from nsqd_py.options import NSQD
-from nsqd_py.settings import Program
-from nsqd_py.settings_docs import reference_page
+from nsqd_py.settings.declaration import Program
+from nsqd_py.settings.docs import reference_page
 from nsqlookupd_py.options import NSQLOOKUPD
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 PAGES = [
-    (NSQD, "options.md", "python -m nsqd_py.settings_docs"),
+    (NSQD, "options.md", "python -m nsqd_py.settings.docs"),
     (NSQLOOKUPD, "options-nsqlookupd.md", "python -m nsqlookupd_py.settings_docs"),
     (NSQADMIN, "options-nsqadmin.md", "python -m nsqadmin_py.settings_docs"),
 ]

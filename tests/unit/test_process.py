@@ -10,7 +10,7 @@ import pytest
 SCRIPT = """
 import os, signal
 import gevent
-from nsqd_py.process import StopSignals
+from nsqd_py.runtime.process import StopSignals
 
 def send(number):
     os.kill(os.getpid(), number)

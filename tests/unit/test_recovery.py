@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py.broker import Broker
+from nsqd_py.broker.broker import Broker
 from nsqd_py.diskqueue.files import LogFile, log_file_name
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, encode_header

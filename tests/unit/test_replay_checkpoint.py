@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nsq_spark.archive.read import read
+from nsq_spark.archive.splits import plan_splits
+from nsq_spark.archive.storage import Storage
+from nsq_spark.archive.wanted import Wanted
+from nsq_spark.replay import checkpoint as module
+from nsq_spark.replay.checkpoint import Checkpoint, known_checkpoint, open_checkpoint
+from nsq_spark.replay.dry_run import LookSink
+from nsq_spark.replay.errors import CheckpointError
+from nsq_spark.replay.job import Destination, Job, Pacing, Safety, Selection
+from nsq_spark.replay.ledger import Entry, Ledger, encoded, entries_in
+from nsq_spark.replay.planning import Task
+from nsq_spark.replay.positions import Block, Marks, Range, merged, overlapping
+from nsq_spark.replay.progress import Counts, TaskLine
+from nsq_spark.replay.task import Attempt, TaskContext, TaskResult
 
-from spark.archive.read import read
-from spark.archive.splits import plan_splits
-from spark.archive.storage import Storage
-from spark.archive.wanted import Wanted
-from spark.replay import checkpoint as module
-from spark.replay.checkpoint import Checkpoint, known_checkpoint, open_checkpoint
-from spark.replay.dry_run import LookSink
-from spark.replay.errors import CheckpointError
-from spark.replay.job import Destination, Job, Pacing, Safety, Selection
-from spark.replay.ledger import Entry, Ledger, encoded, entries_in
-from spark.replay.planning import Task
-from spark.replay.positions import Block, Marks, Range, merged, overlapping
-from spark.replay.progress import Counts, TaskLine
-from spark.replay.task import Attempt, TaskContext, TaskResult
 from tests.support.archives import messages
 from tests.support.replay import Killed, PlayedNsqd, files_of, replayed, write_framed
 

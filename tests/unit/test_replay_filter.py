@@ -8,10 +8,9 @@ pytest.importorskip("pyarrow")
 
 import numpy as np
 import pyarrow as pa
-
-from spark.archive.chunk import Chunk, Origin
-from spark.archive.payload import Payload
-from spark.replay.filter import filter_of, needs_spark
+from nsq_spark.archive.chunk import Chunk, Origin
+from nsq_spark.archive.payload import Payload
+from nsq_spark.replay.filter import filter_of, needs_spark
 
 BODIES = [b'{"a":"one","n":1}', b'{"a":"two","n":2.5}', b'{"a":null}', b"no JSON", b'{"a":true,"n":"3"}', b'{"n":NaN}']
 

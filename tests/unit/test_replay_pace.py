@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from spark.replay.pace import Pace, PaceOfTask
+from nsq_spark.replay.pace import Pace, PaceOfTask
 
 SECOND_NS = 1_000_000_000
 

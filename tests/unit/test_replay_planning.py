@@ -8,13 +8,13 @@ import sys
 from dataclasses import replace
 
 import pytest
+from nsq_spark.archive.formats import Compression, Format
+from nsq_spark.archive.splits import FileInfo
+from nsq_spark.replay.errors import BadJob
+from nsq_spark.replay.job import Destination, Job, Pacing, Selection
+from nsq_spark.replay.planning import Part, Plan, Source, ordered_tasks, plan
+from nsq_spark.replay.positions import BEFORE_ALL, BY_FILE, LAST_POSITION, Range
 
-from spark.archive.formats import Compression, Format
-from spark.archive.splits import FileInfo
-from spark.replay.errors import BadJob
-from spark.replay.job import Destination, Job, Pacing, Selection
-from spark.replay.planning import Part, Plan, Source, ordered_tasks, plan
-from spark.replay.positions import BEFORE_ALL, BY_FILE, LAST_POSITION, Range
 from tests.support.nsqd_process import REPOSITORY
 
 MIB = 1 << 20
@@ -167,7 +167,7 @@ def test_tasks_can_be_sent_to_executors() -> None:
 
 
 def test_executors_import_no_gevent() -> None:
-    lines = [f"import spark.replay.{name}" for name in ("task", "dry_run")]
+    lines = [f"import nsq_spark.replay.{name}" for name in ("task", "dry_run")]
     lines += ["import sys", "print({name.split('.')[0] for name in sys.modules} & {'gevent', 'greenlet', 'pyspark'})"]
     run = subprocess.run(
         [sys.executable, "-c", "\n".join(lines)], cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=True

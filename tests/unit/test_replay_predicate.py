@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-
-from spark.replay.errors import BadJob, BadPredicate
-from spark.replay.job import Selection
-from spark.replay.json_types import Typed, typed
-from spark.replay.predicate import check_is_steady, names_in, reason
+from nsq_spark.replay.errors import BadJob, BadPredicate
+from nsq_spark.replay.job import Selection
+from nsq_spark.replay.json_types import Typed, typed
+from nsq_spark.replay.predicate import check_is_steady, names_in, reason
 
 
 @pytest.mark.parametrize(

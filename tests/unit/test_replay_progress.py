@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from spark.replay.errors import Stopped
-from spark.replay.progress import Board, BoardPlace, Counts, TaskLine
+from nsq_spark.replay.errors import Stopped
+from nsq_spark.replay.progress import Board, BoardPlace, Counts, TaskLine
 
 
 class PlayedContext:

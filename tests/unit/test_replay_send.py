@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from nsq_spark.publisher import GaveUp, Refused
+from nsq_spark.replay.job import Destination, Job, Safety, Selection
+from nsq_spark.replay.task import TaskResult
 
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, PublishFailed, TimedOut
-from spark.publisher import GaveUp, Refused
-from spark.replay.job import Destination, Job, Safety, Selection
-from spark.replay.task import TaskResult
 from tests.support.archives import messages
 from tests.support.replay import PlayedNsqd, files_of, replayed, write_framed
 

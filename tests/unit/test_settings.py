@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from nsqd_py.kinds import BOOL, DURATION, FLOATS, INT, LOG_LEVEL, STRING, STRINGS, choice
-from nsqd_py.settings import BadOptions, Options, Program, Setting
+from nsqd_py.settings.declaration import BadOptions, Options, Program, Setting
+from nsqd_py.settings.types import BOOL, DURATION, FLOATS, INT, LOG_LEVEL, STRING, STRINGS, choice
 from nsqd_py.version import version_string
 
 SECOND_NS = 1_000_000_000

@@ -12,9 +12,9 @@ import gevent
 import gevent.event
 import pytest
 
-from nsqd_py.disk_pace import DiskPace
-from nsqd_py.slow_writing import SlowWriter
-from nsqd_py.topic import Topic
+from nsqd_py.broker.slow_writing import SlowWriter
+from nsqd_py.diskqueue.disk_pace import DiskPace
+from nsqd_py.queue.topic import Topic
 from tests.unit.fakes import FakePublisher, close_descriptors, sized
 from tests.unit.topic_bench import Bench, logged
 

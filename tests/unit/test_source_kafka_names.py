@@ -6,12 +6,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from nsq_spark.source.columns import BadSchema, read_columns, write_columns
+from nsq_spark.source.data_source import _need
+from nsq_spark.source.options import BadOption, read_options
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
-
 from pyspark_nsq import DefaultSource
-from spark.source.columns import BadSchema, read_columns, write_columns
-from spark.source.data_source import _need
-from spark.source.options import BadOption, read_options
 
 TYPES: dict[str, DataType] = {
     "STRING": StringType(),

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from spark.archive.storage import Entry
-from spark.source.offsets import (
+from nsq_spark.archive.storage import Entry
+from nsq_spark.source.offsets import (
     FINISHED,
     MOST_MARKS,
     BadOffset,

@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from spark.source import NsqDataSource, register
-from spark.source.options import READ_OPTIONS, STREAM_OPTIONS, BadOption, read_options, split_bytes, stream_options
-from spark.source.options import write_options as write_options_of
+from nsq_spark.source import NsqDataSource, register
+from nsq_spark.source.options import READ_OPTIONS, STREAM_OPTIONS, BadOption, read_options, split_bytes, stream_options
+from nsq_spark.source.options import write_options as write_options_of
 
 MIB = 1024 * 1024
 HERE = {"path": "/archive"}

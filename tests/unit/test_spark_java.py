@@ -6,8 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
-from spark.java import Java, JavaNotFound, bundled_home, bundled_java, find_java
+from nsq_spark.java import Java, JavaNotFound, bundled_home, bundled_java, find_java
 
 
 def java(home: Path, version: str, *, status: int = 0) -> Path:

@@ -10,12 +10,13 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-import spark.replay.options as replay_options
-from apps.spark_replay import main
-from nsqd_py.settings import Options
-from spark.replay.arguments import job_of, spark_of
-from spark.replay.job import Job
-from spark.replay.options import PROGRAM
+import nsq_spark.replay.options as replay_options
+from nsq_apps.spark_replay import main
+from nsq_spark.replay.arguments import job_of, spark_of
+from nsq_spark.replay.job import Job
+from nsq_spark.replay.options import PROGRAM
+
+from nsqd_py.settings.declaration import Options
 
 TO = "--nsqd-tcp-address=127.0.0.1:4150"
 NOW_NS = 1_700_000_000 * 10**9
@@ -135,7 +136,7 @@ def test_a_small_archive_is_not_worth_a_jvm_that_computes(tmp_path: Path, monkey
         (f"{tmp_path}/none", 100, False),
         ("s3a://bucket/x", 100, False),
     ]:
-        monkeypatch.setattr("spark.replay.arguments._SMALL_BYTES", limit_bytes)
+        monkeypatch.setattr("nsq_spark.replay.arguments._SMALL_BYTES", limit_bytes)
         options = PROGRAM.read([path, "--nsqd-tcp-address=127.0.0.1:4150", "--where=true"])
         assert spark_of(options).is_light is light, (path, limit_bytes)
 
@@ -211,7 +212,7 @@ def test_without_spark_it_says_what_to_install(
 def test_its_help_needs_no_spark() -> None:
     """The pages of all tools are printed where only the core is installed."""
     heavy = ("pyspark", "pyarrow", "numpy", "gevent")
-    code = f"import sys, spark.replay.options; print([name for name in {heavy!r} if name in sys.modules])"
+    code = f"import sys, nsq_spark.replay.options; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 

@@ -12,21 +12,21 @@ import pytest
 pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
-from spark.archive.damage import Skipped
-from spark.archive.formats import Format
-from spark.archive.splits import FileInfo
-from spark.archive.wanted import Wanted
-from spark.replay.arguments import SparkWanted
-from spark.replay.console import Speed, done_bytes, part_done, progress_text
-from spark.replay.driver import Outcome, ReplayProgress
-from spark.replay.dry_run import Look, Match, TopicCount, bar, dry_run_text, histogram_text, row_width, topics_text
-from spark.replay.figures import duration_text, rows_text, shown, time_text
-from spark.replay.job import Destination, Job, Pacing, Safety, Selection
-from spark.replay.planning import plan
-from spark.replay.progress import Counts
-from spark.replay.report import check_report, report_of, write_report
-from spark.replay.summary import how_to_resume, plan_text, summary
-from tools.cli import ToolError
+from nsq_spark.archive.damage import Skipped
+from nsq_spark.archive.formats import Format
+from nsq_spark.archive.splits import FileInfo
+from nsq_spark.archive.wanted import Wanted
+from nsq_spark.replay.arguments import SparkWanted
+from nsq_spark.replay.console import Speed, done_bytes, part_done, progress_text
+from nsq_spark.replay.driver import Outcome, ReplayProgress
+from nsq_spark.replay.dry_run import Look, Match, TopicCount, bar, dry_run_text, histogram_text, row_width, topics_text
+from nsq_spark.replay.figures import duration_text, rows_text, shown, time_text
+from nsq_spark.replay.job import Destination, Job, Pacing, Safety, Selection
+from nsq_spark.replay.planning import plan
+from nsq_spark.replay.progress import Counts
+from nsq_spark.replay.report import check_report, report_of, write_report
+from nsq_spark.replay.summary import how_to_resume, plan_text, summary
+from nsq_tools.cli import ToolError
 
 SECOND_NS = 10**9
 MINUTE_NS, HOUR_NS, DAY_NS = 60 * SECOND_NS, 3600 * SECOND_NS, 86_400 * SECOND_NS

@@ -13,9 +13,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from spark.java import JavaNotFound, find_java
-from spark.replay.console import Stopping
-from spark.session import Session, SessionFailed, reason_in
+from nsq_spark.java import JavaNotFound, find_java
+from nsq_spark.replay.console import Stopping
+from nsq_spark.session import Session, SessionFailed, reason_in
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_at_work_a_signal_asks_for_an_end(number: signal.Signals) -> None:
 def test_a_second_signal_ends_the_process() -> None:
     code = """
 import signal
-from spark.replay.console import Stopping
+from nsq_spark.replay.console import Stopping
 with Stopping() as stopping:
     stopping.is_at_work = True
     signal.raise_signal(signal.SIGINT)

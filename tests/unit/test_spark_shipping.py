@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from spark.session import BadMaster, check_master, is_local, is_on_loopback, known_slots, zip_packages
+from nsq_spark.session import BadMaster, check_master, is_local, is_on_loopback, known_slots, zip_packages
 
 CORES = 8
 
@@ -17,8 +16,8 @@ def test_the_packages_are_imported_from_the_zip_file(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     path = zip_packages(tmp_path / "ours.zip")
     code = (
-        f"import sys; sys.path.insert(0, {str(path)!r}); import spark.archive.read, nsqd_py.client.blocking.producer;"
-        "print(spark.archive.read.__file__); print([name for name in sys.modules if name.startswith('gevent')])"
+        f"import sys; sys.path.insert(0, {str(path)!r}); import nsq_spark.archive.read, nsqd_py.client.blocking.producer;"
+        "print(nsq_spark.archive.read.__file__); print([name for name in sys.modules if name.startswith('gevent')])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [f"{path}/spark/archive/read.py", "[]"]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from tools.stat.controls import Controls, Window, typed_filter
-from tools.stat.figures import Name
-from tools.stat.keys import DOWN, END, ESCAPE, HOME, PAGE_DOWN, PAGE_UP, UP, KeyDecoder
-from tools.stat.selection import BadPattern, Order
+from nsq_tools.stat.controls import Controls, Window, typed_filter
+from nsq_tools.stat.figures import Name
+from nsq_tools.stat.keys import DOWN, END, ESCAPE, HOME, PAGE_DOWN, PAGE_UP, UP, KeyDecoder
+from nsq_tools.stat.selection import BadPattern, Order
 
 SEQUENCES = {
     "\x1b[A": UP, "\x1bOA": UP, "\x1b[B": DOWN, "\x1b[5~": PAGE_UP, "\x1b[6~": PAGE_DOWN, "\x1b[H": HOME,

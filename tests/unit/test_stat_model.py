@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from tools.stat.figures import BadStats, Counts, Name, Reading, read_stats
-from tools.stat.model import HISTORY_LENGTH, Model, Row
+from nsq_tools.stat.figures import BadStats, Counts, Name, Reading, read_stats
+from nsq_tools.stat.model import HISTORY_LENGTH, Model, Row
 
 ORDERS = Name("orders")
 ARCHIVE = Name("orders", "archive")

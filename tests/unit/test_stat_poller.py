@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 import gevent
 import pytest
 from gevent.event import Event
+from nsq_tools.stat.figures import Counts, Name, Reading
+from nsq_tools.stat.model import Model
+from nsq_tools.stat.poller import Poller, Round
+from nsq_tools.stat.sources import Sources, place_of
 
-from nsqd_py.http_client import BadStatus, HttpClient, HttpClientError, Url
-from tools.stat.figures import Counts, Name, Reading
-from tools.stat.model import Model
-from tools.stat.poller import Poller, Round
-from tools.stat.sources import Sources, place_of
+from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, Url
 
 FAST_S = 0.05
 ARCHIVE = Name("orders", "archive")

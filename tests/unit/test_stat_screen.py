@@ -9,13 +9,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nsq_tools.stat.columns import layout, short_number, short_rate, shorten, sparkline
+from nsq_tools.stat.figures import Counts, Name
+from nsq_tools.stat.model import HISTORY_LENGTH, Row
+from nsq_tools.stat.screen import Failure, View, draw, window
+from nsq_tools.stat.selection import Order
 from rich.text import Text
-
-from tools.stat.columns import layout, short_number, short_rate, shorten, sparkline
-from tools.stat.figures import Counts, Name
-from tools.stat.model import HISTORY_LENGTH, Row
-from tools.stat.screen import Failure, View, draw, window
-from tools.stat.selection import Order
 
 
 def row(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from nsq_tools.cli import BadUsage
+from nsq_tools.stat.figures import Counts, Name
+from nsq_tools.stat.model import Row
+from nsq_tools.stat.options import PROGRAM, check_options, form_of
+from nsq_tools.stat.selection import SORT_KEYS, BadPattern, Filter, Order, select
 
-from nsqd_py.settings import BadOptions
-from tools.cli import BadUsage
-from tools.stat.figures import Counts, Name
-from tools.stat.model import Row
-from tools.stat.options import PROGRAM, check_options, form_of
-from tools.stat.selection import SORT_KEYS, BadPattern, Filter, Order, select
+from nsqd_py.settings.declaration import BadOptions
 
 
 def row(topic: str, channel: str = "", per_s: Counts | None = None, **counts: int) -> Row:

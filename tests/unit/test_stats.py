@@ -12,13 +12,13 @@ import orjson
 import pytest
 from gevent.socket import socketpair
 
-from nsqd_py.debug.pace import Pace
-from nsqd_py.inflight import Delivery
-from nsqd_py.latency import LatencyMeter
-from nsqd_py.mem_budget import MemoryBudget
-from nsqd_py.memory import memory_figures
-from nsqd_py.stats import Stats, collect, health_text, render_json
-from nsqd_py.stats_text import render_text
+from nsqd_py.debug.process_memory import memory_figures
+from nsqd_py.diskqueue.memory_budget import MemoryBudget
+from nsqd_py.queue.in_flight import Delivery
+from nsqd_py.queue.latency import LatencyMeter
+from nsqd_py.runtime.pace import Pace
+from nsqd_py.stats.collect import Stats, collect, health_text, render_json
+from nsqd_py.stats.text import render_text
 from nsqd_py.version import version_string
 from tests.unit.fakes import MS, SECOND, FakeClock, make_batch
 

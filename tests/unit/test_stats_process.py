@@ -7,10 +7,10 @@ from math import inf
 
 import pytest
 
-from nsqd_py import memory
+from nsqd_py.debug import process_memory
 from nsqd_py.debug.collector import Collections
-from nsqd_py.histogram import Histogram
-from nsqd_py.loop_lag import INTERVAL_NS, LoopLag
+from nsqd_py.runtime.histogram import Histogram
+from nsqd_py.runtime.loop_lag import INTERVAL_NS, LoopLag
 from tests.unit.fakes import MS, World
 
 
@@ -40,7 +40,7 @@ def test_lag_is_by_how_much_the_alarm_rings_too_late() -> None:
     ("part", "ordered", "expected"), [(1.0, [1, 2, 3], 3), (0.5, list(range(100)), 50), (0.95, [7], 7), (0.99, [], 0)]
 )
 def test_percentiles_of_few_values(part: float, ordered: list[int], expected: int) -> None:
-    assert memory.percentile(part, ordered) == expected
+    assert process_memory.percentile(part, ordered) == expected
 
 
 def test_pauses_of_the_collector_are_told_in_microseconds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +49,7 @@ def test_pauses_of_the_collector_are_told_in_microseconds(monkeypatch: pytest.Mo
     collections.watch()
     try:
         gc.collect()
-        figures = memory.memory_figures()
+        figures = process_memory.memory_figures()
     finally:
         gc.callbacks.remove(collections._on_phase)
     pauses_ns = collections.last_pauses_ns

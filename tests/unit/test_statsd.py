@@ -10,9 +10,9 @@ import gevent
 import pytest
 from gevent import socket
 
+from nsqd_py.debug.process_memory import memory_figures
 from nsqd_py.lookup.resolver import Resolver
-from nsqd_py.memory import memory_figures
-from nsqd_py.statsd import Reports, StatsdReporter, full_prefix, packets
+from nsqd_py.stats.statsd import Reports, StatsdReporter, full_prefix, packets
 from tests.unit.fakes import FakeLog
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import gevent
 import pytest
 
-from nsqd_py.disk_pace import DiskPace
+from nsqd_py.broker.slow_writing import SlowWriter
+from nsqd_py.broker.sync import GroupSync
+from nsqd_py.diskqueue.disk_pace import DiskPace
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.guid import GuidFactory
-from nsqd_py.slow_writing import SlowWriter
-from nsqd_py.sync import GroupSync
-from nsqd_py.topic import Topic
+from nsqd_py.queue.topic import Topic
 from tests.unit.fakes import MS, SECOND, FakePublisher, FakeThreadPool, World, close_descriptors, sized
 from tests.unit.test_slow_writing import GatedPool
 

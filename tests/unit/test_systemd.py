@@ -19,12 +19,12 @@ import gevent
 import pytest
 
 from nsqadmin_py.options import NSQADMIN
-from nsqd_py import systemd
-from nsqd_py.logs import Log
+from nsqd_py.net.server import split_address
 from nsqd_py.options import NSQD
-from nsqd_py.server import split_address
-from nsqd_py.settings import Program
-from nsqd_py.systemd import InheritedSockets, Notifier
+from nsqd_py.runtime import systemd
+from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.systemd import InheritedSockets, Notifier
+from nsqd_py.settings.declaration import Program
 from nsqlookupd_py.options import NSQLOOKUPD
 from tests.unit.fakes import FakeLog
 

@@ -6,7 +6,7 @@ import pytest
 from gevent.threadpool import ThreadPool
 
 from nsqd_py.diskqueue.compaction import Unmovable
-from nsqd_py.threads import in_thread
+from nsqd_py.runtime.threads import in_thread
 
 
 @pytest.mark.parametrize("error", [OSError("no such disk"), Unmovable("message 5 is missing"), KeyError("a bug")])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 import pytest
+from nsq_tools.timings import TimingsByHost, percentile, status_line
 
-from nsqd_py.logs import Log
-from tools.timings import TimingsByHost, percentile, status_line
+from nsqd_py.runtime.logs import Log
 
 
 def lines_of(read_end: int) -> list[str]:

@@ -10,19 +10,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from nsq_tools.to_file import finishing
+from nsq_tools.to_file.archive import Archive, Plan
+from nsq_tools.to_file.compression import CODECS
+from nsq_tools.to_file.formats.table import FORMATS
+from nsq_tools.to_file.output import OutputFile
+from nsq_tools.to_file.portions import Portion
+from nsq_tools.to_file.repair import left_behind, repair
+from nsq_tools.to_file.rotation import Rotation
 
-from nsqd_py.durations import SECOND_NS
+from nsqd_py.settings.durations import SECOND_NS
 from tests.support.written_files import all_bodies, bodies, leftovers, manifest, message_files
 from tests.unit.fakes import FakeLog
 from tests.unit.to_file_fakes import FakeBatch
-from tools.to_file import finishing
-from tools.to_file.archive import Archive, Plan
-from tools.to_file.compression import CODECS
-from tools.to_file.formats.table import FORMATS
-from tools.to_file.output import OutputFile
-from tools.to_file.portions import Portion
-from tools.to_file.repair import left_behind, repair
-from tools.to_file.rotation import Rotation
 
 KINDS = [(form.name, codec) for form in FORMATS.values() for codec in form.codecs]
 EACH_KIND = pytest.mark.parametrize(("form", "codec"), KINDS)
@@ -213,7 +213,7 @@ class FullDisk:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
         self.room = room
         self._write = os.write
-        monkeypatch.setattr("tools.to_file.output.os.write", self.write)
+        monkeypatch.setattr("nsq_tools.to_file.output.os.write", self.write)
 
     def write(self, descriptor: int, data: bytes | memoryview) -> int:
         taken = min(self.room, len(data))
@@ -261,7 +261,7 @@ def test_after_a_sync_that_failed_all_is_written_again(desk: Desk, monkeypatch: 
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with monkeypatch.context() as patch:
-        patch.setattr("tools.to_file.output.os.fdatasync", fail)
+        patch.setattr("nsq_tools.to_file.output.os.fdatasync", fail)
         with pytest.raises(OSError, match="Input/output"):
             store(archive, batch)
     assert (written, batch.finished) == ([11], [])
@@ -401,7 +401,7 @@ def test_a_write_that_cannot_even_be_cut_back_is_cut_before_the_next(
     output.append(b"one\n")
     with monkeypatch.context() as patch:
         FullDisk(patch, 2)
-        patch.setattr("tools.to_file.output.os.ftruncate", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "no")))
+        patch.setattr("nsq_tools.to_file.output.os.ftruncate", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "no")))
         with pytest.raises(OSError, match="no"):
             output.append(b"two\n")
     output.append(b"three\n")

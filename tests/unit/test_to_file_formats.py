@@ -10,16 +10,16 @@ import pyarrow.parquet as parquet
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from nsq_tools.to_file.compression import CODECS, GZIP_LEVELS, Codec
+from nsq_tools.to_file.formats.format import Format
+from nsq_tools.to_file.formats.jsonl import json_lines
+from nsq_tools.to_file.formats.lines import NEWLINE_WARNING
+from nsq_tools.to_file.formats.parquet import convert
+from nsq_tools.to_file.formats.table import FORMATS
+from nsq_tools.to_file.portions import Portion
 
 from tests.support.written_files import bodies, json_rows, records
 from tests.unit.to_file_fakes import FakeBatch
-from tools.to_file.compression import CODECS, GZIP_LEVELS, Codec
-from tools.to_file.formats.format import Format
-from tools.to_file.formats.jsonl import json_lines
-from tools.to_file.formats.lines import NEWLINE_WARNING
-from tools.to_file.formats.parquet import convert
-from tools.to_file.formats.table import FORMATS
-from tools.to_file.portions import Portion
 
 KINDS = [(form, CODECS[name]) for form in FORMATS.values() if form.convert is None for name in form.codecs]
 EACH_KIND = pytest.mark.parametrize(("form", "codec"), KINDS, ids=[f"{f.name}-{c.name}" for f, c in KINDS])

@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from nsq_tools.to_file import placing
+from nsq_tools.to_file.archive import Archive, Plan
+from nsq_tools.to_file.compression import CODECS
+from nsq_tools.to_file.finishing import FinishedFile
+from nsq_tools.to_file.formats.table import FORMATS
+from nsq_tools.to_file.placing import copy, let_go, place
+from nsq_tools.to_file.portions import Portion
+from nsq_tools.to_file.repair import left_behind, repair
+from nsq_tools.to_file.rotation import Rotation
 
 from tests.support.written_files import MANIFEST, all_bodies, bodies, leftovers, manifest
 from tests.unit.fakes import FakeLog
 from tests.unit.to_file_fakes import FakeBatch
-from tools.to_file import placing
-from tools.to_file.archive import Archive, Plan
-from tools.to_file.compression import CODECS
-from tools.to_file.finishing import FinishedFile
-from tools.to_file.formats.table import FORMATS
-from tools.to_file.placing import copy, let_go, place
-from tools.to_file.portions import Portion
-from tools.to_file.repair import left_behind, repair
-from tools.to_file.rotation import Rotation
 
 NAME = "x<REV>.log"
 
@@ -119,7 +119,7 @@ def killed_before_the_manifest(work: Path, output: Path, monkeypatch: pytest.Mon
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("tools.to_file.finishing.let_go", killed)
+        patch.setattr("nsq_tools.to_file.finishing.let_go", killed)
         with pytest.raises(KeyboardInterrupt):
             file.finish()
     assert file.claim.facts.entry is not None
@@ -152,7 +152,7 @@ def test_a_file_that_is_replaced_again_and_again_is_left_for_the_next_start(
     killed_before_the_manifest(work, output, monkeypatch)
     (file,) = the_rest(work)
     with monkeypatch.context() as patch:
-        patch.setattr("tools.to_file.finishing.let_go", lambda *_: False)
+        patch.setattr("nsq_tools.to_file.finishing.let_go", lambda *_: False)
         with pytest.raises(OSError, match="is not the file that was just placed there"):
             file.finish()
     file.claim.drop()
@@ -170,7 +170,7 @@ class NoLinks:
     """Stands for file systems that have no hard links, and for one whose directories are on two of them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("tools.to_file.placing.os.link", self.link)
+        monkeypatch.setattr("nsq_tools.to_file.placing.os.link", self.link)
 
     def link(self, source: Path, target: Path) -> None:
         is_far = source.parent != target.parent
@@ -209,7 +209,7 @@ def test_without_links_no_file_is_replaced(
     """Not by a file that was not there at the last look either, where the system can rename without replacing."""
     NoLinks(monkeypatch)
     if has_the_call:
-        monkeypatch.setattr("tools.to_file.placing.os.path.lexists", lambda path: False)
+        monkeypatch.setattr("nsq_tools.to_file.placing.os.path.lexists", lambda path: False)
     else:
         monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: object())
     (work / "x-000000.log").write_bytes(b"mine\n")
@@ -247,7 +247,7 @@ def test_a_copy_that_was_interrupted(tmp_path: Path, step: str, monkeypatch: pyt
                         os.truncate(str(arguments[1]), 1)
                     raise KeyboardInterrupt
 
-                patch.setattr(f"tools.to_file.placing.{step}", torn)
+                patch.setattr(f"nsq_tools.to_file.placing.{step}", torn)
                 with pytest.raises(KeyboardInterrupt):
                     place(source, directory, "x<REV>.log", 0, "token")
         assert place(source, directory, "x<REV>.log", 0, "token") == "x-000001.log"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from tools.to_http.answers import MAX_BODY_BYTES, MAX_HEAD_BYTES, Answer, AnswerReader, BadAnswer
+from nsq_tools.to_http.answers import MAX_BODY_BYTES, MAX_HEAD_BYTES, Answer, AnswerReader, BadAnswer
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nOK"
 

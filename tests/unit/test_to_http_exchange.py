@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from tools.to_http.answers import Answer
-from tools.to_http.exchange import ConnectionEnded, Line
+from nsq_tools.to_http.answers import Answer
+from nsq_tools.to_http.exchange import ConnectionEnded, Line
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from tools.to_http.headers import merge_headers, parse_header
-from tools.to_http.requests import GET, POST, Place, Request
+from nsq_tools.to_http.headers import merge_headers, parse_header
+from nsq_tools.to_http.requests import GET, POST, Place, Request
 
 # ---- headers
 

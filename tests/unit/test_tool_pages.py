@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 
 import pytest
+from nsq_tools.manual import PAGES, PRINTED_BY, page, programs
 
-from nsqd_py.settings import Program, normalise
-from tools.manual import PAGES, PRINTED_BY, page, programs
+from nsqd_py.settings.declaration import Program, normalise
 
 tools = pytest.mark.parametrize("program", list(programs()), ids=lambda program: program.command)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nsqd_py.broker import Broker
+from nsqd_py.broker.broker import Broker
 from tests.unit.fakes import SECOND, FakeConsumer, World, close_descriptors, sized, start_broker
 from tests.unit.topic_bench import Bench, drain, logged
 

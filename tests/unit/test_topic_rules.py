@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py.durations import HOUR_NS
 from nsqd_py.options import BadOptions, check_options, read_options
-from nsqd_py.topic_rules import ByTopic, TopicPolicy, dead_letter_topic, policy_of
+from nsqd_py.settings.durations import HOUR_NS
+from nsqd_py.settings.topic_rules import ByTopic, TopicPolicy, dead_letter_topic, policy_of
 
 
 def test_settings_by_topic() -> None:

@@ -10,8 +10,8 @@ from unittest import mock
 
 import pytest
 
-from nsqd_py.broker import Broker
-from nsqd_py.channel import Channel
+from nsqd_py.broker.broker import Broker
+from nsqd_py.queue.channel import Channel
 from tests.unit.fakes import SECOND, FakeConsumer, World, close_descriptors, sized, start_broker
 
 COUNT, SIZE = 3_000, 1_000

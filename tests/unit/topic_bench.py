@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from nsqd_py.batch import uniform_stride
-from nsqd_py.channel import Channel
-from nsqd_py.delivery import Position
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.guid import GuidFactory
-from nsqd_py.topic import Topic
+from nsqd_py.queue.channel import Channel
+from nsqd_py.queue.position import Position
+from nsqd_py.queue.topic import Topic
 from tests.unit.fakes import FakePublisher, World, limits, messages_of, sized
 
 

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nsqd_py.http.answers import REASONS
-from nsqd_py.http.routes import ROUTES as NSQD_ROUTES
+from nsqd_py.api.routes import ROUTES as NSQD_ROUTES
+from nsqd_py.net.http.answers import REASONS
 from nsqlookupd_py.http import ROUTES as NSQLOOKUPD_ROUTES
 from tests.support.nsqd_process import NsqdProcess, ServerProcess
 from tests.support.nsqlookupd_process import NsqlookupdProcess

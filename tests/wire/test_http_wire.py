@@ -19,14 +19,14 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from nsqd_py.broker import Broker
+from nsqd_py.api import known_heads
+from nsqd_py.api.publishing import PublishingConnection
+from nsqd_py.broker.broker import Broker
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.http import known_heads
-from nsqd_py.http.publishing import PublishingConnection
-from nsqd_py.logs import FATAL, Log
+from nsqd_py.net.loop_iteration import Turn
 from nsqd_py.options import read_options
 from nsqd_py.pqueues import Alarms
-from nsqd_py.turn import Turn
+from nsqd_py.runtime.logs import FATAL, Log
 from tests.unit.fakes import messages_of
 
 DEADLINE_S = 10.0

@@ -1,6 +1,6 @@
 """How long a client may keep nsqd or nsqlookupd waiting, on connections in this process.
 
-The clock is the test's: what `overdue` says is asked for at given times, as the sweep of `nsqd_py.limits` does.
+The clock is the test's: what `overdue` says is asked for at given times, as the sweep of `nsqd_py.net.limits` does.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import gevent
 import gevent.socket
 import pytest
 
-from nsqd_py.broker import Broker
+from nsqd_py.api.publishing import PublishingConnection
+from nsqd_py.broker.broker import Broker
 from nsqd_py.clock import SteadyClock
-from nsqd_py.connection import ClientConnection
-from nsqd_py.http.publishing import PublishingConnection
-from nsqd_py.limits import BODY, HANDSHAKE, HEAD, IDLE, WRITE, TimeLimits
-from nsqd_py.logs import FATAL, Log
+from nsqd_py.net.limits import BODY, HANDSHAKE, HEAD, IDLE, WRITE, TimeLimits
+from nsqd_py.net.loop_iteration import Turn
+from nsqd_py.net.transport import Stream
 from nsqd_py.options import read_options
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.session import Limits
-from nsqd_py.transport import Stream
-from nsqd_py.turn import Turn
+from nsqd_py.runtime.logs import FATAL, Log
+from nsqd_py.tcp.connection import ClientConnection
 from nsqlookupd_py.connection import PeerConnection
 from nsqlookupd_py.registry import Registry
 from tests.support.wire import MAGIC, NOP, pub

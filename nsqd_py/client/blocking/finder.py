@@ -11,7 +11,7 @@ from nsqd_py.client.consuming.log import ClientLog
 from nsqd_py.client.discovery import Schedule
 from nsqd_py.client.lookup import LookupFailed, lookup_url
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.lookup.trouble import Trouble
+from nsqd_py.runtime.outage_log import Trouble
 
 
 class Finder:

@@ -14,7 +14,7 @@ from nsqd_py.client.discovery import Schedule
 from nsqd_py.client.lookup import LookupFailed
 from nsqd_py.client.lookup_client import LookupClient
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.lookup.trouble import Trouble
+from nsqd_py.runtime.outage_log import Trouble
 
 
 class Finder:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class ClientLog(Protocol):
-    """`text % args` is the line. `nsqd_py.logs.Log` and `logging.Logger` are such."""
+    """`text % args` is the line. `nsqd_py.runtime.logs.Log` and `logging.Logger` are such."""
 
     def debug(self, text: str, /, *args: object) -> None: ...
     def info(self, text: str, /, *args: object) -> None: ...

@@ -13,10 +13,10 @@ from nsqd_py.client.errors import NsqdSaid
 from nsqd_py.client.handshake import Negotiated
 from nsqd_py.client.message import MessageBatch
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.lookup.backoff import Backoff
-from nsqd_py.lookup.trouble import Trouble
 from nsqd_py.protocol import outgoing
 from nsqd_py.protocol.incoming import Messages
+from nsqd_py.runtime.backoff import Backoff
+from nsqd_py.runtime.outage_log import Trouble
 
 _FIRST_REDIAL_S = 0.1
 _LASTED_S = 2.0  # a connection that held for so long has not failed: the next one is tried soon

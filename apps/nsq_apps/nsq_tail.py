@@ -1,0 +1,27 @@
+"""The command nsq-tail: shows the messages of topics as they come."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from nsq_tools.cli import Tool
+from nsq_tools.tail.options import PROGRAM, check
+
+from nsqd_py.runtime.logs import Log
+from nsqd_py.settings.declaration import Options
+
+
+def _run(options: Options, log: Log) -> int:
+    from nsq_tools.tail.tailing import run
+
+    return run(options, log)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs nsq-tail, and returns the exit status."""
+    return Tool(PROGRAM, check, _run).main(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

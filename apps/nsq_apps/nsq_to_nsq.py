@@ -1,0 +1,27 @@
+"""The command nsq-to-nsq: messages go on to other nsqds."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from nsq_tools.cli import Tool
+from nsq_tools.nsq_to_nsq.options import PROGRAM, check
+
+from nsqd_py.runtime.logs import Log
+from nsqd_py.settings.declaration import Options
+
+
+def _run(options: Options, log: Log) -> int:
+    from nsq_tools.nsq_to_nsq.run import run
+
+    return run(options, log)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs nsq-to-nsq until a signal ends it, and returns the exit status: 2 where the command line is wrong."""
+    return Tool(PROGRAM, check, _run).main(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""The command nsqd-py: the message queue daemon."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from nsqd_py.runtime import early_signals
+
+if TYPE_CHECKING:
+    from nsqd_py.runtime.logs import Log
+    from nsqd_py.settings.declaration import Options
+
+
+def _serve(options: Options, log: Log) -> int:
+    from nsqd_py.daemon import Daemon
+
+    return Daemon(options, log).run()
+
+
+def _check_data(options: Options) -> int | None:
+    if not options.check_data and not options.repair:
+        return None
+    early_signals.release()  # there is nothing to reload or to drain: they end it as they end any program
+    from nsqd_py.fsck.command import check_data
+
+    return check_data(options)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run nsqd until a signal ends it. Return the exit status: 1 if it could not start, 3 after a drain that left
+    messages.
+    """
+    early_signals.hold(early_signals.RELOAD_AND_DRAIN)  # before the imports, which take most of the start
+    from nsqd_py.options import LOG_PREFIX, check_options, read_options
+    from nsqd_py.settings.command import DaemonCommand
+
+    return DaemonCommand("nsqd", LOG_PREFIX, read_options, check_options, _serve, _check_data).main(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

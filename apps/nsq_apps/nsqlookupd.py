@@ -1,0 +1,33 @@
+"""The command nsqlookupd-py: the daemon that knows where topics are."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from nsqd_py.runtime import early_signals
+
+if TYPE_CHECKING:
+    from nsqd_py.runtime.logs import Log
+    from nsqd_py.settings.declaration import Options
+
+
+def _serve(options: Options, log: Log) -> int:
+    from nsqlookupd_py.daemon import Daemon
+
+    Daemon(options, log).run()
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run nsqlookupd until a signal ends it. Return the exit status: 1 if it could not start."""
+    early_signals.hold(early_signals.RELOAD)  # before the imports, which take most of the start
+    from nsqd_py.settings.command import DaemonCommand
+    from nsqlookupd_py.options import LOG_PREFIX, check_options, read_options
+
+    return DaemonCommand("nsqlookupd", LOG_PREFIX, read_options, check_options, _serve).main(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""The command spark-replay: publishes again what an archive holds."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+
+from nsq_spark.replay.options import PROGRAM, check
+from nsq_tools.cli import Tool
+
+from nsqd_py.runtime.logs import Log
+from nsqd_py.settings.declaration import Options
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs spark-replay to its end, and returns the exit status."""
+    words = sys.argv[1:] if argv is None else argv
+
+    def run(options: Options, log: Log) -> int:
+        from nsq_spark.replay.command import run
+
+        return run(options, shlex.join([PROGRAM.command, *words]))
+
+    return Tool(PROGRAM, check, run).main(words)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,27 @@
+"""The command to-nsq: publishes standard input, a message a record."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from nsq_tools.cli import Tool
+from nsq_tools.to_nsq.options import PROGRAM, check
+
+from nsqd_py.runtime.logs import Log
+from nsqd_py.settings.declaration import Options
+
+
+def _run(options: Options, log: Log) -> int:
+    from nsq_tools.to_nsq.publishing import run
+
+    return run(options, log)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs to-nsq, and returns the exit status."""
+    return Tool(PROGRAM, check, _run).main(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

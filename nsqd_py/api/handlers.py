@@ -1,0 +1,355 @@
+"""What each path does. A handler takes a request and gives the reply, or raises HttpError.
+
+The order of the checks is that of Go's nsqd: it decides which of several errors a client sees.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+import gevent
+
+from nsqd_py.api import bodies
+from nsqd_py.batch import SIZE_BYTES
+from nsqd_py.broker.broker import Broker
+from nsqd_py.errors import ClientError, Draining, HttpError
+from nsqd_py.net.http import answers
+from nsqd_py.net.http.answers import Reply
+from nsqd_py.net.http.query import parse_int64
+from nsqd_py.net.http.request import Request
+from nsqd_py.protocol.commands import milliseconds_to_ns
+from nsqd_py.protocol.names import is_valid_name
+from nsqd_py.queue.channel import Channel
+from nsqd_py.queue.topic import Topic
+from nsqd_py.runtime.logs import parse_level
+from nsqd_py.runtime.pace import ONE_ROUND_S, Pace
+from nsqd_py.runtime.threads import in_thread
+from nsqd_py.settings.durations import parse_duration
+from nsqd_py.stats.collect import collect, render_json
+from nsqd_py.stats.health import health_of
+from nsqd_py.stats.text import render_text
+from nsqd_py.version import NSQ_VERSION
+
+# How long /stats waits for what a new topic is about to learn.
+NEW_TOPICS_S = 0.25
+# The most addresses of nsqlookupds that PUT /config takes: each one costs a greenlet and a socket.
+MOST_LOOKUPDS = 100
+
+_BOOLS = {"true": True, "1": True, "false": False, "0": False}
+
+# ---- options
+
+
+def get_option(request: Request[Broker]) -> Reply:
+    """An option by its key in the configuration file."""
+    try:
+        value = request.app.options.by_config_key(request.target.argument)
+    except KeyError:
+        raise HttpError(400, "INVALID_OPTION") from None
+    return answers.text(value) if isinstance(value, str) else answers.json(value)
+
+
+def put_option(request: Request[Broker]) -> Reply:
+    """Change one of the few options that may change while nsqd runs; the new value is the answer."""
+    if not request.body:
+        raise HttpError(413, "INVALID_VALUE")
+    change = _CHANGES.get(request.target.argument)
+    if change is None:
+        raise HttpError(400, "INVALID_OPTION")
+    try:
+        change(request.app, request.body)
+    except ValueError:
+        raise HttpError(400, "INVALID_VALUE") from None
+    return get_option(request)
+
+
+def _change_log_level(broker: Broker, value: bytes) -> None:
+    broker.log.level = broker.options.log_level = parse_level(value.decode("utf-8", "replace"))
+
+
+def _change_lookupds(broker: Broker, value: bytes) -> None:
+    import orjson
+
+    addresses = orjson.loads(value)
+    if not isinstance(addresses, list) or not all(isinstance(address, str) for address in addresses):
+        raise ValueError("not a list of addresses")
+    if len(addresses) > MOST_LOOKUPDS:
+        raise ValueError(f"more than {MOST_LOOKUPDS} addresses")
+    broker.options.lookupd_tcp_address = tuple(addresses)
+    broker.lookups.set_addresses(addresses)
+
+
+_CHANGES: dict[str, Callable[[Broker, bytes], None]] = {
+    "log_level": _change_log_level,
+    "nsqlookupd_tcp_addresses": _change_lookupds,
+}
+
+# ---- publishing
+
+
+def pub(request: Request[Broker]) -> Reply:
+    body = request.body
+    if not body:
+        raise HttpError(400, "MSG_EMPTY")
+    topic = _topic_to_publish_to(request)
+    due_ns = _due_ns(request)
+    sized = len(body).to_bytes(SIZE_BYTES, "big") + body
+    topic.publish(sized, 1, len(sized), request.connection, request.ticket, due_ns)
+    return answers.OK
+
+
+def mpub(request: Request[Broker]) -> Reply:
+    """Many messages. A long body is read in slices, in the greenlet of its connection."""
+    topic = _topic_to_publish_to(request)
+    due_ns = _due_ns(request)
+    options = request.app.options
+    rest = _never_rest if request.size_bytes <= request.route.quick_bytes else Pace(ONE_ROUND_S).rest_if_due
+    if _is_binary(request):
+        try:
+            parts = bodies.from_binary(request.body, options.max_msg_size, options.max_body_size, rest)
+        except ClientError as error:
+            raise HttpError(413, error.code.removeprefix("E_")) from error
+    else:
+        parts = bodies.from_lines(request.body, options.max_msg_size, rest)
+    if topic.is_closed:  # it was deleted meanwhile
+        topic = _topic_to_publish_to(request)
+    if len(parts) == 1:
+        topic.publish(*parts[0], request.connection, request.ticket, due_ns)
+    elif parts:
+        topic.publish_parts(parts, request.connection, request.ticket, due_ns)
+    return answers.OK
+
+
+def _never_rest() -> None:
+    """A short body is read at once."""
+
+
+def topic_name(request: Request[Broker]) -> str:
+    """The topic's name of a publish. Raises HttpError."""
+    name = request.params.get("topic")
+    if name is None:
+        raise HttpError(400, "MISSING_ARG_TOPIC")
+    if not is_valid(name):
+        raise HttpError(400, "INVALID_TOPIC")
+    return name
+
+
+def _topic_to_publish_to(request: Request[Broker]) -> Topic:
+    return request.app.get_topic(topic_name(request))
+
+
+def _due_ns(request: Request[Broker]) -> int:
+    """When the messages are due that are to be deferred; 0 for at once. Raises HttpError."""
+    defer = request.params.get("defer")
+    if defer is None:
+        return 0
+    try:
+        delay_ns = milliseconds_to_ns(parse_int64(defer))
+    except ValueError as error:
+        raise HttpError(400, "INVALID_DEFER") from error
+    broker = request.app
+    if not 0 <= delay_ns <= broker.options.max_defer_timeout_ns:
+        raise HttpError(400, "INVALID_DEFER")
+    return broker.due_ns(delay_ns)
+
+
+def _is_binary(request: Request[Broker]) -> bool:
+    """Lines are the default; a word that means nothing means binary."""
+    word = request.params.get("binary")
+    if word is None:
+        return False
+    if word not in _BOOLS:
+        request.app.log.of_clients.warning("deprecated value '%s' used for /mpub binary param", word)
+    return _BOOLS.get(word, True)
+
+
+# ---- looking
+
+
+def ping(request: Request[Broker]) -> Reply:
+    """Liveness: OK, or 500 and what is wrong with the disk of this node. A drain or a full topic needs no restart."""
+    trouble = request.app.node_trouble()
+    return answers.plain(200, "OK") if trouble is None else answers.plain(500, f"NOK - {trouble}")
+
+
+def health(request: Request[Broker]) -> Reply:
+    """Readiness and the topics that are in trouble: 200 if clients should come here, else 503."""
+    state = health_of(request.app)
+    status = 200 if state.is_ready else 503
+    if request.params.get("format") == "json":
+        return answers.json(state.fields(), status)
+    return answers.plain(status, state.text())
+
+
+def info(request: Request[Broker]) -> Reply:
+    broker = request.app
+    options = broker.options
+    return answers.json(
+        {
+            "version": NSQ_VERSION,
+            "broadcast_address": options.broadcast_address,
+            "hostname": socket.gethostname(),
+            "http_port": broker.http_port,
+            "tcp_port": broker.tcp_port,
+            "start_time": int(broker.start_time),
+            "max_heartbeat_interval": options.max_heartbeat_interval_ns,
+            "max_output_buffer_size": options.max_output_buffer_size,
+            "max_output_buffer_timeout": options.max_output_buffer_timeout_ns,
+            "max_deflate_level": options.max_deflate_level,
+            "topology_zone": options.topology_zone,
+            "topology_region": options.topology_region,
+        }
+    )
+
+
+def stats(request: Request[Broker]) -> Reply:
+    params = request.params
+    broker = request.app
+    # Whoever published to a new topic looks for its channels next: they are about to be known.
+    broker.wait_until_all_started(NEW_TOPICS_S)
+    figures = collect(
+        broker,
+        params.get("topic", ""),
+        params.get("channel", ""),
+        include_clients=_BOOLS.get(params.get("include_clients", ""), True),
+    )
+    include_memory = _BOOLS.get(params.get("include_mem", ""), True)
+    if params.get("format") == "json":
+        return answers.json(render_json(broker, figures, include_memory=include_memory) | broker.drain.figures())
+    return answers.text(render_text(broker, figures, include_memory=include_memory))
+
+
+def metrics(request: Request[Broker]) -> Reply:
+    """Figures for Prometheus. Its library takes 50 ms to import: at the first scrape, in a thread."""
+    in_thread(gevent.get_hub().threadpool, _import_metrics)
+    from nsqd_py.stats.prometheus import CONTENT_TYPE, exposition
+
+    return Reply(200, body=exposition(request.app), content_type=CONTENT_TYPE)
+
+
+def _import_metrics() -> None:
+    import nsqd_py.stats.prometheus  # noqa: F401
+
+
+# ---- going out of service
+
+
+def drain(request: Request[Broker]) -> Reply:
+    """Take no more messages, deliver those that are here, end. `timeout` limits that; a later one replaces it."""
+    timeout = request.params.get("timeout")
+    try:
+        timeout_ns = None if timeout is None else parse_duration(timeout)
+    except ValueError as error:
+        raise HttpError(400, "INVALID_TIMEOUT") from error
+    if timeout_ns is not None and timeout_ns < 0:
+        raise HttpError(400, "INVALID_TIMEOUT")
+    request.app.drain.begin(timeout_ns)
+    return answers.json(request.app.drain.figures())
+
+
+# ---- topics
+
+
+def create_topic(request: Request[Broker]) -> Reply:
+    """Returns when the topic has its channels: nsqlookupds are asked for those that it has elsewhere."""
+    topic = _topic_to_publish_to(request)
+    request.app.wait_until_started(topic)
+    return answers.EMPTY
+
+
+def delete_topic(request: Request[Broker]) -> Reply:
+    topic = named_topic(request)
+    request.app.delete_topic(topic.name)
+    request.app.persist_metadata()
+    return answers.EMPTY
+
+
+def empty_topic(request: Request[Broker]) -> Reply:
+    name = request.params.get("topic")
+    if name is not None and not is_valid(name):
+        raise HttpError(400, "INVALID_TOPIC")
+    topic = named_topic(request)
+    request.app.empty_topic(topic)
+    return answers.EMPTY
+
+
+def pause_topic(request: Request[Broker], *, paused: bool) -> Reply:
+    topic = named_topic(request)
+    request.app.pause_topic(topic, paused)
+    return answers.EMPTY
+
+
+def named_topic(request: Request[Broker]) -> Topic:
+    """The topic of the query, which must exist. Raises HttpError."""
+    name = request.params.get("topic")
+    if name is None:
+        raise HttpError(400, "MISSING_ARG_TOPIC")
+    return _existing_topic(request, name)
+
+
+def _existing_topic(request: Request[Broker], name: str) -> Topic:
+    topic = request.app.find_topic(name)
+    if topic is None:
+        raise HttpError(404, "TOPIC_NOT_FOUND")
+    return topic
+
+
+# ---- channels
+
+
+def create_channel(request: Request[Broker]) -> Reply:
+    topic, name = topic_and_channel_name(request)
+    if request.app.drain.is_active:
+        raise Draining
+    request.app.channels.make(topic, name)
+    return answers.EMPTY
+
+
+def delete_channel(request: Request[Broker]) -> Reply:
+    topic, channel = named_channel(request)
+    request.app.delete_channel(topic, channel.name)
+    request.app.persist_metadata()
+    return answers.EMPTY
+
+
+def empty_channel(request: Request[Broker]) -> Reply:
+    topic, channel = named_channel(request)
+    request.app.empty_channel(topic, channel)
+    return answers.EMPTY
+
+
+def pause_channel(request: Request[Broker], *, paused: bool) -> Reply:
+    topic, channel = named_channel(request)
+    request.app.pause_channel(topic, channel, paused)
+    return answers.EMPTY
+
+
+def named_channel(request: Request[Broker]) -> tuple[Topic, Channel]:
+    """The topic and channel of the query, which must exist. Raises HttpError."""
+    topic, name = topic_and_channel_name(request)
+    channel = topic.channels.get(name)
+    if channel is None:
+        raise HttpError(404, "CHANNEL_NOT_FOUND")
+    return topic, channel
+
+
+def topic_and_channel_name(request: Request[Broker]) -> tuple[Topic, str]:
+    """The topic, which must exist, and a channel's name. Raises HttpError."""
+    topic = _valid_argument(request, "topic")
+    channel = _valid_argument(request, "channel")
+    return _existing_topic(request, topic), channel
+
+
+def _valid_argument(request: Request[Broker], key: str) -> str:
+    name = request.params.get(key)
+    if name is None:
+        raise HttpError(400, f"MISSING_ARG_{key.upper()}")
+    if not is_valid(name):
+        raise HttpError(400, f"INVALID_ARG_{key.upper()}")
+    return name
+
+
+def is_valid(name: str) -> bool:
+    """True for the name of a topic or channel, as it comes from a query."""
+    return is_valid_name(name.encode("utf-8", "surrogateescape"))

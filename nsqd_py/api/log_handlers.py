@@ -1,0 +1,157 @@
+"""What a topic's log keeps: looking at it, reading it by number."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import gevent
+
+from nsqd_py.api import handlers
+from nsqd_py.api.handlers import named_channel, named_topic
+from nsqd_py.broker import seek
+from nsqd_py.broker.broker import Broker
+from nsqd_py.broker.compactor import living_of
+from nsqd_py.diskqueue.files import LogFile
+from nsqd_py.diskqueue.kept import read_kept
+from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.diskqueue.space import count_of
+from nsqd_py.diskqueue.timeline import first_record
+from nsqd_py.errors import Draining, HttpError
+from nsqd_py.net.http import answers
+from nsqd_py.net.http.answers import Reply
+from nsqd_py.net.http.query import parse_int64
+from nsqd_py.net.http.request import Request
+from nsqd_py.queue.topic import Topic
+from nsqd_py.runtime.pace import ONE_ROUND_S, Pace
+from nsqd_py.runtime.threads import in_thread
+
+_DEFAULT_READ_BYTES = 1024 * 1024
+# A larger `max_bytes` gets this much: the reader asks again, from X-Nsq-Next-Seq on.
+_MOST_READ_BYTES = 4 * 1024 * 1024
+
+
+def read_topic(request: Request[Broker]) -> Reply:
+    """Kept records from a number on, as a file of the log: whoever follows a topic with a checkpoint of his own."""
+    _, log = _topic_and_log(request)
+    seq = _seq(request)
+    most_bytes = min(_number(request, "max_bytes", _DEFAULT_READ_BYTES, lowest=1), _MOST_READ_BYTES)
+    kept = read_kept(log, seq, most_bytes, partial(in_thread, gevent.get_hub().threadpool))
+    headers = (
+        f"X-Nsq-First-Seq: {kept.asked_seq}\r\n"
+        f"X-Nsq-Next-Seq: {kept.next_seq}\r\n"
+        f"X-Nsq-End-Seq: {log.next_seq}\r\n"
+        f"X-Nsq-Earliest-Seq: {log.earliest_seq}\r\n"
+    )
+    return Reply(200, headers, kept.encode(), "application/octet-stream")
+
+
+def topic_log(request: Request[Broker]) -> Reply:
+    """What the log keeps, file by file, and what the settings say of it; 0 is no limit."""
+    topic, log = _topic_and_log(request)
+    options, policy = request.app.options, topic.policy
+    pace = Pace(ONE_ROUND_S)
+    return answers.json(
+        {
+            "topic": topic.name,
+            "earliest_seq": log.earliest_seq,
+            "first_seq": log.first_seq,
+            "next_seq": log.next_seq,
+            "released_seq": topic.released,
+            "bytes": log.size_bytes,
+            "retention_ns": policy.retention_ns,
+            "retention_bytes": policy.retention_bytes,
+            "max_topic_bytes": policy.max_bytes,
+            "max_disk_bytes": options.max_disk_bytes,
+            "free_disk_bytes": request.app.space.free_bytes,
+            "sync_every": options.sync_every,
+            "sync_timeout_ns": options.sync_timeout_ns,
+            "files": [_file_figures(topic, file, pace) for file in list(log.files) if file in log.files],
+        }
+    )
+
+
+def _file_figures(topic: Topic, file: LogFile, pace: Pace) -> dict[str, Any]:
+    first = first_record(file)
+    alive = living_of(topic, file, pace)
+    return {
+        "name": file.path.name,
+        "first_seq": file.first_seq,
+        "end_seq": file.end_seq,
+        "first_timestamp": first.timestamp_ns if first is not None else None,
+        "last_timestamp": file.newest_ns or None,
+        "bytes": file.end_offset,
+        "message_count": file.message_count,
+        "live_count": count_of(alive),
+        "sparse": file.header.is_sparse,
+    }
+
+
+def seek_channel(request: Request[Broker]) -> Reply:
+    """Move a channel, which must exist, to `to`."""
+    topic, channel = named_channel(request)
+    _refuse_ephemeral(topic)
+    target = _target(request, "to")
+    if target is None:
+        raise HttpError(400, "MISSING_ARG_TO")
+    sought = seek.seek_channel(request.app, topic, channel.name, target)
+    return answers.json({"seq": sought.seq, "timestamp": sought.timestamp_ns})
+
+
+def create_channel(request: Request[Broker]) -> Reply:
+    """A channel; one that is new begins at `from`, where that is given."""
+    target = _target(request, "from")
+    if target is None:
+        return handlers.create_channel(request)
+    topic, name = handlers.topic_and_channel_name(request)
+    _refuse_ephemeral(topic)
+    if request.app.drain.is_active:
+        raise Draining
+    if name not in topic.channels:
+        seek.seek_channel(request.app, topic, name, target)
+    return answers.EMPTY
+
+
+def _target(request: Request[Broker], key: str) -> str | int | None:
+    """A place in a log: `earliest`, `latest`, or a time; None where none is given. Raises HttpError."""
+    text = request.params.get(key)
+    if text is None:
+        return None
+    try:
+        return seek.parse_target(text, request.app.wall_clock())
+    except ValueError:
+        raise HttpError(400, f"INVALID_ARG_{key.upper()}") from None
+
+
+def _refuse_ephemeral(topic: Topic) -> None:
+    if topic.log is None:
+        raise HttpError(400, "TOPIC_IS_EPHEMERAL")
+
+
+def _topic_and_log(request: Request[Broker]) -> tuple[Topic, TopicLog]:
+    """The query's topic. Raises HttpError."""
+    topic = named_topic(request)
+    if topic.log is None:
+        raise HttpError(400, "TOPIC_IS_EPHEMERAL")
+    return topic, topic.log
+
+
+def _seq(request: Request[Broker]) -> int:
+    """From which number on; the earliest is a number that nothing is before."""
+    if request.params.get("seq") is None:
+        raise HttpError(400, "MISSING_ARG_SEQ")
+    return 0 if request.params["seq"] == "earliest" else _number(request, "seq", 0, lowest=0)
+
+
+def _number(request: Request[Broker], key: str, otherwise: int, *, lowest: int) -> int:
+    """A number of the query. Raises HttpError."""
+    text = request.params.get(key)
+    if text is None:
+        return otherwise
+    try:
+        number = parse_int64(text)
+    except ValueError:
+        number = lowest - 1
+    if number < lowest:
+        raise HttpError(400, f"INVALID_ARG_{key.upper()}")
+    return number

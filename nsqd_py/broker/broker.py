@@ -1,0 +1,463 @@
+"""The broker: which topics and channels exist, and what of them is on disk.
+
+It makes and deletes them, keeps `nsqd.dat` (in the JSON of Go's nsqd) up to date, writes down what channels
+finished, and at the start puts everything back to where it was.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nsqd_py.broker.channel_making import ChannelMaker
+from nsqd_py.broker.clean_stop import LogEnd, end_of, write_clean_stop
+from nsqd_py.broker.compactor import Compactor
+from nsqd_py.broker.discovery import Lookups, NoLookups
+from nsqd_py.broker.disk_health import DiskHealth
+from nsqd_py.broker.drain import Drain
+from nsqd_py.broker.free_space import FreeSpace
+from nsqd_py.broker.housekeeping import Tidier
+from nsqd_py.broker.journal_writing import JournalWriter
+from nsqd_py.broker.log_making import LogMaker
+from nsqd_py.broker.metadata import METADATA_FILE
+from nsqd_py.broker.metadata_writing import MetadataWriter
+from nsqd_py.broker.removed_files import RemovedFiles
+from nsqd_py.broker.slow_reading import SlowReader
+from nsqd_py.broker.slow_writing import SlowWriter
+from nsqd_py.broker.sync import GroupSync
+from nsqd_py.clock import SteadyClock, wall_ns
+from nsqd_py.diskqueue.descriptor_relief import DescriptorRelief
+from nsqd_py.diskqueue.disk_pace import DiskPace
+from nsqd_py.diskqueue.journal import Journal, journal_name
+from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.diskqueue.memory_budget import MemoryBudget
+from nsqd_py.errors import Draining, TooManyChannels, TooManyTopics
+from nsqd_py.guid import GuidFactory
+from nsqd_py.net.http.answer_room import AnswerRoom
+from nsqd_py.net.loop_iteration import Turn
+from nsqd_py.pqueues import Alarms
+from nsqd_py.protocol.names import is_ephemeral
+from nsqd_py.queue.channel import Channel
+from nsqd_py.queue.dead_letters import DeadLetters, Origin
+from nsqd_py.queue.disk_limits import DiskSpace
+from nsqd_py.queue.expiry import Expiry
+from nsqd_py.queue.position import Position
+from nsqd_py.queue.topic import Topic
+from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.loop_lag import LoopLag
+from nsqd_py.settings.topic_rules import policy_of, takes_dead_letters
+
+if TYPE_CHECKING:
+    from nsqd_py.net.certificates import CertificateKeeper
+    from nsqd_py.net.http.guard import Guard
+    from nsqd_py.net.limits import Connections
+    from nsqd_py.queue.latency import LatencyMeter
+
+
+class Broker:
+    """All topics of one nsqd. `options` are those of `nsqd_py.options`."""
+
+    def __init__(
+        self, options: Any, log: Log, turn: Turn, alarms: Alarms, threadpool: Any, write_threads: Any = None
+    ) -> None:
+        """`write_threads` write to logs while the disk is slow: apart from syncs, which may take all the others."""
+        self.options = options
+        self.log = log
+        self.turn = turn
+        self.alarms = alarms
+        self.clock = SteadyClock()
+        self.wall_clock: Callable[[], int] = wall_ns
+        self.start_time = time.time()
+        self.is_same_boot = False  # as of the last nsqd on this data path: whatever that wrote is on the disk
+        self.topics: dict[str, Topic] = {}
+        self.open_topics = self.topics  # those that take messages: all, or none when it drains
+        self.drain = Drain(self)
+        self.connections: Connections | None = None
+        self.clients: dict[Any, None] = {}
+        self.http_clients: dict[Any, None] = {}
+        self.tcp_port = -1
+        self.http_port = -1
+        self.lookups: Lookups = NoLookups()
+        self.tls: CertificateKeeper | None = None
+        self.admin_guard: Guard | None = None
+        self.answer_room = AnswerRoom()
+        self.clients_authorize = False
+        self.https_port = -1
+        self.guids = GuidFactory(options.node_id)
+        self.memory = MemoryBudget(options.mem_queue_bytes)
+        self.disk = DiskHealth(log)
+        self.pace = DiskPace(alarms, lambda: self.clock(), log)
+        self.sync = GroupSync(
+            options.sync_every, options.sync_timeout_ns, threadpool, alarms, lambda: self.clock(), self._on_sync,
+            self.pace,
+        )  # fmt: skip
+        free_space = FreeSpace(Path(options.data_path or "."), self.pace, threadpool)
+        self.space = DiskSpace(
+            free_space, options.max_disk_bytes, options.min_free_disk_bytes,
+            lambda: self.topics.values(), lambda topic: self.tidier.make_room(topic), alarms, lambda: self.clock(), log,
+        )  # fmt: skip
+        self.expiry = Expiry(alarms, lambda: self.clock(), self._on_expired)
+        self.loop_lag = LoopLag(alarms, self.clock, self.pace.sample)
+        self.compactor = Compactor(
+            alarms, lambda: self.clock(), lambda: self.wall_clock(), threadpool, log, lambda: not self.pace.is_slow,
+            lambda topic: self.journals.save_now(topic),
+        )  # fmt: skip
+        self._directory = Path(options.data_path or ".")
+        self._write_threads = write_threads or threadpool
+        self.journals = JournalWriter(
+            alarms, lambda: self.clock(), threadpool, self.pace, lambda saved: self.tidier.saved(saved)
+        )
+        self.tidier = Tidier(
+            self.compactor, self.pace, self.disk, alarms, lambda: self.clock(), log, self.write_position
+        )
+        self.channels = ChannelMaker(self, threadpool)
+        self.logs = LogMaker(self._directory, options, self.space, threadpool, log)
+        self.metadata = MetadataWriter(
+            self._directory / METADATA_FILE, self.topics, log, alarms, lambda: self.clock(), threadpool,
+            self.channels.is_making,
+        )  # fmt: skip
+        self.sync.settle_names = self.metadata.settle
+        self.removed_files = RemovedFiles(lambda: self.clock(), threadpool, log)
+        self.sync.put_back = self.removed_files.look
+        self.descriptors = DescriptorRelief(self.sync.hurry)
+
+    def _on_sync(self, topic: Topic, error: OSError | None) -> None:
+        self.disk.synced(topic, error)
+        self.descriptors.synced()
+
+    # ---- health
+
+    def node_trouble(self) -> str | None:
+        """Return what is wrong with the disk of this node, or None. A topic at its own limit is no such trouble."""
+        trouble = self.disk.trouble or self.space.shortage()
+        return f"disk: {trouble}" if trouble else None
+
+    def health(self) -> str | None:
+        """What is wrong with the disk, for any topic, or that it takes no more messages; None when all is well."""
+        trouble = self.disk.trouble or self.space.trouble()
+        if trouble:
+            return f"disk: {trouble}"
+        return "draining" if self.drain.is_active else None
+
+    def due_ns(self, delay_ns: int) -> int:
+        """When a message is due that is published now and deferred by `delay_ns`; 0 when not deferred."""
+        return self.clock() + delay_ns if delay_ns else 0
+
+    def count_buffers(self) -> None:
+        """Count what connections have received in part, or have to send: 0.3 us each."""
+        self.memory.note_buffers(sum(client.buffered_bytes for client in (*self.clients, *self.http_clients)))
+
+    # ---- topics
+
+    def find_topic(self, name: str) -> Topic | None:
+        return self.topics.get(name)
+
+    def get_topic(self, name: str) -> Topic:
+        """The topic of this name to publish to, made now if there is none. Raises Draining, and TooManyTopics."""
+        topic = self.open_topics.get(name)
+        if topic is None:
+            if self.drain.is_active:
+                raise Draining
+            most = self.options.max_topics
+            if most and len(self.topics) >= most:
+                raise TooManyTopics(most)
+            topic = self._make_topic(name)
+        return topic
+
+    def _make_topic(self, name: str) -> Topic:
+        topic = self.add_topic(name, None if is_ephemeral(name) else self.logs.make(name))
+        self.log.of_clients.info("TOPIC(%s): created", name)
+        if not topic.is_ephemeral:
+            self.want_metadata()
+        self.lookups.topic_made(topic)
+        return topic
+
+    def wait_until_started(self, topic: Topic, timeout_s: float | None = None) -> bool:
+        """Wait until the channels that a new topic has elsewhere are known; whether they are. Blocks this greenlet."""
+        return topic.is_started or self.lookups.wait_until_started(topic, timeout_s)
+
+    def wait_until_all_started(self, timeout_s: float) -> None:
+        """Likewise for all topics of now. Blocks this greenlet."""
+        self.lookups.wait_until_all_started(timeout_s)
+
+    def add_topic(self, name: str, log: TopicLog | None) -> Topic:
+        """A topic on this log; nothing is written yet."""
+        syncer = self.sync if log is not None else None
+        topic = Topic(
+            name, log, self.guids, self.options.mem_queue_size, self.turn, self.wall_clock, syncer, self.log,
+            self.clock,
+        )
+        topic.policy = policy_of(self.options, name)
+        topic.on_write = lambda error: self.disk.written(topic, error)
+        topic.use_budget(self.memory)
+        if log is not None:
+            topic.space, topic.room_bytes = self.space, 0
+            topic.pace = self.pace
+            log.read_files_by(SlowReader(self._write_threads, self.pace, topic.wake_channels).read)
+            topic.slow_writer = SlowWriter(topic, log, self._write_threads, self.pace, self.descriptors.room)
+        self.topics[name] = topic
+        self.expiry.add_topic(topic)
+        return topic
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, its channels and everything in it. Raises KeyError, and OSError from the disk.
+
+        Blocks this greenlet while the disk is slow.
+        """
+        self.topics[name].settle()
+        self.journals.settle()
+        topic = self.topics.pop(name)
+        self.log.of_clients.info("TOPIC(%s): deleting", name)
+        topic.close()
+        self.sync.forget(topic)
+        if topic.log is not None:
+            self.removed_files.forget(topic.log)
+        self.space.forget(topic)
+        self.disk.forget(topic)
+        topic.let_go(0)
+        for channel in topic.channels.values():
+            self.lookups.notify(name, channel.name, was_deleted=True)
+        self.lookups.notify(name, "", was_deleted=True)
+        if topic.log is not None:
+            topic.log.remove()
+            # After the log: a crash between the two must not bring back what they say is finished.
+            for channel in topic.channels.values():
+                if channel.journal is not None:
+                    channel.journal.remove()
+            self.topic_journal(name).remove()
+            self.want_metadata()
+        topic.channels.clear()
+
+    def empty_topic(self, topic: Topic) -> None:
+        """Drop what no channel has yet. Raises OSError. Blocks this greenlet while the disk is slow."""
+        self.journals.settle()
+        topic.empty()
+        self.save_held(topic)
+        for channel in topic.channels.values():
+            channel.save()
+        self.tidier.tidy(topic)
+
+    # ---- channels
+
+    def get_channel(self, topic: Topic, name: str, journal: Journal | None = None) -> Channel:
+        """The channel of this name, made now if there is none: it begins with what is not released yet.
+
+        `journal` is one that was written for it; without, it is written now, and raises OSError when it cannot be.
+        `ChannelMaker.make` writes it in a thread. Raises TooManyChannels.
+        """
+        channel = topic.channels.get(name)
+        if channel is None:
+            if journal is None:  # else it was counted before that was written
+                self.check_channel_count(topic)
+            topic.commit()
+            channel = self.add_channel(topic, name, Position(topic.released, topic.released), journal)
+            try:
+                if journal is None:
+                    self.pace.timed(channel.save)
+            except OSError:
+                del topic.channels[name]
+                raise
+            self.log.of_clients.info("TOPIC(%s): new channel(%s)", topic.name, name)
+            self.lookups.notify(topic.name, name, was_deleted=False)
+            if not channel.is_ephemeral and not topic.is_ephemeral:
+                self.want_metadata()
+            topic.release()
+        return channel
+
+    def check_channel_count(self, topic: Topic, begun_count: int = 0) -> None:
+        """Raise TooManyChannels where a topic, for which `begun_count` channels are being made, takes no more."""
+        most = self.options.max_channels_per_topic
+        if most and len(topic.channels) + begun_count >= most:
+            raise TooManyChannels(topic.name, most)
+
+    def add_channel(self, topic: Topic, name: str, position: Position, journal: Journal | None = None) -> Channel:
+        """A channel at this position; nothing is written yet."""
+        keeps_journal = topic.log is not None and not is_ephemeral(name)
+        channel = Channel(
+            name,
+            position,
+            topic,
+            self.options,
+            self.turn,
+            self.alarms,
+            self.clock,
+            (journal or self.channel_journal(topic.name, name)) if keeps_journal else None,
+            lambda channel: self.journals.channel_changed(topic, channel),
+            keeps_batches=topic.log is None,
+        )
+        if self.options.e2e_processing_latency_percentile:
+            channel.latency = self._latency_meter()
+        if topic.policy.max_attempts:
+            self._move_dead_letters(topic, channel)
+        channel.handout.has_doubles = takes_dead_letters(self.options, topic.name)
+        self.expiry.add_channel(topic, channel)
+        topic.channels[name] = channel
+        return channel
+
+    def _move_dead_letters(self, topic: Topic, channel: Channel) -> None:
+        """To the topic that the settings name; when it drains, too: those are no new messages."""
+        policy = topic.policy
+        name = policy.dead_letter_topic
+        origin = Origin(topic.name, channel.name, channel.mark_finished, channel.wait, topic.batch_at)
+        channel.move_dead_letters(
+            DeadLetters(
+                origin, policy.max_attempts, lambda: self.topics.get(name) or self._make_topic(name), self.turn,
+                lambda: self.clock(), lambda: self.wall_clock(),
+            )
+        )  # fmt: skip
+
+    def _on_expired(self, topic: Topic) -> None:
+        """Messages of it were dropped, some perhaps that no channel had."""
+        try:
+            self.save_held(topic)
+        except OSError as error:
+            self.disk.position_failed(topic, error)
+        self.tidier.tidy(topic)
+
+    def _latency_meter(self) -> LatencyMeter:
+        from nsqd_py.queue.latency import LatencyMeter  # only where it is asked for
+
+        options = self.options
+        return LatencyMeter(
+            options.e2e_processing_latency_percentile,
+            options.e2e_processing_latency_window_time_ns,
+            self.clock,
+            self.wall_clock,
+        )
+
+    def channel_journal(self, topic_name: str, channel_name: str) -> Journal:
+        return Journal(self._directory / journal_name(topic_name, channel_name))
+
+    def delete_channel(self, topic: Topic, name: str) -> None:
+        """Delete a channel and what it did not deliver. Raises KeyError, and OSError from the disk.
+
+        Blocks this greenlet while the disk is slow, but not for a channel that is ephemeral.
+        """
+        if topic.channels[name].journal is not None:
+            self.journals.settle()
+        topic.commit()
+        channel = topic.channels.pop(name)
+        self.log.of_clients.info("TOPIC(%s): deleting channel %s", topic.name, name)
+        self.lookups.notify(topic.name, name, was_deleted=True)
+        channel.close()
+        if channel.journal is not None:
+            channel.journal.mark_deleted()
+            self.metadata.channel_deleted(topic, channel)
+        if not topic.channels:
+            if topic.is_ephemeral:
+                if self.topics.get(topic.name) is topic:
+                    self.delete_topic(topic.name)
+                return
+            self.save_held(topic)
+        if not channel.is_ephemeral:
+            self.want_metadata()
+        self.tidier.tidy(topic)
+
+    def client_left(self, topic: Topic, channel: Channel, client: Any) -> None:
+        """A consumer is gone; an ephemeral channel goes with its last one."""
+        channel.remove_client(client)
+        if channel.is_ephemeral and not channel.clients and topic.channels.get(channel.name) is channel:
+            self.delete_channel(topic, channel.name)
+
+    def empty_channel(self, topic: Topic, channel: Channel) -> None:
+        """Drop what the channel has, also in flight and deferred. Raises OSError.
+
+        Blocks this greenlet while the disk is slow.
+        """
+        self.journals.settle()
+        topic.commit()
+        channel.empty()
+        self.tidier.tidy(topic)
+
+    # ---- pausing
+
+    def pause_topic(self, topic: Topic, paused: bool) -> None:
+        """Returns when the pause is on disk. Raises OSError. Blocks this greenlet."""
+        if paused:
+            topic.pause()
+            self.save_held(topic)
+        else:
+            topic.unpause()
+        self.persist_metadata()
+
+    def pause_channel(self, topic: Topic, channel: Channel, paused: bool) -> None:
+        """Returns when the pause is on disk. Raises OSError. Blocks this greenlet."""
+        topic.commit()
+        if paused:
+            channel.pause()
+        else:
+            channel.unpause()
+        self.persist_metadata()
+
+    def save_held(self, topic: Topic) -> None:
+        """Write down from where on a topic's messages are kept from its channels. Raises OSError."""
+        if topic.log is not None and topic.is_held:
+            self.write_position(topic, topic.released)
+
+    def write_position(self, topic: Topic, floor: int) -> None:
+        """Write down up to where a topic's messages are done with, or given to its channels. Raises OSError."""
+        journal = self.topic_journal(topic.name)
+        journal.snapshot(floor, [], [])
+
+    def topic_journal(self, topic_name: str) -> Journal:
+        return Journal(self._directory / journal_name(topic_name))
+
+    # ---- `nsqd.dat`
+
+    def want_metadata(self) -> None:
+        """Write it soon."""
+        self.metadata.want()
+
+    def persist_metadata(self) -> None:
+        """Write it now. Raises OSError. Blocks this greenlet, not the loop."""
+        self.metadata.persist()
+
+    # ---- the end
+
+    def close(self) -> None:
+        """Write down everything and close all files. Raises nothing: what fails is logged."""
+        self.compactor.close()
+        for topic in list(self.topics.values()):
+            topic.settle()
+        self.sync.join()
+        self.journals.stop()
+        self.journals.settle()
+        self.metadata.close()
+        self.log.info("NSQ: closing topics")
+        ends = {topic.name: self._close_topic(topic) for topic in list(self.topics.values())}
+        self.tidier.close()
+        self.logs.join()
+        try:
+            write_clean_stop(self._directory, {name: end for name, end in ends.items() if end is not None})
+        except OSError as error:
+            self.log.error("NSQ: failed to record that this was a clean stop - %s", error)
+
+    def _close_topic(self, topic: Topic) -> LogEnd | None:
+        """Return where its log ended; None when something could not be written, or it has no log."""
+        self.log.info("TOPIC(%s): closing", topic.name)
+        try:
+            topic.close()
+            saves = [self._close_channel(channel) for channel in topic.channels.values()]
+            if topic.log is None:
+                return None
+            self.save_held(topic)
+            self.removed_files.look_at_the_end(topic, topic.log)
+            end = end_of(topic.log)
+            topic.log.close()
+        except OSError as error:
+            self.log.error("TOPIC(%s): failed to close - %s", topic.name, error)
+            return None
+        return end if all(saves) else None
+
+    def _close_channel(self, channel: Channel) -> bool:
+        """True when its position was written."""
+        self.log.info("CHANNEL(%s): closing", channel.name)
+        is_saved = True
+        try:
+            channel.save_at_the_end()
+        except OSError as error:
+            self.log.error("CHANNEL(%s): failed to write its position - %s", channel.name, error)
+            is_saved = False
+        return is_saved

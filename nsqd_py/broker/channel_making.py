@@ -1,0 +1,113 @@
+"""Making channels: a thread writes the journal of a new one, so that nobody but its maker waits for the disk."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import gevent
+from gevent.event import Event
+
+from nsqd_py.diskqueue.call_timing import CallTimer
+from nsqd_py.diskqueue.journal import Journal
+from nsqd_py.errors import Refusal
+from nsqd_py.protocol.names import is_ephemeral
+from nsqd_py.queue.channel import Channel
+from nsqd_py.queue.topic import Topic
+from nsqd_py.runtime.threads import in_thread
+
+if TYPE_CHECKING:
+    from nsqd_py.broker.broker import Broker
+    from nsqd_py.tcp.connection import ClientConnection
+
+Made = Channel | OSError | Refusal
+
+
+class ChannelMaker:
+    """Makes the channels of one broker."""
+
+    def __init__(self, broker: Broker, threadpool: Any) -> None:
+        self._broker = broker
+        self._threadpool = threadpool
+        # By the names of topic and channel, as their journals are: a topic may be deleted and made again meanwhile.
+        self._begun: dict[tuple[str, str], Event] = {}
+
+    def is_making(self, topic_name: str, name: str) -> bool:
+        """True while the journal of a channel of these names is written, and the channel is not there yet."""
+        return (topic_name, name) in self._begun
+
+    def wants_disk(self, topic: Topic, name: str) -> bool:
+        """True when the channel does not exist yet, and has a journal when it does."""
+        return name not in topic.channels and topic.log is not None and not is_ephemeral(name)
+
+    def make_for(
+        self, client: ClientConnection, topic: Topic, name: str, then: Callable[[Made], None]
+    ) -> None:
+        """Call `then` with the channel, or why there is none; the client is paused until then."""
+        client.pause()
+        gevent.spawn(self._make_for, client, topic, name, then)
+
+    def _make_for(
+        self, client: ClientConnection, topic: Topic, name: str, then: Callable[[Made], None]
+    ) -> None:
+        found: Made
+        try:
+            try:
+                found = self.make(topic, name)
+            except (OSError, Refusal) as error:
+                found = error
+            if not client.closed:
+                client.go_on(lambda: then(found))
+        except Exception as error:  # a bug here must not leave the client waiting
+            client.log.exception("client(%s) - %r", client.peer, error)
+            client.close("internal error")
+
+    def make(self, topic: Topic, name: str) -> Channel:
+        """Return the channel of this name, made now if there is none.
+
+        Raises OSError when its journal cannot be written, and TooManyChannels. Blocks this greenlet.
+        """
+        place = topic.name, name
+        while place in self._begun:
+            self._begun[place].wait()
+        if not self.wants_disk(topic, name):
+            return self._broker.get_channel(topic, name)
+        self._broker.check_channel_count(topic, sum(begun == topic.name for begun, _ in self._begun))
+        over = self._begun[place] = Event()
+        try:
+            return self._make(topic, name)
+        finally:
+            del self._begun[place]
+            over.set()
+
+    def _make(self, topic: Topic, name: str) -> Channel:
+        broker = self._broker
+        new = _NewJournal(broker.channel_journal(topic.name, name), topic.released)
+        broker.pace.begin(new)
+        try:
+            in_thread(self._threadpool, new.write)
+        finally:
+            broker.pace.end(new, new.timer.slowest_ns)
+        if topic.is_closed:
+            now = broker.topics.get(topic.name)
+            if now is None or name not in now.channels:
+                new.journal.remove()
+            raise OSError(errno.ENOENT, f"topic {topic.name} was deleted meanwhile")
+        if name in topic.channels:  # made by a part of nsqd that did not wait
+            return topic.channels[name]
+        return broker.get_channel(topic, name, new.journal)
+
+
+class _NewJournal:
+    """The journal of a channel that begins at `floor`."""
+
+    def __init__(self, journal: Journal, floor: int) -> None:
+        self.journal = journal
+        self.timer = CallTimer()
+        self._floor = floor
+
+    def write(self) -> None:
+        """Write it, in a thread. Raises OSError."""
+        with self.timer:
+            self.journal.snapshot(self._floor, [], [])

@@ -1,0 +1,123 @@
+"""A look at the messages that a channel would deliver next. They stay where they are, and nothing changes."""
+
+from __future__ import annotations
+
+import os
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import orjson
+
+from nsqd_py.batch import Batch
+from nsqd_py.diskqueue.compaction import Unmovable, walk
+from nsqd_py.diskqueue.file_index import FileIndex
+from nsqd_py.diskqueue.files import LogFile
+from nsqd_py.pqueues import Run
+from nsqd_py.protocol.frames import hex_ids
+from nsqd_py.queue.channel import Channel
+from nsqd_py.queue.topic import Topic
+from nsqd_py.runtime.threads import in_thread
+
+_MOST_BYTES = 4 * 1024 * 1024  # of JSON, which may be six times as long as a body: "\\u0000"
+
+
+class Peek:
+    """The first `most` messages that are queued, as rows of JSON; fewer where they are large.
+
+    rows              {id, timestamp (ns), attempts (so far), body as text or body_base64}
+    unreadable_count  those among them that the disk does not give now
+    """
+
+    def __init__(self, topic: Topic, channel: Channel, most: int) -> None:
+        self.rows: list[orjson.Fragment] = []
+        self.unreadable_count = 0
+        self._topic = topic
+        self._runs = channel.position.queued(most)
+        self._sources: dict[LogFile, _Source] = {}
+        self._plan: list[_Stretch] = []
+
+    def look(self, threadpool: Any) -> None:
+        """Fill in the rows. Reads in a thread while this greenlet waits. Raises OSError."""
+        with ExitStack() as stack:
+            for run in self._runs:
+                self._plan += self._stretches(run, stack)
+            in_thread(threadpool, self._read)
+
+    def _stretches(self, run: Run, stack: ExitStack) -> Iterator[_Stretch]:
+        """Where a run's messages are: in memory, or in which files."""
+        low, high, attempts, kept = run
+        memory_from = self._topic.first_in_memory if kept is None else low
+        if self._topic.log is not None and low < memory_from:
+            for file in self._topic.log.files:
+                if file.end_seq > low and file.first_seq < min(high, memory_from):
+                    until = min(high, memory_from, file.end_seq)
+                    yield _Stretch(max(low, file.first_seq), until, attempts, None, self._source(file, stack))
+        low = max(low, memory_from)
+        while low < high:
+            batch = kept or self._topic.batch_at(low)
+            if batch is None or batch.first_seq >= high:
+                break
+            yield _Stretch(max(low, batch.first_seq), min(high, batch.end_seq), attempts, batch, None)
+            low = batch.end_seq
+
+    def _source(self, file: LogFile, stack: ExitStack) -> _Source:
+        source = self._sources.get(file)
+        if source is None:
+            descriptor = file.duplicate()
+            stack.callback(os.close, descriptor)
+            source = self._sources[file] = _Source(descriptor, file, file.index_copy())
+        return source
+
+    # ---- in a thread
+
+    def _read(self) -> None:
+        left = _MOST_BYTES
+        for stretch in self._plan:
+            seq = stretch.low
+            try:
+                for batch in stretch.batches():
+                    for index, message_id in enumerate(hex_ids(batch.base_id, batch.count)):
+                        row = _row(message_id, batch.timestamp_ns, stretch.attempts, batch.message(index))
+                        left -= len(row)
+                        if left < 0 and self.rows:
+                            return
+                        self.rows.append(orjson.Fragment(row))
+                        seq += 1
+            except (OSError, Unmovable):
+                self.unreadable_count += stretch.high - seq
+
+
+class _Source(NamedTuple):
+    """A file, to be read in a thread while the loop may write to it."""
+
+    descriptor: int
+    file: LogFile
+    places: FileIndex
+
+
+class _Stretch(NamedTuple):
+    """Messages low..high (not included) that are in one batch, or one file."""
+
+    low: int
+    high: int
+    attempts: int
+    batch: Batch | None
+    source: _Source | None
+
+    def batches(self) -> Iterator[Batch]:
+        """Raises OSError, and Unmovable for what is damaged."""
+        if self.batch is not None:
+            yield self.batch.part(self.low - self.batch.first_seq, self.high - self.batch.first_seq)
+        if self.source is not None:
+            yield from walk(*self.source, [(self.low, self.high)])
+
+
+def _row(message_id: bytes, timestamp_ns: int, attempts: int, body: bytes) -> bytes:
+    row: dict[str, Any] = {"id": message_id.decode(), "timestamp": timestamp_ns, "attempts": attempts}
+    try:
+        row["body"] = body.decode()
+    except UnicodeDecodeError:
+        row["body_base64"] = b64encode(body).decode()
+    return orjson.dumps(row)

@@ -1,0 +1,281 @@
+"""The start: a data directory becomes topics and channels again.
+
+What exists is the union of what `nsqd.dat` names and what has files: a crash may have come between the two.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import zip_longest
+from pathlib import Path
+
+from nsqd_py.broker.broker import Broker
+from nsqd_py.broker.clean_stop import STOP_FILE, LogEnd, forget_clean_stop, read_clean_stop
+from nsqd_py.broker.clock_file import CLOCK_FILE
+from nsqd_py.broker.metadata import METADATA_FILE, BadMetadata, TopicEntry, read_metadata
+from nsqd_py.broker.restoring import restore_position
+from nsqd_py.diskqueue.files import COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX, LogFile, parse_log_file_name
+from nsqd_py.diskqueue.journal import SavedPosition
+from nsqd_py.diskqueue.missing import common, gone_files, needed_of
+from nsqd_py.diskqueue.ranges import SeqRanges
+from nsqd_py.diskqueue.records import Damaged
+from nsqd_py.diskqueue.recovery import DeferredSpan, expect_end, recover_file
+from nsqd_py.diskqueue.salvage import mend_header
+from nsqd_py.diskqueue.space import Range, count_of, union
+from nsqd_py.errors import StartError, is_full
+from nsqd_py.protocol.names import is_ephemeral, is_valid_name
+from nsqd_py.queue.topic import Topic
+
+_CURSOR_SUFFIX = ".cursor"
+_LEFTOVERS = (
+    COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX, ".cursor.tmp", ".dat.tmp", ".damaged.tmp", f"{STOP_FILE}.tmp",
+    f"{CLOCK_FILE}.tmp",
+)  # fmt: skip
+
+
+def load(broker: Broker, directory: Path) -> None:
+    """Put back all topics and channels that the directory knows. Raises StartError."""
+    stopped = read_clean_stop(directory)
+    entries = {entry.name: entry for entry in _read_metadata(broker, directory / METADATA_FILE)}
+    files = _find_files(directory, entries)
+    for entry in entries.values():
+        if not is_valid_name(entry.name.encode()):
+            broker.log.warning("skipping creation of invalid topic %s", entry.name)
+        elif not is_ephemeral(entry.name):
+            try:
+                _TopicLoader(broker, entry, sorted(files[entry.name]), stopped.get(entry.name)).load()
+            except OSError as error:
+                raise StartError(_refusal(entry.name, directory, error)) from error
+    forget_clean_stop(directory)
+
+
+def _refusal(topic: str, directory: Path, error: OSError) -> str:
+    """Why nsqd does not start."""
+    if is_full(error):
+        return (
+            f"the disk of {directory.absolute()} is full: nsqd writes the positions of channels at its start, those of "
+            f"topic {topic} did not fit; free some space ({error})"
+        )
+    return f"failed to read topic {topic} - {error}"
+
+
+def _read_metadata(broker: Broker, path: Path) -> list[TopicEntry]:
+    """What `nsqd.dat` says; one that is damaged is set aside: topics and channels have files of their own."""
+    try:
+        return read_metadata(path)
+    except BadMetadata as error:
+        aside = _set_aside(path)
+        broker.log.error(
+            "NSQ: %s; set aside as %s. Topics and channels are taken from their files; which of them were paused is "
+            "not known any more",
+            error,
+            aside.name,
+        )
+        return []
+
+
+def _set_aside(path: Path) -> Path:
+    """A file that cannot be read at all keeps its bytes under another name."""
+    aside = path.with_name(path.name + ".damaged")
+    while aside.exists():
+        aside = aside.with_name(aside.name + "~")
+    path.rename(aside)
+    return aside
+
+
+def _find_files(directory: Path, entries: dict[str, TopicEntry]) -> dict[str, list[tuple[int, Path]]]:
+    """Log files by topic as (first sequence number, path); topics and channels that `nsqd.dat` misses are added."""
+    files: dict[str, list[tuple[int, Path]]] = defaultdict(list)
+    for path in directory.iterdir():
+        if path.name.endswith(_LEFTOVERS):
+            path.unlink(missing_ok=True)
+            continue
+        parsed = parse_log_file_name(path.name)
+        if parsed is not None:
+            topic, first_seq = parsed
+            files[topic].append((first_seq, path))
+            entries.setdefault(topic, TopicEntry(topic))
+        elif path.name.endswith(_CURSOR_SUFFIX):
+            topic, _, channel = path.name.removesuffix(_CURSOR_SUFFIX).partition(":")
+            if channel:
+                entries.setdefault(topic, TopicEntry(topic)).channels.setdefault(channel, False)
+    return files
+
+
+class _TopicLoader:
+    """Puts back one topic.
+
+    `stop` is where its log ended in a clean stop. `_holes` are the numbers that are in no file, `_damaged_holes` those
+    of them that went with damaged bytes, `_needed` those that some channel is not done with. After a power cut a
+    position may be older than the log, and what is needed by it may have been finished: then it is not certain that
+    anything is lost.
+    """
+
+    def __init__(self, broker: Broker, entry: TopicEntry, files: list[tuple[int, Path]], stop: LogEnd | None) -> None:
+        self._broker = broker
+        self._entry = entry
+        self._paths = files
+        self._stop = stop
+        self._is_certain = stop is not None or broker.is_same_boot
+        self._log = broker.logs.make(entry.name)
+        self._deferred: list[DeferredSpan] = []
+        self._holes: list[Range] = []
+        self._damaged_holes: list[Range] = []
+        self._needed: list[Range] = []
+        self._certain_until = 0
+        self._ends_damaged = False  # the file before the place that has been reached
+        self._unreadable_seqs: list[int] = []  # the first numbers of files that were set aside
+
+    def load(self) -> None:
+        self._read_files()
+        saved = {name: self._read_journal(name) for name in self._valid_channels()}
+        for name in [name for name, position in saved.items() if position is not None and position.is_deleted]:
+            del saved[name]
+            self._broker.channel_journal(self._entry.name, name).remove()
+        held = self._broker.topic_journal(self._entry.name).load()
+        log_end = self._log.next_seq
+        for position in [*saved.values(), held]:
+            if position is not None:
+                self._log.start_at(position.end)
+        if self._stop is not None:
+            self._log.start_at(self._stop.next_seq)
+        # Where the log of a nsqd that was killed ended is not known.
+        self._certain_until = 0 if not self._is_certain else log_end if self._stop is None else self._log.next_seq
+        if self._log.next_seq > log_end:
+            self._add_hole(log_end, self._log.next_seq)
+        self._broker.guids.skip_past(self._log.used_id)
+        topic = self._broker.add_topic(self._entry.name, self._log)
+        topic.is_paused = self._entry.is_paused
+        self._set_released(topic, saved, held)
+        for name, position in saved.items():
+            self._add_channel(topic, name, position)
+        held_finished = held.finished if held is not None else SeqRanges()
+        unreleased = [(max(low, topic.released), high) for low, high in self._holes]
+        self._needed += needed_of(unreleased, held_finished, self._log.next_seq)
+        self._report_missing()
+        self._broker.log.info("TOPIC(%s): created", topic.name)
+        self._broker.compactor.look_at(topic)
+
+    def _read_files(self) -> None:
+        files = self._open_files()
+        for file, following in zip_longest(files, files[1:]):
+            is_last = following is None
+            recovered = recover_file(file, is_last=is_last, until=None if is_last else following.first_seq)
+            if is_last and self._stop is not None and self._stop.file_seqs[-1:] == [file.first_seq]:
+                expect_end(recovered, self._stop.end_offset)
+            if file.first_seq > self._log.next_seq:
+                self._add_hole(self._log.next_seq, file.first_seq)
+            self._log.adopt(recovered, is_last=is_last)
+            self._holes.extend(recovered.gaps)
+            self._deferred.extend(recovered.deferred)
+            if recovered.damaged:
+                self._damaged_holes.extend(recovered.gaps)
+                self._ends_damaged = recovered.damaged[-1][1] >= file.end_offset
+            else:
+                self._ends_damaged = recovered.torn is not None and not is_last
+
+    def _add_hole(self, low: int, high: int) -> None:
+        """The numbers between two files, before the first or behind the last."""
+        self._holes.append((low, high))
+        if self._ends_damaged or any(low <= seq < high for seq in self._unreadable_seqs):
+            self._damaged_holes.append((low, high))
+        self._ends_damaged = False
+
+    def _open_files(self) -> list[LogFile]:
+        files = []
+        for first_seq, path in self._paths:
+            try:
+                file = self._open_file(path, first_seq)
+            except Damaged as error:
+                self._set_aside(path, str(error))
+                self._unreadable_seqs.append(first_seq)
+                continue
+            if file.first_seq == first_seq:
+                files.append(file)
+            else:
+                file.close()
+                self._set_aside(path, "its header is that of another file")
+                self._unreadable_seqs.append(first_seq)
+        return files
+
+    def _open_file(self, path: Path, first_seq: int) -> LogFile:
+        """Raises Damaged where its header is, and nothing in the file tells what it said."""
+        try:
+            return LogFile.open(path)
+        except Damaged:
+            if not mend_header(path, first_seq):
+                raise
+        self._broker.log.error("DISKQUEUE: %s: its header was damaged, and is written anew", path.name)
+        return LogFile.open(path)
+
+    def _set_aside(self, path: Path, reason: str) -> None:
+        aside = _set_aside(path)
+        self._broker.log.error("DISKQUEUE: %s: %s; set aside as %s", path.name, reason, aside.name)
+
+    def _valid_channels(self) -> list[str]:
+        valid = []
+        for name in self._entry.channels:
+            if is_valid_name(name.encode()) and not is_ephemeral(name):
+                valid.append(name)
+            else:
+                self._broker.log.warning("skipping creation of invalid channel %s", name)
+        return valid
+
+    def _read_journal(self, channel: str) -> SavedPosition | None:
+        journal = self._broker.channel_journal(self._entry.name, channel)
+        # After a kill, its topic may have been on the way to be deleted: files go first, then the name.
+        if self._stop is not None and not journal.path.exists():
+            self._broker.log.warning(
+                "TOPIC(%s): %s is gone: channel %s gets everything that the log holds once more",
+                self._entry.name, journal.path.name, channel,
+            )  # fmt: skip
+        return journal.load()
+
+    def _lost(self, needed: list[Range]) -> list[Range]:
+        """The messages among these that are lost for certain."""
+        return common(needed, [(0, self._certain_until), *self._damaged_holes])
+
+    def _report_missing(self) -> None:
+        """Say which files are gone; those whose bytes are damaged have been named."""
+        needed = union(self._needed)
+        self._log.damage.missing_count = count_of(self._lost(needed))
+        holes = [hole for hole in self._holes if hole not in self._damaged_holes]
+        name = self._entry.name
+        for gone in gone_files(name, holes, needed, self._stop.file_seqs if self._stop is not None else ()):
+            if gone.high <= self._certain_until:
+                self._broker.log.warning("TOPIC(%s): %s is gone: %s; they are lost", name, gone.name, gone.detail)
+            else:
+                self._broker.log.warning(
+                    "TOPIC(%s): %s is not there: %s; they were finished just before a power cut, or they are lost",
+                    name, gone.name, gone.detail,
+                )  # fmt: skip
+
+    def _set_released(
+        self, topic: Topic, saved: dict[str, SavedPosition | None], held: SavedPosition | None
+    ) -> None:
+        """A topic that is held goes on from where it was; one that flows has released all it has."""
+        if saved and not topic.is_paused:
+            return
+        reached = [position.end for position in saved.values() if position is not None]
+        start = held.finished.floor if held is not None else 0
+        topic.released = max([start, self._log.first_seq, *reached])
+        topic.unreleased_deferred = [
+            (span.low, span.high, span.due_ns) for span in self._deferred if span.low >= topic.released
+        ]
+
+    def _add_channel(self, topic: Topic, name: str, saved: SavedPosition | None) -> None:
+        if saved is None:  # its journal is lost: rather twice than never
+            saved = SavedPosition(SeqRanges(min(self._log.first_seq, topic.released)))
+        needed = needed_of(self._holes, saved.finished, topic.released)
+        for low, high in needed:
+            saved.finished.add_missing(low, high)
+        self._needed += needed
+        saved.forget_finished()
+        deferred = [(span.low, span.high, span.due_ns) for span in self._deferred if span.low < topic.released]
+        position = restore_position(saved, topic.released, deferred, self._broker.clock())
+        channel = self._broker.add_channel(topic, name, position)
+        channel.handout.lost_count = count_of(self._lost(needed))
+        if self._entry.channels[name]:
+            channel.pause()
+        channel.restore()
+        channel.save()

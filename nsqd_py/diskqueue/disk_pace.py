@@ -1,0 +1,146 @@
+"""How quick the disk is: whether the event loop may use files itself, or has to leave that to a thread.
+
+A write of the event loop takes some microseconds, to hand one to a thread takes a hundred. So the loop writes itself as
+long as the disk is quick. Nothing tells in advance that a call will be slow: the first one stops the event loop for as
+long as it takes, and is the only one that does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from time import monotonic_ns
+from typing import TYPE_CHECKING
+
+from nsqd_py.diskqueue.call_timing import ProcessorWaits
+from nsqd_py.pqueues import Alarms
+
+if TYPE_CHECKING:
+    from nsqd_py.runtime.logs import Log
+
+# A call that takes longer makes the disk a slow one.
+SLOW_NS = 50_000_000
+# In a thread, where a call also waits for the event loop to let the thread go on.
+SLOW_IN_THREAD_NS = 100_000_000
+# Shorter calls of the event loop are not looked at. Longer ones add up, see `DiskPace.note`.
+NOTED_NS = 5_000_000
+_MOST_DEBT_NS = 100_000_000
+_FORGIVEN_SHARE = 5
+# The disk has to be quick for so long before the loop uses it again: longer where it was slow again soon after that.
+FIRST_HOLD_NS = 10_000_000_000
+_LONGEST_HOLD_NS = 640_000_000_000
+_RELAPSE_FACTOR = 10
+_LOOK_AGAIN_NS = 1_000_000_000
+
+
+class DiskPace:
+    """The pace of the disk that holds the data path.
+
+    is_slow  the event loop must not call the disk now
+    """
+
+    __slots__ = (
+        "_alarm", "_clock", "_debt_at_ns", "_debt_ns", "_ended_ns", "_hold_ns", "_is_held", "_report", "_running",
+        "_stalled", "_waits", "is_measured", "is_slow",
+    )  # fmt: skip
+
+    def __init__(
+        self, alarms: Alarms, clock: Callable[[], int], report: Log | None = None, *, is_measured: bool = True
+    ) -> None:
+        """Without `is_measured` no call makes the disk a slow one."""
+        self.is_slow = False
+        self.is_measured = is_measured
+        self._waits = ProcessorWaits()
+        self._clock = clock
+        self._report = report
+        self._alarm = alarms.alarm(self._look)
+        self._hold_ns = FIRST_HOLD_NS
+        self._is_held = False
+        self._ended_ns = -(1 << 62)
+        self._debt_ns = 0
+        self._debt_at_ns = 0
+        self._stalled: set[Hashable] = set()
+        self._running: dict[int, int] = {}
+
+    # ---- what was measured
+
+    def note(self, took_ns: int) -> None:
+        """Take note of a call of the event loop that took `took_ns`, NOTED_NS or more.
+
+        Calls that are not slow alone add up: the disk is slow when the event loop spends a fifth of its time in them.
+        """
+        took_ns -= self._waits.since_last()
+        if took_ns < NOTED_NS or not self.is_measured:
+            return
+        now_ns = self._clock()
+        forgiven_ns = (now_ns - self._debt_at_ns) // _FORGIVEN_SHARE
+        self._debt_ns = max(0, self._debt_ns - forgiven_ns) + took_ns
+        self._debt_at_ns = now_ns
+        if took_ns >= SLOW_NS or self._debt_ns >= _MOST_DEBT_NS:
+            self._hold(took_ns, now_ns)
+
+    def sample(self) -> None:
+        """To be called some times a second, so that `note` knows how long a call waited for a processor."""
+        self._waits.since_last()
+
+    def timed(self, work: Callable[[], object]) -> None:
+        """Do `work` on the event loop, and take note of how long it took. Raises what it raises."""
+        began_ns = monotonic_ns()
+        try:
+            work()
+        finally:
+            took_ns = monotonic_ns() - began_ns
+            if took_ns >= NOTED_NS:
+                self.note(took_ns)
+
+    def attempt(self, work: Callable[[], object]) -> bool:
+        """As `timed`, unless the disk is slow: then return False, with nothing done."""
+        if self.is_slow:
+            return False
+        self.timed(work)
+        return True
+
+    def begin(self, owner: object) -> None:
+        """A thread begins to use the disk for `owner`."""
+        self._running[id(owner)] = self._clock()
+
+    def end(self, owner: object, slowest_ns: int) -> None:
+        """The thread is done; the slowest of its calls took `slowest_ns`."""
+        self._running.pop(id(owner), None)
+        if slowest_ns >= SLOW_IN_THREAD_NS and self.is_measured:
+            self._hold(slowest_ns, self._clock())
+
+    def stall(self, owner: Hashable) -> None:
+        """The disk is slow until `end_stall`: a sync of `owner` takes long, and writes may have to wait for it."""
+        self._stalled.add(owner)
+        self.is_slow = True
+
+    def end_stall(self, owner: Hashable) -> None:
+        self._stalled.discard(owner)
+        self.is_slow = self._is_held or bool(self._stalled)
+
+    # ---- slow, and quick again
+
+    def _hold(self, took_ns: int, now_ns: int) -> None:
+        if not self._is_held:
+            is_relapse = now_ns < self._ended_ns + _RELAPSE_FACTOR * self._hold_ns
+            self._hold_ns = min(2 * self._hold_ns, _LONGEST_HOLD_NS) if is_relapse else FIRST_HOLD_NS
+            self._is_held = self.is_slow = True
+            if self._report is not None:
+                self._report.warning(
+                    "NSQ: the disk is slow, it took %.3f s for one call: threads write and read files until it has "
+                    "been quick for %d s",
+                    took_ns / 1e9, self._hold_ns // 1_000_000_000,
+                )  # fmt: skip
+        self._debt_ns = 0
+        self._alarm.set(now_ns + self._hold_ns)
+
+    def _look(self, now_ns: int) -> None:
+        """The disk was quick for long enough, unless a call has not come back yet."""
+        if any(began_ns < now_ns - SLOW_IN_THREAD_NS for began_ns in self._running.values()):
+            self._alarm.set(now_ns + _LOOK_AGAIN_NS)
+            return
+        self._is_held = False
+        self._ended_ns = now_ns
+        self.is_slow = bool(self._stalled)
+        if self._report is not None:
+            self._report.info("NSQ: the disk is quick again")

@@ -1,0 +1,85 @@
+"""`--check-data` and `--repair`: what is done in place of serving."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from nsqd_py.broker.clock_file import read_clock_file, read_clocks
+from nsqd_py.errors import StartError
+from nsqd_py.fsck.options import JSON, TEXT
+from nsqd_py.fsck.reading import read_directory
+from nsqd_py.fsck.repair import repair
+from nsqd_py.fsck.reports import DirectoryReport
+from nsqd_py.fsck.texts import as_json, as_text
+
+WELL, DAMAGED, BAD_USAGE = range(3)
+
+_FORMS: dict[str, Callable[[DirectoryReport], str]] = {TEXT: as_text, JSON: as_json}
+
+
+class CannotCheck(Exception):
+    """The directory cannot be looked at; the text says why and how to mend it."""
+
+
+def check_data(options: Any) -> int:
+    """Looks at the directory, says what is there, and returns the exit status."""
+    try:
+        if not options.check_data:
+            raise CannotCheck("--repair needs --check-data=PATH")
+        report = _examine(Path(options.check_data), is_repair=options.repair)
+    except CannotCheck as error:
+        print(f"nsqd-py: {error}", file=sys.stderr)
+        return BAD_USAGE
+    _say(_FORMS[options.check_format](report))
+    return WELL if report.is_well else DAMAGED
+
+
+def _say(text: str) -> None:
+    """To a reader that may have gone away (`| head`)."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _examine(directory: Path, *, is_repair: bool) -> DirectoryReport:
+    """What is there, after the repair if there is one. Raises CannotCheck."""
+    try:
+        with _locked(directory, is_exclusive=is_repair):
+            report = read_directory(directory, _now_ns(directory))
+            if not is_repair or not report.findings:
+                return report
+            repairs = repair(directory, report)
+            repaired = read_directory(directory, _now_ns(directory))
+            repaired.repairs = repairs
+            return repaired
+    except StartError as error:
+        raise CannotCheck(str(error)) from error
+    except OSError as error:
+        raise CannotCheck(f"{error.filename or directory}: {error.strerror or error}") from error
+
+
+def _now_ns(directory: Path) -> int:
+    """Return the time by which messages are due there. Raises OSError."""
+    before, now = read_clock_file(directory), read_clocks(0)
+    return before.steady_at(now) if before is not None else now.wall_ns
+
+
+@contextmanager
+def _locked(directory: Path, *, is_exclusive: bool) -> Iterator[None]:
+    """No nsqd begins meanwhile. Raises CannotCheck where one runs, and OSError."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(descriptor, (fcntl.LOCK_EX if is_exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise CannotCheck(f"{directory} is in use; stop the nsqd that works with it first") from error
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,233 @@
+"""Reads a data directory as a start of nsqd would, every record with its checksum, and changes nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+
+from nsqd_py.broker.clean_stop import STOP_FILE, LogEnd, read_clean_stop
+from nsqd_py.broker.clock_file import CLOCK_FILE, read_clock_file, read_clocks
+from nsqd_py.broker.metadata import METADATA_FILE, BadMetadata, TopicEntry, read_metadata
+from nsqd_py.diskqueue.files import LogFile, parse_log_file_name
+from nsqd_py.diskqueue.go_files import parse_go_name
+from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX, SavedPosition, journal_name
+from nsqd_py.diskqueue.missing import GoneFile, common, gone_files
+from nsqd_py.diskqueue.ranges import SeqRanges
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
+from nsqd_py.diskqueue.recovery import RecoveredFile, expect_end, recover_file
+from nsqd_py.diskqueue.salvage import salvage_from
+from nsqd_py.fsck.counting import LogNumbers, Range, released_until, size_of, union
+from nsqd_py.fsck.journals import read_journal
+from nsqd_py.fsck.reports import DirectoryReport, FileReport, Finding, TopicReport, Trouble
+from nsqd_py.go_import.signs import FOLDER
+
+ASIDE_DIRECTORY = "damaged"
+STAT_BLOCK_BYTES = 512
+_SET_ASIDE = re.compile(r"damaged|.*\.damaged~*|go-nsqd-.*")
+_LEFTOVER = re.compile(r".*\.(gone|spare|compact|tmp)")
+
+
+@dataclass(slots=True)
+class FoundTopic:
+    """The files of a topic, by what they are."""
+
+    logs: list[tuple[int, Path]] = field(default_factory=list)
+    journals: dict[str, Path] = field(default_factory=dict)
+    held: Path | None = None
+
+
+def read_directory(directory: Path, now_ns: int) -> DirectoryReport:
+    """Everything that is in it. Raises OSError."""
+    return _Reader(directory, now_ns).read()
+
+
+class _Reader:
+    """Goes through one directory."""
+
+    def __init__(self, directory: Path, now_ns: int) -> None:
+        self._directory = directory
+        self._now_ns = now_ns
+        self._report = DirectoryReport(str(directory))
+        self._topics: dict[str, FoundTopic] = defaultdict(FoundTopic)
+        self._stopped: dict[str, LogEnd] = {}
+        self._is_same_boot = False
+
+    def read(self) -> DirectoryReport:
+        self._stopped = read_clean_stop(self._directory)
+        clocks = read_clock_file(self._directory)
+        self._is_same_boot = clocks is not None and clocks.is_same_boot(read_clocks(0))
+        for path in sorted(self._directory.iterdir()):
+            self._sort(path)
+        entries = {entry.name: entry for entry in self._entries()}
+        for name in sorted(entries.keys() | self._topics.keys()):
+            self._report.topics.append(self._read_topic(entries.get(name, TopicEntry(name)), self._topics[name]))
+        return self._report
+
+    def _sort(self, path: Path) -> None:
+        """Which kind of file it is, by its name."""
+        name = path.name
+        parsed = parse_log_file_name(name)
+        if parsed is not None:
+            self._topics[parsed[0]].logs.append((parsed[1], path))
+        elif name.endswith(JOURNAL_SUFFIX):
+            topic, _, channel = name.removesuffix(JOURNAL_SUFFIX).partition(":")
+            if channel:
+                self._topics[topic].journals[channel] = path
+            else:
+                self._topics[topic].held = path
+        elif name not in (METADATA_FILE, STOP_FILE, CLOCK_FILE):
+            self._list_of(path).append(name)
+
+    def _list_of(self, path: Path) -> list[str]:
+        report = self._report
+        if _SET_ASIDE.fullmatch(path.name):
+            return report.set_aside
+        if parse_go_name(path.name) is not None or path.name == FOLDER:
+            return report.go_files
+        return report.leftovers if _LEFTOVER.fullmatch(path.name) else report.others
+
+    def _entries(self) -> list[TopicEntry]:
+        path = self._directory / METADATA_FILE
+        try:
+            return read_metadata(path)
+        except BadMetadata:
+            self._note(path, Trouble.METADATA, 0, path.stat().st_size)
+            return []
+
+    # ---- one topic
+
+    def _read_topic(self, entry: TopicEntry, found: FoundTopic) -> TopicReport:
+        stop = self._stopped.get(entry.name)
+        noted = len(self._report.findings)
+        files = list(self._read_logs(found, stop))
+        is_damaged = any(finding.is_damage for finding in self._report.findings[noted:])
+        saved = {name: self._read_journal(path) for name, path in found.journals.items()}
+        held = self._read_journal(found.held) if found.held is not None else None
+        names = [name for name in {**entry.channels, **saved} if not _is_deleted(saved.get(name))]
+        ends = [position.end for position in [*saved.values(), held] if position is not None]
+        ends += [stop.next_seq] if stop is not None else []
+        end = max([files[-1].file.end_seq if files else 0, *ends])
+        log = LogNumbers(
+            [kept for file in files for kept in kept_numbers(file)],
+            released_until(end, filter(None, saved.values()), held, is_held=entry.is_paused or not names),
+            [span for file in files for span in file.deferred],
+            end,
+        )
+        begin = SavedPosition(SeqRanges(min(files[0].file.first_seq if files else end, log.released)))
+        positions = {name: saved.get(name) or begin for name in names}
+        if stop is not None:  # after a kill, the topic may have been on the way to be deleted
+            self._note_gone_positions(entry.name, [name for name in names if name not in found.journals])
+        # Where something is damaged, that is what they are missing for; the repair sees to both.
+        if (stop is not None or self._is_same_boot) and not is_damaged:
+            missing = log.missing(positions.values(), held)
+            if stop is None:  # where the log of a nsqd that was killed ended is not known
+                missing = common(missing, [(0, files[-1].file.end_seq if files else 0)])
+            self._note_gone(gone_files(entry.name, log.holes, missing, stop.file_seqs if stop else ()), entry.name)
+        return TopicReport(
+            entry.name,
+            entry.is_paused,
+            held=size_of(log.held),
+            live=size_of(union([*log.held, *(gap for saved in positions.values() for gap in log.unfinished(saved))])),
+            files=[_file_report(file) for file in files],
+            channels=[
+                log.report(name, position, self._now_ns, is_paused=entry.channels.get(name, False))
+                for name, position in positions.items()
+            ],
+        )
+
+    def _note_gone(self, gone: Iterable[GoneFile], topic: str) -> None:
+        for file in gone:
+            self._report.findings.append(
+                Finding(file.name, Trouble.GONE, file.low, file.high, file.detail, topic)
+            )  # fmt: skip
+
+    def _note_gone_positions(self, topic: str, channels: Iterable[str]) -> None:
+        for channel in channels:
+            detail = f"channel {channel} gets everything that the log holds once more"
+            self._report.findings.append(Finding(journal_name(topic, channel), Trouble.GONE, 0, 0, detail))
+
+    def _read_journal(self, path: Path) -> SavedPosition | None:
+        """None where nothing can be read of it, or nothing is in it."""
+        data = path.read_bytes()
+        journal = read_journal(data)
+        if data and journal.damaged == ((0, len(data)),):
+            self._note(path, Trouble.POSITION, 0, len(data))
+            return None
+        for start, end in journal.damaged:
+            self._note(path, Trouble.JOURNAL, start, end)
+        if journal.torn is not None:
+            self._note(path, Trouble.TORN_ENTRY, *journal.torn)
+        return journal.saved if data else None
+
+    def _read_logs(self, found: FoundTopic, stop: LogEnd | None) -> Iterator[RecoveredFile]:
+        readable = []
+        for first_seq, path in sorted(found.logs):
+            header = self._read_header(path, first_seq)
+            if header is not None:
+                readable.append((path, header))
+        for (path, header), following in zip_longest(readable, readable[1:]):
+            yield self._read_log(path, header, following[1].first_seq if following else None, stop)
+
+    def _read_log(self, path: Path, header: FileHeader, following: int | None, stop: LogEnd | None) -> RecoveredFile:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            file = LogFile(path, descriptor, header, os.fstat(descriptor).st_size)
+            recovered = recover_file(file, is_last=True, until=following)
+        finally:
+            os.close(descriptor)
+        if following is None and stop is not None and stop.file_seqs[-1:] == [header.first_seq]:
+            expect_end(recovered, stop.end_offset)
+        for start, end in recovered.damaged:
+            self._note(path, Trouble.RECORDS, start, end)
+        if recovered.torn is not None:  # only the last file can have been written to when nsqd ended
+            self._note(path, Trouble.TORN_RECORD if following is None else Trouble.RECORDS, *recovered.torn)
+        return recovered
+
+    def _read_header(self, path: Path, first_seq: int) -> FileHeader | None:
+        """None where it, and all that follows, is of no use."""
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            try:
+                header = FileHeader.decode(file.read(FILE_HEADER_BYTES))
+            except Damaged:
+                salvaged = salvage_from(file.fileno(), first_seq)
+                if salvaged is None:
+                    self._note(path, Trouble.UNREADABLE, 0, size)
+                else:
+                    self._note(path, Trouble.HEADER, 0, FILE_HEADER_BYTES)
+                return salvaged
+        if header.first_seq != first_seq:
+            self._note(path, Trouble.WRONG_NAME, 0, size, f"it begins with number {header.first_seq}")
+            return None
+        return header
+
+    def _note(self, path: Path, trouble: Trouble, start: int, end: int, detail: str = "") -> None:
+        self._report.findings.append(Finding(path.name, trouble, start, end, detail))
+
+
+def _is_deleted(saved: SavedPosition | None) -> bool:
+    return saved is not None and saved.is_deleted
+
+
+def kept_numbers(recovered: RecoveredFile) -> Iterator[Range]:
+    """What can be read of a file, in rising order."""
+    low = recovered.file.first_seq
+    for gap_low, gap_high in sorted(recovered.gaps):
+        if gap_low > low:
+            yield low, gap_low
+        low = max(low, gap_high)
+    if recovered.file.end_seq > low:
+        yield low, recovered.file.end_seq
+
+
+def _file_report(recovered: RecoveredFile) -> FileReport:
+    file = recovered.file
+    return FileReport(
+        file.path.name, file.first_seq, file.end_seq, size_of(kept_numbers(recovered)),
+        file.path.stat().st_blocks * STAT_BLOCK_BYTES, file.header.is_sparse, file.header.is_imported,
+    )  # fmt: skip

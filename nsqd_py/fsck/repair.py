@@ -1,0 +1,189 @@
+"""Sets what is damaged aside, so that what is left is whole.
+
+Everything is copied into the folder `damaged` first, and that is durable before anything is changed; a file is
+replaced by a new one that was written and synced under another name. So a repair that is cut off can be begun again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+
+import orjson
+
+from nsqd_py.broker.clean_stop import forget_clean_stop
+from nsqd_py.broker.metadata import replace_file
+from nsqd_py.broker.restoring import group_waiting
+from nsqd_py.diskqueue.files import parse_log_file_name, sync_directory
+from nsqd_py.diskqueue.journal import DELETED, JOURNAL_SUFFIX, SNAPSHOT, SavedPosition, encode_entry, journal_name
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader
+from nsqd_py.diskqueue.salvage import salvage_header
+from nsqd_py.fsck.journals import read_journal
+from nsqd_py.fsck.reading import ASIDE_DIRECTORY, read_directory
+from nsqd_py.fsck.reports import DirectoryReport, Finding, Trouble
+from nsqd_py.runtime import private_files
+from nsqd_py.version import NSQ_VERSION
+
+_ALL_NUMBERS = 2**64
+
+
+def repair(directory: Path, report: DirectoryReport) -> list[str]:
+    """Mends what `report` found; what was done, in sentences. Raises OSError."""
+    done = []
+    by_file = groupby(sorted(report.findings, key=lambda finding: finding.file), key=lambda finding: finding.file)
+    for name, findings in by_file:
+        done += _Repair(directory, name, list(findings), report).run()
+    done += _accept_losses(directory, read_directory(directory, 0))
+    forget_clean_stop(directory)  # the logs do not end any more where they did then
+    sync_directory(directory)
+    return done
+
+
+def _accept_losses(directory: Path, report: DirectoryReport) -> list[str]:
+    """Let the positions of channels say of messages that are in no file that they are done with."""
+    done = []
+    for finding in report.findings:
+        if finding.trouble is not Trouble.GONE:
+            continue
+        if not finding.topic:
+            (directory / finding.file).touch()
+            done.append(f"{finding.file}: made anew; {finding.detail}")
+            continue
+        done.append(f"{finding.file}: {finding.detail}; they are counted as lost")
+        paths = [*directory.glob(f"{finding.topic}:*{JOURNAL_SUFFIX}"), directory / journal_name(finding.topic)]
+        for path in paths:
+            saved = read_journal(path.read_bytes() if path.exists() else b"").saved
+            if saved.is_deleted or (not path.exists() and finding.start == finding.end):
+                continue
+            saved.finished.add_missing(finding.start, finding.end)
+            replace_file(path, _snapshot(saved))
+    return done
+
+
+class _Repair:
+    """Of one file."""
+
+    def __init__(self, directory: Path, name: str, findings: list[Finding], report: DirectoryReport) -> None:
+        self._path = directory / name
+        self._aside_directory = directory / ASIDE_DIRECTORY
+        self._findings = findings
+        self._report = report
+        self._done: list[str] = []
+
+    def run(self) -> list[str]:
+        for troubles, mend in _REPAIRS:
+            findings = [finding for finding in self._findings if finding.trouble in troubles]
+            if findings:
+                mend(self, findings)
+        return self._done
+
+    def move_aside(self, findings: list[Finding]) -> None:
+        self._aside_directory.mkdir(private_files.DIRECTORY_MODE, exist_ok=True)
+        aside = self._free_name(self._path.name)
+        os.rename(self._path, aside)
+        sync_directory(self._aside_directory)
+        self._say(f"moved to {self._shown(aside)}")
+
+    def write_header(self, findings: list[Finding]) -> None:
+        data = self._path.read_bytes()
+        parsed = parse_log_file_name(self._path.name)
+        assert parsed is not None
+        header = salvage_header(data, parsed[1])
+        assert header is not None, "it was found by reading"
+        self._keep(data, findings)
+        replace_file(self._path, header.encode() + data[FILE_HEADER_BYTES:])
+        self._say("header written anew, as its records say what it was")
+
+    def cut_out(self, findings: list[Finding]) -> None:
+        """What is good goes on under the same name. It is sparse: numbers are missing, and that is known."""
+        data = self._path.read_bytes()
+        self._keep(data, findings)
+        header = replace(FileHeader.decode(data), is_sparse=True)
+        starts = [FILE_HEADER_BYTES, *(finding.end for finding in findings)]
+        ends = [*(finding.start for finding in findings), len(data)]
+        good = [data[start:end] for start, end in zip(starts, ends, strict=True)]
+        replace_file(self._path, b"".join([header.encode(), *good]))
+        self._say(f"{_places(findings)} cut out")
+
+    def cut_off(self, findings: list[Finding]) -> None:
+        """The torn end."""
+        data = self._path.read_bytes()
+        self._keep(data, findings)
+        replace_file(self._path, data[: findings[0].start])
+        self._say("torn end cut off")
+
+    def rewrite_journal(self, findings: list[Finding]) -> None:
+        data = self._path.read_bytes()
+        self._keep(data, [Finding(self._path.name, Trouble.JOURNAL, 0, len(data))])
+        replace_file(self._path, _snapshot(read_journal(data).saved))
+        self._say("written anew from the entries that can be read; messages may come again")
+
+    def forget_position(self, findings: list[Finding]) -> None:
+        """An empty file says that there is such a channel."""
+        self._keep(self._path.read_bytes(), findings)
+        replace_file(self._path, b"")
+        self._say("emptied; everything that the log holds comes again")
+
+    def rebuild_metadata(self, findings: list[Finding]) -> None:
+        """Of what has files: what was paused is not known."""
+        data = self._path.read_bytes()
+        self._keep(data, findings)
+        topics = [
+            {
+                "name": topic.name,
+                "paused": False,
+                "channels": [{"name": channel.name, "paused": False} for channel in topic.channels],
+            }
+            for topic in self._report.topics
+        ]
+        replace_file(self._path, orjson.dumps({"topics": topics, "version": NSQ_VERSION}))
+        self._say("written anew from the names of the files; nothing is paused any more")
+
+    # ---- setting aside
+
+    def _keep(self, data: bytes, findings: Iterable[Finding]) -> None:
+        """Copies the places into the folder."""
+        self._aside_directory.mkdir(private_files.DIRECTORY_MODE, exist_ok=True)
+        for finding in findings:
+            aside = self._free_name(f"{finding.file}.{finding.start}")
+            replace_file(aside, data[finding.start : finding.end])
+            self._say(f"{finding.end - finding.start:,} bytes at {finding.start:,} copied to {self._shown(aside)}")
+        sync_directory(self._aside_directory.parent)
+
+    def _free_name(self, name: str) -> Path:
+        path = self._aside_directory / name
+        while path.exists():
+            path = path.with_name(path.name + "~")
+        return path
+
+    def _shown(self, aside: Path) -> str:
+        return f"{ASIDE_DIRECTORY}/{aside.name}"
+
+    def _say(self, text: str) -> None:
+        self._done.append(f"{self._path.name}: {text}")
+
+
+def _snapshot(saved: SavedPosition) -> bytes:
+    if saved.is_deleted:
+        return encode_entry(DELETED, 0, [], [])
+    waits = list(group_waiting(saved.waiting, _ALL_NUMBERS))
+    return encode_entry(SNAPSHOT, saved.finished.floor, saved.finished.islands(), waits)
+
+
+def _places(findings: list[Finding]) -> str:
+    return "1 damaged place" if len(findings) == 1 else f"{len(findings)} damaged places"
+
+
+# In this order: a header before what is behind it, the end before what is in front of it.
+_REPAIRS: tuple[tuple[tuple[Trouble, ...], Callable[[_Repair, list[Finding]], None]], ...] = (
+    ((Trouble.METADATA,), _Repair.rebuild_metadata),
+    ((Trouble.UNREADABLE, Trouble.WRONG_NAME), _Repair.move_aside),
+    ((Trouble.HEADER,), _Repair.write_header),
+    ((Trouble.TORN_RECORD,), _Repair.cut_off),
+    ((Trouble.RECORDS,), _Repair.cut_out),
+    ((Trouble.POSITION,), _Repair.forget_position),
+    ((Trouble.JOURNAL, Trouble.TORN_ENTRY), _Repair.rewrite_journal),
+)

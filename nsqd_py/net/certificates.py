@@ -1,0 +1,69 @@
+"""The certificate that a server shows, kept up to date: renewed files are taken without a restart."""
+
+from __future__ import annotations
+
+import os
+
+from nsqd_py.errors import LayerError
+from nsqd_py.net.tls import TlsFiles, TlsServer, make_server
+from nsqd_py.runtime.logs import Log
+from nsqd_py.settings.declaration import Options
+
+CHECK_EVERY_S = 2.0
+
+# (modification time in ns, inode, size) of a file; a tool may replace it, or write into it.
+_Stamp = tuple[int, int, int]
+
+
+class CertificateKeeper:
+    """`server` makes the TLS side of new connections; those that there are keep what they began with."""
+
+    def __init__(self, files: TlsFiles, log: Log) -> None:
+        """Raises OSError for files that cannot be used."""
+        self._files = files
+        self._log = log
+        self._stamps = self._look()
+        self.server: TlsServer = make_server(files)
+
+    def check(self) -> None:
+        """Take the files if they changed."""
+        stamps = self._look()
+        if stamps != self._stamps:
+            self._stamps = stamps
+            self.reload()
+
+    def reload(self) -> None:
+        """Take the files as they are now; where they cannot be used, the old ones stay."""
+        try:
+            self.server = make_server(self._files)
+        except (OSError, LayerError) as error:
+            self._log.error("TLS: cannot use the new certificate, the old one stays - %s", error)
+        else:
+            self._log.info("TLS: certificate loaded from %s", self._files.cert_file)
+
+    def _look(self) -> list[_Stamp | None]:
+        paths = [self._files.cert_file, self._files.key_file, self._files.root_ca_file]
+        return [_stamp(path) for path in paths if path]
+
+
+def _stamp(path: str) -> _Stamp | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ino, status.st_size
+
+
+def keep_certificate(options: Options, log: Log) -> CertificateKeeper | None:
+    """What the options of a program ask for; None without TLS. Raises OSError for files that cannot be used."""
+    if not options.tls_cert:
+        return None
+    files = TlsFiles(
+        options.tls_cert,
+        options.tls_key,
+        options.tls_root_ca_file,
+        options.tls_client_auth_policy,
+        options.tls_min_version,
+        options.tls_security_level,
+    )
+    return CertificateKeeper(files, log)

@@ -1,0 +1,78 @@
+"""Access rules of the HTTP APIs: what each kind of route needs before it runs.
+
+| route | without `--http-auth-file` | with it |
+|---|---|---|
+| FIGURES, PUBLISH | open | open |
+| BODIES | open; refused if TCP clients must authorize (`--auth-http-address`) | credentials |
+| ADMINISTER | open, but no change at the request of another web site | credentials, and the same |
+| SHUT_DOWN | as ADMINISTER, and from this machine only | as ADMINISTER |
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from nsqd_py.errors import HttpError
+from nsqd_py.net.http import answers
+from nsqd_py.net.http.answers import Reply
+from nsqd_py.net.limits import host_of
+
+
+class Access(Enum):
+    """What a route lets its client do. Every route names one."""
+
+    FIGURES = "read figures and names"
+    PUBLISH = "publish"
+    BODIES = "read messages"
+    ADMINISTER = "administer"
+    SHUT_DOWN = "end the process"
+
+
+# Go's NSQ leaves these open, and its clients need them.
+OPEN = frozenset({Access.FIGURES, Access.PUBLISH})
+CROSS_SITE = answers.failure(HttpError(403, "CROSS_SITE_REQUEST"))
+NEEDS_AUTH_FILE = answers.failure(HttpError(403, "HTTP_AUTH_FILE_REQUIRED"))
+
+_OWN_SITES = (b"same-origin", b"none")
+_READING = ("GET", "HEAD", "OPTIONS")
+
+
+def refusal(
+    access: Access, method: str, fields: dict[bytes, bytes], peer: str, *, has_guard: bool, clients_authorize: bool
+) -> Reply | None:
+    """Return the answer to a request that must not run whatever its credentials are; None if they decide.
+
+    fields             headers by name in lower case; those of a browser count
+    peer               `host:port` of the client, `@` or empty for a unix socket
+    has_guard          credentials are asked for (`--http-auth-file`)
+    clients_authorize  TCP clients have to AUTH
+    """
+    if access in OPEN:
+        return None
+    if method not in _READING and is_cross_site(fields):
+        return CROSS_SITE
+    if has_guard:
+        return None
+    if access is Access.BODIES and clients_authorize:
+        return NEEDS_AUTH_FILE
+    if access is Access.SHUT_DOWN and not is_local(peer):
+        return NEEDS_AUTH_FILE
+    return None
+
+
+def is_cross_site(fields: dict[bytes, bytes]) -> bool:
+    """True if a browser says that a page of another site made it send this. Other clients do not say anything.
+
+    Headers: Fetch Metadata (`Sec-Fetch-Site`), and `Origin` of browsers without it.
+    """
+    site = fields.get(b"sec-fetch-site")
+    if site is not None:
+        return site.lower() not in _OWN_SITES
+    origin = fields.get(b"origin")
+    return origin is not None and origin.partition(b"://")[2].lower() != fields.get(b"host", b"").lower()
+
+
+def is_local(peer: str) -> bool:
+    """True for a client on this machine: a loopback address or a unix socket."""
+    host = host_of(peer)
+    return not host or host.startswith("127.") or host == "::1"

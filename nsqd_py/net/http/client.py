@@ -1,0 +1,269 @@
+"""A small HTTP client on gevent, for questions that have short JSON answers.
+
+It asks nsqlookupds, auth servers and other daemons. Each question has a connection of its own and one deadline
+for everything; call it from a greenlet.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+import gevent
+import orjson
+from gevent import socket
+
+from nsqd_py.net.foreign_json import load_foreign_json
+from nsqd_py.net.tls_level import advised
+from nsqd_py.net.yielding_file import yielding_reader
+from nsqd_py.protocol.strangers import not_http
+
+MAX_ANSWER_BYTES = 16 * 1024 * 1024
+# Of `/stats`: a topic or a channel takes about half a kilobyte, a client about a whole one.
+MAX_STATS_BYTES = 32 * 1024 * 1024
+# Of an answer that says why there is none.
+_MAX_ERROR_BYTES = 64 * 1024
+_READ_BYTES = 64 * 1024
+_BUFFER_BYTES = 8 * 1024
+_SHOWN_BYTES = 200
+_PORTS = {"http": 80, "https": 443}
+_SECOND_NS = 1e9
+
+# A family of addresses, and an address as `connect` takes it.
+Target = tuple[int, tuple[Any, ...]]
+# The targets of a host and port, the best first. Raises OSError.
+Resolve = Callable[[str, int], Sequence[Target]]
+
+
+class HttpClientError(Exception):
+    """There is no answer that could be used; the text says why."""
+
+
+class Unreachable(HttpClientError):
+    """No connection could be made, so nothing was asked."""
+
+
+class BadStatus(HttpClientError):
+    """An answer came, but with another status than 200."""
+
+    def __init__(self, status: int, reason: str, body: bytes) -> None:
+        super().__init__(f'got response {status} {reason} "{body[:_SHOWN_BYTES].decode(errors="replace")}"')
+        self.status = status
+        self.reason = reason
+        self.body = body
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """Where to ask. `login` is user and password, as `user:password`, or empty."""
+
+    is_secure: bool
+    host: str
+    port: int
+    path: str
+    login: str = ""
+
+    @property
+    def place(self) -> str:
+        """How it is called in logs: without path, query and login, which may be secrets."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.is_secure else 'http'}://{host}:{self.port}"
+
+    def with_query(self, query: str) -> Url:
+        return replace(self, path=f"{self.path}{'&' if '?' in self.path else '?'}{query}")
+
+
+def parse_url(text: str) -> Url:
+    """The parts of an http or https URL. Raises ValueError."""
+    parts = urlsplit(text)
+    if parts.scheme not in _PORTS or not parts.hostname:
+        raise ValueError("a URL begins with http:// or https:// and a host")
+    port = _PORTS[parts.scheme] if parts.port is None else parts.port
+    if not port:
+        raise ValueError("port 0 cannot be connected")
+    path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~") + (f"?{parts.query}" if parts.query else "")
+    login = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else ""
+    return Url(parts.scheme == "https", parts.hostname, port, path, login)
+
+
+def limit_s(duration_ns: int) -> float | None:
+    """A duration as a limit in seconds; 0 is none, as in Go."""
+    return duration_ns / _SECOND_NS if duration_ns > 0 else None
+
+
+def resolve_by_hub(host: str, port: int) -> list[Target]:
+    """With the resolver that gevent's hub has. Raises OSError."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [(int(family), target) for family, _, _, _, target in found]
+
+
+@dataclass(frozen=True)
+class HttpClient:
+    """Asks with these limits; None is no limit. `tls` is a context (of gevent.ssl) for https.
+
+    With it, `get_json` asks over https; `ask` does what its URL says.
+    """
+
+    connect_timeout_s: float | None
+    request_timeout_s: float | None
+    resolve: Resolve = resolve_by_hub
+    tls: Any = None
+    max_answer_bytes: int = MAX_ANSWER_BYTES
+    headers: Mapping[str, str] = field(default_factory=lambda: {"Accept": "application/vnd.nsq; version=1.0"})
+
+    def get_json(self, host: str, port: int, path: str, *, tls_name: str = "") -> Any:
+        """The answer to a GET, which has to be 200 and JSON. Raises HttpClientError.
+
+        `tls_name` is what the server's certificate has to be for; by default the host.
+        """
+        connection = _Connection(host, port, lambda: self._connect(host, port, self.tls, tls_name or host))
+        return _parsed(self._exchange(connection, "GET", path, None, {}))
+
+    def ask(self, url: Url, document: Any = None) -> Any:
+        """The answer to a GET, or to a POST of `document`, which has to be 200 and JSON. Raises HttpClientError."""
+        if document is None:
+            return _parsed(self.exchange("GET", url))
+        return _parsed(self.exchange("POST", url, orjson.dumps(document), {"Content-Type": "application/json"}))
+
+    def exchange(
+        self, method: str, url: Url, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> bytes:
+        """The body of an answer, whatever it is, but its status has to be 200. Raises HttpClientError."""
+        tls = self.tls if url.is_secure else None
+        connection = _Connection(url.host, url.port, lambda: self._connect(url.host, url.port, tls, url.host))
+        sent = dict(headers or {})
+        if url.login:
+            sent["Authorization"] = "Basic " + base64.b64encode(url.login.encode()).decode()
+        return self._exchange(connection, method, url.path, body, sent)
+
+    def _exchange(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: dict[str, str],
+    ) -> bytes:
+        deadline = gevent.Timeout(self.request_timeout_s)
+        deadline.start()
+        try:
+            connection.request(method, path, body, {**self.headers, **headers})
+            return self._read(connection.getresponse())
+        except gevent.Timeout as timeout:
+            if timeout is not deadline:
+                raise
+            raise HttpClientError(f"no answer within {self.request_timeout_s}s") from None
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise HttpClientError(_reason(error)) from error
+        finally:
+            deadline.close()
+            connection.close()
+
+    def _read(self, response: http.client.HTTPResponse) -> bytes:
+        if response.status != 200:
+            error = _read_up_to(response, _MAX_ERROR_BYTES)[:_MAX_ERROR_BYTES]
+            raise BadStatus(response.status, response.reason, error)
+        too_long = HttpClientError(f"the answer is longer than {self.max_answer_bytes} bytes")
+        if (response.length or 0) > self.max_answer_bytes:
+            raise too_long
+        body = _read_up_to(response, self.max_answer_bytes)
+        if len(body) > self.max_answer_bytes:
+            raise too_long
+        if response.length:
+            raise HttpClientError("the answer is cut off")
+        return body
+
+    def _connect(self, host: str, port: int, tls: Any, tls_name: str) -> Any:
+        """Raises Unreachable."""
+        too_late = TimeoutError(f"no connection within {self.connect_timeout_s}s")
+        try:
+            with gevent.Timeout(self.connect_timeout_s, too_late):
+                return connect_any(self.resolve(host, port), tls, tls_name)
+        except OSError as error:
+            raise Unreachable(_reason(error)) from error
+
+
+class _Response(http.client.HTTPResponse):
+    """A response all of which is read through a `YieldingFile`: its head, its chunks and what follows them."""
+
+    def __init__(self, sock: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(sock, *args, **kwargs)
+        self.fp.close()  # nothing was read yet
+        self.fp = yielding_reader(sock, _BUFFER_BYTES)
+
+
+class _Connection(http.client.HTTPConnection):
+    """The protocol of the standard library, on a socket that it does not make itself.
+
+    Raises HttpClientError for what is no name of a host: others may have told it.
+    """
+
+    response_class = _Response
+
+    def __init__(self, host: str, port: int, open_socket: Callable[[], Any]) -> None:
+        try:
+            super().__init__(host, port)
+        except http.client.InvalidURL as error:
+            raise HttpClientError(f"{host!r} is no name of a host") from error
+        self._open_socket = open_socket
+
+    def connect(self) -> None:
+        self.sock = self._open_socket()
+
+
+def _read_up_to(response: http.client.HTTPResponse, most_bytes: int) -> bytes:
+    """Return the body; where it is longer than `most_bytes`, some of it that is longer too."""
+    body = bytearray()
+    # A chunk may have one byte: read1 reads one at most, while read would read tens of thousands without a pause.
+    read = response.read1 if response.chunked else response.read
+    while len(body) <= most_bytes:
+        part = read(_READ_BYTES)
+        if not part:
+            break
+        body += part
+    return bytes(body)
+
+
+def connect_any(targets: Sequence[Target], tls: Any, tls_name: str) -> Any:
+    """A connection to the first of the targets that takes one. Raises OSError."""
+    failed: OSError = OSError("the name has no address")
+    for target in targets:
+        try:
+            return connect(target, tls, tls_name)
+        except OSError as error:
+            failed = error
+    raise failed
+
+
+def connect(target: Target, tls: Any = None, tls_name: str = "") -> Any:
+    """A connected socket of gevent's, after the handshake where there is a TLS context. Raises OSError."""
+    family, address = target
+    sock: Any = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.connect(address)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock if tls is None else tls.wrap_socket(sock, server_hostname=tls_name)
+    except BaseException as error:  # a time-out is not even an Exception; the socket must not stay open for it
+        if tls is not None and isinstance(error, OSError):
+            error.strerror = advised(error.strerror)
+        with suppress(OSError):
+            sock.close()
+        raise
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return load_foreign_json(body)
+    except ValueError as error:
+        raise HttpClientError(str(error)) from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, http.client.BadStatusLine) and not isinstance(error, OSError):  # one is both: no answer came
+        return not_http(str(error))
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -1,0 +1,492 @@
+"""One HTTP connection: bytes become requests, requests are answered in the order in which they came.
+
+What never blocks is answered at once, in the callback of the loop that read it. Everything else is done by a
+greenlet of the connection, which neither reads nor sends meanwhile; what was read already waits its turn.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import deque
+from typing import Any, Generic
+
+import gevent
+from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
+
+from nsqd_py.errors import HttpError
+from nsqd_py.net.http import access, answers, heads
+from nsqd_py.net.http.access import OPEN
+from nsqd_py.net.http.answers import Reply
+from nsqd_py.net.http.heads import Head, Refused
+from nsqd_py.net.http.request import App, Request
+from nsqd_py.net.http.router import Router, Target
+from nsqd_py.net.limits import BODY, HEAD, IDLE, TimeLimits, host_of
+from nsqd_py.net.loop_iteration import Turn
+from nsqd_py.net.transport import Stream
+from nsqd_py.runtime.logs import INFO, Log
+from nsqd_py.settings.durations import format_duration
+
+# Bytes that may come without a request, or a piece of a body, coming out of them: a head, trailers.
+MAX_STALLED_BYTES = heads.MAX_HEAD_BYTES + 256 * 1024
+# Unread bytes of a refused request's body that are skipped to keep the connection, as in Go.
+MAX_SKIPPED_BYTES = 256 * 1024
+# Bytes of answers to one read that are given at once: about 100 short ones, in 2 ms; the greenlet does the rest.
+QUICK_ANSWERS_BYTES = 16 * 1024
+# Bytes of answers at which a client that sends many requests at once has to take some first.
+MAX_ANSWERS_BYTES = 1 << 20
+TAKEN_POLL_S = 0.01
+# A body may come as slowly as this, beside the time that it has in any case.
+MIN_BODY_BYTES_PER_S = 1024
+# How long a refused client may go on sending, so that it reads the answer and no reset, as in Go.
+LINGER_S = 0.5
+
+# Each text is a kind of its own to `nsqd_py.runtime.client_log`: questions do not hide what changes something.
+_CHANGED = "%d %s %s (%s) %s"
+_ASKED = "%d %s %s (%s) %.32s"
+
+_NEW, _AT_START, _IN_HEAD, _IN_BODY = range(4)
+_KEPT_WAITING = {_NEW: HEAD, _AT_START: IDLE, _IN_HEAD: HEAD, _IN_BODY: BODY}
+
+
+class HttpConnection(Stream, Generic[App]):
+    """A client of the HTTP API of some program.
+
+    _begun      how many requests the parser has seen begin
+    _place      where in a message the parser is
+    _request    the request whose body is read; None also while a body is skipped
+    _is_deaf    no request follows any more, whatever comes
+    _since_s    when a sweep first saw it wait for what it waits for now; 0 when none did
+    _answered_bytes  size of what was answered to what the last read brought
+    _counted_bytes  size of the long answers that the client has not taken
+    _has_ended  the input ended while the worker was busy
+    _worker     the greenlet that does what may block, and meanwhile everything else
+    """
+
+    __slots__ = (
+        "_answered_bytes", "_app", "_begun", "_body_bytes", "_counted_bytes", "_has_ended", "_head", "_is_deaf",
+        "_linger_timer", "_loop", "_owes_continue", "_parser", "_place", "_queue", "_request", "_router",
+        "_since_s", "_stalled_bytes", "_worker",
+    )  # fmt: skip
+
+    def __init__(
+        self, sock: socket.socket, peer: str, loop: Any, turn: Turn, log: Log, app: App, router: Router[App]
+    ) -> None:
+        super().__init__(sock, peer, loop, turn, log)
+        self._loop = loop
+        self._app = app
+        self._router = router
+        app.http_clients[self] = None
+        self._parser: HttpRequestParser | None = None
+        self._head = Head()
+        self._place = _NEW
+        self._since_s = 0.0
+        self._body_bytes = 0
+        self._answered_bytes = 0
+        self._counted_bytes = 0
+        self._begun = 0
+        self._stalled_bytes = 0
+        self._request: Request[App] | None = None
+        self._is_deaf = False
+        self._has_ended = False
+        self._linger_timer: Any = None
+        self._owes_continue = False
+        self._queue: deque[Request[App]] = deque()
+        self._worker: Any = None
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What its socket did not take, and what is here of a request's body."""
+        body_bytes = sum(map(len, self._request.parts)) if self._request is not None else 0
+        return super().buffered_bytes + body_bytes
+
+    # ---- bytes in
+
+    def on_data(self, data: bytes) -> None:
+        if self._is_deaf:
+            return
+        if self._unsent is not None:  # it does not take its answers: what is here is served, but no more is read
+            self._set_reading(False)
+        if self._place <= _AT_START and self._worker is None:
+            self._place = _AT_START
+            self._since_s = 0.0
+            data = self.take_known(data)
+        self._parse(data)
+
+    def take_known(self, data: bytes) -> bytes:
+        """Answer what needs no parsing, at the start of a request; gives the rest."""
+        return data
+
+    def _parse(self, data: bytes) -> None:
+        size_bytes = len(data)
+        self._answered_bytes = 0
+        while data and not self._is_deaf:
+            if self._parser is None:
+                self._parser = HttpRequestParser(self)
+            try:
+                data = self._feed(self._parser, data)
+            except HttpParserCallbackError:
+                raise
+            except HttpParserError:
+                self._on_malformed()
+                return
+        self._stalled_bytes += size_bytes
+        if self._stalled_bytes > MAX_STALLED_BYTES and not self._is_deaf:
+            self._refuse_bytes(answers.refused_by_http(431))
+
+    def _feed(self, parser: HttpRequestParser, data: bytes) -> bytes:
+        """Parse it; gives what follows a head that asks for another protocol. Raises HttpParserError."""
+        try:
+            parser.feed_data(data)
+            return b""
+        except HttpParserUpgrade as upgrade:
+            rest = data[upgrade.args[0] :]
+        if not self._is_deaf:
+            # No protocol to change to: go on behind the head, with a head that asks for no upgrade.
+            self._parser = HttpRequestParser(self)
+            self._parser.feed_data(self._head.without_upgrade())
+        return rest
+
+    def on_end(self) -> None:
+        if self._worker is not None:
+            self._has_ended = True
+            self._set_reading(False)
+        elif self._is_deaf:
+            self.close_when_sent()
+        elif self._place <= _AT_START:
+            self._is_deaf = True
+            self.close_when_sent()
+        else:
+            self._on_malformed()
+
+    # ---- callbacks of the parser
+
+    def on_message_begin(self) -> None:
+        self._begun += 1
+        self._place = _IN_HEAD
+        self._stalled_bytes = 0
+        self._head = Head()
+
+    def on_url(self, url: bytes) -> None:
+        self._head.url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._place == _IN_HEAD:  # else a trailer
+            self._head.add(name, value)
+
+    def on_headers_complete(self) -> None:
+        parser = self._parser
+        assert parser is not None
+        self._place = _IN_BODY
+        self._since_s = 0.0
+        self._body_bytes = 0
+        self._stalled_bytes = 0
+        if self._is_deaf:
+            return
+        head = self._head
+        head.method = parser.get_method().decode("ascii")
+        head.version = parser.get_http_version()
+        head.keep_alive = parser.should_keep_alive() and head.method != "CONNECT"
+        if parser.should_upgrade() and head.method != "CONNECT":
+            return
+        try:
+            head.check()
+        except Refused as refused:
+            self._refuse_bytes(refused.reply)
+            return
+        self._begin_request(head)
+
+    def on_body(self, body: bytes) -> None:
+        self._stalled_bytes = 0
+        self._body_bytes += len(body)
+        request = self._request
+        if request is None:
+            return
+        request.size_bytes += len(body)
+        if request.size_bytes > request.size_limit:
+            self._request = None
+            self._refuse(request, answers.failure(HttpError(413, request.route.body.too_big)))
+        elif request.route.body.limit is not None:
+            request.keep(body)
+
+    def on_message_complete(self) -> None:
+        self._place = _AT_START
+        self._since_s = 0.0
+        self._stalled_bytes = 0
+        request = self._request
+        if request is not None:
+            self._request = None
+            self._dispatch(request)
+
+    # ---- requests
+
+    def _begin_request(self, head: Head) -> None:
+        """The head of a request is read and sound: refuse what can be refused, else await its body."""
+        url = head.url.decode("latin-1")
+        target = self._router.resolve(head.method, url)
+        request = Request(self._app, self, head.method, url, target, head.version == "1.0", head.keep_alive)
+        reply = self.check_client() or request.target.reply or self._check_route(request, head)
+        if reply is not None:
+            self._refuse(request, reply)
+            return
+        self._request = request
+        self._owes_continue = head.expects_continue
+        self._pay_continue()
+
+    def check_client(self) -> Reply | None:
+        """Why this client may ask for nothing."""
+        return None
+
+    def _check_route(self, request: Request[App], head: Head) -> Reply | None:
+        """Why a request is refused that has a route, by its head alone."""
+        route = request.route
+        if route.access not in OPEN:
+            refusal = self._check_access(request, head)
+            if refusal is not None:
+                return refusal
+        if route.body.limit is not None:
+            request.size_limit = route.body.limit(self._app)
+            if head.content_length > request.size_limit:
+                return answers.failure(HttpError(413, route.body.too_big))
+        if route.check_head is not None:
+            try:
+                route.check_head(request)
+            except HttpError as error:
+                return answers.failure(error)
+        return None
+
+    def _check_access(self, request: Request[App], head: Head) -> Reply | None:
+        """Refuse a client that clearly may not use the route. The worker checks a password later."""
+        app = self._app
+        guard = app.admin_guard
+        has_guard, clients_authorize = guard is not None, app.clients_authorize
+        refusal = access.refusal(
+            request.route.access, head.method, head.fields, self.peer,
+            has_guard=has_guard, clients_authorize=clients_authorize,
+        )  # fmt: skip
+        if refusal is not None or guard is None:
+            return refusal
+        authorization = head.fields.get(b"authorization", b"")
+        passes = guard.known(authorization)
+        if passes is None:
+            request.credentials = authorization
+        return answers.UNAUTHORIZED if passes is False else None
+
+    def _refuse(self, request: Request[App], reply: Reply) -> None:
+        """Answer without the body, which is skipped, or if that is too long ends the connection."""
+        head = self._head
+        request.reply = reply
+        if head.is_chunked or head.expects_continue or head.content_length > MAX_SKIPPED_BYTES:
+            request.keep_alive = False
+        request.is_unread = head.has_body and not request.keep_alive
+        self._dispatch(request)
+
+    def _refuse_bytes(self, reply: Reply) -> None:
+        """Answer what is no request, or none that can be served, and listen no more."""
+        request = Request(self._app, self, "", "", Target(None, is_logged=False), False, False)
+        request.reply = reply
+        request.is_unread = True
+        self._request = None
+        self._dispatch(request)
+
+    def _on_malformed(self) -> None:
+        """The parser gave up, or the input ends inside a request."""
+        request = self._request
+        if request is not None:
+            self._request = None
+            request.reply = request.route.body.cut_short
+            request.keep_alive = False
+            request.is_unread = True
+            self._dispatch(request)
+        elif self._place == _IN_BODY:  # of a request that is answered already
+            self._is_deaf = True
+            self.close_when_sent()
+        elif not self._is_deaf:
+            self._refuse_bytes(answers.refused_by_http(400))
+
+    def _pay_continue(self) -> None:
+        """Ask for the body of a client that waits for that, once all before it is answered."""
+        if self._owes_continue and self._worker is None:
+            self._owes_continue = False
+            if self._request is not None:
+                self.send(answers.CONTINUE)
+
+    # ---- answers
+
+    def _dispatch(self, request: Request[App]) -> None:
+        """A request is complete: answer it now, or in its turn."""
+        if not request.keep_alive:
+            self._is_deaf = True
+        if self._worker is None and self._is_quick(request) and self._answered_bytes <= QUICK_ANSWERS_BYTES:
+            self._perform(request)
+            return
+        self._queue.append(request)
+        if self._worker is None:
+            self.hold()
+            self._worker = gevent.spawn(self._work)
+
+    def _is_quick(self, request: Request[App]) -> bool:
+        """True if the request can be answered at once, without a greenlet that may wait."""
+        if request.reply is not None:
+            return True
+        route = request.route
+        if not route.is_hot or request.credentials or request.size_bytes > route.quick_bytes:
+            return False
+        return not route.is_long or self._app.answer_room.is_open(self.peer)
+
+    def _work(self) -> None:
+        """The greenlet that does what may block. It ends what it began even if the client is gone meanwhile."""
+        try:
+            while self._queue and not self.closed:
+                if self._answered_bytes > MAX_ANSWERS_BYTES:
+                    self._let_answers_leave()
+                    self._answered_bytes = 0
+                self._perform_in_turn(self._queue.popleft())
+                gevent.sleep(0)  # a client with many requests is not to keep the others waiting
+        finally:
+            self._worker = None
+            self._pay_continue()
+            self.release()
+            if self._has_ended and not self.closed:
+                self.on_end()
+
+    def _let_answers_leave(self) -> None:
+        """Wait until the client took its answers, so that a few requests do not fill the memory."""
+        self.release()
+        while not self.closed and (self.out or self._unsent is not None):
+            self._set_reading(False)
+            gevent.sleep(TAKEN_POLL_S)
+        self.hold()
+
+    def _perform_in_turn(self, request: Request[App]) -> None:
+        """Perform a request as soon as there is room for its answer."""
+        if request.reply is not None or not request.route.is_long:
+            self._perform(request)
+            return
+        room = self._app.answer_room
+        if not room.is_open(self.peer):  # this client's own answers may fill it, and must not be held meanwhile
+            self._let_answers_leave()
+        if not room.enter(self.peer):
+            request.reply = answers.TOO_MANY_READERS
+            self._perform(request)
+            return
+        try:
+            self._perform(request)
+        finally:
+            room.leave()
+
+    def _perform(self, request: Request[App]) -> None:
+        started_ns = time.perf_counter_ns()
+        request.ticket = len(self.out)
+        reply = request.reply or self._call_handler(request)
+        if request.target.is_logged and self.log.level <= INFO:
+            elapsed = format_duration(time.perf_counter_ns() - started_ns)
+            text = _ASKED if request.method in ("GET", "HEAD") else _CHANGED
+            self.log.of_clients.info(text, reply.status, request.method, request.url, self.peer, elapsed)
+        if self.closed:
+            return
+        with_body = request.method != "HEAD"
+        is_http_1_0, keep_alive = request.is_http_1_0, request.keep_alive
+        answer = answers.encode(reply, is_http_1_0=is_http_1_0, keep_alive=keep_alive, with_body=with_body)
+        self._answered_bytes += len(answer)
+        if request.target.route is not None and request.route.is_long:
+            self._counted_bytes += len(answer)
+            self._app.answer_room.add(self.peer, len(answer))
+        self.send(answer)
+        if request.is_unread:
+            self._linger()
+        elif not request.keep_alive:
+            self.close_when_sent()
+
+    def _refusal(self, request: Request[App]) -> Reply | None:
+        """Why a request is refused whose credentials take time to check."""
+        guard = self._app.admin_guard
+        if guard is None or not request.credentials:
+            return None
+        return guard.check(request.credentials, host_of(self.peer))
+
+    def _call_handler(self, request: Request[App]) -> Reply:
+        try:
+            return self._refusal(request) or request.route.handler(request)
+        except HttpError as error:
+            return answers.failure(error)
+        except OSError as error:
+            self.log.of_clients.error("failure in %s - %s", request.url, error)
+        except Exception as error:  # a bug in one handler costs that request only
+            self.log.exception("panic in HTTP handler - %r", error)
+        return answers.INTERNAL_ERROR
+
+    def flush(self) -> None:
+        super().flush()
+        if self._counted_bytes and self._unsent is None and not self.out:
+            self._uncount()
+
+    def on_drained(self) -> None:
+        if self._counted_bytes and not self.out:
+            self._uncount()
+
+    def _uncount(self) -> None:
+        """The client took its long answers, or never will."""
+        self._app.answer_room.remove(self.peer, self._counted_bytes)
+        self._counted_bytes = 0
+
+    # ---- time
+
+    def overdue(self, now_s: float, limits: TimeLimits) -> str:
+        """While it is not read from, or does not take its answers, it is not the client who is waited for."""
+        if not self._reading or self._unsent is not None or self._is_deaf:
+            self._since_s = 0.0
+        elif not self._since_s:
+            self._since_s = now_s
+        else:
+            limit_s = limits.idle_s if self._place == _AT_START else limits.head_s
+            waited_s = now_s - self._since_s
+            if self._place == _IN_BODY:
+                waited_s -= self._body_bytes / MIN_BODY_BYTES_PER_S
+            if limit_s and waited_s >= limit_s:
+                return _KEPT_WAITING[self._place]
+        return super().overdue(now_s, limits)
+
+    def time_out(self, reason: str) -> None:
+        """Say so to a client whose request has begun and is not answered yet."""
+        if reason == HEAD and self._place == _IN_HEAD or reason == BODY and self._request is not None:
+            self._refuse_bytes(answers.refused_by_http(408))
+        else:
+            super().time_out(reason)
+
+    # ---- the end
+
+    def _linger(self) -> None:
+        """Say that no more will come, and let the client finish: closing on unread input resets the connection."""
+        # A timer, not a scheduled callback: those run before the loop polls, and the end of the turn comes after.
+        self._linger_timer = self._loop.timer(0.0)
+        self._linger_timer.start(self._half_close)
+
+    def _half_close(self) -> None:
+        if self.closed:
+            return
+        if self.out or self.unsent_bytes or self._worker is not None:
+            self.close_when_sent()
+            return
+        try:
+            self._sock.shutdown(socket.SHUT_WR)
+        except OSError as error:
+            self.close(f"failed to shut down - {error}")
+            return
+        if self._linger_timer is not None:
+            self._linger_timer.close()
+        self._linger_timer = self._loop.timer(LINGER_S)
+        self._linger_timer.start(self.close, "refused")
+
+    def on_close(self, reason: str) -> None:
+        self._app.http_clients.pop(self, None)
+        if self._counted_bytes:
+            self._uncount()
+        if self._linger_timer is not None:
+            self._linger_timer.stop()
+            self._linger_timer.close()
+            self._linger_timer = None
+        self._is_deaf = True
+        self._queue.clear()
+        self._request = None
+        self._parser = None  # it refers to this connection

@@ -1,0 +1,108 @@
+"""The head of a request: what of it matters, and what HTTP forbids in it."""
+
+from __future__ import annotations
+
+import re
+
+from nsqd_py.net.http.answers import Reply, plain, refused_by_http
+
+MAX_HEAD_BYTES = (1 << 20) + 4096  # Go's default, with its slack
+
+_WANTED = {
+    b"authorization", b"content-length", b"expect", b"host", b"origin", b"sec-fetch-site", b"transfer-encoding",
+}  # fmt: skip
+_HOST = re.compile(rb"[A-Za-z0-9!$%&()*+,\-.:;='\[\]_~]*")
+_VERSIONS = {"1.0", "1.1"}
+
+
+class Refused(Exception):
+    """A head that cannot be served; the connection ends with the reply."""
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(reply.status)
+        self.reply = reply
+
+
+class Head:
+    """A head as the parser finds its parts.
+
+    content_length  size of the body in bytes; 0 when the head does not say
+    fields          the headers that mean something here, by name in lower case
+    """
+
+    __slots__ = ("_doubled", "content_length", "fields", "keep_alive", "method", "size_bytes", "url", "version")
+
+    def __init__(self) -> None:
+        self.url = b""
+        self.method = ""
+        self.version = ""
+        self.keep_alive = False
+        self.size_bytes = 0
+        self.content_length = 0
+        self.fields: dict[bytes, bytes] = {}
+        self._doubled = False
+
+    def add(self, name: bytes, value: bytes) -> None:
+        """A header. The parser has checked that a content length is a number below 2**64."""
+        self.size_bytes += len(name) + len(value) + 4
+        name = name.lower()
+        if name in _WANTED:
+            if name in self.fields:
+                if name == b"authorization":  # the first one counts, as in Go
+                    return
+                self._doubled = True
+            self.fields[name] = value
+            if name == b"content-length":
+                self.content_length = int(value.lstrip(b"0 ") or b"0")  # int() gives up on thousands of zeros
+
+    @property
+    def is_chunked(self) -> bool:
+        return b"transfer-encoding" in self.fields
+
+    @property
+    def has_body(self) -> bool:
+        return self.is_chunked or self.content_length > 0
+
+    @property
+    def expects_continue(self) -> bool:
+        """True for a client that sends its body only when it is asked to."""
+        return b"expect" in self.fields and self.has_body and self.version == "1.1"
+
+    @property
+    def is_plain(self) -> bool:
+        """True when only URL and body tell this request from others, and it says how long the body is."""
+        return (
+            self.version == "1.1"
+            and self.keep_alive
+            and self.content_length > 0
+            and not self.is_chunked
+            and b"expect" not in self.fields
+        )
+
+    def check(self) -> None:
+        """Raises Refused, with the answer that Go's HTTP server gives."""
+        fields = self.fields
+        if self.version == "0.9":  # which is also how the parser calls a line without a version
+            raise Refused(refused_by_http(400))
+        if self.version not in _VERSIONS:
+            raise Refused(refused_by_http(505, "unsupported protocol version"))
+        if self.size_bytes + len(self.url) > MAX_HEAD_BYTES:
+            raise Refused(refused_by_http(431))
+        if self._doubled:
+            raise Refused(refused_by_http(400))
+        if b"host" not in fields and self.version == "1.1" and self.method != "CONNECT":
+            raise Refused(refused_by_http(400, "missing required Host header"))
+        if _HOST.fullmatch(fields.get(b"host", b"")) is None:
+            raise Refused(refused_by_http(400, "malformed Host header"))
+        if fields.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
+            raise Refused(plain(501, "Unsupported transfer encoding"))
+        if fields.get(b"expect", b"100-continue").lower() != b"100-continue":
+            raise Refused(Reply(417))
+
+    def without_upgrade(self) -> bytes:
+        """The same head as far as it matters, for a parser that would stop at a request to upgrade."""
+        lines = [f"{self.method} ".encode() + self.url + b" HTTP/1.1"]
+        lines += [name + b": " + value for name, value in self.fields.items()]
+        if not self.keep_alive:
+            lines.append(b"Connection: close")
+        return b"\r\n".join(lines) + b"\r\n\r\n"

@@ -1,0 +1,285 @@
+"""TLS as a layer of a connection: no socket in here, bytes in and bytes out. `client.tls` makes engines of clients."""
+
+from __future__ import annotations
+
+import ssl
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from nsqd_py.errors import LayerError
+from nsqd_py.net.tls_level import OPENSSL_DEFAULT, advised, set_level
+
+REQUIRE = "require"
+REQUIRE_VERIFY = "require-verify"
+
+# A TLS connection begins with a handshake record, and no text protocol with this byte.
+_HANDSHAKE = 0x16
+_READ_BYTES = 256 * 1024
+# Records of one step: one of a single byte takes 3 us, and 64 KiB are 2,800 of them.
+MOST_RECORDS = 512
+
+# OpenSSL's names of what TLS 1.2 and older agree on, as clients of Go's nsqd know them.
+_EXCHANGES = ("ECDHE-ECDSA", "ECDHE-RSA", "DHE-RSA")
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """What a server needs to know for TLS.
+
+    client_auth_policy  "", "require" (clients show any certificate) or "require-verify" (signed by `root_ca_file`)
+    min_version         number of the lowest version of the protocol, as `ssl.TLSVersion` has it
+    level               security level of OpenSSL; see `nsqd_py.net.tls_level`
+    """
+
+    cert_file: str
+    key_file: str
+    root_ca_file: str = ""
+    client_auth_policy: str = ""
+    min_version: int = 0
+    level: int = OPENSSL_DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class TlsInfo:
+    """What a client and this server agreed on. `common_name` is that of the client's certificate.
+
+    `negotiated_protocol_is_mutual` is always true, as Go's TLS says since long.
+    """
+
+    version: str
+    cipher: str
+    common_name: str = ""
+    negotiated_protocol: str = ""
+    negotiated_protocol_is_mutual: bool = True
+
+
+class Engine(Protocol):
+    """One side of one TLS connection, in memory."""
+
+    def write_received(self, data: bytes) -> None:
+        """What came from the peer."""
+
+    def do_handshake(self) -> bool:
+        """Go on with the handshake; True when it is over. Raises LayerError."""
+
+    def read(self) -> tuple[bytes, bool]:
+        """What the peer said, as far as it is complete, in one step; and whether there is more. Raises LayerError."""
+
+    def write(self, data: bytes) -> None: ...
+
+    def take_output(self) -> bytes:
+        """What has to go to the peer."""
+
+    def end(self) -> None:
+        """Say that nothing follows."""
+
+    def info(self) -> TlsInfo: ...
+
+
+class TlsServer(Protocol):
+    """Makes an engine for each connection, of a server or of a client."""
+
+    def engine(self) -> Engine: ...
+
+
+def make_server(files: TlsFiles) -> TlsServer:
+    """Raises OSError (ssl.SSLError is one) for files that cannot be used."""
+    if files.client_auth_policy == REQUIRE:
+        from nsqd_py.net.tls_any_certificate import AnyCertificateServer
+
+        return AnyCertificateServer(files)
+    return StandardServer(files)
+
+
+class StandardServer:
+    """TLS of the standard library."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        """Raises OSError."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        set_level(context, files.level)
+        if files.min_version:
+            context.minimum_version = ssl.TLSVersion(files.min_version)
+        # With an empty password, a key that needs one fails instead of asking on the terminal.
+        context.load_cert_chain(files.cert_file, files.key_file, password="")
+        if files.root_ca_file:
+            context.load_verify_locations(cafile=files.root_ca_file)
+        if files.client_auth_policy:
+            context.verify_mode = ssl.CERT_REQUIRED
+        self._context = context
+
+    def engine(self) -> Engine:
+        return StandardEngine(self._context)
+
+
+class StandardEngine:
+    """An `Engine` on `ssl.MemoryBIO`s."""
+
+    __slots__ = ("_incoming", "_outgoing", "_tls")
+
+    def __init__(self, context: ssl.SSLContext, server_name: str | None = None) -> None:
+        """`server_name` is whom a client expects; without one this is a server."""
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        is_server = server_name is None
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, is_server, server_name)
+
+    def write_received(self, data: bytes) -> None:
+        self._incoming.write(data)
+
+    def do_handshake(self) -> bool:
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        except ssl.SSLError as error:
+            raise LayerError(f"TLS: {advised(_reason(error))}") from error
+        return True
+
+    def read(self) -> tuple[bytes, bool]:
+        parts: list[bytes] = []
+        try:
+            while part := self._tls.read(_READ_BYTES):
+                parts.append(part)
+                if len(parts) == MOST_RECORDS:
+                    return b"".join(parts), True
+        except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
+            pass  # no more is here; or the peer will send no more, and the socket will say so too
+        except ssl.SSLError as error:
+            raise LayerError(f"TLS: {_reason(error)}") from error
+        return b"".join(parts), False
+
+    def write(self, data: bytes) -> None:
+        self._tls.write(data)
+
+    def take_output(self) -> bytes:
+        return self._outgoing.read()
+
+    def end(self) -> None:
+        with suppress(ssl.SSLError):  # it wants to see the peer's end too
+            self._tls.unwrap()
+
+    def info(self) -> TlsInfo:
+        cipher = self._tls.cipher()
+        return TlsInfo(
+            (self._tls.version() or "").replace("TLSv", "TLS"),
+            cipher_name(cipher[0] if cipher else ""),
+            _common_name(self._tls.getpeercert()),
+        )
+
+
+def _reason(error: ssl.SSLError) -> object:
+    """What is wrong with a certificate, where it is that; else OpenSSL's word for it."""
+    return getattr(error, "verify_message", "") or error.reason or error
+
+
+def cipher_name(openssl_name: str) -> str:
+    """The name that the standard gives to a cipher suite: TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256."""
+    if not openssl_name or openssl_name.startswith("TLS_"):
+        return openssl_name
+    for exchange in _EXCHANGES:
+        if openssl_name.startswith(exchange + "-"):
+            cipher = openssl_name.removeprefix(exchange + "-")
+            break
+    else:
+        exchange, cipher = "RSA", openssl_name
+    cipher = cipher.replace("AES128", "AES-128").replace("AES256", "AES-256").replace("-POLY1305", "-POLY1305-SHA256")
+    if cipher.endswith("-SHA") and "CBC" not in cipher:
+        cipher = cipher.replace("-SHA", "-CBC-SHA")
+    return f"TLS_{exchange}_WITH_{cipher}".replace("-", "_")
+
+
+def _common_name(certificate: Any) -> str:
+    for part in (certificate or {}).get("subject", ()):
+        for key, value in part:
+            if key == "commonName":
+                return str(value)
+    return ""
+
+
+class TlsLayer:
+    """One side of TLS. What is sent before the handshake is over waits for its end.
+
+    is_open  the handshake is over
+    """
+
+    __slots__ = ("_engine", "_waiting", "has_more", "is_open")
+
+    is_secure = True
+
+    def __init__(self, server: TlsServer) -> None:
+        self._engine = server.engine()
+        self.is_open = False
+        self.has_more = False
+        self._waiting: list[bytes] = []
+
+    def decode(self, received: bytes) -> bytes:
+        """What the peer sent, as far as it is complete. Raises LayerError."""
+        engine = self._engine
+        if received:
+            engine.write_received(received)
+        if not self.is_open:
+            if not engine.do_handshake():
+                return b""
+            self.is_open = True
+            for data in self._waiting:
+                engine.write(data)
+            self._waiting.clear()
+        data, self.has_more = engine.read()
+        return data
+
+    def encode(self, data: bytes) -> bytes:
+        if not self.is_open:
+            self._waiting.append(data)
+        elif data:
+            self._engine.write(data)
+        return self._engine.take_output()
+
+    def take_output(self) -> bytes:
+        return self._engine.take_output()
+
+    def end(self) -> bytes:
+        if self.is_open:
+            self._engine.end()
+        return self._engine.take_output()
+
+    @property
+    def info(self) -> TlsInfo | None:
+        """What was agreed on; None before that."""
+        return self._engine.info() if self.is_open else None
+
+
+class TlsIfAsked:
+    """TLS for a peer whose first byte asks for it, and nothing in between for others."""
+
+    __slots__ = ("_is_plain", "_layer", "_server", "is_secure")
+
+    def __init__(self, server: TlsServer) -> None:
+        self._server = server
+        self._layer: TlsLayer | None = None
+        self._is_plain = False
+        self.is_secure = False
+
+    @property
+    def has_more(self) -> bool:
+        return self._layer is not None and self._layer.has_more
+
+    def decode(self, received: bytes) -> bytes:
+        """As `TlsLayer.decode`. Raises LayerError."""
+        if self._layer is None:
+            if self._is_plain or received[0] != _HANDSHAKE:
+                self._is_plain = True
+                return received
+            self._layer = TlsLayer(self._server)
+            self.is_secure = True
+        return self._layer.decode(received)
+
+    def encode(self, data: bytes) -> bytes:
+        return self._layer.encode(data) if self._layer is not None else data
+
+    def take_output(self) -> bytes:
+        return self._layer.take_output() if self._layer is not None else b""
+
+    def end(self) -> bytes:
+        return self._layer.end() if self._layer is not None else b""

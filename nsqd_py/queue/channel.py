@@ -1,0 +1,442 @@
+"""A channel: who consumes it, and what of its topic it has delivered.
+
+Its place in the topic is a `Position`; its messages stay in the topic's log. What changes is written to a
+journal in batches, so that after a crash at most what was finished in the last 100 ms is delivered again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from nsqd_py.diskqueue.journal import Journal, Replacement, queued_after
+from nsqd_py.diskqueue.ranges import runs_of
+from nsqd_py.net.loop_iteration import Turn
+from nsqd_py.pqueues import Alarms, Run
+from nsqd_py.protocol.names import is_ephemeral
+from nsqd_py.queue.dead_letters import DeadLetters
+from nsqd_py.queue.delivery import Handout
+from nsqd_py.queue.duplicate_ids import strays
+from nsqd_py.queue.in_flight import Delivery, Entry, InFlightTable
+from nsqd_py.queue.journal_buffer import Progress, Unsaved, runs_of_entries
+from nsqd_py.queue.position import TOPOLOGY_AWARE, Position
+from nsqd_py.queue.roles import Consumer, MessageSource
+
+MOST_EXPIRED_AT_ONCE = 2000  # requeued runs that a sweep for those that are too old looks at
+_MOST_DUE_AT_ONCE = 700  # runs: 2 ms, where 300,000 that are due at one moment took 0.6 s
+# In so many clients' tables an id is searched for each time, which takes 7 us; in more (4,000: 0.4 ms) now and then.
+_ALWAYS_SEARCHED = 64
+_SEARCH_EVERY_NS = 10_000_000
+
+
+class FinishMeter(Protocol):
+    """Who measures how long messages take from publish to finish."""
+
+    def finished(self, deliveries: Mapping[Delivery, int]) -> None:
+        """So many messages of each are being finished."""
+
+    def figures(self, others: Iterable[Any]) -> dict[str, Any]:
+        """What it measured, together with other meters."""
+
+
+class ChannelLimits(Protocol):
+    """The options that a channel obeys; times in ns."""
+
+    @property
+    def enable_experiment(self) -> Sequence[str]: ...
+
+    mem_queue_size: int
+    max_msg_timeout_ns: int
+    max_channel_consumers: int
+
+
+class Channel:
+    """A channel of a topic. All times are ns on the clock of the alarms, which keeps the epoch's zero."""
+
+    def __init__(
+        self,
+        name: str,
+        position: Position,
+        source: MessageSource,
+        limits: ChannelLimits,
+        turn: Turn,
+        alarms: Alarms,
+        clock: Callable[[], int],
+        journal: Journal | None,
+        on_change: Callable[[Channel], None],
+        keeps_batches: bool,
+    ) -> None:
+        self.name = name
+        self.position = position
+        self.is_ephemeral = is_ephemeral(name)
+        self.clients: dict[Consumer, None] = {}
+        self.message_count = 0
+        self.requeue_count = 0
+        self.timeout_count = 0
+        self.latency: FinishMeter | None = None
+        self.dead_letters: DeadLetters | None = None
+        self.handout = Handout(
+            position, source, turn, alarms, clock, self,
+            prefers_near=TOPOLOGY_AWARE in limits.enable_experiment, keeps_batches=keeps_batches,
+        )  # fmt: skip
+        self.counts_by_nearness = self.handout.counts_by_nearness
+        self.client_ready = self.handout.add  # called once per read of a connection: one call less
+        self._waiting = self.handout.waiting
+        self._source = source
+        self._limits = limits
+        self._clock = clock
+        self._on_change = on_change
+        self._keeps_batches = keeps_batches
+        self._tables: dict[InFlightTable, None] = {}
+        self._searched_ns = 0
+        self._deferred_alarm = alarms.alarm(self._on_deferred_due)
+        self._orphan_alarm = alarms.alarm(self._on_orphans_due)
+        self._orphans: dict[InFlightTable, None] = {}
+        self._progress = Progress(position, journal)
+
+    # ---- figures
+
+    @property
+    def is_paused(self) -> bool:
+        return self.handout.is_paused
+
+    @property
+    def is_closed(self) -> bool:
+        return self.handout.is_closed
+
+    @property
+    def lost_count(self) -> int:
+        """Messages that could not be read any more."""
+        return self.handout.lost_count
+
+    @property
+    def dead_letter_count(self) -> int:
+        """Messages that were moved away, since they were tried too often."""
+        return self.dead_letters.count if self.dead_letters is not None else 0
+
+    @property
+    def depth(self) -> int:
+        return self.position.depth
+
+    @property
+    def in_flight_count(self) -> int:
+        return sum(map(len, self._tables))
+
+    @property
+    def deferred_count(self) -> int:
+        return self.position.deferred.count
+
+    def backend_depth(self, first_in_memory: int) -> int:
+        """That part of the depth that is not held in memory."""
+        position = self.position
+        return min(max(0, min(first_in_memory, position.released) - position.next_fresh), position.fresh_count)
+
+    # ---- consumers
+
+    def move_dead_letters(self, dead_letters: DeadLetters) -> None:
+        """Let these have what was tried often enough."""
+        self.dead_letters = dead_letters
+        self._tables[dead_letters.moving] = None
+
+    def add_client(self, client: Consumer) -> bool:
+        """False when the channel has as many consumers as it may."""
+        most = self._limits.max_channel_consumers
+        if most and len(self.clients) >= most:
+            return False
+        self.clients[client] = None
+        self._tables[client.in_flight] = None
+        return True
+
+    def remove_client(self, client: Consumer) -> None:
+        """What it has in flight stays so until it times out, as with Go's nsqd."""
+        if client not in self.clients:
+            return
+        del self.clients[client]
+        self.handout.remove(client)
+        if len(client.in_flight):
+            self._orphans[client.in_flight] = None
+            deadline_ns = client.in_flight.next_deadline_ns
+            assert deadline_ns is not None
+            self._orphan_alarm.set_no_later(deadline_ns)
+        else:
+            self._tables.pop(client.in_flight, None)
+
+    def owns(self, message_id: bytes) -> bool:
+        """True when any client of this channel has the message in flight.
+
+        It only decides how an error is worded. So with many clients, where the search takes long, most of the ids that
+        clients make up by the thousand are not searched for: False.
+        """
+        if len(self._tables) > _ALWAYS_SEARCHED:
+            now_ns = self._clock()
+            if abs(now_ns - self._searched_ns) < _SEARCH_EVERY_NS:
+                return False
+            self._searched_ns = now_ns
+        return any(message_id in table for table in self._tables)
+
+    # ---- messages come
+
+    def release(self, low: int, high: int, deferred: Sequence[tuple[int, int, int]]) -> None:
+        """Messages low..high (not included) are there; `deferred` of them, as (low, high, due_ns), are not due yet."""
+        self.message_count += high - low
+        if self._keeps_batches and self._holds_too_much():
+            self.miss(low, high)
+            return
+        for deferred_low, deferred_high, due_ns in deferred:
+            self._arrive(low, deferred_low)
+            self._arrive_deferred(deferred_low, deferred_high, due_ns)
+            low = deferred_high
+        self._arrive(low, high)
+        if self._waiting:
+            self.handout.wake()
+
+    def _holds_too_much(self) -> bool:
+        """True where messages are in memory only, and this channel has its part of that: the newest are lost."""
+        most = self._source.most_unfinished()
+        return most is not None and self.depth + self.deferred_count + self.in_flight_count > most
+
+    def _arrive(self, low: int, high: int) -> None:
+        position = self.position
+        position.released = high
+        if self.is_ephemeral:
+            # It holds no more than fits in memory: what comes then is lost, as with Go's nsqd. Whoever could take
+            # messages right now has room for them beyond the queue.
+            room = self._limits.mem_queue_size
+            if not self.is_paused:
+                room += sum(max(0, client.capacity()) for client in self._waiting)
+            excess = min(position.fresh_count - room, high - low)
+            if excess > 0:
+                self._never_deliver(high - excess, high)
+
+    def _arrive_deferred(self, low: int, high: int, due_ns: int) -> None:
+        position = self.position
+        position.released = high
+        position.skip(low, high)
+        batch = self._source.batch_at(low) if self._keeps_batches else None
+        self.defer(due_ns, (low, high, 0, batch))
+
+    def defer(self, due_ns: int, run: Run) -> None:
+        """Queue these messages again at that time."""
+        self.position.defer(due_ns, run)
+        self._deferred_alarm.set_no_later(due_ns)
+
+    def miss(self, low: int, high: int) -> None:
+        """Messages low..high (not included) were dropped from the topic before the channel saw them."""
+        self.position.released = high
+        self._never_deliver(low, high)
+
+    def expire_before(self, seq: int, requeued: Container[int]) -> None:
+        """Messages below `seq` are too old; of those that are queued again, the runs that begin with these numbers."""
+        position = self.position
+        for low, high in position.take_fresh_below(seq):
+            self.handout.expire(low, high)
+        if requeued:
+            for low, high, _, _ in position.take_again_where(lambda run: run[0] in requeued, MOST_EXPIRED_AT_ONCE):
+                self.handout.expire(low, high)
+
+    def _never_deliver(self, low: int, high: int) -> None:
+        self.position.skip(low, high)
+        for gap_low, gap_high in list(self.position.finished.gaps(low, high)):
+            self.mark_finished(gap_low, gap_high)
+
+    # ---- what consumers say
+
+    def finish(self, client: Consumer, ids: list[bytes]) -> list[bytes]:
+        """Done with these messages. Gives the ids that the client does not have in flight."""
+        if self.latency is not None:
+            self.latency.finished(client.in_flight.deliveries(ids))
+        finished, missing = client.in_flight.finish(ids)
+        if finished:
+            add, note = self.position.finished.add, self._progress.note_finished
+            for run in runs_of(finished):
+                add(*run)
+                note(run)
+            if not self._progress.is_dirty:
+                self._become_dirty()
+        return missing
+
+    def mark_finished(self, low: int, high: int) -> None:
+        """Messages low..high (not included), of which none was, are done with."""
+        self.position.finished.add(low, high)
+        self._progress.note_finished((low, high))
+        if not self._progress.is_dirty:
+            self._become_dirty()
+
+    def requeue(self, client: Consumer, message_id: bytes, delay_ns: int) -> bool:
+        """Queue a message once more, after a delay. False: not in flight with this client."""
+        entry = client.in_flight.pop(message_id)
+        if entry is None:
+            return False
+        self.requeue_count += 1
+        self._wait([entry], self._clock() + delay_ns if delay_ns else 0)
+        return True
+
+    def touch(self, client: Consumer, message_id: bytes) -> bool:
+        """Start a message's time-out anew. False: not in flight with this client."""
+        touched = client.in_flight.touch(
+            message_id, self._clock(), client.msg_timeout_ns, self._limits.max_msg_timeout_ns
+        )
+        if touched:
+            deadline_ns = client.in_flight.next_deadline_ns
+            assert deadline_ns is not None
+            client.watch_deadline(deadline_ns)
+        return touched
+
+    def expire(self, table: InFlightTable, now_ns: int) -> int:
+        """Queue again what timed out in a client's table; how many that were."""
+        expired = table.expire(now_ns)
+        if expired:
+            self.timeout_count += len(expired)
+            self._wait(expired, 0)
+        return len(expired)
+
+    def _wait(self, entries: list[Entry], due_ns: int) -> None:
+        """Messages that were in flight are queued again, or deferred until `due_ns`, or dead by now."""
+        if self.dead_letters is not None:
+            entries = self.dead_letters.take(entries, due_ns)
+        if entries:
+            self.wait(entries, due_ns)
+
+    def wait(self, entries: list[Entry], due_ns: int) -> None:
+        """Messages that were in flight are queued again, or deferred until `due_ns`."""
+        for low, high, delivery in runs_of_entries(entries):
+            run: Run = (low, high, delivery.attempts, delivery.batch)
+            if due_ns:
+                self.defer(due_ns, run)
+                self._progress.note_waiting((low, high, due_ns, delivery.attempts))
+            else:
+                after = self.position.end_of_queue
+                self.position.queue_again(run, after)
+                self._progress.note_waiting((low, high, queued_after(after), delivery.attempts))
+        if not due_ns:
+            self.handout.wake()
+        if not self._progress.is_dirty:
+            self._become_dirty()
+
+    def queue_strays(self) -> None:
+        """Queue what another message's id took out of flight."""
+        for low, high in strays(self.position, self._tables):
+            self.position.queue_again((low, high, 1, None))
+        self.handout.wake()
+
+    def _on_deferred_due(self, now_ns: int) -> None:
+        if self.position.queue_due(now_ns, _MOST_DUE_AT_ONCE):
+            self.handout.wake()
+        next_ns = self.position.deferred.next_due_ns
+        # What is left of those that are due comes in the next turn: no alarm rings twice at one time.
+        self._deferred_alarm.set(None if next_ns is None else max(next_ns, now_ns + 1))
+
+    def _on_orphans_due(self, now_ns: int) -> None:
+        """Messages time out whose client is gone."""
+        next_ns = None
+        for table in list(self._orphans):
+            self.expire(table, now_ns)
+            deadline_ns = table.next_deadline_ns
+            if deadline_ns is None:
+                del self._orphans[table]
+                self._tables.pop(table, None)
+            elif next_ns is None or deadline_ns < next_ns:
+                next_ns = deadline_ns
+        self._orphan_alarm.set(next_ns)
+
+    # ---- administration
+
+    def pause(self) -> None:
+        self.handout.is_paused = True
+
+    def unpause(self) -> None:
+        self.handout.is_paused = False
+        if self.position.depth > 0:
+            self.handout.wake()
+
+    def empty(self) -> None:
+        """Drop everything: queued, in flight, deferred. Raises OSError when that cannot be written down."""
+        self.position.empty()
+        self._begin_anew()
+
+    def seek(self, seq: int, not_due: Iterable[tuple[int, int, int]], holes: Iterable[tuple[int, int]]) -> None:
+        """Go on at `seq`, as `Position.seek` does; what is in flight is forgotten.
+
+        Raises OSError when that cannot be written down.
+        """
+        self.position.seek(seq, not_due, holes)
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """The position is another: nobody has anything in flight, and all may have what there is."""
+        for table in self._tables:
+            table.clear()
+        self.handout.forget_read()
+        for table in self._orphans:
+            self._tables.pop(table, None)
+        self._orphans.clear()
+        self._deferred_alarm.set(self.position.deferred.next_due_ns)
+        self._orphan_alarm.set(None)
+        for client in self.clients:
+            if client.capacity() > 0:
+                self.client_ready(client)
+        self.save()
+
+    def close(self) -> None:
+        """Take leave of all consumers and ring no more."""
+        self.handout.is_closed = True
+        self._deferred_alarm.set(None)
+        self._orphan_alarm.set(None)
+        for client in list(self.clients):
+            client.close("the channel is closing")
+        self.handout.close()
+
+    def restore(self) -> None:
+        """Begin with a position that was put back: its alarm, its count of messages."""
+        self._deferred_alarm.set(self.position.deferred.next_due_ns)
+
+    # ---- the journal
+
+    @property
+    def journal(self) -> Journal | None:
+        return self._progress.journal
+
+    @property
+    def is_dirty(self) -> bool:
+        """Something changed that `save_changes` would write."""
+        return self._progress.is_dirty
+
+    @property
+    def wants_snapshot(self) -> bool:
+        """True when `save_changes` would replace the journal, and not append to it."""
+        return self._progress.wants_small_snapshot(self._tables)
+
+    def _become_dirty(self) -> None:
+        self._progress.is_dirty = True
+        self._on_change(self)
+
+    def save_changes(self) -> None:
+        """Write down what is new. Raises OSError: then it stays new."""
+        self._progress.save_changes(self._tables)
+
+    def take_changes(self) -> Unsaved:
+        """What `save_changes` would write, to be written in a thread; then comes `end_save`."""
+        return self._progress.take_changes(self._tables)
+
+    def end_save(self, unsaved: Unsaved) -> None:
+        """It is written. Raises OSError where it could not be: then it stays new."""
+        self._progress.end_save(unsaved)
+
+    @property
+    def wants_replacement(self) -> bool:
+        """Its journal had better be replaced by a snapshot, in a thread."""
+        return self._progress.wants_replacement(self._tables)
+
+    def begin_replacement(self) -> Replacement:
+        """That snapshot: to be written in a thread, and finished."""
+        return self._progress.begin_replacement(self._tables)
+
+    def save(self) -> None:
+        """Write down everything, also how often what is in flight was tried. Raises OSError."""
+        self._progress.save(self._tables)
+
+    def save_at_the_end(self) -> None:
+        """As `save`, for a clean stop: what is in flight counts as tried. Raises OSError."""
+        if self.dead_letters is not None:
+            self.dead_letters.settle()
+        self._progress.save(self._tables, count_in_flight=True)

@@ -1,0 +1,387 @@
+"""Handing out: which of a channel's messages goes to which of its clients that wait."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from nsqd_py.batch import Batch
+from nsqd_py.diskqueue.ranges import runs_of
+from nsqd_py.net.loop_iteration import Turn
+from nsqd_py.pqueues import Alarms, Run
+from nsqd_py.protocol.frames import hex_ids, message_frames, single_frames
+from nsqd_py.queue.in_flight import Delivery
+from nsqd_py.queue.lookahead import LONGEST_RUN, MOST_ATTEMPTS, Lookahead, Single, is_older
+from nsqd_py.queue.position import Position, by_nearness, fair_share
+from nsqd_py.queue.roles import Books, Consumer, MessageSource
+from nsqd_py.queue.unreadable import UnreadableRanges
+
+_FRAME_OVERHEAD = 26  # bytes that a message is longer on the wire to a consumer than in its batch
+# A disk that gives nothing takes its time to say so: after so many reads that failed the loop goes on with others.
+_MOST_FAILED_READS = 4
+_GO_ON_AFTER_NS = 250_000_000
+_DOUBLE_WAITS_NS = 1_000_000_000
+
+
+class Handout:
+    """The row of a channel's clients that could take a message, and what each of them gets.
+
+    waiting             in the order in which they came
+    is_paused           nothing is handed out now, and
+    is_closed           never again
+    counts_by_nearness  messages sent, by how near the client is, see `nsqd_py.queue.position`
+    lost_count          messages that are damaged or gone, and
+    expired_count       those that were older than they may be: neither was delivered
+    has_doubles         two of the messages had one id, see `nsqd_py.queue.duplicate_ids`
+    unreadable          messages that wait for the disk to give them
+    expire_before_ns    the time of publishing before which messages are too old, asked for once per delivery
+    """
+
+    def __init__(
+        self,
+        position: Position,
+        source: MessageSource,
+        turn: Turn,
+        alarms: Alarms,
+        clock: Callable[[], int],
+        books: Books,
+        *,
+        prefers_near: bool,
+        keeps_batches: bool = False,
+    ) -> None:
+        self.waiting: deque[Consumer] = deque()
+        self.is_paused = False
+        self.is_closed = False
+        self.lost_count = 0
+        self.expired_count = 0
+        self.has_doubles = False
+        self.unreadable = UnreadableRanges(position)
+        self.expire_before_ns: Callable[[], int] | None = None
+        self._prefers_near = prefers_near
+        self._keeps_batches = keeps_batches
+        self.counts_by_nearness = [0, 0, 0]
+        self._position = position
+        self._source = source
+        self._turn = turn
+        self._clock = clock
+        self._finish = books.mark_finished
+        self._defer = books.defer
+        self._queue_strays = books.queue_strays
+        self._has_strays = False
+        self._oldest_ns = 0
+        self._failed_reads = 0
+        self._in_turn = False
+        self._ahead = Lookahead(position, source, turn.is_late)
+        self._is_resting = False
+        self._rests_since_ns = 0
+        self._retry_alarm = alarms.alarm(self._on_retry)
+
+    @property
+    def unreadable_count(self) -> int:
+        """Messages that wait, among those that are deferred, for the disk to give them."""
+        return self.unreadable.count
+
+    def add(self, client: Consumer) -> None:
+        """The client may take messages now: put it into the row."""
+        if not client.is_waiting:
+            client.is_waiting = True
+            self.waiting.append(client)
+        if not self._in_turn and not self.is_paused and self._position.depth > 0:
+            self._want_turn()
+
+    def remove(self, client: Consumer) -> None:
+        if client.is_waiting:
+            client.is_waiting = False
+            self.waiting.remove(client)
+
+    def wake(self) -> None:
+        """There may be something for those who wait."""
+        if self.waiting and not self._in_turn and not self.is_paused:
+            self._want_turn()
+
+    def close(self) -> None:
+        self.is_closed = True
+        self._retry_alarm.set(None)
+        self.waiting.clear()
+
+    def _want_turn(self) -> None:
+        self._in_turn = True
+        self._turn.add_deliverer(self)
+
+    def _on_retry(self, _now_ns: int) -> None:
+        self.wake()
+
+    def deliver(self) -> None:
+        """Called by the turn: give what there is to those who are ready, in fair shares."""
+        self._in_turn = False
+        now_ns = self._clock()
+        self._failed_reads = 0
+        self._is_resting = False
+        if self._position.again and not self._turn.is_late():
+            self._rests_since_ns = now_ns
+        if self.expire_before_ns is not None:
+            self._oldest_ns = self.expire_before_ns()
+        if self._prefers_near:
+            rows = by_nearness(self.waiting)
+            self.waiting.clear()
+            for row in rows:  # those further away get what those nearer cannot take
+                self._share_out(row, now_ns)
+                self.waiting.extend(row)
+        else:
+            self._share_out(self.waiting, now_ns)
+        if self._has_strays:
+            self._has_strays = False
+            self._queue_strays()
+        if self._failed_reads >= _MOST_FAILED_READS:
+            self._retry_alarm.set(now_ns + _GO_ON_AFTER_NS)
+        elif self._is_resting:  # the channel that had no time in this turn is the first in the next
+            self._retry_alarm.set(self._rests_since_ns)
+
+    def _share_out(self, waiting: deque[Consumer], now_ns: int) -> None:
+        while waiting and not self.is_paused and not self.is_closed and not self._is_resting:
+            available = self._position.depth
+            if available <= 0:
+                return
+            in_row = len(waiting)
+            share = fair_share(available, in_row)
+            for _ in range(min(in_row, available)):
+                client = waiting.popleft()
+                self._give(client, share, now_ns)
+                if client.capacity() > 0:
+                    waiting.append(client)
+                else:
+                    client.is_waiting = False
+            if self._position.depth >= available and len(waiting) >= in_row:
+                return  # nothing was taken by clients who still could: never go round in circles
+
+    def _give(self, client: Consumer, most: int, now_ns: int) -> None:
+        """Send up to `most` messages, as many as the client takes."""
+        wanted = min(most, client.capacity())
+        if wanted <= 0:
+            return
+        client.watch_deadline(now_ns + client.msg_timeout_ns)  # first: reading may fail half-way
+        left = wanted
+        position = self._position
+        while left and client.room_bytes() > 0 and self._failed_reads < _MOST_FAILED_READS:
+            low, high = position.peek_fresh()
+            if position.again:
+                after = position.again_after[0]
+                if after <= low or low == high:
+                    left -= self._give_again(client, low if low < high else sys.maxsize, left, now_ns)
+                    if self._is_resting:
+                        break
+                    continue
+                high = min(high, after)
+            elif low == high:
+                break
+            left -= self._give_fresh(client, low, high, left, now_ns)
+
+    def _give_fresh(self, client: Consumer, low: int, high: int, most: int, now_ns: int) -> int:
+        """Send up to `most` messages of one batch of the fresh ones low..high; 0 when those there cannot be sent."""
+        position = self._position
+        try:
+            batch = self._source.batch_at(low)
+        except BlockingIOError:  # a thread reads it, and wakes this channel
+            self._failed_reads = _MOST_FAILED_READS
+            return 0
+        except OSError:  # the topic has reported it
+            self._set_fresh_aside(low, now_ns)
+            return 0
+        if batch is None or batch.first_seq > low:
+            lost_until = high if batch is None else min(batch.first_seq, high)
+            position.take_fresh(lost_until - low)
+            self._lose(low, lost_until)
+            return 0
+        if self._oldest_ns and is_older(batch, self._oldest_ns):
+            after = min(batch.end_seq, high)
+            position.take_fresh(after - low)
+            self.expire(low, after)
+            return 0
+        first = low - batch.first_seq
+        count = min(batch.count - first, high - low, most, _fit(batch, client.room_bytes()))
+        position.take_fresh(count)
+        self._send(client, batch, first, first + count, 1, now_ns)
+        return count
+
+    def _lose(self, low: int, high: int) -> None:
+        """These messages cannot be read any more; the log has reported why."""
+        self._finish(low, high)
+        self.lost_count += high - low
+
+    def expire(self, low: int, high: int) -> None:
+        """These messages are too old to be delivered."""
+        self._finish(low, high)
+        self.expired_count += high - low
+
+    def _set_fresh_aside(self, low: int, now_ns: int) -> None:
+        """The disk does not give messages from `low` on: those behind come first, these are tried again later."""
+        end, due_ns = self._reading_failed(low, now_ns)
+        for run_low, run_high in self._position.take_fresh_below(end):
+            self._defer(due_ns, (run_low, run_high, 0, None))
+
+    def _set_again_aside(self, low: int, now_ns: int) -> None:
+        """Likewise for what is queued again."""
+        end, due_ns = self._reading_failed(low, now_ns)
+        position = self._position
+        for run_low, run_high, attempts, kept in position.take_again_where(lambda run: low <= run[0] < end):
+            self._defer(due_ns, (run_low, min(run_high, end), attempts, kept))
+            if run_high > end:
+                position.put_back((end, run_high, attempts, kept))
+
+    def _reading_failed(self, low: int, now_ns: int) -> tuple[int, int]:
+        """Where reading may work again, and when it may at `low`."""
+        self._failed_reads += 1
+        end = max(low + 1, self._source.readable_from(low))
+        return end, now_ns + self.unreadable.failed(low, end)
+
+    def _give_again(self, client: Consumer, reached: int, most: int, now_ns: int) -> int:
+        """Send up to `most` messages of those that are queued again, if their turn has come when the cursor has
+        `reached` a number; how many that were.
+        """
+        position = self._position
+        left = most
+        is_plain = not (client.sample_rate or self.has_doubles or self.unreadable)
+        while left and (room := client.room_bytes()) > 0 and position.again and position.again_after[0] <= reached:
+            singles = self._ahead.take_singles(left, room, reached, self._oldest_ns) if is_plain else []
+            if singles:
+                self._send_singles(client, singles, now_ns)
+                left -= len(singles)
+                is_plain = not self.has_doubles
+            elif self._is_read(left):
+                left -= self._give_run(client, position.take_again(left), room, now_ns)
+            if self._failed_reads >= _MOST_FAILED_READS:
+                break
+            if self._is_resting or self._turn.is_late():
+                self._is_resting = True
+                break
+        return most - left
+
+    def _is_read(self, wanted: int) -> bool:
+        """False when what comes next is not read: a thread reads it, or the channel rests until the next turn."""
+        low, high, _, kept = self._position.again[0]
+        if kept is None and high - low <= LONGEST_RUN:
+            try:
+                self._is_resting = not self._ahead.prepare(low, wanted)
+            except BlockingIOError:  # a thread reads it, and wakes this channel
+                self._failed_reads = _MOST_FAILED_READS
+                return False
+        return not self._is_resting
+
+    def _give_run(self, client: Consumer, run: Run, room: int, now_ns: int) -> int:
+        """Send what is in one batch of a run that was taken, and put the rest back; how many that were."""
+        low, high, attempts, kept = run
+        try:
+            batch = self._batch_of(run)
+        except BlockingIOError:  # a thread reads it, and wakes this channel
+            self._position.put_back(run)
+            self._failed_reads = _MOST_FAILED_READS
+            return 0
+        except OSError:
+            self._position.put_back(run)
+            self._set_again_aside(low, now_ns)
+            return 0
+        given = 0
+        if batch is None or batch.first_seq > low:
+            after = high if batch is None else min(batch.first_seq, high)
+            self._lose(low, after)
+        elif self._oldest_ns and is_older(batch, self._oldest_ns):
+            after = min(high, batch.end_seq)
+            self.expire(low, after)
+        else:
+            after = min(high, batch.end_seq, low + _fit(batch, room))
+            first = low - batch.first_seq
+            given = after - low
+            self._send(client, batch, first, first + given, min(attempts + 1, MOST_ATTEMPTS), now_ns)
+        if after < high:
+            if kept is None and batch is not None and high <= batch.end_seq:
+                kept = batch
+            self._position.put_back((after, high, attempts, kept))
+        if self.unreadable:
+            self.unreadable.read(low)
+        return given
+
+    def _batch_of(self, run: Run) -> Batch | None:
+        """Raises OSError."""
+        low, high, _, kept = run
+        batch = kept if kept is not None else self._ahead.take(low)
+        if batch is not None:
+            return batch
+        return self._source.batch_at(low) if high - low > LONGEST_RUN else next(self._source.batches_at([low]))
+
+    def forget_read(self) -> None:
+        """The position is another: what was read ahead is of no use."""
+        self._ahead.forget()
+
+    def _send_singles(self, client: Consumer, singles: list[Single], now_ns: int) -> None:
+        """Send single messages of different batches, which were tried before or deferred."""
+        parts, ids = single_frames(singles)
+        deadline_ns = now_ns + client.msg_timeout_ns
+        keeps = self._keeps_batches
+        entries = [
+            (
+                batch.first_seq + index,
+                Delivery(batch if keeps else None, batch.timestamp_ns, attempts, now_ns, deadline_ns),
+            )
+            for batch, index, attempts in singles
+        ]
+        if not client.in_flight.add_each(ids, entries):
+            self.has_doubles = self._has_strays = True
+        client.message_count += len(singles)
+        self.counts_by_nearness[client.nearness] += len(singles)
+        client.send_frames(parts, sum(map(len, parts)))
+
+    def _send(self, client: Consumer, batch: Batch, first: int, after: int, attempts: int, now_ns: int) -> None:
+        if not client.sample_rate and not self.has_doubles:
+            self._send_run(client, batch, first, after, attempts, now_ns)
+            return
+        for low, high in self._sample(client.sample_rate, batch, first, after):
+            for run_low, run_high in self._without_doubles(client, batch, low, high, attempts, now_ns):
+                self._send_run(client, batch, run_low, run_high, attempts, now_ns)
+
+    def _send_run(self, client: Consumer, batch: Batch, first: int, after: int, attempts: int, now_ns: int) -> None:
+        parts, ids = message_frames(batch, first, after, attempts)
+        kept = batch if self._keeps_batches else None
+        delivery = Delivery(kept, batch.timestamp_ns, attempts, now_ns, now_ns + client.msg_timeout_ns)
+        if not client.in_flight.add(ids, batch.first_seq + first, delivery):
+            self.has_doubles = self._has_strays = True
+        count = after - first
+        client.message_count += count
+        self.counts_by_nearness[client.nearness] += count
+        client.send_frames(parts, count * _wire_bytes(batch))
+
+    def _without_doubles(
+        self, client: Consumer, batch: Batch, first: int, after: int, attempts: int, now_ns: int
+    ) -> Iterator[tuple[int, int]]:
+        """The runs that have ids of their own; what has one that the client has in flight waits a while."""
+        free = []
+        for index, message_id in enumerate(hex_ids(batch.base_id + first, after - first), first):
+            if message_id in client.in_flight:
+                seq = batch.first_seq + index
+                kept = batch if self._keeps_batches else None
+                self._defer(now_ns + _DOUBLE_WAITS_NS, (seq, seq + 1, attempts - 1, kept))
+            else:
+                free.append(index)
+        return runs_of(free) if free else iter(())
+
+    def _sample(self, rate: int, batch: Batch, first: int, after: int) -> Iterator[tuple[int, int]]:
+        """The runs that a sampling client gets; what it does not get is finished."""
+        if not rate:
+            yield first, after
+            return
+        for index in range(first, after):
+            if random.randrange(100) <= rate:  # `<=`: as Go's nsqd does
+                yield index, index + 1
+            else:
+                self._finish(batch.first_seq + index, batch.first_seq + index + 1)
+
+
+def _wire_bytes(batch: Batch) -> int:
+    """About how long a message of the batch is on the wire."""
+    return len(batch.body) // batch.count + _FRAME_OVERHEAD
+
+
+def _fit(batch: Batch, room: int) -> int:
+    """How many messages of about the batch's mean size go into `room` bytes; one at least."""
+    return max(1, room * batch.count // len(batch.body))

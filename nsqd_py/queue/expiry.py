@@ -1,0 +1,134 @@
+"""Messages that are older than they may be (`--message-ttl`): dropped, and counted.
+
+A message's age counts from when it was published, or due where it was deferred until later. Channels drop what is too
+old as they come to it; so that it does not stay where nobody consumes, a sweep drops it too, once a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from nsqd_py.batch import Batch
+from nsqd_py.guid import id_time_ns
+from nsqd_py.pqueues import Alarms, Run
+from nsqd_py.queue.channel import MOST_EXPIRED_AT_ONCE
+from nsqd_py.queue.topic import Topic
+
+if TYPE_CHECKING:
+    from nsqd_py.queue.channel import Channel
+
+SWEEP_EVERY_NS = 1_000_000_000
+_MOST_LOOKS = 100  # batches of requeued messages that a sweep looks at in a channel
+
+
+def published_ns(batch: Batch) -> int:
+    """Return from when on the age of its messages counts, on the steady clock: when they were published, or due.
+
+    The id says when it was handed out, to 1 ms; the timestamp is of the wall clock, which may have been set since.
+    """
+    return max(id_time_ns(batch.base_id), batch.due_ns)
+
+
+class Expiry:
+    """Drops what is too old in all topics that have a TTL.
+
+    clock     the one that ids and due times are of: setting the wall clock makes no message older or younger
+    on_sweep  is told of each topic of which something was dropped
+    """
+
+    def __init__(self, alarms: Alarms, clock: Callable[[], int], on_sweep: Callable[[Topic], None]) -> None:
+        self._clock = clock
+        self._on_sweep = on_sweep
+        self._alarm = alarms.alarm(self._sweep)
+        self._topics: dict[Topic, dict[Channel, _Requeued]] = {}
+
+    def add_topic(self, topic: Topic) -> None:
+        """See to it, if it has a TTL, until it is closed."""
+        if topic.policy.ttl_ns:
+            self._topics[topic] = {}
+            self._alarm.set_no_later(self._clock())
+
+    def add_channel(self, topic: Topic, channel: Channel) -> None:
+        """Let a channel of such a topic drop what is too old when it is about to deliver it."""
+        ttl_ns = topic.policy.ttl_ns
+        if ttl_ns:
+            channel.handout.expire_before_ns = lambda: self._clock() - ttl_ns
+
+    def _sweep(self, now_ns: int) -> None:
+        for topic in [topic for topic in self._topics if topic.is_closed]:
+            del self._topics[topic]
+        for topic, requeued in self._topics.items():
+            if _sweep_topic(topic, requeued, self._clock() - topic.policy.ttl_ns):
+                self._on_sweep(topic)
+        if self._topics:
+            self._alarm.set(now_ns + SWEEP_EVERY_NS)
+
+
+def _sweep_topic(topic: Topic, requeued: dict[Channel, _Requeued], oldest_ns: int) -> bool:
+    """Drop what is older than that; True when there was something."""
+    low = min([topic.released, *(channel.position.finished.floor for channel in topic.channels.values())])
+    if low == topic.next_seq:
+        return False
+    before = _count(topic)
+    try:
+        seq = topic.seq_since(oldest_ns, low)
+    except OSError:  # the next sweep tries again
+        return False
+    topic.expire_before(seq, oldest_ns)
+    for channel in topic.channels.values():
+        known = requeued.setdefault(channel, _Requeued(topic))
+        known.look_up(islice(channel.position.again, MOST_EXPIRED_AT_ONCE), seq)
+        channel.expire_before(seq, known.older_than(oldest_ns))
+    for channel in [channel for channel in requeued if channel.is_closed]:
+        del requeued[channel]
+    return _count(topic) > before
+
+
+def _count(topic: Topic) -> int:
+    return topic.expired_count + sum(channel.handout.expired_count for channel in topic.channels.values())
+
+
+class _Requeued:
+    """From when on the age of requeued messages counts, by the first number of their run.
+
+    Where they were deferred when they were published, only their batch says so; it may have to be read.
+    """
+
+    def __init__(self, topic: Topic) -> None:
+        self._topic = topic
+        self._times_ns: dict[int, int] = {}
+
+    def look_up(self, runs: Iterable[Run], seq: int) -> None:
+        """Know those that end before `seq`; not all at once where they are many."""
+        before = self._times_ns
+        self._times_ns = {}
+        looks_left = _MOST_LOOKS
+        for run in runs:
+            if run[1] > seq:
+                continue
+            time_ns = before.get(run[0])
+            if time_ns is None and looks_left:
+                looks_left -= 1
+                time_ns = self._youngest_ns(run)
+            if time_ns is not None:
+                self._times_ns[run[0]] = time_ns
+
+    def _youngest_ns(self, run: Run) -> int | None:
+        low, high, _, kept = run
+        times_ns = []
+        while low < high:
+            try:
+                batch = kept or self._topic.batch_at(low)
+            except OSError:
+                return None
+            if batch is None:
+                break
+            times_ns.append(published_ns(batch))
+            low = max(low + 1, batch.end_seq)
+        return max(times_ns, default=None)
+
+    def older_than(self, oldest_ns: int) -> frozenset[int]:
+        """The first numbers of the runs that are older than that."""
+        return frozenset(low for low, time_ns in self._times_ns.items() if time_ns < oldest_ns)

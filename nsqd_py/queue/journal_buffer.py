@@ -1,0 +1,194 @@
+"""What of a channel's position is not in its journal yet, and how it gets there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from nsqd_py.diskqueue.journal import (
+    CHANGE,
+    SNAPSHOT,
+    Journal,
+    Range,
+    Replacement,
+    Wait,
+    encode_entry,
+    queued_after,
+)  # fmt: skip
+from nsqd_py.pqueues import DeferredQueue, Run
+from nsqd_py.queue.in_flight import Delivery, Entry, InFlightTable
+from nsqd_py.queue.position import Position
+
+_LARGE_SNAPSHOT = 3000  # runs and ranges; 1 us each
+
+
+@dataclass(slots=True)
+class Unsaved:
+    """Changes on their way to a journal.
+
+    put    writes the entry; None where there is no journal
+    error  why that failed
+    """
+
+    put: Callable[[bytes], None] | None
+    entry: bytes
+    finished: list[Range]
+    waiting: list[Wait]
+    error: OSError | None = None
+
+    def write(self) -> None:
+        """May run in a thread."""
+        if self.put is not None:
+            try:
+                self.put(self.entry)
+            except OSError as error:
+                self.error = error
+
+
+class Progress:
+    """Gathers changes of a position between two writes; without a journal they are forgotten.
+
+    is_dirty  whoever notes the first change since the last write sets it, and sees to the next one
+    """
+
+    __slots__ = ("_new_finished", "_new_waiting", "_position", "is_dirty", "journal", "note_finished", "note_waiting")
+
+    def __init__(self, position: Position, journal: Journal | None) -> None:
+        self.journal = journal
+        self.is_dirty = False
+        self._position = position
+        self._new_finished: list[Range] = []
+        self._new_waiting: list[Wait] = []
+        self.note_finished = self._new_finished.append
+        self.note_waiting = self._new_waiting.append
+
+    def save_changes(self, tables: Iterable[InFlightTable]) -> None:
+        """Write down what is new. Raises OSError: then it stays new."""
+        self.is_dirty = False
+        journal = self.journal
+        if journal is not None:
+            try:
+                if self.wants_small_snapshot(tables):
+                    self.save(tables)
+                else:
+                    journal.change(self._position.finished.floor, self._changed_ranges(), self._new_waiting)
+            except OSError:
+                self.is_dirty = True
+                raise
+        self._new_finished.clear()
+        self._new_waiting.clear()
+
+    def take_changes(self, tables: Iterable[InFlightTable]) -> Unsaved:
+        """What `save_changes` would write, to be written elsewhere; then comes `end_save`."""
+        put, entry = None, b""
+        journal = self.journal
+        floor = self._position.finished.floor
+        if journal is not None and self.wants_small_snapshot(tables):
+            waiting = self._all_waiting(tables, count_in_flight=False)
+            put, entry = journal.replace, encode_entry(SNAPSHOT, floor, self._position.finished.islands(), waiting)
+        elif journal is not None:
+            put, entry = journal.append, encode_entry(CHANGE, floor, self._changed_ranges(), self._new_waiting)
+        unsaved = Unsaved(put, entry, self._new_finished[:], self._new_waiting[:])
+        self._new_finished.clear()
+        self._new_waiting.clear()
+        self.is_dirty = False
+        return unsaved
+
+    def end_save(self, unsaved: Unsaved) -> None:
+        """It is written. Raises OSError where it could not be: then it stays new."""
+        if unsaved.error is not None:
+            self._new_finished[:0] = unsaved.finished
+            self._new_waiting[:0] = unsaved.waiting
+            self.is_dirty = True
+            raise unsaved.error
+
+    def _changed_ranges(self) -> list[Range]:
+        """The newly finished ranges that the floor does not cover, neighbours merged."""
+        floor = self._position.finished.floor
+        merged: list[Range] = []
+        for low, high in sorted(self._new_finished):
+            if high <= floor:
+                continue
+            if merged and merged[-1][1] == low:
+                low = merged.pop()[0]
+            merged.append((low, high))
+        return merged
+
+    def save(self, tables: Iterable[InFlightTable], *, count_in_flight: bool = False) -> None:
+        """Write down everything, also how often what is in flight was tried; `count_in_flight`: this time too.
+
+        Raises OSError.
+        """
+        if self.journal is not None:
+            finished = self._position.finished
+            waiting = self._all_waiting(tables, count_in_flight=count_in_flight)
+            self.journal.snapshot(finished.floor, finished.islands(), waiting)
+        self._new_finished.clear()
+        self._new_waiting.clear()
+        self.is_dirty = False
+
+    def _wants_snapshot(self, tables: Iterable[InFlightTable]) -> bool:
+        position = self._position
+        runs = len(position.again) + len(position.deferred) + sum(map(len, tables))
+        return self.journal is not None and self.journal.wants_snapshot(position.finished.island_count, runs)
+
+    def wants_small_snapshot(self, tables: Iterable[InFlightTable]) -> bool:
+        """True when the next save replaces the journal by a snapshot, in one piece."""
+        return not self._is_large and self._wants_snapshot(tables)
+
+    def wants_replacement(self, tables: Iterable[InFlightTable]) -> bool:
+        """True when a snapshot is due that would keep the loop for long: it is better made in a thread."""
+        return self._is_large and self._wants_snapshot(tables)
+
+    @property
+    def _is_large(self) -> bool:
+        position = self._position
+        return len(position.again) + len(position.deferred) + position.finished.island_count > _LARGE_SNAPSHOT
+
+    def begin_replacement(self, tables: Iterable[InFlightTable]) -> Replacement:
+        """A snapshot of what is now; what changes from here on goes to the journal as ever."""
+        assert self.journal is not None
+        position = self._position
+        floor, finished = position.finished.floor, position.finished.unordered_islands()
+        again, again_after = list(position.again), list(position.again_after)
+        deferred = position.deferred.copy()
+        in_flight = self._in_flight(tables, count_in_flight=False)
+        return self.journal.begin_replacement(
+            lambda: encode_entry(SNAPSHOT, floor, finished, [*_waits(again, again_after, deferred), *in_flight])
+        )
+
+    def _all_waiting(self, tables: Iterable[InFlightTable], *, count_in_flight: bool) -> list[Wait]:
+        position = self._position
+        waits = _waits(position.again, position.again_after, position.deferred)
+        return [*waits, *self._in_flight(tables, count_in_flight=count_in_flight)]
+
+    def _in_flight(self, tables: Iterable[InFlightTable], *, count_in_flight: bool) -> list[Wait]:
+        waits = []
+        queued = queued_after(self._position.end_of_queue)
+        for table in tables:
+            for low, high, delivery in runs_of_entries(list(table.entries())):
+                attempts = delivery.attempts if count_in_flight else delivery.attempts - 1
+                if attempts:
+                    waits.append((low, high, queued, attempts))
+        return waits
+
+
+def _waits(again: Iterable[Run], again_after: Iterable[int], deferred: DeferredQueue) -> Iterator[Wait]:
+    for (low, high, attempts, _), after in zip(again, again_after, strict=True):
+        yield low, high, queued_after(after), attempts
+    for due_ns, (low, high, attempts, _) in deferred:
+        yield low, high, due_ns, attempts
+
+
+def runs_of_entries(entries: list[Entry]) -> Iterator[tuple[int, int, Delivery]]:
+    """In-flight entries as runs of consecutive numbers of one delivery."""
+    entries.sort(key=lambda entry: entry[0])
+    start = 0
+    for index in range(1, len(entries) + 1):
+        if (
+            index == len(entries)
+            or entries[index][0] != entries[index - 1][0] + 1
+            or entries[index][1] is not entries[start][1]
+        ):
+            yield entries[start][0], entries[index - 1][0] + 1, entries[start][1]
+            start = index

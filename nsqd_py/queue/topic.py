@@ -1,0 +1,538 @@
+"""A topic: where publishes become batches in a log, and are released to channels.
+
+Publishes of one turn of the event loop gather here and become one batch: one id range, one record, one write.
+Only when that is done are they released to the channels and answered.
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any, Protocol
+
+from nsqd_py.batch import BATCH_BYTES, SIZE_BYTES, Batch
+from nsqd_py.diskqueue.disk_pace import NOTED_NS, DiskPace
+from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.diskqueue.memory_budget import CountedBatch, Ledger, MemoryBudget
+from nsqd_py.diskqueue.open_files import OPEN_FILES
+from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES
+from nsqd_py.diskqueue.timeline import first_published_since
+from nsqd_py.errors import is_full
+from nsqd_py.guid import GuidFactory
+from nsqd_py.net.loop_iteration import Turn
+from nsqd_py.pqueues import Alarms
+from nsqd_py.protocol.names import is_ephemeral
+from nsqd_py.queue.batch_cache import Recent
+from nsqd_py.queue.channel import Channel
+from nsqd_py.queue.dead_letters import MOST_REMEMBERED
+from nsqd_py.queue.disk_limits import DiskSpace, NoRoom
+from nsqd_py.queue.publish_buffer import Gathering, Publisher, Tickets
+from nsqd_py.runtime.logs import Log
+from nsqd_py.settings.topic_rules import TopicPolicy
+
+if TYPE_CHECKING:
+    from nsqd_py.broker.slow_writing import SlowWriter
+
+_TRIM_EVERY = 64
+_BATCH_MORE_BYTES = BATCH_BYTES - RECORD_HEADER_BYTES  # what a batch takes of memory more than its record of the disk
+_REPORT_READS_EVERY_NS = 10_000_000_000
+
+# The disk does not take what is written to the file, or another program has removed or replaced it.
+_LEAVES_FILE = (errno.EIO, errno.ENOENT, errno.ESTALE)
+
+_first_seq = attrgetter("first_seq")
+
+
+class Syncer(Protocol):
+    """Brings a topic's log to the disk."""
+
+    every: int
+
+    def written(self, topic: Topic, publishers: Tickets) -> None:
+        """Something is there to be synced: the first since the last sync, or `every` messages by now."""
+
+
+class Topic(Gathering):
+    """A topic and its channels.
+
+    next_seq  the number of the next message
+    released  the number after the last message that the channels have
+    unsynced  messages that no sync has covered
+    policy    what the settings say of this topic
+
+    dead_letters   the last that came from other topics, see `nsqd_py.queue.dead_letters`
+    expired_count  messages that were too old before a channel had them
+    room_bytes  what it may write to its log before it asks `space` for more
+    pace        the pace of the disk; while it is slow, `slow_writer` writes in a thread
+    """
+
+    def __init__(
+        self,
+        name: str,
+        log: TopicLog | None,
+        guids: GuidFactory,
+        mem_queue_size: int,
+        turn: Turn,
+        wall_clock: Callable[[], int],
+        syncer: Syncer | None,
+        report: Log,
+        id_clock: Callable[[], int] | None = None,
+    ) -> None:
+        super().__init__(log.next_seq if log is not None else 0, guids, turn, wall_clock, id_clock or wall_clock)
+        self.name = name
+        self.is_ephemeral = is_ephemeral(name)
+        self.log = log
+        self.channels: dict[str, Channel] = {}
+        self.is_paused = False
+        self.is_started = True
+        self.is_closed = False
+        self.next_seq = log.next_seq if log is not None else 0
+        self.released = self.next_seq
+        self.message_count = 0
+        self.message_bytes = 0
+        self.expired_count = 0
+        self.dead_letters: deque[dict[str, Any]] = deque(maxlen=MOST_REMEMBERED)
+        self.unreleased_deferred: list[tuple[int, int, int]] = []
+        self.policy = TopicPolicy()
+        self.on_write: Callable[[OSError | None], None] = _ignore
+        self.space: DiskSpace | None = None
+        self.room_bytes = sys.maxsize
+        self.pace = DiskPace(Alarms(), wall_clock, is_measured=False)
+        self.slow_writer: SlowWriter | None = None
+        self._is_in_thread = False
+        self._mem_queue_size = mem_queue_size
+        self._syncer = syncer
+        self._report = report
+        self._recent = Recent(mem_queue_size if log is not None else None)
+        self._ledger: Ledger | None = None
+        self._commits = 0
+        self._write_failed = False
+        self._read_failed_ns = 0
+        self.unsynced = 0
+
+    # ---- figures
+
+    @property
+    def depth(self) -> int:
+        """Messages that no channel has yet."""
+        return self.next_seq - self.released
+
+    @property
+    def first_in_memory(self) -> int:
+        """From this number on all that somebody needs is in memory."""
+        if self.log is None:
+            return 0
+        firsts = self._recent.first_seqs
+        return firsts[0] if firsts else self.next_seq
+
+    @property
+    def backend_depth(self) -> int:
+        return max(0, self.first_in_memory - self.released)
+
+    @property
+    def is_held(self) -> bool:
+        """True while messages are kept from the channels: paused, none there, or not started yet."""
+        return self.is_paused or not self.channels or not self.is_started
+
+    # ---- memory
+
+    def use_budget(self, budget: MemoryBudget) -> None:
+        """Count in this budget what is held in memory, and let go of it when that is too much."""
+        if self.log is None:
+            self._ledger = budget.ledger()
+        else:
+            self._recent.tell_of_changes(lambda change_bytes: budget.note(self, change_bytes))
+            self.log.use_budget(budget)
+
+    @property
+    def held_bytes(self) -> int:
+        """What its newest messages take of memory; of an ephemeral topic all, also those in flight or deferred."""
+        return self._ledger.held_bytes if self._ledger is not None else self._recent.size_bytes
+
+    def let_go(self, most_bytes: int) -> None:
+        """Forget the oldest in memory until at most `most_bytes` are held."""
+        self.trim_memory()
+        self._recent.keep_bytes(most_bytes)
+
+    def most_unfinished(self) -> int | None:
+        """How many messages each channel of an ephemeral topic may hold now; None when there is room for more."""
+        most_bytes = self._ledger.most_bytes() if self._ledger is not None else None
+        if most_bytes is None:
+            return None
+        mean_bytes = self._recent.size_bytes // max(1, self._recent.count) or 1
+        return most_bytes // max(1, len(self.channels)) // mean_bytes
+
+    # ---- publishing
+
+    def bury(self, batch: Batch, died_ns: int, publisher: Publisher, ticket: int) -> None:
+        """Take messages that another topic had, with their ids and time stamps; a TTL begins anew."""
+        self.republish(batch, died_ns if self.policy.ttl_ns else 0, publisher, ticket)
+
+    def commit(self) -> None:
+        """Write what was published to the log, release it, and tell those whose publish failed."""
+        batches, publishers = self._take_gathered()
+        if not batches:
+            return
+        if self.log is not None:
+            try:
+                size_bytes = RECORD_HEADER_BYTES * len(batches)
+                for batch in batches:
+                    size_bytes += len(batch.body)
+                if size_bytes > self.room_bytes:
+                    self._ask_for_room(size_bytes)
+                self.room_bytes -= size_bytes
+                if not self._write(self.log, batches, size_bytes, publishers):
+                    return
+            except OSError as error:
+                self.refuse(batches, publishers, error)
+                return
+            except BaseException as error:  # a bug must not leave them answered with OK
+                self.refuse(batches, publishers, OSError(f"internal error: {error!r}"))
+                raise
+        self.accept_written(batches, publishers)
+
+    def _write(self, log: TopicLog, batches: list[Batch], size_bytes: int, publishers: Tickets) -> bool:
+        """Write to the log; False where a thread does it, or the rest of it. Raises OSError."""
+        writer, pace = self.slow_writer, self.pace
+        if writer is not None and (self._is_in_thread or pace.is_slow):
+            self._is_in_thread = True
+            writer.add(batches, publishers)
+            return False
+        began_ns = monotonic_ns()
+        try:
+            is_written = log.append_at_once(batches, size_bytes)
+        finally:
+            took_ns = monotonic_ns() - began_ns
+            if took_ns >= NOTED_NS:
+                pace.note(took_ns)
+        if is_written:
+            return True
+        if writer is not None and log.opens_file(size_bytes) and not OPEN_FILES.has_room():
+            self._is_in_thread = True
+            writer.add(batches, publishers)
+            return False
+        return self._write_in_steps(log, batches, publishers)
+
+    def _write_in_steps(self, log: TopicLog, batches: list[Batch], publishers: Tickets) -> bool:
+        """Likewise, where it takes several calls of the system: a slow one is the last that the event loop does."""
+        appending = log.begin_append(batches)
+        try:
+            while not appending.is_written:
+                if self.slow_writer is not None and self.pace.is_slow:
+                    self._is_in_thread = True
+                    self.slow_writer.go_on(appending, publishers)
+                    return False
+                self.pace.timed(appending.step)
+        except BaseException:
+            log.end_append(appending)
+            raise
+        log.end_append(appending)
+        return True
+
+    def _ask_for_room(self, size_bytes: int) -> None:
+        """Raises OSError when the log may not take so many bytes more."""
+        assert self.space is not None
+        self.room_bytes = self.space.grant(self, size_bytes)
+
+    def accept_written(self, batches: list[Batch], publishers: Tickets) -> None:
+        """These are in the log."""
+        self._accept(batches)
+        self._note_written(self.next_seq - batches[0].first_seq, publishers)
+
+    def publish_now(self, body: bytes) -> bool:
+        """Take one message and write it at once: what `publish` and `commit` do for a lone PUB, in half the time.
+
+        False, with nothing done, where it has to go the long way: with others of this turn, to a topic in memory,
+        before a sync, or to a disk that is slow. Raises OSError, then it is as if it had never come.
+        """
+        log = self.log
+        syncer = self._syncer
+        if self._in_turn or log is None or self.is_closed or syncer is None or syncer.every == 1:
+            return False
+        if self._is_in_thread or self.pace.is_slow:
+            return False
+        size_bytes = RECORD_HEADER_BYTES + len(body)
+        if size_bytes > self.room_bytes:
+            self._ask_for_room(size_bytes)
+        first_seq = self.next_seq
+        now_ns = self._wall_clock()
+        batch = Batch(first_seq, self._guids.reserve(1, self._id_clock()), now_ns, 0, 1, len(body), body)
+        began_ns = monotonic_ns()
+        try:
+            if not log.append_small(batch):
+                return False
+        except OSError as error:
+            self.refuse([batch], [], error)
+            raise
+        finally:  # to measure costs 0.2 us of the 3.3 that a lone PUB takes here
+            took_ns = monotonic_ns() - began_ns
+            if took_ns >= NOTED_NS:
+                self.pace.note(took_ns)
+        self.room_bytes -= size_bytes
+        recent = self._recent
+        recent.batches.append(batch)
+        recent.first_seqs.append(first_seq)
+        recent.count += 1
+        recent.size_bytes += size_bytes + _BATCH_MORE_BYTES
+        self.message_count += 1
+        self.message_bytes += len(body) - SIZE_BYTES
+        self.next_seq = self._sealed_end = first_seq + 1
+        if self.channels:
+            self.release()
+        self._commits += 1
+        if recent.count > recent.trim_above or not self._commits % _TRIM_EVERY:
+            self.trim_memory()
+        elif recent.size_bytes > recent.tell_above:
+            recent.tell()
+        self._note_written(1, [])
+        return True
+
+    def _note_written(self, count: int, publishers: Tickets) -> None:
+        """`count` messages more are in the log: the disk works, and they want a sync."""
+        if self._write_failed:
+            self._write_failed = False
+            self.on_write(None)
+        syncer = self._syncer
+        if syncer is not None:
+            before = self.unsynced
+            self.unsynced = before + count
+            if not before or self.unsynced >= syncer.every:
+                syncer.written(self, publishers)
+
+    def refuse(self, batches: list[Batch], publishers: Tickets, error: OSError) -> None:
+        """The log could not take what was published last: as if it had never come."""
+        self._sealed_end = batches[0].first_seq
+        if not isinstance(error, NoRoom):  # of that, who refused it has told
+            self._write_failed = True
+            self._report.error("TOPIC(%s): failed to write message to disk - %s", self.name, error)
+            if self.log is not None and error.errno in _LEAVES_FILE:
+                self.log.leave_last_file()
+            self.on_write(error)
+        for publisher, ticket in publishers:
+            publisher.publish_failed(ticket, error)
+
+    # ---- a slow disk
+
+    @property
+    def is_slow(self) -> bool:
+        """True while a thread writes, or would."""
+        return self._is_in_thread or self.pace.is_slow
+
+    def written_slowly(self) -> None:
+        """The thread has written all that there was."""
+        self._is_in_thread = False
+
+    def settle(self) -> None:
+        """Return when all that was published is in the log, or was refused. May block this greenlet."""
+        self.commit()
+        while self.slow_writer is not None and not self.slow_writer.is_idle:
+            self.slow_writer.join()
+            self.commit()
+
+    def batches_in_memory(self) -> dict[int, Batch]:
+        """By their first numbers."""
+        return self._recent.by_first_seq()
+
+    def _accept(self, batches: list[Batch]) -> None:
+        """The batches are in the log: count them, keep the newest in memory, release them."""
+        if self.is_ephemeral and self.is_held:
+            batches = self._cut_overflow(batches)
+        recent = self._recent
+        for batch in batches:
+            count = batch.count
+            self.message_count += count
+            self.message_bytes += len(batch.body) - SIZE_BYTES * count
+            if self._ledger is not None:
+                batch = CountedBatch(batch, self._ledger)
+            if batch.due_ns:
+                self.unreleased_deferred.append((batch.first_seq, batch.first_seq + count, batch.due_ns))
+                if self.log is not None:
+                    self.log.latest_due_ns = max(self.log.latest_due_ns, batch.due_ns)
+            recent.batches.append(batch)
+            recent.first_seqs.append(batch.first_seq)
+            recent.count += count
+            recent.size_bytes += batch.memory_bytes
+            self.next_seq = batch.first_seq + count
+        if self.is_ephemeral:
+            self._sealed_end = self.next_seq
+        if self.channels:
+            self.release()
+            if self.log is None:  # what one channel waits for must not keep in memory what no channel waits for
+                recent.drop_unneeded(self.is_needed)
+        self._commits += 1
+        # Not each time: taking from the front of a list moves the rest, and looking alone is 5 % of a lone PUB.
+        if recent.count > recent.trim_above or self._commits % _TRIM_EVERY == 0:
+            self.trim_memory()
+        elif recent.size_bytes > recent.tell_above:
+            recent.tell()
+
+    def _cut_overflow(self, batches: list[Batch]) -> list[Batch]:
+        """An ephemeral topic without channels holds no more than fits in memory; what comes then is lost."""
+        room = self._mem_queue_size - self.depth
+        if self.depth and self._ledger is not None and self._ledger.most_bytes() is not None:
+            room = 0
+        if not self.is_started and room < sum(batch.count for batch in batches):
+            self.start()  # rather without a channel that is not known yet than without the messages
+            if not self.is_held:
+                return batches
+        kept = []
+        for batch in batches:
+            fitting = max(0, min(room, batch.count))
+            room -= fitting
+            fits = batch.part(0, fitting)
+            self.message_count += batch.count - fitting
+            self.message_bytes += len(batch.body) - len(fits.body) - SIZE_BYTES * (batch.count - fitting)
+            if fitting:
+                kept.append(fits)
+        return kept
+
+    # ---- releasing
+
+    def release(self) -> None:
+        """Let the channels have everything, unless the topic is held."""
+        low, high = self.released, self.next_seq
+        if low == high or self.is_held:
+            return
+        self.released = high
+        deferred = self.unreleased_deferred
+        if deferred:
+            self.unreleased_deferred = []
+        for channel in self.channels.values():
+            channel.release(low, high, deferred)
+
+    def batch_at(self, seq: int) -> Batch | None:
+        """The batch that holds `seq`, or the first behind it; None when there is neither."""
+        recent = self._recent.find(seq)
+        if recent is not None:
+            return recent
+        if self.log is not None:
+            chunk = self._read(seq)
+            for batch in chunk[max(0, bisect_right(chunk, seq, key=_first_seq) - 1) :]:
+                if batch.end_seq > seq:
+                    return batch
+        return self._recent.first_behind(seq)
+
+    def batches_at(self, seqs: list[int]) -> Iterator[Batch | None]:
+        """For each of these numbers, in rising order, what `batch_at` gives: without those around it in the log."""
+        log = self.log
+        in_memory = bisect_left(seqs, self.first_in_memory) if log is not None else 0
+        if log is not None and in_memory:
+            at = 0
+            try:
+                for at, batch in enumerate(log.read_each(seqs[:in_memory])):
+                    yield batch if batch is not None else self.batch_at(seqs[at])
+            except BlockingIOError:  # a thread reads it
+                raise
+            except OSError as error:
+                self._report_failed_read(seqs[at], error)
+                raise
+        for seq in seqs[in_memory:]:
+            yield self.batch_at(seq)
+
+    def _read(self, seq: int) -> list[Batch]:
+        assert self.log is not None
+        try:
+            return self.log.read(seq)
+        except BlockingIOError:  # a thread reads it
+            raise
+        except OSError as error:
+            self._report_failed_read(seq, error)
+            raise
+
+    def _report_failed_read(self, seq: int, error: OSError) -> None:
+        now_ns = self._wall_clock()
+        if abs(now_ns - self._read_failed_ns) >= _REPORT_READS_EVERY_NS:
+            self._read_failed_ns = now_ns
+            text = "the disk is full, message %d waits" if is_full(error) else "failed to read message %d from disk"
+            self._report.error("TOPIC(%s): " + text + " - %s", self.name, seq, error)
+
+    def seq_since(self, steady_ns: int, low: int) -> int:
+        """Return the number of the first message from `low` on that was published since that time. Raises OSError.
+
+        By its id, not by its timestamp: the wall clock may have been set.
+        """
+        if self.log is not None:
+            if self.pace.is_slow:
+                raise BlockingIOError(errno.EAGAIN, "the disk is slow")
+            seq = first_published_since(self.log.files, steady_ns, low, by_timestamp=self.policy.takes_dead_letters)
+        else:
+            seq = self._recent.seq_since(steady_ns)
+        return self.next_seq if seq is None else seq
+
+    def wake_channels(self) -> None:
+        """A thread has read some messages that a channel may wait for."""
+        for channel in self.channels.values():
+            channel.handout.wake()
+
+    def readable_from(self, seq: int) -> int:
+        """From which number on there may be messages to read, when those from `seq` on cannot be."""
+        end = self.log.readable_from(seq) if self.log is not None else self.next_seq
+        return min(end, max(seq + 1, self.first_in_memory))
+
+    def trim_memory(self) -> None:
+        """Forget what all channels have passed, and what is more than memory may hold."""
+        passed = min((channel.position.next_fresh for channel in self.channels.values()), default=self.released)
+        self._recent.trim(min(passed, self.released))
+
+    # ---- administration
+
+    def pause(self) -> None:
+        self.commit()
+        self.is_paused = True
+
+    def unpause(self) -> None:
+        self.is_paused = False
+        self.release()
+
+    def hold(self) -> None:
+        """Keep what is published from the channels until `start`: not all of them are there yet."""
+        self.is_started = False
+
+    def start(self) -> None:
+        """Begin to release, or go on."""
+        self.is_started = True
+        self.release()
+
+    def empty(self) -> None:
+        """Drop what no channel has yet, as Go's nsqd does; the channels keep theirs."""
+        self.commit()
+        self.unreleased_deferred.clear()
+        low, self.released = self.released, self.next_seq
+        for channel in self.channels.values():
+            channel.miss(low, self.released)
+        self.trim_memory()
+
+    def expire_before(self, seq: int, oldest_ns: int) -> None:
+        """Drop what no channel has yet and is too old: below `seq`, but for what was due at `oldest_ns` or later."""
+        young = [low for low, _, due_ns in self.unreleased_deferred if due_ns >= oldest_ns]
+        seq = min([seq, self.next_seq, *young])
+        low = self.released
+        if seq <= low:
+            return
+        self.released = seq
+        self.expired_count += seq - low
+        self.unreleased_deferred = [span for span in self.unreleased_deferred if span[1] > seq]
+        for channel in self.channels.values():
+            channel.miss(low, seq)
+
+    def is_needed(self, low: int, high: int) -> bool:
+        """True while some channel, or the topic itself, has unfinished messages in this range."""
+        if high > self.released:
+            return True
+        return any(not channel.position.finished.covers(low, high) for channel in self.channels.values())
+
+    def close(self) -> None:
+        """Take no more."""
+        self.commit()
+        self.is_closed = True
+        for channel in list(self.channels.values()):
+            channel.close()
+
+
+def _ignore(error: OSError | None) -> None:
+    pass

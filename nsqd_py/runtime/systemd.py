@@ -1,0 +1,157 @@
+"""What systemd and a daemon say to each other: readiness, state, signs of life, and sockets that are open already.
+
+The protocols are those of sd_notify(3) and sd_listen_fds(3): a datagram of `KEY=value` lines to the socket that
+NOTIFY_SOCKET names; descriptors from 3 on, counted by LISTEN_FDS. Without systemd nothing of this does anything.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator, MutableMapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from nsqd_py.runtime.logs import Log
+
+FIRST_DESCRIPTOR = 3
+# A manager that reads nothing must not stop the loop for longer.
+_PATIENCE_S = 0.1
+_MORE_TIME_US = 60_000_000
+_MICROSECONDS = 1e6
+
+Environment = MutableMapping[str, str]
+
+
+class Notifier:
+    """Tells systemd how this process is. With an empty `address` it tells nobody."""
+
+    def __init__(self, address: str = "", watchdog_s: float = 0.0) -> None:
+        """`watchdog_s` is the longest silence that systemd bears; 0 where it does not watch."""
+        self.watchdog_s = watchdog_s
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        self._watchdog: Any = None
+
+    @classmethod
+    def from_environment(cls, environment: Environment = os.environ) -> Notifier:
+        """As the variables say, which are taken away: they are not for children."""
+        address = environment.pop("NOTIFY_SOCKET", "")
+        watchdog_us = environment.pop("WATCHDOG_USEC", "")
+        watchdog_pid = environment.pop("WATCHDOG_PID", "")
+        is_watched = watchdog_us.isdecimal() and watchdog_pid in ("", str(os.getpid()))
+        return cls(address, int(watchdog_us) / _MICROSECONDS if is_watched else 0.0)
+
+    def tell(self, *lines: str) -> None:
+        """Send `KEY=value` lines together. A manager that is not there, or does not listen, is no error."""
+        if not self._address:
+            return
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+            sock.settimeout(_PATIENCE_S)
+            sock.sendto("\n".join(lines).encode(), self._address)
+
+    def status(self, text: str) -> None:
+        """What `systemctl status` shows."""
+        self.tell(f"STATUS={text}")
+
+    def starting_takes_longer(self) -> None:
+        """It is not stuck: what systemd allows for the start begins again with this."""
+        self.tell(f"EXTEND_TIMEOUT_USEC={_MORE_TIME_US}")
+
+    def ready(self, text: str) -> None:
+        """It serves: units that wait for it may start."""
+        self.tell("READY=1", f"STATUS={text}")
+
+    def stopping(self) -> None:
+        self.tell("STOPPING=1", "STATUS=stopping")
+        if self._watchdog is not None:
+            self._watchdog.close()
+            self._watchdog = None
+
+    @contextmanager
+    def reloading(self) -> Iterator[None]:
+        """While it is entered, settings or files are read anew."""
+        self.tell("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+        try:
+            yield
+        finally:
+            self.tell("READY=1")
+
+    def start_watchdog(self, loop: Any) -> None:
+        """From now on, show twice in the watched interval that the event loop turns; until `stopping`."""
+        if self._address and self.watchdog_s:
+            half_s = self.watchdog_s / 2
+            self._watchdog = loop.timer(half_s, half_s)
+            self._watchdog.start(self.tell, "WATCHDOG=1")
+
+
+# ---- sockets that are open already
+
+
+@dataclass(frozen=True, slots=True)
+class InheritedSocket:
+    """A listening socket; `name` is the FileDescriptorName= of its unit."""
+
+    name: str
+    sock: socket.socket
+
+    def is_at(self, address: str) -> bool:
+        """Whether it listens where `address`, a `host:port` or a path, says; of a TCP address, only the port counts."""
+        bound = self.sock.getsockname()
+        if isinstance(bound, tuple):
+            return address.rpartition(":")[2] == str(bound[1])
+        return bool(address) and address == bound
+
+
+class InheritedSockets:
+    """The listening sockets that systemd opened for this process, each to be taken once."""
+
+    def __init__(self, found: list[InheritedSocket], log: Log) -> None:
+        self._left = found
+        self._log = log
+
+    @classmethod
+    def from_environment(cls, log: Log, environment: Environment = os.environ) -> InheritedSockets:
+        """As the variables say, which are taken away. What is no listening stream socket is closed."""
+        count = environment.pop("LISTEN_FDS", "")
+        pid = environment.pop("LISTEN_PID", "")
+        names = environment.pop("LISTEN_FDNAMES", "").split(":")
+        if pid != str(os.getpid()) or not count.isdecimal():
+            return cls([], log)
+        descriptors = range(FIRST_DESCRIPTOR, FIRST_DESCRIPTOR + int(count))
+        names += [""] * (len(descriptors) - len(names))
+        found = [_inherited(name, descriptor, log) for name, descriptor in zip(names, descriptors, strict=False)]
+        return cls([inherited for inherited in found if inherited is not None], log)
+
+    def take(self, name: str, address: str) -> Sequence[socket.socket | None]:
+        """Those of this name; else those at this address that have no name of another listener; else None alone."""
+        taken = [known for known in self._left if known.name == name]
+        if not taken:
+            taken = [known for known in self._left if known.name not in LISTENER_NAMES and known.is_at(address)]
+        self._left = [known for known in self._left if known not in taken]
+        return [known.sock for known in taken] or [None]
+
+    def close_others(self) -> None:
+        """What nobody took is for nobody: clients would wait there for ever."""
+        for known in self._left:
+            self._log.warning("systemd: no use for socket %r (%s)", known.name, known.sock.getsockname())
+            known.sock.close()
+        self._left = []
+
+
+LISTENER_NAMES = ("tcp", "http", "https")
+
+
+def _inherited(name: str, descriptor: int, log: Log) -> InheritedSocket | None:
+    try:
+        os.set_inheritable(descriptor, False)
+        sock = socket.socket(fileno=descriptor)
+    except OSError as error:
+        log.warning("systemd: descriptor %d (%s) is no socket - %s", descriptor, name, error)
+        return None
+    if sock.type != socket.SOCK_STREAM or not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        log.warning("systemd: socket %d (%s) does not listen for streams", descriptor, name)
+        sock.close()
+        return None
+    return InheritedSocket(name, sock)

@@ -1,0 +1,251 @@
+"""What /stats says: figures of topics, channels and clients, in the words and order of Go's nsqd.
+
+Where there are thousands of them this takes a while: the work rests now and then, so that messages go on flowing.
+What is seen then is no single moment: topics, channels and clients may come and go in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar, cast
+
+import orjson
+
+from nsqd_py.broker.broker import Broker
+from nsqd_py.debug.process_memory import memory_figures
+from nsqd_py.queue.channel import Channel
+from nsqd_py.queue.position import GLOBAL, REGION_LOCAL, ZONE_LOCAL
+from nsqd_py.queue.topic import Topic
+from nsqd_py.runtime.pace import ONE_ROUND_S, Pace
+from nsqd_py.tcp.connection import ClientConnection
+from nsqd_py.version import NSQ_VERSION
+
+Figures = dict[str, Any]
+_Named = TypeVar("_Named", Topic, Channel)
+_TOPOLOGY_COUNTS = (
+    ("zone_local_msg_count", ZONE_LOCAL),
+    ("region_local_msg_count", REGION_LOCAL),
+    ("global_msg_count", GLOBAL),
+)
+
+
+class Stats(NamedTuple):
+    """Topics by name with their channels, and the clients that published, in the order of connecting.
+
+    `topics` is None when a topic was asked for that does not exist; `producers` when there are none.
+    """
+
+    topics: list[Figures] | None
+    producers: list[Figures] | None
+
+
+# ---- gathering
+
+
+def collect(broker: Broker, topic: str, channel: str, *, include_clients: bool) -> Stats:
+    """The figures of all topics and channels, or of one where `topic` or `channel` is not empty.
+
+    Blocks this greenlet while it rests.
+    """
+    if topic and topic not in broker.topics:
+        return Stats(None, None)
+    collector = _Collector(topic, include_clients)
+    topics = [
+        collector.topic(found, channels)
+        for found in _selected(broker.topics, topic)
+        if broker.topics.get(found.name) is found  # not deleted during a rest
+        if (channels := _selected(found.channels, channel)) or not channel
+    ]
+    producers = None
+    if include_clients:
+        clients = cast("list[ClientConnection]", list(broker.clients))
+        producers = collector.clients(client for client in clients if client.pub_counts) or None
+    return Stats(topics, producers)
+
+
+def _selected(things: Mapping[str, _Named], name: str) -> list[_Named]:
+    """The one of that name, or all by name."""
+    if name:
+        return [things[name]] if name in things else []
+    return [things[key] for key in sorted(things)]
+
+
+class _Collector:
+    """One walk through topics, channels and clients."""
+
+    def __init__(self, topic_filter: str, include_clients: bool) -> None:
+        self._topic_filter = topic_filter
+        self._include_clients = include_clients
+        self._pace = Pace(ONE_ROUND_S)
+
+    def topic(self, topic: Topic, channels: list[Channel]) -> Figures:
+        figures: Figures = {
+            "topic_name": topic.name,
+            "channels": [self._channel(topic, channel) for channel in channels],
+            "depth": topic.depth,
+            "backend_depth": topic.backend_depth,
+            "message_count": topic.message_count,
+            "message_bytes": topic.message_bytes,
+            "paused": topic.is_paused,
+            "e2e_processing_latency": _latency(topic.channels.values()),
+        }
+        if topic.log is not None and topic.log.damaged_bytes:
+            figures["damaged_bytes"] = topic.log.damaged_bytes  # ours: what of its log could not be read
+        if topic.log is not None and topic.log.damage.missing_count:
+            figures["missing_count"] = topic.log.damage.missing_count  # messages that were in no file at the start
+        if topic.log is not None and topic.log.damage.removed_files:
+            figures["removed_files"] = topic.log.damage.removed_files  # files that were removed while in use
+        if topic.expired_count:
+            figures["expired_count"] = topic.expired_count
+        if topic.dead_letters:
+            figures["dead_letters"] = list(topic.dead_letters)
+        return figures
+
+    def _channel(self, topic: Topic, channel: Channel) -> Figures:
+        self._pace.rest_if_due()
+        clients = cast("list[ClientConnection]", list(channel.clients))
+        return {
+            "channel_name": channel.name,
+            "depth": channel.depth,
+            "backend_depth": channel.backend_depth(topic.first_in_memory),
+            "in_flight_count": channel.in_flight_count,
+            "deferred_count": channel.deferred_count,
+            "message_count": channel.message_count,
+            **_topology_counts(channel),
+            "requeue_count": channel.requeue_count,
+            "timeout_count": channel.timeout_count,
+            "client_count": len(clients),
+            "clients": self.clients(clients) if self._include_clients else None,
+            "paused": channel.is_paused,
+            "e2e_processing_latency": _latency((channel,)),
+            **_own_counts(channel),
+        }
+
+    def clients(self, clients: Iterable[ClientConnection]) -> list[Figures]:
+        rows = []
+        for client in clients:
+            self._pace.rest_if_due()
+            rows.append(_client_figures(client, self._topic_filter))
+        return rows
+
+
+def _latency(channels: Iterable[Channel]) -> Figures:
+    """Of all these channels together."""
+    meters = [channel.latency for channel in channels if channel.latency is not None]
+    return meters[0].figures(meters[1:]) if meters else {"count": 0, "percentiles": None}
+
+
+def _topology_counts(channel: Channel) -> Figures:
+    """Those that are not 0, as with Go's nsqd."""
+    counts = channel.counts_by_nearness
+    return {name: counts[nearness] for name, nearness in _TOPOLOGY_COUNTS if counts[nearness]}
+
+
+def _own_counts(channel: Channel) -> Figures:
+    """Of messages that took ways which Go's nsqd does not have; those that are not 0."""
+    counts = {
+        "dead_letter_count": channel.dead_letter_count,
+        "expired_count": channel.handout.expired_count,
+        "lost_count": channel.lost_count,
+        "unreadable_count": channel.handout.unreadable_count,
+    }
+    return {name: count for name, count in counts.items() if count}
+
+
+def _client_figures(client: ClientConnection, topic_filter: str) -> Figures:
+    session = client.session
+    figures: Figures = {
+        "client_id": session.client_id,
+        "hostname": session.hostname,
+        "version": "V2",
+        "remote_address": client.peer,
+        "state": session.state,
+        "ready_count": client.rdy,
+        "in_flight_count": len(client.in_flight),
+        "message_count": client.message_count,
+        "finish_count": client.finish_count,
+        "requeue_count": client.requeue_count,
+        "connect_ts": int(client.connect_time),
+        "sample_rate": session.sample_rate,
+        "deflate": client.uses_deflate,
+        "snappy": client.uses_snappy,
+        "user_agent": session.user_agent,
+        **_authorization_figures(client),
+        "topology_zone": session.topology_zone,
+        "topology_region": session.topology_region,
+    }
+    # All topics that it published to; Go's nsqd leaves off after one of them, whichever its map gives first.
+    pub_counts = [
+        {"topic": topic, "count": count}
+        for topic, count in client.pub_counts.items()
+        if not topic_filter or topic == topic_filter
+    ]
+    if pub_counts:
+        figures["pub_counts"] = pub_counts
+    return figures | _tls_figures(client)
+
+
+def _authorization_figures(client: ClientConnection) -> Figures:
+    """Nothing of a client without an AUTH; no identity where the auth server gave none."""
+    authorization = client.authorization
+    if authorization is None:
+        return {}
+    figures: Figures = {"authed": True}
+    if authorization.identity:
+        figures["auth_identity"] = authorization.identity
+    if authorization.identity_url:
+        figures["auth_identity_url"] = authorization.identity_url
+    return figures
+
+
+def _tls_figures(client: ClientConnection) -> Figures:
+    info = client.tls_info
+    return {
+        "tls": info is not None,
+        "tls_cipher_suite": info.cipher if info else "",
+        "tls_version": info.version if info else "",
+        "tls_negotiated_protocol": info.negotiated_protocol if info else "",
+        "tls_negotiated_protocol_is_mutual": info.negotiated_protocol_is_mutual if info else False,
+    }
+
+
+def health_text(broker: Broker) -> str:
+    """OK, or what is wrong."""
+    trouble = broker.health()
+    return "OK" if trouble is None else f"NOK - {trouble}"
+
+
+# ---- as JSON
+
+
+def render_json(broker: Broker, stats: Stats, *, include_memory: bool) -> Figures:
+    """What `/stats?format=json` answers, its large parts encoded already. Blocks this greenlet while it rests."""
+    pace = Pace(ONE_ROUND_S)
+    document: Figures = {
+        "version": NSQ_VERSION,
+        "health": health_text(broker).encode("utf-8", "replace").decode(),
+        "start_time": int(broker.start_time),
+        "topics": _encoded_topics(stats.topics, pace),
+    }
+    if include_memory:
+        document["memory"] = memory_figures() | broker.memory.figures()
+    document["producers"] = _encoded(stats.producers, pace)
+    return document
+
+
+def _encoded_topics(topics: list[Figures] | None, pace: Pace) -> list[orjson.Fragment] | None:
+    for topic in topics or ():
+        for channel in topic["channels"]:
+            channel["clients"] = _encoded(channel["clients"], pace)
+    return _encoded(topics, pace)
+
+
+def _encoded(rows: list[Figures] | None, pace: Pace) -> list[orjson.Fragment] | None:
+    """Each row by itself: all in one would take as long as there are many."""
+    if rows is None:
+        return None
+    fragments = []
+    for row in rows:
+        pace.rest_if_due()
+        fragments.append(orjson.Fragment(orjson.dumps(row)))
+    return fragments

@@ -1,0 +1,243 @@
+"""What /metrics says, for Prometheus: topics, channels, the log, the loop, the process.
+
+prometheus-client writes the text. It takes the samples of a family one by one, so that this can rest in between:
+a thousand topics of three channels have 40,000 of them, and one takes 3 us.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from math import inf
+from typing import Any, NamedTuple
+
+from prometheus_client import (
+    CONTENT_TYPE_PLAIN_0_0_4,
+    CollectorRegistry,
+    GCCollector,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
+
+from nsqd_py.broker.broker import Broker
+from nsqd_py.debug.collector import COLLECTIONS
+from nsqd_py.runtime.histogram import Histogram
+from nsqd_py.runtime.pace import Pace
+from nsqd_py.stats.collect import Figures, collect
+from nsqd_py.version import NSQ_VERSION
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+
+COUNTER, GAUGE = "counter", "gauge"
+_NS_PER_S = 1_000_000_000
+
+Labels = dict[str, str]
+
+
+class Family(NamedTuple):
+    """One metric of each topic, channel or log. `name` is without the `_total` of a counter."""
+
+    name: str
+    kind: str
+    help: str
+    value: Callable[[Any], float]
+
+
+def _figure(key: str) -> Callable[[Figures], float]:
+    return lambda figures: float(figures[key])
+
+
+# fmt: off
+TOPIC_FAMILIES = (
+    Family("nsqd_topic_messages", COUNTER, "Messages published to the topic.", _figure("message_count")),
+    Family("nsqd_topic_message_bytes", COUNTER, "Bytes of messages published to the topic.", _figure("message_bytes")),
+    Family("nsqd_topic_depth", GAUGE, "Messages that no channel has yet.", _figure("depth")),
+    Family("nsqd_topic_backend_depth", GAUGE, "That part of the depth that is not in memory.",
+        _figure("backend_depth")),
+    Family("nsqd_topic_paused", GAUGE, "1 while the topic is paused.", _figure("paused")),
+)
+CHANNEL_FAMILIES = (
+    Family("nsqd_channel_messages", COUNTER, "Messages that came to the channel.", _figure("message_count")),
+    Family("nsqd_channel_requeued", COUNTER, "Messages that consumers requeued.", _figure("requeue_count")),
+    Family("nsqd_channel_timed_out", COUNTER, "Messages that timed out with consumers.", _figure("timeout_count")),
+    Family("nsqd_channel_depth", GAUGE, "Messages that could be delivered now.", _figure("depth")),
+    Family("nsqd_channel_backend_depth", GAUGE, "That part of the depth that is not in memory.",
+        _figure("backend_depth")),
+    Family("nsqd_channel_in_flight", GAUGE, "Messages that consumers have.", _figure("in_flight_count")),
+    Family("nsqd_channel_deferred", GAUGE, "Messages that wait for their time.", _figure("deferred_count")),
+    Family("nsqd_channel_clients", GAUGE, "Consumers that are connected.", _figure("client_count")),
+    Family("nsqd_channel_paused", GAUGE, "1 while the channel is paused.", _figure("paused")),
+)
+OWN_TOPIC_FAMILIES = (
+    Family("nsqd_topic_memory_bytes", GAUGE, "Bytes of memory that the topic's newest messages take.",
+        lambda topic: topic.held_bytes),
+    Family("nsqd_topic_expired", COUNTER, "Messages that were too old before a channel had them.",
+        lambda topic: topic.expired_count),
+)
+OWN_CHANNEL_FAMILIES = (
+    Family("nsqd_channel_lost", COUNTER, "Messages that could not be read for the channel.",
+        lambda channel: channel.lost_count),
+    Family("nsqd_channel_unreadable", GAUGE, "Messages that wait for the disk to give them.",
+        lambda channel: channel.handout.unreadable_count),
+    Family("nsqd_channel_expired", COUNTER, "Messages that were dropped, since they were too old.",
+        lambda channel: channel.handout.expired_count),
+    Family("nsqd_channel_dead_letters", COUNTER, "Messages that were tried too often, and moved.",
+        lambda channel: channel.dead_letter_count),
+)
+LOG_FAMILIES = (
+    Family("nsqd_log_bytes", GAUGE, "Bytes of records in the topic's log.", lambda log: log.size_bytes),
+    Family("nsqd_log_files", GAUGE, "Files of the topic's log.", lambda log: log.file_count),
+    Family("nsqd_log_damaged_bytes", COUNTER, "Bytes of the topic's log that could not be read.",
+        lambda log: log.damaged_bytes),
+    Family("nsqd_log_missing_messages", COUNTER, "Messages that were needed, and in no file at the start.",
+        lambda log: log.damage.missing_count),
+    Family("nsqd_log_removed_files", COUNTER, "Files that were removed while they were in use, and written anew.",
+        lambda log: log.damage.removed_files),
+)
+BROKER_FAMILIES = (
+    Family("nsqd_healthy", GAUGE, "1 while the health in /stats is OK.", lambda broker: broker.health() is None),
+    Family("nsqd_draining", GAUGE, "1 while it goes out of service.", lambda broker: broker.drain.is_active),
+    Family("nsqd_start_time_seconds", GAUGE, "When it started, since the Unix epoch.",
+        lambda broker: broker.start_time),
+    Family("nsqd_topics", GAUGE, "Topics that there are.", lambda broker: len(broker.topics)),
+    Family("nsqd_memory_limit_bytes", GAUGE, "The value of --mem-queue-bytes.",
+        lambda broker: broker.memory.limit_bytes),
+    Family("nsqd_log_write_errors", COUNTER, "Writes to logs that failed.", lambda broker: broker.disk.write_errors),
+    Family("nsqd_gc_pause_seconds", COUNTER, "Time that all stood still for the garbage collector.",
+        lambda _: COLLECTIONS.total_pause_ns / _NS_PER_S),
+)
+# fmt: on
+
+
+def exposition(broker: Broker) -> bytes:
+    """All metrics in Prometheus' text format. Blocks this greenlet while it rests."""
+    return generate_latest(_Metrics(broker))
+
+
+class _Metrics(Collector):
+    """What `generate_latest` asks for metrics; one scrape."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._pace = Pace()
+
+    def collect(self) -> Iterator[Metric]:
+        broker = self._broker
+        topics = collect(broker, "", "", include_clients=False).topics or []
+        by_name = sorted(broker.topics.items())
+        own = [({"topic": name}, topic) for name, topic in by_name]
+        logs = [({"topic": name}, topic.log) for name, topic in by_name if topic.log is not None]
+        channels = [
+            ({"topic": name, "channel": channel.name}, channel)
+            for name, topic in by_name
+            for channel in topic.channels.values()
+        ]
+        yield InfoMetricFamily("nsqd_build", "Which nsqd this is.", _build_info())
+        yield from self._families(BROKER_FAMILIES, [({}, broker)])
+        yield from _connections(broker)
+        yield _memory(broker)
+        yield from self._families(TOPIC_FAMILIES, _labelled_topics(topics))
+        yield from self._families(CHANNEL_FAMILIES, _labelled_channels(topics))
+        yield from self._families(OWN_TOPIC_FAMILIES, own)
+        yield from self._families(OWN_CHANNEL_FAMILIES, channels)
+        yield from self._latencies(topics)
+        yield from self._families(LOG_FAMILIES, logs)
+        yield _histogram("nsqd_log_sync_duration_seconds", "How long syncs took.", broker.sync.durations_s)
+        yield _histogram("nsqd_event_loop_lag_seconds", "How late the event loop was.", broker.loop_lag.lags_s)
+        yield from _of_the_process()
+
+    def _families(self, families: Iterable[Family], things: list[tuple[Labels, Any]]) -> Iterator[Metric]:
+        for family in families:
+            samples = ((labels, family.value(thing)) for labels, thing in things)
+            yield self._metric(family.name, family.help, family.kind, samples)
+
+    def _metric(self, name: str, text: str, kind: str, values: Iterable[tuple[Labels, float]]) -> Metric:
+        """A metric whose samples are made as they are asked for."""
+        metric = Metric(name, text, kind)
+        metric.samples = self._samples(name + "_total" if kind is COUNTER else name, values)  # type: ignore[assignment]
+        return metric
+
+    def _samples(self, name: str, values: Iterable[tuple[Labels, float]]) -> Iterator[Sample]:
+        for labels, value in values:
+            self._pace.rest_if_due()
+            yield Sample(name, labels, value)
+
+    def _latencies(self, topics: list[Figures]) -> Iterator[Metric]:
+        """Where percentiles are asked for."""
+        for things, name, text in (
+            (_labelled_topics(topics), "nsqd_topic_e2e_latency_seconds", "From publish to finish, all channels."),
+            (_labelled_channels(topics), "nsqd_channel_e2e_latency_seconds", "From publish to finish."),
+        ):
+            values = [
+                (labels | {"quantile": repr(entry["quantile"])}, entry["value"] / _NS_PER_S)
+                for labels, figures in things
+                for entry in figures["e2e_processing_latency"]["percentiles"] or ()
+            ]
+            if values:
+                yield self._metric(name, text, GAUGE, values)
+
+
+def _labelled_topics(topics: list[Figures]) -> list[tuple[Labels, Figures]]:
+    return [({"topic": topic["topic_name"]}, topic) for topic in topics]
+
+
+def _labelled_channels(topics: list[Figures]) -> list[tuple[Labels, Figures]]:
+    return [
+        ({"topic": topic["topic_name"], "channel": channel["channel_name"]}, channel)
+        for topic in topics
+        for channel in topic["channels"]
+    ]
+
+
+def _build_info() -> Labels:
+    return {"version": NSQ_VERSION, "python": ".".join(map(str, sys.version_info[:3]))}
+
+
+def _memory(broker: Broker) -> Metric:
+    """Bytes that count against --mem-queue-bytes."""
+    budget = broker.memory
+    family = GaugeMetricFamily("nsqd_memory_bytes", "Bytes of messages and buffers in memory.", labels=["kind"])
+    family.add_metric(["log"], budget.cached_bytes)
+    family.add_metric(["ephemeral"], budget.ephemeral_bytes)
+    family.add_metric(["buffers"], budget.buffer_bytes)
+    return family
+
+
+def _connections(broker: Broker) -> Iterator[Metric]:
+    """Who is connected, who was not let in, and who was closed for keeping nsqd waiting."""
+    connected = GaugeMetricFamily("nsqd_connections", "Connections that there are.", labels=["protocol"])
+    connected.add_metric(["tcp"], len(broker.clients))
+    connected.add_metric(["http"], len(broker.http_clients))
+    yield connected
+    if broker.connections is None:
+        return
+    for name, text, counts in (
+        ("nsqd_connections_refused", "Connections that were not let in.", broker.connections.refused),
+        ("nsqd_connections_timed_out", "Connections that were closed for a time-out.", broker.connections.timed_out),
+    ):
+        family = CounterMetricFamily(name, text, labels=["reason"])
+        for reason, count in sorted(counts.items()):
+            family.add_metric([reason], count)
+        yield family
+
+
+def _histogram(name: str, text: str, histogram: Histogram) -> Metric:
+    buckets = [("+Inf" if bound == inf else repr(bound), float(count)) for bound, count in histogram.cumulative()]
+    return HistogramMetricFamily(name, text, buckets, histogram.total)
+
+
+def _of_the_process() -> Iterator[Metric]:
+    """Processor time, memory, descriptors and collections, under the names that all Python programs have."""
+    registry = CollectorRegistry()  # of this scrape: that of the library belongs to whoever embeds us
+    ProcessCollector(registry=registry)
+    GCCollector(registry=registry)
+    yield from registry.collect()

@@ -1,0 +1,222 @@
+"""Reports to a statsd, over UDP: the keys of Go's nsqd, counters as what came since the last report.
+
+A report is gathered at once and its packets leave spread over the interval, but for its last second, so that
+statsd's socket need not hold them all.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+
+import gevent
+from gevent.event import Event
+
+from nsqd_py.broker.broker import Broker
+from nsqd_py.debug.process_memory import memory_figures
+from nsqd_py.lookup.endpoints import Endpoint, parse_address
+from nsqd_py.lookup.resolver import Resolver
+from nsqd_py.protocol.names import is_ephemeral
+from nsqd_py.runtime.pace import Pace
+from nsqd_py.stats.collect import Figures, collect
+from nsqd_py.stats.statsd_prefix import full_prefix
+
+COUNTER, GAUGE = "c", "g"
+DEFAULT_PACKET_BYTES = 4096  # where the option gives no size
+_NOT_SPREAD_S = 1.0
+_STOP_S = 1.0
+
+# Each: name in statsd, name in /stats, what it is.
+Row = tuple[str, str, str]
+TOPIC_ROWS: tuple[Row, ...] = (
+    ("message_count", "message_count", COUNTER),
+    ("message_bytes", "message_bytes", COUNTER),
+    ("depth", "depth", GAUGE),
+    ("backend_depth", "backend_depth", GAUGE),
+)
+CHANNEL_ROWS: tuple[Row, ...] = (
+    ("message_count", "message_count", COUNTER),
+    ("depth", "depth", GAUGE),
+    ("backend_depth", "backend_depth", GAUGE),
+    ("in_flight_count", "in_flight_count", GAUGE),
+    ("deferred_count", "deferred_count", GAUGE),
+    ("requeue_count", "requeue_count", COUNTER),
+    ("timeout_count", "timeout_count", COUNTER),
+    ("clients", "client_count", GAUGE),
+)
+MEMORY_ROWS: tuple[Row, ...] = (
+    ("heap_objects", "heap_objects", GAUGE),
+    ("heap_idle_bytes", "heap_idle_bytes", GAUGE),
+    ("heap_in_use_bytes", "heap_in_use_bytes", GAUGE),
+    ("heap_released_bytes", "heap_released_bytes", GAUGE),
+    ("gc_pause_usec_100", "gc_pause_usec_100", GAUGE),
+    ("gc_pause_usec_99", "gc_pause_usec_99", GAUGE),
+    ("gc_pause_usec_95", "gc_pause_usec_95", GAUGE),
+    ("next_gc_bytes", "next_gc_bytes", GAUGE),
+    ("gc_runs", "gc_total_runs", COUNTER),
+)
+
+# ---- what is reported
+
+
+class Reports:
+    """The lines of one report after the other, `key:value|c` or `|g` each; they remember what was counted."""
+
+    def __init__(self, prefix: str, *, exclude_ephemeral: bool) -> None:
+        self._prefix = prefix
+        self._exclude_ephemeral = exclude_ephemeral
+        self._counted: dict[str, int] = {}
+        self._counting: dict[str, int] = {}
+
+    def lines(self, topics: Iterable[Figures], memory: Figures | None) -> Iterator[str]:
+        """The next report, to be read to its end."""
+        self._counting = {}
+        for topic in self._wanted(topics, "topic_name"):
+            place = f"topic.{topic['topic_name']}."
+            yield from self._rows(place, TOPIC_ROWS, topic)
+            yield from self._percentiles(place, topic)
+            for channel in self._wanted(topic["channels"], "channel_name"):
+                inner = f"{place}channel.{channel['channel_name']}."
+                yield from self._rows(inner, CHANNEL_ROWS, channel)
+                yield from self._percentiles(inner, channel)
+        if memory is not None:
+            yield from self._rows("mem.", MEMORY_ROWS, memory)
+        self._counted = self._counting
+
+    def _wanted(self, things: Iterable[Figures], name: str) -> Iterator[Figures]:
+        for thing in things:
+            if not (self._exclude_ephemeral and is_ephemeral(thing[name])):
+                yield thing
+
+    def _rows(self, place: str, rows: Iterable[Row], figures: Figures) -> Iterator[str]:
+        for name, key, kind in rows:
+            value = figures[key]
+            if kind is COUNTER:
+                value = self._since_last(place + name, value)
+            yield self._line(place + name, value, kind)
+
+    def _percentiles(self, place: str, figures: Figures) -> Iterator[str]:
+        for entry in figures["e2e_processing_latency"]["percentiles"] or ():
+            name = f"{place}e2e_processing_latency_{entry['quantile'] * 100:.0f}"
+            yield self._line(name, int(entry["value"]), GAUGE)
+
+    def _since_last(self, key: str, count: int) -> int:
+        """A count that is lower than it was began anew, with another topic or channel of that name."""
+        self._counting[key] = count
+        before = self._counted.get(key, 0)
+        return count - before if count >= before else count
+
+    def _line(self, key: str, value: int, kind: str) -> str:
+        return f"{self._prefix}{key}:{value}|{kind}\n"
+
+
+def packets(lines: Iterable[str], size_bytes: int) -> list[bytes]:
+    """Whole lines in packets of up to this size; a line that is longer is one by itself."""
+    most = size_bytes if size_bytes > 0 else DEFAULT_PACKET_BYTES
+    full = []
+    packet = b""
+    for line in lines:
+        data = line.encode("utf-8", "surrogateescape")
+        if packet and len(packet) + len(data) > most:
+            full.append(packet)
+            packet = b""
+        packet += data
+    return [*full, packet] if packet else full
+
+
+# ---- sending it
+
+
+class StatsdReporter:
+    """A greenlet that reports every `--statsd-interval`, where there is a `--statsd-address`."""
+
+    def __init__(self, broker: Broker, resolver: Resolver, stop_s: float = _STOP_S) -> None:
+        self._broker = broker
+        self._resolver = resolver
+        self._stop_s = stop_s
+        self._stopping = Event()
+        self._greenlet: gevent.Greenlet[..., None] | None = None
+
+    def start(self) -> None:
+        """To be called when the ports are known; the prefix is part of the options from then on."""
+        broker, options = self._broker, self._broker.options
+        http_port = options.broadcast_http_port or max(0, broker.http_port)
+        options.statsd_prefix = full_prefix(options.statsd_prefix, options.broadcast_address, http_port)
+        if options.statsd_address:
+            self._greenlet = gevent.spawn(self._run)
+
+    def stop(self) -> None:
+        """What is left of a report leaves at once; a look-up of statsd's name is not waited for."""
+        self._stopping.set()
+        if self._greenlet is not None:
+            self._greenlet.join(self._stop_s)
+            self._greenlet.kill()
+
+    def _run(self) -> None:
+        options = self._broker.options
+        reports = Reports(options.statsd_prefix, exclude_ephemeral=options.statsd_exclude_ephemeral)
+        interval_s = options.statsd_interval_ns / 1e9
+        due_s = time.monotonic() + interval_s
+        while not self._stopping.wait(max(0.0, due_s - time.monotonic())):
+            self._report(reports, max(0.0, interval_s - _NOT_SPREAD_S))
+            due_s = max(due_s + interval_s, time.monotonic())
+        self._broker.log.info("STATSD: closing")
+
+    def _report(self, reports: Reports, spread_s: float) -> None:
+        broker = self._broker
+        address = broker.options.statsd_address
+        try:
+            sock = self._connect(address)
+        except (OSError, ValueError) as error:
+            broker.log.error("failed to create UDP socket to statsd(%s) - %s", address, error)
+            return
+        with closing(sock):
+            broker.log.info("STATSD: pushing stats to %s", address)
+            sent = packets(self._lines(reports), broker.options.statsd_udp_packet_size)
+            refused = self._send(sock, sent, spread_s)
+        if refused is not None:
+            broker.log.warning("STATSD: %s did not take all of it - %s", address, refused)
+
+    def _connect(self, address: str) -> socket.socket:
+        """A socket to the first endpoint of the name that can be reached. Raises OSError and ValueError."""
+        parsed = parse_address(address)
+        failed = OSError(f"{parsed.host} has no address")
+        for endpoint in self._resolver.resolve(parsed.host, parsed.port):
+            try:
+                return _udp_socket(endpoint)
+            except OSError as error:
+                failed = error
+        raise failed
+
+    def _lines(self, reports: Reports) -> Iterator[str]:
+        broker = self._broker
+        pace = Pace()
+        topics = collect(broker, "", "", include_clients=False).topics or ()
+        for line in reports.lines(topics, memory_figures() if broker.options.statsd_mem_stats else None):
+            pace.rest_if_due()
+            yield line
+
+    def _send(self, sock: socket.socket, report: list[bytes], spread_s: float) -> OSError | None:
+        """Packets that are not taken are lost, as is the way of statsd; the last error, None without."""
+        last_error = None
+        for packet in report:
+            try:
+                sock.send(packet)
+            except OSError as error:
+                last_error = error
+            self._stopping.wait(spread_s / len(report))
+        return last_error
+
+
+def _udp_socket(endpoint: Endpoint) -> socket.socket:
+    """Neither connecting nor sending waits for anything with UDP. Raises OSError."""
+    sock = socket.socket(endpoint.family, socket.SOCK_DGRAM)
+    try:
+        sock.setblocking(False)
+        sock.connect(endpoint.target)
+    except OSError:
+        sock.close()
+        raise
+    return sock

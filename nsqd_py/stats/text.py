@@ -1,0 +1,94 @@
+"""What /stats answers to people, in the layout of Go's nsqd."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import datetime
+
+from nsqd_py.broker.broker import Broker
+from nsqd_py.debug.process_memory import memory_figures
+from nsqd_py.runtime.pace import ONE_ROUND_S, Pace
+from nsqd_py.settings.durations import SECOND_NS, format_duration
+from nsqd_py.stats.collect import Figures, Stats, health_text
+from nsqd_py.version import version_string
+
+_UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"))
+
+
+def render_text(broker: Broker, stats: Stats, *, include_memory: bool, now_s: float | None = None) -> str:
+    """The whole text; `now_s` is the time in s since the epoch. Blocks this greenlet while it rests."""
+    lines = []
+    pace = Pace(ONE_ROUND_S)
+    for line in _lines(broker, stats, include_memory, time.time() if now_s is None else now_s):
+        pace.rest_if_due()
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def _lines(broker: Broker, stats: Stats, include_memory: bool, now_s: float) -> Iterator[str]:
+    started = datetime.fromtimestamp(int(broker.start_time)).astimezone()
+    yield version_string("nsqd")
+    yield f"start_time {started.isoformat().replace('+00:00', 'Z')}"
+    yield f"uptime {format_duration(int((now_s - broker.start_time) * SECOND_NS))}"
+    yield ""
+    yield f"Health: {health_text(broker)}"
+    if include_memory:
+        yield "\nMemory:"
+        for name, value in (memory_figures() | broker.memory.figures()).items():
+            yield f"   {name:<25}\t{value}"
+    yield "\nTopics:" if stats.topics else "\nTopics: None"
+    for number, topic in enumerate(stats.topics or ()):
+        if number:
+            yield ""
+        yield from _topic_lines(topic, now_s)
+    yield "\nProducers:" if stats.producers else "\nProducers: None"
+    for producer in stats.producers or ():
+        yield f"   {_client_line(producer, now_s)}"
+
+
+def _topic_lines(topic: Figures, now_s: float) -> Iterator[str]:
+    yield (
+        f"{'*P ' if topic['paused'] else '   '}[{topic['topic_name']:<15}] depth: {topic['depth']:<5} "
+        f"be-depth: {topic['backend_depth']:<5} msgs: {topic['message_count']:<8} "
+        f"e2e%: {_latency_text(topic['e2e_processing_latency'])}"
+    )
+    for channel in topic["channels"]:
+        yield (
+            f"{'   *P ' if channel['paused'] else '      '}[{channel['channel_name']:<25}] "
+            f"depth: {channel['depth']:<5} be-depth: {channel['backend_depth']:<5} "
+            f"inflt: {channel['in_flight_count']:<4} def: {channel['deferred_count']:<4} "
+            f"re-q: {channel['requeue_count']:<5} timeout: {channel['timeout_count']:<5} "
+            f"msgs: {channel['message_count']:<8} e2e%: {_latency_text(channel['e2e_processing_latency'])}"
+        )
+        for client in channel["clients"] or ():
+            yield f"        {_client_line(client, now_s)}"
+
+
+def _latency_text(latency: Figures) -> str:
+    return ", ".join(_nanoseconds_text(entry["value"]) for entry in latency["percentiles"] or ())
+
+
+def _nanoseconds_text(value_ns: float) -> str:
+    """In the largest unit of which it is more than one: `1.5ms`."""
+    for unit_ns, name in _UNITS:
+        if value_ns > unit_ns:
+            return f"{value_ns / unit_ns:.1f}{name}"
+    return f"{value_ns:.1f}ns"
+
+
+def _client_line(client: Figures, now_s: float) -> str:
+    port = client["remote_address"].rpartition(":")[2]
+    name = f"{client['hostname']}:{port} {client['user_agent']}"
+    connected = format_duration(int(now_s - client["connect_ts"]) * SECOND_NS)
+    head = f"[{client['version']} {name:<21}]"
+    counts = client.get("pub_counts")
+    if counts:
+        total = sum(count["count"] for count in counts)
+        topics = ",".join(f"{count['topic']}={count['count']}" for count in counts)
+        return f"{head} msgs: {total:<8} topics: {topics} connected: {connected}"
+    return (
+        f"{head} state: {client['state']} inflt: {client['in_flight_count']:<4} rdy: {client['ready_count']:<4} "
+        f"fin: {client['finish_count']:<8} re-q: {client['requeue_count']:<8} "
+        f"msgs: {client['message_count']:<8} connected: {connected}"
+    )

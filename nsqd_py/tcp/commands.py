@@ -1,0 +1,257 @@
+"""What clients may ask for, done: each function acts on topics and channels for a connection, and answers it.
+
+`protocol.commands` is the table of what may come when; a function here is called only with what may.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from nsqd_py.errors import (
+    AuthDisabled,
+    ClientError,
+    DpubFailed,
+    FinFailed,
+    MpubFailed,
+    PubFailed,
+    Refusal,
+    ReqFailed,
+    SubFailed,
+    TouchFailed,
+)
+from nsqd_py.protocol import frames
+from nsqd_py.protocol.commands import Params, milliseconds_to_ns, parse_number, words
+from nsqd_py.protocol.multi_body import Part
+from nsqd_py.protocol.parser import Command
+from nsqd_py.protocol.session import STATE_CLOSING, STATE_SUBSCRIBED, Upgrades
+from nsqd_py.queue.position import TOPOLOGY_AWARE, nearness
+
+if TYPE_CHECKING:
+    from nsqd_py.queue.channel import Channel
+    from nsqd_py.queue.topic import Topic
+    from nsqd_py.tcp.connection import ClientConnection
+
+MS_NS = 1_000_000
+
+_PUBLISH_ERRORS: list[tuple[str, type[ClientError]]] = [("PUB", PubFailed), ("MPUB", MpubFailed), ("DPUB", DpubFailed)]
+_PUB, _MPUB, _DPUB = range(3)
+
+
+def act(client: ClientConnection, command: Command) -> None:
+    """Do what a command says. Raises ClientError."""
+    HANDLERS[command[0]](client, *command[1:])
+
+
+# ---- before anything else
+
+
+def identify(client: ClientConnection, params: Params, body: bytes) -> None:
+    session = client.session
+    answer = session.identify(body)
+    names = client.peer, session.client_id, session.hostname, session.user_agent
+    client.log.of_clients.info("[%s] IDENTIFY: %s %s %s", *names)
+    client.msg_timeout_ns = session.msg_timeout_ms * MS_NS
+    client.sample_rate = session.sample_rate
+    options = client.broker.options
+    if TOPOLOGY_AWARE in options.enable_experiment:
+        client.nearness = nearness(
+            options.topology_zone, options.topology_region, session.topology_zone, session.topology_region
+        )
+    client.set_heartbeat()
+    client.send(frames.response(answer))
+    if session.upgrades != Upgrades():
+        client.upgrade(session.upgrades)
+
+
+def auth(client: ClientConnection, params: Params, body: bytes) -> None:
+    if client.guard is None:
+        raise AuthDisabled("AUTH disabled")
+    client.guard.authenticate(body, lambda answer: client.send(frames.response(answer)))
+
+
+def permit(
+    client: ClientConnection, name: str, topic_name: bytes, channel_name: bytes, command: Command | None
+) -> None:
+    """Do a command (None: one that only had to be asked for) as soon as the client may."""
+    assert client.guard is not None
+    client.guard.check(name, topic_name, channel_name, lambda: act(client, command) if command is not None else None)
+
+
+# ---- consumers
+
+
+def sub(client: ClientConnection, params: Params, body: bytes) -> None:
+    name, broker = params[1].decode(), client.broker
+    try:
+        topic = broker.find_topic(name) or broker.get_topic(name)
+    except OSError as error:
+        raise SubFailed(f"SUB failed {error.strerror or error}") from error
+    except Refusal as error:
+        raise SubFailed(f"SUB failed {error.reason}") from error
+    channel_name = params[2].decode()
+    if broker.channels.wants_disk(topic, channel_name):
+        broker.channels.make_for(client, topic, channel_name, lambda found: _subscribe(client, topic, found))
+    else:
+        try:
+            channel = broker.get_channel(topic, channel_name)
+        except Refusal as error:
+            raise SubFailed(f"SUB failed {error.reason}") from error
+        _subscribe(client, topic, channel)
+
+
+def _subscribe(client: ClientConnection, topic: Topic, channel: Channel | OSError | Refusal) -> None:
+    """Make the client a consumer of a channel; an error says why there is none."""
+    if isinstance(channel, Refusal):
+        raise SubFailed(f"SUB failed {channel.reason}") from channel
+    if isinstance(channel, OSError):
+        raise SubFailed(f"SUB failed {channel.strerror or channel}") from channel
+    broker = client.broker
+    if not channel.add_client(client):
+        most = broker.options.max_channel_consumers
+        raise SubFailed(f"SUB failed consumers for {topic.name}:{channel.name} exceeds limit of {most}")
+    client.topic = topic
+    client.channel = channel
+    client.session.state = STATE_SUBSCRIBED
+    client.send(frames.OK)
+
+
+def rdy(client: ClientConnection, params: Params, body: bytes) -> None:
+    if client.session.state == STATE_CLOSING:
+        client.log.of_clients.info("PROTOCOL(V2): [%s] ignoring RDY after CLS", client.peer)
+        return
+    client.rdy = parse_number(params[1]) if len(params) > 1 else 1
+    client.maybe_ready()
+
+
+def fin_run(client: ClientConnection, ids: list[bytes]) -> None:
+    channel = client.channel
+    assert channel is not None
+    missing = channel.finish(client, ids)
+    client.finish_count += len(ids) - len(missing)
+    for message_id in missing:
+        client.answer_error(FinFailed(f"FIN {words(message_id)} failed {_why_not(channel, message_id)}"))
+    if not client.is_waiting and client.capacity() > 0:
+        channel.client_ready(client)
+
+
+def fin(client: ClientConnection, *arguments: Any) -> None:
+    """`("FIN", ids)` from a run of them, or `("FIN", params, body)` from a line of an unusual form."""
+    fin_run(client, arguments[0] if len(arguments) == 1 else [arguments[0][1]])
+
+
+def req(client: ClientConnection, params: Params, body: bytes) -> None:
+    channel = client.channel
+    assert channel is not None
+    delay_ns = milliseconds_to_ns(parse_number(params[2]))
+    clamped_ns = max(0, min(delay_ns, client.broker.options.max_req_timeout_ns))
+    if clamped_ns != delay_ns:
+        client.log.of_clients.info("[%s] REQ timeout %d out of range. Setting to %d", client.peer, delay_ns, clamped_ns)
+    if not channel.requeue(client, params[1], clamped_ns):
+        raise ReqFailed(f"REQ {words(params[1])} failed {_why_not(channel, params[1])}")
+    client.requeue_count += 1
+    client.maybe_ready()
+
+
+def touch(client: ClientConnection, params: Params, body: bytes) -> None:
+    channel = client.channel
+    assert channel is not None
+    if not channel.touch(client, params[1]):
+        raise TouchFailed(f"TOUCH {words(params[1])} failed {_why_not(channel, params[1])}")
+
+
+def _why_not(channel: Channel, message_id: bytes) -> str:
+    return "client does not own message" if channel.owns(message_id) else "ID not in flight"
+
+
+def cls(client: ClientConnection, params: Params, body: bytes) -> None:
+    client.rdy = 0
+    client.session.state = STATE_CLOSING
+    client.send(frames.CLOSE_WAIT)
+
+
+def nop(client: ClientConnection, params: Params, body: bytes) -> None:
+    pass
+
+
+def go_on(client: ClientConnection) -> None:
+    """Do nothing: a slice of a long command was read."""
+
+
+# ---- publishers
+
+
+def pub(client: ClientConnection, topic_name: bytes, body: bytes, count: int, stride: int) -> None:
+    _publish(client, _PUB, topic_name.decode(), body, count, stride)
+    client.send(frames.OK * count)
+
+
+def mpub(client: ClientConnection, topic_name: bytes, body: bytes, count: int, stride: int) -> None:
+    _publish(client, _MPUB, topic_name.decode(), body, count, stride)
+    client.send(frames.OK)
+
+
+def mpub_parts(client: ClientConnection, topic_name: bytes, parts: Sequence[Part], count: int) -> None:
+    """An MPUB of more messages than one batch takes."""
+    topic, ticket = _topic_and_ticket(client, _MPUB, topic_name.decode())
+    topic.publish_parts(parts, client, ticket)
+    client.pub_counts[topic.name] += count
+    client.send(frames.OK)
+
+
+def await_mpub(client: ClientConnection, topic_name: bytes) -> None:
+    """Make the topic of an MPUB whose body is not here yet, or is refused: Go's nsqd makes it before it reads that."""
+    with contextlib.suppress(Refusal):  # the MPUB itself gets the error
+        client.broker.get_topic(topic_name.decode())
+
+
+def dpub(client: ClientConnection, params: Params, body: bytes) -> None:
+    delay_ns = milliseconds_to_ns(parse_number(params[2]))
+    sized = len(body).to_bytes(4, "big") + body
+    _publish(client, _DPUB, params[1].decode(), sized, 1, len(sized), client.broker.due_ns(delay_ns))
+    client.send(frames.OK)
+
+
+def _publish(
+    client: ClientConnection, kind: int, topic_name: str, body: bytes, count: int, stride: int, due_ns: int = 0
+) -> None:
+    topic, ticket = _topic_and_ticket(client, kind, topic_name)
+    topic.publish(body, count, stride, client, ticket, due_ns)
+    client.pub_counts[topic_name] += count
+
+
+def _topic_and_ticket(client: ClientConnection, kind: int, topic_name: str) -> tuple[Topic, int]:
+    """The ticket says which answer is to be replaced if the log cannot take the publish, and with which error."""
+    ticket = len(client.out) * len(_PUBLISH_ERRORS) + kind
+    try:
+        return client.broker.get_topic(topic_name), ticket
+    except Refusal as error:
+        name, failure = _PUBLISH_ERRORS[kind]
+        raise failure(f"{name} failed {error.reason}") from error
+
+
+def failed_publish(ticket: int, error: OSError) -> tuple[int, ClientError]:
+    """Which answer of the output a ticket stands for, and the error that has to go out in its place."""
+    place, kind = divmod(ticket, len(_PUBLISH_ERRORS))
+    name, failure = _PUBLISH_ERRORS[kind]
+    return place, failure(f"{name} failed {error.strerror or error}")
+
+
+HANDLERS: dict[str, Any] = {
+    "FIN": fin,
+    "PUB": pub,
+    "MPUB": mpub,
+    "MPUB_PARTS": mpub_parts,
+    "DPUB": dpub,
+    "RDY": rdy,
+    "REQ": req,
+    "TOUCH": touch,
+    "NOP": nop,
+    "SUB": sub,
+    "CLS": cls,
+    "IDENTIFY": identify,
+    "AUTH": auth,
+    "PERMIT": permit,
+    "GO_ON": go_on,
+}

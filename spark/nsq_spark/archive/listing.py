@@ -1,0 +1,286 @@
+"""Which files there are, and what they are: paths, globs and directories become FileInfos."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeVar
+
+import orjson
+import pyarrow as pa
+
+from nsq_spark.archive import globs
+from nsq_spark.archive.companions import Companions
+from nsq_spark.archive.errors import ArchiveError
+from nsq_spark.archive.formats import (
+    HEAD_BYTES,
+    Compression,
+    Format,
+    plain_head,
+    recognised_compression,
+    recognised_format,
+)
+from nsq_spark.archive.go_copies import Topic, chosen_channels, copies_text, queue_of
+from nsq_spark.archive.hours import time_in, zone_of
+from nsq_spark.archive.manifests import Manifests
+from nsq_spark.archive.splits import FileInfo
+from nsq_spark.archive.storage import Entry, Storage, directory_of, is_hidden, is_local, local_path, name_of
+from nsq_spark.archive.wanted import Wanted
+
+# nsq_to_file's default names are <TOPIC>.<HOST><REV>.<DATETIME>.log
+TOPIC_FROM_NAME = r"(?P<topic>[^/.]+)[^/]*$"
+_CLAIM_NAME = re.compile(r"\.nsq_to_file\.[0-9a-f]+\.json")
+# In data directories, what holds no messages, or only such as were finished or could not be read.
+_NO_MESSAGES = (
+    ".bad", ".crc", ".cursor", ".damaged", ".gone", ".meta.dat", ".moving", ".pid", ".spare", ".tmp",
+    "nsqd.clock", "nsqd.dat", "nsqd.stop",
+)  # fmt: skip
+_REMOTE_READERS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """What the user knows better.
+
+    format           in place of what is recognised
+    compression      the same
+    topic            of files that do not tell it
+    topic_from_name  a regular expression with a group `topic`, looked for in the path of such files
+    unread_only      of Go's disk queues, what was not consumed yet; otherwise all that is still in their files
+    go_channel       of Go's disk queues, the channel that is read; "all": every queue; None: the largest of each topic
+    time_zone        of the hours in names of files that keep no times
+    """
+
+    format: str | None = None
+    compression: str | None = None
+    topic: str | None = None
+    topic_from_name: str = TOPIC_FROM_NAME
+    unread_only: bool = False
+    go_channel: str | None = None
+    time_zone: str = "UTC"
+
+
+@dataclass(slots=True)
+class Listing:
+    """`in_progress`: files that nsq-to-file has not finished, which are left out unless they are named. `copies`: which
+    queues of Go's data directories are left out, in sentences.
+    """
+
+    files: list[FileInfo] = field(default_factory=list)
+    in_progress: list[str] = field(default_factory=list)
+    copies: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Found:
+    """As a Listing, before it is known what the files are. Empty ones are left out."""
+
+    entries: list[Entry] = field(default_factory=list)
+    in_progress: list[str] = field(default_factory=list)
+
+
+def list_files(
+    paths: Sequence[str], storage: Storage, hints: Hints | None = None, wanted: Wanted | None = None
+) -> list[FileInfo]:
+    """The files that hold messages, in order of the paths and below each by name; none twice. Raises ArchiveError."""
+    return survey(paths, storage, hints, wanted).files
+
+
+def survey(paths: Sequence[str], storage: Storage, hints: Hints | None = None, wanted: Wanted | None = None) -> Listing:
+    """As `list_files`, and what was left out. A file in which a manifest says that nothing is `wanted` is listed as
+    `is_unwanted`, and is not opened.
+    """
+    found = find(paths, storage)
+    chosen = chosen_channels(found.entries, hints.go_channel if hints else None)
+    return Listing(
+        recognised(found.entries, storage, hints, chosen, wanted),
+        found.in_progress,
+        copies_text(found.entries, chosen),
+    )
+
+
+def find(paths: Sequence[str], storage: Storage, *, may_be_empty: bool = False) -> Found:
+    """Without a look into the files. Raises ArchiveError; for a glob that matches nothing, unless that `may_be`."""
+    found = Found()
+    entries: dict[str, Entry] = {}
+    for path in paths:
+        for entry in _entries(path, storage, found, may_be_empty):
+            entries.setdefault(entry.path, entry)
+    found.entries = [entry for entry in entries.values() if entry.size_bytes]
+    found.in_progress = [path for path in dict.fromkeys(found.in_progress) if path not in entries]
+    return found
+
+
+def recognised(
+    entries: Sequence[Entry],
+    storage: Storage,
+    hints: Hints | None = None,
+    channels: Mapping[Topic, str] | None = None,
+    wanted: Wanted | None = None,
+) -> list[FileInfo]:
+    """What they are, by a look into each. Those that are gone by now are left out, and those queues of Go's topics that
+    are not of one of the `channels`. Raises ArchiveError.
+    """
+    recogniser = _Recogniser(storage, hints or Hints(), channels or {}, wanted or Wanted())
+    return [info for info in _each(recogniser.info, entries) if info is not None]
+
+
+def _each(work: Callable[[Entry], FileInfo | None], entries: Sequence[Entry]) -> Iterable[FileInfo | None]:
+    """Remote files are looked into side by side: each takes a round trip or two."""
+    if all(is_local(entry.path) for entry in entries):
+        return map(work, entries)
+    with ThreadPoolExecutor(_REMOTE_READERS) as pool:
+        return list(pool.map(work, entries))
+
+
+# ---- paths
+
+
+def _entries(path: str, storage: Storage, listing: Found, may_be_empty: bool) -> list[Entry]:
+    given = storage.resolved(path)
+    entry = storage.find(given)
+    if entry is not None:
+        return [entry]
+    if storage.is_directory(given):
+        return _with_messages(storage.walk(given), storage, listing)
+    if not globs.is_glob(given):
+        raise ArchiveError(f"{path} is not there")
+    matches = globs.compiled(given).fullmatch
+    walked = storage.walk(globs.base_of(given))
+    found = [entry for entry in walked if _is_claim(entry.path) or matches(_as_given(entry.path))]
+    entries = _with_messages(found, storage, listing)
+    if not entries and not may_be_empty:
+        raise ArchiveError(f"{path} matches no file")
+    return entries
+
+
+def _as_given(path: str) -> str:
+    return local_path(path) if path.startswith("file:") else path
+
+
+def _with_messages(entries: Iterable[Entry], storage: Storage, listing: Found) -> list[Entry]:
+    """Without what is hidden, or still being written."""
+    everything = sorted(entries)
+    claimed = {_claimed(entry.path, storage) for entry in everything if _is_claim(entry.path)}
+    visible = [entry for entry in everything if not _is_passed_over(name_of(entry.path))]
+    listing.in_progress += [entry.path for entry in visible if entry.path in claimed]
+    return [entry for entry in visible if entry.path not in claimed]
+
+
+def _is_passed_over(name: str) -> bool:
+    return is_hidden(name) or name.endswith(_NO_MESSAGES)
+
+
+def _is_claim(path: str) -> bool:
+    return _CLAIM_NAME.fullmatch(name_of(path)) is not None
+
+
+def _claimed(path: str, storage: Storage) -> str | None:
+    """The file that a claim of nsq-to-file is about; None where it is gone by now."""
+    try:
+        with storage.open(path) as file:
+            name = orjson.loads(file.read_at(0, file.size_bytes))["work_name"]
+    except (ArchiveError, OSError, orjson.JSONDecodeError, KeyError, TypeError):
+        return None
+    return f"{directory_of(path)}/{name}"
+
+
+# ---- what they are
+
+
+class _Recogniser:
+    def __init__(self, storage: Storage, hints: Hints, channels: Mapping[Topic, str], wanted: Wanted) -> None:
+        self._storage = storage
+        self._hints = hints
+        self._channels = channels
+        self._companions = Companions(storage)
+        self._asks_manifests = (wanted.has_range or wanted.has_topics) and not (hints.format or hints.compression)
+        self._wanted = wanted
+        self._manifests = Manifests(storage)
+        self._zone = zone_of(hints.time_zone)
+        self._format = _one_of(Format, "format", hints.format)
+        self._compression = _one_of(Compression, "compression", hints.compression)
+        self._topic_from_name = _given_pattern(hints.topic_from_name)
+
+    def info(self, entry: Entry) -> FileInfo | None:
+        """None for a file that is gone by now, or of which nothing is wanted."""
+        if self._asks_manifests:
+            unwanted = self._manifests.unwanted(entry, self._wanted, self._topic(entry.path))
+            if unwanted is not None:
+                return FileInfo(*entry, unwanted.format, unwanted.compression, unwanted.topic, is_unwanted=True)
+        head = self._head(entry)
+        if head is None:
+            return None
+        name = name_of(entry.path)
+        compression = self._compression or recognised_compression(name, head)
+        form = self._format or recognised_format(name, plain_head(head, compression))
+        if form is Format.TOPIC_LOG:
+            return self._topic_log(entry, compression)
+        if form is Format.GO_QUEUE:
+            return self._go_queue(entry, compression)
+        first_ns, end_ns = (None, None) if form.has_timestamps else time_in(name, self._zone) or (None, None)
+        return FileInfo(
+            *entry, form, compression, self._topic(entry.path), first_ns=first_ns, end_ns=end_ns
+        )  # fmt: skip
+
+    def _head(self, entry: Entry) -> bytes | None:
+        try:
+            with self._storage.open(entry.path) as file:
+                return file.read_at(0, HEAD_BYTES)
+        except ArchiveError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise
+        except (OSError, pa.ArrowException) as error:
+            raise ArchiveError(f"{entry.path} cannot be read: {error}") from error
+
+    def _topic(self, path: str) -> str:
+        if self._hints.topic:
+            return self._hints.topic
+        match = self._topic_from_name.search(path)
+        return (match["topic"] if match else None) or name_of(path)
+
+    def _topic_log(self, entry: Entry, compression: Compression) -> FileInfo:
+        topic, is_live = self._companions.topic_log(entry.path)
+        return FileInfo(
+            *entry, Format.TOPIC_LOG, compression, topic or self._topic(entry.path),
+            is_live=is_live and compression is Compression.NONE,
+        )  # fmt: skip
+
+    def _go_queue(self, entry: Entry, compression: Compression) -> FileInfo | None:
+        queue = self._companions.go_queue(entry.path)
+        queue_name = queue_of(entry.path)
+        chosen = None if queue_name is None else self._channels.get(queue_name[0])
+        if chosen is not None and queue.channel not in (None, chosen):
+            return None
+        is_handed_out = chosen is not None and queue.channel is None
+        start = queue.read_position if self._hints.unread_only or is_handed_out else 0
+        if start is None:
+            return None
+        return FileInfo(
+            *entry, Format.GO_QUEUE, compression, queue.topic or self._topic(entry.path), queue.channel,
+            start=min(start, entry.size_bytes), is_live=queue.is_live, settled_bytes=queue.settled_bytes,
+        )  # fmt: skip
+
+
+_Word = TypeVar("_Word", bound=StrEnum)
+
+
+def _one_of(words: type[_Word], what: str, given: str | None) -> _Word | None:
+    try:
+        return words(given) if given else None
+    except ValueError:
+        raise ArchiveError(f"{given!r} is no {what}; there are {', '.join(words)}") from None
+
+
+def _given_pattern(pattern: str) -> re.Pattern[str]:
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise ArchiveError(f"the pattern for topics {pattern!r} is no regular expression: {error}") from None
+    if "topic" not in compiled.groupindex:
+        raise ArchiveError(f"the pattern for topics {pattern!r} has no group (?P<topic>...)")
+    return compiled

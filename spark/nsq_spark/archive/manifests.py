@@ -1,0 +1,120 @@
+"""What nsq-to-file's `_manifest.jsonl` says about finished files: their topics and times, without opening them.
+
+The manifest only saves work. Where it is missing or damaged, or does not describe all bytes of a file, the file is
+opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import orjson
+import pyarrow as pa
+
+from nsq_spark.archive.errors import ArchiveError
+from nsq_spark.archive.formats import Compression, Format
+from nsq_spark.archive.storage import Entry, Storage, directory_of
+from nsq_spark.archive.wanted import Wanted
+
+NAME = "_manifest.jsonl"
+# These formats are compressed as a whole; the others compress parts of a file.
+_COMPRESSED_AS_A_WHOLE = (Format.LINES, Format.JSONL)
+
+
+class Stretch(NamedTuple):
+    """A part of a file, from `offset` on, whose messages have one topic; times in ns, None where they are not known."""
+
+    offset: int
+    size_bytes: int
+    format: Format
+    compression: Compression
+    topic: str
+    first_ns: int | None
+    last_ns: int | None
+
+    def may_hold(self, wanted: Wanted) -> bool:
+        """True if a message in it may be wanted. Raises ArchiveError for a bad pattern."""
+        if not wanted.has_topic(self.topic):
+            return False
+        return self.first_ns is None or self.last_ns is None or wanted.overlaps(self.first_ns, self.last_ns)
+
+
+class Manifests:
+    """The manifests above files. Each is read once."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._read: dict[str, dict[str, list[Stretch]]] = {}
+
+    def complete(self, entry: Entry) -> list[Stretch]:
+        """Return the parts of a file that nsq-to-file has finished; nothing if they do not make up the whole file."""
+        stretches = self._stretches(entry.path)
+        end = 0
+        for stretch in stretches:
+            if stretch.offset != end:
+                return []
+            end += stretch.size_bytes
+        return stretches if end == entry.size_bytes else []
+
+    def unwanted(self, entry: Entry, wanted: Wanted, topic_in_name: str) -> Stretch | None:
+        """Return the first part of a file in which nothing is wanted; None if something may be, or nobody knows.
+
+        Files of `lines` are read as messages of the topic in their names, so that one counts. Raises ArchiveError for a
+        bad pattern.
+        """
+        stretches = [
+            stretch._replace(topic=topic_in_name) if stretch.format is Format.LINES else stretch
+            for stretch in self.complete(entry)
+        ]
+        return None if any(stretch.may_hold(wanted) for stretch in stretches) else next(iter(stretches), None)
+
+    def _stretches(self, path: str) -> list[Stretch]:
+        """From the manifest nearest to the root that names the file: it mostly is there, and one serves all files."""
+        for directory in _directories(path):
+            if directory not in self._read:
+                self._read[directory] = self._manifest(directory)
+            if found := self._read[directory].get(path.removeprefix(f"{directory}/")):
+                return found
+        return []
+
+    def _manifest(self, directory: str) -> dict[str, list[Stretch]]:
+        """Return the parts of each file in order; a file that begins again replaces the earlier one of its name."""
+        found: dict[str, list[Stretch]] = {}
+        try:
+            with self._storage.open(f"{directory}/{NAME}") as file:
+                data = file.read_at(0, file.size_bytes)
+        except (ArchiveError, OSError, pa.ArrowException):
+            return found
+        for line in data.splitlines():
+            try:
+                fields = orjson.loads(line)
+                path, stretch = fields["path"], _stretch(fields)
+            except (ValueError, KeyError, TypeError):
+                continue  # torn by a kill, or of a later version
+            if stretch.offset == 0:
+                found[path] = []
+            found.setdefault(path, []).append(stretch)
+        return found
+
+
+def _stretch(fields: Any) -> Stretch:
+    """Raises KeyError, TypeError and ValueError."""
+    form, compression = Format(fields["format"]), Compression(fields["compress"])
+    numbers = (fields["offset"], fields["bytes"])
+    times = (fields["first_timestamp"], fields["last_timestamp"])
+    topic = fields["topic"]
+    if not isinstance(topic, str) or any(type(number) is not int for number in numbers):
+        raise TypeError
+    if any(type(time) is not int for time in times):
+        times = None, None
+    whole = compression if form in _COMPRESSED_AS_A_WHOLE else Compression.NONE
+    return Stretch(*numbers, form, whole, topic, *times)
+
+
+def _directories(path: str) -> Iterator[str]:
+    """The directories above a file, the root (or the bucket) first, without a slash at the end."""
+    scheme, separator, rest = path.rpartition("://")
+    names = directory_of(rest).split("/")
+    for count in range(1, len(names) + 1):
+        yield scheme + separator + "/".join(names[:count])

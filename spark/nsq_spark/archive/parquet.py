@@ -1,0 +1,212 @@
+"""Parquet, as tools/nsq_tools/to_file/formats/parquet.py writes it: columns topic, channel, timestamp, id, attempts, body, nsqd.
+
+`timestamp` is a number of ns since the epoch, or a timestamp of any unit; where there is a column `timestamp_ns`, as
+in what Spark wrote of our own table, that is taken. All but `body` may be missing. A split takes the row groups that
+begin in it. The position of a message is its row in the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from nsq_spark.archive.chunk import Chunk
+from nsq_spark.archive.damage import Damage
+from nsq_spark.archive.errors import ArchiveError
+from nsq_spark.archive.splits import Split
+from nsq_spark.archive.storage import File
+from nsq_spark.archive.tables import Rows, chunks_of
+from nsq_spark.archive.wanted import Wanted
+
+_BATCH_ROWS = 16 * 1024
+_TYPES = {
+    "topic": pa.string(), "channel": pa.string(), "timestamp": pa.int64(), "id": pa.string(), "attempts": pa.int32(),
+    "body": pa.binary(), "nsqd": pa.string(),
+}  # fmt: skip
+_TIME_COLUMNS = ("timestamp_ns", "timestamp")
+# What pyarrow raises when bytes are not what they should be; MemoryError: a size that is none.
+_UNREADABLE = (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError)
+
+
+def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
+    """Raises ArchiveError and DamagedArchive."""
+    try:
+        parquet = pq.ParquetFile(pa.PythonFile(SeekableFile(file), "r"), page_checksum_verification=True)
+        groups = _Groups(parquet, split, wanted, damage)
+        found = list(groups.all())
+    except _UNREADABLE as error:
+        if split.is_first:
+            damage.found(split.path, 0, split.file_bytes, f"its footer cannot be read: {_first_line(error)}")
+        return
+    for group in found:
+        yield from groups.chunks(group)
+
+
+class _Group(NamedTuple):
+    """A row group: its number, its first row, how many it has, where in the file it begins, and its size."""
+
+    number: int
+    row: int
+    rows: int
+    begin: int
+    size_bytes: int
+
+
+class _Groups:
+    """The row groups of a split."""
+
+    def __init__(self, parquet: Any, split: Split, wanted: Wanted, damage: Damage) -> None:
+        self._parquet = parquet
+        self._split = split
+        self._wanted = wanted
+        self._damage = damage
+        self._metadata = parquet.metadata
+        self._names = self._columns()
+
+    def _columns(self) -> dict[str, str]:
+        """The name that each of our columns has in the file."""
+        there = set(self._parquet.schema_arrow.names)
+        if "body" not in there:
+            raise ArchiveError(f"{self._split.path} has no column `body`, so there are no messages in it")
+        names = {name: name for name in _TYPES if name in there}
+        times = [name for name in _TIME_COLUMNS if name in there]
+        return {**names, "timestamp": times[0]} if times else names
+
+    def all(self) -> Iterator[_Group]:
+        """Those that begin in the split."""
+        row = 0
+        for number in range(self._metadata.num_row_groups):
+            group = self._metadata.row_group(number)
+            begin = _begin(group)
+            if self._split.start <= begin < self._split.end:
+                yield _Group(number, row, group.num_rows, begin, group.total_byte_size)
+            row += group.num_rows
+
+    def chunks(self, group: _Group) -> Iterator[Chunk]:
+        """Its messages. Raises DamagedArchive."""
+        read_rows = 0
+        try:
+            if not self._may_be_wanted(group.number):
+                return
+            for batch in self._batches(group.number, list(self._names.values())):
+                rows = self._rows(batch, group.row + read_rows)
+                read_rows += batch.num_rows
+                if rows is not None:
+                    yield from chunks_of(rows, self._split.topic, self._split.path, self._wanted)
+        except _UNREADABLE as error:
+            what = f"rows {group.row + read_rows} to {group.row + group.rows - 1} cannot be read: {_first_line(error)}"
+            self._damage.found(self._split.path, group.begin, group.begin + group.size_bytes, what)
+
+    def _rows(self, batch: pa.RecordBatch, row: int) -> Rows | None:
+        if self._split.after >= row + batch.num_rows - 1:
+            return None
+        columns = {name: _cast(name, batch.column(there)) for name, there in self._names.items()}
+        positions = np.arange(row, row + batch.num_rows, dtype=np.int64)
+        body = columns["body"]
+        if body.null_count:
+            self._damage.found(self._split.path, row, row + body.null_count, "there are rows without a body")
+            is_message = body.is_valid()
+            columns = {name: column.filter(is_message) for name, column in columns.items()}
+            positions = positions[is_message.to_numpy(zero_copy_only=False)]
+        return Rows(columns, positions)
+
+    def _batches(self, group: int, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        batches: Iterator[pa.RecordBatch] = self._parquet.iter_batches(
+            _BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False
+        )
+        return batches
+
+    # ---- is any of it wanted?
+
+    def _may_be_wanted(self, group: int) -> bool:
+        """By a look at the small columns. Not at the statistics: pyarrow aborts the process when those are damaged."""
+        times, topics = self._names.get("timestamp"), self._names.get("topic")
+        if self._wanted.has_range and (times is None or not self._any(group, times, self._has_time)):
+            return False
+        return not self._wanted.has_topics or topics is None or self._any(group, topics, self._has_topic)
+
+    def _any(self, group: int, name: str, is_wanted: Callable[[pa.Array], bool]) -> bool:
+        return any(is_wanted(batch.column(0)) for batch in self._batches(group, [name]))
+
+    def _has_time(self, column: pa.Array) -> bool:
+        bounds = pc.min_max(_cast("timestamp", column)).as_py()
+        return bounds["min"] is not None and self._wanted.overlaps(bounds["min"], bounds["max"])
+
+    def _has_topic(self, column: pa.Array) -> bool:
+        names = _cast("topic", column).unique().to_pylist()
+        return any(self._wanted.has_topic(name or self._split.topic) for name in names)
+
+
+def _begin(group: Any) -> int:
+    """Where in the file a row group begins."""
+    column = group.column(0)
+    offset: int = column.data_page_offset
+    return min(offset, column.dictionary_page_offset) if column.has_dictionary_page else offset
+
+
+def _cast(name: str, column: pa.Array) -> pa.Array:
+    """In our type; times in ns. Raises pyarrow's errors."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if name == "timestamp" and pa.types.is_timestamp(column.type):
+        column = pc.cast(column, pa.timestamp("ns", tz=column.type.tz)).view(pa.int64())
+    if _TYPES[name] == pa.string():
+        return _text(column)
+    return column if column.type == _TYPES[name] else pc.cast(column, _TYPES[name])
+
+
+def _text(column: pa.Array) -> pa.Array:
+    """As UTF-8. Parquet does not check it; bytes that are none are replaced, since Python and the JVM refuse them."""
+    try:
+        texts = column if column.type == pa.string() else pc.cast(column, pa.string())
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        pieces = pc.cast(column, pa.binary()).to_pylist()
+        return pa.array([None if piece is None else piece.decode(errors="replace") for piece in pieces], pa.string())
+    return texts
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]
+
+
+class SeekableFile:
+    """A file with a current position, as pyarrow reads one."""
+
+    closed = False
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._position = 0
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read_at(self._position, self._file.size_bytes if size < 0 else size)
+        self._position += len(data)
+        return data
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._position = offset + (0, self._position, self._file.size_bytes)[whence]
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return True
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,78 @@
+"""Reads a split as chunks: whatever its format, compressed or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+
+from nsq_spark.archive import go_queue, jsonl, lines, parquet, record_file
+from nsq_spark.archive.chunk import Chunk, gathered
+from nsq_spark.archive.compression import decompressed
+from nsq_spark.archive.damage import Damage
+from nsq_spark.archive.errors import ArchiveError
+from nsq_spark.archive.formats import Compression, Format
+from nsq_spark.archive.splits import Split
+from nsq_spark.archive.storage import File, Storage
+from nsq_spark.archive.wanted import Wanted
+
+Reader = Callable[[File, Split, Wanted, Damage], Iterator[Chunk]]
+
+_READERS: dict[Format, Reader] = {
+    Format.LINES: lines.read,
+    Format.JSONL: jsonl.read,
+    Format.FRAMED: record_file.read,
+    Format.PARQUET: parquet.read,
+    Format.TOPIC_LOG: record_file.read,
+    Format.GO_QUEUE: go_queue.read,
+}
+# These decompress as they read; the others are read in a temporary file, where they can look around.
+_STREAMED = (Format.LINES, Format.JSONL)
+
+
+def read(split: Split, storage: Storage, wanted: Wanted | None = None, damage: Damage | None = None) -> Iterator[Chunk]:
+    """The wanted messages of a split in order of their positions, in chunks of at most 50,000 and 4 MiB.
+
+    Without `damage`, any ends it. Raises ArchiveError, DamagedArchive among them, and nothing else.
+    """
+    wanted, damage = wanted or Wanted(), damage or Damage()
+    if not split.format.has_timestamps:  # the whole file was chosen by the hour in its name
+        wanted = replace(wanted, start_ns=None, end_ns=None)
+    for chunk in gathered(_bounded(_read(split, storage, wanted, damage))):
+        part = chunk.wanted(wanted, split.after)
+        if part.count:
+            yield part
+
+
+def _bounded(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+    for chunk in chunks:
+        if chunk.count:
+            yield from chunk.bounded()
+
+
+def _read(split: Split, storage: Storage, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
+    try:
+        file = storage.open(split.path)
+    except ArchiveError as error:
+        if split.format is Format.TOPIC_LOG and isinstance(error.__cause__, FileNotFoundError):
+            return  # nsqd has dropped it meanwhile: all its messages are finished
+        raise
+    try:
+        with file:
+            yield from _chunks(file, split, wanted, damage)
+    except (OSError, pa.ArrowException) as error:
+        raise ArchiveError(f"{split.path} cannot be read: {error}") from error
+
+
+def _chunks(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
+    reader = _READERS[split.format]
+    if split.compression is Compression.NONE or split.format in _STREAMED:
+        yield from reader(file, split, wanted, damage)
+        return
+
+    def on_damage(position: int, size_bytes: int, what: str) -> None:
+        damage.found(split.path, position, position + size_bytes, f"not decompressed: {what}")
+
+    with decompressed(file, split.compression, on_damage) as plain:
+        yield from reader(plain, split.of_plain(plain.size_bytes), wanted, damage)

@@ -1,0 +1,196 @@
+"""Who reads which part of which file: pure arithmetic on what listing found."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from nsq_spark.archive.errors import ArchiveError
+from nsq_spark.archive.formats import Compression, Format
+from nsq_spark.archive.wanted import Wanted
+
+DEFAULT_SPLIT_BYTES = 64 * 1024 * 1024
+# What it takes to open a file, in bytes that could be read meanwhile: many small ones must not seem to be free.
+OPEN_COST_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """A file that holds messages.
+
+    topic         of a file that has one topic; of those messages that do not tell theirs, in the others
+    channel       the same, for Go's disk queues
+    start         where reading begins: not 0 where only what is unread is wanted
+    is_live       it may be written to at this moment: what is not whole at its end is not damaged
+    settled_bytes but what is before this was whole once, if the file is live (Go's disk queues)
+    first_ns, end_ns  the time in its name, where its format keeps none (`lines`): not before, and before
+    is_unwanted   the manifest of nsq-to-file says that nothing in it is wanted; `topic` is the manifest's
+    """
+
+    path: str
+    size_bytes: int
+    modified_ns: int
+    format: Format
+    compression: Compression = Compression.NONE
+    topic: str = ""
+    channel: str | None = None
+    start: int = 0
+    is_live: bool = False
+    settled_bytes: int = 0
+    first_ns: int | None = None
+    end_ns: int | None = None
+    is_unwanted: bool = False
+
+    @property
+    def can_be_split(self) -> bool:
+        return self.format.can_be_split and self.compression is Compression.NONE
+
+    @property
+    def has_one_topic(self) -> bool:
+        """Whether `topic` is that of all messages, without a look into the file."""
+        return self.format in (Format.LINES, Format.TOPIC_LOG, Format.GO_QUEUE)
+
+    def may_hold(self, wanted: Wanted) -> bool:
+        """Whether anything in it may be wanted. Raises ArchiveError where nobody can tell."""
+        if self.is_unwanted or (self.has_one_topic and not wanted.has_topic(self.topic)):
+            return False
+        if self.format.has_timestamps or not wanted.has_range:
+            return True
+        if self.first_ns is None or self.end_ns is None:
+            raise ArchiveError(
+                f"{self.path} keeps no times, since its format is lines, and there is no hour such as 2024-01-31_13 in "
+                "its name: read it without a start and an end time"
+            )
+        return wanted.overlaps(self.first_ns, self.end_ns - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """What one reader reads: the records, lines or row groups that begin at `start` or behind it, and before `end`.
+
+    index  its number in the plan
+    after  only messages at positions above this one: how reading goes on after an interruption
+    begins_whole  it is known that a record or line begins at `start`
+
+    The rest is as in FileInfo; `file_bytes` is the size that the file had.
+    """
+
+    path: str
+    format: Format
+    compression: Compression
+    start: int
+    end: int
+    topic: str
+    channel: str | None
+    file_bytes: int
+    index: int
+    is_live: bool = False
+    settled_bytes: int = 0
+    after: int = -1
+    begins_whole: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        return self.end - self.start
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it begins where its file does, and so answers for how the file begins."""
+        return self.start == 0
+
+    @property
+    def is_last(self) -> bool:
+        return self.end >= self.file_bytes
+
+    def of_plain(self, size_bytes: int) -> Split:
+        """All of the file that it is once it is decompressed."""
+        return replace(self, compression=Compression.NONE, end=size_bytes, file_bytes=size_bytes)
+
+    def between(self, start: int, end: int) -> Split:
+        """What is between two places where `growing.whole_end` was; whatever was written behind is left out."""
+        return replace(self, start=start, end=end, file_bytes=end, begins_whole=True)
+
+    def resumed(self, after: int) -> Split:
+        """What is left of it when all up to a position is done."""
+        return replace(self, after=after)
+
+
+def plan_splits(
+    files: Iterable[FileInfo], target_bytes: int = DEFAULT_SPLIT_BYTES, wanted: Wanted | None = None
+) -> list[Split]:
+    """Splits of about `target_bytes`, in order of files and places; none of files that hold nothing wanted.
+
+    Raises ArchiveError where a time is wanted and neither a file nor its name tells one.
+    """
+    splits: list[Split] = []
+    for info in files:
+        if wanted is not None and not info.may_hold(wanted):
+            continue
+        for start, end in _ranges(info, max(1, target_bytes)):
+            splits.append(_split(info, start, end, len(splits)))
+    return splits
+
+
+def _split(info: FileInfo, start: int, end: int, index: int) -> Split:
+    return Split(
+        path=info.path,
+        format=info.format,
+        compression=info.compression,
+        start=start,
+        end=end,
+        topic=info.topic,
+        channel=info.channel,
+        file_bytes=info.size_bytes,
+        index=index,
+        is_live=info.is_live,
+        settled_bytes=info.settled_bytes,
+    )
+
+
+def _ranges(info: FileInfo, target_bytes: int) -> Iterator[tuple[int, int]]:
+    """Equal parts, so that none is left over that is hardly worth a task."""
+    size = info.size_bytes - info.start
+    if size <= 0:
+        return
+    parts = max(1, round(size / target_bytes)) if info.can_be_split else 1
+    bounds = [info.start + size * part // parts for part in range(parts + 1)]
+    yield from zip(bounds, bounds[1:], strict=False)
+
+
+def pack(
+    splits: Sequence[Split], *, tasks: int | None = None, target_bytes: int = DEFAULT_SPLIT_BYTES
+) -> list[list[Split]]:
+    """Splits in groups, one for each task: `tasks` of about the same work, or as many as hold `target_bytes` each.
+
+    Each split is in one group, each group in the order of the plan.
+    """
+    groups = _in_a_row(splits, target_bytes) if tasks is None else _balanced(splits, tasks)
+    return [sorted(group, key=lambda split: split.index) for group in groups if group]
+
+
+def _cost(split: Split) -> int:
+    return split.size_bytes + OPEN_COST_BYTES
+
+
+def _in_a_row(splits: Sequence[Split], target_bytes: int) -> list[list[Split]]:
+    groups: list[list[Split]] = []
+    room = 0
+    for split in splits:
+        if not groups or _cost(split) > room:
+            groups.append([])
+            room = max(target_bytes, OPEN_COST_BYTES)
+        groups[-1].append(split)
+        room -= _cost(split)
+    return groups
+
+
+def _balanced(splits: Sequence[Split], tasks: int) -> list[list[Split]]:
+    """The largest first, each to the group that has least: at most 4/3 of the best there is (Graham, 1969)."""
+    groups: list[list[Split]] = [[] for _ in range(max(1, tasks))]
+    loads = [(0, number) for number in range(len(groups))]
+    for split in sorted(splits, key=_cost, reverse=True):
+        load, number = heapq.heappop(loads)
+        groups[number].append(split)
+        heapq.heappush(loads, (load + _cost(split), number))
+    return groups

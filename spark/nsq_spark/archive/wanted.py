@@ -1,0 +1,56 @@
+"""Which messages are wanted: by topic and by time, which readers know before they look at bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from nsq_spark.archive.errors import ArchiveError
+from nsqd_py.settings.regex import BadExpression, compiled
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Topics by name or by pattern (a regular expression of RE2 that matches anywhere, as in Go); none: all topics.
+
+    start_ns, end_ns  published at or after, and before, in ns since the epoch. A message whose time nobody knows
+                      is not in any range; files of `lines` are chosen by the hours in their names.
+    """
+
+    topics: frozenset[str] | None = None
+    topic_pattern: str | None = None
+    start_ns: int | None = None
+    end_ns: int | None = None
+
+    @property
+    def has_range(self) -> bool:
+        return self.start_ns is not None or self.end_ns is not None
+
+    @property
+    def has_topics(self) -> bool:
+        """Whether not all topics are wanted."""
+        return self.topics is not None or self.topic_pattern is not None
+
+    def has_topic(self, topic: str) -> bool:
+        """Raises ArchiveError for a pattern that is none."""
+        if not self.has_topics:
+            return True
+        if self.topics is not None and topic in self.topics:
+            return True
+        return self.topic_pattern is not None and _search(self.topic_pattern)(topic) is not None
+
+    def overlaps(self, first_ns: int, last_ns: int) -> bool:
+        """Whether a message published between these two, both included, may be wanted."""
+        if self.start_ns is not None and last_ns < self.start_ns:
+            return False
+        return self.end_ns is None or first_ns < self.end_ns
+
+
+@lru_cache(maxsize=16)
+def _search(pattern: str) -> Callable[[str], object]:
+    try:
+        found: Callable[[str], object] = compiled(pattern).search
+    except BadExpression as error:
+        raise ArchiveError(f"the topic pattern {pattern!r} is no regular expression: {error}") from None
+    return found

@@ -1,0 +1,441 @@
+"""Publish messages of a Spark task until nsqd has acknowledged them; the data source and spark-replay share it.
+
+The client's producer already sends a publish to another nsqd when a connection breaks. This module adds what a batch
+job needs: it retries with growing pauses for a given time, halves batches that are too large for nsqd, keeps an ordered
+stream in order, and counts what may have been stored twice. It drops nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import repeat
+from typing import Any, Protocol
+
+from nsq_spark.archive.payload import Payload
+from nsqd_py.batch import SIZE_BYTES
+from nsqd_py.client.blocking.lookup import LookupClient
+from nsqd_py.client.blocking.producer import Producer
+from nsqd_py.client.errors import BadName, ConnectionLost, NoNsqd, NsqClientError, NsqdSaid, TimedOut
+from nsqd_py.client.options import ClientOptions
+from nsqd_py.client.publishing.failures import BadBody
+from nsqd_py.client.publishing.publish import Publish
+from nsqd_py.runtime.backoff import Backoff
+
+# The limit of unanswered bytes, and so of what may be stored twice after a failure. Two batches for each nsqd may be
+# unanswered whatever their size, so that no nsqd has to wait.
+WINDOW_BYTES = 8 * 1024 * 1024
+_BATCHES_EACH = 2
+# Messages in one batch whose messages are published one by one, because they are deferred.
+MOST_DEFERRED = 500
+_STEP_S = 0.2
+_FIRST_PAUSE_S, _MOST_PAUSE_S = 0.1, 5.0
+_ENDING_S = 1.0
+# After this time an ordered stream goes to the next nsqd.
+_FAIL_OVER_S = 10.0
+# Larger than a window of ours: the producer never makes its caller wait.
+_PRODUCER_WINDOW, _PRODUCER_WINDOW_BYTES = 10_000, 64 << 20
+
+# Errors that a smaller batch may not have; and errors that every nsqd of the cluster would give again.
+_TOO_LARGE = frozenset(("E_BAD_BODY", "E_BAD_MESSAGE"))
+_FINAL = frozenset(("E_BAD_TOPIC", "E_INVALID", "E_UNAUTHORIZED", "E_AUTH_FIRST", "E_AUTH_DISABLED"))
+
+# The caller reports what goes wrong, with the messages that it goes wrong for.
+_log = logging.getLogger("nsq_spark.publisher")
+_log.addHandler(logging.NullHandler())
+_log.propagate = False
+
+
+class NotPublished(Exception):
+    """Some messages were not published; the text gives nsqd's address and the reason."""
+
+
+class GaveUp(NotPublished):
+    """No nsqd took the messages within the time limit."""
+
+
+class Refused(NotPublished):
+    """nsqd refuses the messages, and would refuse them again: because of a topic, a secret, or a size."""
+
+
+@dataclass(slots=True)
+class PublishBatch:
+    """Messages `begin` to `end` (not included) of a payload. They are sent, and acknowledged, together.
+
+    They are cut out of the payload only if they have to be: that takes longer than to send them.
+
+    defer_ms      0, or the delay of each message: a number, or one for each message of the payload
+    origin        what the caller knows the messages by
+    unanswered    publishes without an answer, where each message is one
+    may_be_there  nsqd may have stored it although it was not acknowledged
+    """
+
+    topic: str
+    payload: Payload
+    begin: int
+    end: int
+    defer_ms: int | Sequence[int] = 0
+    origin: Any = None
+    number: int = 0
+    deadline_s: float = 0.0
+    unanswered: int = 1
+    publish: Publish | None = None
+    error: Exception | None = None
+    may_be_there: bool = False
+
+    @property
+    def count(self) -> int:
+        return self.end - self.begin
+
+    @property
+    def body_bytes(self) -> int:
+        return self.payload.bytes_of(self.begin, self.end)
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the body of an MPUB of these messages."""
+        return self.body_bytes + SIZE_BYTES * (self.count + 1)
+
+    def halves(self) -> Iterator[PublishBatch]:
+        middle = self.begin + self.count // 2
+        yield replace(self, end=middle, publish=None)
+        yield replace(self, begin=middle, publish=None)
+
+
+@dataclass(slots=True)
+class PublishCounts:
+    """The messages that nsqd acknowledged.
+
+    possible_duplicates  the largest number of messages that may be stored twice: those that were sent again while it
+                         was not known whether nsqd had stored them
+    """
+
+    messages: int = 0
+    size_bytes: int = 0
+    possible_duplicates: int = 0
+    topics: dict[str, int] = field(default_factory=dict)
+
+    def add(self, other: PublishCounts) -> None:
+        self.messages += other.messages
+        self.size_bytes += other.size_bytes
+        self.possible_duplicates += other.possible_duplicates
+        for topic, count in other.topics.items():
+            self.topics[topic] = self.topics.get(topic, 0) + count
+
+
+class PublishObserver(Protocol):
+    """The caller of a TaskPublisher. `look` and `rest` may raise, to end the work."""
+
+    def acknowledged(self, batch: PublishBatch) -> None:
+        """nsqd has stored the batch."""
+
+    def too_large(self, batch: PublishBatch, error: Exception) -> None:
+        """nsqd takes no message of this size; the batch is a single one. Raise NotPublished, or go on without it."""
+
+    def stepped(self) -> None:
+        """All answers that have come so far are handled."""
+
+    def look(self) -> None:
+        """Called often."""
+
+    def rest(self, seconds: float) -> None:
+        """Wait at most so long."""
+
+
+class Producers:
+    """Open the producer of a task, and the next one after a failure.
+
+    Unordered, one producer spreads over all nsqds. An ordered stream goes to one nsqd at a time.
+    """
+
+    def __init__(
+        self,
+        nsqds: Sequence[str],
+        lookupds: Sequence[str],
+        options: ClientOptions,
+        give_up_after_s: float,
+        *,
+        is_ordered: bool = False,
+        first: int = 0,
+        window_bytes: int = _PRODUCER_WINDOW_BYTES,
+    ) -> None:
+        """`first` differs from task to task, so that ordered streams do not all go to the same nsqd."""
+        self._nsqds, self._lookupds, self._options = nsqds, lookupds, options
+        self._give_up_after_s = give_up_after_s
+        self._is_ordered = is_ordered
+        self._turn = first
+        self._window_bytes = window_bytes
+
+    def open(self) -> Producer:
+        """Raises NsqClientError."""
+        if not self._is_ordered:
+            return self._producer(self._nsqds, self._lookupds, self._give_up_after_s)
+        nsqds = self._known_nsqds()
+        nsqd = nsqds[self._turn % len(nsqds)]
+        self._turn += 1
+        limit_s = self._give_up_after_s if len(nsqds) == 1 else min(self._give_up_after_s, _FAIL_OVER_S)
+        return self._producer((nsqd,), (), limit_s)
+
+    def _producer(self, nsqds: Sequence[str], lookupds: Sequence[str], limit_s: float) -> Producer:
+        return Producer(
+            nsqd_tcp_addresses=nsqds,
+            lookupd_http_addresses=lookupds,
+            options=self._options,
+            window=_PRODUCER_WINDOW,
+            window_bytes=self._window_bytes,
+            publish_timeout_s=max(0.1, limit_s),
+            log=_log,
+        )
+
+    def _known_nsqds(self) -> list[str]:
+        """Return all nsqds, and ask the nsqlookupds for them now. Raises NoNsqd."""
+        found, failures = list(self._nsqds), []
+        client = LookupClient(self._options)
+        for lookupd in self._lookupds:
+            try:
+                found += client.nodes(lookupd)
+            except NsqClientError as error:
+                failures.append(str(error))
+        if not found:
+            raise NoNsqd("; ".join(failures) or "nsqlookupd knows no nsqd")
+        return sorted(set(found))
+
+
+class TaskPublisher:
+    """Publishes the messages of one task."""
+
+    def __init__(
+        self,
+        producers: Producers,
+        observer: PublishObserver,
+        *,
+        give_up_after_s: float,
+        is_ordered: bool = False,
+        window_bytes: float = WINDOW_BYTES,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._producers = producers
+        self._observer = observer
+        self._give_up_after_s = give_up_after_s
+        self._is_ordered = is_ordered
+        self._window_bytes = window_bytes
+        self._clock = clock
+        self._producer: Producer | None = None
+        self._pause = Backoff(_FIRST_PAUSE_S, _MOST_PAUSE_S)
+        self._under_way: dict[int, PublishBatch] = {}
+        self._under_way_bytes = 0
+        self._returned: deque[PublishBatch] = deque()
+        self._fatal: NotPublished | None = None
+        self._stepped_s = 0.0
+        self._sent_count = 0
+        self._unsure_bytes = 0
+        self.counts = PublishCounts()
+
+    def send(self, batch: PublishBatch) -> None:
+        """Start to publish a batch, as soon as there is room for it. Raises NotPublished."""
+        self._make_room(batch)
+        self._sent_count += 1
+        batch.number = self._sent_count
+        batch.deadline_s = self._clock() + self._give_up_after_s
+        self._start(batch)
+
+    def wait(self, seconds: float) -> None:
+        """Wait for at most so long, and meanwhile go on with what is under way. Raises NotPublished."""
+        if self._under_way or self._returned:
+            self._observer.look()
+            self._send_returned()
+            self._step(min(seconds, _STEP_S))
+        else:
+            self.idle()
+            self._observer.rest(seconds)
+
+    def idle(self) -> None:
+        """Answer nsqd's heartbeats. To be called often while nothing is sent."""
+        self._observer.look()
+        if self._producer is not None:
+            self._step_if_due()
+
+    def resumed(self) -> None:
+        """Count the next messages as possible duplicates: an earlier try may have sent them without an answer."""
+        self._unsure_bytes = WINDOW_BYTES
+
+    def finish(self) -> None:
+        """Wait until nsqd has acknowledged all, and close the connections. Raises NotPublished."""
+        while self._under_way or self._returned:
+            self._observer.look()
+            self._send_returned()
+            self._step(_STEP_S)
+        self._check()
+        self._close(0.0)
+
+    def end_early(self) -> None:
+        """Handle the answers of the next second, and give up the rest: after an error, or a stop."""
+        self._close(_ENDING_S)
+
+    @property
+    def is_settled(self) -> bool:
+        """True if nsqd can have stored nothing that was not acknowledged."""
+        return not self._under_way and not any(batch.may_be_there for batch in self._returned)
+
+    def _close(self, ending_s: float) -> None:
+        deadline_s = self._clock() + ending_s
+        producer, self._producer = self._producer, None
+        if producer is None:
+            return
+        with suppress(NsqClientError):  # its batches come back, and are not acknowledged
+            while self._under_way and (left_s := deadline_s - self._clock()) > 0:
+                producer.step(min(left_s, _STEP_S))
+            producer.close(0.0)
+        self._observer.stepped()
+
+    # ---- room
+
+    def _make_room(self, batch: PublishBatch) -> None:
+        while True:
+            self._observer.look()
+            self._send_returned()
+            self._step_if_due()
+            if not self._is_full(batch) and not self._returned:
+                return
+            self._step(_STEP_S)
+
+    def _is_full(self, batch: PublishBatch) -> bool:
+        least = _BATCHES_EACH * (self._producer.nsqd_count if self._producer is not None else 1)
+        is_large = self._under_way_bytes + batch.size_bytes > self._window_bytes or batch.defer_ms != 0
+        return is_large and len(self._under_way) >= least
+
+    def _step_if_due(self) -> None:
+        if self._clock() - self._stepped_s >= _STEP_S:
+            self._step(0.0)
+
+    def _step(self, seconds: float) -> None:
+        self._stepped_s = self._clock()
+        if self._producer is not None and (self._under_way or not self._returned):
+            self._producer.step(seconds)
+        elif self._returned:
+            self._observer.rest(min(seconds, self._pause.wait_s(self._clock())))
+        self._observer.stepped()
+        self._check()
+
+    def _check(self) -> None:
+        if self._fatal is not None:
+            raise self._fatal
+
+    # ---- under way
+
+    def _start(self, batch: PublishBatch) -> None:
+        self._under_way[id(batch)] = batch
+        self._under_way_bytes += batch.size_bytes
+        try:
+            producer = self._producer or self._open()
+            if batch.defer_ms:
+                self._start_deferred(producer, batch)
+            else:
+                pieces = batch.payload.mpub_pieces(batch.begin, batch.end)
+                batch.publish = producer.send_mpub_pieces(batch.topic, pieces, partial(self._ended, batch))
+        except (NsqClientError, BadName) as error:
+            self._ended(batch, error)
+
+    def _open(self) -> Producer:
+        producer = self._producer = self._producers.open()
+        while not producer.has_discovered:
+            self._observer.look()
+            producer.step(_STEP_S)
+        return producer
+
+    def _start_deferred(self, producer: Producer, batch: PublishBatch) -> None:
+        """Publish message by message: NSQ has no MPUB that defers."""
+        batch.unanswered, batch.error = batch.count, None
+        bodies = batch.payload.take(slice(batch.begin, batch.end)).array().to_pylist()
+        delays = repeat(batch.defer_ms) if isinstance(batch.defer_ms, int) else batch.defer_ms[batch.begin : batch.end]
+        on_done = partial(self._one_ended, batch)
+        for number, (body, delay_ms) in enumerate(zip(bodies, delays, strict=False)):
+            try:
+                producer.publish_soon(batch.topic, body, on_done, defer_s=delay_ms / 1000)
+            except (NsqClientError, BadName) as error:
+                batch.unanswered -= batch.count - number - 1  # the rest was not begun
+                on_done(error)
+                return
+
+    def _one_ended(self, batch: PublishBatch, error: Exception | None) -> None:
+        batch.unanswered -= 1
+        batch.error = batch.error or error
+        if not batch.unanswered:
+            self._ended(batch, batch.error)
+
+    def _ended(self, batch: PublishBatch, error: Exception | None) -> None:
+        """Acknowledge, halve, return or refuse a batch that the producer is done with."""
+        if self._under_way.pop(id(batch), None) is None:
+            return
+        self._under_way_bytes -= batch.size_bytes
+        # Each refers to the other, and to megabytes: without this they would stay until garbage is collected.
+        publish, batch.publish = batch.publish, None
+        batch.may_be_there = batch.may_be_there or (publish is not None and publish.losses > 0)
+        if error is None:
+            self._acknowledged(batch)
+        elif is_too_large(error):
+            self._too_large(batch, error)
+        elif is_final(error) or (self._producer is not None and self._producer.is_refused):
+            self._fatal = self._fatal or Refused(f"not published: {error}")
+        elif self._clock() >= batch.deadline_s:
+            self._fatal = self._fatal or GaveUp(f"not published in {self._give_up_after_s:g}s: {error}")
+        else:
+            batch.may_be_there = batch.may_be_there or isinstance(error, ConnectionLost | TimedOut)
+            self._returned.append(batch)
+            self._pause.failed(self._clock())
+
+    def _acknowledged(self, batch: PublishBatch) -> None:
+        self._pause.reset()
+        count, body_bytes = batch.count, batch.body_bytes
+        is_unsure = batch.may_be_there or self._unsure_bytes > 0
+        self._unsure_bytes = max(0, self._unsure_bytes - body_bytes)
+        self.counts.add(PublishCounts(count, body_bytes, count if is_unsure else 0, {batch.topic: count}))
+        self._observer.acknowledged(batch)
+
+    def _too_large(self, batch: PublishBatch, error: Exception) -> None:
+        if batch.count > 1:
+            self._returned.extend(batch.halves())
+            return
+        try:
+            self._observer.too_large(batch, error)
+        except NotPublished as refused:
+            self._fatal = self._fatal or refused
+
+    # ---- again
+
+    def _send_returned(self) -> None:
+        """Send batches that came back, before all new ones. An ordered stream starts again with the next nsqd."""
+        if not self._returned or self._pause.wait_s(self._clock()):
+            return
+        if self._is_ordered:
+            self._change_nsqd()
+        returned = sorted(self._returned, key=lambda batch: (batch.number, batch.begin))
+        self._returned.clear()
+        for batch in returned:
+            self._start(batch)
+
+    def _change_nsqd(self) -> None:
+        """Close the producer: all its batches come back, and are sent in their order."""
+        for batch in self._under_way.values():
+            batch.may_be_there = True
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with suppress(NsqClientError):
+                producer.close(0.0)
+
+
+def is_too_large(error: Exception) -> bool:
+    """True if nsqd takes no command, or no message, of this size."""
+    return isinstance(error, BadBody) or (isinstance(error, NsqdSaid) and error.code in _TOO_LARGE)
+
+
+def is_final(error: Exception) -> bool:
+    """True if every nsqd of the cluster would refuse it again, however small it is made."""
+    if isinstance(error, NsqdSaid):
+        return error.code in _FINAL
+    return isinstance(error, BadName)

@@ -1,0 +1,83 @@
+"""What an nsqd keeps of a topic: `GET /topic/read`, which gives records of its log from a sequence number on."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from nsq_spark.archive.errors import ArchiveError
+from nsqd_py.protocol.strangers import not_http
+
+_TIMEOUT_S = 30.0
+_NOT_FOUND = 404
+# No message has this number: what is asked for from here on is not there, but the answer says how far the topic goes.
+_BEHIND_ALL = 2**63 - 1
+
+
+class NoTopic(ArchiveError):
+    """This nsqd does not have the topic."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """An answer: a file with records, and the sequence numbers around it.
+
+    first_seq     of the first message that was asked for; greater than the number asked for where that is not kept
+    next_seq      to ask for next
+    earliest_seq  kept of the topic, and `end_seq`: behind its last message
+    """
+
+    data: bytes
+    first_seq: int
+    next_seq: int
+    earliest_seq: int
+    end_seq: int
+
+
+def read(nsqd: str, topic: str, seq: int, most_bytes: int) -> Kept:
+    """Records of about so many bytes from a number on. Raises NoTopic and ArchiveError."""
+    query = urlencode({"topic": topic, "seq": seq, "max_bytes": most_bytes})
+    headers, body = ask(nsqd, f"/topic/read?{query}")
+    try:
+        numbers = [int(headers.get(f"X-Nsq-{name}-Seq", "")) for name in ("First", "Next", "Earliest", "End")]
+    except ValueError:
+        raise ArchiveError(f"nsq: {nsqd} hands out no kept messages: is it an nsqd of another kind?") from None
+    return Kept(body, *numbers)
+
+
+def ends(nsqd: str, topic: str) -> Kept:
+    """How far the topic goes, without messages. Raises as `read`."""
+    return read(nsqd, topic, _BEHIND_ALL, 1)
+
+
+def ask(address: str, path: str) -> tuple[http.client.HTTPMessage, bytes]:
+    """Headers and body of a GET. Raises NoTopic where there is no such topic, and ArchiveError."""
+    connection = http.client.HTTPConnection(address, timeout=_TIMEOUT_S)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        body = response.read()
+    except (OSError, http.client.HTTPException) as error:
+        is_stranger = isinstance(error, http.client.BadStatusLine) and not isinstance(error, OSError)
+        reason = not_http(str(error)) if is_stranger else getattr(error, "strerror", None) or error
+        raise ArchiveError(f"nsq: {address}: {reason}") from error
+    finally:
+        connection.close()
+    if response.status == _NOT_FOUND and b"TOPIC_NOT_FOUND" in body:
+        raise NoTopic(f"nsq: {address} has no such topic")
+    if response.status != http.client.OK:
+        said = body[:200].decode(errors="replace").strip()
+        raise ArchiveError(f"nsq: {address} answers {response.status} {said} to {path.partition('?')[0]}")
+    return response.headers, body
+
+
+def ask_json(address: str, path: str) -> Any:
+    """Raises as `ask`."""
+    _, body = ask(address, path)
+    try:
+        return json.loads(body)
+    except ValueError as error:
+        raise ArchiveError(f"nsq: {address} gives no JSON for {path}: {error}") from error

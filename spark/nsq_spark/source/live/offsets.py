@@ -1,0 +1,69 @@
+"""How far a query is in a topic, and how much of what is there comes next. Pure.
+
+An offset says what its batch reads of each nsqd: from a sequence number on, up to another one, which is where the next
+batch begins. So Spark reads the same again after a crash, whatever was published meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from nsq_spark.source.offsets import BadOffset
+
+VERSION = 1
+
+
+class Stretch(NamedTuple):
+    """Sequence numbers from `low` to `high` (not included) of one nsqd."""
+
+    low: int
+    high: int
+
+    @property
+    def messages(self) -> int:
+        return self.high - self.low
+
+
+@dataclass(frozen=True)
+class TopicOffset:
+    """By nsqd, whose name is the address of its HTTP side."""
+
+    stretches: Mapping[str, Stretch] = field(default_factory=dict)
+
+    @property
+    def positions(self) -> dict[str, int]:
+        """Where each goes on."""
+        return {nsqd: stretch.high for nsqd, stretch in self.stretches.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        """The same for the same offset."""
+        return {"version": VERSION, "topic": {nsqd: list(self.stretches[nsqd]) for nsqd in sorted(self.stretches)}}
+
+    @classmethod
+    def of_json(cls, document: Mapping[str, Any]) -> TopicOffset:
+        """Raises BadOffset."""
+        if document.get("version") != VERSION or "topic" not in document:
+            raise BadOffset("nsq: the checkpoint is of a stream of something else, or of another version")
+        try:
+            return cls({nsqd: Stretch(int(low), int(high)) for nsqd, (low, high) in document["topic"].items()})
+        except (AttributeError, TypeError, ValueError) as error:
+            raise BadOffset(f"nsq: the checkpoint has an offset that cannot be read: {error}") from error
+
+
+def next_batch(positions: Mapping[str, int], ends: Mapping[str, int], most: int | None) -> TopicOffset:
+    """What the next batch reads: all up to the ends, or `most` messages, shared out among the nsqds."""
+    there = {nsqd: max(0, ends.get(nsqd, position) - position) for nsqd, position in positions.items()}
+    taken = there if most is None else shares(there, most)
+    return TopicOffset({nsqd: Stretch(low, low + taken[nsqd]) for nsqd, low in positions.items()})
+
+
+def shares(there: Mapping[str, int], most: int) -> dict[str, int]:
+    """At most `most` in all: each gets the same, and what one does not need goes to the others."""
+    found: dict[str, int] = {}
+    left = most
+    for number, nsqd in enumerate(sorted(there, key=lambda nsqd: (there[nsqd], nsqd))):
+        found[nsqd] = min(there[nsqd], -(-left // (len(there) - number)))
+        left -= found[nsqd]
+    return found

@@ -1,0 +1,111 @@
+"""The options of a topic that is alive, as a table and as a stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from nsq_spark.source.options import COLUMNS_OPTION, BadOption, Option, Values, at_least_one, parse_list, parse_seconds
+from nsqd_py.client.addresses import parse_address
+from nsqd_py.client.errors import BadAddress
+from nsqd_py.protocol.names import is_valid_name
+from nsqd_py.settings.literals import parse_bool
+
+EARLIEST, LATEST = "earliest", "latest"
+
+# Where reading begins or ends: EARLIEST, LATEST, a time in ns since the epoch, or a sequence number for each nsqd, in
+# which -2 stands for the earliest and -1 for the latest.
+Place: TypeAlias = str | int | Mapping[str, int]
+
+# fmt: off
+LIVE_OPTIONS = (
+    Option("nsqd", parse_list, "", "host:port of the HTTP side of nsqds, with commas between them"),
+    Option("lookupd", parse_list, "", "or host:port of the HTTP side of the nsqlookupds that name them"),
+    Option("topic", str, "", "the topic", aliases=("subscribe",)),
+    Option("startingOffsets", str, EARLIEST,
+        "where a table or a new query begins: `earliest`, `latest`, a time, or JSON as `{\"host:port\": 120}`",
+        aliases=("startingPosition",)),
+    Option("endingOffsets", str, LATEST, "where a table ends, in the same words; a stream does not"),
+    Option("maxMessagesPerTrigger", at_least_one(int), "", "how many messages a batch has at most, of all nsqds",
+        aliases=("maxOffsetsPerTrigger",)),
+    Option("minPartitions", at_least_one(int), "1", "into how many tasks the reading is cut at least"),
+    Option("failOnDataLoss", parse_bool, "true", "fail where messages were dropped before they were read"),
+    COLUMNS_OPTION,
+    Option("giveUpAfter", parse_seconds, "60s", "how long to ask again when nsqds are away"),
+)
+# fmt: on
+
+
+@dataclass(frozen=True)
+class LiveOptions:
+    """See LIVE_OPTIONS. `most_messages` None: any number."""
+
+    nsqds: tuple[str, ...]
+    lookupds: tuple[str, ...]
+    topic: str
+    start: Place
+    end: Place
+    most_messages: int | None
+    least_partitions: int
+    fails_on_loss: bool
+    give_up_after_s: float
+
+
+def is_live(given: Mapping[str, str]) -> bool:
+    """Whether the options are those of a stream of a topic, and not of an archive."""
+    return not {"nsqd", "lookupd"}.isdisjoint(name.lower() for name in given)
+
+
+def live_options(given: Mapping[str, str], now_ns: int) -> LiveOptions:
+    """Raises BadOption."""
+    values = Values(given, LIVE_OPTIONS, prefixes=("fs.",))
+    nsqds, lookupds, topic = values["nsqd"] or (), values["lookupd"] or (), values["topic"] or ""
+    if not (nsqds or lookupds):
+        raise BadOption("nsq: option nsqd or lookupd is needed: where is the topic?")
+    if given.get("path"):
+        raise BadOption(
+            "nsq: option path: messages are of an archive (path) or of a topic (nsqd, lookupd), not of both"
+        )
+    if not is_valid_name(topic.encode()):
+        raise BadOption(f"nsq: option topic: {topic!r} is no name of a topic")
+    for name, addresses in (("nsqd", nsqds), ("lookupd", lookupds)):
+        _check_addresses(name, addresses)
+    return LiveOptions(
+        nsqds, lookupds, topic, _place(values, "startingOffsets", now_ns), _place(values, "endingOffsets", now_ns),
+        values["maxMessagesPerTrigger"], values["minPartitions"], values["failOnDataLoss"], values["giveUpAfter"],
+    )  # fmt: skip
+
+
+def stream_of(given: Mapping[str, str], now_ns: int) -> LiveOptions:
+    """The options of a stream, which has no end. Raises BadOption."""
+    if any(name.lower() == "endingoffsets" for name in given):
+        raise BadOption("nsq: option endingOffsets: a stream has no end; use it with spark.read")
+    return live_options(given, now_ns)
+
+
+def _place(values: Values, name: str, now_ns: int) -> Place:
+    text = values[name].strip()
+    if text in (EARLIEST, LATEST):
+        return str(text)
+    if not text.startswith("{"):
+        time_ns = values.time(name, now_ns)
+        assert time_ns is not None
+        return time_ns
+    try:
+        found = json.loads(text)
+        offsets = {str(nsqd): int(seq) for nsqd, seq in found.items()}
+    except (ValueError, TypeError) as error:
+        raise BadOption(f'nsq: option {name} ({text!r}): expected JSON such as {{"127.0.0.1:4151": 120}}') from error
+    if any(seq < -2 for seq in offsets.values()):
+        raise BadOption(f"nsq: option {name} ({text!r}): expected sequence numbers, -2 (earliest) or -1 (latest)")
+    return offsets
+
+
+def _check_addresses(name: str, addresses: tuple[str, ...]) -> None:
+    for address in addresses:
+        try:
+            parse_address(address)
+        except (BadAddress, ValueError) as error:
+            raise BadOption(f"nsq: option {name}: {error}") from None

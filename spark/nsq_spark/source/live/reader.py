@@ -1,0 +1,86 @@
+"""What Spark asks of a stream of a topic: where it begins, how far it goes, who reads what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from nsq_spark.source.live.kept import Kept
+from nsq_spark.source.live.offsets import Stretch, TopicOffset, next_batch
+from nsq_spark.source.live.options import LiveOptions
+from nsq_spark.source.live.task import TopicPartition, read_stretch, tell_of_loss
+from nsq_spark.source.live.topic import LiveTopic
+
+
+class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """`spark.readStream.format("nsq")` with an option `nsqd` or `lookupd`. A partition is an nsqd."""
+
+    def __init__(self, options: LiveOptions, columns: tuple[str, ...]) -> None:
+        self._options = options
+        self._columns = columns
+        self._target: dict[str, int] | None = None
+        self._known: set[str] = set()
+        self._ends: dict[str, int] = {}
+        self._topic = LiveTopic(options)
+
+    # ---- how far
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Raises ArchiveError."""
+        start = self._options.start
+        begins = {nsqd: self._topic.place(nsqd, kept, start) for nsqd, kept in self._topic.kept().items()}
+        return TopicOffset({nsqd: Stretch(seq, seq) for nsqd, seq in begins.items()}).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        most = self._options.most_messages
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Raises ArchiveError."""
+        self._target = {nsqd: kept.end_seq for nsqd, kept in self._topic.kept().items()}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Raises ArchiveError, LostMessages, BadOffset."""
+        before = TopicOffset.of_json(start)
+        self._known |= set(before.positions)
+        there = self._topic.kept(self._known)
+        positions = self._positions(before.positions, there)
+        self._ends |= {nsqd: kept.end_seq for nsqd, kept in there.items()}
+        upto = {nsqd: self._end(nsqd, kept) for nsqd, kept in there.items()}
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        batch = next_batch(positions, upto, most)
+        return batch.to_json() if any(stretch.messages for stretch in batch.stretches.values()) else start
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Where the topic ended when its nsqds were last asked: Spark shows it beside how far a query is."""
+        return TopicOffset({nsqd: Stretch(seq, seq) for nsqd, seq in self._ends.items()}).to_json()
+
+    def _positions(self, before: Mapping[str, int], there: Mapping[str, Kept]) -> dict[str, int]:
+        """Where the next batch begins; an nsqd that is new, with what it has."""
+        positions = dict(before)
+        for nsqd, kept in there.items():
+            position = positions.setdefault(nsqd, kept.earliest_seq)
+            if kept.earliest_seq <= position <= kept.end_seq:
+                continue
+            is_another = position > kept.end_seq  # the topic was deleted, and made anew
+            lost = 1 if is_another else kept.earliest_seq - position
+            tell_of_loss(nsqd, self._options.topic, position, lost, fails=self._options.fails_on_loss)
+            positions[nsqd] = kept.earliest_seq
+        return positions
+
+    def _end(self, nsqd: str, kept: Kept) -> int:
+        return kept.end_seq if self._target is None else min(kept.end_seq, self._target.get(nsqd, 0))
+
+    # ---- what is read
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[TopicPartition]:
+        """Raises BadOffset."""
+        return [] if start == end else self._topic.partitions(TopicOffset.of_json(end), self._columns)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, TopicPartition)
+        return read_stretch(partition)

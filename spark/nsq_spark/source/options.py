@@ -1,0 +1,358 @@
+"""The options of `nsq`, declared once: their names, what they may be, and what follows from them.
+
+Spark gives options as texts and their names in lower case. A name that is not known is refused: with a wrong one,
+other messages would be read than were asked for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nsq_spark.archive.errors import ArchiveError
+from nsq_spark.archive.listing import TOPIC_FROM_NAME, Hints
+from nsq_spark.archive.splits import DEFAULT_SPLIT_BYTES
+from nsq_spark.archive.storage import Storage, is_local
+from nsq_spark.archive.wanted import Wanted
+from nsq_spark.schema import ddl_of
+from nsqd_py.client.errors import BadAddress, BadClientOption, NsqClientError
+from nsqd_py.client.options import ClientOptions
+from nsqd_py.protocol.names import is_valid_name
+from nsqd_py.settings.durations import SECOND_NS, parse_duration
+from nsqd_py.settings.literals import parse_bool
+from nsqd_py.settings.timestamps import parse_time
+
+_SIZE = re.compile(r"(?P<number>\d+)\s*(?P<unit>[kmgt]?)(?:i?b)?", re.IGNORECASE)
+_SIZE_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+_DAY_NS = 86_400 * SECOND_NS
+_HADOOP, _CLIENT = "fs.", "nsq."
+# A task that waits for rows answers none, and nsqd is not to close its connection for that.
+_NO_HEARTBEATS = {"heartbeat_interval": "-1"}
+# Hadoop's names that are not all in lower case.
+_HADOOP_NAMES = {"fs.defaultfs": "fs.defaultFS"}
+
+
+class BadOption(ValueError):
+    """An option that does not exist, is missing, or cannot have its value; the text names it."""
+
+
+# ---- kinds of options. They raise ValueError.
+
+
+def _parse_size(text: str) -> int:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError("expected a size in bytes, such as 1048576, 64m or 1g")
+    return int(match["number"]) * _SIZE_UNITS[match["unit"].lower()]
+
+
+def at_least_one(parse: Callable[[str], int]) -> Callable[[str], int]:
+    def parse_checked(text: str) -> int:
+        value = parse(text)
+        if value < 1:
+            raise ValueError("expected 1 or more")
+        return value
+
+    return parse_checked
+
+
+def parse_seconds(text: str) -> float:
+    return parse_duration(text) / SECOND_NS
+
+
+def _parse_age(text: str) -> int:
+    """Nanoseconds; as a duration, and with days."""
+    days = re.fullmatch(r"(\d+)d", text.strip())
+    return int(days[1]) * _DAY_NS if days else parse_duration(text)
+
+
+def parse_list(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _parse_paths(text: str) -> tuple[str, ...]:
+    """As Spark gives `load([...])`."""
+    paths = json.loads(text)
+    if not isinstance(paths, list):
+        raise ValueError("expected a list in JSON")
+    return tuple(map(str, paths))
+
+
+def _local_directory(text: str) -> str:
+    if not is_local(text):
+        raise ValueError("expected a directory of a file system that is mounted where tasks run")
+    return text
+
+
+@dataclass(frozen=True)
+class Option:
+    """`name` as it is documented; `default` as a user would write it, "" for none; `aliases`: what Kafka's source or
+    an earlier version call it.
+    """
+
+    name: str
+    parse: Callable[[str], Any]
+    default: str
+    meaning: str
+    aliases: tuple[str, ...] = ()
+
+
+_count, _size = at_least_one(int), at_least_one(_parse_size)
+
+
+def _parse_columns(text: str) -> str:
+    """Return the DDL of these columns."""
+    return ddl_of(parse_list(text))
+
+
+COLUMNS_OPTION = Option(
+    "columns", _parse_columns, "", "only these columns, with commas between them; `schema(...)` does the same"
+)
+# fmt: off
+READ_OPTIONS = (
+    Option("path", str, "", "file, directory (with all below) or glob; `load(path)` sets it"),
+    Option("paths", _parse_paths, "", "several, as `load([...])` sets them"),
+    Option("topic", parse_list, "", "only these topics, with commas between them", aliases=("subscribe",)),
+    Option("topicPattern", str, "", "topics that this RE2 expression matches, anywhere; beside those of `topic`",
+        aliases=("subscribePattern",)),
+    Option("startTime", str, "", "published at this time or later: RFC 3339, seconds since the epoch, or `-2h`"),
+    Option("endTime", str, "", "published before this time"),
+    Option("format", str, "", "`lines`, `jsonl`, `framed`, `parquet`, `topic_log` or `go_queue`, if not recognised"),
+    Option("compression", str, "", "`none`, `gzip` or `zstd`, if not recognised"),
+    Option("defaultTopic", str, "", "topic of messages whose file does not tell it (`lines`)"),
+    Option("topicFromName", str, TOPIC_FROM_NAME, "else the group `topic` of this regular expression, in the path"),
+    Option("unreadOnly", parse_bool, "false", "of the disk queues of Go's nsqd, only what was not consumed yet"),
+    Option("goChannel", str, "", "of the disk queues of Go's nsqd, the channel to read, or `all` queues"),
+    Option("fileTimeZone", str, "UTC", "time zone of the hours in names of files of `lines`"),
+    Option("skipDamaged", parse_bool, "false", "pass over damaged records and count them, instead of failing"),
+    Option("damageReport", _local_directory, "", "directory for what was passed over: a file of each task that did"),
+    COLUMNS_OPTION,
+    Option("splitBytes", _size, "", "how much a task reads: 64 MiB, less for small archives"),
+)
+STREAM_OPTIONS = (
+    Option("maxFilesPerTrigger", _count, "1000", "how many files a batch reads at most"),
+    Option("maxBytesPerTrigger", _size, "", "how many bytes of files; one that cannot be split is read as a whole"),
+    Option("maxRowsPerTrigger", _count, "", "how many messages; to count them, the driver reads them too",
+        aliases=("maxOffsetsPerTrigger",)),
+    Option("maxFileAge", _parse_age, "7d", "how much older than the newest file one may be that turns up"),
+)
+WRITE_OPTIONS = (
+    Option("nsqdTcpAddress", parse_list, "", "host:port of the nsqds to publish to, with commas between them"),
+    Option("lookupdHttpAddress", parse_list, "", "host:port of the nsqlookupds that name them"),
+    Option("topic", str, "", "topic of all messages; else the column `topic` says it"),
+    Option("batchBytes", _size, "128k", "about how large an MPUB is"),
+    Option("windowBytes", _size, "8m", "how much may be unanswered on a connection of a task"),
+    Option("giveUpAfter", parse_seconds, "60s", "how long to try again when nsqd is down or full"),
+)
+# fmt: on
+# Options of Kafka's source that nothing here is like, by their names in lower case.
+_FOREIGN = {
+    "kafka.bootstrap.servers": "name the nsqds with nsqd (to read a topic) or nsqdTcpAddress (to publish)",
+    "assign": "NSQ's topics have no partitions; use topic",
+    "includeheaders": "NSQ's messages have no headers",
+    "startingtimestamp": "use startTime (archives) or startingOffsets (a topic that is alive)",
+    "endingtimestamp": "use endTime (archives) or endingOffsets (a topic that is alive)",
+    "startingoffsets": "it is for a topic that is alive (option nsqd or lookupd); in archives, use startTime",
+    "endingoffsets": "it is for a topic that is alive (option nsqd or lookupd); in archives, use endTime",
+    "kafka.group.id": "nothing is consumed, and there are no groups",
+}
+# What Spark itself adds.
+_SPARKS_OWN = ("path", "checkpointLocation", "queryName", "outputMode")
+
+
+# ---- what they mean
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What is read; see READ_OPTIONS. Times are ns since the epoch."""
+
+    paths: tuple[str, ...]
+    storage: Storage
+    hints: Hints
+    wanted: Wanted
+    skip_damaged: bool
+    damage_report: str
+    split_bytes: int | None
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """How much a batch of a stream may have; None is any number."""
+
+    max_files: int | None
+    max_bytes: int | None
+    max_rows: int | None
+    max_file_age_ns: int
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """Where to publish to; see WRITE_OPTIONS."""
+
+    nsqd_tcp_addresses: tuple[str, ...]
+    lookupd_http_addresses: tuple[str, ...]
+    client: ClientOptions
+    topic: str
+    batch_bytes: int
+    window_bytes: int
+    give_up_after_s: float
+
+
+def columns_ddl(given: Mapping[str, str]) -> str | None:
+    """Return the DDL of the columns that an option names; None without it. Raises BadOption."""
+    named = {name: value for name, value in given.items() if name.lower() == COLUMNS_OPTION.name}
+    found: str | None = Values(named, (COLUMNS_OPTION,), prefixes=())[COLUMNS_OPTION.name]
+    return found
+
+
+def read_options(given: Mapping[str, str], now_ns: int) -> ReadOptions:
+    """Raises BadOption."""
+    values = Values(given, (*READ_OPTIONS, *STREAM_OPTIONS), prefixes=(_HADOOP,))
+    paths = values["paths"] or tuple(filter(None, [values["path"]]))
+    if not paths:
+        raise BadOption("nsq: option path: no path is given, as in load('/archive')")
+    wanted = Wanted(
+        frozenset(values["topic"]) if values["topic"] else None,
+        values["topicPattern"],
+        values.time("startTime", now_ns),
+        values.time("endTime", now_ns),
+    )
+    _check_wanted(wanted)
+    return ReadOptions(
+        paths=paths,
+        storage=Storage({_HADOOP_NAMES.get(name, name): value for name, value in values.with_prefix(_HADOOP)}),
+        hints=Hints(
+            values["format"], values["compression"], values["defaultTopic"], values["topicFromName"],
+            values["unreadOnly"], values["goChannel"], values["fileTimeZone"],
+        ),
+        wanted=wanted,
+        skip_damaged=values["skipDamaged"],
+        damage_report=values["damageReport"] or "",
+        split_bytes=values["splitBytes"],
+    )  # fmt: skip
+
+
+def split_bytes(given: int | None, total_bytes: int) -> int:
+    """How much a task reads. Nobody asks how many cores there are: a small archive is read by eight tasks at most,
+    since each takes 40 ms more."""
+    return given or min(DEFAULT_SPLIT_BYTES, max(_SMALLEST_SPLIT_BYTES, total_bytes // _TASKS_OF_SMALL))
+
+
+_SMALLEST_SPLIT_BYTES = 16 * 1024 * 1024
+_TASKS_OF_SMALL = 8
+
+
+def _check_wanted(wanted: Wanted) -> None:
+    try:
+        wanted.has_topic("")
+    except ArchiveError as error:
+        raise BadOption(f"nsq: option topicPattern: {error}") from None
+    if wanted.start_ns is not None and wanted.end_ns is not None and wanted.start_ns >= wanted.end_ns:
+        raise BadOption("nsq: option endTime: it is not later than startTime, so nothing is in between")
+
+
+def stream_options(given: Mapping[str, str]) -> StreamOptions:
+    """Raises BadOption."""
+    values = Values(given, (*READ_OPTIONS, *STREAM_OPTIONS), prefixes=(_HADOOP,))
+    for name in ("startTime", "endTime"):
+        if (values[name] or "").strip().startswith(("-", "now")):
+            raise BadOption(f"nsq: option {name}: a stream needs a fixed time, or it would not read the same again")
+    return StreamOptions(
+        values["maxFilesPerTrigger"], values["maxBytesPerTrigger"], values["maxRowsPerTrigger"], values["maxFileAge"]
+    )
+
+
+def write_options(given: Mapping[str, str]) -> WriteOptions:
+    """Raises BadOption."""
+    values = Values(given, WRITE_OPTIONS, prefixes=(_CLIENT, _HADOOP))
+    options = WriteOptions(
+        values["nsqdTcpAddress"] or (),
+        values["lookupdHttpAddress"] or (),
+        _client_options(values),
+        values["topic"] or "",
+        values["batchBytes"],
+        values["windowBytes"],
+        values["giveUpAfter"],
+    )
+    _check_destination(options)
+    return options
+
+
+def _client_options(values: Values) -> ClientOptions:
+    settings = {name.removeprefix(_CLIENT): value for name, value in values.with_prefix(_CLIENT)}
+    try:
+        return ClientOptions.of(**_NO_HEARTBEATS | settings)
+    except BadClientOption as error:
+        names = ", ".join(_CLIENT + name for name in settings)
+        raise BadOption(f"nsq: option {names}: {error}") from None
+
+
+def _check_destination(options: WriteOptions) -> None:
+    from nsqd_py.client.addresses import parse_address
+    from nsqd_py.client.lookup import nodes_url
+
+    if not options.nsqd_tcp_addresses and not options.lookupd_http_addresses:
+        raise BadOption("nsq: option nsqdTcpAddress or lookupdHttpAddress is needed: where to publish to")
+    checks: tuple[tuple[str, tuple[str, ...], Callable[[str], object]], ...] = (
+        ("nsqdTcpAddress", options.nsqd_tcp_addresses, parse_address),
+        ("lookupdHttpAddress", options.lookupd_http_addresses, nodes_url),
+    )
+    for name, addresses, check in checks:
+        for address in addresses:
+            try:
+                check(address)
+            except (BadAddress, NsqClientError, ValueError) as error:
+                raise BadOption(f"nsq: option {name}: {error}") from None
+    if options.topic and not is_valid_name(options.topic.encode()):
+        raise BadOption(f"nsq: option topic: {options.topic!r} is no valid name of a topic")
+
+
+class Values:
+    """Options by their documented names, parsed. Raises BadOption."""
+
+    def __init__(self, given: Mapping[str, str], declared: Iterable[Option], prefixes: tuple[str, ...]) -> None:
+        self._declared = {option.name: option for option in declared}
+        self._given = {name.lower(): value for name, value in given.items()}
+        for option in self._declared.values():
+            self._rename(option)
+        self._check_names(prefixes)
+
+    def _rename(self, option: Option) -> None:
+        for alias in option.aliases:
+            value = self._given.pop(alias.lower(), None)
+            if value is not None and self._given.setdefault(option.name.lower(), value) != value:
+                raise BadOption(f"nsq: options {option.name} and {alias} are the same, but have two values")
+
+    def _check_names(self, prefixes: tuple[str, ...]) -> None:
+        known = {name.lower(): name for name in (*self._declared, *_SPARKS_OWN)}
+        for name in self._given:
+            if name not in known and name in _FOREIGN:
+                raise BadOption(f"nsq: there is no option {name}: {_FOREIGN[name]}")
+            if name not in known and not name.startswith(prefixes):
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f"; is it {known[near[0]]}?" if near else f" (there are {', '.join(self._declared)})"
+                raise BadOption(f"nsq: there is no option {name}{hint}")
+
+    def __getitem__(self, name: str) -> Any:
+        """None for what was not given and has no default."""
+        option = self._declared[name]
+        text = self._given.get(name.lower(), option.default)
+        try:
+            return option.parse(text) if text else None
+        except ValueError as error:
+            raise BadOption(f"nsq: option {name} ({text!r}): {error}") from None
+
+    def time(self, name: str, now_ns: int) -> int | None:
+        text: str | None = self[name]
+        try:
+            return parse_time(text, now_ns) if text else None
+        except ValueError as error:
+            raise BadOption(f"nsq: option {name}: {error}") from None
+
+    def with_prefix(self, prefix: str) -> list[tuple[str, str]]:
+        return [(name, value) for name, value in self._given.items() if name.startswith(prefix)]

@@ -1,0 +1,97 @@
+"""nsq-to-nsq: from the options to the end."""
+
+from __future__ import annotations
+
+import random
+import time
+from contextlib import suppress
+from functools import partial
+
+import gevent
+
+from nsq_tools.cli import DONE
+from nsq_tools.hosts import Places, make_hosts
+from nsq_tools.nsq_to_nsq.filters import JsonFilter
+from nsq_tools.nsq_to_nsq.forwarder import Forwarder
+from nsq_tools.options import client_options, user_agent
+from nsq_tools.timings import TimingsByHost
+from nsqd_py.client import ClientOptions, Consumer, NsqClientError, Producer
+from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.process import StopSignals, calm_collector
+from nsqd_py.settings.declaration import Options
+
+# How long a destination may be silent before its messages go elsewhere.
+PUBLISH_TIMEOUT_S = 5.0
+# More than that, so that what is under way at the end is answered.
+STOP_TIMEOUT_S = PUBLISH_TIMEOUT_S + 5.0
+# What is under way is bounded by --max-in-flight; a full window would make all wait for one destination that hangs.
+_NO_LIMIT = 1 << 40
+
+
+def run(options: Options, log: Log) -> int:
+    """Until a signal asks to stop; what is under way then is answered."""
+    producers = _make_producers(options, log)
+    forwarder = _make_forwarder(options, producers, log)
+    consumers = _make_consumers(options, forwarder, log)
+    calm_collector()
+    with StopSignals() as signals:
+        for consumer in consumers:
+            consumer.start()
+        signals.wait()
+        forwarder.hurry()
+        gevent.joinall([gevent.spawn(consumer.stop, timeout_s=STOP_TIMEOUT_S) for consumer in consumers])
+    forwarder.join(STOP_TIMEOUT_S)
+    for producer in producers.values():
+        with suppress(NsqClientError):  # whose messages were not finished
+            producer.close(timeout_s=0)
+    return DONE
+
+
+def _make_producers(options: Options, log: Log) -> dict[str, Producer]:
+    return {
+        address: Producer(
+            address,
+            options=client_options(options.producer_opt, "producer-opt", user_agent=user_agent("nsq_to_nsq")),
+            window=_NO_LIMIT,
+            window_bytes=_NO_LIMIT,
+            publish_timeout_s=PUBLISH_TIMEOUT_S,
+            answer_timeout_s=PUBLISH_TIMEOUT_S,
+            # The forwarder itself knows whom to ask next.
+            retry_unknown=False,
+            log=log,
+        )
+        for address in options.destination_nsqd_tcp_address
+    }
+
+
+def _make_forwarder(options: Options, producers: dict[str, Producer], log: Log) -> Forwarder:
+    names = list(producers)
+    rules = JsonFilter(options.require_json_field, options.require_json_value, options.whitelist_json_field)
+    hosts = make_hosts(options.mode, names, random.random)
+    places = Places(hosts, names, options.max_in_flight * len(options.topic))
+    timings = TimingsByHost(names, options.status_every, log)
+    return Forwarder(producers, places, rules, timings, log, time.monotonic)
+
+
+def _make_consumers(options: Options, forwarder: Forwarder, log: Log) -> list[Consumer]:
+    """One for each topic, each with its own share of messages in flight, as in Go's tool."""
+    consumer_options: ClientOptions = client_options(
+        options.consumer_opt,
+        "consumer-opt",
+        # A message that is given up on would be lost: only who asks for it has max_attempts.
+        max_attempts=0,
+        max_in_flight=options.max_in_flight,
+        user_agent=user_agent("nsq_to_nsq"),
+    )
+    return [
+        Consumer(
+            topic,
+            options.channel,
+            batch_handler=partial(forwarder.handle, options.destination_topic or topic),
+            nsqd_tcp_addresses=options.nsqd_tcp_address,
+            lookupd_http_addresses=options.lookupd_http_address,
+            options=consumer_options,
+            log=log,
+        )
+        for topic in dict.fromkeys(options.topic)
+    ]

@@ -1,0 +1,168 @@
+"""The columns of the live table: what each shows, and which of them fit. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from nsq_tools.stat.figures import Counts
+from nsq_tools.stat.model import HISTORY_LENGTH, Row
+
+NAME = "topic"
+TREND = "trend"
+GAP = 1
+_MIN_NAME_WIDTH = 14
+_MAX_NAME_WIDTH = 60
+_MIN_TREND_WIDTH = 8
+_MAX_TREND_WIDTH = HISTORY_LENGTH
+
+QUIET = "dim"
+GROWING = "yellow"
+ALARMING = "bold red"
+
+_BARS = "▁▂▃▄▅▆▇█"
+_ASCII_BARS = "_.,-=+*#"
+
+
+# --- cells
+
+
+def short_number(value: float) -> str:
+    """At most five characters: 9999, 12.3k, 456k, 7.8M."""
+    if abs(value) < 10_000:
+        return str(int(value))
+    for unit in "kMGTP":
+        value /= 1000
+        if abs(value) < 99.95:
+            return f"{value:.1f}{unit}"
+        if abs(value) < 999.5:
+            return f"{value:.0f}{unit}"
+    return f"{value / 1000:.1f}E"  # a count of 64 bits ends at 9.2E
+
+
+def short_rate(value: float) -> str:
+    """As a short number, with a decimal place where it is small: 0, 0.5, 12."""
+    return f"{value:.1f}" if 0 < abs(value) < 9.95 else short_number(round(value))
+
+
+def sparkline(values: Sequence[float], width: int, *, ascii_only: bool = False) -> str:
+    """The last `width` of the values as bars, scaled to the highest of them; the latest stands at the right."""
+    bars = _ASCII_BARS if ascii_only else _BARS
+    shown = values[-width:]
+    highest = max(shown, default=0)
+    if highest <= 0:
+        return (bars[0] * len(shown)).rjust(width)
+    steps = len(bars) - 1
+    # Rounded up: a bar of the lowest kind means 0.
+    return "".join(bars[-int(-max(value, 0) * steps // highest)] for value in shown).rjust(width)
+
+
+def shorten(text: str, width: int) -> str:
+    """With an ellipsis in its middle where it is too long: both ends tell names apart."""
+    if len(text) <= width:
+        return text
+    head = (width - 1) // 2
+    return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
+
+
+# --- columns
+
+Cell = tuple[str, str]  # a text and its style
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """title: its head. width: of its cells. sorted_by: the name that --sort has for it."""
+
+    title: str
+    width: int
+    sorted_by: str
+    cell: Callable[[Row], Cell]
+
+
+def _count(read: Callable[[Counts], float], alarm: Callable[[Row], str] = lambda row: "") -> Callable[[Row], Cell]:
+    def cell(row: Row) -> Cell:
+        value = read(row.counts)
+        return short_number(value), alarm(row) or ("" if value else QUIET)
+
+    return cell
+
+
+def _of_channel(cell: Callable[[Row], Cell]) -> Callable[[Row], Cell]:
+    """A topic by itself has no such figure."""
+    return lambda row: cell(row) if row.name.channel else ("", "")
+
+
+def _rate(read: Callable[[Counts], float]) -> Callable[[Row], Cell]:
+    def cell(row: Row) -> Cell:
+        if row.per_s is None:
+            return "-", QUIET
+        # An answer of nsqd is no single moment: what left may seem to come back for once.
+        value = max(read(row.per_s), 0)
+        return short_rate(value), "" if value else QUIET
+
+    return cell
+
+
+def _growing(row: Row) -> str:
+    return GROWING if row.depth_grows else ""
+
+
+def _timing_out(row: Row) -> str:
+    return ALARMING if row.has_timed_out else ""
+
+
+# As they stand from left to right; the number is the importance: the highest ones go first where it gets narrow.
+_DEPTH = Column("depth", 6, "depth", _count(lambda counts: counts.depth, _growing))
+_COLUMNS: tuple[tuple[int, Column], ...] = (
+    (1, Column("in/s", 6, "in", _rate(lambda per_s: per_s.messages))),
+    (2, Column("out/s", 6, "out", _of_channel(_rate(lambda per_s: per_s.finished)))),
+    (0, _DEPTH),
+    (4, Column(TREND, _MIN_TREND_WIDTH, "growth", lambda row: ("", GROWING if row.depth_grows else "green"))),
+    (5, Column("flight", 6, "in-flight", _of_channel(_count(lambda counts: counts.in_flight)))),
+    (6, Column("defer", 5, "deferred", _of_channel(_count(lambda counts: counts.deferred)))),
+    (7, Column("requ", 5, "requeued", _of_channel(_count(lambda counts: counts.requeued)))),
+    (3, Column("t-out", 5, "timed-out", _of_channel(_count(lambda counts: counts.timed_out, _timing_out)))),
+    (8, Column("conn", 5, "clients", _of_channel(_count(lambda counts: counts.clients)))),
+    (9, Column("disk", 6, "disk", _count(lambda counts: counts.backend_depth))),
+    (10, Column("total", 6, "messages", _count(lambda counts: counts.messages))),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What fits into a width: the name's column, that of the node (0: none), then `columns`."""
+
+    name_width: int
+    node_width: int
+    columns: tuple[Column, ...]
+    trend_width: int
+
+    def width_of(self, column: Column) -> int:
+        return self.trend_width if column.title == TREND else column.width
+
+
+def layout(width: int, longest_name: int, longest_node: int = 0) -> Layout:
+    """Drops columns until the rest fits, and gives the room that is left to names, then to trends.
+
+    Where there is no room for the last column, the name of the node gives way to it, then that of the topic; and
+    where there would be no name, there is no column either. So a figure is whole, or is not shown.
+    """
+    node_width = longest_node + GAP if longest_node else 0
+    kept = list(_COLUMNS)
+    while len(kept) > 1 and _MIN_NAME_WIDTH + node_width + _total(kept) > width:
+        kept.remove(max(kept, key=lambda numbered: numbered[0]))
+    if _MIN_NAME_WIDTH + node_width + _total(kept) > width:
+        node_width = 0
+    name_width = min(_MIN_NAME_WIDTH, width - node_width - _total(kept))
+    if name_width < 1:
+        return Layout(max(width, 0), 0, (), 0)
+    rest = max(width - name_width - node_width - _total(kept), 0)
+    more_name = min(rest, max(longest_name, name_width) - name_width, _MAX_NAME_WIDTH - name_width)
+    more_trend = min(rest - more_name, _MAX_TREND_WIDTH - _MIN_TREND_WIDTH)
+    columns = tuple(column for _, column in kept)
+    return Layout(name_width + more_name, node_width, columns, _MIN_TREND_WIDTH + more_trend)
+
+
+def _total(kept: Sequence[tuple[int, Column]]) -> int:
+    return sum(column.width + GAP for _, column in kept)

@@ -1,0 +1,130 @@
+"""What keys do to the live table: its order, the rows that are seen, the filter that is typed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nsq_tools.stat.keys import BACKSPACE, CLEAR, DOWN, END, ENTER, ESCAPE, HOME, PAGE_DOWN, PAGE_UP, UP
+from nsq_tools.stat.selection import BadPattern, Filter, Order
+
+_GLOB_CHARACTERS = "*?["
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The rows that are seen: `count` of `total`, from number `top` on."""
+
+    top: int
+    count: int
+    total: int
+
+    @classmethod
+    def at(cls, top: int, count: int, total: int) -> Window:
+        """The window nearest to `top` that has no empty place below its rows."""
+        return cls(max(0, min(top, total - count)), min(count, total), total)
+
+    @property
+    def above(self) -> int:
+        return self.top
+
+    @property
+    def below(self) -> int:
+        return self.total - self.top - self.count
+
+
+class Controls:
+    """What the user has set with keys.
+
+    order   of the rows
+    top     the first row that is wanted on the screen
+    text    the filter as it was typed; empty for none
+    is_typing  True while it is typed
+    error   why `text` is no filter; the last one that was valid holds meanwhile
+    """
+
+    def __init__(self, order: Order) -> None:
+        self.order = order
+        self.top = 0
+        self.text = ""
+        self.is_typing = False
+        self.error = ""
+        self.filter = Filter()
+        self._text_before = ""
+
+    def press(self, key: str, window: Window) -> None:
+        """Change what a key changes; `window` is what the user saw. Other keys mean nothing."""
+        scroll = _SCROLLS.get(key)
+        if scroll is not None:
+            self.top = max(0, scroll(window))
+        elif self.is_typing:
+            self._type(key)
+        elif key in _COMMANDS:
+            _COMMANDS[key](self)
+
+    # --- the order
+
+    def _sort_by_next(self) -> None:
+        self.order = self.order.next
+        self.top = 0
+
+    def _turn_order(self) -> None:
+        self.order = self.order.turned
+        self.top = 0
+
+    # --- the filter
+
+    def _begin_typing(self) -> None:
+        self.is_typing = True
+        self._text_before = self.text
+
+    def _type(self, key: str) -> None:
+        if key == ENTER and not self.error:
+            self.is_typing = False
+        elif key == ESCAPE:
+            self.is_typing = False
+            self._set_text(self._text_before)
+        elif key == BACKSPACE:
+            self._set_text(self.text[:-1])
+        elif key == CLEAR:
+            self._set_text("")
+        elif len(key) == 1 and key.isprintable():
+            self._set_text(self.text + key)
+
+    def _forget_filter(self) -> None:
+        self._set_text("")
+
+    def _set_text(self, text: str) -> None:
+        self.text, self.error, self.top = text, "", 0
+        try:
+            self.filter = typed_filter(text)
+        except BadPattern as error:
+            self.error = str(error)
+
+
+def typed_filter(text: str) -> Filter:
+    """The filter of a text: a glob or a regular expression as with --filter, or else a part of a name.
+
+    A regular expression need not be closed with a slash yet. Raises BadPattern.
+    """
+    if not text:
+        return Filter()
+    if text.startswith("/"):
+        return Filter([f"{text.removesuffix('/')}/"] if len(text) > 1 else [])
+    return Filter([text if any(character in text for character in _GLOB_CHARACTERS) else f"*{text}*"])
+
+
+_SCROLLS: dict[str, Callable[[Window], int]] = {
+    UP: lambda window: window.top - 1,
+    DOWN: lambda window: window.top + 1,
+    PAGE_UP: lambda window: window.top - max(window.count, 1),
+    PAGE_DOWN: lambda window: window.top + max(window.count, 1),
+    HOME: lambda window: 0,
+    END: lambda window: window.total,
+}
+_COMMANDS: dict[str, Callable[[Controls], None]] = {
+    "s": Controls._sort_by_next,
+    "r": Controls._turn_order,
+    "/": Controls._begin_typing,
+    ESCAPE: Controls._forget_filter,
+}

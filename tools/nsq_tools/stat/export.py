@@ -1,0 +1,106 @@
+"""Reports for scripts: rows as JSON, CSV, or plain text in columns. Pure.
+
+All forms have the same fields, with the names below; rates are empty (null) while nothing is known to compare with.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from nsq_tools.stat.figures import Counts
+from nsq_tools.stat.model import Row
+
+_RATE_DIGITS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What all nsqd said at about `time_s` (seconds since 1970). `failed` are pairs of address and reason."""
+
+    time_s: float
+    rows: Sequence[Row]
+    nodes: Sequence[str]
+    failed: Sequence[tuple[str, str]] = ()
+
+
+def _rate(read: Callable[[Counts], float]) -> Callable[[Row], Any]:
+    return lambda row: None if row.per_s is None else round(read(row.per_s), _RATE_DIGITS)
+
+
+def _count(read: Callable[[Counts], float]) -> Callable[[Row], Any]:
+    return lambda row: read(row.counts)
+
+
+# Name, and what it is of a row. `channel` is empty for a topic, `node` for the sum over all nsqd.
+FIELDS: dict[str, Callable[[Row], Any]] = {
+    "topic": lambda row: row.name.topic,
+    "channel": lambda row: row.name.channel,
+    "node": lambda row: row.node,
+    "in_per_s": _rate(lambda per_s: per_s.messages),
+    "out_per_s": _rate(lambda per_s: per_s.left),
+    "finished_per_s": _rate(lambda per_s: per_s.finished),
+    "depth": _count(lambda counts: counts.depth),
+    "memory_depth": _count(lambda counts: counts.memory_depth),
+    "backend_depth": _count(lambda counts: counts.backend_depth),
+    "in_flight": _count(lambda counts: counts.in_flight),
+    "deferred": _count(lambda counts: counts.deferred),
+    "requeued": _count(lambda counts: counts.requeued),
+    "timed_out": _count(lambda counts: counts.timed_out),
+    "messages": _count(lambda counts: counts.messages),
+    "clients": _count(lambda counts: counts.clients),
+    "paused": lambda row: row.is_paused,
+}
+_TEXTS = frozenset(("topic", "channel", "node"))
+
+
+def to_json(report: Report, *, is_first: bool) -> str:
+    """An object on a line of its own."""
+    document = {
+        "time": round(report.time_s, _RATE_DIGITS),
+        "nodes": report.nodes,
+        "failed": [{"address": address, "reason": reason} for address, reason in report.failed],
+        "rows": [{name: read(row) for name, read in FIELDS.items()} for row in report.rows],
+    }
+    return orjson.dumps(document).decode() + "\n"
+
+
+def to_csv(report: Report, *, is_first: bool) -> str:
+    """A line a row, with the time in front; the first report begins with the names of the fields."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    if is_first:
+        writer.writerow(["time", *FIELDS])
+    time = f"{report.time_s:.{_RATE_DIGITS}f}"
+    for row in report.rows:
+        writer.writerow([time, *(_plain(read(row)) for read in FIELDS.values())])
+    return text.getvalue()
+
+
+def _plain(value: Any) -> Any:
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def to_table(report: Report, *, is_first: bool) -> str:
+    """Columns as wide as they need to be, for people."""
+    rows = [[_shown(read(row)) for read in FIELDS.values()] for row in report.rows]
+    table = [list(FIELDS), *rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = ["  ".join(map(_aligned, FIELDS, line, widths)).rstrip() + "\n" for line in table]
+    return ("" if is_first else "\n") + "".join(lines)
+
+
+def _shown(value: Any) -> str:
+    return "-" if value is None or value == "" else str(_plain(value))
+
+
+def _aligned(name: str, text: str, width: int) -> str:
+    return text.ljust(width) if name in _TEXTS else text.rjust(width)
+
+
+FORMS: dict[str, Callable[..., str]] = {"json": to_json, "csv": to_csv, "table": to_table}

@@ -1,0 +1,150 @@
+"""The live table on a terminal: asks in one greenlet, draws in another, so that keys and new sizes show at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import gevent
+from gevent.event import Event
+from rich.console import Console, ConsoleDimensions, Group
+from rich.live import Live
+
+from nsq_tools.stat.controls import Controls, Window
+from nsq_tools.stat.keyboard import Keyboard
+from nsq_tools.stat.model import Model
+from nsq_tools.stat.poller import Poller, Round
+from nsq_tools.stat.screen import Failure, View, draw, window
+from nsq_tools.stat.selection import Filter, Order, select
+from nsq_tools.terminal import wants_colour
+from nsqd_py.settings.declaration import Options
+from nsqd_py.settings.durations import format_duration
+
+_SECOND_NS = 1e9
+# Who takes longer than this to answer, or than half an interval, is not waited for.
+_LONGEST_WAIT_S = 1.0
+
+
+class LiveTable:
+    """The table, and what keys do to it. `stop` is called when it is to end."""
+
+    def __init__(self, options: Options, poller: Poller, stop: Callable[[], None]) -> None:
+        self._options = options
+        self._poller = poller
+        self._stop = stop
+        self._model = Model(per_node=options.per_node)
+        self._filter = Filter(options.filter)
+        self._controls = Controls(Order.parse(options.sort))
+        self._window = Window(0, 0, 0)
+        self._round = Round([])
+        self._interval_s = options.interval_ns / _SECOND_NS
+        self._changed = Event()
+        self._console = Console(no_color=not wants_colour(), highlight=False, force_terminal=True)
+
+    def run(self) -> None:
+        """Until it is killed, or has shown as many reports as were asked for."""
+        with ExitStack() as stack:
+            keyboard = stack.enter_context(Keyboard(self._on_key))
+            screen = stack.enter_context(_screen(self._console))
+            stack.enter_context(_on_signal(signal.SIGWINCH, self._changed.set))
+            stack.enter_context(_on_signal(signal.SIGTSTP, lambda: self._suspend(keyboard, screen)))
+            asking = gevent.spawn(self._ask)
+            stack.callback(asking.kill)
+            while not asking.ready():
+                self._draw(screen)
+                self._changed.wait()
+                self._changed.clear()
+            asking.get()
+
+    # --- asking
+
+    def _ask(self) -> None:
+        limit_s = min(self._interval_s / 2, _LONGEST_WAIT_S)
+        left = self._options.count
+        due_s = time.monotonic()
+        while left is None or left >= 0:
+            self._round = self._poller.round(limit_s)
+            self._round.tell(self._model)
+            self._model.end_round()
+            self._changed.set()
+            left = None if left is None else left - 1
+            due_s = max(due_s + self._interval_s, time.monotonic())
+            gevent.sleep(due_s - time.monotonic())
+        self._changed.set()
+
+    # --- keys
+
+    def _on_key(self, key: str) -> None:
+        if key == "q" and not self._controls.is_typing:
+            self._stop()
+            return
+        self._controls.press(key, self._window)
+        # The next key of a burst counts from here, before anything is drawn.
+        self._window = Window.at(self._controls.top, self._window.count, self._window.total)
+        self._changed.set()
+
+    def _suspend(self, keyboard: Keyboard, screen: Live) -> None:
+        """Ctrl-Z: gives the terminal back, stops, and takes it again when it goes on."""
+        screen.stop()
+        keyboard.close()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        keyboard.open()
+        screen.start()
+        self._changed.set()
+
+    # --- drawing
+
+    def _draw(self, screen: Live) -> None:
+        # Asked each time, and not of the environment: COLUMNS may be from before the window changed its size.
+        width, height = _terminal_size()
+        self._console.size = ConsoleDimensions(width, height)
+        view = self._view()
+        self._window = window(view, width, height)
+        self._controls.top = self._window.top
+        screen.update(Group(*draw(view, width, height)), refresh=True)
+
+    def _view(self) -> View:
+        controls = self._controls
+        rows = select(self._model.rows, self._filter, controls.order)
+        return View(
+            rows=[row for row in rows if controls.filter.shows(row.name)],
+            all_rows=self._model.rows,
+            node_count=len(self._round.nodes),
+            failures=[Failure(who, reason) for who, reason in self._round.failures],
+            order=controls.order,
+            interval=format_duration(self._options.interval_ns),
+            clock=time.strftime("%H:%M:%S"),
+            ascii_only=self._console.options.ascii_only,
+            top=controls.top,
+            text=controls.text,
+            is_typing=controls.is_typing,
+            error=controls.error,
+        )
+
+
+def _terminal_size() -> tuple[int, int]:
+    size = os.get_terminal_size(sys.stdout.fileno())
+    return size.columns or 80, size.lines or 24
+
+
+@contextmanager
+def _screen(console: Console) -> Iterator[Live]:
+    """The other screen of the terminal, without a cursor; the first one is back afterwards."""
+    with Live(
+        console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+    ) as screen:
+        yield screen
+
+
+@contextmanager
+def _on_signal(number: signal.Signals, act: Callable[[], None]) -> Iterator[None]:
+    handler: Any = gevent.signal_handler(number, act)
+    try:
+        yield
+    finally:
+        handler.cancel()

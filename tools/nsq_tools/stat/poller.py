@@ -1,0 +1,184 @@
+"""Asks all nsqd and nsqlookupd at the same time, again and again. None of them delays the others.
+
+Who did not answer in time in one round is not waited for in the next ones, until its answers are quick again; what
+it says is used when it comes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import gevent
+
+from nsq_tools.stat.figures import Reading
+from nsq_tools.stat.model import Model
+from nsq_tools.stat.sources import Sources, place_of
+from nsqd_py.net.http.client import HttpClientError
+
+T = TypeVar("T")
+NSQD, NSQLOOKUPD = "nsqd", "nsqlookupd"
+# Who is waited for longer than this is shown as failed; until then, what it said last is shown.
+_LONG_S = 1.0
+
+
+@dataclass(slots=True)
+class Round:
+    """What was learned: answers that came, and who gave none and why, as `nsqd host:port` or `nsqlookupd …`."""
+
+    nodes: list[str]
+    readings: list[Reading] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    failed_lookups: dict[str, str] = field(default_factory=dict)
+    late: dict[str, float] = field(default_factory=dict)  # who is waited for, and for how long
+    gone: list[str] = field(default_factory=list)
+
+    def tell(self, model: Model) -> None:
+        for reading in self.readings:
+            model.observe(reading)
+        for node in self.failed:
+            model.fail(node)
+        for node in self.gone:
+            model.forget(node)
+
+    @property
+    def failures(self) -> list[tuple[str, str]]:
+        """All, with what they are: (`nsqd 10.0.0.1:4151`, reason)."""
+        lookups = [(f"{NSQLOOKUPD} {address}", reason) for address, reason in self.failed_lookups.items()]
+        nodes = [(f"{NSQD} {address}", reason) for address, reason in self.failed.items()]
+        late = [
+            (f"{NSQD} {address}", f"no answer for {waited_s:.0f}s")
+            for address, waited_s in self.late.items()
+            if waited_s > _LONG_S
+        ]
+        return [*lookups, *nodes, *late]
+
+
+class _Question(Generic[T]):
+    """One that is asked of one place again and again, once at a time."""
+
+    def __init__(self, address: str, ask: Callable[[str], T], clock: Callable[[], float]) -> None:
+        self._address = address
+        self._ask = ask
+        self._clock = clock
+        self._greenlet: gevent.Greenlet[[], None] | None = None
+        self._began_s = 0.0
+        self._took_s = 0.0
+        self.is_late = False
+        self.answer: T | None = None  # the latest that was good
+        self.is_new = False
+        self.reason: str | None = None  # why there is no answer
+
+    @property
+    def is_busy(self) -> bool:
+        return self._greenlet is not None and not self._greenlet.ready()
+
+    def begin(self) -> None:
+        """Asks, unless an answer is still awaited."""
+        if not self.is_busy:
+            self._began_s = self._clock()
+            self._greenlet = gevent.spawn(self._run)
+
+    @property
+    def waited_s(self) -> float:
+        """Since it was asked."""
+        return self._clock() - self._began_s
+
+    def _run(self) -> None:
+        try:
+            self.answer = self._ask(self._address)
+            self.is_new, self.reason = True, None
+        except HttpClientError as error:
+            self.reason = str(error)
+        self._took_s = self.waited_s
+
+    @property
+    def greenlet(self) -> gevent.Greenlet[[], None] | None:
+        return self._greenlet
+
+    def end_round(self, limit_s: float | None) -> None:
+        self.is_late = self.is_busy or (limit_s is not None and self._took_s > limit_s)
+
+    def take(self) -> T | None:
+        """The answer, where there is a new one."""
+        is_new, self.is_new = self.is_new, False
+        return self.answer if is_new else None
+
+    def close(self) -> None:
+        if self._greenlet is not None:
+            self._greenlet.kill()
+
+
+class Poller:
+    """Knows the nsqd, and what they said last. `nsqd_addresses` stay; others are those that nsqlookupds name."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        nsqd_addresses: Sequence[str],
+        lookupd_addresses: Sequence[str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._sources = sources
+        self._clock = clock
+        self._lookups = {
+            place_of(address): _Question(address, sources.nodes, clock) for address in lookupd_addresses
+        }
+        self._nodes: dict[str, _Question[Reading]] = {}
+        self._fixed_nodes = tuple(nsqd_addresses)
+
+    def round(self, limit_s: float | None) -> Round:
+        """Asks all nsqlookupd, then all nsqd, and waits for each of the two at most `limit_s`; None: for time-outs."""
+        self._begin(self._lookups.values())
+        self._await(self._lookups.values(), limit_s)
+        gone = self._update_nodes()
+        self._begin(self._nodes.values())
+        self._await(self._nodes.values(), limit_s)
+        return self._result(gone)
+
+    def close(self) -> None:
+        for lookup in self._lookups.values():
+            lookup.close()
+        for node in self._nodes.values():
+            node.close()
+
+    @staticmethod
+    def _begin(questions: Collection[_Question[T]]) -> None:
+        for question in questions:
+            question.begin()
+
+    @staticmethod
+    def _await(questions: Collection[_Question[T]], limit_s: float | None) -> None:
+        prompt = [question.greenlet for question in questions if limit_s is None or not question.is_late]
+        gevent.joinall([greenlet for greenlet in prompt if greenlet is not None], timeout=limit_s)
+        for question in questions:
+            question.end_round(limit_s)
+
+    def _update_nodes(self) -> list[str]:
+        """Takes up the nsqd that are new; those that no nsqlookupd names any more are returned."""
+        named = [address for lookup in self._lookups.values() for address in lookup.answer or ()]
+        wanted = {place_of(address): address for address in (*self._fixed_nodes, *named)}
+        gone = [place for place in self._nodes if place not in wanted]
+        for place in gone:
+            self._nodes.pop(place).close()
+        for place, address in wanted.items():
+            if place not in self._nodes:
+                self._nodes[place] = _Question(address, self._sources.reading, self._clock)
+        return gone
+
+    def _result(self, gone: list[str]) -> Round:
+        result = Round(list(self._nodes), gone=gone)
+        for place, lookup in self._lookups.items():
+            if lookup.reason is not None:
+                result.failed_lookups[place] = lookup.reason
+        for place, question in self._nodes.items():
+            reading = question.take()
+            if reading is not None:
+                result.readings.append(reading)
+            if question.reason is not None:
+                result.failed[place] = question.reason
+            elif question.is_busy:
+                result.late[place] = question.waited_s
+        return result

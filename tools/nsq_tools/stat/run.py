@@ -1,0 +1,83 @@
+"""Runs nsq-stat as its options say, until it is done or a signal comes."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+
+import gevent
+
+from nsq_tools.cli import DONE
+from nsq_tools.options import http_client
+from nsq_tools.stat.options import LIVE, form_of
+from nsq_tools.stat.poller import Poller
+from nsq_tools.stat.reports import Reports
+from nsq_tools.stat.sources import Sources
+from nsq_tools.terminal import is_terminal
+from nsqd_py.net.http.client import MAX_STATS_BYTES
+from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.process import StopSignals
+from nsqd_py.settings.declaration import Options
+
+
+def run(options: Options, log: Log) -> int:
+    """The exit status. Raises ToolError where nothing can be shown."""
+    client = replace(http_client(options), max_answer_bytes=MAX_STATS_BYTES)
+    sources = Sources(client, options.topic, options.channel)
+    poller = Poller(sources, options.nsqd_http_address, options.lookupd_http_address)
+    form = form_of(options, on_terminal=_can_show_tables())
+    with StopSignals() as signals:
+        _stop_on_hangup(signals)
+        try:
+            return _until_stopped(signals, _work(options, poller, log, form, signals.stop))
+        finally:
+            poller.close()
+
+
+def _can_show_tables() -> bool:
+    return is_terminal(sys.stdout) and os.environ.get("TERM") not in ("dumb", "unknown")
+
+
+def _stop_on_hangup(signals: StopSignals) -> None:
+    """As Go's nsq_stat; but under nohup it goes on."""
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        gevent.signal_handler(signal.SIGHUP, signals.stop)
+
+
+def _work(options: Options, poller: Poller, log: Log, form: str, stop: Callable[[], None]) -> Callable[[], int]:
+    if form != LIVE:
+        return lambda: Reports(options, poller, log).run(form)
+
+    def show() -> int:
+        from nsq_tools.stat.live import LiveTable  # only where it is seen: rich takes its time
+
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace")  # an ellipsis on a terminal without Unicode
+        LiveTable(options, poller, stop).run()
+        return DONE
+
+    return show
+
+
+def _until_stopped(signals: StopSignals, work: Callable[[], int]) -> int:
+    """What `work` returns or raises; DONE where a signal ends it before."""
+    greenlet = gevent.spawn(_caught, work)
+    greenlet.link(lambda done: signals.stop())
+    signals.wait()
+    greenlet.kill()  # waits for its tidying up, as that of the terminal
+    outcome = greenlet.value
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome if isinstance(outcome, int) else DONE
+
+
+def _caught(work: Callable[[], int]) -> int | Exception:
+    """An exception as a value: gevent would print it."""
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001 - raised again by `_until_stopped`
+        return error

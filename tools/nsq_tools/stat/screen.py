@@ -1,0 +1,237 @@
+"""The live table as lines of a given width and height. Pure: who draws them is `live`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.text import Text
+
+from nsq_tools.stat.columns import (
+    ALARMING,
+    GAP,
+    QUIET,
+    TREND,
+    Layout,
+    layout,
+    short_number,
+    short_rate,
+    shorten,
+    sparkline,
+)
+from nsq_tools.stat.controls import Window
+from nsq_tools.stat.model import Row
+from nsq_tools.stat.selection import Order
+
+KEYS = ("q quit", "/ filter", "s next column", "r turn order", "arrows Page Home End scroll")
+_TYPING_KEYS = ("Enter keeps it", "Esc drops it")
+_MOST_FAILURES = 3
+_SHORT_HEIGHT = 10  # below it, keys and totals leave their lines to rows
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Who did not answer, such as `nsqd 10.0.0.1:4151`, and why."""
+
+    who: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.who}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is to be seen.
+
+    rows      selected and in `order`
+    all_rows  those before the selection
+    top       the row that is wanted as the first one
+    text      the filter that was typed; empty for none
+    is_typing, error  True while it is typed; why it is no filter
+    """
+
+    rows: Sequence[Row]
+    all_rows: Sequence[Row]
+    node_count: int
+    failures: Sequence[Failure]
+    order: Order
+    interval: str
+    clock: str
+    ascii_only: bool = False
+    top: int = 0
+    text: str = ""
+    is_typing: bool = False
+    error: str = ""
+
+
+def draw(view: View, width: int, height: int) -> list[Text]:
+    """At most `height` lines, none longer than `width`. No figure is cut: what has no room is left out."""
+    head, foot, room = _frame(view, width, height)
+    table = _table(view, width, room)
+    lines = [*head, *table, *(Text() for _ in range(room + 1 - len(table))), *foot][:height]
+    for line in lines:
+        line.truncate(width, overflow="ellipsis")
+    return lines
+
+
+def window(view: View, width: int, height: int) -> Window:
+    """The rows that `draw` shows."""
+    return _window(view, _frame(view, width, height)[2])
+
+
+def _frame(view: View, width: int, height: int) -> tuple[list[Text], list[Text], int]:
+    """What is above and below the table, and how many lines are left for what is under its head."""
+    is_short = height < _SHORT_HEIGHT
+    head = [_title(view, width), *([] if is_short else [_totals(view, width)]), *_failures(view, width)]
+    foot = [] if is_short and not view.is_typing else [_foot(view, width)]
+    return head, foot, max(height - len(head) - 1 - len(foot), 0)
+
+
+def _window(view: View, room: int) -> Window:
+    total = len(view.rows)
+    return Window.at(view.top, total if total <= room else max(room - 1, 0), total)
+
+
+def fitted(parts: Sequence[str], width: int, gap: str = "   ") -> str:
+    """The first of these parts that fit as a whole; an ellipsis where not even the first does."""
+    text = ""
+    for part in parts:
+        longer = f"{text}{gap}{part}" if text else part
+        if len(longer) > width:
+            break
+        text = longer
+    return text or "…"
+
+
+# --- above and below the table
+
+
+def _title(view: View, width: int) -> Text:
+    topics = sum(1 for row in view.all_rows if not row.name.channel)
+    parts = (
+        "nsq-stat",
+        _number(view.node_count, "nsqd", plural="nsqd"),
+        _number(topics, "topic"),
+        _number(len(view.all_rows) - topics, "channel"),
+        f"every {view.interval}",
+        f"by {view.order}",
+        view.clock,
+    )
+    name, gap, rest = fitted(parts, width, "  ").partition("  ")
+    return Text(name, style="bold").append(gap + rest, style="not bold")
+
+
+def _number(count: int, noun: str, plural: str = "") -> str:
+    return f"{count} {noun if count == 1 else plural or noun + 's'}"
+
+
+def _totals(view: View, width: int) -> Text:
+    """Over the rows that are selected; what came in is counted once, however many channels it went to."""
+    incoming = sum(row.per_s.messages for row in view.rows if row.per_s and not row.name.channel)
+    done = sum(row.per_s.finished for row in view.rows if row.per_s and row.name.channel)
+    depth = sum(row.counts.depth for row in view.rows)
+    in_flight = sum(row.counts.in_flight for row in view.rows)
+    parts = (
+        f"in {short_rate(max(incoming, 0))}/s",
+        f"out {short_rate(max(done, 0))}/s",
+        f"depth {short_number(depth)}",
+        f"in flight {short_number(in_flight)}",
+    )
+    return Text(fitted(parts, width))
+
+
+def _failures(view: View, width: int) -> list[Text]:
+    lines = [Text(f"failed: {failure}", style=ALARMING) for failure in view.failures[:_MOST_FAILURES]]
+    more = len(view.failures) - len(lines)
+    return [*lines, *([Text(fitted([f"… {more} more failed"], width), style=ALARMING)] if more > 0 else [])]
+
+
+def _foot(view: View, width: int) -> Text:
+    """The keys; while a filter is typed, its end."""
+    if view.is_typing:
+        seen = f"/{view.text[max(len(view.text) - (width - 2), 0) :]}_"
+        return Text(fitted([seen, *([view.error] if view.error else _TYPING_KEYS)], width))
+    return Text(fitted([f"filter {view.text}", "Esc shows all", *KEYS] if view.text else KEYS, width), style=QUIET)
+
+
+# --- the table
+
+
+def _table(view: View, width: int, room: int) -> list[Text]:
+    """The head, and `room` lines: rows, the last of them being the number of those that do not fit."""
+    plan, seen = _plan(view, width), _window(view, room)
+    lines = [_heading(view.order, plan), *_rows(view, plan, seen)]
+    if seen.count < seen.total:
+        lines.append(Text(fitted(_others(seen), width, " "), style=QUIET))
+    elif not view.rows:
+        lines.append(Text(_emptiness(view), style=QUIET))
+    return lines[: room + 1]
+
+
+def _others(seen: Window) -> list[str]:
+    """The rows that are not seen, in words."""
+    if not seen.above:
+        return [f"… {seen.below} more"]
+    return [f"… {seen.above} above", *([f"and {seen.below} below"] if seen.below else [])]
+
+
+def _emptiness(view: View) -> str:
+    if view.all_rows:
+        return "no topic or channel matches"
+    return "no topics yet" if view.node_count else "no nsqd yet"
+
+
+def _plan(view: View, width: int) -> Layout:
+    longest_name = max((len(_full_name(row)) for row in view.rows), default=0)
+    return layout(width, longest_name, max((len(row.node) for row in view.rows), default=0))
+
+
+def _heading(order: Order, plan: Layout) -> Text:
+    line = Text(style="bold reverse")
+    title = shorten("topic/channel", plan.name_width).ljust(plan.name_width)
+    line.append(title, _underlined(order, "topic", "channel"))
+    if plan.node_width:
+        line.append(" " * GAP + "nsqd".ljust(plan.node_width - GAP))
+    for column in plan.columns:
+        line.append(" " * GAP)
+        line.append(column.title.rjust(plan.width_of(column)), _underlined(order, column.sorted_by))
+    return line
+
+
+def _underlined(order: Order, *columns: str) -> str:
+    return "underline" if order.column in columns else ""
+
+
+def _rows(view: View, plan: Layout, seen: Window) -> list[Text]:
+    lines = []
+    topic_above = ""
+    for row in view.rows[seen.top : seen.top + seen.count]:
+        is_below = view.order.column == "topic" and row.name.topic == topic_above
+        lines.append(_line(row, plan, is_below=is_below, ascii_only=view.ascii_only))
+        topic_above = row.name.topic
+    return lines
+
+
+def _line(row: Row, plan: Layout, *, is_below: bool, ascii_only: bool) -> Text:
+    line = Text()
+    name = f"  {row.name.channel}{_paused(row)}" if is_below and row.name.channel else _full_name(row)
+    line.append(shorten(name, plan.name_width).ljust(plan.name_width), "cyan" if row.is_paused else "")
+    if plan.node_width:
+        line.append(" " * GAP + row.node.ljust(plan.node_width - GAP))
+    for column in plan.columns:
+        text, style = column.cell(row)
+        width = plan.width_of(column)
+        if column.title == TREND:
+            text = sparkline(row.depths, width, ascii_only=ascii_only)
+        line.append(" " * GAP)
+        line.append(text.rjust(width), style)
+    return line
+
+
+def _full_name(row: Row) -> str:
+    return f"{row.name}{_paused(row)}"
+
+
+def _paused(row: Row) -> str:
+    return " (paused)" if row.is_paused else ""

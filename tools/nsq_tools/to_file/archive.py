@@ -1,0 +1,300 @@
+"""The files of one topic, one after the other. It blocks, and is used by one thread at a time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from nsq_tools.to_file.claims import Claim, Facts, new_token, side_path
+from nsq_tools.to_file.compression import Codec
+from nsq_tools.to_file.finishing import Contents, FinishedFile
+from nsq_tools.to_file.formats.format import Encoder, Format, Warn
+from nsq_tools.to_file.naming import DATETIME, strftime, with_revision
+from nsq_tools.to_file.output import OutputFile
+from nsq_tools.to_file.placing import make_directories
+from nsq_tools.to_file.portions import Portion, Tally
+from nsq_tools.to_file.rotation import Rotation
+from nsqd_py.runtime.logs import Log
+
+# What is encoded and written at a time; with one message in it, more.
+_BLOCK_BYTES = 2 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the files of a topic are written.
+
+    template       of their names: <DATETIME> and <REV> are replaced for each
+    level          of the codec
+    is_shared      appended to where a file is there already
+    skips_empty    whether files are made only for messages
+    """
+
+    topic: str
+    channel: str
+    template: str
+    datetime_format: str
+    work_dir: Path
+    output_dir: Path
+    form: Format
+    codec: Codec
+    level: int
+    rotation: Rotation
+    is_shared: bool
+    skips_empty: bool
+
+    def name(self, now_ns: int) -> str:
+        moment = datetime.fromtimestamp(now_ns / 1e9).astimezone()
+        return self.template.replace(DATETIME, strftime(self.datetime_format, moment))
+
+    @property
+    def moves(self) -> bool:
+        return self.work_dir != self.output_dir
+
+
+@dataclass
+class _Current:
+    """The file that is written."""
+
+    name: str
+    opened_ns: int
+    output: OutputFile
+    encoder: Encoder
+    claim: Claim
+    size_bytes: int
+    synced: Tally
+    is_empty: bool = True
+
+
+class Archive:
+    """Writes portions, and knows which of them are synced.
+
+    After an OSError everything that is not synced waits again, and is written by the next call.
+    """
+
+    def __init__(self, plan: Plan, log: Log, warn: Warn, clock_ns: Callable[[], int]) -> None:
+        self._plan = plan
+        self._log = log
+        self._warn = warn
+        self._clock_ns = clock_ns
+        self._waiting: deque[Portion] = deque()
+        self._unsynced: list[Portion] = []
+        self._synced: list[Portion] = []
+        self._finished: list[FinishedFile] = []
+        self._current: _Current | None = None
+        self._last_name = ""
+        self._revision = 0
+
+    # --- what is written, and what became of it
+
+    def add(self, portions: Iterable[Portion]) -> None:
+        """Write these next."""
+        self._waiting.extend(portions)
+
+    def take_synced(self) -> list[Portion]:
+        """What may be finished now."""
+        synced, self._synced = self._synced, []
+        return synced
+
+    def take_finished(self) -> list[FinishedFile]:
+        """Files that were closed, and are to be finished now."""
+        finished, self._finished = self._finished, []
+        return finished
+
+    def take_waiting(self) -> list[Portion]:
+        """What could not be written: it will not be written any more."""
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        return waiting
+
+    # --- what blocks; it raises OSError
+
+    def work(self, is_tick: bool, is_sync_due: bool, is_closing: bool) -> None:
+        """All that is to do now: end a file that is old, write what waits, sync, end the file."""
+        if is_tick:
+            self.tick()
+        self.store(is_sync_due=is_sync_due)
+        if is_closing:
+            self.close()
+
+    def store(self, *, is_sync_due: bool) -> None:
+        """Write all that waits; then sync, where that is due."""
+        try:
+            while self._waiting:
+                self._write_some()
+            if is_sync_due:
+                self._sync()
+        except OSError:
+            self._take_back()
+            raise
+
+    def tick(self) -> None:
+        """Time has passed: end a file that is old by now, and begin the next unless empty ones are skipped."""
+        if self._rotation_reason() is None:
+            return
+        self.close()
+        if not self._plan.skips_empty:
+            self._open()
+
+    def close(self) -> None:
+        """End the current file, if there is one."""
+        current = self._current
+        if current is None:
+            return
+        try:
+            if current.is_empty:
+                current.output.append(current.encoder.empty())
+            self._sync()
+        except OSError:
+            self._take_back()
+            raise
+        current.output.close()
+        self._current = None
+        self._finished.append(FinishedFile(current.claim, _contents(current)))
+
+    def abandon(self) -> None:
+        """Leave the current file to the next start, and let go of what it holds."""
+        if self._current is not None:
+            self._current.output.close()
+            self._current.claim.drop()
+            self._current = None
+
+    # --- writing
+
+    def _write_some(self) -> None:
+        """Write some of what waits, into the file that it belongs to."""
+        current = self._file()
+        portions = self._take(self._plan.rotation.room(current.size_bytes))
+        self._unsynced.extend(portions)  # before the write: after an error it is taken back
+        encoded = current.encoder.encode(portions)
+        current.output.append(encoded.data)
+        current.size_bytes += encoded.plain_bytes
+        current.is_empty = False
+
+    def _take(self, room: int | None) -> list[Portion]:
+        """What waits, as much as is written at a time and as the file takes."""
+        overhead = self._plan.form.overhead_bytes
+        taken: list[Portion] = []
+        taken_bytes = 0
+        while self._waiting and taken_bytes < _BLOCK_BYTES and (room is None or taken_bytes <= room):
+            portion = self._waiting.popleft()
+            if room is not None:
+                portion, rest = portion.split(room - taken_bytes, overhead)
+                if rest is not None:
+                    self._waiting.appendleft(rest)
+            taken.append(portion)
+            taken_bytes += portion.size_bytes + overhead * len(portion)
+        return taken
+
+    def _sync(self) -> None:
+        current = self._current
+        if current is None:
+            return
+        current.output.sync()
+        for portion in self._unsynced:
+            current.synced.add(portion)
+        self._synced.extend(self._unsynced)
+        self._unsynced.clear()
+
+    def _take_back(self) -> None:
+        """What is not synced may not be on disk, whatever was written: it will be written again."""
+        self._waiting.extendleft(reversed(self._unsynced))
+        self._unsynced.clear()
+        if self._current is not None:
+            with suppress(OSError):  # the write that follows says so if this goes on
+                self._current.output.rewind()
+
+    # --- from file to file
+
+    def _file(self) -> _Current:
+        """The file for what is written now."""
+        reason = self._rotation_reason()
+        if self._current is not None and reason is not None:
+            self._log.info("[%s/%s] %s, rotating...", self._plan.topic, self._plan.channel, reason)
+            self.close()
+        return self._current or self._open()
+
+    def _rotation_reason(self) -> str | None:
+        current = self._current
+        if current is None:
+            return "no file is open"
+        now_ns = self._clock_ns()
+        return self._plan.rotation.reason(
+            current.name, self._plan.name(now_ns), current.size_bytes, now_ns - current.opened_ns
+        )
+
+    def _open(self) -> _Current:
+        now_ns = self._clock_ns()
+        name = self._plan.name(now_ns)
+        self._revision = self._revision + 1 if name == self._last_name else 0
+        self._last_name = name
+        while (current := self._open_revision(name, now_ns)) is None:
+            self._revision += 1
+        self._current = current
+        return current
+
+    def _open_revision(self, name: str, now_ns: int) -> _Current | None:
+        """None where there is such a file already, and this one is to be another."""
+        plan, revised = self._plan, with_revision(name, self._revision)
+        if self._is_taken(revised):
+            return None
+        # Both directories are resolved once for each file: it ends where it began, also when a symbolic link on the
+        # way to them is set to another directory meanwhile.
+        work_dir, output_dir = plan.work_dir.resolve(), plan.output_dir.resolve()
+        token = new_token()
+        work_path = work_dir / revised if plan.form.convert is None else side_path(work_dir, token, ".framed")
+        make_directories(work_path.parent)
+        facts = Facts(
+            plan.topic, plan.channel, plan.form.name, plan.codec.name, name, self._revision,
+            str(work_path.relative_to(work_dir)), str(output_dir), plan.is_shared,
+        )  # fmt: skip
+        claim = Claim.make(work_dir, token, facts)
+        try:
+            return self._begin(claim, name, now_ns)
+        except FileExistsError:  # another process was faster
+            claim.release()
+            return None
+        except OSError:
+            claim.release()
+            raise
+
+    def _is_taken(self, revised: str) -> bool:
+        plan = self._plan
+        places = [plan.output_dir / revised] if plan.moves or plan.form.convert is not None else []
+        if not plan.is_shared:
+            places.append(plan.work_dir / revised)
+        for path in places:
+            if path.exists():
+                self._log.warning("[%s/%s] file already exists: %s", plan.topic, plan.channel, path)
+                return True
+        if plan.is_shared and plan.rotation.size_bytes:
+            with suppress(FileNotFoundError):
+                return plan.rotation.is_too_large((plan.work_dir / revised).stat().st_size)
+        return False
+
+    def _begin(self, claim: Claim, name: str, now_ns: int) -> _Current:
+        """Open the file of a claim. Raises OSError: then there is none."""
+        plan = self._plan
+        output = OutputFile(claim.work_path, is_shared=plan.is_shared)
+        try:
+            encoder = plan.form.encoder(plan.codec, plan.level, self._warn)
+            if encoder.header:
+                output.append(encoder.header)
+            if output.start_offset:
+                claim.update(replace(claim.facts, offset=output.start_offset))
+        except OSError:
+            with suppress(FileNotFoundError):
+                output.discard()
+            raise
+        self._log.info("[%s/%s] opening %s", plan.topic, plan.channel, plan.work_dir / claim.facts.work_name)
+        return _Current(name, now_ns, output, encoder, claim, output.end, Tally())
+
+
+def _contents(current: _Current) -> Contents:
+    output = current.output
+    return Contents(current.synced, output.start_offset, output.synced_bytes, output.checksum)
+

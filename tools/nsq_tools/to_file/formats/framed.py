@@ -1,0 +1,82 @@
+"""`framed`: the records of `nsqd_py.diskqueue.messages`, one for all that is written at a time from one nsqd.
+
+Records carry checksums and can be found from any place in a file. They are compressed one by one, by zstd, so that
+a file can still be split.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from itertools import chain
+
+from nsq_tools.to_file.compression import NONE, ZSTD, Codec, Data
+from nsq_tools.to_file.formats.format import Encoded, Format, Survey, Warn
+from nsq_tools.to_file.portions import Portion
+from nsqd_py.diskqueue.messages import Messages, encode_messages, record_positions
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
+
+
+class FramedEncoder:
+    """Writes one file of records."""
+
+    def __init__(self, codec: Codec, level: int, warn: Warn) -> None:
+        self._salt = secrets.randbits(32)
+        self._next_seq = 0
+        self._zstd_level = None if codec.is_plain else level
+        self.header = FileHeader(self._salt, first_seq=0, used_id=0).encode()
+
+    def encode(self, portions: Sequence[Portion]) -> Encoded:
+        by_nsqd: dict[str, list[Portion]] = {}
+        for portion in portions:
+            by_nsqd.setdefault(portion.nsqd, []).append(portion)
+        records = [self._record(of_one) for of_one in by_nsqd.values()]
+        return Encoded(b"".join(records), sum(portion.size_bytes for portion in portions))
+
+    def _record(self, portions: Sequence[Portion]) -> bytes:
+        messages = joined(portions)
+        record = encode_messages(messages, self._next_seq, self._salt, self._zstd_level)
+        self._next_seq += len(messages)
+        return record
+
+    def empty(self) -> bytes:
+        return b""
+
+
+def joined(portions: Sequence[Portion]) -> Messages:
+    """Portions of one topic, channel and nsqd in one."""
+    first = portions[0]
+    return Messages(
+        first.topic,
+        first.channel,
+        first.nsqd,
+        list(chain.from_iterable(portion.timestamps_ns for portion in portions)),
+        list(chain.from_iterable(portion.attempts for portion in portions)),
+        list(chain.from_iterable(portion.ids for portion in portions)),
+        list(chain.from_iterable(portion.bodies for portion in portions)),
+    )
+
+
+def survey_of_records(data: Data, codec: Codec, start: int) -> Survey:
+    """A damaged record is passed over when a good one follows: only what is torn at the end is not counted."""
+    survey = Survey()
+    try:
+        salt = FileHeader.decode(data[:FILE_HEADER_BYTES]).salt
+    except Damaged:
+        return survey
+    survey.end = FILE_HEADER_BYTES
+    for position, header in record_positions(data, FILE_HEADER_BYTES, salt):
+        survey.end = position + header.record_bytes
+        survey.tally.add_all(header.count, header.timestamp_ns, header.base_id)
+    return survey
+
+
+FRAMED = Format(
+    name="framed",
+    suffix=".framed",
+    codecs=(NONE, ZSTD),
+    overhead_bytes=30,
+    encoder=FramedEncoder,
+    survey=survey_of_records,
+    gathers=True,
+)

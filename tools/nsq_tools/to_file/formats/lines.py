@@ -1,0 +1,77 @@
+"""`lines`: each body and a newline, byte for byte what Go's nsq_to_file writes.
+
+A body that has newlines in it becomes several lines, and nobody can tell later where it ended: `jsonl` and `framed`
+keep such bodies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+
+from nsq_tools.to_file.compression import GZIP, NONE, ZSTD, Codec, Data
+from nsq_tools.to_file.formats.format import Encoded, Format, Survey, Warn
+from nsq_tools.to_file.portions import Portion, Tally
+
+NEWLINE_WARNING = (
+    "there are messages with newlines in them: each becomes several lines, as with Go's nsq_to_file; "
+    "--format=jsonl and --format=framed keep them whole"
+)
+
+
+class LinesEncoder:
+    """Writes one file of lines."""
+
+    header = b""
+
+    def __init__(self, codec: Codec, level: int, warn: Warn) -> None:
+        self._codec = codec
+        self._level = level
+        self._warn = warn
+
+    def encode(self, portions: Sequence[Portion]) -> Encoded:
+        data = b"\n".join(chain(chain.from_iterable(portion.bodies for portion in portions), (b"",)))
+        if data.count(b"\n") != sum(map(len, portions)):
+            self._warn(NEWLINE_WARNING)
+        return Encoded(self._codec.compress(data, self._level), len(data))
+
+    def empty(self) -> bytes:
+        return self._codec.compress(b"", self._level)
+
+
+def survey_lines(data: Data, codec: Codec, start: int, count: Callable[[Tally, bytes], None]) -> Survey:
+    """Counts whole lines with `count`, in blocks of them, up to what is torn."""
+    survey = Survey(start)
+    blocks: list[bytes] = []
+    rest: list[bytes] = []
+    for piece in codec.pieces(data, start):
+        whole, newline, behind = piece.data.rpartition(b"\n")
+        if newline:
+            blocks.append(b"".join((*rest, whole, newline)))
+            rest.clear()
+        rest.append(behind)
+        if piece.end:
+            for block in blocks:
+                count(survey.tally, block)
+            blocks.clear()
+            survey.end = piece.end - (sum(map(len, rest)) if codec.is_plain else 0)
+    return survey
+
+
+def _count_newlines(tally: Tally, block: bytes) -> None:
+    tally.add_all(block.count(b"\n"))
+
+
+def survey_of_lines(data: Data, codec: Codec, start: int) -> Survey:
+    return survey_lines(data, codec, start, _count_newlines)
+
+
+LINES = Format(
+    name="lines",
+    suffix=".log",
+    codecs=(NONE, GZIP, ZSTD),
+    overhead_bytes=1,
+    encoder=LinesEncoder,
+    survey=survey_of_lines,
+    is_appendable=True,
+)

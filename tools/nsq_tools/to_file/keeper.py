@@ -1,0 +1,250 @@
+"""One topic: its consumer, its archive, and when what is written is synced and finished.
+
+Whatever blocks runs in a thread, one call at a time; meanwhile further messages arrive and wait for the next call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import gevent
+from gevent.event import Event
+
+from nsq_tools.to_file.archive import Archive
+from nsq_tools.to_file.errors import describe
+from nsq_tools.to_file.finishing import FinishedFile
+from nsq_tools.to_file.portions import Batch, Portion
+from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.threads import in_thread
+
+_RETRY_S = (0.5, 1.0, 2.0, 5.0)
+# So much is written without waiting for more, where what is written at a time is compressed or framed.
+_GATHERED_BYTES = 1024 * 1024
+STOP_TIMEOUT_S = 30.0
+
+
+class Source(Protocol):
+    """What of `nsqd_py.client.Consumer` is used here."""
+
+    @property
+    def is_starved(self) -> bool: ...
+
+    def start(self) -> object: ...
+
+    def stop(self, timeout_s: float) -> object: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+
+class Keeper:
+    """Takes batches of one topic, and finishes them when they are synced.
+
+    make_consumer(on_batch)  the source of the batches, not started yet
+    has_failed               whether something was left undone in the end
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make_consumer: Callable[[Callable[[Batch], None]], Source],
+        archive: Archive,
+        *,
+        gathers: bool,
+        max_in_flight: int,
+        sync_interval_s: float,
+        threadpool: Any,
+        clock_s: Callable[[], float],
+        log: Log,
+    ) -> None:
+        self.has_failed = False
+        self._name = name
+        self._archive = archive
+        self._gathers = gathers
+        self._max_in_flight = max_in_flight
+        self._sync_interval_s = sync_interval_s
+        self._threadpool = threadpool
+        self._clock_s = clock_s
+        self._log = log
+        self._consumer = make_consumer(self._on_batch)
+        self._arrived: list[Portion] = []
+        self._arrived_bytes = 0
+        self._unfinished = 0
+        self._wake = Event()
+        self._tick_due_s = clock_s() + sync_interval_s
+        self._failures = 0
+        self._is_reopening = self._is_stopping = self._is_drained = False
+        self._finisher = Finisher(name, threadpool, log)
+        self._greenlets: list[Any] = []
+
+    # --- from outside
+
+    def start(self) -> None:
+        self._greenlets.append(gevent.spawn(self._run))
+        self._consumer.start()
+
+    def reopen(self) -> None:
+        """Sync and end the current file; the next message begins another."""
+        self._is_reopening = True
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Take no more messages, finish those that are here, end the file. Returns at once; see `join`."""
+        if not self._is_stopping:
+            self._is_stopping = True
+            self._greenlets.append(gevent.spawn(self._drain))
+            self._wake.set()
+
+    def join(self) -> None:
+        gevent.joinall(self._greenlets)
+        self._finisher.stop()
+        self.has_failed = self.has_failed or self._finisher.has_failed
+
+    # --- what arrives
+
+    def _on_batch(self, batch: Batch) -> None:
+        portion = Portion.whole(batch)
+        self._arrived.append(portion)
+        self._arrived_bytes += portion.size_bytes
+        self._unfinished += len(portion)
+        self._wake.set()
+
+    def _drain(self) -> None:
+        self._consumer.stop(STOP_TIMEOUT_S)
+        self._is_drained = True
+        self._wake.set()
+
+    # --- what is done with it
+
+    def _run(self) -> None:
+        while not self._is_drained:
+            self._wake.wait(max(0.0, self._tick_due_s - self._clock_s()))
+            self._wake.clear()
+            self._turn()
+        self._end()
+
+    def _turn(self) -> None:
+        is_tick = self._clock_s() >= self._tick_due_s
+        if self._failures and not is_tick and not self._is_stopping:
+            return
+        is_reopening, self._is_reopening = self._is_reopening, False
+        is_sync_due = is_tick or is_reopening or self._is_stopping or self._is_full()
+        if is_sync_due or self._is_worth_writing():
+            self._store(is_tick, is_sync_due, is_reopening)
+
+    def _is_full(self) -> bool:
+        """Whether nsqd may be waiting for answers."""
+        return self._unfinished >= self._max_in_flight or (self._unfinished > 0 and self._consumer.is_starved)
+
+    def _is_worth_writing(self) -> bool:
+        return bool(self._arrived) and (not self._gathers or self._arrived_bytes >= _GATHERED_BYTES)
+
+    def _store(self, is_tick: bool, is_sync_due: bool, is_closing: bool) -> None:
+        """Write what arrived, sync and end the file as asked for, and finish what is synced by then."""
+        self._archive.add(self._arrived)
+        self._arrived, self._arrived_bytes = [], 0
+        try:
+            in_thread(self._threadpool, self._archive.work, is_tick, is_sync_due, is_closing)
+        except OSError as error:
+            self._is_reopening = self._is_reopening or is_closing
+            self._hold(error)
+        else:
+            self._go_on(is_tick)
+        self._finish_synced()
+
+    def _finish_synced(self) -> None:
+        for portion in self._archive.take_synced():
+            self._unfinished -= len(portion)
+            portion.finish()
+        for file in self._archive.take_finished():
+            self._finisher.add(file)
+
+    # --- a disk that takes nothing
+
+    def _hold(self, error: OSError) -> None:
+        """Ask for nothing more, and try again with what is here; the consumer keeps it in flight."""
+        if not self._failures:
+            self._consumer.pause()
+            self._log.error(
+                "[%s] cannot write: %s; no more messages are taken, %d are kept in flight, and it is tried again",
+                self._name, describe(error), self._unfinished,
+            )  # fmt: skip
+        self._tick_due_s = self._clock_s() + _RETRY_S[min(self._failures, len(_RETRY_S) - 1)]
+        self._failures += 1
+        if self._is_stopping:
+            self._give_back()
+
+    def _go_on(self, is_tick: bool) -> None:
+        if is_tick:
+            self._tick_due_s = self._clock_s() + self._sync_interval_s
+        if self._failures:
+            self._failures = 0
+            self._log.info("[%s] writing again", self._name)
+            if not self._is_stopping:
+                self._consumer.resume()
+
+    def _give_back(self) -> None:
+        """Have nsqd hand out again what cannot be written."""
+        portions = self._archive.take_waiting()
+        count = sum(map(len, portions))
+        if count:
+            self.has_failed = True
+            self._unfinished -= count
+            self._log.error("[%s] %d messages could not be written, and are given back", self._name, count)
+        for portion in portions:
+            portion.requeue()
+
+    def _end(self) -> None:
+        self._store(is_tick=False, is_sync_due=True, is_closing=True)
+        if self._failures:
+            self.has_failed = True
+            self._archive.abandon()
+
+
+class Finisher:
+    """Puts finished files in their places, one after the other; tries again while that fails."""
+
+    def __init__(self, name: str, threadpool: Any, log: Log) -> None:
+        self.has_failed = False
+        self._name = name
+        self._threadpool = threadpool
+        self._log = log
+        self._files: list[FinishedFile] = []
+        self._greenlet: Any = None
+        self._stopping = Event()
+
+    def add(self, file: FinishedFile) -> None:
+        self._files.append(file)
+        if self._greenlet is None:
+            self._greenlet = gevent.spawn(self._run)
+
+    def stop(self) -> None:
+        """Try the rest once more. What cannot be done is left to the next start."""
+        self._stopping.set()
+        if self._greenlet is not None:
+            self._greenlet.join()
+
+    def _run(self) -> None:
+        failures = 0
+        while self._files:
+            file = self._files[0]
+            try:
+                in_thread(self._threadpool, self._finish, file)
+            except OSError as error:
+                if not failures or self._stopping.is_set():
+                    self._log.error("[%s] cannot put %s in its place: %s", self._name, file.name, describe(error))
+                failures += 1
+                if self._stopping.is_set():
+                    self.has_failed = True
+                    break
+                self._stopping.wait(_RETRY_S[-1])
+            else:
+                failures = 0
+                self._files.pop(0)
+        self._greenlet = None
+
+    def _finish(self, file: FinishedFile) -> None:
+        entry = file.finish()
+        self._log.info("[%s] finished %s: %d messages, %d bytes", self._name, entry.path, entry.messages, entry.bytes)

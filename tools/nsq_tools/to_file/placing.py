@@ -1,0 +1,164 @@
+"""A finished file gets its name in the output-dir, and never takes the name of another."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from nsq_tools.to_file.claims import side_path
+from nsq_tools.to_file.naming import REV, with_revision
+from nsqd_py.diskqueue.files import sync_directory
+
+DIRECTORY_MODE = 0o770
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
+_AT_FDCWD, _RENAME_NOREPLACE = -100, 1  # of Linux: fcntl.h, fs.h
+
+
+class _OtherFileSystem(OSError):
+    """There are no links from one to the other."""
+
+
+# Makes the second file of the first, and syncs it.
+Make = Callable[[Path, Path], None]
+
+
+def make_directories(directory: Path) -> None:
+    """As Go's nsq_to_file makes them. Raises OSError."""
+    directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+
+
+def place(source: Path, output_dir: Path, name: str, revision: int, token: str, make: Make | None = None) -> str:
+    """Give `source` the first free name in the output-dir from `revision` on; the name. Raises OSError.
+
+    On another file system it is copied, or `make` makes another file of it: then it has its name only once it is
+    complete and synced. May be called again, with the same outcome, after it was interrupted anywhere, until
+    `let_go` removes what this leaves.
+    """
+    if make is None:
+        with suppress(_OtherFileSystem):
+            return _link(source, output_dir, name, revision)
+    beside = _beside(output_dir, token)
+    if not _is_placed(beside):
+        source.lstat()  # without the source, an incomplete copy is all there is
+        beside.unlink(missing_ok=True)
+        (make or copy)(source, beside)
+    return _link(beside, output_dir, name, revision)
+
+
+def let_go(source: Path, output_dir: Path, placed: str, token: str, is_copy: Callable[[Path], bool]) -> bool:
+    """Remove the other names of a file that was placed. Raises OSError.
+
+    A name is removed only when a look at the inodes has just shown that the placed file is there and is another name
+    of the same file, or a complete copy of it; `is_copy(path)` reads the file where the inodes cannot tell. False
+    where the placed file is gone or is another one: then the source may be the last copy, and stays.
+    """
+    target, beside = output_dir / placed, _beside(output_dir, token)
+    kept, original, copied = _status(target), _status(source), _status(beside)
+    if original is not None and not is_same_name(source, target):
+        if kept is None or not (_is_one_file(original, kept) or _is_one_file(copied, kept) or is_copy(target)):
+            return False
+        remove_name(source, kept)
+        sync_directory(source.parent)
+    if copied is not None:
+        if kept is None or not _is_one_file(copied, kept):
+            return False
+        remove_name(beside, kept)
+    return True
+
+
+def is_same_name(one: Path, other: Path) -> bool:
+    """True if both lead to one entry of one directory, however the paths are written. Raises OSError."""
+    return one.name == other.name and one.parent.samefile(other.parent)
+
+
+def remove_name(path: Path, kept: os.stat_result) -> None:
+    """Remove one name of a file, but not the last. Raises OSError.
+
+    kept  of the file that stays: the same one under another name, or a copy of it
+    """
+    status = path.lstat()
+    # On a file system that ignores case, one entry answers to two names.
+    if not os.path.samestat(status, kept) or status.st_nlink > 1:
+        path.unlink()
+
+
+def _status(path: Path) -> os.stat_result | None:
+    """None where there is no such name. Links are not followed: where one leads to says nothing of names."""
+    try:
+        return path.lstat()
+    except FileNotFoundError:
+        return None
+
+
+def _is_one_file(one: os.stat_result | None, other: os.stat_result | None) -> bool:
+    return one is not None and other is not None and os.path.samestat(one, other)
+
+
+def _beside(output_dir: Path, token: str) -> Path:
+    return side_path(output_dir, token, ".moving")
+
+
+def copy(source: Path, target: Path) -> None:
+    """A synced copy, with the mode and the times of the source. Raises OSError."""
+    with source.open("rb") as original, target.open("xb") as out:
+        shutil.copyfileobj(original, out, 1024 * 1024)
+        out.flush()
+        shutil.copystat(source, target)
+        os.fsync(out.fileno())
+
+
+def _is_placed(beside: Path) -> bool:
+    """True if it has another name already: then it is complete."""
+    status = _status(beside)
+    return status is not None and status.st_nlink > 1
+
+
+def _link(source: Path, output_dir: Path, name: str, revision: int) -> str:
+    """The first name that was free, or was this very file's."""
+    while True:
+        candidate = with_revision(name, revision)
+        target = output_dir / candidate
+        make_directories(target.parent)
+        try:
+            _link_exclusively(source, target)
+        except FileExistsError:
+            # A symbolic link to the source is no name of its file: it would lead nowhere once the source is gone.
+            if not _is_one_file(_status(target), _status(source)):
+                if REV not in name:
+                    raise
+                revision += 1
+                continue
+        sync_directory(target.parent)
+        return candidate
+
+
+def _link_exclusively(source: Path, target: Path) -> None:
+    """Raises FileExistsError. A file system without links moves the file instead."""
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno == errno.EXDEV:
+            raise _OtherFileSystem(*error.args) from error
+        if error.errno not in _NO_LINKS:
+            raise
+        _move_exclusively(source, target)
+
+
+def _move_exclusively(source: Path, target: Path) -> None:
+    """Raises FileExistsError. Where the system cannot do both at once, a gap is between the look and the rename."""
+    import ctypes  # slow to import, and few file systems need it
+
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)  # glibc since 2.28
+    if renameat2 is not None:
+        if renameat2(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), _RENAME_NOREPLACE) == 0:
+            return
+        number = ctypes.get_errno()
+        if number not in (errno.EINVAL, errno.ENOSYS):
+            raise OSError(number, os.strerror(number), str(source), None, str(target))
+    if os.path.lexists(target):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+    os.rename(source, target)

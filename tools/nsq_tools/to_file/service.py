@@ -1,0 +1,192 @@
+"""All topics of one nsq-to-file, and its signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gevent
+
+from nsq_tools.cli import DONE, FAILED, ToolError
+from nsq_tools.options import CONSUMER_OPT, client_options, http_client, http_url, user_agent
+from nsq_tools.to_file import options as meaning
+from nsq_tools.to_file.archive import Archive, Plan
+from nsq_tools.to_file.claims import Claim
+from nsq_tools.to_file.compression import CODECS
+from nsq_tools.to_file.errors import describe
+from nsq_tools.to_file.formats.table import FORMATS
+from nsq_tools.to_file.keeper import Keeper
+from nsq_tools.to_file.naming import filename_template, host_identifier
+from nsq_tools.to_file.portions import Batch
+from nsq_tools.to_file.repair import check_writable, left_behind, repair
+from nsq_tools.to_file.rotation import Rotation
+from nsq_tools.to_file.watch import TopicWatch
+from nsqd_py.client import Consumer
+from nsqd_py.runtime import early_signals
+from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.process import StopSignals, calm_collector, log_uncaught_errors
+from nsqd_py.runtime.threads import in_thread
+from nsqd_py.settings.declaration import Options
+
+_NS = 1e9
+_THREADS = 10
+
+
+class Service:
+    """`run` archives until a signal ends it."""
+
+    def __init__(self, options: Options, log: Log) -> None:
+        self._options = options
+        self._log = log
+        self._output_dir = Path(options.output_dir)
+        self._work_dir = Path(meaning.work_dir(options))
+        self._keepers: dict[str, Keeper] = {}
+        self._refused: set[str] = set()
+        self._warned: set[str] = set()
+        self._pattern: Any = meaning.compiled_pattern(options.topic_pattern)
+        self._threadpool = gevent.get_hub().threadpool
+        self._threadpool.maxsize = _THREADS
+
+    def run(self) -> int:
+        """The exit status. Raises ToolError."""
+        log_uncaught_errors(gevent.get_hub(), self._log)
+        with StopSignals() as signals:
+            self._check_directories()
+            self._repair()
+            calm_collector()
+            on_hup = gevent.signal_handler(signal.SIGHUP, self._reopen)
+            early_signals.release()
+            try:
+                self._update(self._options.topic)
+                self._watch(signals)
+                self._stop()
+            finally:
+                on_hup.cancel()
+        return FAILED if any(keeper.has_failed for keeper in self._keepers.values()) else DONE
+
+    # --- the start
+
+    def _check_directories(self) -> None:
+        for directory in (self._output_dir, self._work_dir):
+            try:
+                check_writable(directory)
+            except OSError as error:
+                raise ToolError(f"cannot write to {directory}: {error.strerror}") from error
+
+    def _repair(self) -> None:
+        """Finish what earlier runs left behind. What cannot be finished now is left to the next start."""
+        for claim in left_behind(self._work_dir, self._output_dir):
+            try:
+                in_thread(self._threadpool, self._repair_one, claim)
+            except OSError as error:
+                self._log.error("cannot repair %s: %s; it stays as it is", claim.facts.work_name, describe(error))
+                claim.drop()
+
+    def _repair_one(self, claim: Claim) -> None:
+        file = repair(claim)
+        if file is not None:
+            entry = file.finish()
+            self._log.warning(
+                "finished %s, which an earlier run left behind: %d messages, %d torn bytes cut off",
+                entry.path, entry.messages, entry.cut_bytes,
+            )  # fmt: skip
+
+    # --- topics
+
+    def _watch(self, signals: StopSignals) -> None:
+        """Until a signal says to stop."""
+        if self._options.topic:
+            signals.wait()
+            return
+        urls = [http_url(address, "/topics") for address in self._options.lookupd_http_address]
+        watch = TopicWatch(http_client(self._options), urls, self._log)
+        self._update(watch.topics())
+        while not signals.wait(self._options.topic_refresh_ns / _NS):
+            self._update(watch.topics())
+
+    def _update(self, topics: list[str]) -> None:
+        for topic in topics:
+            if topic in self._keepers or topic in self._refused:
+                continue
+            if self._pattern.search(topic):
+                self._keepers[topic] = self._keeper(topic)
+                self._keepers[topic].start()
+            else:
+                self._refused.add(topic)
+                # A topic that was named and does not match is a mistake; others are the reason for a pattern.
+                say = self._log.warning if self._options.topic else self._log.debug
+                say("skipping topic %s (doesn't match pattern %s)", topic, self._options.topic_pattern)
+
+    def _keeper(self, topic: str) -> Keeper:
+        options, plan = self._options, self._plan(topic)
+        return Keeper(
+            f"{topic}/{options.channel}",
+            lambda on_batch: self._consumer(topic, on_batch),
+            Archive(plan, self._log, self._warn_once, time.time_ns),
+            gathers=plan.form.gathers or not plan.codec.is_plain,
+            max_in_flight=options.max_in_flight,
+            sync_interval_s=options.sync_interval_ns / _NS,
+            threadpool=self._threadpool,
+            clock_s=time.monotonic,
+            log=self._log,
+        )
+
+    def _plan(self, topic: str) -> Plan:
+        options = self._options
+        host = host_identifier(options.host_identifier, socket.gethostname())
+        return Plan(
+            topic=topic,
+            channel=options.channel,
+            template=filename_template(
+                meaning.filename_format(options), topic, host, os.getpid(), has_revisions=meaning.has_revisions(options)
+            ),
+            datetime_format=options.datetime_format,
+            work_dir=self._work_dir,
+            output_dir=self._output_dir,
+            form=FORMATS[options.format],
+            codec=CODECS[meaning.codec_name(options)],
+            level=meaning.codec_level(options),
+            rotation=Rotation(max(0, options.rotate_size), max(0, options.rotate_interval_ns)),
+            is_shared=meaning.is_shared(options),
+            skips_empty=options.skip_empty_files,
+        )
+
+    def _consumer(self, topic: str, on_batch: Callable[[Batch], None]) -> Consumer:
+        options = self._options
+        settings = client_options(
+            options.consumer_opt,
+            CONSUMER_OPT.name,
+            user_agent=user_agent("nsq_to_file"),
+            lookupd_poll_timeout=f"{options.http_client_request_timeout_ns}ns",
+        ).with_settings(max_in_flight=options.max_in_flight, max_attempts=0)
+        return Consumer(
+            topic,
+            options.channel,
+            batch_handler=on_batch,
+            nsqd_tcp_addresses=options.nsqd_tcp_address,
+            lookupd_http_addresses=options.lookupd_http_address,
+            options=settings,
+            log=self._log,
+        )
+
+    def _warn_once(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            self._log.warning("%s", text)
+
+    # --- signals
+
+    def _reopen(self) -> None:
+        for keeper in self._keepers.values():
+            keeper.reopen()
+
+    def _stop(self) -> None:
+        for keeper in self._keepers.values():
+            keeper.stop()
+        for keeper in self._keepers.values():
+            keeper.join()

@@ -1,0 +1,76 @@
+"""nsq-to-http: from the options to the end."""
+
+from __future__ import annotations
+
+import random
+import time
+
+from nsq_tools.cli import DONE
+from nsq_tools.hosts import Places, make_hosts
+from nsq_tools.options import client_options, http_client, user_agent
+from nsq_tools.timings import TimingsByHost
+from nsq_tools.to_http.handler import Delivery, Handler, ToAll, ToOne
+from nsq_tools.to_http.options import ALL, headers_of, make_requests
+from nsq_tools.to_http.sender import Sender
+from nsqd_py.client import Consumer
+from nsqd_py.net.http.client import limit_s
+from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.process import StopSignals, raise_descriptor_limit
+from nsqd_py.settings.declaration import Options
+
+# How long requests may take to end once the tool was asked to, where they have no limit of their own.
+PATIENCE_S = 30.0
+# More than a request may take, so that its message is answered.
+_MARGIN_S = 5.0
+
+
+def run(options: Options, log: Log) -> int:
+    """Until a signal asks to stop; what is under way then is answered."""
+    raise_descriptor_limit()
+    request_limit_s = limit_s(options.http_client_request_timeout_ns)
+    sender = _make_sender(options, log)
+    delivery = _make_delivery(options, sender, log)
+    consumer = _make_consumer(options, Handler(delivery, options.sample, random.random, log), log)
+    with StopSignals() as signals:
+        consumer.start()
+        signals.wait()
+        delivery.hurry()
+        consumer.stop(timeout_s=(request_limit_s or PATIENCE_S) + _MARGIN_S)
+    sender.close()
+    return DONE
+
+
+def _make_sender(options: Options, log: Log) -> Sender:
+    client = http_client(options)
+    return Sender(client.connect_timeout_s, client.request_timeout_s, client.tls, log, time.monotonic)
+
+
+def _make_delivery(options: Options, sender: Sender, log: Log) -> Delivery:
+    requests = make_requests(options, headers_of(options))
+    names = list(requests)
+    timings = TimingsByHost(names, options.status_every, log)
+    if options.mode == ALL:
+        return ToAll(requests, sender, timings, time.monotonic)
+    hosts = make_hosts(options.mode, names, random.random)
+    places = Places(hosts, names, min(options.n, options.max_in_flight))
+    return ToOne(requests, places, sender, timings, log, time.monotonic)
+
+
+def _make_consumer(options: Options, handler: Handler, log: Log) -> Consumer:
+    return Consumer(
+        options.topic,
+        options.channel,
+        handler,
+        concurrency=options.n,
+        nsqd_tcp_addresses=options.nsqd_tcp_address,
+        lookupd_http_addresses=options.lookupd_http_address,
+        # A message that is given up on would be lost: only who asks for it has max_attempts.
+        options=client_options(
+            options.consumer_opt,
+            "consumer-opt",
+            max_attempts=0,
+            max_in_flight=options.max_in_flight,
+            user_agent=user_agent("nsq_to_http"),
+        ),
+        log=log,
+    )

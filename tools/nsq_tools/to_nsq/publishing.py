@@ -1,0 +1,167 @@
+"""From the first byte of standard input to the last acknowledgement."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from time import monotonic
+
+import gevent
+
+from nsq_tools.cli import DONE, FAILED, ToolError
+from nsq_tools.options import client_options, user_agent
+from nsq_tools.terminal import is_terminal
+from nsq_tools.to_nsq.bar import ERASE_LINE, Bar
+from nsq_tools.to_nsq.delimiter import parse_delimiter
+from nsq_tools.to_nsq.destination import Destination
+from nsq_tools.to_nsq.progress import Progress, summary
+from nsq_tools.to_nsq.rate import RateLimit
+from nsq_tools.to_nsq.reading import Input
+from nsq_tools.to_nsq.records import Batch, RecordReader, Refusal
+from nsqd_py.runtime.logs import TEXT, Log
+from nsqd_py.runtime.process import StopSignals
+from nsqd_py.settings.declaration import Options
+from nsqd_py.settings.durations import SECOND_NS
+
+# What is read at once, and so what leaves in one MPUB at most: the larger, the less each record costs, and the later
+# the first of them is there.
+CHUNK_BYTES = 256 << 10
+# With --rate, no more is read than leaves in a second or so: what is read has to leave when it is time to stop.
+_RECORD_BYTES_GUESS = 128
+_SMALLEST_CHUNK_BYTES = 512
+_SHORTEST_PAUSE_S = 0.005
+
+
+def run(options: Options, log: Log) -> int:
+    """Returns when all that was read is acknowledged, or refused. Raises ToolError."""
+    if sys.stdin is None:
+        raise ToolError("standard input is closed")
+    has_bar = is_terminal(sys.stderr) and not is_terminal(sys.stdin) and options.log_format == TEXT
+    if has_bar:
+        log = Log(ERASE_LINE + options.log_prefix, options.log_level)
+    with StopSignals() as stop:
+        publisher = Publisher(options, stop, log)
+        try:
+            with Bar(publisher.progress) if has_bar else nullcontext():
+                publisher.publish_all()
+        finally:
+            publisher.close()
+    return publisher.status
+
+
+class Publisher:
+    """Carries the records of the input to each nsqd."""
+
+    def __init__(self, options: Options, stop: StopSignals, log: Log) -> None:
+        """Raises ToolError where standard input cannot be read."""
+        self._log = log
+        self._stop = stop
+        self._began_s = monotonic()
+        self._read_bytes = 0
+        self._not_taken = 0
+        self._unit = "line" if parse_delimiter(options.delimiter) == b"\n" else "record"
+        self._reader = RecordReader(parse_delimiter(options.delimiter))
+        self._rate = RateLimit(options.rate, self._began_s) if options.rate > 0 else None
+        self._chunk_bytes = _chunk_bytes(options.rate)
+        if self._rate is not None:
+            log.info("Throttling messages rate to max:%d/second", options.rate)
+        with _reading():
+            self._input = Input(sys.stdin.fileno(), stop)
+        self._destinations = self._make_destinations(options)
+
+    def _make_destinations(self, options: Options) -> list[Destination]:
+        client = client_options(options.producer_opt, "producer-opt", user_agent=user_agent("to_nsq"))
+        retry_timeout_s = options.retry_timeout_ns / SECOND_NS
+        return [
+            Destination(address, options.topic, client, retry_timeout_s, self._log, self._refused)
+            for address in dict.fromkeys(options.nsqd_tcp_address)
+        ]
+
+    # --- what is told
+
+    def progress(self) -> Progress:
+        messages = min(destination.acknowledged for destination in self._destinations)
+        return Progress(self._read_bytes, self._input.total_bytes, messages, monotonic() - self._began_s)
+
+    @property
+    def status(self) -> int:
+        """Of the process."""
+        return FAILED if self._not_taken else DONE
+
+    # --- what is done
+
+    def publish_all(self) -> None:
+        """Up to the end of the input, or until it is time to stop. Raises ToolError when an nsqd is given up."""
+        gevent.joinall([gevent.spawn(destination.connect, self._stop) for destination in self._destinations])
+        self._check()
+        try:
+            for batch in self._batches():
+                self._publish(batch)
+        finally:
+            self._finish()
+
+    def close(self) -> None:
+        for destination in self._destinations:
+            destination.close()
+
+    def _batches(self) -> Iterator[Batch]:
+        with _reading():
+            for chunk in self._input.chunks(self._chunk_bytes):
+                self._read_bytes += len(chunk)
+                yield self._reader.feed(chunk)
+        if not self._stop.is_asked:
+            yield self._reader.finish()
+        elif self._reader.unended_bytes:
+            self._log.warning("%s %d is not published: its end has not come", self._unit, self._reader.lines + 1)
+
+    def _publish(self, batch: Batch) -> None:
+        for refusal in self._reader.take_too_large():
+            self._refused("any nsqd", refusal)
+        for part in self._paced(batch):
+            for destination in self._destinations:
+                destination.send(part)
+            self._check()
+
+    def _paced(self, batch: Batch) -> Iterator[Batch]:
+        """The batch, as fast as --rate allows. What is left when it is time to stop does not wait any more."""
+        start, end = 0, len(batch.records)
+        while self._rate is not None and start < end and not self._stop.is_asked:
+            granted = self._rate.take(end - start, monotonic())
+            if granted:
+                yield batch.part(start, start + granted)
+                start += granted
+            else:
+                self._stop.wait(max(self._rate.wait_s(), _SHORTEST_PAUSE_S))
+        if start < end:
+            yield batch.part(start, end)
+
+    def _check(self) -> None:
+        failures = [destination.failure for destination in self._destinations if destination.failure is not None]
+        if failures:
+            raise ToolError("; ".join(failures))
+
+    def _finish(self) -> None:
+        for destination in self._destinations:
+            destination.finish()
+        self._log.info("%s", summary(self.progress(), [destination.address for destination in self._destinations]))
+        self._check()
+
+    def _refused(self, address: str, refusal: Refusal) -> None:
+        self._not_taken += 1
+        line, size_bytes, reason = refusal
+        self._log.error("%s %d (%d bytes) is not published to %s: %s", self._unit, line, size_bytes, address, reason)
+
+
+def _chunk_bytes(rate: int) -> int:
+    if rate <= 0:
+        return CHUNK_BYTES
+    return max(min(rate * _RECORD_BYTES_GUESS, CHUNK_BYTES), _SMALLEST_CHUNK_BYTES)
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ToolError(f"cannot read standard input: {error.strerror}") from error
