@@ -45,6 +45,7 @@ fuzz: $(INSTALLED_DEV)
 check: $(INSTALLED_DEV)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m pytest -q tests/architecture
 
 screenshots: $(INSTALLED_DEV)

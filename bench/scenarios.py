@@ -96,7 +96,7 @@ def _lookup(load: str, unit: str, *details: str, below: float | None = None) -> 
 def _tool(load: str, program: str, messages: int, at_least: float) -> Scenario:
     """One of ours beside the program of that name among the peer's tools."""
     side = Side(_counted(messages), (MEMORY_QUEUE,))
-    work = Work(load, (f"apps.{program}",), program)
+    work = Work(load, (f"nsq_apps.{program}",), program)
     return Scenario(load, "msg/s", side, side, at_least=at_least, work=work)
 
 

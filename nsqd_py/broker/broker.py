@@ -204,11 +204,14 @@ class Broker:
     def delete_topic(self, name: str) -> None:
         """Delete a topic, its channels and everything in it. Raises KeyError, and OSError from the disk.
 
-        Blocks this greenlet while the disk is slow.
+        Blocks this greenlet while the disk is slow, but not for a topic that is ephemeral.
         """
-        self.topics[name].settle()
-        self.journals.settle()
-        topic = self.topics.pop(name)
+        topic = self.topics[name]
+        if topic.log is not None:  # one in memory is deleted by the event loop, when its last consumer leaves
+            self._settle(topic)
+        if self.topics.get(name) is not topic:  # deleted meanwhile; there may be another of this name
+            return
+        del self.topics[name]
         self.log.of_clients.info("TOPIC(%s): deleting", name)
         topic.close()
         self.sync.forget(topic)
@@ -230,9 +233,18 @@ class Broker:
             self.want_metadata()
         topic.channels.clear()
 
+    def _settle(self, topic: Topic) -> None:
+        """Wait until no thread writes to the log of a topic or to a journal. May block this greenlet."""
+        topic.settle()
+        while self.journals.is_writing:
+            self.journals.settle()
+            topic.settle()  # what was published meanwhile would make a file after the others are removed
+
     def empty_topic(self, topic: Topic) -> None:
         """Drop what no channel has yet. Raises OSError. Blocks this greenlet while the disk is slow."""
         self.journals.settle()
+        if topic.is_closed:  # deleted meanwhile: a position that is written now would be that of the next of its name
+            return
         topic.empty()
         self.save_held(topic)
         for channel in topic.channels.values():
@@ -335,10 +347,13 @@ class Broker:
 
         Blocks this greenlet while the disk is slow, but not for a channel that is ephemeral.
         """
-        if topic.channels[name].journal is not None:
+        channel = topic.channels[name]
+        if channel.journal is not None:
             self.journals.settle()
+        if topic.channels.get(name) is not channel:  # deleted meanwhile; there may be another of this name
+            return
         topic.commit()
-        channel = topic.channels.pop(name)
+        del topic.channels[name]
         self.log.of_clients.info("TOPIC(%s): deleting channel %s", topic.name, name)
         self.lookups.notify(topic.name, name, was_deleted=True)
         channel.close()
@@ -367,6 +382,8 @@ class Broker:
         Blocks this greenlet while the disk is slow.
         """
         self.journals.settle()
+        if channel.is_closed:  # deleted meanwhile: its journal must not come back
+            return
         topic.commit()
         channel.empty()
         self.tidier.tidy(topic)

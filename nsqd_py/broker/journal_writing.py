@@ -126,10 +126,19 @@ class JournalWriter:
             self.channel_changed(topic, channel)
         saved.append((topic, channel, error))
 
+    @property
+    def is_writing(self) -> bool:
+        """True while a thread writes, or is about to."""
+        return bool(self._busy())
+
+    def _busy(self) -> list[Any]:
+        return [each for each in (self._greenlet, self._replacing) if each is not None and not each.ready()]
+
     def settle(self) -> None:
         """Wait until no thread writes. May block this greenlet."""
-        # One that ends may begin the other, or the next: whoever settled moves positions, which they must not overtake.
-        while busy := [each for each in (self._greenlet, self._replacing) if each is not None and not each.ready()]:
+        # A write that ends may begin a snapshot, or the next write: whoever settled moves positions or removes files,
+        # and neither may be followed by an entry from before.
+        while busy := self._busy():
             busy[0].join()
 
     def stop(self) -> None:

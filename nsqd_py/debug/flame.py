@@ -20,7 +20,7 @@ _CHARACTER_WIDTH = 7.3
 _SMALLEST_WIDTH = 0.4  # narrower boxes are left out, with all that stands on them
 
 # Hue by what a function's name begins with: our own code, the event loop, and everything else.
-_HUES = {"nsqd_py": 24, "nsqlookupd_py": 24, "apps": 24, "gevent": 130, "greenlet": 130}
+_HUES = {"nsqd_py": 24, "nsqlookupd_py": 24, "nsq_apps": 24, "gevent": 130, "greenlet": 130}
 _OTHER_HUE = 205
 
 

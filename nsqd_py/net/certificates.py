@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from nsqd_py.errors import LayerError
-from nsqd_py.net.tls import TlsFiles, TlsServer, make_server
+from nsqd_py.net.tls import REQUIRE, StandardServer, TlsFiles, TlsServer
 from nsqd_py.runtime.logs import Log
 from nsqd_py.settings.declaration import Options
 
@@ -23,7 +23,7 @@ class CertificateKeeper:
         self._files = files
         self._log = log
         self._stamps = self._look()
-        self.server: TlsServer = make_server(files)
+        self.server: TlsServer = _make_server(files)
 
     def check(self) -> None:
         """Take the files if they changed."""
@@ -35,7 +35,7 @@ class CertificateKeeper:
     def reload(self) -> None:
         """Take the files as they are now; where they cannot be used, the old ones stay."""
         try:
-            self.server = make_server(self._files)
+            self.server = _make_server(self._files)
         except (OSError, LayerError) as error:
             self._log.error("TLS: cannot use the new certificate, the old one stays - %s", error)
         else:
@@ -67,3 +67,12 @@ def keep_certificate(options: Options, log: Log) -> CertificateKeeper | None:
         options.tls_security_level,
     )
     return CertificateKeeper(files, log)
+
+
+def _make_server(files: TlsFiles) -> TlsServer:
+    """Return the TLS side of connections. Raises OSError (ssl.SSLError is one) for files that cannot be used."""
+    if files.client_auth_policy == REQUIRE:
+        from nsqd_py.net.tls_any_certificate import AnyCertificateServer  # pyOpenSSL is slow to import
+
+        return AnyCertificateServer(files)
+    return StandardServer(files)

@@ -83,15 +83,6 @@ class TlsServer(Protocol):
     def engine(self) -> Engine: ...
 
 
-def make_server(files: TlsFiles) -> TlsServer:
-    """Raises OSError (ssl.SSLError is one) for files that cannot be used."""
-    if files.client_auth_policy == REQUIRE:
-        from nsqd_py.net.tls_any_certificate import AnyCertificateServer
-
-        return AnyCertificateServer(files)
-    return StandardServer(files)
-
-
 class StandardServer:
     """TLS of the standard library."""
 

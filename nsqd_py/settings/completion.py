@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from nsqd_py.settings.declaration import Program, Setting
+if TYPE_CHECKING:
+    from nsqd_py.settings.declaration import Program, Setting
 
 _FILE_ENDINGS = ("-file", "-dir", "-path", "-cert", "-key")
 _FILE_NAMES = ("config", "check-data")

@@ -1,13 +1,9 @@
-"""The reference page of a program's settings, in Markdown.
-
-`python -m nsqd_py.settings.docs` prints the one of nsqd, which is docs/options.md.
-"""
+"""The reference page of a program's settings, in Markdown."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from nsqd_py.options import NSQD
 from nsqd_py.settings.declaration import Program, Setting
 
 
@@ -47,6 +43,3 @@ def _row(setting: Setting) -> str:
     cells = (f"`{setting.usage}`", key, default, setting.full_help)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
-
-if __name__ == "__main__":
-    print(reference_page(NSQD, "python -m nsqd_py.settings.docs"), end="")

@@ -1,16 +1,11 @@
-"""An example configuration file of a program's settings: every key with its help, and its default commented out.
-
-`python -m nsqd_py.settings.example toml` prints the one of nsqd, which is contrib/config/nsqd.toml; so with yaml.
-"""
+"""An example configuration file of a program's settings: every key with its help, and its default commented out."""
 
 from __future__ import annotations
 
 import json
-import sys
 import textwrap
 from typing import Any
 
-from nsqd_py.options import NSQD
 from nsqd_py.settings.declaration import Program, Setting
 from nsqd_py.settings.types import BOOL, INT, Kind
 
@@ -25,8 +20,8 @@ _EXAMPLE_TEXT = "nsq1.example.com"
 
 
 def example(program: Program, command: str, file_format: str) -> str:
-    """The file, with the `command` that prints it; `file_format` is a key of `FORMATS`."""
-    parts = [_introduction(program, f"{command} {file_format}")]
+    """Return the text of the file. It names the `command` that prints it; `file_format` is a key of `FORMATS`."""
+    parts = [_introduction(program, command)]
     for title, settings in program.groups.items():
         in_files = [setting for setting in settings if setting.key]
         if in_files:
@@ -60,13 +55,3 @@ def _literal(setting: Setting) -> str:
     shown = kind.show(value)
     return shown if kind in (BOOL, INT) else json.dumps(shown)
 
-
-def main(program: Program, command: str) -> None:
-    """Print the file in the format that the command line names."""
-    if len(sys.argv) != 2 or sys.argv[1] not in FORMATS:
-        sys.exit(f"usage: {command} {'|'.join(FORMATS)}")
-    print(example(program, command, sys.argv[1]), end="")
-
-
-if __name__ == "__main__":
-    main(NSQD, "python -m nsqd_py.settings.example")

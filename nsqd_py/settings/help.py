@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from nsqd_py.settings.declaration import Program, Setting
+if TYPE_CHECKING:
+    from nsqd_py.settings.declaration import Program, Setting
 
 HELP_WIDTH = 100
 

@@ -19,8 +19,8 @@ PAGE = ROOT / "docs/compatibility.md"
 PART = "## Name by name"
 
 OPTIONS = (
-    "nsqd_py/options.py", "nsqd_py/fsck/options.py", "nsqd_py/settings/limit_options.py", "nsqd_py/settings/log_options.py",
-    "nsqd_py/net/tls_options.py",
+    "nsqd_py/options.py", "nsqd_py/fsck/options.py", "nsqd_py/settings/limit_options.py",
+    "nsqd_py/settings/log_options.py", "nsqd_py/net/tls_options.py",
 )  # fmt: skip
 ROUTES = ("nsqd_py/api/routes.py", "nsqd_py/net/http/debug.py")
 # Files whose dictionaries become JSON, and in which function; all of the file where that is empty.

@@ -6,7 +6,7 @@ import sys
 
 import atheris
 
-with atheris.instrument_imports(include=["nsqd_py", "nsqlookupd_py", "nsqadmin_py", "spark"]):
+with atheris.instrument_imports(include=["nsqd_py", "nsqlookupd_py", "nsqadmin_py", "nsq_spark"]):
     from tests.fuzz.targets import TARGETS
 
 

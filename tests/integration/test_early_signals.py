@@ -40,7 +40,7 @@ modules = pytest.mark.parametrize("module", MODULES)
 def starting(log: Path, command: str, module: str, number: signal.Signals, *flags: str) -> Iterator[subprocess.Popen]:
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, f"apps.{command}", module, str(int(number)), *flags],
+            [sys.executable, "-c", SCRIPT, f"nsq_apps.{command}", module, str(int(number)), *flags],
             cwd=REPOSITORY, stdout=output, stderr=output,
         )  # fmt: skip
     try:
@@ -104,7 +104,7 @@ def test_a_signal_ends_a_check_of_data(tmp_path: Path) -> None:
 def test_a_child_that_is_started_gets_all_signals() -> None:
     """`release` leaves nothing blocked."""
     script = (
-        "from nsqd_py import early_signals as e; import signal\n"
+        "from nsqd_py.runtime import early_signals as e; import signal\n"
         "e.hold(e.RELOAD_AND_DRAIN); print(len(signal.pthread_sigmask(signal.SIG_BLOCK, ())))\n"
         "e.release(); print(len(signal.pthread_sigmask(signal.SIG_BLOCK, ())))\n"
     )

@@ -48,7 +48,7 @@ class Local:
         (directory / "bin").mkdir()
         for name in PROGRAMS:
             command = directory / "bin" / f"{name}-py"
-            command.write_text(f'#!/bin/sh\ncd {REPOSITORY}\nexec {sys.executable} -m apps.{name} "$@"\n')
+            command.write_text(f'#!/bin/sh\ncd {REPOSITORY}\nexec {sys.executable} -m nsq_apps.{name} "$@"\n')
             command.chmod(0o755)
         flags = {
             "NSQLOOKUPD_FLAGS": flags_of(lookupd_tcp, self.lookupd_http),
@@ -126,7 +126,7 @@ def test_they_start_find_each_other_and_stop(local: Local, number: signal.Signal
 
 def process_of(local: Local, name: str) -> psutil.Process | None:
     children = psutil.Process(local.process.pid).children()
-    return next((child for child in children if f"apps.{name}" in child.cmdline()), None)
+    return next((child for child in children if f"nsq_apps.{name}" in child.cmdline()), None)
 
 
 def wait_until_old_enough(local: Local) -> None:

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.ours
 
 DAEMONS = ("nsqd", "nsqlookupd", "nsqadmin")
 TOOLS = ("nsq_stat", "nsq_tail", "nsq_to_file", "nsq_to_http", "nsq_to_nsq", "spark_replay", "to_nsq")
-PACKAGES = ("apps", "nsqadmin_py", "nsqd_py", "nsqlookupd_py", "spark", "tools")
+PACKAGES = ("nsq_apps", "nsqadmin_py", "nsqd_py", "nsqlookupd_py", "nsq_spark", "nsq_tools")
 
 # Modules that are slow to import, and that an nsqd which was only started has no use for.
 NOT_FOR_A_START = {
@@ -27,9 +27,9 @@ NOT_FOR_A_START = {
     "html", "gevent.ssl", "gevent.subprocess", "hmac", "http.client", "httptools", "importlib.metadata", "isal",
     "orjson",
     "prometheus_client", "pydoc", "re2", "rich", "secrets", "ssl", "tomllib", "tracemalloc", "yaml",
-    "nsqd_py.auth", "nsqd_py.fsck", "nsqd_py.client", "nsqd_py.net.http.debug", "nsqd_py.go_import.take_over",
-    "nsqd_py.api.publishing", "nsqd_py.net.http.client", "nsqd_py.lookup.peers", "nsqd_py.stats.prometheus", "nsqd_py.stats.statsd",
-    "nsqd_py.net.tls",
+    "nsqd_py.auth", "nsqd_py.fsck.command", "nsqd_py.client", "nsqd_py.net.http.debug", "nsqd_py.go_import.take_over",
+    "nsqd_py.api.publishing", "nsqd_py.net.http.client", "nsqd_py.lookup.peers", "nsqd_py.stats.prometheus",
+    "nsqd_py.stats.statsd", "nsqd_py.net.tls",
 }  # fmt: skip
 # And what no command needs to print its help, its version, or what is wrong with its flags.
 NOT_FOR_A_WORD = (NOT_FOR_A_START - {"nsqd_py.client"}) | {
@@ -52,7 +52,7 @@ sys.exit(importlib.import_module(sys.argv[1]).main(sys.argv[2:]))
 def modules_after(command: str, *flags: str, end: Callable[[subprocess.Popen[str]], None] | None = None) -> set[str]:
     """The modules that a command has imported when it ends."""
     process = subprocess.Popen(
-        [sys.executable, "-c", LIST_MODULES, f"apps.{command}", *flags],
+        [sys.executable, "-c", LIST_MODULES, f"nsq_apps.{command}", *flags],
         cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     if end is not None:
@@ -146,7 +146,7 @@ def test_processor_time_until_nsqd_answers(tmp_path: Path) -> None:
 def test_processor_time_of_a_word(command: str) -> None:
     def run(flag: str) -> float:
         process = subprocess.Popen(
-            [sys.executable, "-m", f"apps.{command}", flag], cwd=REPOSITORY, stdout=subprocess.DEVNULL
+            [sys.executable, "-m", f"nsq_apps.{command}", flag], cwd=REPOSITORY, stdout=subprocess.DEVNULL
         )
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)

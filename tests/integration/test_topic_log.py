@@ -254,6 +254,19 @@ def test_a_channel_goes_to_the_end(nsqd: NsqdProcess) -> None:
         assert client.ask(fin(in_flight[0].id)).data.startswith(b"E_FIN_FAILED")
 
 
+def test_a_fin_that_arrives_after_a_seek_finishes_what_was_sent_again(nsqd: NsqdProcess) -> None:
+    publish(nsqd, "kept", 0, 1)
+    with nsqd.connect() as client:
+        client.sub("kept", "c", rdy_count=1)
+        first = client.message()
+        seek(nsqd, "earliest")
+        assert client.message() == first  # in flight once more
+        client.fin(first)  # a client that had sent it before the seek could not tell
+        nsqd.wait_for_channel("kept", "c", depth=0, in_flight_count=0)
+    nsqd.restart()
+    nsqd.wait_for_channel("kept", "c", depth=0)
+
+
 def test_what_is_not_due_stays_deferred(nsqd: NsqdProcess) -> None:
     publish(nsqd, "kept", 0, 20)
     nsqd.post("/pub?topic=kept&defer=600000", b"later")

@@ -83,7 +83,10 @@ def test_tools(nsqd: NsqdProcess, lookupd: NsqlookupdProcess, tmp_path: Path) ->
     runs = (
         ("nsq_apps.nsq_tail", f"--nsqd-tcp-address=127.0.0.1:{nsqd.http_port}", "--topic=t", HTTP_FOR_TCP),
         ("nsq_apps.nsq_tail", f"--lookupd-http-address=127.0.0.1:{lookupd.tcp_port}", "--topic=t", TCP_FOR_HTTP),
-        ("nsq_apps.nsq_to_file", f"--lookupd-http-address=127.0.0.1:{lookupd.tcp_port}", "--topic-pattern=t", TCP_FOR_HTTP),
+        (
+            "nsq_apps.nsq_to_file", f"--lookupd-http-address=127.0.0.1:{lookupd.tcp_port}", "--topic-pattern=t",
+            TCP_FOR_HTTP,
+        ),  # fmt: skip
     )
     for module, *flags, text in runs:
         more = [f"--output-dir={tmp_path}"] if "file" in module else []

@@ -82,7 +82,10 @@ class Cut:
 
 @dataclass(slots=True)
 class Finish:
-    """A FIN that was sent: for a message that arrived then. `processed_ns` is when nsqd is known to have seen it."""
+    """A FIN that was sent for a message that arrived at `delivered_ns`.
+
+    processed_ns  when nsqd is known to have processed it
+    """
 
     delivered_ns: int
     life: int
@@ -125,12 +128,18 @@ class Lives:
 
 @dataclass
 class ChannelLedger:
-    """What clients know of one channel. `wrong` are sentences, of what nsqd must not have done."""
+    """What clients know of one channel.
+
+    crossing  FINs that were under way when their message came again, and that may finish that delivery: a FIN names
+              the message, not the delivery
+    wrong     sentences on what nsqd must not have done
+    """
 
     topic: TopicLedger
     name: str
     cuts: list[Cut] = field(default_factory=list)
     finished: dict[bytes, Finish] = field(default_factory=dict)
+    crossing: dict[bytes, Finish] = field(default_factory=dict)
     requeued: dict[bytes, Requeue] = field(default_factory=dict)
     seen: set[bytes] = field(default_factory=set)
     wrong: list[str] = field(default_factory=list)
@@ -153,7 +162,7 @@ class ChannelLedger:
         self.seen.add(message.body)
         self._check_identity(message, published)
         self._check_fate(message.body, published)
-        self._check_finished(message.body, published)
+        self._check_finished(message.body, now_ns)
         self._check_requeued(message, now_ns)
         if now_ns < published.sent_ns + published.defer_ns - CLOCKS_DIFFER_NS:
             self._complain(message.body, "came before it was due")
@@ -169,6 +178,7 @@ class ChannelLedger:
     def refused(self, body: bytes) -> None:
         """nsqd did not take the FIN or REQ: the message was not in flight any more."""
         self.finished.pop(body, None)
+        self.crossing.pop(body, None)
         self.requeued.pop(body, None)
 
     # ---- what has to be
@@ -191,11 +201,15 @@ class ChannelLedger:
         """All that is known of a message."""
         body, message = next(item for item in self.topic.messages.items() if item[0].startswith(number))
         cuts = [cut for cut in self.cuts if cut.end_ns > message.sent_ns]
-        return f"{self.topic.name}/{self.name} {number!r} {message} {self.finished.get(body)} {cuts}"
+        came = "came" if body in self.seen else "never came"
+        return f"{self.topic.name}/{self.name} {number!r} {came} {message} {self.finished.get(body)} {cuts}"
 
     def _is_done(self, body: bytes, message: Published) -> bool:
-        """Finished, and no answered seek has queued it again since. A FIN during the seek may be on either side."""
-        finish = self.finished.get(body)
+        """True if it may be finished, and no answered seek has queued it again since.
+
+        A FIN during the seek may be on either side.
+        """
+        finish = self.finished.get(body) or self.crossing.get(body)
         return finish is not None and finish.delivered_ns >= max(
             (cut.start_ns for cut in self.cuts if cut.revives and cut.is_answered and message.sent_ns >= cut.before_ns),
             default=0,
@@ -223,8 +237,17 @@ class ChannelLedger:
             cuts = [cut for cut in self.cuts if cut.end_ns > published.sent_ns]
             self._complain(body, f"came although it was emptied: {published} {cuts[:5]}")
 
-    def _check_finished(self, body: bytes, published: Published) -> None:
+    def _check_finished(self, body: bytes, now_ns: int) -> None:
         finish = self.finished.pop(body, None)
+        crossing = self.crossing.pop(body, None)
+        self._check_done(body, finish)
+        under_way = finish or crossing
+        if under_way is not None and under_way.processed_ns is None and under_way.life == self.topic.lives.current:
+            under_way.delivered_ns = now_ns
+            self.crossing[body] = under_way
+
+    def _check_done(self, body: bytes, finish: Finish | None) -> None:
+        """A message came again for which this FIN was sent."""
         if finish is None or self._was_revived(finish):
             return
         self.doubled_count += 1

@@ -24,7 +24,7 @@ class PlannedTopic:
     share: int
     # By channel, "" for the topic: the states of pause that are possible, as far as the answers tell.
     paused: dict[str, set[bool]] = field(default_factory=dict)
-    # When its pause was asked for and answered.
+    # When its pause was asked for and answered. Where several may have begun it, the first and the last of these times.
     paused_since_ns: tuple[int, int] | None = None
 
 
@@ -61,13 +61,15 @@ def _toggle_pause(nsqd: NsqdProcess, topic: PlannedTopic, channel: str) -> None:
     was_paused = topic.paused[channel] == {True}
     topic.paused[channel] = {True, False}
     asked_ns = time.time_ns()
+    # An unpause that nobody answered may have come to nothing: then an earlier pause goes on.
+    since_ns = topic.paused_since_ns[0] if topic.paused_since_ns is not None else asked_ns
     if not channel and not was_paused:
-        topic.paused_since_ns = (asked_ns, FOREVER_NS)
+        topic.paused_since_ns = (since_ns, FOREVER_NS)
     kind = "channel" if channel else "topic"
     nsqd.post(f"/{kind}/{'unpause' if was_paused else 'pause'}?{_query(topic, channel)}")
     topic.paused[channel] = {not was_paused}
     if not channel:
-        topic.paused_since_ns = None if was_paused else (asked_ns, time.time_ns())
+        topic.paused_since_ns = None if was_paused else (since_ns, time.time_ns())
 
 
 def _pause_topic(nsqd: NsqdProcess, topic: PlannedTopic, chance: random.Random) -> None:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import pytest
 
-from tests.support.ledger import WRITTEN_AFTER_NS, ChannelLedger, Fate, Lives, Published, TopicLedger
-from tests.support.operations import end_cuts
+from tests.support.ledger import (
+    FOREVER_NS,
+    WRITTEN_AFTER_NS,
+    ChannelLedger,
+    Fate,
+    Finish,
+    Lives,
+    Published,
+    TopicLedger,
+)
+from tests.support.nsqd_process import HTTPAnswer, NsqdProcess
+from tests.support.operations import OPERATIONS, end_cuts, plan
 from tests.support.wire import Message
 
 MESSAGE_ID = b"0" * 16
@@ -78,6 +89,51 @@ def test_a_fin_that_was_refused_is_none(story: Story) -> None:
     story.finish(body)
     story.channel.refused(body)
     assert story.channel.lost() == [body[:9]]
+
+
+def deliver_again_with_a_fin_under_way(story: Story, body: bytes) -> Finish:
+    """Deliver a message, send its FIN, and deliver it again after a seek: the FIN may belong to either delivery."""
+    story.deliver(body)
+    finish = story.channel.finish(body, story.now_ns)
+    story.cut(before_ns=0, revives=True)
+    story.deliver(body)
+    return finish
+
+
+def test_a_fin_under_way_may_finish_what_came_again(story: Story) -> None:
+    (body,) = story.publish()
+    deliver_again_with_a_fin_under_way(story, body)
+    assert story.channel.lost() == []
+    story.cut(before_ns=0, revives=True)
+    assert story.channel.lost() == [body[:9]]
+
+
+def test_a_fin_that_was_processed_finishes_nothing_that_comes_later(story: Story) -> None:
+    (body,) = story.publish()
+    story.finish(body)
+    story.cut(before_ns=0, revives=True)
+    story.deliver(body)
+    assert story.channel.lost() == [body[:9]]
+
+
+def test_a_fin_under_way_that_was_refused_finishes_nothing(story: Story) -> None:
+    (body,) = story.publish()
+    deliver_again_with_a_fin_under_way(story, body)
+    story.channel.refused(body)
+    assert story.channel.lost() == [body[:9]]
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_fin_under_way_finishes_nothing_once_it_is_over(story: Story, dies: bool) -> None:
+    (body,) = story.publish()
+    finish = deliver_again_with_a_fin_under_way(story, body)
+    if dies:
+        story.die()
+    else:
+        finish.processed_ns = story.now_ns
+    story.deliver(body)
+    assert story.channel.lost() == [body[:9]]
+    assert story.channel.wrong == []
 
 
 def test_what_was_finished_long_ago_must_not_come_again(story: Story) -> None:
@@ -181,3 +237,23 @@ def test_the_end_of_cuts_that_were_not_answered(story: Story) -> None:
     end_cuts([cut], is_answered=False)
     assert not cut.is_answered
     assert cut.end_ns > cut.start_ns
+
+
+class DeadNsqd(NsqdProcess):
+    """An nsqd that answers nothing."""
+
+    def __init__(self) -> None:
+        pass
+
+    def post(self, path: str, body: bytes = b"") -> HTTPAnswer:
+        raise ConnectionRefusedError
+
+
+def test_a_pause_goes_on_when_nobody_answers_what_would_end_it() -> None:
+    (topic,) = plan(Lives(), (("t", 1, ("pause the topic",)),))
+    topic.paused[""], topic.paused_since_ns = {True}, (10, 20)
+    for _ in range(2):  # an unpause, then a pause
+        with pytest.raises(ConnectionRefusedError):
+            OPERATIONS["pause the topic"](DeadNsqd(), topic, random.Random(0))
+    assert topic.paused[""] == {True, False}
+    assert topic.paused_since_ns == (10, FOREVER_NS)

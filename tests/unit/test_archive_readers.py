@@ -611,7 +611,7 @@ def test_large_messages_of_go(tmp_path: Path) -> None:
 
 
 def test_readers_need_neither_gevent_nor_spark() -> None:
-    modules = sorted(f"nsq_spark.archive.{path.stem}" for path in (ROOT / "spark/archive").glob("[a-z]*.py"))
+    modules = sorted(f"nsq_spark.archive.{path.stem}" for path in (ROOT / "spark/nsq_spark/archive").glob("[a-z]*.py"))
     assert "nsq_spark.archive.read" in modules
     code = "\n".join(f"import {name}" for name in [*modules, "sys"])
     code += "\nprint(sorted({'gevent', 'greenlet', 'pyspark'} & set(sys.modules)))"

@@ -10,14 +10,13 @@ from typing import NamedTuple
 
 import pytest
 import yaml
+from nsq_apps.manual import PRINTED_BY
 
 from nsqadmin_py import options as nsqadmin_options
-from nsqadmin_py.settings_example import COMMAND as NSQADMIN_COMMAND
 from nsqd_py import options as nsqd_options
 from nsqd_py.settings.declaration import Options, Program
 from nsqd_py.settings.example import FORMATS, example
 from nsqlookupd_py import options as nsqlookupd_options
-from nsqlookupd_py.settings_example import COMMAND as NSQLOOKUPD_COMMAND
 
 CONFIGS = Path(__file__).resolve().parents[2] / "contrib" / "config"
 
@@ -44,9 +43,9 @@ def check_nsqadmin(options: Options) -> None:
 
 
 PROGRAMS = (
-    (nsqd_options.NSQD, "python -m nsqd_py.settings.example", nsqd_options, nsqd_options.check_options),
-    (nsqlookupd_options.NSQLOOKUPD, NSQLOOKUPD_COMMAND, nsqlookupd_options, nsqlookupd_options.check_options),
-    (nsqadmin_options.NSQADMIN, NSQADMIN_COMMAND, nsqadmin_options, check_nsqadmin),
+    (nsqd_options.NSQD, PRINTED_BY, nsqd_options, nsqd_options.check_options),
+    (nsqlookupd_options.NSQLOOKUPD, PRINTED_BY, nsqlookupd_options, nsqlookupd_options.check_options),
+    (nsqadmin_options.NSQADMIN, PRINTED_BY, nsqadmin_options, check_nsqadmin),
 )
 EXAMPLES = [
     Example(program, command, module.read_options, check, file_format)
@@ -59,8 +58,7 @@ examples = pytest.mark.parametrize("example_file", EXAMPLES, ids=lambda e: e.pat
 @examples
 def test_the_file_is_fresh(example_file: Example) -> None:
     program, command, _, _, file_format = example_file
-    told = f"run: {command} {file_format} > contrib/config/{example_file.path.name}"
-    assert example_file.path.read_text("utf-8") == example(program, command, file_format), told
+    assert example_file.path.read_text("utf-8") == example(program, command, file_format), f"run: {command}"
 
 
 @examples

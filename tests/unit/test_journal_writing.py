@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import gevent
 import pytest
+from gevent.event import Event
 
+from nsqd_py.diskqueue import journal
 from nsqd_py.diskqueue.journal import Journal
+from nsqd_py.queue import journal_buffer
 from tests.support.broker_life import TOPIC, Life
 from tests.unit.fakes import SECOND, FakeConsumer, close_descriptors
 from tests.unit.test_slow_writing import GatedPool, refuse
@@ -90,3 +93,34 @@ def test_who_writes_a_journal_anew_waits_for_the_thread(life: SlowLife) -> None:
     life.open_gate()
     emptying.get(timeout=5.0)
     assert life.on_disk() == 6
+
+
+class StepwisePool:
+    """Threads each of which begins when the test says so."""
+
+    def __init__(self) -> None:
+        self.gates: list[Event] = []
+
+    def apply(self, function: Callable[..., Any], arguments: tuple[Any, ...] = ()) -> Any:
+        self.gates.append(gate := Event())
+        gate.wait(5.0)
+        return function(*arguments)
+
+
+def test_settling_waits_for_a_snapshot_that_begins_when_a_write_ends(
+    life: SlowLife, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_buffer, "_LARGE_SNAPSHOT", -1)  # each journal is worth a large snapshot
+    monkeypatch.setattr(journal, "_COMPACT_ABOVE", 0)
+    monkeypatch.setattr(journal, "_GROWTH", 0)
+    pool = life.broker.journals._threadpool = StepwisePool()
+    life.finish_next()
+    settling: Any = gevent.spawn(life.broker.journals.settle)
+    life.settle()
+    for writers in (1, 2):  # the write, then the snapshot
+        assert len(pool.gates) == writers
+        assert not settling.ready()
+        pool.gates[-1].set()
+        life.settle()
+    settling.get(timeout=5.0)
+    assert life.on_disk() == 1

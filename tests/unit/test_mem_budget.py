@@ -175,7 +175,7 @@ def test_of_a_large_batch_a_part_stays(scene: Scene) -> None:
 
 
 def test_many_small_batches_are_fewer_than_the_messages_may_be(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent, "_MOST_BATCHES", 100)
+    monkeypatch.setattr(batch_cache, "_MOST_BATCHES", 100)
     scene.start(mem_queue_size=5_000)
     topic = scene.topic("orders", "c")
     for number in range(300):

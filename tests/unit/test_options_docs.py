@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from nsq_apps.manual import PRINTED_BY
 
 from nsqadmin_py.options import NSQADMIN
 from nsqd_py.options import NSQD
@@ -13,16 +14,16 @@ from nsqlookupd_py.options import NSQLOOKUPD
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 PAGES = [
-    (NSQD, "options.md", "python -m nsqd_py.settings.docs"),
-    (NSQLOOKUPD, "options-nsqlookupd.md", "python -m nsqlookupd_py.settings_docs"),
-    (NSQADMIN, "options-nsqadmin.md", "python -m nsqadmin_py.settings_docs"),
+    (NSQD, "options.md", PRINTED_BY),
+    (NSQLOOKUPD, "options-nsqlookupd.md", PRINTED_BY),
+    (NSQADMIN, "options-nsqadmin.md", PRINTED_BY),
 ]
 pages = pytest.mark.parametrize(("program", "name", "command"), PAGES, ids=[name for _, name, _ in PAGES])
 
 
 @pages
 def test_the_page_is_fresh(program: Program, name: str, command: str) -> None:
-    assert (DOCS / name).read_text("utf-8") == reference_page(program, command), f"run: {command} > docs/{name}"
+    assert (DOCS / name).read_text("utf-8") == reference_page(program, command), f"run: {command}"
 
 
 @pages

@@ -45,7 +45,7 @@ def test_percentiles_of_few_values(part: float, ordered: list[int], expected: in
 
 def test_pauses_of_the_collector_are_told_in_microseconds(monkeypatch: pytest.MonkeyPatch) -> None:
     collections = Collections()
-    monkeypatch.setattr(memory, "COLLECTIONS", collections)
+    monkeypatch.setattr(process_memory, "COLLECTIONS", collections)
     collections.watch()
     try:
         gc.collect()

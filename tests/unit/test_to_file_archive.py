@@ -401,7 +401,8 @@ def test_a_write_that_cannot_even_be_cut_back_is_cut_before_the_next(
     output.append(b"one\n")
     with monkeypatch.context() as patch:
         FullDisk(patch, 2)
-        patch.setattr("nsq_tools.to_file.output.os.ftruncate", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "no")))
+        refused = OSError(errno.EIO, "no")
+        patch.setattr("nsq_tools.to_file.output.os.ftruncate", lambda *_: (_ for _ in ()).throw(refused))
         with pytest.raises(OSError, match="no"):
             output.append(b"two\n")
     output.append(b"three\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 import pytest
-from nsq_tools.manual import PAGES, PRINTED_BY, page, programs
+from nsq_apps.manual import PAGES, PRINTED_BY, page, programs
 
 from nsqd_py.settings.declaration import Program, normalise
 

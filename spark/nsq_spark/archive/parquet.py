@@ -1,4 +1,4 @@
-"""Parquet, as tools/nsq_tools/to_file/formats/parquet.py writes it: columns topic, channel, timestamp, id, attempts, body, nsqd.
+"""Parquet, as nsq-to-file writes it: columns topic, channel, timestamp, id, attempts, body, nsqd.
 
 `timestamp` is a number of ns since the epoch, or a timestamp of any unit; where there is a column `timestamp_ns`, as
 in what Spark wrote of our own table, that is taken. All but `body` may be missing. A split takes the row groups that

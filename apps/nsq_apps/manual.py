@@ -1,0 +1,100 @@
+"""Everything that is printed from the declarations of settings: reference pages and example configuration files.
+
+`python -m nsq_apps.manual` writes all of them: docs/tools/<command>.md for each tool, docs/options*.md and
+contrib/config/*.{toml,yaml} for each daemon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+from nsqd_py.settings.declaration import Program
+from nsqd_py.settings.docs import reference_page, settings_tables
+from nsqd_py.settings.example import FORMATS, example
+
+PRINTED_BY = "python -m nsq_apps.manual"
+_CHECKOUT = Path(__file__).parent.parent.parent
+PAGES = _CHECKOUT / "docs" / "tools"
+
+# The modules in which the tools declare their settings, as `PROGRAM`.
+_TOOLS = (
+    "nsq_tools.tail", "nsq_tools.stat", "nsq_tools.to_file", "nsq_tools.to_nsq", "nsq_tools.to_http",
+    "nsq_tools.nsq_to_nsq", "nsq_spark.replay",
+)  # fmt: skip
+# The daemons: the name of the declaration, and the reference page.
+_DAEMONS = (
+    ("nsqd_py", "NSQD", "options.md"),
+    ("nsqlookupd_py", "NSQLOOKUPD", "options-nsqlookupd.md"),
+    ("nsqadmin_py", "NSQADMIN", "options-nsqadmin.md"),
+)
+
+
+def printed_files() -> Iterator[tuple[Path, str]]:
+    """Yield the path, within the checkout, and the text of each file that is printed from declarations."""
+    for program in programs():
+        yield Path("docs", "tools", f"{program.command}.md"), page(program)
+    for package, name, docs_page in _DAEMONS:
+        program = getattr(import_module(f"{package}.options"), name)
+        yield Path("docs", docs_page), reference_page(program, PRINTED_BY)
+        for file_format in FORMATS:
+            yield Path("contrib", "config", f"{program.name}.{file_format}"), example(program, PRINTED_BY, file_format)
+
+
+def programs() -> Iterator[Program]:
+    """Yield the declarations of all tools, in the order in which the documentation names them."""
+    for package in _TOOLS:
+        yield import_module(f"{package}.options").PROGRAM
+
+
+def page(program: Program) -> str:
+    """Return a tool's page: what it does, examples, all flags, exit statuses."""
+    return "\n".join((_introduction(program), _examples(program), *settings_tables(program), _exit_status(program)))
+
+
+def _introduction(program: Program) -> str:
+    return f"""\
+<!-- Printed by `{PRINTED_BY}`; change the declarations, not this page. -->
+
+# {program.command}
+
+{program.summary}
+
+Flags are written with one dash or two, and their value follows after a space or `=`; a boolean flag alone means
+`true`. Durations have units: `250ms`, `60s`, `1h30m`. All that stands in the column "config key" may also come from
+a TOML or YAML file, given with `--config`; a flag goes before the file.
+"""
+
+
+def _examples(program: Program) -> str:
+    rows = [
+        f"{purpose}:\n\n{f'<!-- {comment} -->{chr(10)}' if comment else ''}```sh\n{line}\n```\n"
+        for purpose, line, comment in program.examples
+    ]
+    return "\n".join(["## Examples\n", *rows])
+
+
+# fmt: off
+_EXIT_STATUSES = (
+    (0, "done; also after SIGINT or SIGTERM, when everything was left in order, and when the reader of a pipe went "
+        "away"),
+    (1, "failed; one line on standard error says why"),
+    (2, "the command line or the config file is wrong; one line on standard error says how to mend it"),
+)
+# fmt: on
+
+
+def _exit_status(program: Program) -> str:
+    rows = [f"| {status} | {meaning} |" for status, meaning in program.exit_statuses or _EXIT_STATUSES]
+    return "\n".join(["## Exit status\n", "| status | meaning |", "|---|---|", *rows, ""])
+
+
+def main() -> None:
+    """Write all files."""
+    for path, text in printed_files():
+        (_CHECKOUT / path).write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    main()

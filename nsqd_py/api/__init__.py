@@ -1,0 +1,1 @@
+"""nsqd's HTTP paths: publishing, administration, figures, and reading the log."""

@@ -1,0 +1,2 @@
+"""Settings: declared once; flags, config files, --help, completion and reference
+pages come from that."""
