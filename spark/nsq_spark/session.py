@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("nsqd_py", "pyspark_nsq", "spark", "tools")
+PACKAGES = ("nsqd_py", "nsq_spark", "nsq_tools", "pyspark_nsq")
 _STOP_S = 1.5
 _KILLS = 15
 _LOG4J = """\
@@ -235,7 +234,7 @@ class Session:
 
         The real one is a directory of links, since the workers of a local-cluster write into it.
         """
-        own = Path(os.environ.get("SPARK_HOME") or _package_directory())
+        own = Path(os.environ.get("SPARK_HOME") or _folder_of("pyspark"))
         home = self._directory / "spark"
         (home / "bin").mkdir(parents=True)
         real = home / "real"
@@ -310,8 +309,9 @@ def zip_packages(path: Path) -> Path:
     """Write our packages to a new zip file, as Spark's `addPyFile` takes it, and return its path."""
     with ZipFile(path, "w", ZIP_DEFLATED, compresslevel=1) as archive:
         for package in PACKAGES:
-            for module in sorted((ROOT / package).rglob("*.py")):
-                archive.write(module, module.relative_to(ROOT))
+            folder = _folder_of(package)
+            for module in sorted(folder.rglob("*.py")):
+                archive.write(module, module.relative_to(folder.parent))
     return path
 
 
@@ -344,19 +344,18 @@ def _say_nothing(request: object, client_address: object) -> None:
     pass
 
 
-def _package_directory() -> str:
-    """Return the directory of PySpark, which is its home of Spark."""
-    spec = find_spec("pyspark")
-    assert spec is not None and spec.submodule_search_locations
-    return spec.submodule_search_locations[0]
-
-
 def _python_path() -> str:
     """Return a PYTHONPATH by which Python processes of Spark import our packages, from a checkout too."""
-    given = os.environ.get("PYTHONPATH", "")
-    if ROOT.name in ("site-packages", "dist-packages"):
-        return given
-    return os.pathsep.join(filter(None, (str(ROOT), given)))
+    folders = dict.fromkeys(str(_folder_of(package).parent) for package in PACKAGES)
+    own = [folder for folder in folders if Path(folder).name not in ("site-packages", "dist-packages")]
+    return os.pathsep.join(filter(None, (*own, os.environ.get("PYTHONPATH", ""))))
+
+
+def _folder_of(package: str) -> Path:
+    """Return the directory of a package, without importing it."""
+    spec = find_spec(package)
+    assert spec is not None and spec.submodule_search_locations
+    return Path(spec.submodule_search_locations[0]).resolve()
 
 
 def _run_for(limit_s: float, work: Callable[[], None]) -> None:
