@@ -25,8 +25,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from nsq_spark.archive.damage import Damage
-from nsq_spark.archive.errors import ArchiveError
+from nsq_spark.archive.damage import ArchiveError, Damage
 from nsq_spark.replay import predicate
 from nsq_spark.replay.errors import BadPredicate, ReplayError, Stopped
 from nsq_spark.replay.filter import needs_spark

@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from nsq_spark.archive.damage import Damage, Skipped
-from nsq_spark.archive.errors import ArchiveError
+from nsq_spark.archive.damage import ArchiveError, Damage, Skipped
 from nsq_spark.publisher import MOST_DEFERRED, NotPublished, Producers, PublishBatch, TaskPublisher
 from nsq_spark.replay.checkpoint import Acknowledged, CheckpointPlace
 from nsq_spark.replay.errors import ReplayError, Stopped
