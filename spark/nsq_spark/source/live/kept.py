@@ -86,6 +86,19 @@ def ask_json(address: str, path: str) -> Any:
         raise ArchiveError(f"nsq: {address} gives no JSON for {path}: {error}") from error
 
 
+def tcp_address(nsqd: str) -> str:
+    """What consumers know an nsqd by. Raises ArchiveError."""
+    document = ask_json(nsqd, "/info")
+    try:
+        return address_of(document["broadcast_address"], document["tcp_port"])
+    except (KeyError, TypeError) as error:
+        raise ArchiveError(f"nsq: {nsqd} does not answer as an nsqd: {error!r}") from error
+
+
+def address_of(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 # ---- asking again while nsqds are away
 
 T = TypeVar("T")

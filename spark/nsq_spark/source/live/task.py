@@ -20,8 +20,7 @@ from nsq_spark.archive.formats import Compression, Format
 from nsq_spark.archive.record_file import PublishedRecords, walk
 from nsq_spark.archive.splits import Split
 from nsq_spark.archive.wanted import Wanted
-from nsq_spark.source.live.kept import NoTopic, patiently, read
-from nsq_spark.source.live.topic import tcp_address
+from nsq_spark.source.live.kept import NoTopic, patiently, read, tcp_address
 from nsqd_py.diskqueue.records import PUBLISHED
 
 _log = logging.getLogger("nsqd_py.spark")

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from nsq_spark.archive.damage import ArchiveError
-from nsq_spark.source.live.kept import Kept, NoTopic, ask_json, ends, patiently, read
+from nsq_spark.source.live.kept import Kept, NoTopic, address_of, ask_json, ends, patiently, read
 from nsq_spark.source.live.offsets import Stretch, TopicOffset
 from nsq_spark.source.live.options import EARLIEST, LATEST, LiveOptions, Place
 from nsq_spark.source.live.task import TopicPartition
@@ -43,22 +43,9 @@ def _looked_up(lookupd: str, topic: str) -> set[str]:
     except NoTopic:
         return set()
     try:
-        return {_address(one["broadcast_address"], one["http_port"]) for one in document["producers"]}
+        return {address_of(one["broadcast_address"], one["http_port"]) for one in document["producers"]}
     except (KeyError, TypeError) as error:
         raise ArchiveError(f"nsq: {lookupd} does not answer as an nsqlookupd: {error!r}") from error
-
-
-def tcp_address(nsqd: str) -> str:
-    """What consumers know an nsqd by. Raises ArchiveError."""
-    document = ask_json(nsqd, "/info")
-    try:
-        return _address(document["broadcast_address"], document["tcp_port"])
-    except (KeyError, TypeError) as error:
-        raise ArchiveError(f"nsq: {nsqd} does not answer as an nsqd: {error!r}") from error
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 # ---- what they keep
