@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from datetime import date
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -65,12 +66,14 @@ def main(messages: int, rounds: int, only: str, replay: bool, recorded: bool) ->
     """Measure queries on archives beside Spark's own readers."""
     with tempfile.TemporaryDirectory(prefix="bench-readers-") as directory:
         files = write_files(Path(directory), messages)
-        figures = [*measured_queries(files, rounds, re.compile(only))]
+        found = measured_queries(files, rounds, re.compile(only))
         if replay:
-            figures += measured_replays(Path(directory), files["framed"], rounds)
-    print(f"{this_machine()}; commit {commit()}; {messages:,} messages; median of {rounds} rounds, processor time")
-    for one in figures:
-        print(one.line())
+            found = chain(found, measured_replays(Path(directory), files["framed"], rounds))
+        print(f"{this_machine()}; commit {commit()}; {messages:,} messages; median of {rounds} rounds, processor time")
+        figures = []
+        for one in found:
+            figures.append(one)
+            print(one.line(), flush=True)
     if recorded:
         print(f"recorded in {_write(figures, messages)}")
 
