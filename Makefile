@@ -57,11 +57,11 @@ bench: $(INSTALLED_DEV)
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(INSTALLED): setup.cfg pyproject.toml | $(BIN)/python
+$(INSTALLED): setup.cfg setup.py pyproject.toml | $(BIN)/python
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[admin]'
 	@touch $@
 
-$(INSTALLED_DEV): setup.cfg pyproject.toml | $(BIN)/python
+$(INSTALLED_DEV): setup.cfg setup.py pyproject.toml | $(BIN)/python
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[admin,dev,java,spark]'
 	@if command -v npm >/dev/null; then \
 	    npm install --prefix tests/support/nsqjs --no-audit --no-fund --no-package-lock --silent; \

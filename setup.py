@@ -12,14 +12,17 @@ FOLDERS = {
     "tools": ["nsq_tools*"],
     "spark": ["nsq_spark*", "pyspark_nsq*"],
 }
+# Data files that administrators need: `python -m nsq_apps.contrib` shows them.
+CONTRIB = {f"nsqd_py.contrib.{folder}": f"contrib/{folder}" for folder in ("config", "grafana", "systemd")}
 
 packages = {folder: find_packages(folder, include=names) for folder, names in FOLDERS.items()}
 setup(
-    packages=[name for names in packages.values() for name in names],
+    packages=[name for names in packages.values() for name in names] + list(CONTRIB),
     package_dir={
         name: f"{folder}/{name}"
         for folder, names in packages.items()
         for name in names
         if folder != "." and "." not in name
-    },
+    }
+    | CONTRIB,
 )

@@ -1,8 +1,14 @@
 """nsqadmin: a console over all nsqd and nsqlookupd of a cluster.
 
-options, daemon           the process
-upstream, clusterinfo     questions and orders to nsqd and nsqlookupd; `shapes` is what Go's nsqadmin makes of answers
-cluster                   what is known of the cluster now, kept up to date by a poller
-history                   what was, in rings of numbers and in a file
-web                       the HTTP side: Go's API, our API under /api/v2, events, the page; who may do what
+daemon        the process
+options       its settings
+upstream      HTTP requests to nsqd and nsqlookupd
+clusterinfo   the questions and orders of Go's nsqadmin
+shapes        answers in the JSON of Go's nsqadmin                          pure
+dead_letters  publishes dead letters again
+notices       logs each action, and posts it to --notification-http-endpoint
+cluster       the state of the cluster now, kept current by a poller
+history       figures of the past hour and day
+web           the HTTP side: Go's API, the API under /api/v2, events, the page
+static        the page itself
 """

@@ -37,6 +37,8 @@ from nsqd_py.settings.declaration import Options
 from nsqd_py.version import version_string
 
 _SAVE_EVERY_S = 60.0
+# Figures live long: to look at 200,000 of them takes 30 ms, to look at 10,000 takes 1 ms.
+COLLECT_EVERY = (10_000, 1_000)
 
 
 class Daemon:
@@ -75,7 +77,7 @@ class Daemon:
         with StopSignals() as signals:
             try:
                 self._file.open(self._book)
-                calm_collector()
+                calm_collector(*COLLECT_EVERY)
                 self._server.start()
                 self._poller.start()
                 self._saver = gevent.spawn(self._save_again_and_again)

@@ -12,6 +12,7 @@ import gevent
 import orjson
 from gevent import ssl
 
+from nsqadmin_py.answer_budget import Answer, AnswerBudget
 from nsqadmin_py.shapes import rows_in
 from nsqadmin_py.web.proxies import Proxies
 from nsqd_py.errors import StartError
@@ -71,18 +72,25 @@ class Upstream:
     def __init__(self, client: HttpClient, token: TokenRule | None = None) -> None:
         self._client = client
         self._token = token
+        self._budget = AnswerBudget()
+
+    def answer(self) -> Answer:
+        """Return a context for one answer that `get_bytes` receives, and for what is done with it."""
+        return self._budget.answer()
 
     def get(self, address: str, path: str, query: Mapping[str, str] | None = None) -> Any:
         """The JSON that a GET is answered with. Raises UpstreamError."""
-        return parsed(address, self.get_bytes(address, path, query))
+        with self.answer() as answer:
+            return parsed(address, self.get_bytes(answer, address, path, query))
 
-    def get_bytes(self, address: str, path: str, query: Mapping[str, str] | None = None) -> bytes:
+    def get_bytes(self, answer: Answer, address: str, path: str, query: Mapping[str, str] | None = None) -> bytes:
         """Raises UpstreamError."""
-        return self._exchange("GET", address, path, query or {}, None)
+        return self._exchange("GET", address, path, query or {}, None, answer)
 
     def post(self, address: str, path: str, query: Mapping[str, str], body: bytes = b"") -> bytes:
         """Raises UpstreamError."""
-        return self._exchange("POST", address, path, query, body)
+        with self.answer() as answer:
+            return self._exchange("POST", address, path, query, body, answer)
 
     def ask_url(self, url: str) -> Any:
         """The JSON behind a whole URL. Raises UpstreamError, ValueError."""
@@ -92,27 +100,27 @@ class Upstream:
             raise UpstreamError(str(error)) from error
 
     def _exchange(
-        self, method: str, address: str, path: str, query: Mapping[str, str], body: bytes | None
+        self, method: str, address: str, path: str, query: Mapping[str, str], body: bytes | None, answer: Answer
     ) -> bytes:
         url = _url(address, f"{path}?{urlencode(query)}" if query else path)
         try:
             try:
-                return self._exchange_with_login(method, url, body)
+                return self._exchange_with_login(method, url, body, answer)
             except BadStatus as error:
                 port = https_port(error)
                 if url.is_secure or not port:
                     raise
-                return self._exchange_with_login(method, replace(url, is_secure=True, port=port), body)
+                return self._exchange_with_login(method, replace(url, is_secure=True, port=port), body, answer)
         except BadStatus as error:
             text = f"got response {error.status} {error.reason} {quote(error.body[:_SHOWN_BYTES])}"
             raise UpstreamError(text, error.status, _message(error.body)) from error
         except HttpClientError as error:
             raise UpstreamError(f"{method} {url.place}{path}: {error}") from error
 
-    def _exchange_with_login(self, method: str, url: Url, body: bytes | None) -> bytes:
+    def _exchange_with_login(self, method: str, url: Url, body: bytes | None, answer: Answer) -> bytes:
         """Show the token to servers that may see it, and to no others."""
         headers = self._token.headers_for(url) if self._token is not None else {}
-        return self._client.exchange(method, url, body, headers)
+        return self._client.exchange(method, url, body, headers, answer.admit)
 
 
 class TokenRule:

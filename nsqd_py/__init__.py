@@ -1,5 +1,40 @@
-"""nsqd in Python: a message queue daemon that speaks the NSQ protocol byte for byte. Publishers send their
-messages to a *topic*; each *channel* of the topic gets all of them, and shares them out among its consumers.
-What was acknowledged is in a log on disk and survives a crash. The core (protocol, batches, delivery) knows
-no sockets, files or clocks; the shell around it does the input and output on gevent and decides nothing.
+"""nsqd in Python: a message queue daemon that speaks the NSQ protocol byte for byte.
+
+The way of a message:
+1. net/transport.py reads bytes from a socket; protocol/parser.py makes commands of them.
+2. tcp/commands.py hands a PUB to queue/topic.py. HTTP publishes arrive there from api/publishing.py.
+3. At the end of the event-loop iteration, net/loop_iteration.py lets each topic write all publishes of the
+   iteration as one batch to its log (diskqueue/log.py). Then the answers `OK` leave.
+4. Each channel gives the released messages to its ready consumers (queue/channel.py, delivery.py, position.py).
+5. protocol/frames.py cuts frames out of the batch, queue/in_flight.py remembers them, and one send per connection
+   carries them.
+6. A FIN ends the message; broker/journal_writing.py writes the channel's position to disk 20 times a second.
+
+Modules at the top, which every room may import:
+daemon    builds all objects of an nsqd, and passes to each what it uses
+options   nsqd's settings
+batch     a batch of messages as it was published                             pure
+guid      message ids                                                         pure
+pqueues   deferred messages and deadlines, ordered by time                    pure
+errors    every error of nsqd, with the form that clients see                 pure
+clock     the wall clock and the steady clock
+version   the version of this project, and of the NSQ release that it matches
+
+Rooms, each importing only those below it (setup.cfg has the contracts):
+api         nsqd's HTTP paths
+stats       figures for /stats, statsd and Prometheus
+fsck        --check-data and --repair
+tcp         connections of NSQ clients
+lookup      nsqd's side of nsqlookupd
+go_import   takes over the data of Go's nsqd
+broker      the topics and channels that exist, start-up, upkeep of the disk
+queue       topics, channels, delivery
+diskqueue   the log on disk
+auth        access rules from an auth server
+client      Producer and Consumer
+net         sockets, TLS, compression, HTTP
+debug       stacks, profiles and memory of a running process
+settings    flags, config files and what is printed from them
+runtime     log, signals, systemd, threads
+protocol    the NSQ protocol without I/O
 """

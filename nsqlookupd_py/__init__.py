@@ -1,5 +1,11 @@
-"""nsqlookupd: which nsqd has which topics and channels.
+"""nsqlookupd: tells consumers which nsqd has which topics and channels. nsqds register over TCP; anyone asks over HTTP.
 
-The daemons register themselves over TCP, consumers and tools ask over HTTP. `registry` knows who has what and
-does no I/O; `parser` and `commands` are the TCP protocol, `http` the other one, and `daemon` the process.
+daemon      the process
+options     its settings
+registry    which nsqd has what                                             pure
+peer        a registered nsqd                                               pure
+parser      the commands of the TCP protocol                                pure
+connection  the connection of one nsqd
+commands    the handler of each command
+http        the HTTP paths
 """

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Callable
 from typing import Any
 
 from nsqd_py.errors import ClientError, Invalid
@@ -12,34 +11,17 @@ from nsqd_py.net.limits import HANDSHAKE, TimeLimits
 from nsqd_py.net.loop_iteration import Turn
 from nsqd_py.net.transport import Stream
 from nsqd_py.runtime.logs import Log
-from nsqlookupd_py.commands import COMMANDS, in_words
+from nsqlookupd_py.commands import COMMANDS, OK, Removal
 from nsqlookupd_py.parser import LookupParser
 from nsqlookupd_py.peer import Peer, identify
 from nsqlookupd_py.registry import Registry
 
 MAGIC = b"  V1"
 COMMANDS_AT_ONCE = 4
-REMOVALS_AT_ONCE = 200
 TOO_MANY_CONNECTIONS = b"E_TOO_MANY_CONNECTIONS"
 
 # A host that is gone without a word is found out after these, as by Go's nsqlookupd: s, s, number of probes.
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 15), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 9))
-
-
-class Leaving:
-    """What a peer that is gone had registered, on its way out of the registry: 10,000 channels take 20 ms."""
-
-    def __init__(self, removals: Iterator[tuple[str, str]], peer: str, log: Log) -> None:
-        self._removals = removals
-        self._peer = peer
-        self._log = log
-
-    def work(self) -> bool:
-        """Remove some; True when there are more."""
-        removed = list(islice(self._removals, REMOVALS_AT_ONCE))
-        for registration in removed:
-            self._log.of_clients.info("DB: client(%s) UNREGISTER %s", self._peer, in_words(*registration))
-        return len(removed) == REMOVALS_AT_ONCE
 
 
 def frame(data: bytes) -> bytes:
@@ -56,7 +38,7 @@ class PeerConnection(Stream):
 
     __slots__ = (
         "_awaits_body", "_begun_s", "_clock", "_has_spoken", "_introduction", "_magic", "_on_close", "_parser",
-        "_requires_tls", "identified", "registry",
+        "_removal", "_requires_tls", "identified", "registry",
     )  # fmt: skip
 
     def __init__(
@@ -89,6 +71,7 @@ class PeerConnection(Stream):
         self._parser: LookupParser | None = None
         self._awaits_body = False
         self._has_spoken = False
+        self._removal: Removal | None = None  # the answer to the last command waits for it
         self._begun_s = loop.now()
 
     def now_ns(self) -> int:
@@ -105,12 +88,19 @@ class PeerConnection(Stream):
         self.act()
 
     def act(self) -> None:
-        """Do a few of the commands that are here."""
+        """Do a few of the commands that are here, or a part of one that takes long."""
         parser = self._parser
         assert parser is not None
+        if not self._has_removed():
+            self._fall_behind()
+            return
         try:
             for _ in range(COMMANDS_AT_ONCE):
                 response = self._next_response(parser)
+                if isinstance(response, Removal):
+                    self._removal = response
+                    self._has_spoken = True
+                    break
                 if response is None:
                     self._catch_up()
                     return
@@ -118,8 +108,19 @@ class PeerConnection(Stream):
                 self.send(frame(response))
         except ClientError as error:
             self._fail(error)
-            return
+            if error.fatal:
+                return
         self._fall_behind()
+
+    def _has_removed(self) -> bool:
+        """Go on with the removal that the last command began; False if it is not at its end."""
+        removal = self._removal
+        if removal is not None:
+            if removal.work():
+                return False
+            self._removal = None
+            self.send(frame(OK))
+        return True
 
     def on_end(self) -> None:
         if self._parser is not None and self._awaits_body:
@@ -129,7 +130,11 @@ class PeerConnection(Stream):
 
     def _fail(self, error: ClientError) -> None:
         self.log.of_clients.error("[%s] - %s", self.peer, error.wire.decode("utf-8", "backslashreplace"))
-        self._end_with(error.wire)
+        if error.fatal:
+            self._end_with(error.wire)
+        else:
+            self._has_spoken = True
+            self.send(frame(error.wire))
 
     def _read_magic(self, data: bytes) -> bytes:
         """What follows the magic, once that is complete."""
@@ -142,8 +147,8 @@ class PeerConnection(Stream):
             self._end_with(b"E_BAD_PROTOCOL")
         return data[missing:]
 
-    def _next_response(self, parser: LookupParser) -> bytes | None:
-        """The response to the next command; None while that is not complete. Raises ClientError."""
+    def _next_response(self, parser: LookupParser) -> bytes | Removal | None:
+        """Return the response to the next command; None while that is not complete. Raises ClientError."""
         if self._awaits_body:
             return self._identify(parser)
         words = parser.next_line()
@@ -192,6 +197,6 @@ class PeerConnection(Stream):
         self._on_close(self)
         peer, self.identified = self.identified, None
         if peer is not None:
-            leaving = Leaving(self.registry.begin_to_remove(peer), self.peer, self.log)
-            if leaving.work():
-                self._turn.backlog.add(leaving)
+            removal = Removal(self.registry.begin_to_remove(peer), self.peer, self.log)
+            if removal.work():
+                self._turn.backlog.add(removal)

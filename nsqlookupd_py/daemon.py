@@ -30,9 +30,22 @@ from nsqd_py.version import NSQ_VERSION, version_string
 from nsqlookupd_py.connection import TOO_MANY_CONNECTIONS, PeerConnection, frame
 from nsqlookupd_py.http import LookupApi, LookupHttpConnection
 from nsqlookupd_py.registry import Registry
+from nsqlookupd_py.room import UNLIMITED, RegistryLimits
+
+# Registrations are sets that live long: to look at 200,000 of them took 40 ms, to look at 10,000 takes 2 ms.
+COLLECT_EVERY = (10_000, 1_000)
 
 # What clients hear that are one too many.
 _FAREWELLS: dict[str, Farewell] = {"TCP": lambda: frame(TOO_MANY_CONNECTIONS), "HTTP": answers.farewell}
+
+
+def registry_limits(options: Options) -> RegistryLimits:
+    """Return the limits of the registry; 0 is none."""
+    return RegistryLimits(
+        names=options.max_topics_and_channels or UNLIMITED,
+        registrations=options.max_registrations or UNLIMITED,
+        of_producer=options.max_registrations_per_nsqd or UNLIMITED,
+    )
 
 
 class Daemon:
@@ -45,7 +58,9 @@ class Daemon:
         self._loop = hub.loop
         self._turn = Turn(hub, log)
         self._clock = SteadyClock()
-        self._registry = Registry(options.inactive_producer_timeout_ns, options.tombstone_lifetime_ns)
+        self._registry = Registry(
+            options.inactive_producer_timeout_ns, options.tombstone_lifetime_ns, registry_limits(options)
+        )
         self._api = LookupApi(self._registry, self._clock, log, requires_tls=options.tls_required == TLS_REQUIRED)
         self._peers: dict[PeerConnection, None] = {}
         self._connections = connections(options, log, self._loop)
@@ -70,7 +85,7 @@ class Daemon:
                 if self._tls is not None:
                     self._certificate_timer.start(self._check_certificate)
                 self._listen()
-                calm_collector()
+                calm_collector(*COLLECT_EVERY)
                 COLLECTIONS.watch()
                 self._connections.start()
                 self._listeners.start()

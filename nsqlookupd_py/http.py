@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import gevent
 import orjson
 
 from nsqd_py.errors import HttpError
@@ -23,8 +24,10 @@ from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.pace import Pace
 from nsqd_py.version import NSQ_VERSION
+from nsqlookupd_py.names import STEP, Rest, json_list, no_rest
 from nsqlookupd_py.peer import NodeView, Peer
-from nsqlookupd_py.registry import Registration, Registry, TopicView
+from nsqlookupd_py.registry import QUICK_NAMES, Registration, Registry, TopicView
+from nsqlookupd_py.room import TooManyNames
 
 # What Go's zero time is in nanoseconds: how /debug says "never".
 _NEVER_TOMBSTONED = -6795364578871345152
@@ -42,16 +45,17 @@ class LookupApi:
         self.clients_authorize = False
         self.answer_room = AnswerRoom()
         self.http_clients: dict[Any, None] = {}
-        self._topics_json = b""
+        self._topics: list[str] = []
         self._topics_revision = -1
 
-    def topics_json(self) -> bytes:
-        """The answer of /topics, made anew when topics came or went."""
+    def topics(self, rest: Rest) -> list[str]:
+        """Return the sorted topics. They are sorted again only after topics came or went."""
         registry = self.registry
-        if self._topics_revision != registry.revision:
-            self._topics_revision = registry.revision
-            self._topics_json = orjson.dumps({"topics": registry.topics()})
-        return self._topics_json
+        revision = registry.revision
+        if self._topics_revision != revision:
+            self._topics = registry.topics(rest)
+            self._topics_revision = revision
+        return self._topics
 
 
 class LookupHttpConnection(HttpConnection[LookupApi]):
@@ -80,51 +84,82 @@ def info(request: Request[LookupApi]) -> Reply:
 
 
 def topics(request: Request[LookupApi]) -> Reply:
-    return answers.encoded_json(request.app.topics_json())
+    rest = _rest()
+    return answers.json_in_pieces(_encode_list("topics", request.app.topics(rest), rest))
 
 
 def channels(request: Request[LookupApi]) -> Reply:
     topic = _argument(request, "topic")
-    return answers.json({"channels": request.app.registry.channels(topic)})
+    rest = _rest()
+    return answers.json_in_pieces(_encode_list("channels", request.app.registry.channels(topic, rest), rest))
 
 
 def lookup(request: Request[LookupApi]) -> Reply:
     topic = _argument(request, "topic")
     api = request.app
-    view = api.registry.lookup(topic, api.clock())
+    rest = _rest()
+    view = api.registry.lookup(topic, api.clock(), rest)
     if view is None:
         raise HttpError(404, "TOPIC_NOT_FOUND")
+    if len(view.channels) > QUICK_NAMES:
+        return answers.json_in_pieces(_topic_pieces(view, rest))
     if view.encoded is None:
-        view.encoded = _encode_topic(view)
+        view.encoded = b"".join(_topic_pieces(view, rest))
     return answers.encoded_json(view.encoded)
 
 
-def _encode_topic(view: TopicView) -> bytes:
-    producers = b",".join([peer.info_json for peer in view.producers])
-    return b'{"channels":' + orjson.dumps(view.channels) + b',"producers":[' + producers + b"]}"
+def _topic_pieces(view: TopicView, rest: Rest) -> Iterator[bytes]:
+    yield b'{"channels":'
+    yield from _with_rests(json_list(view.channels), rest)
+    yield b',"producers":['
+    for start in range(0, len(view.producers), STEP):
+        yield b"," * bool(start) + b",".join([peer.info_json for peer in view.producers[start : start + STEP]])
+        rest()
+    yield b"]}"
 
 
 def nodes(request: Request[LookupApi]) -> Reply:
-    api = request.app
-    parts = [_encode_node(peer, view) for peer, view in api.registry.nodes(api.clock())]
-    return answers.encoded_json(b'{"producers":[' + b",".join(parts) + b"]}")
+    return answers.json_in_pieces(_node_list(request.app, _rest()))
 
 
-def _encode_node(peer: Peer, view: NodeView) -> bytes:
-    if view.encoded is None:
+def _node_list(api: LookupApi, rest: Rest) -> Iterator[bytes]:
+    before = b'{"producers":['
+    for peer, view in api.registry.nodes(api.clock(), rest):
+        yield before
+        yield from _node_pieces(peer, view, rest)
+        before = b","
+    yield b"]}" if before == b"," else before + b"]}"
+
+
+def _node_pieces(peer: Peer, view: NodeView, rest: Rest) -> Iterator[bytes]:
+    if view.encoded is not None:
+        yield view.encoded
+    elif len(view.topics) <= QUICK_NAMES:
         view.encoded = orjson.dumps({**peer.info, "tombstones": view.tombstones, "topics": view.topics})
-    return view.encoded
+        yield view.encoded
+        rest()
+    else:
+        yield peer.info_json[:-1] + b',"tombstones":'
+        yield from _with_rests(json_list(view.tombstones), rest)
+        yield b',"topics":'
+        yield from _with_rests(json_list(view.topics), rest)
+        yield b"}"
 
 
 def debug(request: Request[LookupApi]) -> Reply:
     """Everything, as `category:topic:channel` to its producers. It may be long: others are served in between."""
-    parts = []
-    pace = Pace()
-    for registration in request.app.registry.registrations():
+    return answers.json_in_pieces(_registration_pieces(request.app.registry, _rest()))
+
+
+def _registration_pieces(registry: Registry, rest: Rest) -> Iterator[bytes]:
+    before = b"{"
+    for registration in registry.registrations(rest):
         if registration.producers:
-            parts.append(_encode_registration(registration))
-        pace.rest_if_due()
-    return answers.encoded_json(b"{" + b",".join(parts) + b"}")
+            yield before
+            yield _encode_registration(registration)
+            before = b","
+        rest()
+    yield b"}" if before == b"," else b"{}"
 
 
 def _encode_registration(registration: Registration) -> bytes:
@@ -148,14 +183,17 @@ def _encode_registration(registration: Registration) -> bytes:
 def create_topic(request: Request[LookupApi]) -> Reply:
     topic = _valid_argument(request, "topic")
     request.app.log.of_clients.info("DB: adding topic(%s)", topic)
-    request.app.registry.add_topic(topic)
+    _add(request.app.registry, topic, "")
     return answers.EMPTY
 
 
 def delete_topic(request: Request[LookupApi]) -> Reply:
     topic = _argument(request, "topic")
     request.app.log.of_clients.info("DB: removing topic(%s)", topic)
-    for channel in request.app.registry.remove_topic(topic):
+    rest = _rest()
+    for number, channel in enumerate(request.app.registry.begin_to_remove_topic(topic), start=1):
+        if number % 50 == 0:
+            rest()
         request.app.log.of_clients.info("DB: removing channel(%s) from topic(%s)", channel, topic)
     return answers.EMPTY
 
@@ -173,7 +211,7 @@ def create_channel(request: Request[LookupApi]) -> Reply:
     topic = _valid_argument(request, "topic")
     channel = _valid_argument(request, "channel")
     request.app.log.of_clients.info("DB: adding channel(%s) in topic(%s)", channel, topic)
-    request.app.registry.add_channel(topic, channel)
+    _add(request.app.registry, topic, channel)
     return answers.EMPTY
 
 
@@ -186,6 +224,48 @@ def delete_channel(request: Request[LookupApi]) -> Reply:
     request.app.log.of_clients.info("DB: removing channel(%s) from topic(%s)", channel, topic)
     registry.remove_channel(topic, channel)
     return answers.EMPTY
+
+
+def _add(registry: Registry, topic: str, channel: str) -> None:
+    try:
+        registry.add_channel(topic, channel)
+    except TooManyNames as error:
+        raise HttpError(403, "TOO_MANY_TOPICS_AND_CHANNELS") from error
+
+
+# ---- long answers
+
+
+def _rest() -> Rest:
+    """Return a function that lets others run now and then. In the event loop itself, which makes short answers, it does
+    nothing.
+    """
+    return no_rest if gevent.getcurrent() is gevent.get_hub() else Pace().rest_if_due
+
+
+def _encode_list(key: str, names: list[str], rest: Rest) -> Iterator[bytes]:
+    yield b'{"%b":' % key.encode()
+    yield from _with_rests(json_list(names), rest)
+    yield b"}"
+
+
+def _with_rests(pieces: Iterator[bytes], rest: Rest) -> Iterator[bytes]:
+    for piece in pieces:
+        yield piece
+        rest()
+
+
+def _has_few_topics(request: Request[LookupApi]) -> bool:
+    return request.app.registry.has_few_topics()
+
+
+def _has_few_channels(request: Request[LookupApi]) -> bool:
+    params = request.target.params or {}
+    return request.app.registry.has_few_channels(params.get("topic", ""))
+
+
+def _has_few_registrations(request: Request[LookupApi]) -> bool:
+    return request.app.registry.room.registrations <= QUICK_NAMES
 
 
 # ---- arguments
@@ -209,13 +289,13 @@ ADMINISTER, FIGURES = Access.ADMINISTER, Access.FIGURES
 ROUTES: tuple[Route[LookupApi], ...] = (
     Route("GET", "/ping", ping, FIGURES, is_hot=True),
     Route("GET", "/info", info, FIGURES, is_hot=True),
-    Route("GET", "/lookup", lookup, FIGURES, is_hot=True, is_long=True),
-    Route("GET", "/topics", topics, FIGURES, is_hot=True, is_long=True),
-    Route("GET", "/channels", channels, FIGURES, is_hot=True, is_long=True),
-    Route("GET", "/nodes", nodes, FIGURES, is_hot=True, is_long=True),
+    Route("GET", "/lookup", lookup, FIGURES, is_hot=True, is_quick=_has_few_channels, is_long=True),
+    Route("GET", "/topics", topics, FIGURES, is_hot=True, is_quick=_has_few_topics, is_long=True),
+    Route("GET", "/channels", channels, FIGURES, is_hot=True, is_quick=_has_few_channels, is_long=True),
+    Route("GET", "/nodes", nodes, FIGURES, is_hot=True, is_quick=_has_few_registrations, is_long=True),
     Route("GET", "/debug", debug, ADMINISTER, is_long=True),
     Route("POST", "/topic/create", create_topic, ADMINISTER, is_hot=True),
-    Route("POST", "/topic/delete", delete_topic, ADMINISTER, is_hot=True),
+    Route("POST", "/topic/delete", delete_topic, ADMINISTER, is_hot=True, is_quick=_has_few_channels),
     Route("POST", "/topic/tombstone", tombstone, ADMINISTER, is_hot=True),
     Route("POST", "/channel/create", create_channel, ADMINISTER, is_hot=True),
     Route("POST", "/channel/delete", delete_channel, ADMINISTER, is_hot=True),

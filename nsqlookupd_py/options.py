@@ -16,9 +16,9 @@ from nsqd_py.net.tls_options import (
 )
 from nsqd_py.settings.declaration import BadOptions, Options, Program, Setting
 from nsqd_py.settings.durations import SECOND_NS
-from nsqd_py.settings.limit_options import LIMIT_SETTINGS
+from nsqd_py.settings.limit_options import LIMIT_SETTINGS, check_not_negative
 from nsqd_py.settings.log_options import VERBOSE_SETTING, log_settings
-from nsqd_py.settings.types import DURATION, STRING
+from nsqd_py.settings.types import DURATION, INT, STRING
 
 LOG_PREFIX = "[nsqlookupd] "
 
@@ -49,6 +49,17 @@ _PRODUCERS = (
         "How long an nsqd that was tombstoned for a topic is not named for it."),
 )
 
+_REGISTRATIONS = (
+    Setting("max-topics-and-channels", INT, 200_000,
+        "Most topics and channels that are known, together. Names that no nsqd has give way to new ones of nsqds; "
+        "0 is any number.", check=check_not_negative),
+    Setting("max-registrations", INT, 2_000_000,
+        "Most topics and channels that all nsqds register, each counted once for each nsqd that has it; "
+        "0 is any number.", check=check_not_negative),
+    Setting("max-registrations-per-nsqd", INT, 100_000,
+        "Most topics and channels that one nsqd registers; 0 is any number.", check=check_not_negative),
+)
+
 _TLS = (
     Setting("tls-cert", STRING, "",
         "Certificate file (PEM); lets clients speak TLS, on the TCP and on the HTTP port."),
@@ -66,7 +77,10 @@ NSQLOOKUPD = Program(
     "nsqlookupd-py",
     "Know which nsqd has which topics and channels, and tell consumers. "
     "Flags may have one dash or two, and their values follow after a space or =.",
-    {"General": _GENERAL, "Addresses": _ADDRESSES, "Producers": _PRODUCERS, "Limits": LIMIT_SETTINGS, "TLS": _TLS},
+    {
+        "General": _GENERAL, "Addresses": _ADDRESSES, "Producers": _PRODUCERS,
+        "Limits": (*_REGISTRATIONS, *LIMIT_SETTINGS), "TLS": _TLS,
+    },  # fmt: skip
 )
 
 

@@ -27,11 +27,12 @@ class Peer:
     remote_address  where its connection comes from, which is also its id: an nsqd that connects twice counts twice
     node            `broadcast address:HTTP port`, how it is named when it is tombstoned
     updated_ns      when it was last heard from
-    topics          those that it is registered for
+    topics          the topics that it is registered for, each with the number of its channels there
+    registrations   the number of its topics and channels
     node_view       what /nodes says of it, kept by the registry
     """
 
-    __slots__ = ("info", "info_json", "node", "node_view", "remote_address", "topics", "updated_ns")
+    __slots__ = ("info", "info_json", "node", "node_view", "registrations", "remote_address", "topics", "updated_ns")
 
     def __init__(self, remote_address: str, fields: dict[str, Any], now_ns: int) -> None:
         self.remote_address = remote_address
@@ -40,13 +41,14 @@ class Peer:
         self.node = f"{fields['broadcast_address']}:{fields['http_port']}"
         self.node_view: NodeView | None = None
         self.updated_ns = now_ns
-        self.topics: set[str] = set()
+        self.topics: dict[str, int] = {}
+        self.registrations = 0
 
 
 class NodeView:
     """What /nodes says of a peer beside `info`, until `valid_until_ns` or its next change.
 
-    encoded  the answer's bytes, kept by who makes them
+    encoded  the answer's bytes, kept by who makes them if they are few
     """
 
     __slots__ = ("encoded", "tombstones", "topics", "valid_until_ns")

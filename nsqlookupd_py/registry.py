@@ -4,6 +4,9 @@ A topic or channel stays known when its last producer leaves, unless it is ephem
 nobody has for a moment are told of its channels, and a new nsqd makes them before its first message.
 
 Answers are remembered as views until something in them changes: with 200 producers, /lookup costs 30 us less.
+
+What can take long is done in steps: methods with `rest` call it now and then, and iterators yield None. The registry
+may change meanwhile.
 """
 
 from __future__ import annotations
@@ -12,10 +15,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from nsqd_py.protocol.names import is_ephemeral
+from nsqlookupd_py.names import SHORT, STEP, Rest, no_rest, sorted_names
 from nsqlookupd_py.peer import NodeView, Peer
+from nsqlookupd_py.room import RegistryLimits, Room
 
 NEVER_NS = 1 << 63
 _NOT_TOMBSTONED = 0
+# An answer with at most this many names is made in 1 ms, without rests.
+QUICK_NAMES = SHORT
 
 
 class TopicView:
@@ -47,9 +54,15 @@ class Registry:
     """All that an nsqlookupd knows.
 
     revision  counts the changes of the set of topics
+    room      counts topics, channels and registrations
     """
 
-    def __init__(self, inactive_producer_timeout_ns: int, tombstone_lifetime_ns: int) -> None:
+    def __init__(
+        self,
+        inactive_producer_timeout_ns: int,
+        tombstone_lifetime_ns: int,
+        limits: RegistryLimits = RegistryLimits(),  # noqa: B008 - it is frozen
+    ) -> None:
         self._inactive_after_ns = inactive_producer_timeout_ns
         self._tombstone_lifetime_ns = tombstone_lifetime_ns
         self._peers: dict[Peer, None] = {}
@@ -58,7 +71,9 @@ class Registry:
         # By topic and channel: who has it. Whoever has a channel is among the producers of its topic.
         self._channels: dict[str, dict[str, set[Peer]]] = {}
         self._views: dict[str, TopicView] = {}
+        self._changes = 0
         self.revision = 0
+        self.room = Room(limits)
 
     # ---- peers
 
@@ -72,26 +87,29 @@ class Registry:
         peer.updated_ns = now_ns
 
     def remove_peer(self, peer: Peer) -> list[tuple[str, str]]:
-        """The peer is gone, with all its registrations: those as (topic, channel or "")."""
-        return list(self.begin_to_remove(peer))
+        """Remove a peer with all its registrations; return those as (topic, channel or "")."""
+        return [removed for removed in self.begin_to_remove(peer) if removed]
 
-    def begin_to_remove(self, peer: Peer) -> Iterator[tuple[str, str]]:
-        """The peer is gone; as far as one iterates, its registrations, (topic, channel or ""), are removed.
-
-        The registry may change between two of them.
-        """
+    def begin_to_remove(self, peer: Peer) -> Iterator[tuple[str, str] | None]:
+        """Remove a peer. Its registrations, (topic, channel or ""), are removed as the caller iterates."""
         self._peers.pop(peer, None)
         return self._removals(peer, list(peer.topics))
 
-    def _removals(self, peer: Peer, topics: Iterable[str]) -> Iterator[tuple[str, str]]:
+    def _removals(self, peer: Peer, topics: Iterable[str]) -> Iterator[tuple[str, str] | None]:
         for topic in topics:
-            for channel in self._channels_of(peer, topic):
-                if self.unregister_channel(peer, topic, channel):
-                    yield topic, channel
-            yield from self.unregister_topic(peer, topic)
+            yield from self.begin_to_unregister(peer, topic)
 
-    def _channels_of(self, peer: Peer, topic: str) -> list[str]:
-        return [channel for channel, peers in self._channels.get(topic, {}).items() if peer in peers]
+    def _channels_of(self, peer: Peer, topic: str) -> Iterator[str | None]:
+        """Yield the channels of a topic that a peer has, and None after each STEP of others."""
+        if not peer.topics.get(topic):
+            return
+        for number, channel in enumerate(list(self._channels.get(topic, ()))):
+            if peer in self._channels.get(topic, {}).get(channel, ()):
+                yield channel
+                if not peer.topics.get(topic):  # that was the last
+                    return
+            elif number % STEP == 0:
+                yield None
 
     def _is_active(self, peer: Peer, now_ns: int) -> bool:
         return now_ns - peer.updated_ns <= self._inactive_after_ns
@@ -99,78 +117,164 @@ class Registry:
     # ---- registrations
 
     def register(self, peer: Peer, topic: str, channel: str = "") -> list[tuple[str, str]]:
-        """The peer has a topic, and a channel of it unless that is empty; gives what of that is new."""
-        added = []
+        """Register a topic of a peer, and a channel of it unless that is empty; return which of them are new.
+
+        Raises RegisterFailed if a limit is reached; then nothing is registered.
+        """
+        added = self._missing(peer, topic, channel)
+        if not added:
+            return added
+        self.room.check_registrations(len(added), peer.registrations)
+        self._make_room(topic, channel)
+        for name in added:
+            if name[1]:
+                self._channel(topic, channel).add(peer)
+            else:
+                self._topic(topic)[peer] = _NOT_TOMBSTONED
+                peer.topics.setdefault(topic, 0)
+                self._topic_changed(peer, topic)
+            self.room.unused.pop(name, None)
         if channel:
-            peers = self._channel(topic, channel)
-            if peer not in peers:
-                peers.add(peer)
-                added.append((topic, channel))
-        producers = self._topic(topic)
-        if peer not in producers:
-            producers[peer] = _NOT_TOMBSTONED
-            peer.topics.add(topic)
-            self._topic_changed(peer, topic)
-            added.append((topic, ""))
+            peer.topics[topic] += 1
+        self._count(peer, len(added))
         return added
 
+    def _missing(self, peer: Peer, topic: str, channel: str) -> list[tuple[str, str]]:
+        """Return what a peer does not have of a topic and a channel, the channel first."""
+        missing = []
+        if channel and peer not in self._channels.get(topic, {}).get(channel, ()):
+            missing.append((topic, channel))
+        if peer not in self._topics.get(topic, ()):
+            missing.append((topic, ""))
+        return missing
+
+    def _make_room(self, topic: str, channel: str) -> None:
+        """Make room for a topic and a channel that may be new, by removing names that no producer has."""
+        room = self.room
+        if room.names + 2 > room.limits.names:
+            # These must not be removed to make room for themselves.
+            was_unused = [name for name in ((topic, channel), (topic, "")) if name in room.unused]
+            for name in was_unused:
+                del room.unused[name]
+            has_room = room.make(self._new_names(topic, channel), self._remove_unused)
+            for name in was_unused:
+                room.unused[name] = None
+            if not has_room:
+                room.check_names(self._new_names(topic, channel))
+
+    def _new_names(self, topic: str, channel: str) -> int:
+        return (topic not in self._topics) + bool(channel and channel not in self._channels.get(topic, ()))
+
+    def _remove_unused(self, topic: str, channel: str) -> None:
+        if not channel:
+            self.remove_topic(topic)
+        elif self.has_channel(topic, channel):
+            self.remove_channel(topic, channel)
+
+    def _count(self, peer: Peer, change: int) -> None:
+        peer.registrations += change
+        self.room.registrations += change
+
     def unregister_channel(self, peer: Peer, topic: str, channel: str) -> bool:
-        """The peer has a channel no more; False if it had none. An ephemeral one goes with its last peer."""
+        """Remove a channel of a peer; False if it had none. An ephemeral one goes with its last peer."""
         peers = self._channels.get(topic, {}).get(channel)
         if peers is None:
             return False
         had = peer in peers
-        peers.discard(peer)
-        if not peers and is_ephemeral(channel):
-            self.remove_channel(topic, channel)
+        if had:
+            peers.remove(peer)
+            peer.topics[topic] -= 1
+            self._count(peer, -1)
+        if not peers:
+            if is_ephemeral(channel):
+                self.remove_channel(topic, channel)
+            elif had:
+                self.room.unused[topic, channel] = None
         return had
 
     def unregister_topic(self, peer: Peer, topic: str) -> list[tuple[str, str]]:
-        """The peer has a topic no more, nor any channel of it: gives what it had, channels first.
+        """Remove a topic of a peer, and all channels of it; return what it had, channels first.
 
         An ephemeral topic goes with its last peer, and so do its channels.
         """
-        removed = [(topic, channel) for channel in self._channels_of(peer, topic)]
-        for _, channel in removed:
-            self.unregister_channel(peer, topic, channel)
-        peer.topics.discard(topic)
+        return [removed for removed in self.begin_to_unregister(peer, topic) if removed]
+
+    def begin_to_unregister(self, peer: Peer, topic: str) -> Iterator[tuple[str, str] | None]:
+        """As `unregister_topic`, as the caller iterates."""
+        for channel in self._channels_of(peer, topic):
+            if channel is None:
+                yield None
+            elif self.unregister_channel(peer, topic, channel):
+                yield topic, channel
+        peer.topics.pop(topic, None)
         producers = self._topics.get(topic)
         if producers is None:
-            return removed
-        if producers.pop(peer, None) is not None:
+            return
+        had = producers.pop(peer, None) is not None
+        if had:
+            self._count(peer, -1)
             self._topic_changed(peer, topic)
-            removed.append((topic, ""))
-        if not producers and is_ephemeral(topic):
-            self.remove_topic(topic)
-        return removed
+        if not producers:
+            if not is_ephemeral(topic):
+                if had:
+                    self.room.unused[topic, ""] = None
+            else:
+                for _ in self.begin_to_remove_topic(topic):
+                    yield None
+        if had:
+            yield topic, ""
 
     # ---- administration
 
     def add_topic(self, topic: str) -> None:
-        self._topic(topic)
+        """Make a topic known that no producer has yet. Raises TooManyNames."""
+        self.add_channel(topic, "")
 
     def add_channel(self, topic: str, channel: str) -> None:
-        """The channel, and its topic with it."""
-        self._channel(topic, channel)
-        self._topic(topic)
+        """Make a channel known, and its topic with it. Raises TooManyNames."""
+        self.room.check_names(self._new_names(topic, channel))
+        unused = self.room.unused
+        if channel and not self._channel(topic, channel):
+            unused[topic, channel] = None
+        if not self._topic(topic):
+            unused[topic, ""] = None
+            unused.move_to_end((topic, ""))  # behind its channels
 
     def remove_topic(self, topic: str) -> list[str]:
-        """Forget a topic, who has it, and its channels; gives their names."""
-        channels = list(self._channels.pop(topic, ()))
-        self._views.pop(topic, None)
-        for peer in self._topics.get(topic, ()):
+        """Forget a topic, its producers and its channels; return the names of the channels."""
+        return list(self.begin_to_remove_topic(topic))
+
+    def begin_to_remove_topic(self, topic: str) -> Iterator[str]:
+        """Forget a topic at once. What it leaves is freed as the caller iterates over its channels, to the end."""
+        channels = self._channels.pop(topic, {})
+        producers = self._topics.get(topic, {})
+        for peer in producers:
             peer.node_view = None
-            peer.topics.discard(topic)
+            peer.topics.pop(topic, None)
+            self._count(peer, -1)
         self._forget_topic(topic)
-        return channels
+        return self._freed(topic, channels)
+
+    def _freed(self, topic: str, channels: dict[str, set[Peer]]) -> Iterator[str]:
+        while channels:
+            channel, peers = channels.popitem()
+            self.room.names -= 1
+            self.room.unused.pop((topic, channel), None)
+            for peer in peers:
+                self._count(peer, -1)
+            yield channel
 
     def remove_channel(self, topic: str, channel: str) -> None:
         """Forget a channel. Raises KeyError."""
         channels = self._channels[topic]
-        del channels[channel]
+        for peer in channels.pop(channel):
+            peer.topics[topic] -= 1
+            self._count(peer, -1)
+        self.room.names -= 1
+        self.room.unused.pop((topic, channel), None)
         if not channels:
             del self._channels[topic]
-        self._views.pop(topic, None)
+        self._forget_view(topic)
 
     def tombstone(self, topic: str, node: str, now_ns: int) -> None:
         """Hide a producer of a topic for a while: it is about to delete it."""
@@ -182,26 +286,35 @@ class Registry:
 
     # ---- answers
 
-    def topics(self) -> list[str]:
-        return sorted(self._topics)
+    def topics(self, rest: Rest = no_rest) -> list[str]:
+        return sorted_names(self._topics, rest)
 
-    def channels(self, topic: str) -> list[str]:
-        return sorted(self._channels.get(topic, ()))
+    def channels(self, topic: str, rest: Rest = no_rest) -> list[str]:
+        return sorted_names(self._channels.get(topic, ()), rest)
+
+    def has_few_topics(self) -> bool:
+        return len(self._topics) <= QUICK_NAMES
+
+    def has_few_channels(self, topic: str) -> bool:
+        return len(self._channels.get(topic, ())) <= QUICK_NAMES
 
     def has_channel(self, topic: str, channel: str) -> bool:
         return channel in self._channels.get(topic, ())
 
-    def lookup(self, topic: str, now_ns: int) -> TopicView | None:
+    def lookup(self, topic: str, now_ns: int, rest: Rest = no_rest) -> TopicView | None:
         """The channels of a topic and the producers that are alive and not tombstoned; None for an unknown topic."""
         view = self._views.get(topic)
         if view is None or view.valid_until_ns <= now_ns:
             producers = self._topics.get(topic)
             if producers is None:
                 return None
-            view = self._views[topic] = self._look(topic, producers, now_ns)
+            changes = self._changes
+            view = self._look(topic, producers, now_ns, rest)
+            if changes == self._changes:
+                self._views[topic] = view
         return view
 
-    def _look(self, topic: str, producers: dict[Peer, int], now_ns: int) -> TopicView:
+    def _look(self, topic: str, producers: dict[Peer, int], now_ns: int, rest: Rest) -> TopicView:
         found = []
         valid_until_ns = NEVER_NS
         for peer, tombstoned_ns in producers.items():
@@ -213,39 +326,44 @@ class Registry:
             # A PING before then only makes it valid for longer.
             valid_until_ns = min(valid_until_ns, peer.updated_ns + self._inactive_after_ns + 1)
             found.append(peer)
-        return TopicView(self.channels(topic), found, valid_until_ns)
+        return TopicView(self.channels(topic, rest), found, valid_until_ns)
 
     def _is_tombstoned(self, tombstoned_ns: int, now_ns: int) -> bool:
         return tombstoned_ns != _NOT_TOMBSTONED and now_ns - tombstoned_ns < self._tombstone_lifetime_ns
 
-    def nodes(self, now_ns: int) -> Iterator[tuple[Peer, NodeView]]:
-        """Every peer that is alive, with its topics, and which of them it is tombstoned for."""
-        for peer in self._peers:
+    def nodes(self, now_ns: int, rest: Rest = no_rest) -> Iterator[tuple[Peer, NodeView]]:
+        """Yield every peer that is alive, with its topics, and which of them it is tombstoned for."""
+        for peer in list(self._peers):
             if self._is_active(peer, now_ns):
                 view = peer.node_view
                 if view is None or view.valid_until_ns <= now_ns:
-                    view = peer.node_view = self._look_at_node(peer, now_ns)
+                    changes = self._changes
+                    view = self._look_at_node(peer, now_ns, rest)
+                    if changes == self._changes and len(view.topics) <= QUICK_NAMES:
+                        peer.node_view = view
                 yield peer, view
 
-    def _look_at_node(self, peer: Peer, now_ns: int) -> NodeView:
-        topics = sorted(peer.topics)
+    def _look_at_node(self, peer: Peer, now_ns: int, rest: Rest) -> NodeView:
+        topics = sorted_names(peer.topics, rest)
         tombstones = []
         valid_until_ns = NEVER_NS
-        for topic in topics:
-            tombstoned_ns = self._topics[topic][peer]
+        for number, topic in enumerate(topics):
+            if number % STEP == STEP - 1:
+                rest()
+            tombstoned_ns = self._topics.get(topic, {}).get(peer, _NOT_TOMBSTONED)
             is_tombstoned = self._is_tombstoned(tombstoned_ns, now_ns)
             tombstones.append(is_tombstoned)
             if is_tombstoned:
                 valid_until_ns = min(valid_until_ns, tombstoned_ns + self._tombstone_lifetime_ns)
         return NodeView(topics, tombstones, valid_until_ns)
 
-    def registrations(self) -> Iterator[Registration]:
+    def registrations(self, rest: Rest = no_rest) -> Iterator[Registration]:
         """Everything that is registered, for /debug. The registry may change between two of them."""
         yield Registration("client", "", "", [(peer, _NOT_TOMBSTONED) for peer in self._peers])
-        for topic in self.topics():
+        for topic in self.topics(rest):
             yield Registration("topic", topic, "", list(self._topics.get(topic, {}).items()))
-        for topic in sorted(self._channels):
-            for channel in self.channels(topic):
+        for topic in sorted_names(self._channels, rest):
+            for channel in self.channels(topic, rest):
                 peers = self._channels.get(topic, {}).get(channel, ())
                 yield Registration("channel", topic, channel, [(peer, _NOT_TOMBSTONED) for peer in peers])
 
@@ -255,6 +373,7 @@ class Registry:
         producers = self._topics.get(topic)
         if producers is None:
             producers = self._topics[topic] = {}
+            self.room.names += 1
             self.revision += 1
         return producers
 
@@ -263,18 +382,27 @@ class Registry:
         peers = channels.get(channel)
         if peers is None:
             peers = channels[channel] = set()
-            self._views.pop(topic, None)
+            self.room.names += 1
+            self._forget_view(topic)
         return peers
 
     def _forget_topic(self, topic: str) -> None:
         if self._topics.pop(topic, None) is not None:
+            self.room.names -= 1
+            self.room.unused.pop((topic, ""), None)
             self.revision += 1
-        self._views.pop(topic, None)
+        self._forget_view(topic)
 
     def _topic_changed(self, peer: Peer, topic: str) -> None:
-        self._views.pop(topic, None)
+        self._forget_view(topic)
         peer.node_view = None
 
+    def _forget_view(self, topic: str) -> None:
+        self._changes += 1
+        self._views.pop(topic, None)
+
     def _forget_views(self, peer: Peer) -> None:
-        for topic in peer.topics:
-            self._views.pop(topic, None)
+        self._changes += 1
+        if self._views:
+            for topic in peer.topics:
+                self._views.pop(topic, None)

@@ -13,9 +13,12 @@ from tests.support.neighbours import room_for
 from tests.support.nsqadmin_process import MakeNsqadmin, NsqadminProcess
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess
 from tests.support.nsqlookupd_process import MakeNsqlookupd, NsqlookupdProcess
+from tests.support.signals import start_children_with_default_signals
 from tests.support.tally import pytest_terminal_summary, tally
 
 __all__ = ["pytest_terminal_summary", "tally"]  # pytest finds them here
+
+start_children_with_default_signals()
 
 # How long an example takes says more about the machine than about what is tested. A change is tried with the same
 # examples each time, so that what fails is the change's; `make torture` and `make test-slow` look for new ones.

@@ -16,14 +16,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from nsq_spark import register
 from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.storage import Storage
 from nsq_spark.replay.arguments import job_of, spark_of
 from nsq_spark.replay.driver import run
 from nsq_spark.replay.options import PROGRAM
 from nsq_spark.replay.planning import plan
-from nsq_spark.session import Session
-from nsq_spark.source import register
+from nsq_spark.session import SparkStart
 from pyspark.sql import SparkSession
 
 from bench.spark.standalone import standalone
@@ -38,7 +38,7 @@ def main(job: str, master: str, *flags: str) -> None:
     with _cluster(master) as url:
         options = PROGRAM.read(["archive", f"--master={url}", _ALL_WORKERS, *flags])
         wanted = spark_of(options)
-        with Session(wanted.master, wanted.conf, is_light=wanted.is_light and job == "replay") as session:
+        with SparkStart(wanted.master, wanted.conf, is_light=wanted.is_light and job == "replay") as session:
             work = JOBS[job](session, options)
             print("ready", flush=True)
             for line in sys.stdin:
@@ -59,7 +59,7 @@ def _cluster(master: str) -> Iterator[str]:
         yield cluster.master
 
 
-def _replay(session: Session, options: Options) -> Callable[[str, str], int]:
+def _replay(session: SparkStart, options: Options) -> Callable[[str, str], int]:
     context = session.context()
     asked = job_of(options, time.time_ns())
 
@@ -74,13 +74,13 @@ def _replay(session: Session, options: Options) -> Callable[[str, str], int]:
     return send
 
 
-def _count(session: Session, options: Options) -> Callable[[str, str], int]:
+def _count(session: SparkStart, options: Options) -> Callable[[str, str], int]:
     spark = SparkSession(session.context())
     register(spark)
     return lambda archive, port: spark.read.format("nsq").load(archive).count()
 
 
-JOBS: dict[str, Callable[[Session, Options], Callable[[str, str], int]]] = {"replay": _replay, "count": _count}
+JOBS: dict[str, Callable[[SparkStart, Options], Callable[[str, str], int]]] = {"replay": _replay, "count": _count}
 
 if __name__ == "__main__":
     main(*sys.argv[1:])

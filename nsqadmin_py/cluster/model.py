@@ -6,8 +6,9 @@ late, restarts or fails for a while distorts nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from sys import intern
 from typing import Any
 
@@ -33,7 +34,7 @@ from nsqadmin_py.cluster.figures import (
     topic_rates,
     worst,
 )
-from nsqadmin_py.cluster.rows import News, Rows, Slice
+from nsqadmin_py.cluster.rows import Channels, News, Rows, Slice
 from nsqadmin_py.shapes import MOST_COUNT, Figures, list_in, number_in, text_in
 
 # Without an answer for so long, the figures of an nsqd are in no sum any more.
@@ -42,6 +43,9 @@ FORGET_AFTER_S = 30.0
 _QUIET_AFTER_ROUNDS = 3
 # Of an answer, so many topics are taken up before others run: in about a millisecond.
 _ROWS_AT_A_TIME = 50
+# Of all topics and channels with their parts, so many are added up, or removed: in about a millisecond.
+_PARTS_AT_A_TIME = 500
+_TOPICS_AT_A_TIME = 1000
 
 
 class BadStats(Exception):
@@ -79,15 +83,25 @@ class Node:
         """Since its last answer."""
         return None if self.answered_s is None else now_s - self.answered_s
 
-    def add_up(self) -> None:
-        """All topics anew, but of their channels only the sums."""
-        topics = self.topics.values()
-        self.of_topics.counts = sum_of([topic.counts for topic in topics], NO_TOPIC)
-        self.of_topics.rates = sum_of([topic.rates for topic in topics if topic.rates is not QUIET], QUIET)
-        self.of_channels.counts = sum_of([topic.channel_counts for topic in topics], NO_CHANNEL)
-        rates = [topic.channel_rates for topic in topics if topic.channel_rates is not QUIET]
-        self.of_channels.rates = sum_of(rates, QUIET)
-        self.latency = worst(topic.latency for topic in topics if topic.latency)
+    def adding_up(self) -> Iterator[None]:
+        """Add up all topics, and of their channels only the sums; yield now and then."""
+        counts: Numbers = NO_TOPIC
+        rates: Numbers = QUIET
+        of_channels: Numbers = NO_CHANNEL
+        channel_rates: Numbers = QUIET
+        latency: Latency = ()
+        all_topics = iter(self.topics.values())
+        while topics := list(islice(all_topics, _TOPICS_AT_A_TIME)):
+            counts = plus(counts, sum_of([topic.counts for topic in topics], NO_TOPIC))
+            rates = plus(rates, sum_of([topic.rates for topic in topics if topic.rates is not QUIET], QUIET))
+            of_channels = plus(of_channels, sum_of([topic.channel_counts for topic in topics], NO_CHANNEL))
+            moving = [topic.channel_rates for topic in topics if topic.channel_rates is not QUIET]
+            channel_rates = plus(channel_rates, sum_of(moving, QUIET))
+            latency = worst([part for part in (latency, *(topic.latency for topic in topics)) if part])
+            yield
+        self.of_topics.counts, self.of_topics.rates = counts, rates
+        self.of_channels.counts, self.of_channels.rates = of_channels, channel_rates
+        self.latency = latency
 
     def forget_answer(self) -> None:
         """The next one is read as a whole."""
@@ -117,7 +131,12 @@ class Cluster:
 
     def remove_node(self, address: str) -> None:
         """One that is there no more."""
-        self._forget_figures(self.nodes.pop(address))
+        for _ in self.removing_node(address):
+            pass
+
+    def removing_node(self, address: str) -> Iterator[None]:
+        """As `remove_node`: yields whenever others may run that change nothing here."""
+        return self._forgetting(self.nodes.pop(address))
 
     def unchanged(self, node: Node, now_s: float) -> None:
         """It answered the same as before."""
@@ -143,6 +162,10 @@ class Cluster:
                 raise TypeError("topics is no list")
             for topics, same in news.slices:
                 for place, row in enumerate(topics):
+                    if isinstance(row["channels"], Channels):
+                        yield from self._observing_long_topic(node, row, row["channels"], scale)
+                        names.add(row["topic_name"])
+                        continue
                     names.add(self._observe_topic(node, row, scale))
                     if place % _ROWS_AT_A_TIME == _ROWS_AT_A_TIME - 1:
                         yield
@@ -157,7 +180,8 @@ class Cluster:
             raise BadStats(f"the answer is not that of an nsqd ({type(error).__name__}: {error})") from error
         if len(names) != len(node.topics):
             for name in node.topics.keys() - names:
-                self._remove_topic(node, name)
+                for _ in self._removing_topic(node, name):
+                    yield
         node.start_time = number_in(document, "start_time")
         if (text_in(document, "version"), text_in(document, "health")) != (node.version, node.health):
             node.version, node.health = text_in(document, "version"), text_in(document, "health")
@@ -177,27 +201,43 @@ class Cluster:
 
     def end_round(self, now_s: float, round_s: float) -> None:
         """What is too old to be true counts no more."""
+        for _ in self.ending_round(now_s, round_s):
+            pass
+
+    def ending_round(self, now_s: float, round_s: float) -> Iterator[None]:
+        """As `end_round`: yields whenever others may run that change nothing here."""
         for node in self.nodes.values():
             age_s = node.age_s(now_s)
             if age_s is None:
                 continue
             if age_s > max(FORGET_AFTER_S, 2 * round_s) and node.topics:
-                self._forget_figures(node)
+                yield from self._forgetting(node)
             elif age_s > _QUIET_AFTER_ROUNDS * round_s:
                 self._calm(node)
-        self._add_up()
+        yield from self._adding_up()
 
-    def _add_up(self) -> None:
+    def _adding_up(self) -> Iterator[None]:
         """Sums of what changed in this round."""
+        work = 0
         for topic in self.topics.values():
+            work += 1
             if topic.changed == self.tick:
+                work += len(topic.parts)
                 topic.add_up(topic.parts.values(), NO_TOPIC)
             for channel in topic.channels.values():
+                work += 1
                 if channel.changed == self.tick:
+                    work += len(channel.parts)
                     channel.add_up(channel.parts.values(), NO_CHANNEL)
+                if work > _PARTS_AT_A_TIME:
+                    yield
+                    work = 0
+            if work > _PARTS_AT_A_TIME:
+                yield
+                work = 0
         for node in self.nodes.values():
             if node.of_topics.changed == self.tick:
-                node.add_up()
+                yield from node.adding_up()
 
     # ---- rows
 
@@ -210,6 +250,33 @@ class Cluster:
 
     def _observe_topic(self, node: Node, row: Mapping[str, Any], scale: float) -> str:
         name: str = row["topic_name"]
+        part = self._observe_counts(node, name, row, scale)
+        channels = row["channels"] or ()
+        self._observe_channels(node, name, part, channels, scale)
+        if len(channels) != len(part.channels):
+            for gone in part.channels.keys() - {channel["channel_name"] for channel in channels}:
+                self._remove_channel(node, name, gone)
+        part.add_up()
+        return name
+
+    def _observing_long_topic(
+        self, node: Node, row: Mapping[str, Any], lists: Iterable[Sequence[Mapping[str, Any]]], scale: float
+    ) -> Iterator[None]:
+        """As `_observe_topic`, for a topic with many channels."""
+        name: str = row["topic_name"]
+        part = self._observe_counts(node, name, row, scale)
+        seen: set[str] = set()
+        for channels in lists:
+            self._observe_channels(node, name, part, channels, scale)
+            seen.update(channel["channel_name"] for channel in channels)
+            yield
+        for number, gone in enumerate(list(part.channels.keys() - seen), start=1):
+            self._remove_channel(node, name, gone)
+            if number % _PARTS_AT_A_TIME == 0:
+                yield
+        part.add_up()
+
+    def _observe_counts(self, node: Node, name: str, row: Mapping[str, Any], scale: float) -> TopicPart:
         part = node.topics.get(name) or self._add_topic(node, name)
         of_all = self.topics[name]
         counts = topic_figures(row)
@@ -220,13 +287,7 @@ class Cluster:
             self._change(node, of_all, part, counts, QUIET)
         part.counts = counts  # even if they are equal: a part that is not new has other zeros than NO_TOPIC
         self._mark(node, of_all, part, row)
-        channels = row["channels"] or ()
-        self._observe_channels(node, name, part, channels, scale)
-        if len(channels) != len(part.channels):
-            for gone in part.channels.keys() - {channel["channel_name"] for channel in channels}:
-                self._remove_channel(node, name, gone)
-        part.add_up()
-        return name
+        return part
 
     def _observe_channels(
         self, node: Node, topic: str, of_topic: TopicPart, rows: Sequence[Mapping[str, Any]], scale: float
@@ -318,18 +379,22 @@ class Cluster:
         if not row.channels[name].parts:
             del row.channels[name]
 
-    def _remove_topic(self, node: Node, name: str) -> None:
+    def _removing_topic(self, node: Node, name: str) -> Iterator[None]:
         row = self.topics[name]
-        for channel in list(node.topics[name].channels):
+        for number, channel in enumerate(list(node.topics[name].channels), start=1):
             self._remove_channel(node, name, channel)
+            if number % _PARTS_AT_A_TIME == 0:
+                yield
         self._touch(node, row, node.topics.pop(name))
         del row.parts[node.address]
         if not row.parts:
             del self.topics[name]
 
-    def _forget_figures(self, node: Node) -> None:
-        for name in list(node.topics):
-            self._remove_topic(node, name)
+    def _forgetting(self, node: Node) -> Iterator[None]:
+        for number, name in enumerate(list(node.topics), start=1):
+            yield from self._removing_topic(node, name)
+            if number % _PARTS_AT_A_TIME == 0:
+                yield
         node.forget_answer()
         node.is_moving = False
         node.changed = self.tick

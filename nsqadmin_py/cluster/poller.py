@@ -151,9 +151,11 @@ class Poller:
             self._note_lateness(self.cluster.nodes[address], question)
         now_s = self._clock()
         round_s, self._ended_s = now_s - self._ended_s, now_s
-        self.cluster.end_round(now_s, max(round_s, self._interval_s))
-        self._on_round()
-        self.cluster.tick += 1
+        with self._reading:  # an answer that is taken up meanwhile could be in no sum
+            for _ in self.cluster.ending_round(now_s, max(round_s, self._interval_s)):
+                gevent.sleep(0)
+            self._on_round()
+            self.cluster.tick += 1
 
     def _copies(self) -> dict[str, list[Figures]]:
         """What nsqlookupds said, to be merged anew."""
@@ -172,7 +174,9 @@ class Poller:
     def _keep_nodes(self, told: dict[str, Figures]) -> None:
         for gone in self.cluster.nodes.keys() - told.keys():
             self._questions.pop(gone).close()
-            self.cluster.remove_node(gone)
+            with self._reading:
+                for _ in self.cluster.removing_node(gone):
+                    gevent.sleep(0)
         for address, figures in told.items():
             node = self.cluster.add_node(address, figures)
             if address not in self._questions:
@@ -188,10 +192,11 @@ class Poller:
     def _ask_lookupd(self, address: str) -> None:
         place = place_of(address)
         try:
-            body = self._upstream.get_bytes(address, "/nodes")
-            if self._digests.get(address) != hash(body):
-                self._told[address] = [_told(row) for row in named_producers(address, parsed(address, body))]
-                self._digests[address] = hash(body)
+            with self._upstream.answer() as answer:
+                body = self._upstream.get_bytes(answer, address, "/nodes")
+                if self._digests.get(address) != hash(body):
+                    self._told[address] = [_told(row) for row in named_producers(address, parsed(address, body))]
+                    self._digests[address] = hash(body)
             self.cluster.failed_lookups.pop(place, None)
         except UpstreamError as error:
             self.cluster.failed_lookups[place] = str(error)
@@ -203,12 +208,14 @@ class Poller:
         began_s = self._clock()
         try:
             self._introduce(node)
-            body = self._upstream.get_bytes(self._nsqds.get(node.address, node.address), "/stats", _STATS)
-            heard_s = self._clock()
-            self._questions[node.address].is_heard = True
-            with self._reading:
-                self._read(node, body, heard_s)
-                gevent.sleep(0)  # a hundred answers at once must not keep a page waiting
+            with self._upstream.answer() as answer:
+                body = self._upstream.get_bytes(answer, self._nsqds.get(node.address, node.address), "/stats", _STATS)
+                heard_s = self._clock()
+                self._questions[node.address].is_heard = True
+                with self._reading:
+                    self._read(node, body, heard_s)
+                    del body
+                    gevent.sleep(0)  # a hundred answers at once must not keep a page waiting
         except (UpstreamError, BadStats) as error:
             self.cluster.fail(node, str(error))
         except Exception as error:  # noqa: BLE001  a bug in reading one answer costs that answer

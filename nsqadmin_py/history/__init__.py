@@ -1,1 +1,6 @@
-"""What was: figures of the last hour in small steps, and of the last day in minutes. `rings` and `book` are pure."""
+"""Figures of the last hour in small steps, and of the last day in minutes.
+
+rings  the latest values of one figure                                      pure
+book   the rings of all topics, channels and nsqds                          pure
+file   saves and loads them
+"""

@@ -1,1 +1,6 @@
-"""What a client may publish and subscribe to, as an auth server says that is asked with the client's secret."""
+"""AUTH: what a client may publish and subscribe to.
+
+guard        checks the commands of one client, and renews its permissions
+servers      asks the auth servers over HTTP
+permissions  reads the answer of an auth server, and decides                pure
+"""

@@ -28,29 +28,33 @@ class SlowReader:
     on_read  is called when the thread has read something that was asked for
     """
 
+    __slots__ = ("_asked", "_on_read", "_pace", "_pieces", "_threadpool")
+
     def __init__(self, threadpool: Any, pace: DiskPace, on_read: Callable[[], None]) -> None:
         self._threadpool = threadpool
         self._pace = pace
         self._on_read = on_read
-        self._pieces: OrderedDict[tuple[LogFile, int, int], bytes | OSError] = OrderedDict()
-        self._asked: set[tuple[LogFile, int, int]] = set()
+        # Made when they are needed: empty ones take 600 bytes for each topic.
+        self._pieces: OrderedDict[tuple[LogFile, int, int], bytes | OSError] | None = None
+        self._asked: frozenset[tuple[LogFile, int, int]] = frozenset()
 
     def read(self, file: LogFile, offset: int, size: int) -> bytes:
         """As `LogFile.read`. Raises StillReading where a thread does it; to be called again after `on_read`."""
         if not self._pace.is_slow:
-            self._pieces.clear()
+            self._pieces = None
             return self._read_at_once(file, offset, size)
         place = file, offset, size
-        piece = self._pieces.get(place)
-        if piece is None:
+        pieces = self._pieces
+        piece = pieces.get(place) if pieces is not None else None
+        if pieces is None or piece is None:
             if place not in self._asked:
-                self._asked.add(place)
+                self._asked |= {place}
                 gevent.spawn(self._read_in_thread, _Piece(file, offset, size), place)
             raise StillReading
         if isinstance(piece, OSError):
-            del self._pieces[place]
+            del pieces[place]
             raise piece
-        self._pieces.move_to_end(place)
+        pieces.move_to_end(place)
         return piece
 
     def _read_at_once(self, file: LogFile, offset: int, size: int) -> bytes:
@@ -68,7 +72,9 @@ class SlowReader:
             in_thread(self._threadpool, piece.read)
         finally:
             self._pace.end(piece, piece.timer.slowest_ns)
-            self._asked.discard(place)
+            self._asked -= {place}
+        if self._pieces is None:
+            self._pieces = OrderedDict()
         self._pieces[place] = piece.result
         while len(self._pieces) > _MOST_PIECES:
             self._pieces.popitem(last=False)

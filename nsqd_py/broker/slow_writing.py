@@ -25,6 +25,10 @@ class SlowWriter:
     room  is entered to open a file, and left when that is done; may block its greenlet, and raise OSError
     """
 
+    __slots__ = (
+        "_batches", "_begun", "_greenlet", "_log", "_pace", "_publishers", "_room", "_threadpool", "_topic",
+    )  # fmt: skip
+
     def __init__(
         self, topic: Topic, log: TopicLog, threadpool: Any, pace: DiskPace,
         room: Callable[[], AbstractContextManager[None]] = nullcontext,

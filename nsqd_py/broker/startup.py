@@ -132,7 +132,7 @@ class _TopicLoader:
         for name in [name for name, position in saved.items() if position is not None and position.is_deleted]:
             del saved[name]
             self._broker.channel_journal(self._entry.name, name).remove()
-        held = self._broker.topic_journal(self._entry.name).load()
+        held = self._broker.topic_journal(self._entry.name).load(self._on_damage)
         log_end = self._log.next_seq
         for position in [*saved.values(), held]:
             if position is not None:
@@ -229,7 +229,10 @@ class _TopicLoader:
                 "TOPIC(%s): %s is gone: channel %s gets everything that the log holds once more",
                 self._entry.name, journal.path.name, channel,
             )  # fmt: skip
-        return journal.load()
+        return journal.load(self._on_damage)
+
+    def _on_damage(self, text: str) -> None:
+        self._broker.log.error("TOPIC(%s): %s", self._entry.name, text)
 
     def _lost(self, needed: list[Range]) -> list[Range]:
         """The messages among these that are lost for certain."""

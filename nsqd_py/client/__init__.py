@@ -1,14 +1,29 @@
-"""Clients of nsqd: a `Producer` publishes, a `Consumer` subscribes. On gevent; `nsqd_py.client.blocking` is without.
+"""Clients of nsqd: a `Producer` publishes, a `Consumer` subscribes. They run on gevent; `blocking` has both without it.
 
     from nsqd_py.client import Consumer, Producer
 
-addresses, options, errors     what a user gives, and gets
-session, handshake             one connection's protocol, without input and output
-dialing, connection            the socket around it, on gevent; `blocking.connection` is the other one
-tls                            what the options for TLS mean
-producer, publishing           the `Producer`
-consumer, consuming, message   the `Consumer`
-lookup, lookup_client          questions to nsqlookupd
+producer       the `Producer` on gevent
+publishing     what producers decide                                        pure
+outlet_link    keeps a producer connected to one nsqd
+consumer       the `Consumer` on gevent
+consuming      what consumers decide                                        pure
+message        messages, and how they are answered                          pure
+blocking       both without gevent
+
+options        the options of a client, by the names of go-nsq
+addresses      addresses of nsqd                                            pure
+errors         what can go wrong, with the address of the nsqd
+
+session        the protocol on one connection                               pure
+handshake      IDENTIFY, TLS, compression and AUTH                          pure
+dialing        opens a connection, on any kind of socket
+connection     a connection on gevent
+tls            what the TLS options mean
+forks          keeps a child process from using its parent's connections
+
+discovery      which nsqds to be connected to                               pure
+lookup         questions to nsqlookupd, and their answers                   pure
+lookup_client  asks nsqlookupds, on gevent
 """
 
 from __future__ import annotations
@@ -41,7 +56,7 @@ if TYPE_CHECKING:
     from nsqd_py.client.publishing.failures import BadBody as BadBody
     from nsqd_py.client.publishing.failures import FlushFailed as FlushFailed
 
-# Names are imported when they are used first: who blocks wants no gevent, and who publishes no Consumer.
+# Names are imported when they are first used, so that the blocking client works without gevent.
 _NAMES = {
     "connection": ("Connection",),
     "consumer": ("Consumer", "ConsumerStats"),

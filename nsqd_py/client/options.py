@@ -11,9 +11,9 @@ from nsqd_py.client.errors import BadClientOption
 from nsqd_py.net.tls_level import LEVELS, OPENSSL_DEFAULT
 from nsqd_py.settings.durations import SECOND_NS, format_duration, parse_duration
 from nsqd_py.settings.literals import parse_bool
-from nsqd_py.version import NSQ_VERSION
+from nsqd_py.version import PROJECT_VERSION
 
-USER_AGENT = f"nsqd-py/{NSQ_VERSION}"
+USER_AGENT = f"nsqd-py/{PROJECT_VERSION}"
 OFF_S = -1.0
 EXPONENTIAL = "exponential"
 FULL_JITTER = "full_jitter"

@@ -19,7 +19,6 @@ from nsqd_py.client.errors import AtAddress, ConnectionLost, HandshakeFailed, Ns
 from nsqd_py.client.handshake import HEARTBEAT, Handshake, Negotiated, Step, identify_document
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.errors import LayerError
-from nsqd_py.net.compression import DeflateLayer, SnappyLayer
 from nsqd_py.net.layers import Layer, Stacked
 from nsqd_py.protocol import outgoing
 from nsqd_py.protocol.incoming import ErrorFrame, Found, FrameParser, Messages, Responses, WrongPort
@@ -181,12 +180,16 @@ class Session:
         return b""
 
     def _new_layer(self, step: Step, negotiated: Negotiated) -> Layer:
-        if step is Step.START_SNAPPY:
-            return SnappyLayer()
-        if step is Step.START_DEFLATE:
-            return DeflateLayer(negotiated.deflate_level)
         try:
-            return self._make_tls()
+            if step is Step.START_TLS:
+                return self._make_tls()
+            # Imported here, so that a client that does not compress works without the packages for it.
+            from nsqd_py.net.compression import DeflateLayer, SnappyLayer
+
+            return SnappyLayer() if step is Step.START_SNAPPY else DeflateLayer(negotiated.deflate_level)
+        except ModuleNotFoundError as error:
+            reason = f"{error}: compression needs `pip install cramjam google-crc32c`"
+            raise HandshakeFailed(self._address, reason) from error
         except OSError as error:
             raise HandshakeFailed(self._address, str(error)) from error
 

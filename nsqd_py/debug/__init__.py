@@ -1,11 +1,10 @@
-"""What a running daemon tells about itself under /debug.
+"""Looking into a running daemon; `nsqd_py.net.http.debug` has the paths under /debug.
 
-    pace.py       long work of a greenlet, in slices
-    stacks.py     where greenlets and threads are
-    profile.py    which functions use the processor
-    flame.py      the same as a picture                                pure
-    census.py     which types use the memory
-    collector.py  what the garbage collector did, and how long it took
-    memory.py     unused memory, back to the system
-    handlers.py   the paths
+stacks          what each greenlet and thread executes now
+profile         a sampling profile: which functions use the processor
+flame           a profile as a flame graph, or as folded lines               pure
+census          which types use the memory
+collector       what the garbage collector did, and how long it took
+process_memory  the memory of this process, under Go's names
+memory          returns unused memory to the system
 """

@@ -5,7 +5,7 @@ of entry it is (u8: 1 snapshot, 2 change, 3 the channel is deleted), the floor (
 (two u32): ranges of finished messages (low u64, high u64), and runs that wait (low u64, high u64, due ns i64,
 attempts u16). Due 0 means queued, a negative due time that the run is queued behind all messages below the number
 -due - 1. A snapshot says all; a change says what is new since the entry before. Reading ends at the first entry that
-is cut off or does not match: what was finished since comes again, nothing is lost.
+is cut off or does not match: messages that were finished since are delivered again, and none is lost.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from struct import Struct
 
 from google_crc32c import extend
 
+from nsqd_py.diskqueue.damage import write_aside
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.diskqueue.ranges import SeqRanges
 
@@ -96,6 +97,13 @@ def entry_bytes(data: bytes, position: int) -> int:
     if length != _HEAD.size + range_count * _RANGE.size + wait_count * _WAIT.size:
         return 0
     return end - position if extend(0, data[position + _FRAME.size : end]) == checksum else 0
+
+
+def next_entry(data: bytes, position: int) -> int:
+    """Return where the next whole entry begins, from `position` on; the end of `data` where there is none."""
+    while position < len(data) and not entry_bytes(data, position):
+        position += 1
+    return position
 
 
 def decode_journal(data: bytes) -> tuple[SavedPosition, int]:
@@ -202,17 +210,31 @@ class Journal:
         self._size = 0
         self._replacement: Replacement | None = None
 
-    def load(self) -> SavedPosition | None:
-        """What the file says; None when there is none."""
+    def load(self, on_damage: Callable[[str], None] = lambda text: None) -> SavedPosition | None:
+        """Return what the file says; None when there is none.
+
+        A torn end is cut off. Entries behind a damaged one are kept in another file, which `on_damage` is told of.
+        """
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
             return None
         saved, good = decode_journal(data)
         if good != len(data):
+            if next_entry(data, good) < len(data):
+                on_damage(self._keep_aside(good, data[good:]))
             os.truncate(self.path, good)
         self._size = good
         return saved if good else None
+
+    def _keep_aside(self, position: int, data: bytes) -> str:
+        aside = self.path.with_name(f"{self.path.name}.{position}.damaged")
+        if not aside.exists():
+            write_aside(aside, data)
+        return (
+            f"{self.path.name} is damaged at {position}: {len(data)} bytes from there on are kept as {aside.name}, and "
+            "messages that they counted as finished are delivered again"
+        )
 
     def change(self, floor: int, finished: Iterable[Range], waiting: Iterable[Wait]) -> None:
         """Append what is new."""

@@ -164,11 +164,8 @@ class _Walk:
 
     def _good_header(self, position: int) -> RecordHeader | None:
         """The header at `position` if the record goes on where the one before ended."""
-        try:
-            header = decode_header(self._data, position)
-        except (Damaged, Incomplete):
-            return None
-        if not self._follows(header) or position + header.record_bytes > self._size:
+        header = self._header_at(position)
+        if header is None or not self._follows(header) or position + header.record_bytes > self._size:
             return None
         verify = self._verify or (self._until is not None and header.end_seq > self._until)
         return header if not verify or self._is_whole(header, position) else None
@@ -226,15 +223,33 @@ class _Walk:
     def _end(self, position: int) -> None:
         """Nothing good follows: a record that was torn here, damage, or space that no record was written to yet."""
         self._accept_pending()
-        try:
-            header = decode_header(self._data, position)
-        except (Damaged, Incomplete):
-            header = None
+        header = self._header_at(position)
         if header is not None and self._until is not None and header.first_seq >= self._until:
             return  # the next file has it
-        if header is not None and self._follows(header):
-            self._recovered.torn = (position, min(position + header.record_bytes, self._size))
-        elif not self._file.header.is_reused:
-            written = len(self._data[position:].rstrip(b"\0"))
-            if written:
-                self._recovered.damaged.append((position, position + written))
+        is_record = header is not None and self._follows(header)
+        record_end = min(position + header.record_bytes, self._size) if header is not None else position
+        end = self._written_end(position, header if is_record else None)
+        if is_record and end <= record_end:
+            self._recovered.torn = (position, record_end)
+        elif end > position:
+            self._recovered.damaged.append((position, end))
+
+    def _written_end(self, position: int, header: RecordHeader | None) -> int:
+        """Where the bytes end that were written from `position` on. In a reused file, only records that go on from
+        `header` were written; the rest may be of the earlier file.
+        """
+        if not self._file.header.is_reused:
+            return position + len(self._data[position:].rstrip(b"\0"))
+        end = position
+        while header is not None:
+            end, expected = min(end + header.record_bytes, self._size), header.end_seq
+            header = self._header_at(end)
+            if header is not None and header.first_seq != expected:
+                break
+        return end
+
+    def _header_at(self, position: int) -> RecordHeader | None:
+        try:
+            return decode_header(self._data, position)
+        except (Damaged, Incomplete):
+            return None

@@ -24,7 +24,7 @@ class SyncBook:
         self.directory_changed = False
         self.directory_error: OSError | None = None
         self._directory = directory
-        self._failed: set[LogFile] = set()
+        self._failed: frozenset[LogFile] = frozenset()
 
     def take(self, *, with_failed: bool) -> list[Unsynced]:
         """All that no sync has covered, held until `sync_and_close`; the directory is the last of it.
@@ -56,10 +56,10 @@ class SyncBook:
                 file.sync_error = unsynced.error
                 if file in kept:
                     self.unsynced.add(file)
-                    self._failed.add(file)
+                    self._failed |= {file}
             else:
                 file.synced_offset, file.synced_seq, file.sync_error = unsynced.end_offset, unsynced.end_seq, None
-                self._failed.discard(file)
+                self._failed -= {file}
         return self.directory_error or next((file.sync_error for file in self._failed), None)
 
     def error_of(self, seq: int) -> OSError | None:
@@ -70,4 +70,4 @@ class SyncBook:
     def forget(self, file: LogFile) -> None:
         """The file is gone."""
         self.unsynced.discard(file)
-        self._failed.discard(file)
+        self._failed -= {file}

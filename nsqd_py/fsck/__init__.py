@@ -1,9 +1,11 @@
-"""`nsqd-py --check-data PATH`: what a data directory holds, and whether it is well, while no nsqd uses it.
+"""`nsqd-py --check-data PATH` and `--repair`: examine a data directory that no nsqd uses.
 
-journals  a channel's journal, entry by entry                        pure
-reports   what was found                                             pure
-texts     a report for people and for programs                       pure
-reading   reads a directory; changes nothing
-repair    sets what is damaged aside, so that what is left is whole
-command   the flags
+options   the settings
+command   runs the check or the repair, in place of serving
+reading   reads a directory as a start would, and changes nothing
+journals  reads a channel's journal, also behind damage                  pure
+counting  counts messages by topic, channel and state                    pure
+reports   the findings as data                                           pure
+texts     the findings as text and as JSON                               pure
+repair    sets damaged files and records aside
 """

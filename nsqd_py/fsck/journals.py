@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nsqd_py.diskqueue.journal import SavedPosition, decode_journal, entry_bytes
+from nsqd_py.diskqueue.journal import SavedPosition, decode_journal, entry_bytes, next_entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ def read_journal(data: bytes) -> ReadJournal:
     damaged = []
     position = 0
     while position < len(data):
-        start = _next_entry(data, position)
+        start = next_entry(data, position)
         if start > position:
             damaged.append((position, start))
         size = entry_bytes(data, start)
@@ -42,10 +42,3 @@ def read_journal(data: bytes) -> ReadJournal:
     if damaged and damaged[-1][1] == len(data) and good[:-1]:
         return ReadJournal(saved, tuple(damaged[:-1]), damaged[-1])
     return ReadJournal(saved, tuple(damaged), None)
-
-
-def _next_entry(data: bytes, position: int) -> int:
-    """Where the next whole entry begins, from `position` on; the end where there is none."""
-    while position < len(data) and not entry_bytes(data, position):
-        position += 1
-    return position

@@ -1,5 +1,10 @@
-"""Taking over from Go's nsqd: what its data directory holds becomes ours, once.
+"""Takes over the data directory of Go's nsqd, once, at the start.
 
-`take_over` is what a start calls: it reads all queues (`nsqd_py.diskqueue.go_queue`), lets `topics` write log files and
-journals of them into a folder, and `moving` put those into their places and Go's files aside.
+signs       recognises such a directory; without one, nothing else here is imported
+take_over   the import, step by step
+existing    what this nsqd has in the directory already
+repeats     finds messages that Go's nsqd left twice
+topics      writes a topic's log, and the journals of its channels
+log_writer  writes log files of messages with their own ids and times
+moving      moves new files into place and Go's files aside, safe against a kill
 """

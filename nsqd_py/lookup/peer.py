@@ -195,7 +195,7 @@ class LookupPeer:
             connection.send(*window)
             for command in window:
                 response = connection.read()
-                if response != OK:  # nsqlookupd closes the connection with it
+                if response != OK:  # most close the connection; one because of a limit does not
                     self._refusals.report("LOOKUPD(%s): %s - %s", self.name, _shown(command), _shown(response))
 
 

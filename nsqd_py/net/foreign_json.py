@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
-
-import orjson
 
 # A value costs up to 200 bytes of memory, but only two bytes of JSON. Figures of an nsqd have 30 bytes for each.
 MAX_VALUES = 1_000_000
@@ -17,7 +16,18 @@ def load_foreign_json(body: bytes) -> Any:
     """Return the document. Raises ValueError for what is no JSON, or has more than MAX_VALUES values."""
     if len(body) > _COUNTED_FROM_BYTES and _has_too_many_values(body):
         raise ValueError(f"the answer has more than {MAX_VALUES} values")
+    try:
+        import orjson  # here, so that the client library works where it is not installed
+    except ModuleNotFoundError:
+        return _loads_slowly(body)
     return orjson.loads(body)
+
+
+def _loads_slowly(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except RecursionError as error:
+        raise ValueError("the answer has too many levels") from error
 
 
 def _has_too_many_values(body: bytes) -> bool:

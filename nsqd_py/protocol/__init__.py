@@ -1,10 +1,21 @@
-"""The NSQ protocol V2 with no I/O in it: bytes in, commands out; batches in, frames out.
+"""The NSQ protocol V2 without I/O: bytes in, commands out; batches in, frames out.
 
-names     which names are valid, how errors quote bad ones
-commands  the table of commands: what each needs, when it may come, which errors it gives
-parser    bytes in any chunking become commands
-session   what a client negotiated and the state that it is in
-frames    responses, errors and messages as bytes
+nsqd's side
+commands        the table of commands: arguments, states, errors, order of checks
+parser          bytes in any chunks become commands
+guarded_parser  the same for a client that must be authorized
+multi_body      the messages of a large MPUB, found in slices
+session         what a client negotiated, and its state
+frames          responses, errors and messages as bytes
+
+The client's side
+outgoing        commands as bytes
+incoming        bytes become messages, responses and errors
+
+Both
+names           valid names of topics and channels
+fields          the JSON of IDENTIFY
+strangers       error messages for a connection to the wrong port
 
 Nothing here imports gevent, opens a file or reads a clock, so that any process can use it.
 """

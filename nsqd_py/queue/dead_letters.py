@@ -6,7 +6,6 @@ between lets it come again, and perhaps die twice; none is lost.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -20,13 +19,12 @@ MOST_REMEMBERED = 100
 
 
 class Graveyard(Protocol):
-    """The topic that takes them.
-
-    dead_letters  the last of them: {id, attempts, topic, channel, timestamp, died}, both times in ns
-    """
+    """The topic that takes them."""
 
     is_closed: bool
-    dead_letters: deque[dict[str, Any]]
+
+    def remember_dead_letter(self, obituary: dict[str, Any]) -> None:
+        """Keep {id, attempts, topic, channel, timestamp, died}, both times in ns, of the last of them."""
 
     def bury(self, batch: Batch, died_ns: int, publisher: Any, ticket: int) -> None:
         """Take messages that another topic had, with their ids and time stamps."""
@@ -180,7 +178,7 @@ class _Move:
         owner = self._owner
         owner.count += len(letter.ids)
         for message_id in letter.ids[-MOST_REMEMBERED:]:
-            self._graveyard.dead_letters.append(self._obituary(message_id.decode(), letter))
+            self._graveyard.remember_dead_letter(self._obituary(message_id.decode(), letter))
         for low, high, _ in runs_of_entries(left):
             owner.origin.finish(low, high)
 

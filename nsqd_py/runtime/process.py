@@ -30,11 +30,14 @@ def raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def calm_collector() -> None:
-    """Keep the cycle collector from walking what lives as long as the process, and from running often."""
+def calm_collector(first: int = _FIRST_GENERATION, older: int = _OLDER_GENERATIONS) -> None:
+    """Keep the cycle collector from walking what lives as long as the process, and from running often.
+
+    It looks at new objects when there are `first` more of them than before, and at older ones every `older` times.
+    """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_FIRST_GENERATION, _OLDER_GENERATIONS, _OLDER_GENERATIONS)
+    gc.set_threshold(first, older, older)
 
 
 def keep_freed_memory() -> None:

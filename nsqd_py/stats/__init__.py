@@ -1,1 +1,9 @@
-"""The figures of an nsqd, collected once and told as JSON, text, statsd and Prometheus."""
+"""The figures of an nsqd, collected once and told in four ways.
+
+collect        figures of topics, channels and clients; /stats as JSON
+text           /stats as text
+prometheus     /metrics
+statsd         reports over UDP
+statsd_prefix  the prefix of statsd's keys                                  pure
+health         /health and /ping
+"""

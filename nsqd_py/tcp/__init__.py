@@ -1,1 +1,5 @@
-"""A client's connection of the NSQ protocol, and the handlers of its commands."""
+"""The connection of an NSQ client.
+
+connection  one client: bytes become commands, answers and messages become bytes
+commands    the handler of each command
+"""

@@ -31,6 +31,7 @@ from nsqd_py.queue.position import GLOBAL
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.logs import Log
 from nsqd_py.tcp.commands import HANDLERS, MS_NS, await_mpub, failed_publish
+from nsqd_py.tcp.error_charge import ERRORS_PER_S, ErrorCharge
 
 if TYPE_CHECKING:
     from nsqd_py.auth.guard import Guard, Step
@@ -48,9 +49,10 @@ class ClientConnection(Stream):
     """A producer or consumer. Its `Consumer` side is what its channel sees of it."""
 
     __slots__ = (
-        "_alarm", "_beat_due_ns", "_budget", "_has_failed", "_heard_s", "_heartbeat", "_is_paused", "_last_topic",
-        "_last_topic_name", "_loop", "_magic_so_far", "_parser", "_tls", "_upgrades", "broker", "channel",
-        "connect_time", "finish_count", "guard", "in_flight", "is_waiting", "message_count", "msg_timeout_ns",
+        "_alarm", "_beat_due_ns", "_budget", "_errors", "_has_failed", "_heard_s", "_heartbeat", "_is_paused",
+        "_is_slow", "_last_topic", "_last_topic_name", "_loop", "_magic_so_far", "_parser", "_tls", "_upgrades",
+        "broker", "channel", "connect_time", "finish_count", "guard", "in_flight", "is_waiting", "message_count",
+        "msg_timeout_ns",
         "nearness", "pub_counts", "queued_bytes", "rdy", "requeue_count", "sample_rate", "session", "topic",
     )  # fmt: skip
 
@@ -73,6 +75,8 @@ class ClientConnection(Stream):
         self._tls: TlsLayer | None = None
         self._upgrades = Upgrades()
         self.guard: Guard | None = None
+        self._errors: ErrorCharge | None = None
+        self._is_slow = False
         self._is_paused = False
         self._has_failed = False
         self._last_topic: Topic | None = None
@@ -164,6 +168,8 @@ class ClientConnection(Stream):
 
     def _run_commands(self, parser: CommandParser) -> None:
         """Act on what has arrived, for a slice of time; what is left goes on in later turns."""
+        if self._is_slow and self._must_wait():
+            return
         until_s = perf_counter() + self._turn.backlog.slice_s
         while not self._closing and not self._is_paused:
             try:
@@ -190,6 +196,23 @@ class ClientConnection(Stream):
         """Go on with what has arrived."""
         assert self._parser is not None
         self._run_commands(self._parser)
+
+    def _must_wait(self) -> bool:
+        """True if the client has caused too many errors to be served at once: then it falls behind."""
+        assert self._errors is not None
+        self._is_slow = self._errors.is_over(self._loop.now())
+        if self._is_slow and not self._is_behind:
+            self._fall_behind()
+            return True
+        return False
+
+    def _fall_behind(self) -> None:
+        if not self._is_slow:
+            super()._fall_behind()
+            return
+        self._is_behind = True
+        self._set_reading(False)
+        self._turn.backlog.add_slow(self)
 
     def _on_magic(self, data: bytes) -> None:
         """The first four bytes say which protocol the client speaks."""
@@ -224,6 +247,15 @@ class ClientConnection(Stream):
         self.send(frames.error(error.wire))
         if error.fatal:
             self.close_when_sent()
+        else:
+            now_s = self._loop.now()
+            if self._errors is None:
+                self._errors = ErrorCharge(now_s)
+            if self._errors.add(now_s) and not self._is_slow:
+                self._is_slow = True
+                self.log.of_clients.warning(
+                    "client(%s) causes more than %d errors a second, it is served more slowly", self.peer, ERRORS_PER_S
+                )
 
     # ---- layers
 

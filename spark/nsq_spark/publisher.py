@@ -10,21 +10,26 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
-from typing import Any, Protocol
 
-from nsq_spark.archive.payload import Payload
-from nsqd_py.batch import SIZE_BYTES
+from nsq_spark.publish_batch import (
+    GaveUp,
+    NotPublished,
+    PublishBatch,
+    PublishCounts,
+    PublishObserver,
+    Refused,
+    is_final,
+    is_too_large,
+)
 from nsqd_py.client.blocking.lookup import LookupClient
 from nsqd_py.client.blocking.producer import Producer
-from nsqd_py.client.errors import BadName, ConnectionLost, NoNsqd, NsqClientError, NsqdSaid, TimedOut
+from nsqd_py.client.errors import BadName, ConnectionLost, NoNsqd, NsqClientError, TimedOut
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.client.publishing.failures import BadBody
-from nsqd_py.client.publishing.publish import Publish
 from nsqd_py.runtime.backoff import Backoff
 
 # The limit of unanswered bytes, and so of what may be stored twice after a failure. Two batches for each nsqd may be
@@ -41,162 +46,54 @@ _FAIL_OVER_S = 10.0
 # Larger than a window of ours: the producer never makes its caller wait.
 _PRODUCER_WINDOW, _PRODUCER_WINDOW_BYTES = 10_000, 64 << 20
 
-# Errors that a smaller batch may not have; and errors that every nsqd of the cluster would give again.
-_TOO_LARGE = frozenset(("E_BAD_BODY", "E_BAD_MESSAGE"))
-_FINAL = frozenset(("E_BAD_TOPIC", "E_INVALID", "E_UNAUTHORIZED", "E_AUTH_FIRST", "E_AUTH_DISABLED"))
-
 # The caller reports what goes wrong, with the messages that it goes wrong for.
 _log = logging.getLogger("nsq_spark.publisher")
 _log.addHandler(logging.NullHandler())
 _log.propagate = False
 
 
-class NotPublished(Exception):
-    """Some messages were not published; the text gives nsqd's address and the reason."""
-
-
-class GaveUp(NotPublished):
-    """No nsqd took the messages within the time limit."""
-
-
-class Refused(NotPublished):
-    """nsqd refuses the messages, and would refuse them again: because of a topic, a secret, or a size."""
-
-
 @dataclass(slots=True)
-class PublishBatch:
-    """Messages `begin` to `end` (not included) of a payload. They are sent, and acknowledged, together.
-
-    They are cut out of the payload only if they have to be: that takes longer than to send them.
-
-    defer_ms      0, or the delay of each message: a number, or one for each message of the payload
-    origin        what the caller knows the messages by
-    unanswered    publishes without an answer, where each message is one
-    may_be_there  nsqd may have stored it although it was not acknowledged
-    """
-
-    topic: str
-    payload: Payload
-    begin: int
-    end: int
-    defer_ms: int | Sequence[int] = 0
-    origin: Any = None
-    number: int = 0
-    deadline_s: float = 0.0
-    unanswered: int = 1
-    publish: Publish | None = None
-    error: Exception | None = None
-    may_be_there: bool = False
-
-    @property
-    def count(self) -> int:
-        return self.end - self.begin
-
-    @property
-    def body_bytes(self) -> int:
-        return self.payload.bytes_of(self.begin, self.end)
-
-    @property
-    def size_bytes(self) -> int:
-        """The size of the body of an MPUB of these messages."""
-        return self.body_bytes + SIZE_BYTES * (self.count + 1)
-
-    def halves(self) -> Iterator[PublishBatch]:
-        middle = self.begin + self.count // 2
-        yield replace(self, end=middle, publish=None)
-        yield replace(self, begin=middle, publish=None)
-
-
-@dataclass(slots=True)
-class PublishCounts:
-    """The messages that nsqd acknowledged.
-
-    possible_duplicates  the largest number of messages that may be stored twice: those that were sent again while it
-                         was not known whether nsqd had stored them
-    """
-
-    messages: int = 0
-    size_bytes: int = 0
-    possible_duplicates: int = 0
-    topics: dict[str, int] = field(default_factory=dict)
-
-    def add(self, other: PublishCounts) -> None:
-        self.messages += other.messages
-        self.size_bytes += other.size_bytes
-        self.possible_duplicates += other.possible_duplicates
-        for topic, count in other.topics.items():
-            self.topics[topic] = self.topics.get(topic, 0) + count
-
-
-class PublishObserver(Protocol):
-    """The caller of a TaskPublisher. `look` and `rest` may raise, to end the work."""
-
-    def acknowledged(self, batch: PublishBatch) -> None:
-        """nsqd has stored the batch."""
-
-    def too_large(self, batch: PublishBatch, error: Exception) -> None:
-        """nsqd takes no message of this size; the batch is a single one. Raise NotPublished, or go on without it."""
-
-    def stepped(self) -> None:
-        """All answers that have come so far are handled."""
-
-    def look(self) -> None:
-        """Called often."""
-
-    def rest(self, seconds: float) -> None:
-        """Wait at most so long."""
-
-
 class Producers:
-    """Open the producer of a task, and the next one after a failure.
+    """Opens the producer of a task, and the next one after a failure.
 
-    Unordered, one producer spreads over all nsqds. An ordered stream goes to one nsqd at a time.
+    Unordered, one producer spreads over all nsqds. An ordered stream goes to one nsqd at a time; `turn` says which, and
+    differs from task to task at first.
     """
 
-    def __init__(
-        self,
-        nsqds: Sequence[str],
-        lookupds: Sequence[str],
-        options: ClientOptions,
-        give_up_after_s: float,
-        *,
-        is_ordered: bool = False,
-        first: int = 0,
-        window_bytes: int = _PRODUCER_WINDOW_BYTES,
-    ) -> None:
-        """`first` differs from task to task, so that ordered streams do not all go to the same nsqd."""
-        self._nsqds, self._lookupds, self._options = nsqds, lookupds, options
-        self._give_up_after_s = give_up_after_s
-        self._is_ordered = is_ordered
-        self._turn = first
-        self._window_bytes = window_bytes
+    nsqds: Sequence[str]
+    lookupds: Sequence[str]
+    options: ClientOptions
+    give_up_after_s: float
+    is_ordered: bool = False
+    turn: int = 0
+    window_bytes: int = _PRODUCER_WINDOW_BYTES
 
     def open(self) -> Producer:
         """Raises NsqClientError."""
-        if not self._is_ordered:
-            return self._producer(self._nsqds, self._lookupds, self._give_up_after_s)
+        if not self.is_ordered:
+            return self._producer(self.nsqds, self.lookupds, self.give_up_after_s)
         nsqds = self._known_nsqds()
-        nsqd = nsqds[self._turn % len(nsqds)]
-        self._turn += 1
-        limit_s = self._give_up_after_s if len(nsqds) == 1 else min(self._give_up_after_s, _FAIL_OVER_S)
+        nsqd = nsqds[self.turn % len(nsqds)]
+        self.turn += 1
+        limit_s = self.give_up_after_s if len(nsqds) == 1 else min(self.give_up_after_s, _FAIL_OVER_S)
         return self._producer((nsqd,), (), limit_s)
 
     def _producer(self, nsqds: Sequence[str], lookupds: Sequence[str], limit_s: float) -> Producer:
         return Producer(
             nsqd_tcp_addresses=nsqds,
             lookupd_http_addresses=lookupds,
-            options=self._options,
+            options=self.options,
             window=_PRODUCER_WINDOW,
-            window_bytes=self._window_bytes,
+            window_bytes=self.window_bytes,
             publish_timeout_s=max(0.1, limit_s),
             log=_log,
         )
 
     def _known_nsqds(self) -> list[str]:
         """Return all nsqds, and ask the nsqlookupds for them now. Raises NoNsqd."""
-        found, failures = list(self._nsqds), []
-        client = LookupClient(self._options)
-        for lookupd in self._lookupds:
+        found, failures = list(self.nsqds), []
+        client = LookupClient(self.options)
+        for lookupd in self.lookupds:
             try:
                 found += client.nodes(lookupd)
             except NsqClientError as error:
@@ -270,19 +167,17 @@ class TaskPublisher:
             self._observer.look()
             self._send_returned()
             self._step(_STEP_S)
-        self._check()
-        self._close(0.0)
-
-    def end_early(self) -> None:
-        """Handle the answers of the next second, and give up the rest: after an error, or a stop."""
-        self._close(_ENDING_S)
+        if self._fatal is not None:
+            raise self._fatal
+        self.close(0.0)
 
     @property
     def is_settled(self) -> bool:
         """True if nsqd can have stored nothing that was not acknowledged."""
         return not self._under_way and not any(batch.may_be_there for batch in self._returned)
 
-    def _close(self, ending_s: float) -> None:
+    def close(self, ending_s: float = _ENDING_S) -> None:
+        """Handle the answers of the next second, and give up the rest: after an error, or a stop."""
         deadline_s = self._clock() + ending_s
         producer, self._producer = self._producer, None
         if producer is None:
@@ -300,14 +195,11 @@ class TaskPublisher:
             self._observer.look()
             self._send_returned()
             self._step_if_due()
-            if not self._is_full(batch) and not self._returned:
+            least = _BATCHES_EACH * (self._producer.nsqd_count if self._producer is not None else 1)
+            is_large = self._under_way_bytes + batch.size_bytes > self._window_bytes or batch.defer_ms != 0
+            if not self._returned and not (is_large and len(self._under_way) >= least):
                 return
             self._step(_STEP_S)
-
-    def _is_full(self, batch: PublishBatch) -> bool:
-        least = _BATCHES_EACH * (self._producer.nsqd_count if self._producer is not None else 1)
-        is_large = self._under_way_bytes + batch.size_bytes > self._window_bytes or batch.defer_ms != 0
-        return is_large and len(self._under_way) >= least
 
     def _step_if_due(self) -> None:
         if self._clock() - self._stepped_s >= _STEP_S:
@@ -320,9 +212,6 @@ class TaskPublisher:
         elif self._returned:
             self._observer.rest(min(seconds, self._pause.wait_s(self._clock())))
         self._observer.stepped()
-        self._check()
-
-    def _check(self) -> None:
         if self._fatal is not None:
             raise self._fatal
 
@@ -354,13 +243,14 @@ class TaskPublisher:
         bodies = batch.payload.take(slice(batch.begin, batch.end)).array().to_pylist()
         delays = repeat(batch.defer_ms) if isinstance(batch.defer_ms, int) else batch.defer_ms[batch.begin : batch.end]
         on_done = partial(self._one_ended, batch)
-        for number, (body, delay_ms) in enumerate(zip(bodies, delays, strict=False)):
-            try:
+        begun = 0
+        try:
+            for body, delay_ms in zip(bodies, delays, strict=False):
+                begun += 1
                 producer.publish_soon(batch.topic, body, on_done, defer_s=delay_ms / 1000)
-            except (NsqClientError, BadName) as error:
-                batch.unanswered -= batch.count - number - 1  # the rest was not begun
-                on_done(error)
-                return
+        except (NsqClientError, BadName) as error:
+            batch.unanswered -= batch.count - begun
+            on_done(error)
 
     def _one_ended(self, batch: PublishBatch, error: Exception | None) -> None:
         batch.unanswered -= 1
@@ -412,30 +302,14 @@ class TaskPublisher:
         """Send batches that came back, before all new ones. An ordered stream starts again with the next nsqd."""
         if not self._returned or self._pause.wait_s(self._clock()):
             return
-        if self._is_ordered:
-            self._change_nsqd()
+        if self._is_ordered:  # all batches come back, and are sent in their order
+            for batch in self._under_way.values():
+                batch.may_be_there = True
+            producer, self._producer = self._producer, None
+            if producer is not None:
+                with suppress(NsqClientError):
+                    producer.close(0.0)
         returned = sorted(self._returned, key=lambda batch: (batch.number, batch.begin))
         self._returned.clear()
         for batch in returned:
             self._start(batch)
-
-    def _change_nsqd(self) -> None:
-        """Close the producer: all its batches come back, and are sent in their order."""
-        for batch in self._under_way.values():
-            batch.may_be_there = True
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            with suppress(NsqClientError):
-                producer.close(0.0)
-
-
-def is_too_large(error: Exception) -> bool:
-    """True if nsqd takes no command, or no message, of this size."""
-    return isinstance(error, BadBody) or (isinstance(error, NsqdSaid) and error.code in _TOO_LARGE)
-
-
-def is_final(error: Exception) -> bool:
-    """True if every nsqd of the cluster would refuse it again, however small it is made."""
-    if isinstance(error, NsqdSaid):
-        return error.code in _FINAL
-    return isinstance(error, BadName)

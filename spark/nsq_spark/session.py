@@ -3,7 +3,7 @@
     with quiet_session("local[2]") as spark:
         spark.range(10).count()
 
-A start takes seconds. `Session` therefore starts Spark in a thread, and its caller goes on meanwhile.
+A start takes seconds. `SparkStart` therefore starts Spark in a thread, and its caller goes on meanwhile.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def known_slots(master: str, cores: int) -> int | None:
 # ---- sessions
 
 
-class Session:
+class SparkStart:
     """One start of Spark, from `begin` to `close`.
 
     master    URL of the Spark master
@@ -318,7 +318,7 @@ def zip_packages(path: Path) -> Path:
 @contextlib.contextmanager
 def quiet_session(master: str = "local[*]", conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
     """Yield a SparkSession. Raises JavaNotFound and SessionFailed."""
-    with Session(master, conf) as session:
+    with SparkStart(master, conf) as session:
         context = session.context()
         from pyspark.sql import SparkSession
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqadmin_py import upstream
+from nsqadmin_py import answer_budget, upstream
 from nsqadmin_py.cluster import rows
 from nsqadmin_py.web import bodies, server
 from nsqd_py.api import handlers
@@ -14,14 +14,17 @@ from nsqd_py.api.routes import ROUTES as NSQD_ROUTES
 from nsqd_py.auth import servers
 from nsqd_py.debug import memory
 from nsqd_py.lookup import query
-from nsqd_py.net import foreign_json
+from nsqd_py.net import backlog, foreign_json
 from nsqd_py.net.http import answer_room, client, heads, login_queue
 from nsqd_py.net.http.access import Access
 from nsqd_py.options import NSQD
 from nsqd_py.protocol import parser
-from nsqd_py.runtime import logs
+from nsqd_py.runtime import client_log, logs
+from nsqd_py.settings.declaration import Program
 from nsqd_py.settings.limit_options import LIMIT_SETTINGS
+from nsqd_py.tcp import error_charge
 from nsqlookupd_py.http import ROUTES as LOOKUPD_ROUTES
+from nsqlookupd_py.options import NSQLOOKUPD
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/security.md").read_text()
@@ -47,11 +50,26 @@ def test_each_path_is_in_the_row_of_its_access(column: int, routes: tuple[object
 
 
 def test_limits_that_are_settings() -> None:
-    names = {setting.name for setting in NSQD.settings}
+    names = {setting.name for program in (NSQD, NSQLOOKUPD) for setting in program.settings}
     for flag in [word for line in LINES for word in line.split("`") if word.startswith("--max-")]:
         assert flag.removeprefix("--").partition("=")[0] in names, flag
     for setting in LIMIT_SETTINGS:
         assert f"`--{setting.name}`" in PAGE
+
+
+@pytest.mark.parametrize(
+    ("program", "names"),
+    [
+        (NSQD, ("max-topics", "max-channels-per-topic")),
+        (NSQLOOKUPD, ("max-topics-and-channels", "max-registrations-per-nsqd", "max-registrations")),
+    ],
+    ids=["nsqd", "nsqlookupd"],
+)
+def test_defaults_of_limits(program: Program, names: tuple[str, ...]) -> None:
+    defaults = {setting.name: setting.default for setting in program.settings}
+    for name in names:
+        (row,) = [line for line in LINES if f"`--{name}` |" in line]
+        assert row.split(" | ")[1].startswith(f"{defaults[name]:,}"), row
 
 
 @pytest.mark.parametrize(
@@ -60,8 +78,16 @@ def test_limits_that_are_settings() -> None:
         (heads.MAX_HEAD_BYTES // MIB, "head of a request | 1 MiB"),
         (parser.MAX_LINE_LENGTH // KIB, "line of a TCP command | 16 KiB"),
         (bodies.MOST_BYTES // MIB, "body of a request to nsqadmin | 16 MiB"),
-        (answer_room.MOST_UNREAD_BYTES // MIB, "have not read | 32 MiB"),
+        (answer_room.MOST_UNREAD_BYTES // MIB, "lists of nsqlookupd) | 32 MiB"),
         (answer_room.MOST_UNREAD_OF_ADDRESS // MIB, "8 MiB for one address"),
+        (answer_room.MOST_RUNNING, "made at a time | 2;"),
+        (int(answer_room.WAIT_S), "wait for up to 10 s"),
+        (parser.MAX_JSON_BYTES // KIB, "of `AUTH` | 64 KiB"),
+        (client_log.BURST, "clients cause | 100 of each kind"),
+        (client_log.MOST_CHARACTERS, "one a second; 500 characters"),
+        (f"{error_charge.ERRORS_AT_ONCE:,}", "connection) | 10,000 at once"),
+        (error_charge.ERRORS_PER_S, "at once and 1000 a second"),
+        (round(backlog.SLOW_PART * 100), "have 5 % of the event loop"),
         (login_queue.MOST_PER_ADDRESS, "4 waiting for each address"),
         (handlers.MOST_LOOKUPDS, "nsqlookupd_tcp_addresses` | 100"),
         (int(memory.REST_S), "once in 10 s"),
@@ -73,7 +99,10 @@ def test_limits_that_are_settings() -> None:
         (f"{foreign_json.MAX_VALUES:,}", "1,000,000 JSON values"),
         (f"{rows.MOST_TOPICS:,}", "100,000 topics"),
         (rows.MOST_ROW_BYTES // MIB, "2 MiB for one topic"),
-        (rows.MOST_WHOLE_BYTES // MIB, "form than nsqd's, 1 MiB"),
+        (rows.MOST_WHOLE_BYTES // KIB, "form than nsqd's, 256 KiB"),
+        (answer_budget.SHARED_BYTES // MIB, "together | 32 MiB in answers"),
+        (answer_budget.LARGE_BYTES // MIB, "in answers of up to 8 MiB"),
+        (answer_budget.FREE_BYTES // KIB, "answers of up to 256 KiB do not count"),
         (f"{upstream.MOST_PRODUCERS:,}", "10,000 nsqds in an answer"),
         (query.MAX_ANSWER_BYTES // MIB, "1 MiB, 10,000 channels"),
         (f"{query.MAX_CHANNELS:,}", "10,000 channels of a topic"),

@@ -85,7 +85,7 @@ def orders(cwd: Path, count: int = 3) -> None:
 
 def readme(machine: Machine, cwd: Path) -> None:
     """A checkout whose .venv holds this installation."""
-    for name in ("Makefile", "setup.cfg", "pyproject.toml", "contrib"):
+    for name in ("Makefile", "setup.cfg", "setup.py", "pyproject.toml", "contrib"):
         (cwd / name).symlink_to(REPOSITORY / name)
     (cwd / ".venv").mkdir()
     (cwd / ".venv/bin").symlink_to(BIN)

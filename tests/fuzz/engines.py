@@ -16,7 +16,8 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.targets import TARGETS, Run, Target
+from tests.fuzz.table import Run, Target
+from tests.fuzz.targets import TARGETS
 
 FOUND = Path(__file__).parent / "found"
 _EDITS = st.lists(
@@ -101,7 +102,8 @@ def _with_atheris(name: str, seconds: float) -> tuple[int, str | None]:
     with tempfile.TemporaryDirectory() as corpus:
         for number, data in enumerate(TARGETS[name].seeds):
             Path(corpus, f"seed{number}").write_bytes(data)
-        flags = [f"-max_total_time={int(seconds)}", f"-artifact_prefix={FOUND}/{name}-", "-rss_limit_mb=2048", corpus]
+        flags = [f"-max_total_time={int(seconds)}", f"-artifact_prefix={FOUND}/{name}-"]
+        flags += ["-rss_limit_mb=2048", "-timeout=10", corpus]
         command = [sys.executable, "-m", "tests.fuzz.atheris_target", name, *flags]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     counts = re.findall(r"Done (\d+) runs|^#(\d+)", done.stderr, re.MULTILINE)

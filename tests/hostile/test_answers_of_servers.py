@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -55,6 +55,19 @@ def test_nsqadmin_reads_long_figures_in_bounded_memory(make_nsqadmin: MakeNsqadm
         assert peak < MOST_ADMIN_MB
         assert worst_s < MOST_WAIT_S
         assert log_bytes < MB
+
+
+@pytest.mark.parametrize("nsqds", [5, pytest.param(20, marks=LONG)])
+def test_long_figures_of_many_nsqds_take_no_more_memory(make_nsqadmin: MakeNsqadmin, nsqds: int) -> None:
+    """Of 20 at once it took 797 MB, now 121 MB."""
+    body = FORMS["topics"](30 * MB)
+    with ExitStack() as stack:
+        addresses = [stack.enter_context(answering(body)) for _ in range(nsqds)]
+        admin = make_nsqadmin(*(f"--nsqd-http-address={address}" for address in addresses))
+        watch(admin, time.monotonic() + (3 if nsqds == 5 else 15))
+        peak = peak_mb(admin.pid)
+    print(f"nsqadmin, {nsqds} nsqds: peak {peak:.0f} MB")
+    assert peak < 250
 
 
 @pytest.mark.parametrize("form", ["topics", pytest.param("objects", marks=LONG), pytest.param("lists", marks=LONG)])

@@ -21,8 +21,8 @@ from tests.support.wire import HEARTBEAT, MAGIC, NOP, OK, bodies, identify, int3
 pytestmark = pytest.mark.ours
 
 ATTACKERS = 10
-# It is 0.02 to 0.1 s on a quiet machine. What it was before: 1 to 20 s.
-MOST_S = 0.6
+# It is 0.01 to 0.07 s, on a busy machine more since it shares its caches. What it was before slices: 1 to 20 s.
+MOST_S = 0.2
 ATTEMPTS = 3
 ATTACK_S = 60.0
 LOG_BYTES = 1024 * 1024
@@ -88,7 +88,7 @@ INPUTS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "TCP NOPs": ("tcp", lambda: MAGIC + b"NOP\n" * 100_000),
     "TCP RDYs": ("tcp", lambda: MAGIC + sub("t", "c") + b"RDY 1\nRDY 0\n" * 50_000),
     "TCP bad FINs": ("tcp", lambda: MAGIC + sub("t", "c") + BAD_FINS),
-    "TCP bad FINs in a row": ("tcp", lambda: MAGIC + sub("t", "c") + b"FIN 0123456789abcdef\n" * 30_000),
+    "TCP bad FINs in a row": ("tcp", lambda: MAGIC + sub("t", "c") + b"FIN 0123456789abcdef\n" * 12_000),
     "TCP bad TOUCHs": ("tcp", lambda: MAGIC + sub("t", "c") + b"TOUCH 0123456789abcdef\n" * 10_000),
     "deflated NOPs": ("tcp", lambda: deflated(b"NOP\n" * 200_000)),
     "deflated bad FINs": ("tcp", lambda: deflated(sub("t", "c") + BAD_FINS)),
@@ -99,7 +99,10 @@ INPUTS: dict[str, tuple[str, Callable[[], bytes]]] = {
 
 
 class Neighbour:
-    """Publishes and pings all the while; `worst_s` is its longest wait for an answer."""
+    """Publishes and pings all the while; `worst_s` is its longest wait for an answer.
+
+    A wait is the lesser of wall time and nsqd's CPU time, so that it does not depend on other programs.
+    """
 
     def __init__(self, nsqd: NsqdProcess) -> None:
         self.worst_s = 0.0
@@ -119,12 +122,15 @@ class Neighbour:
     def _run(self) -> None:
         with self._nsqd.connect() as client:
             while not self._is_over.is_set():
-                began_s = time.perf_counter()
-                client.pub("neighbour", b"hello")
-                tcp_s = time.perf_counter() - began_s
-                assert self._nsqd.is_healthy()
-                self.worst_s = max(self.worst_s, tcp_s, time.perf_counter() - began_s - tcp_s)
+                self._measure(lambda: client.pub("neighbour", b"hello"))
+                self._measure(self._nsqd.is_healthy)
                 self.rounds += 1
+
+    def _measure(self, ask: Callable[[], object]) -> None:
+        began_s, began_cpu_s = time.perf_counter(), self._nsqd.loop_cpu_s
+        answer = ask()
+        self.worst_s = max(self.worst_s, min(time.perf_counter() - began_s, self._nsqd.loop_cpu_s - began_cpu_s))
+        assert answer is not False
 
 
 def worst_wait_s(nsqd: NsqdProcess, port: int, data: bytes) -> float:
@@ -160,6 +166,50 @@ def test_a_neighbour_hardly_waits(make_nsqd: MakeNsqd, name: str) -> None:
     nsqd.create("t", "c")
     assert worst_wait_s(nsqd, nsqd.http_port if port == "http" else nsqd.tcp_port, make_input()) < MOST_S
     assert nsqd.log_path.stat().st_size < LOG_BYTES
+
+
+def test_clients_that_cause_errors_without_end_leave_the_others_their_share(make_nsqd: MakeNsqd) -> None:
+    """Ten that send 1.6 million bad FINs each took all that the backlog gives: 80 % of a processor."""
+    nsqd = make_nsqd()
+    nsqd.create("t", "c")
+    data = deflated(sub("t", "c") + b"FIN 0123456789abcdef\n" * 1_600_000)
+    with ExitStack() as stack:
+        for _ in range(ATTACKERS):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", nsqd.tcp_port)))
+            client.sendall(data)
+            threading.Thread(target=receive_all, args=(client,), daemon=True).start()
+        wait_until(lambda: nsqd.log_path.read_text().count("served more slowly") == ATTACKERS, what="them to be slow")
+        used_s, began_s = cpu_s(nsqd), time.monotonic()
+        wait_until(lambda: time.monotonic() - began_s > 1.5, what="a while")
+        part = (cpu_s(nsqd) - used_s) / (time.monotonic() - began_s)
+        with nsqd.connect() as neighbour:
+            neighbour.pub("t", b"x")
+    print(f"{part:.2f} of a processor")
+    assert part < 0.3
+
+
+def receive_all(sock: socket.socket) -> None:
+    with suppress(OSError):
+        while sock.recv(1 << 20):
+            pass
+
+
+def cpu_s(nsqd: NsqdProcess) -> float:
+    times = psutil.Process(nsqd.pid).cpu_times()
+    return float(times.user + times.system)
+
+
+def test_a_client_that_is_served_slowly_is_served(make_nsqd: MakeNsqd) -> None:
+    """All of its commands in their order."""
+    nsqd = make_nsqd()
+    with nsqd.connect() as client:
+        client.send(sub("t", "c"), b"FIN 0123456789abcdef\n" * 13_000, pub("t", b"x"), b"NOP\n", pub("t", b"y"))
+        assert client.frame() == OK
+        for _ in range(13_000):
+            assert client.frame().data.startswith(b"E_FIN_FAILED")
+        assert [client.frame(), client.frame()] == [OK, OK]
+        client.send(rdy(2))
+        assert bodies(client.consume(2)) == [b"x", b"y"]
 
 
 @pytest.mark.parametrize("subscribers", [300, pytest.param(4_000, marks=pytest.mark.slow)])
@@ -274,9 +324,9 @@ def test_registrations_at_nsqlookupd_by_the_thousand(make_nsqlookupd: MakeNsqloo
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads) or lookupd.http("GET", "/nodes").json()["producers"]:
-        began_s = time.perf_counter()
+        began_s, began_cpu_s = time.perf_counter(), lookupd.loop_cpu_s
         assert lookupd.is_healthy()
-        worst_s = max(worst_s, time.perf_counter() - began_s)
+        worst_s = max(worst_s, min(time.perf_counter() - began_s, lookupd.loop_cpu_s - began_cpu_s))
     print(f"worst {worst_s * 1000:.0f} ms, log {lookupd.log_path.stat().st_size}")
     wait_until(lambda: not lookupd.http("GET", "/lookup?topic=a1").json()["producers"], what="the last to be gone")
     assert worst_s < MOST_S

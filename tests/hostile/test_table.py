@@ -17,7 +17,7 @@ from nsqd_py.protocol.commands import COMMANDS as NSQD_COMMAND_TABLE
 from nsqlookupd_py.commands import COMMANDS as LOOKUPD_COMMAND_TABLE
 from nsqlookupd_py.http import ROUTES as LOOKUPD_ROUTE_TABLE
 from tests.support.certificates import Certificates, make_certificates
-from tests.support.hostile_attack import Open, attack, plain, through
+from tests.support.hostile_attack import TRANSPORTS, Open, attack, nsqd_over, plain
 from tests.support.hostile_table import (
     ADMIN_ROUTES,
     LOOKUPD_COMMANDS,
@@ -30,14 +30,12 @@ from tests.support.hostile_table import (
 from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import NsqdProcess, ServerProcess
 from tests.support.nsqlookupd_process import NsqlookupdProcess
-from tests.support.transports import TransportClient
 
 MOST_WAIT_S = 0.1
 MOST_GAINED_MB = 150
 MOST_LOG_BYTES = 1024 * 1024
 TRIES = 3
 ROOT = Path(__file__).resolve().parents[2]
-TRANSPORTS = ("plain", "tls", "snappy", "deflate")
 
 # One worker runs them all: they share their processes.
 pytestmark = [pytest.mark.ours, pytest.mark.xdist_group("hostile table")]
@@ -119,31 +117,17 @@ def test_every_route_and_command_has_a_row() -> None:
 # ---- TCP
 
 
-def open_nsqd(nsqd: NsqdProcess, certificates: Certificates, transport: str) -> Open:
-    if transport == "plain":
-        return plain(nsqd.tcp_port, b"  V2")
-
-    def connect() -> object:
-        client = TransportClient(nsqd.tcp_port)
-        if transport == "tls":
-            client.upgrade(certificates.client_context())
-        else:
-            client.upgrade(**{transport: True})
-        return through(client)
-
-    return connect  # type: ignore[return-value]
-
-
 def commands(table: dict[str, list[Input]], *, transports: bool) -> list[object]:
-    """A parameter for each input; in the quick lane in plain, and the first of each command compressed or in TLS."""
+    """A parameter for each input and transport. In the quick lane: the first input of each command in one transport,
+    another one for the next command, and the other inputs in plain.
+    """
     found = []
     for place, (command, inputs) in enumerate(table.items()):
-        for number, (name, _, row) in enumerate(inputs):
+        for number, (name, _) in enumerate(inputs):
             for transport in TRANSPORTS if transports else TRANSPORTS[:1]:
-                is_quick = transport == "plain" or (number == 0 and transport == TRANSPORTS[1 + place % 3])
-                marks = [] if is_quick and not row else [pytest.mark.slow]
-                if row:
-                    marks.append(pytest.mark.xfail(strict=False, reason=row))
+                quick = TRANSPORTS[place % len(TRANSPORTS)] if transports and number == 0 else "plain"
+                is_quick = transport == quick
+                marks = [] if is_quick else [pytest.mark.slow]
                 found.append(pytest.param(command, number, transport, id=f"{command} {name} {transport}", marks=marks))
     return found
 
@@ -152,14 +136,14 @@ def commands(table: dict[str, list[Input]], *, transports: bool) -> list[object]
 def test_nsqd_commands(
     nsqd: NsqdProcess, certificates: Certificates, command: str, number: int, transport: str
 ) -> None:
-    name, make, _ = NSQD_COMMANDS[command][number]
-    check(nsqd, [open_nsqd(nsqd, certificates, transport)], [make()], f"nsqd {command} {name} {transport}")
+    name, make = NSQD_COMMANDS[command][number]
+    check(nsqd, [nsqd_over(nsqd.tcp_port, transport, certificates)], [make()], f"nsqd {command} {name} {transport}")
     assert nsqd.is_healthy()
 
 
 @pytest.mark.parametrize(("command", "number", "transport"), commands(LOOKUPD_COMMANDS, transports=False))
 def test_nsqlookupd_commands(lookupd: NsqlookupdProcess, command: str, number: int, transport: str) -> None:
-    name, make, _ = LOOKUPD_COMMANDS[command][number]
+    name, make = LOOKUPD_COMMANDS[command][number]
     check(lookupd, [plain(lookupd.tcp_port, b"  V1")], [make()], f"nsqlookupd {command} {name}")
 
 

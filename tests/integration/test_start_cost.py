@@ -19,7 +19,7 @@ pytestmark = pytest.mark.ours
 
 DAEMONS = ("nsqd", "nsqlookupd", "nsqadmin")
 TOOLS = ("nsq_stat", "nsq_tail", "nsq_to_file", "nsq_to_http", "nsq_to_nsq", "spark_replay", "to_nsq")
-PACKAGES = ("nsq_apps", "nsqadmin_py", "nsqd_py", "nsqlookupd_py", "nsq_spark", "nsq_tools")
+PACKAGES = ("apps/nsq_apps", "nsqadmin_py", "nsqd_py", "nsqlookupd_py", "spark/nsq_spark", "tools/nsq_tools")
 
 # Modules that are slow to import, and that an nsqd which was only started has no use for.
 NOT_FOR_A_START = {

@@ -179,6 +179,27 @@ class RegistryMachine(RuleBasedStateMachine):
         }
 
     @invariant()
+    def all_is_counted(self) -> None:
+        registered, names, room = self.model.registered, self.model.names, self.registry.room
+        assert room.names == len(names)
+        assert room.registrations == len(registered)
+        assert set(room.unused) == {name for name in names if not any(entry[1:] == name for entry in registered)}
+        for peer in self.model.heard:
+            own = [entry for entry in registered if entry[0] is peer]
+            assert peer.registrations == len(own)
+            assert peer.topics == {
+                topic: sum(1 for entry in own if entry[1] == topic and entry[2])
+                for topic in self.model.topics_of(peer)
+            }
+
+    @invariant()
+    def topics_give_way_after_their_channels(self) -> None:
+        unused = list(self.registry.room.unused)
+        for place, (topic, channel) in enumerate(unused):
+            if not channel:
+                assert all(other != topic for other, _ in unused[place + 1 :])
+
+    @invariant()
     def everything_is_in_debug(self) -> None:
         shown = {
             (peer, registration.topic, registration.channel)

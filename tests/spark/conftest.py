@@ -47,7 +47,7 @@ def spark(spark_environment: dict[str, str], tmp_path_factory: pytest.TempPathFa
         for name, value in spark_environment.items():
             patch.setenv(name, value)
         session = _session(tmp_path_factory.mktemp("spark"))
-        from nsq_spark.source import register
+        from nsq_spark import register
 
         register(session)
         yield session

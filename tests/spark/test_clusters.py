@@ -153,6 +153,17 @@ def test_damage_ends_it(nsqd: NsqdProcess, damaged: tuple[Path, int], tmp_path: 
 
 
 @pytest.mark.slow
+def test_a_footer_that_would_end_the_process_is_damage_too(nsqd: NsqdProcess, tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    archive.mkdir()
+    found = Path(__file__).parents[1] / "fuzz/found/archive_parquet-a-histogram-of-another-size"
+    (archive / "orders.parquet").write_bytes(found.read_bytes())
+    with Replay(nsqd, archive, tmp_path, "--master=local[1]") as replay:
+        assert replay.end() == 1, replay.log_text()  # not 3: nothing was sent before it
+        assert "orders.parquet is damaged at 0: rows 0 to 1 cannot be read" in replay.log_text()
+
+
+@pytest.mark.slow
 def test_damage_is_passed_over(nsqd: NsqdProcess, damaged: tuple[Path, int], tmp_path: Path) -> None:
     """If it may be, and is counted."""
     path, _ = damaged

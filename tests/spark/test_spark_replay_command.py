@@ -129,7 +129,7 @@ def test_a_script_has_to_say_yes(scratch: Path, archive: Path, target: NsqdProce
     done = run(COMMAND, str(archive), to(target))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "spark-replay: nobody can be asked here: --yes starts without a question, --dry-run shows what there is\n"
+        "spark-replay: there is no terminal to ask on: --yes starts without asking, --dry-run shows what there is\n"
     )
 
 

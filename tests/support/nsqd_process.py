@@ -46,6 +46,13 @@ def wait_until(condition: Callable[[], T], deadline_s: float = 10.0, what: str =
     return answer
 
 
+def _cpu_s(task: Path) -> float:
+    try:
+        return int((task / "schedstat").read_text().split()[0]) / 1e9
+    except (FileNotFoundError, ProcessLookupError):  # the thread has ended
+        return 0.0
+
+
 # make_nsqd(*flags) starts an nsqd on a data directory of its own; see tests/conftest.py.
 MakeNsqd = Callable[..., "NsqdProcess"]
 
@@ -103,6 +110,18 @@ class ServerProcess:
     @property
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def loop_cpu_s(self) -> float:
+        """CPU time of the main thread, which runs the event loop. Waits measured in it do not depend on other
+        programs that use the machine.
+        """
+        return _cpu_s(Path(f"/proc/{self.pid}/task/{self.pid}"))
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU time of all threads that it has now."""
+        return sum(_cpu_s(task) for task in Path(f"/proc/{self.pid}/task").iterdir())
 
     def launch(self) -> None:
         """Starts the process, and does not wait for it to listen."""
@@ -197,10 +216,15 @@ class NsqdProcess(ServerProcess):
     """One nsqd with its data directory."""
 
     def __init__(
-        self, data_path: Path, *flags: str, host: Host = LOOPBACK, ports: tuple[int, int] = (0, 0)
+        self,
+        data_path: Path,
+        *flags: str,
+        host: Host = LOOPBACK,
+        ports: tuple[int, int] = (0, 0),
+        command: Sequence[str] | None = None,
     ) -> None:
         log_path = data_path.with_name(data_path.name + ".log")
-        super().__init__(nsqd_command(), [f"--data-path={data_path}", *flags], log_path, host, ports)
+        super().__init__(command or nsqd_command(), [f"--data-path={data_path}", *flags], log_path, host, ports)
         self.data_path = data_path
 
     def launch(self) -> None:

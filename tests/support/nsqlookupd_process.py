@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -30,8 +30,15 @@ def nsqlookupd_command() -> list[str]:
 class NsqlookupdProcess(ServerProcess):
     """One nsqlookupd. It keeps nothing: a restart forgets all."""
 
-    def __init__(self, log_path: Path, *flags: str, host: Host = LOOPBACK, ports: tuple[int, int] = (0, 0)) -> None:
-        super().__init__(nsqlookupd_command(), flags, log_path, host, ports)
+    def __init__(
+        self,
+        log_path: Path,
+        *flags: str,
+        host: Host = LOOPBACK,
+        ports: tuple[int, int] = (0, 0),
+        command: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__(command or nsqlookupd_command(), flags, log_path, host, ports)
 
     @property
     def http_address(self) -> str:

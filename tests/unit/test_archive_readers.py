@@ -21,6 +21,7 @@ from nsq_spark import schema
 from nsq_spark.archive.chunk import Chunk, Origin, gathered
 from nsq_spark.archive.damage import ArchiveError, Damage, DamagedArchive, Skipped
 from nsq_spark.archive.payload import Payload
+from nsq_spark.archive.records import Walk
 from nsq_spark.archive.splits import Split
 from nsq_spark.archive.wanted import Wanted
 
@@ -259,6 +260,43 @@ def test_damage_before_the_last_record_of_a_live_log(tmp_path: Path, log: TopicL
     assert list(damage.counts.values()) == [Skipped(1, 56 + 14)]
     with pytest.raises(DamagedArchive, match="at 64: no record here with a right checksum"):
         bodies_of(splits)
+
+
+@pytest.mark.parametrize("place", [0, 30, 60])
+def test_several_damaged_records_at_the_end_of_a_live_log(tmp_path: Path, log: TopicLogFile, place: int) -> None:
+    """The bytes behind the first of them show that it is not the record that is being written."""
+    starts = [len(log.data)]
+    log.add(Published([b"four"]))
+    starts.append(len(log.data))
+    log.add(Published([b"five"]))
+    data = bytearray(log.data)
+    for start in starts:
+        data[start + place] ^= 1
+    for space in (b"", bytes(1000)):
+        damage = Damage("skip")
+        splits = splits_of(written(tmp_path, log.name, data + space))
+        assert bodies_of(splits, damage) == [b"one", b"two", b"three"]
+        assert [one.records for one in damage.counts.values()] == [1]
+        with pytest.raises(DamagedArchive, match=f"at {starts[0]}: its last record is torn or damaged"):
+            bodies_of(splits)
+
+
+def test_a_record_that_is_written_while_the_reader_looks_behind_it(
+    tmp_path: Path, log: TopicLogFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = bytes(log.data)
+    log.add(Published([b"four"]))
+    log.add(Published([b"five"]))
+    path = written(tmp_path, log.name, whole.ljust(100_000, b"\0"))
+    splits = splits_of(path)
+    find = Walk._find
+
+    def find_after_a_write(walk: Walk, start: int, end: int) -> int | None:
+        path.write_bytes(bytes(log.data).ljust(100_000, b"\0"))
+        return find(walk, start, end)
+
+    monkeypatch.setattr(Walk, "_find", find_after_a_write)
+    assert bodies_of(splits) == [b"one", b"two", b"three", b"four", b"five"]
 
 
 def test_what_is_left_over_in_a_reused_file(tmp_path: Path) -> None:
@@ -521,6 +559,17 @@ def test_a_page_that_is_damaged(tmp_path: Path) -> None:
     assert bodies_of(splits_of(path), damage) == some["body"][:1000] + some["body"][2000:]
     assert damage.counts[str(path)].records == 1
     with pytest.raises(DamagedArchive, match="rows 1000 to 1999 cannot be read"):
+        bodies_of(splits_of(path))
+
+
+def test_metadata_that_end_the_process_of_pyarrow(tmp_path: Path) -> None:
+    """A footer with a histogram of another size than the column's levels have."""
+    found = Path(__file__).parents[1] / "fuzz/found/archive_parquet-a-histogram-of-another-size"
+    path = written(tmp_path, "orders.parquet", found.read_bytes())
+    damage = Damage("skip")
+    assert bodies_of(splits_of(path), damage) == []
+    assert damage.counts[str(path)].records == 1
+    with pytest.raises(DamagedArchive, match="rows 0 to 1 cannot be read: Definition level histogram size mismatch"):
         bodies_of(splits_of(path))
 
 

@@ -11,6 +11,7 @@ import pytest
 from nsqd_py.client.addresses import Address, parse_address
 from nsqd_py.client.errors import BadAddress, BadClientOption
 from nsqd_py.client.options import OFF_S, USER_AGENT, ClientOptions, option_names
+from nsqd_py.version import PROJECT_VERSION
 
 # Every `opt:` tag of go-nsq's Config, and the options of its TLS handler.
 GO_NSQ_NAMES = {
@@ -53,7 +54,7 @@ def test_defaults_are_those_of_go_nsq() -> None:
         30, 16384, 0.25,
     )  # fmt: skip
     assert (options.max_in_flight, options.deflate_level, options.user_agent) == (1, 6, USER_AGENT)
-    assert options.user_agent.startswith("nsqd-py/")
+    assert options.user_agent == f"nsqd-py/{PROJECT_VERSION}"
 
 
 @pytest.mark.parametrize(

@@ -174,6 +174,35 @@ def test_goes_on_behind_a_torn_entry(path: Path) -> None:
     assert load(path) == ({0, 1, 2, 8}, {})
 
 
+def test_what_is_behind_a_damaged_entry_is_kept_aside(path: Path) -> None:
+    first = Journal(path)
+    first.snapshot(2, [], [])
+    good = path.stat().st_size
+    first.change(4, [], [])
+    first.change(6, [], [])
+    damaged = bytearray(path.read_bytes())
+    damaged[good + 9] ^= 1
+    path.write_bytes(damaged)
+    told: list[str] = []
+    second = Journal(path)
+    assert second.load(told.append) is not None
+    second.change(3, [], [])
+    assert load(path) == (set(range(3)), {})
+    aside = path.with_name(f"topic:channel.cursor.{good}.damaged")
+    assert aside.read_bytes() == damaged[good:]
+    assert len(told) == 1
+    assert aside.name in told[0]
+
+
+def test_a_torn_end_is_not_kept_aside(path: Path) -> None:
+    first = Journal(path)
+    first.snapshot(2, [], [])
+    first.change(4, [], [])
+    path.write_bytes(path.read_bytes()[:-3] + bytes(100))
+    assert Journal(path).load(pytest.fail) is not None
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
 def test_goes_on_where_no_entry_was_whole(path: Path) -> None:
     """Entries behind a damaged first one must not come to life when it is written over."""
     first = Journal(path)

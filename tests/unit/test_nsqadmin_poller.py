@@ -11,6 +11,7 @@ import orjson
 import pytest
 from gevent.event import Event
 
+from nsqadmin_py.answer_budget import Answer, AnswerBudget
 from nsqadmin_py.cluster import views
 from nsqadmin_py.cluster.model import Cluster
 from nsqadmin_py.cluster.poller import Poller
@@ -26,7 +27,10 @@ class Servers:
         self.answers: dict[str, Any] = {}
         self.asked: list[str] = []
 
-    def get_bytes(self, address: str, path: str, query: Mapping[str, str] | None = None) -> bytes:
+    def answer(self) -> Answer:
+        return AnswerBudget().answer()
+
+    def get_bytes(self, answer: Answer, address: str, path: str, query: Mapping[str, str] | None = None) -> bytes:
         self.asked.append(f"{address}{path}")
         answer = self.answers[f"{address}{path}"]
         if isinstance(answer, Event):
@@ -37,7 +41,7 @@ class Servers:
         return orjson.dumps(answer)
 
     def get(self, address: str, path: str, query: Mapping[str, str] | None = None) -> Any:
-        return orjson.loads(self.get_bytes(address, path, query))
+        return orjson.loads(self.get_bytes(self.answer(), address, path, query))
 
 
 def poller(servers: Servers, *, lookupds: tuple[str, ...] = (), nsqds: tuple[str, ...] = ()) -> Poller:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqadmin_py.cluster.model import Cluster
+from nsqadmin_py.cluster.model import BadStats, Cluster
 from nsqadmin_py.cluster.recording import records
 from nsqadmin_py.cluster.rows import MOST_ROW_BYTES, MOST_WHOLE_BYTES, Rows
 
@@ -135,3 +135,48 @@ def test_a_long_answer_is_read_in_slices() -> None:
 def test_what_would_take_too_much(body: bytes, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         list(Rows().read(body).slices)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_topic_with_thousands_of_channels_is_read_in_slices(place: int) -> None:
+    """The first of an answer, one in the middle, or the last; and the figures are the same as if it were read whole."""
+
+    def with_channels(count: int, value: int) -> tuple[dict[str, Any], bytes]:
+        topics = [topic(f"t{number}", 1, {"x": 2}) for number in range(2)]
+        topics.insert(place, topic("löng", 7, {f"c{number}": value for number in range(count)}))
+        body = answer(*topics, memory={"heap": 1})
+        assert len(body) > MOST_WHOLE_BYTES
+        return orjson.loads(body), body
+
+    whole, sliced = Cluster(), Cluster()
+    whole.add_node("n", {})
+    node = sliced.add_node("n", {})
+    for now_s, (count, value) in enumerate([(5000, 1), (5000, 3), (2000, 3), (5000, 0)], start=1):
+        document, body = with_channels(count, value)
+        whole.observe(whole.nodes["n"], document, now_s)
+        assert len(list(sliced.observing(node, node.rows.read(body), now_s))) > count // 1000
+        for cluster in (whole, sliced):
+            cluster.end_round(now_s, 1.0)
+            cluster.tick += 1
+        assert list(records(whole)) == list(records(sliced))
+
+
+@pytest.mark.parametrize(
+    "channels",
+    [
+        b'{"channel_name":1}' + b',{"channel_name":"c"}' * 20_000,
+        b'{"channel_name":"c"}' * 20_000,
+        b'{"channel_name":"c"},' * 20_000,
+        b'{"channel_name":' * 20_000,
+        b'{"x":{"channel_name":"c"}},' * 20_000 + b"{}",
+        b'{"channel_name":"' + b"x" * 400_000 + b'"}',
+    ],
+)
+def test_channels_that_are_none(channels: bytes) -> None:
+    body = answer(topic("a"), topic("t")).replace(b'"t","channels":[', b'"t","channels":[' + channels)
+    assert len(body) > MOST_WHOLE_BYTES
+    cluster = Cluster()
+    node = cluster.add_node("n", {})
+    with pytest.raises((ValueError, BadStats)):
+        for _ in cluster.observing(node, node.rows.read(body), 1.0):
+            pass

@@ -1,14 +1,16 @@
 """What a start finds on disk: torn ends, damage, leftovers, gaps."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from nsqd_py.broker.broker import Broker
 from nsqd_py.diskqueue.files import LogFile, log_file_name
+from nsqd_py.diskqueue.journal import Journal, journal_name
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, encode_header
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, FileHeader, encode_header
 from nsqd_py.diskqueue.recovery import recover_file
 from tests.unit.fakes import (
     FakeConsumer,
@@ -146,6 +148,25 @@ def test_a_last_record_that_cannot_be_recognised_is_kept_aside(directory: Path, 
     assert any(lost in aside.read_bytes() for aside in directory.glob("*.damaged"))
 
 
+@pytest.mark.parametrize("is_reused", [False, True])
+@pytest.mark.parametrize("place", [0, RECORD_HEADER_BYTES + 4], ids=["magic", "body"])
+def test_all_damaged_records_at_the_end_are_kept_aside(directory: Path, place: int, is_reused: bool) -> None:
+    (path,) = write_log(directory, 4)
+    header = FileHeader.decode(path.read_bytes()[:FILE_HEADER_BYTES])
+    if is_reused:
+        overwrite(path, 0, replace(header, is_reused=True).encode())
+    flip(path, place_of(1) + RECORD_HEADER_BYTES, 0x40)
+    flip(path, place_of(2) + place, 0x40)
+    flip(path, place_of(3) + RECORD_HEADER_BYTES, 0x40)
+    wanted = path.read_bytes()[place_of(1) : place_of(2) if is_reused and not place else None]
+    damage: list[str] = []
+    log = adopt(directory, damage)
+    assert read_all(log) == expected(range(1))
+    (aside,) = directory.glob("*.damaged")
+    assert aside.read_bytes() == wanted
+    assert len(damage) == 1
+
+
 # --- damage in the middle
 
 
@@ -201,6 +222,22 @@ def received_by_a_new_channel(directory: Path) -> list[bytes]:
     assert topic.next_seq == 11
     assert channel.depth == 0
     return received
+
+
+def test_a_damaged_position_is_logged(directory: Path) -> None:
+    write_log(directory, 4)
+    path = directory / journal_name(TOPIC, "ch")
+    journal = Journal(path)
+    journal.snapshot(1, [], [])
+    good = path.stat().st_size
+    journal.change(2, [], [])
+    journal.change(3, [], [])
+    flip(path, good + 9, 1)
+    world = World()
+    broker = start_broker(world, directory, max_bytes_per_file=FILE_BYTES)
+    assert broker.topics[TOPIC].channels["ch"].depth == 3
+    (error,) = world.log.errors
+    assert f"ch.cursor is damaged at {good}" in error
 
 
 def test_damage_in_two_places(directory: Path) -> None:

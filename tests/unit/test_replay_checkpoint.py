@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,8 +21,8 @@ from nsq_spark.replay.errors import CheckpointError
 from nsq_spark.replay.job import Destination, Job, Pacing, Safety, Selection
 from nsq_spark.replay.ledger import Entry, Ledger, encoded, entries_in
 from nsq_spark.replay.planning import Task
-from nsq_spark.replay.positions import Block, Marks, Range, merged, overlapping
-from nsq_spark.replay.progress import Counts, TaskLine
+from nsq_spark.replay.positions import BEFORE_ALL, Block, Marks, Range, merged, overlapping
+from nsq_spark.replay.progress import ReplayCounts, TaskLine
 from nsq_spark.replay.task import Attempt, TaskContext, TaskResult
 
 from tests.support.archives import messages
@@ -191,6 +192,46 @@ def test_what_may_be_there_twice_is_what_an_earlier_run_may_have_had_on_the_way(
         checkpoint.close()
 
 
+@pytest.mark.parametrize("by_time", [False, True], ids=["by file", "by time"])
+def test_a_limit_holds_over_several_runs(tmp_path: Path, by_time: bool) -> None:
+    """Also for a checkpoint of the version that wrote down the mark of the limit."""
+    some = messages(100)
+    write_framed(tmp_path / ARCHIVE, some)
+    job = replace(job_of(tmp_path, limit=60), pacing=Pacing(by_time=by_time))
+    checkpoint = opened(job, tmp_path)
+    path = tmp_path / "checkpoint" / "job.json"
+    path.write_bytes(path.read_bytes()[:-1] + b',"cut":[0,0,1]}')
+    tenth = (some[9].known_ns if by_time else 0, 0, (64 << 20) + 9)
+    ledger = checkpoint.place.ledger(7, 0)
+    ledger.add("orders" if by_time else "", BEFORE_ALL if by_time else (0, 0, -1), tenth, 10)
+    ledger.close()
+    checkpoint.close()
+    checkpoint = opened(job, tmp_path)
+    nsqd = PlayedNsqd()
+    results = replayed(checkpoint.job, checkpoint.files, nsqd, checkpoint=checkpoint)
+    assert sorted(nsqd.bodies) == [message.body for message in some[10:60]]
+    assert [result.error for result in results] == [None]
+    checkpoint.close()
+    checkpoint = opened(job, tmp_path)
+    assert checkpoint.acknowledged == 60
+    again = PlayedNsqd()
+    replayed(checkpoint.job, checkpoint.files, again, checkpoint=checkpoint)
+    assert again.bodies == []
+    checkpoint.close()
+
+
+def test_a_limit_is_about_all_topics_together(tmp_path: Path) -> None:
+    """By time, the first messages are not those of the first topic."""
+    some = [message for topic in ("clicks", "orders") for message in messages(50, topic=topic)]
+    for topic in ("clicks", "orders"):
+        write_framed(tmp_path / f"{topic}.framed", [message for message in some if message.topic == topic])
+    job = Job(("x",), Selection(limit=31), Destination(("played:1",)), Pacing(by_time=True))
+    nsqd = PlayedNsqd()
+    replayed(job, files_of(tmp_path / "clicks.framed", tmp_path / "orders.framed"), nsqd)
+    found = Counter(topic for topic, _ in nsqd.stored)
+    assert found == {"clicks": 16, "orders": 15}
+
+
 def test_a_look_begins_no_checkpoint_but_knows_one(tmp_path: Path) -> None:
     write_framed(tmp_path / ARCHIVE, messages(30))
     job, files = job_of(tmp_path), files_of(tmp_path / ARCHIVE)
@@ -211,7 +252,7 @@ def test_a_look_sees_what_is_left(tmp_path: Path, lane: str) -> None:
     made = LookSink(TaskContext(job, done=done), Task(0), Attempt(0), TaskLine(None, "send", 0, 0))
     (chunk,) = read(plan_splits(files_of(tmp_path / ARCHIVE))[0], Storage())
     made.offer(Block(chunk, Marks(0, 0, chunk.positions)), lane)
-    result = TaskResult(0, Counts())
+    result = TaskResult(0, ReplayCounts())
     made.report(result)
     assert result.payload.topics["orders"].count == (20 if lane else 30)
 

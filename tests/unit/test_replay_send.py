@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from nsq_spark.publisher import GaveUp, Refused
+from nsq_spark.publish_batch import GaveUp, Refused
 from nsq_spark.replay.job import Destination, Job, Safety, Selection
 from nsq_spark.replay.task import TaskResult
 

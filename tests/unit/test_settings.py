@@ -1,5 +1,6 @@
 """Settings from flags, config files and defaults."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 
 from nsqd_py.settings.declaration import BadOptions, Options, Program, Setting
 from nsqd_py.settings.types import BOOL, DURATION, FLOATS, INT, LOG_LEVEL, STRING, STRINGS, choice
-from nsqd_py.version import version_string
+from nsqd_py.version import NSQ_VERSION, PROJECT_VERSION, version_string
 
 SECOND_NS = 1_000_000_000
 
@@ -177,6 +178,12 @@ def test_version(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         read("--config=/nonexistent", flag)
     assert (end.value.code, capsys.readouterr().out) == (0, version_string("pump") + "\n")
+
+
+def test_the_version_names_the_release_of_nsq_and_that_of_this_project() -> None:
+    """In Go's form `nsqd v1.3.0 (built w/go1.21.5)`, for scripts that read that."""
+    python = ".".join(map(str, sys.version_info[:3]))
+    assert version_string("pump") == f"pump v{NSQ_VERSION} (built w/nsqd-py-{PROJECT_VERSION},python{python})"
 
 
 def test_version_can_be_declined() -> None:

@@ -171,3 +171,18 @@ def test_settling(bench: SlowBench) -> None:
     bench.open_gate()
     settling.join(5.0)
     assert bodies(bench.slow) == [b"before", b"one", b"two"]
+
+
+def test_a_long_publish_is_written_in_a_thread_on_a_quick_disk_too(bench: SlowBench) -> None:
+    """Its checksum, and the copy to the page cache, take the loop many milliseconds; what follows waits for it."""
+    bench.speed_up()
+    assert bench.put(b"short").holds == 0
+    long = bench.put(bytes(3_000_000))
+    short = bench.put(b"two")
+    assert (long.holds, short.holds) == (1, 1)
+    assert bench.of_slow.depth == 2
+    bench.open_gate()
+    assert (long.holds, short.holds) == (0, 0)
+    assert [len(body) for body in bodies(bench.slow)] == [6, 5, 3_000_000, 3]
+    assert not bench.slow.is_slow
+    assert bench.put(b"three").holds == 0

@@ -167,7 +167,7 @@ def test_which_spark(words: tuple[str, ...], master: str, conf: dict[str, str]) 
         (("/archive", "--yes", TO, "--lookupd-http-address=h:4161"), "use --nsqd-tcp-address or --lookupd-http"),
         (("/archive", "--yes", "--lookupd-http-address=h"), "--lookupd-http-address: h: the address of an"),
         (("/archive", "--yes", "--nsqd-tcp-address=nowhere"), "--nsqd-tcp-address: "),
-        (("/archive", TO), "nobody can be asked here: --yes starts without a question"),
+        (("/archive", TO), "there is no terminal to ask on: --yes starts without asking"),
         (("/archive", "--yes", TO, "--producer-opt=tsl,1"), '--producer-opt: there is no client option "tsl"'),
         (("/archive", "--yes", TO, "--to-topic=a b"), "--to-topic 'a b' is no valid name"),
         (("/archive", "--yes", TO, "--topic-map=ab"), "--topic-map must be old=new, where new is a valid topic name"),

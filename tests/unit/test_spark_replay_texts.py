@@ -23,7 +23,7 @@ from nsq_spark.replay.dry_run import Look, Match, TopicCount, bar, dry_run_text,
 from nsq_spark.replay.figures import duration_text, rows_text, shown, time_text
 from nsq_spark.replay.job import Destination, Job, Pacing, Safety, Selection
 from nsq_spark.replay.planning import plan
-from nsq_spark.replay.progress import Counts
+from nsq_spark.replay.progress import ReplayCounts
 from nsq_spark.replay.report import check_report, report_of, write_report
 from nsq_spark.replay.summary import how_to_resume, plan_text, summary
 from nsq_tools.cli import ToolError
@@ -47,7 +47,7 @@ def row(text: str, name: str) -> str:
 
 
 def outcome(**parts: Any) -> Outcome:
-    counts = Counts(read=2000, read_bytes=9000, matched=1500, sent=1500, sent_bytes=150_000)
+    counts = ReplayCounts(read=2000, read_bytes=9000, matched=1500, sent=1500, sent_bytes=150_000)
     return Outcome(**{"counts": counts, "seconds": 3.0, **parts})
 
 
@@ -92,7 +92,7 @@ def test_a_plan_cannot_steer_the_terminal() -> None:
 
 
 def at(seconds: float, sent: int, read_bytes: int, matched: int | None = None, phase: str = "") -> ReplayProgress:
-    counts = Counts(read_bytes=read_bytes, matched=sent if matched is None else matched, sent=sent)
+    counts = ReplayCounts(read_bytes=read_bytes, matched=sent if matched is None else matched, sent=sent)
     return ReplayProgress(counts, 1000, seconds, phase)
 
 

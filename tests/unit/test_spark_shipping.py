@@ -24,6 +24,18 @@ def test_the_packages_are_imported_from_the_zip_file(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == [f"{path}/nsq_spark/archive/read.py", "[]"]
 
 
+def test_users_import_the_data_source_from_the_package() -> None:
+    pytest.importorskip("pyspark")
+    code = (
+        "import sys, nsq_spark; print([name for name in sys.modules if name.startswith('nsq_spark.')]);"
+        "print('pyspark' in sys.modules);"
+        "from nsq_spark import NsqDataSource, register; import nsq_spark.source.data_source as home;"
+        "print(NsqDataSource is home.NsqDataSource, register is home.register, 'NsqDataSource' in dir(nsq_spark))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["[]", "False", "True True True"]
+
+
 @pytest.mark.parametrize(
     ("master", "here", "loopback", "slots"),
     [

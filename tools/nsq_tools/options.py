@@ -130,7 +130,7 @@ def client_options(given: Sequence[str], flag: str, **settings: object) -> Clien
 
 
 def user_agent(tool: str) -> str:
-    """How a tool calls itself towards nsqd: `nsq_tail/1.3.0 nsqd-py/0.1.0`."""
+    """Return the user agent of a tool, with the versions of NSQ and of this project: `nsq_tail/1.3.0 nsqd-py/0.1.0`."""
     from nsqd_py.client.options import USER_AGENT
     from nsqd_py.version import NSQ_VERSION
 

@@ -6,7 +6,6 @@ import base64
 import errno
 import http.client
 import io
-import json
 import os
 import select
 import socket
@@ -19,6 +18,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from nsqd_py.client.lookup import BadLookupAnswer, LookupFailed, lookup_headers, lookup_url, nodes_url, nsqds_in
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.tls import client_context
+from nsqd_py.net.foreign_json import load_foreign_json
 from nsqd_py.protocol.strangers import not_http, not_lookupd_http
 
 _READ_BYTES = 64 * 1024
@@ -171,7 +171,7 @@ def _nsqds_of(answer: bytes) -> tuple[str, ...]:
         return ()
     if response.status != http.client.OK:
         raise ValueError(f"got response {response.status} {response.reason} {body[:200].decode(errors='replace')!r}")
-    return nsqds_in(json.loads(body))
+    return nsqds_in(load_foreign_json(body))
 
 
 class LookupClient:

@@ -1,11 +1,18 @@
-"""What a consumer decides, without sockets and clocks; the gevent one and the blocking one share it.
+"""What a consumer decides, without sockets and clocks; the gevent consumer and the blocking one share it.
 
-subscription   a topic's channel over several nsqds: what both shells carry bytes to and from
-lane           one nsqd's part in it
-flow           how much is asked for: `rdy` shares it out, `backoff` holds it back
-touching       when unanswered messages are touched
-handling       what becomes of a message in a handler
-base           arguments and properties of both consumers
+base          settings and figures of both consumers
+subscription  a topic's channel over several nsqds
+membership    one nsqd of a consumer, over all its connections
+lane          what one nsqd is asked for, and what is in flight from it
+flow          how many messages to ask for
+rdy           shares max_in_flight out
+backoff       pauses while handlers fail
+touching      when unanswered messages are touched
+handling      what becomes of a message in a handler
+log           the logger that a consumer uses
 
-link, finder, workers are the greenlets of the consumer on gevent.
+On gevent
+link          keeps one nsqd connected
+finder        asks one nsqlookupd
+workers       the greenlets that run handlers
 """

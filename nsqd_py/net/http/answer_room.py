@@ -32,10 +32,13 @@ class AnswerRoom:
 
     def is_open(self, peer: str) -> bool:
         """True if a request of this client may run now."""
+        return self._running < MOST_RUNNING and self.has_room(peer)
+
+    def has_room(self, peer: str) -> bool:
+        """True if the answers that clients have not read leave room for one to this client."""
         return (
-            self._running < MOST_RUNNING
-            and self.unread_bytes < MOST_UNREAD_BYTES
-            and self._unread_of[host_of(peer)] < MOST_UNREAD_OF_ADDRESS
+            self.unread_bytes < MOST_UNREAD_BYTES
+            and self._unread_of.get(host_of(peer), 0) < MOST_UNREAD_OF_ADDRESS
         )
 
     def enter(self, peer: str, wait_s: float = WAIT_S) -> bool:

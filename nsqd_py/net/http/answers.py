@@ -6,6 +6,7 @@ Headers and reason phrases are those that Go's nsqd sends.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from json import dumps
 from typing import Any
@@ -34,9 +35,13 @@ REASONS = {
 }
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
+# An answer that is longer than this leaves in pieces, each when the client took the one before.
+MOST_WHOLE_BYTES = 1 << 20
+
 _TEXT = "text/plain; charset=utf-8"
 _HTML = "text/html; charset=utf-8"
 _JSON = "application/json; charset=utf-8"
+_PIECE_BYTES = 256 * 1024
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _NSQ = "X-Nsq-Content-Type: nsq; version=1.0\r\n"
@@ -44,12 +49,16 @@ _NSQ = "X-Nsq-Content-Type: nsq; version=1.0\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What is answered, apart from date and connection. `headers` are whole lines, each with its `\\r\\n`."""
+    """What is answered, apart from date and connection. `headers` are whole lines, each with its `\\r\\n`.
+
+    rest  makes what follows `body` when the client has taken that; None if nothing does
+    """
 
     status: int
     headers: str = ""
     body: bytes = b""
     content_type: str = ""
+    rest: Iterator[bytes] | None = None
 
 
 # ---- the forms that there are
@@ -74,6 +83,41 @@ def json(data: Any, status: int = 200) -> Reply:
 def encoded_json(body: bytes, status: int = 200) -> Reply:
     """Data that is JSON already, under this status."""
     return Reply(status, _NSQ, body, _JSON)
+
+
+def json_in_pieces(pieces: Iterator[bytes]) -> Reply:
+    """Return JSON that the pieces make up.
+
+    Pieces beyond the first MiB are made as the client takes them. A caller that has so many is in a greenlet.
+    """
+    begun: list[bytes] = []
+    size_bytes = 0
+    for piece in pieces:
+        begun.append(piece)
+        size_bytes += len(piece)
+        if size_bytes > MOST_WHOLE_BYTES:
+            return Reply(200, _NSQ, b"".join(begun), _JSON, _gathered(pieces))
+    return encoded_json(b"".join(begun))
+
+
+def _gathered(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the pieces joined to larger ones."""
+    begun: list[bytes] = []
+    size_bytes = 0
+    for piece in pieces:
+        begun.append(piece)
+        size_bytes += len(piece)
+        if size_bytes > _PIECE_BYTES:
+            yield b"".join(begun)
+            begun.clear()
+            size_bytes = 0
+    if begun:
+        yield b"".join(begun)
+
+
+def chunk(data: bytes, *, is_http_1_0: bool) -> bytes:
+    """A piece of a body whose length the head did not say; an empty one is the end."""
+    return data if is_http_1_0 else b"%x\r\n%b\r\n" % (len(data), data)
 
 
 def failure(error: HttpError, headers: str = "") -> Reply:
@@ -158,6 +202,7 @@ def encode(reply: Reply, *, is_http_1_0: bool, keep_alive: bool, with_body: bool
     now_s = time.time()
     if now_s >= PREPARED.valid_until_s:
         PREPARED.renew(now_s)
+    keep_alive = keep_alive and not (is_http_1_0 and reply.rest)
     if is_http_1_0:
         version, connection = "HTTP/1.0", "Connection: keep-alive\r\n" if keep_alive else ""
     else:
@@ -179,15 +224,21 @@ def in_place_of(answer: bytes, reply: Reply) -> bytes:
 
 
 def _bytes(reply: Reply, date: str, version: str, connection: str, with_body: bool) -> bytes:
+    if reply.rest is None:
+        length, body = f"Content-Length: {len(reply.body)}\r\n", reply.body
+    else:
+        is_http_1_0 = version == "HTTP/1.0"
+        length = "" if is_http_1_0 else "Transfer-Encoding: chunked\r\n"
+        body = chunk(reply.body, is_http_1_0=is_http_1_0)
     head = (
         f"{version} {reply.status} {REASONS[reply.status]}\r\n"
         f"{reply.headers}"
         f"Date: {date}\r\n"
-        f"Content-Length: {len(reply.body)}\r\n"
+        f"{length}"
         f"{f'Content-Type: {reply.content_type}{_CRLF}' if reply.content_type else ''}"
         f"{connection}\r\n"
     )
-    return head.encode("latin-1") + (reply.body if with_body else b"")
+    return head.encode("latin-1") + (body if with_body else b"")
 
 
 _CRLF = "\r\n"

@@ -15,7 +15,6 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 import gevent
-import orjson
 from gevent import socket
 
 from nsqd_py.net.foreign_json import load_foreign_json
@@ -30,6 +29,7 @@ MAX_STATS_BYTES = 32 * 1024 * 1024
 _MAX_ERROR_BYTES = 64 * 1024
 _READ_BYTES = 64 * 1024
 _BUFFER_BYTES = 8 * 1024
+_SHORT_BYTES = 256 * 1024
 _SHOWN_BYTES = 200
 _PORTS = {"http": 80, "https": 443}
 _SECOND_NS = 1e9
@@ -38,6 +38,8 @@ _SECOND_NS = 1e9
 Target = tuple[int, tuple[Any, ...]]
 # The targets of a host and port, the best first. Raises OSError.
 Resolve = Callable[[str, int], Sequence[Target]]
+# Waits until there is room for a body that may have so many bytes.
+Admit = Callable[[int], object]
 
 
 class HttpClientError(Exception):
@@ -128,18 +130,28 @@ class HttpClient:
         """The answer to a GET, or to a POST of `document`, which has to be 200 and JSON. Raises HttpClientError."""
         if document is None:
             return _parsed(self.exchange("GET", url))
+        import orjson  # here, so that the client library works where it is not installed
+
         return _parsed(self.exchange("POST", url, orjson.dumps(document), {"Content-Type": "application/json"}))
 
     def exchange(
-        self, method: str, url: Url, body: bytes | None = None, headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        url: Url,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        admit: Admit | None = None,
     ) -> bytes:
-        """The body of an answer, whatever it is, but its status has to be 200. Raises HttpClientError."""
+        """Return the body of an answer, whatever it is, but its status has to be 200. Raises HttpClientError.
+
+        `admit` may wait until there is room for the body.
+        """
         tls = self.tls if url.is_secure else None
         connection = _Connection(url.host, url.port, lambda: self._connect(url.host, url.port, tls, url.host))
         sent = dict(headers or {})
         if url.login:
             sent["Authorization"] = "Basic " + base64.b64encode(url.login.encode()).decode()
-        return self._exchange(connection, method, url.path, body, sent)
+        return self._exchange(connection, method, url.path, body, sent, admit)
 
     def _exchange(
         self,
@@ -148,12 +160,13 @@ class HttpClient:
         path: str,
         body: bytes | None,
         headers: dict[str, str],
+        admit: Admit | None = None,
     ) -> bytes:
         deadline = gevent.Timeout(self.request_timeout_s)
         deadline.start()
         try:
             connection.request(method, path, body, {**self.headers, **headers})
-            return self._read(connection.getresponse())
+            return self._read(connection.getresponse(), admit)
         except gevent.Timeout as timeout:
             if timeout is not deadline:
                 raise
@@ -164,14 +177,17 @@ class HttpClient:
             deadline.close()
             connection.close()
 
-    def _read(self, response: http.client.HTTPResponse) -> bytes:
+    def _read(self, response: http.client.HTTPResponse, admit: Admit | None) -> bytes:
         if response.status != 200:
             error = _read_up_to(response, _MAX_ERROR_BYTES)[:_MAX_ERROR_BYTES]
             raise BadStatus(response.status, response.reason, error)
         too_long = HttpClientError(f"the answer is longer than {self.max_answer_bytes} bytes")
         if (response.length or 0) > self.max_answer_bytes:
             raise too_long
-        body = _read_up_to(response, self.max_answer_bytes)
+        if admit is not None and response.length is not None:
+            admit(response.length)
+            admit = None
+        body = _read_up_to(response, self.max_answer_bytes, admit)
         if len(body) > self.max_answer_bytes:
             raise too_long
         if response.length:
@@ -216,8 +232,11 @@ class _Connection(http.client.HTTPConnection):
         self.sock = self._open_socket()
 
 
-def _read_up_to(response: http.client.HTTPResponse, most_bytes: int) -> bytes:
-    """Return the body; where it is longer than `most_bytes`, some of it that is longer too."""
+def _read_up_to(response: http.client.HTTPResponse, most_bytes: int, admit: Admit | None = None) -> bytes:
+    """Return the body; where it is longer than `most_bytes`, some of it that is longer too.
+
+    `admit` is called when a body whose length the server did not say turns out to be long.
+    """
     body = bytearray()
     # A chunk may have one byte: read1 reads one at most, while read would read tens of thousands without a pause.
     read = response.read1 if response.chunked else response.read
@@ -226,6 +245,9 @@ def _read_up_to(response: http.client.HTTPResponse, most_bytes: int) -> bytes:
         if not part:
             break
         body += part
+        if admit is not None and len(body) > _SHORT_BYTES:
+            admit(most_bytes)
+            admit = None
     return bytes(body)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import time
 from collections import deque
+from collections.abc import Iterator
 from typing import Any, Generic
 
 import gevent
@@ -53,6 +54,7 @@ class HttpConnection(Stream, Generic[App]):
     """A client of the HTTP API of some program.
 
     _begun      how many requests the parser has seen begin
+    _rest       makes what is still to be sent of a long answer
     _place      where in a message the parser is
     _request    the request whose body is read; None also while a body is skipped
     _is_deaf    no request follows any more, whatever comes
@@ -65,7 +67,7 @@ class HttpConnection(Stream, Generic[App]):
 
     __slots__ = (
         "_answered_bytes", "_app", "_begun", "_body_bytes", "_counted_bytes", "_has_ended", "_head", "_is_deaf",
-        "_linger_timer", "_loop", "_owes_continue", "_parser", "_place", "_queue", "_request", "_router",
+        "_linger_timer", "_loop", "_owes_continue", "_parser", "_place", "_queue", "_request", "_rest", "_router",
         "_since_s", "_stalled_bytes", "_worker",
     )  # fmt: skip
 
@@ -93,6 +95,7 @@ class HttpConnection(Stream, Generic[App]):
         self._owes_continue = False
         self._queue: deque[Request[App]] = deque()
         self._worker: Any = None
+        self._rest: Iterator[bytes] | None = None
 
     @property
     def buffered_bytes(self) -> int:
@@ -332,7 +335,10 @@ class HttpConnection(Stream, Generic[App]):
         route = request.route
         if not route.is_hot or request.credentials or request.size_bytes > route.quick_bytes:
             return False
-        return not route.is_long or self._app.answer_room.is_open(self.peer)
+        if route.is_quick is not None and not route.is_quick(request):
+            return False
+        # It does not wait for handlers that run: a hot one is at its end when it returns.
+        return not route.is_long or self._app.answer_room.has_room(self.peer)
 
     def _work(self) -> None:
         """The greenlet that does what may block. It ends what it began even if the client is gone meanwhile."""
@@ -341,7 +347,10 @@ class HttpConnection(Stream, Generic[App]):
                 if self._answered_bytes > MAX_ANSWERS_BYTES:
                     self._let_answers_leave()
                     self._answered_bytes = 0
-                self._perform_in_turn(self._queue.popleft())
+                request = self._queue.popleft()
+                self._perform_in_turn(request)
+                if self._rest is not None:
+                    self._send_rest(request, self._rest)
                 gevent.sleep(0)  # a client with many requests is not to keep the others waiting
         finally:
             self._worker = None
@@ -357,6 +366,23 @@ class HttpConnection(Stream, Generic[App]):
             self._set_reading(False)
             gevent.sleep(TAKEN_POLL_S)
         self.hold()
+
+    def _send_rest(self, request: Request[App], rest: Iterator[bytes]) -> None:
+        """Send the rest of a long answer, each piece when the client has taken the one before."""
+        self._rest = None
+        try:
+            for piece in rest:
+                self._let_answers_leave()
+                if self.closed:
+                    return
+                self.send(answers.chunk(piece, is_http_1_0=request.is_http_1_0))
+        except Exception as error:
+            self.log.exception("panic in HTTP handler - %r", error)
+            self.close("internal error")
+            return
+        if not request.is_http_1_0:
+            self.send(answers.chunk(b"", is_http_1_0=False))
+        self._end_answer(request)
 
     def _perform_in_turn(self, request: Request[App]) -> None:
         """Perform a request as soon as there is room for its answer."""
@@ -393,6 +419,13 @@ class HttpConnection(Stream, Generic[App]):
             self._counted_bytes += len(answer)
             self._app.answer_room.add(self.peer, len(answer))
         self.send(answer)
+        if reply.rest is not None and with_body:
+            self._rest = reply.rest
+            request.keep_alive = keep_alive and not is_http_1_0
+        else:
+            self._end_answer(request)
+
+    def _end_answer(self, request: Request[App]) -> None:
         if request.is_unread:
             self._linger()
         elif not request.keep_alive:
@@ -488,5 +521,6 @@ class HttpConnection(Stream, Generic[App]):
             self._linger_timer = None
         self._is_deaf = True
         self._queue.clear()
+        self._rest = None
         self._request = None
         self._parser = None  # it refers to this connection

@@ -49,6 +49,7 @@ class Route(Generic[App]):
     access      what it lets its client do, which decides who may (`nsqd_py.net.http.access`)
     is_hot      the handler never blocks, and runs at once
     quick_bytes  a body longer than this takes the handler a while: it runs in a greenlet, and rests
+    is_quick    False for a request that takes longer than a hot one may: it runs in a greenlet, and rests
     is_long     the answer grows with what the daemon holds: memory for it is bounded (`nsqd_py.net.http.answer_room`)
     check_head  what can be refused before the body is read; raises HttpError
     """
@@ -59,6 +60,7 @@ class Route(Generic[App]):
     access: Access
     body: BodyRule[App] = IGNORED
     is_hot: bool = False
+    is_quick: Callable[[Request[App]], bool] | None = None
     is_long: bool = False
     is_logged: bool = True
     quick_bytes: int = UNLIMITED

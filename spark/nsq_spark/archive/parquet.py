@@ -1,8 +1,11 @@
 """Parquet, as nsq-to-file writes it: columns topic, channel, timestamp, id, attempts, body, nsqd.
 
 `timestamp` is a number of ns since the epoch, or a timestamp of any unit; where there is a column `timestamp_ns`, as
-in what Spark wrote of our own table, that is taken. All but `body` may be missing. A split takes the row groups that
-begin in it. The position of a message is its row in the file.
+in what Spark wrote of our own table, that is taken. All but `body` may be missing. A split takes the row groups whose
+place is in it: the file is divided among the row groups by their sizes. The position of a message is its row.
+
+pyarrow ends the process (`std::terminate`) when it is asked for the metadata of a column chunk and those are damaged:
+`RowGroupMetaData.column` must not be called. Reading such a column raises an error.
 """
 
 from __future__ import annotations
@@ -47,7 +50,7 @@ def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[C
 
 
 class _Group(NamedTuple):
-    """A row group: its number, its first row, how many it has, where in the file it begins, and its size."""
+    """A row group: its number, its first row, how many it has, its place in the file, and its size."""
 
     number: int
     row: int
@@ -77,14 +80,17 @@ class _Groups:
         return {**names, "timestamp": times[0]} if times else names
 
     def all(self) -> Iterator[_Group]:
-        """Those that begin in the split."""
-        row = 0
-        for number in range(self._metadata.num_row_groups):
-            group = self._metadata.row_group(number)
-            begin = _begin(group)
+        """Yield the row groups whose place is in the split."""
+        groups = [self._metadata.row_group(number) for number in range(self._metadata.num_row_groups)]
+        sizes = [max(1, group.total_byte_size) for group in groups]  # a damaged one may be negative
+        file_bytes, all_bytes = self._split.file_bytes, sum(sizes)
+        row = before_bytes = 0
+        for number, (group, size_bytes) in enumerate(zip(groups, sizes, strict=True)):
+            begin = file_bytes * before_bytes // all_bytes
             if self._split.start <= begin < self._split.end:
-                yield _Group(number, row, group.num_rows, begin, group.total_byte_size)
+                yield _Group(number, row, group.num_rows, begin, file_bytes * size_bytes // all_bytes)
             row += group.num_rows
+            before_bytes += size_bytes
 
     def chunks(self, group: _Group) -> Iterator[Chunk]:
         """Its messages. Raises DamagedArchive."""
@@ -123,7 +129,7 @@ class _Groups:
     # ---- is any of it wanted?
 
     def _may_be_wanted(self, group: int) -> bool:
-        """By a look at the small columns. Not at the statistics: pyarrow aborts the process when those are damaged."""
+        """By a look at the small columns: the metadata of column chunks must not be asked for."""
         times, topics = self._names.get("timestamp"), self._names.get("topic")
         if self._wanted.has_range and (times is None or not self._any(group, times, self._has_time)):
             return False
@@ -139,13 +145,6 @@ class _Groups:
     def _has_topic(self, column: pa.Array) -> bool:
         names = _cast("topic", column).unique().to_pylist()
         return any(self._wanted.has_topic(name or self._split.topic) for name in names)
-
-
-def _begin(group: Any) -> int:
-    """Where in the file a row group begins."""
-    column = group.column(0)
-    offset: int = column.data_page_offset
-    return min(offset, column.dictionary_page_offset) if column.has_dictionary_page else offset
 
 
 def _cast(name: str, column: pa.Array) -> pa.Array:

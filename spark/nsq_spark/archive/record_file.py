@@ -28,8 +28,9 @@ from nsqd_py.diskqueue.records import MESSAGES, PUBLISHED, RECORD_HEADER_BYTES
 def is_end(tail: Tail) -> bool:
     """Nsqd cuts a file to its records when it ends one: only the last file of a topic has a tail.
 
-    There, a record that has space behind it is being written, or was when nsqd was killed. One that reaches to the
-    end of the file was whole once, or is cut off.
+    There, a record that has only space behind it is being written, or was when nsqd was killed. Space is zeros, and in
+    a reused file whatever the earlier file held. A record that reaches to the end of the file was whole once, or is
+    cut off.
     """
     written_end = tail.written_end()
     if written_end == tail.position:
@@ -41,10 +42,10 @@ def is_end(tail: Tail) -> bool:
     if tail.position + RECORD_HEADER_BYTES > tail.size:
         return False
     header = tail.record_header()
-    if header is None:
-        return tail.header.is_reused or written_end < tail.size
-    is_left_over = tail.header.is_reused and header.first_seq != tail.expected_seq
-    return is_left_over or tail.position + header.record_bytes < tail.size
+    record_end = tail.position + (RECORD_HEADER_BYTES if header is None else header.record_bytes)
+    if not tail.header.is_reused:
+        return written_end <= record_end < tail.size
+    return header is None or header.first_seq != tail.expected_seq or record_end < tail.size
 
 
 class PublishedRecords:

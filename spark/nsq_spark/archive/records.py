@@ -254,22 +254,25 @@ class Walk:
         if self._was_being_written(position):
             return position
         found = self._find(position + 1, self._size)
+        if found is None and self._is_end(self._tail(position)):
+            return None
+        if self._was_being_written(position):  # while the bytes behind it were read
+            return position
         if found is not None:
             self._damage.found(self._split.path, position, found, "no record here with a right checksum")
         else:
-            self._end_at(position)
+            self._damage.found(self._split.path, position, self._size, "its last record is torn or damaged")
         return found
 
-    def _end_at(self, position: int) -> None:
-        tail = Tail(self._file, self._header, position, self._size, self._expected_seq, self._split.is_live)
-        if not self._is_end(tail):
-            self._damage.found(self._split.path, position, self._size, "its last record is torn or damaged")
+    def _tail(self, position: int) -> Tail:
+        return Tail(self._file, self._header, position, self._size, self._expected_seq, self._split.is_live)
 
     def _was_being_written(self, position: int) -> bool:
-        """Whether there is a record now. nsqd may write one, and more behind it, while the bytes of it are copied."""
-        is_first_look = position != self._looked_again_at
+        """True if there is a record now. nsqd may write one, and more behind it, while this reader copies its bytes."""
+        if not self._split.is_live or position == self._looked_again_at or not self._is_whole(position):
+            return False
         self._looked_again_at = position
-        return self._split.is_live and is_first_look and self._is_whole(position)
+        return True
 
     def _was_replaced(self) -> bool:
         """Whether nsqd, which dropped the file, has made a new one of it meanwhile: its records are gone."""

@@ -29,7 +29,7 @@ from nsq_spark.archive.formats import Compression, Format
 from nsq_spark.archive.listing import Hints
 from nsq_spark.archive.splits import FileInfo
 from nsq_spark.archive.storage import Storage, identical, is_local, local_path
-from nsq_spark.publisher import PublishCounts
+from nsq_spark.publish_batch import PublishCounts
 from nsq_spark.replay.errors import CheckpointError
 from nsq_spark.replay.job import Job
 from nsq_spark.replay.ledger import Ledger, entries_in, is_free, is_settled

@@ -26,7 +26,7 @@ from nsq_spark.replay.planning import Plan
 from nsq_spark.replay.planning import plan as make_plan
 from nsq_spark.replay.report import STANDARD_OUTPUT, report_of, write_report
 from nsq_spark.replay.summary import how_to_resume, plan_text, summary
-from nsq_spark.session import Session, SessionFailed, known_slots
+from nsq_spark.session import SessionFailed, SparkStart, known_slots
 from nsqd_py.errors import NsqdError
 from nsqd_py.settings.declaration import Options
 
@@ -72,7 +72,7 @@ class _Command:
     def run(self) -> int:
         """Return the exit status."""
         wanted = self._wanted
-        with Session(wanted.master, wanted.conf, is_light=wanted.is_light) as session:
+        with SparkStart(wanted.master, wanted.conf, is_light=wanted.is_light) as session:
             files = _listed(self.job)
             opened = known_checkpoint if self._options.dry_run else open_checkpoint
             checkpoint = opened(self.job, files.files)
@@ -91,7 +91,7 @@ class _Command:
         self.report(self.job, outcome)
         return outcome.exit_code
 
-    def _begin(self, session: Session, files: Listing, checkpoint: Checkpoint | None) -> int:
+    def _begin(self, session: SparkStart, files: Listing, checkpoint: Checkpoint | None) -> int:
         options = self._options
         slots = known_slots(self._wanted.master, os.cpu_count() or 1) or session.context().defaultParallelism
         if checkpoint is None:
@@ -105,7 +105,7 @@ class _Command:
             return ALL_SENT
         return self._work(session, plan, checkpoint)
 
-    def _work(self, session: Session, plan: Plan, checkpoint: Checkpoint | None) -> int:
+    def _work(self, session: SparkStart, plan: Plan, checkpoint: Checkpoint | None) -> int:
         look: Look | None = None
         with Bar("starting Spark", is_dry=self._options.dry_run) as bar:
             context = session.context()

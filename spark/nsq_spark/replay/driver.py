@@ -17,7 +17,7 @@ from nsq_spark.replay.checkpoint import Checkpoint
 from nsq_spark.replay.dry_run import Look, LookSink
 from nsq_spark.replay.errors import JobFailed, ReplayError, Stopped
 from nsq_spark.replay.planning import Plan, Source, Task, ordered_tasks, packed
-from nsq_spark.replay.progress import Board, Counts
+from nsq_spark.replay.progress import Board, ReplayCounts
 from nsq_spark.replay.task import Attempt, SendSink, Sink, TaskContext, TaskResult, index_times, run_task, this_attempt
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class Outcome:
     before               messages that earlier runs of the checkpoint sent
     """
 
-    counts: Counts = field(default_factory=Counts)
+    counts: ReplayCounts = field(default_factory=ReplayCounts)
     seconds: float = 0.0
     damage: dict[str, Skipped] = field(default_factory=dict)
     topics: dict[str, int] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class Outcome:
 class ReplayProgress:
     """The progress of a replay: read_bytes of total_bytes are done. `phase` names what is done at the moment."""
 
-    counts: Counts
+    counts: ReplayCounts
     total_bytes: int
     seconds: float
     phase: str
@@ -178,7 +178,7 @@ class _Replay:
         self._context = TaskContext(plan.job, self._board.place, place, plan.done, is_unsure)
         self._began_s = time.monotonic()
         self._phase = "sending"
-        self._counts = Counts()
+        self._counts = ReplayCounts()
 
     def into(self, outcome: Outcome) -> list[Any]:
         """Add the results to an outcome, and return what the sinks found."""

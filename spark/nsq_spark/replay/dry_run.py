@@ -11,7 +11,7 @@ import numpy as np
 
 from nsq_spark.replay.figures import count_text, rows_text, shown, size_text, time_text
 from nsq_spark.replay.positions import SENDING, Block, Mark
-from nsq_spark.replay.progress import Counts
+from nsq_spark.replay.progress import ReplayCounts
 from nsq_spark.replay.task import Sink, TaskResult
 from nsqd_py.settings.durations import HOUR_NS, MINUTE_NS, SECOND_NS, format_duration
 
@@ -123,7 +123,7 @@ def _regrouped(buckets: Mapping[int, int], times: int) -> dict[int, int]:
 
 
 class LookSink(Sink):
-    """Counts the messages of a task. What earlier runs have sent does not count."""
+    """ReplayCounts the messages of a task. What earlier runs have sent does not count."""
 
     columns = (*SENDING, "id", "file")
     _look: Look | None = None
@@ -139,7 +139,7 @@ class LookSink(Sink):
 # ---- what it prints
 
 
-def dry_run_text(look: Look, counts: Counts) -> str:
+def dry_run_text(look: Look, counts: ReplayCounts) -> str:
     """Return the whole output. Bytes of messages cannot control the terminal."""
     if not look.topics:
         return f"nothing matches, of {count_text(counts.read, 'message')} that were read"

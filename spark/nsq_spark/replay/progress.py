@@ -1,4 +1,4 @@
-"""Counts of tasks while they run, in files of a directory that driver and executors share. It needs no port.
+"""ReplayCounts of tasks while they run, in files of a directory that driver and executors share. It needs no port.
 
 Spark tells the driver of a task when it ends. So each process that works on a task writes its counts a few times a
 second; the driver reads them, and asks for an end with a file too. Where executors do not see the directory, an
@@ -29,7 +29,7 @@ _STOP, _JOB = "stop", "job"
 
 
 @dataclass(slots=True)
-class Counts:
+class ReplayCounts:
     """Messages and bytes of one or several tasks: `read_bytes` are of files, `sent_bytes` of bodies."""
 
     read: int = 0
@@ -39,7 +39,7 @@ class Counts:
     sent_bytes: int = 0
     failed: int = 0
 
-    def add(self, other: Counts) -> None:
+    def add(self, other: ReplayCounts) -> None:
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
@@ -83,7 +83,7 @@ class Board:
         self._earlier = len(self._ended.value)
         _replace(self._directory / _JOB, str(self._job).encode())
 
-    def totals(self) -> Counts:
+    def totals(self) -> ReplayCounts:
         """Return the sum over all tasks; of each, the last try counts."""
         last: dict[tuple[str, int], TaskReport] = {}
         for report in (*self._ended.value[self._earlier :], *self._written()):
@@ -91,9 +91,9 @@ class Board:
             if report.job in (0, self._job) and (key not in last or report.attempt >= last[key].attempt):
                 last[key] = report
                 self.failure = self.failure or report.failure
-        found = Counts()
+        found = ReplayCounts()
         for report in last.values():
-            found.add(Counts(**report.counts))
+            found.add(ReplayCounts(**report.counts))
         return found
 
     def _written(self) -> list[TaskReport]:
@@ -135,7 +135,7 @@ class TaskLine:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.task = task
-        self.counts = Counts()
+        self.counts = ReplayCounts()
         self._clock = clock
         self._place = place
         self._directory: Path | None = None if place is None else Path(place.directory)

@@ -22,7 +22,7 @@ from nsq_spark.replay.filter import filter_of
 from nsq_spark.replay.job import Job
 from nsq_spark.replay.planning import Part, Source
 from nsq_spark.replay.positions import Block, Marks, overlapping
-from nsq_spark.replay.progress import Counts
+from nsq_spark.replay.progress import ReplayCounts
 
 _OFFSET_BITS = 20
 _HASHES = 1 << 64
@@ -32,7 +32,7 @@ _Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 class Reader:
     """Reads, selects and counts. `damage` is what it passed over. Raises ArchiveError and BadJob."""
 
-    def __init__(self, job: Job, counts: Counts, look: Callable[[], None]) -> None:
+    def __init__(self, job: Job, counts: ReplayCounts, look: Callable[[], None]) -> None:
         """`look` is called with every chunk, and may raise."""
         self._storage = Storage(job.storage)
         self._selection = job.selection

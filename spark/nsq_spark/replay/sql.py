@@ -25,9 +25,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from nsq_spark.archive.damage import ArchiveError, Damage
+from nsq_spark.archive.damage import Damage
 from nsq_spark.replay import predicate
-from nsq_spark.replay.errors import BadPredicate, ReplayError, Stopped
+from nsq_spark.replay.errors import BadPredicate, Stopped
 from nsq_spark.replay.filter import needs_spark
 from nsq_spark.replay.job import Selection
 from nsq_spark.replay.json_types import Typed, typed
@@ -47,7 +47,7 @@ from nsq_spark.replay.positions import (
 )
 from nsq_spark.replay.progress import TaskLine
 from nsq_spark.replay.reading import Reader
-from nsq_spark.replay.task import Sink, TaskContext, TaskResult, ended, ordered_rows, this_attempt
+from nsq_spark.replay.task import Sink, TaskContext, TaskResult, ended, errors_in, ordered_rows, this_attempt
 from nsq_spark.schema import COLUMNS
 
 _RESULT = "result BINARY"
@@ -185,15 +185,10 @@ class _Reads:
         line = TaskLine(self.context.line, "read", attempt.task, attempt.number)
         reader = Reader(self.context.job, line.counts, line.look)
         result = TaskResult(attempt.task, line.counts, damage=reader.damage.counts)
-        try:
+        with errors_in(result, line):
             for batch in batches:
                 for number in batch.column(0).to_pylist():
                     yield from self._rows(reader, self.tasks[number])
-        except Stopped:
-            result.is_stopped = True
-        except (ReplayError, ArchiveError) as error:
-            result.error = error
-        line.end(str(result.error or ""))
         values = {FILE_NUMBER: _NO_FILE, "body": pickle.dumps(result)}
         last = {name: values.get(name) for name in self.names}
         yield pa.RecordBatch.from_pylist([last], schema=schema_of(self.names))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
@@ -11,7 +12,8 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from nsq_spark.archive.damage import ArchiveError, Damage, Skipped
-from nsq_spark.publisher import MOST_DEFERRED, NotPublished, Producers, PublishBatch, TaskPublisher
+from nsq_spark.publish_batch import NotPublished, PublishBatch, PublishObserver
+from nsq_spark.publisher import MOST_DEFERRED, Producers, TaskPublisher
 from nsq_spark.replay.checkpoint import Acknowledged, CheckpointPlace
 from nsq_spark.replay.errors import ReplayError, Stopped
 from nsq_spark.replay.job import Job
@@ -19,11 +21,12 @@ from nsq_spark.replay.ledger import Ledger
 from nsq_spark.replay.ordering import Merge, Run, Spill
 from nsq_spark.replay.planning import Part, Source, Task
 from nsq_spark.replay.positions import BEFORE_ALL, BY_FILE, SENDING, Block, Mark, Range, by_time, merged, rows_of
-from nsq_spark.replay.progress import BoardPlace, Counts, TaskLine
+from nsq_spark.replay.progress import BoardPlace, ReplayCounts, TaskLine
 from nsq_spark.replay.reading import Reader
 from nsqd_py.client.errors import NsqClientError
 
 _NAMED_FAILURES = 10
+_EXPECTED = (ReplayError, NotPublished, ArchiveError, NsqClientError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ class TaskResult:
     """
 
     task: int
-    counts: Counts
+    counts: ReplayCounts
     payload: Any = None
     damage: dict[str, Skipped] = field(default_factory=dict)
     topics: dict[str, int] = field(default_factory=dict)
@@ -161,7 +164,7 @@ def _first(blocks: Sequence[tuple[str, Mark, Block]], count: int) -> list[tuple[
     return [(lane, block.last, block) for lane, block in found]
 
 
-class SendSink(Sink):
+class SendSink(Sink, PublishObserver):
     """Sends to nsqd, and writes what is acknowledged to the checkpoint. Raises CheckpointError when it is made."""
 
     producers = Producers
@@ -185,7 +188,7 @@ class SendSink(Sink):
             destination.options,
             job.safety.give_up_after_s,
             is_ordered=job.pacing.is_ordered,
-            first=task.number,
+            turn=task.number,
         )
         self._publisher = TaskPublisher(
             producers, self, give_up_after_s=job.safety.give_up_after_s, is_ordered=job.pacing.is_ordered
@@ -194,7 +197,7 @@ class SendSink(Sink):
             self._publisher.resumed()
         # What earlier tries of this task have sent is not sent again, and counts.
         counts = earlier.counts
-        line.counts.add(Counts(matched=counts.messages, sent=counts.messages, sent_bytes=counts.size_bytes))
+        line.counts.add(ReplayCounts(matched=counts.messages, sent=counts.messages, sent_bytes=counts.size_bytes))
         self._publisher.counts.topics |= counts.topics
         if self._limit is not None:
             self._limit -= counts.messages
@@ -249,7 +252,7 @@ class SendSink(Sink):
         self._ledger.close()
 
     def end_early(self) -> None:
-        self._publisher.end_early()
+        self._publisher.close()
         self._ledger.close(is_settled=self._publisher.is_settled)
 
     def abandon(self) -> None:
@@ -313,24 +316,35 @@ def ended(line: TaskLine, damage: Damage, open_sink: Callable[[], Sink], work: C
     """Return the result of a task, however it ends."""
     result = TaskResult(line.task, line.counts, damage=damage.counts)
     sink: Sink | None = None
+    with errors_in(result, line):
+        try:
+            sink = open_sink()
+            work(sink)
+            sink.finish()
+        except _EXPECTED:
+            if sink is not None:
+                sink.end_early()
+            raise
+        except BaseException:
+            if sink is not None:
+                sink.abandon()
+            raise
+        finally:
+            if sink is not None:
+                sink.report(result)
+    return result
+
+
+@contextmanager
+def errors_in(result: TaskResult, line: TaskLine) -> Iterator[None]:
+    """Put expected errors into the result, and write the last counts."""
     try:
-        sink = open_sink()
-        work(sink)
-        sink.finish()
+        yield
     except Stopped:
         result.is_stopped = True
-    except (ReplayError, NotPublished, ArchiveError, NsqClientError) as error:
+    except _EXPECTED as error:
         result.error = error
-    except BaseException:
-        if sink is not None:
-            sink.abandon()
-        raise
-    if sink is not None:
-        if result.is_stopped or result.error is not None:
-            sink.end_early()
-        sink.report(result)
     line.end(str(result.error or ""))
-    return result
 
 
 def index_times(context: TaskContext, parts: Sequence[Part], attempt: Attempt) -> TaskResult:
@@ -338,13 +352,8 @@ def index_times(context: TaskContext, parts: Sequence[Part], attempt: Attempt) -
     line = TaskLine(context.line, "send", attempt.task, attempt.number)
     reader = Reader(context.job, line.counts, line.look)
     result = TaskResult(attempt.task, line.counts, damage=reader.damage.counts)
-    try:
+    with errors_in(result, line):
         result.payload = reader.time_index(parts)
-    except Stopped:
-        result.is_stopped = True
-    except (ReplayError, ArchiveError) as error:
-        result.error = error
-    line.end(str(result.error or ""))
     return result
 
 

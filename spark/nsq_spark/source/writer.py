@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,15 +16,8 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from nsq_spark.archive.payload import Payload
-from nsq_spark.publisher import (
-    MOST_DEFERRED,
-    NotPublished,
-    Producers,
-    PublishBatch,
-    PublishCounts,
-    Refused,
-    TaskPublisher,
-)
+from nsq_spark.publish_batch import NotPublished, PublishBatch, PublishCounts, PublishObserver
+from nsq_spark.publisher import MOST_DEFERRED, Producers, TaskPublisher
 from nsq_spark.source.columns import WriteColumns
 from nsq_spark.source.options import WriteOptions
 
@@ -59,7 +51,7 @@ class Writing:
             window_bytes=options.window_bytes,
         )  # fmt: skip
         # The producer bounds what is unanswered on each connection.
-        publisher = TaskPublisher(producers, _Observer(), give_up_after_s=limit_s, window_bytes=math.inf)
+        publisher = TaskPublisher(producers, PublishObserver(), give_up_after_s=limit_s, window_bytes=math.inf)
         try:
             for rows in batches:
                 for batch in batches_of(rows, self.columns, options.topic, options.batch_bytes):
@@ -69,28 +61,9 @@ class Writing:
             count = publisher.counts.messages
             raise PublishGaveUp(f"nsq: {error} (this task had published {count} messages)") from None
         finally:
-            publisher.end_early()
+            publisher.close()
         counts = publisher.counts
         return Published(counts.messages, counts.size_bytes, counts.possible_duplicates, counts.topics)
-
-
-class _Observer:
-    """Needs nothing but a pause: Spark ends a task by ending its process."""
-
-    def acknowledged(self, batch: PublishBatch) -> None:
-        pass
-
-    def too_large(self, batch: PublishBatch, error: Exception) -> None:
-        raise Refused(f"not published: {error}")
-
-    def stepped(self) -> None:
-        pass
-
-    def look(self) -> None:
-        pass
-
-    def rest(self, seconds: float) -> None:
-        time.sleep(seconds)
 
 
 # ---- rows
@@ -164,45 +137,29 @@ def total(messages: Sequence[WriterCommitMessage | None]) -> Published:
     return found
 
 
-def _committed(messages: Sequence[WriterCommitMessage | None]) -> None:
-    done = total(messages)
-    _log.info("%d messages published, %d bytes: %s", done.messages, done.size_bytes, done.topics)
-    if done.possible_duplicates:
-        _log.warning("%d of %d messages may be stored twice", done.possible_duplicates, done.messages)
+class _Writer:
+    """What the writers of tables and of streams have in common."""
+
+    def __init__(self, writing: Writing) -> None:
+        self._writing = writing
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
+        return self._writing.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int = -1) -> None:
+        done = total(messages)
+        _log.info("%d messages published, %d bytes: %s", done.messages, done.size_bytes, done.topics)
+        if done.possible_duplicates:
+            _log.warning("%d of %d messages may be stored twice", done.possible_duplicates, done.messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int = -1) -> None:
+        done = total(messages).messages
+        _log.warning("failed; %d messages were published, and are stored twice if they are written again", done)
 
 
-def _aborted(messages: Sequence[WriterCommitMessage | None]) -> None:
-    done = total(messages)
-    _log.warning("failed; %d messages were published, and are stored twice if they are written again", done.messages)
-
-
-class NsqWriter(DataSourceArrowWriter):
+class NsqWriter(_Writer, DataSourceArrowWriter):
     """`df.write.format("nsq").mode("append")`."""
 
-    def __init__(self, writing: Writing) -> None:
-        self._writing = writing
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
-        return self._writing.write(iterator)
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        _committed(messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        _aborted(messages)
-
-
-class NsqStreamWriter(DataSourceStreamArrowWriter):
+class NsqStreamWriter(_Writer, DataSourceStreamArrowWriter):
     """`df.writeStream.format("nsq")`. A batch that failed half-way is published again as a whole."""
-
-    def __init__(self, writing: Writing) -> None:
-        self._writing = writing
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
-        return self._writing.write(iterator)
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        _committed(messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        _aborted(messages)

@@ -18,4 +18,5 @@ poller      asks all of them at the same time, so that none delays the others
 reports     one report after the other on standard output
 keyboard    reads single keys from the terminal
 live        the table on the terminal
+run         the tool
 """

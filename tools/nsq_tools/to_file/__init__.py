@@ -14,6 +14,7 @@ finishing    what is done with a file that gets no more messages
 repair       files that an earlier run left behind
 archive      the files of one topic, one after the other
 keeper       one topic: consumer, archive, and when what is written is finished  gevent
+errors       sentences for errors of the system
 watch        topics by pattern                                                   gevent
 service      all topics of a process, and its signals                            gevent
 

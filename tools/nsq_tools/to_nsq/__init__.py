@@ -8,9 +8,9 @@ limits      how large a message or an MPUB may be: learned from what nsqd refuse
 progress    the line that a terminal shows
 
 What reads, sends and shows:
-options     the settings
-reading     chunks of standard input, without holding up the event loop
-destination one nsqd: what is on its way to it, what is tried again
-bar         the progress on a terminal
-publishing  from the first byte to the summary
+options      the settings
+reading      chunks of standard input, without holding up the event loop
+destination  one nsqd: what is on its way to it, what is tried again
+bar          the progress on a terminal
+publishing   from the first byte to the summary
 """

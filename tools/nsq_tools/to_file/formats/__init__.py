@@ -1,5 +1,7 @@
 """What files hold: a module for each format.
 
+format   what a format has to offer
+table    all formats, by the words of --format
 lines    the body and a newline, as Go's nsq_to_file writes it
 jsonl    a JSON object a line
 framed   records with checksums, which can be split and searched

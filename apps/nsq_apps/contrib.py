@@ -1,0 +1,45 @@
+"""Files for administrators that are installed with nsqd-py: systemd units, example configurations, a Grafana dashboard.
+
+`python -m nsq_apps.contrib` lists them, and `python -m nsq_apps.contrib systemd/nsqd.service` prints one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import nsqd_py
+
+_FOLDERS = ("config", "grafana", "systemd")
+
+
+def directory() -> Path:
+    """Return the directory with the files: inside the installed package, or at the top of a checkout."""
+    package = Path(nsqd_py.__path__[0])
+    installed = package / "contrib"
+    return installed if installed.is_dir() else package.parent / "contrib"
+
+
+def names() -> list[str]:
+    """Return the files, each with its folder: `systemd/nsqd.service`."""
+    found = (path for folder in _FOLDERS for path in (directory() / folder).iterdir() if path.is_file())
+    return sorted(str(path.relative_to(directory())) for path in found)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """List the files with their paths, or print those that are named. Return the exit status."""
+    wanted = sys.argv[1:] if argv is None else argv
+    unknown = [name for name in wanted if name not in names()]
+    if unknown:
+        print(f"{unknown[0]}: no such file; choose from {', '.join(names())}", file=sys.stderr)
+        return 2
+    for name in wanted:
+        print((directory() / name).read_text("utf-8"), end="")
+    for name in () if wanted else names():
+        print(directory() / name)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

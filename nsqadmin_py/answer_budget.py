@@ -1,0 +1,70 @@
+"""Bounds the memory of all answers that are received or taken up at a time."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from gevent.event import Event
+
+# Answers up to this size are always received: a thousand of them take less than one that is longer.
+FREE_BYTES = 256 * 1024
+# Of answers that are longer than this, one is received at a time.
+LARGE_BYTES = 8 * 1024 * 1024
+# Others share this.
+SHARED_BYTES = 32 * 1024 * 1024
+
+
+class AnswerBudget:
+    """Admits answers while there is room for them. Smaller ones do not wait for large ones."""
+
+    def __init__(self) -> None:
+        self.shared_bytes = 0
+        self.has_large = False
+        self._changed = Event()
+
+    def answer(self) -> Answer:
+        return Answer(self)
+
+    def _take(self, most_bytes: int) -> None:
+        while not self._fits(most_bytes):
+            self._changed.clear()
+            self._changed.wait()
+        if most_bytes > LARGE_BYTES:
+            self.has_large = True
+        else:
+            self.shared_bytes += most_bytes
+
+    def _fits(self, most_bytes: int) -> bool:
+        if most_bytes > LARGE_BYTES:
+            return not self.has_large
+        return self.shared_bytes + most_bytes <= SHARED_BYTES
+
+    def _give_back(self, most_bytes: int) -> None:
+        if most_bytes > LARGE_BYTES:
+            self.has_large = False
+        else:
+            self.shared_bytes -= most_bytes
+        self._changed.set()
+
+
+class Answer:
+    """One answer, from its request until it is taken up: a context manager."""
+
+    def __init__(self, budget: AnswerBudget) -> None:
+        self._budget = budget
+        self._taken_bytes = 0
+
+    def admit(self, most_bytes: int) -> None:
+        """Wait until an answer of this size may be received. The deadline of the request goes on."""
+        if most_bytes > FREE_BYTES and not self._taken_bytes:
+            self._budget._take(most_bytes)
+            self._taken_bytes = most_bytes
+
+    def __enter__(self) -> Answer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._taken_bytes:
+            self._budget._give_back(self._taken_bytes)

@@ -1,0 +1,90 @@
+"""Clients that cause very many errors are served more slowly, until they stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nsqd_py.net.backlog import SLOW_PART, Backlog
+from nsqd_py.tcp.error_charge import ERRORS_AT_ONCE, ERRORS_PER_S, ErrorCharge
+
+
+def test_as_many_errors_as_a_consumer_may_cause_at_once_are_free() -> None:
+    charge = ErrorCharge(0.0)
+    assert not any(charge.add(0.0) for _ in range(ERRORS_AT_ONCE))
+    assert charge.add(0.0)
+
+
+def test_a_steady_number_of_errors_is_free() -> None:
+    charge = ErrorCharge(0.0)
+    assert not any(charge.add(number / ERRORS_PER_S) for number in range(5 * ERRORS_AT_ONCE))
+
+
+def test_errors_are_forgotten() -> None:
+    charge = ErrorCharge(0.0)
+    for _ in range(10 * ERRORS_AT_ONCE):
+        charge.add(0.0)
+    assert charge.is_over(1.0)
+    assert charge.is_over(ERRORS_AT_ONCE / ERRORS_PER_S - 1.0)
+    assert not charge.is_over(ERRORS_AT_ONCE / ERRORS_PER_S + 1.0)
+
+
+class Loop:
+    """Timers that ring when the test says so."""
+
+    def __init__(self) -> None:
+        self.started: list[tuple[float, Callable[[], None]]] = []
+
+    def timer(self, after_s: float) -> Timer:
+        return Timer(self, after_s)
+
+
+class Timer:
+    def __init__(self, loop: Loop, after_s: float) -> None:
+        self.loop, self.after_s = loop, after_s
+
+    def start(self, callback: Callable[[], None]) -> None:
+        self.loop.started.append((self.after_s, callback))
+
+    def stop(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Job:
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+
+    def work(self) -> bool:
+        self.steps -= 1
+        return self.steps > 0
+
+
+def test_slow_ones_wait_for_long_and_others_do_not() -> None:
+    loop = Loop()
+    backlog = Backlog(loop)
+    slow, quick = Job(100_000), Job(3)
+    backlog.add_slow(slow)
+    backlog.add(quick)
+    waits = dict(loop.started)
+    assert sorted(waits) == [0.0, max(waits)] and max(waits) > 0.005
+    waits[0.0]()
+    assert quick.steps == 0 and slow.steps == 100_000
+    waits[max(waits)]()
+    assert 0 < slow.steps < 100_000
+    # It worked for at least half a millisecond, and rests for 19 times as long.
+    assert loop.started[-1][0] >= 0.0005 * (1 / SLOW_PART - 1)
+
+
+def test_one_that_is_forgiven_is_in_one_queue_only() -> None:
+    loop = Loop()
+    backlog = Backlog(loop)
+    job = Job(2)
+    backlog.add(job)
+    backlog.add_slow(job)
+    loop.started[0][1]()
+    assert job.steps == 2
+    backlog.add(job)
+    loop.started[1][1]()
+    assert job.steps == 2
+    loop.started[-1][1]()
+    assert job.steps == 0
