@@ -131,7 +131,7 @@ def measured_queries(files: dict[str, Path], rounds: int, only: re.Pattern[str])
 
 
 def _queries(spark: Any, files: dict[str, Path]) -> Iterator[tuple[Figures, dict[str, Callable[[], Any]]]]:
-    from nsq_spark.source import nsq_archive
+    from nsq_spark import nsq_archive
 
     def source(form: str, columns: str = "") -> Any:
         reader = spark.read.format("nsq")

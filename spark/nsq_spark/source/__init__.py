@@ -15,16 +15,5 @@ Executors import this, and no gevent.
 
 from __future__ import annotations
 
-from typing import Any
-
 from nsq_spark.source.data_source import NsqDataSource as NsqDataSource
 from nsq_spark.source.data_source import register as register
-
-
-def __getattr__(name: str) -> Any:
-    """Import `nsq_archive` at its first use: executors need none of it."""
-    if name != "nsq_archive":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from nsq_spark.source.archive_table import nsq_archive
-
-    return nsq_archive
