@@ -6,10 +6,10 @@ bench/results. `--replay` also measures spark-replay with and without --where, e
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from datetime import date
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,7 +32,7 @@ from bench.spark.sink import Sink
 
 _JSON = "timestamp BIGINT, id STRING, attempts INT, topic STRING, channel STRING, nsqd STRING, body STRING"
 _LEVELS = "get_json_object(CAST(body AS STRING), '$.level') AS level"
-_JVM_LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_PR_SET_CHILD_SUBREAPER = 36
 _PREDICATES = ("", "json.level = 'error'", "json.number < 250", "length(json.text) > 250 OR json.number < 250")
 _COLD_MESSAGES = 10_000
 
@@ -65,12 +67,14 @@ def main(messages: int, rounds: int, only: str, replay: bool, recorded: bool) ->
     """Measure queries on archives beside Spark's own readers."""
     with tempfile.TemporaryDirectory(prefix="bench-readers-") as directory:
         files = write_files(Path(directory), messages)
-        figures = [*measured_queries(files, rounds, re.compile(only))]
+        found = measured_queries(files, rounds, re.compile(only))
         if replay:
-            figures += measured_replays(Path(directory), files["framed"], rounds)
-    print(f"{this_machine()}; commit {commit()}; {messages:,} messages; median of {rounds} rounds, processor time")
-    for one in figures:
-        print(one.line())
+            found = chain(found, measured_replays(Path(directory), files["framed"], rounds))
+        print(f"{this_machine()}; commit {commit()}; {messages:,} messages; median of {rounds} rounds, processor time")
+        figures = []
+        for one in found:
+            figures.append(one)
+            print(one.line(), flush=True)
     if recorded:
         print(f"recorded in {_write(figures, messages)}")
 
@@ -127,7 +131,7 @@ def measured_queries(files: dict[str, Path], rounds: int, only: re.Pattern[str])
 
 
 def _queries(spark: Any, files: dict[str, Path]) -> Iterator[tuple[Figures, dict[str, Callable[[], Any]]]]:
-    from nsq_spark.source import nsq_archive
+    from nsq_spark import nsq_archive
 
     def source(form: str, columns: str = "") -> Any:
         reader = spark.read.format("nsq")
@@ -179,20 +183,36 @@ def _queries(spark: Any, files: dict[str, Path]) -> Iterator[tuple[Figures, dict
 
 def measured_replays(directory: Path, framed: Path, rounds: int) -> Iterator[Figures]:
     """As whole processes, with Spark's start; of few messages, that is a cold start."""
+    adopt_orphans()
     few = write_archive(directory / "few.nsqf", _COLD_MESSAGES).path
     for name, path in (("cold", few), ("whole", framed)):
         figures = Figures(f"spark-replay, {name}", "")
         for _ in range(rounds):
             for where in _PREDICATES:
-                _timed(figures, where or "without --where", lambda path=path, where=where: _replay(path, where))  # type: ignore[misc]
+                _timed(figures, where or "without --where", partial(_replay, path, where))
         yield figures
 
 
 def _replay(path: Path, where: str) -> None:
     with Sink() as sink:
-        command = f"{shlex.quote(sys.executable)} -m nsq_apps.spark_replay {path} --master=local[2] --yes"
-        words = [*shlex.split(command), f"--nsqd-tcp-address=127.0.0.1:{sink.port}"]
-        subprocess.run([*words, *(["--where", where] if where else [])], check=True, capture_output=True)
+        words = [sys.executable, "-m", "nsq_apps.spark_replay", str(path), "--master=local[2]", "--yes"]
+        words += [f"--nsqd-tcp-address=127.0.0.1:{sink.port}", *(["--where", where] if where else [])]
+        subprocess.run(words, check=True, capture_output=True)
+        wait_for_orphans()
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of processes whose parent ends, such as Spark's JVM (prctl(2))."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def wait_for_orphans() -> None:
+    """Wait for all children, so that the system counts their processor time as that of this process's children."""
+    while True:
+        try:
+            os.wait()
+        except ChildProcessError:
+            return
 
 
 # ---- measuring

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from nsq_spark.archive.chunk import MOST_BYTES, MOST_MESSAGES, Chunk, Origin
 from nsq_spark.archive.columns import ID_BYTES, positions_in_records
-from nsq_spark.archive.errors import ArchiveError
+from nsq_spark.archive.damage import ArchiveError
 from nsq_spark.archive.payload import Payload
 from nsq_spark.archive.records import Records, Tail
 from nsq_spark.archive.wanted import Wanted

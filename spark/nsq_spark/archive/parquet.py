@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from nsq_spark.archive.chunk import Chunk
-from nsq_spark.archive.damage import Damage
-from nsq_spark.archive.errors import ArchiveError
+from nsq_spark.archive.damage import ArchiveError, Damage
 from nsq_spark.archive.splits import Split
 from nsq_spark.archive.storage import File
 from nsq_spark.archive.tables import Rows, chunks_of

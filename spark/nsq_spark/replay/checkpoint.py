@@ -24,7 +24,7 @@ from typing import Any
 import orjson
 from google_crc32c import value as crc32c
 
-from nsq_spark.archive.errors import ArchiveError
+from nsq_spark.archive.damage import ArchiveError
 from nsq_spark.archive.formats import Compression, Format
 from nsq_spark.archive.listing import Hints
 from nsq_spark.archive.splits import FileInfo

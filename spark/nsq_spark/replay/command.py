@@ -9,7 +9,7 @@ import warnings
 
 from nsq_tools.cli import FAILED, ToolError
 
-from nsq_spark.archive.errors import ArchiveError
+from nsq_spark.archive.damage import ArchiveError
 from nsq_spark.archive.listing import Listing, survey
 from nsq_spark.archive.storage import Storage
 from nsq_spark.java import JavaNotFound

@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from nsq_spark.archive.damage import Damage, Skipped
-from nsq_spark.archive.errors import ArchiveError
+from nsq_spark.archive.damage import ArchiveError, Damage, Skipped
 from nsq_spark.publish_batch import NotPublished, PublishBatch, PublishObserver
 from nsq_spark.publisher import MOST_DEFERRED, Producers, TaskPublisher
 from nsq_spark.replay.checkpoint import Acknowledged, CheckpointPlace

@@ -2,14 +2,11 @@
 
 data_source    what Spark registers; which class does what     options: all of them, by their names
 archive_table  archives as tables that Spark's own readers read
-batch_reader   which task reads what                           partition: the reading
+batch_reader   which task reads what, and the reading          columns: which columns there are
 stream_reader  the same, batch after batch                     offsets: how far it is, and what it has to remember
-               admission: how much of what is there is next    portions: who reads it
-               tails: to where a file that grows can be read
-live           streams of a topic that is alive, out of what its nsqds keep
-writer         what a task publishes                           publishing: rows as commands
-               publisher: until nsqd has them
-columns        which columns there are                         damage_report: what could not be read
+               portions: how much of which file is next, and which task reads it
+live           a live topic, from what its nsqds keep
+writer         what a task publishes
 
 PySpark finds it by the package `pyspark_nsq`, where that is installed.
 
@@ -18,16 +15,5 @@ Executors import this, and no gevent.
 
 from __future__ import annotations
 
-from typing import Any
-
 from nsq_spark.source.data_source import NsqDataSource as NsqDataSource
 from nsq_spark.source.data_source import register as register
-
-
-def __getattr__(name: str) -> Any:
-    """Import `nsq_archive` at its first use: executors need none of it."""
-    if name != "nsq_archive":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from nsq_spark.source.archive_table import nsq_archive
-
-    return nsq_archive

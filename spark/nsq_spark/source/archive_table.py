@@ -22,8 +22,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from nsq_spark.archive.formats import Compression, Format
 from nsq_spark.archive.listing import list_files
-from nsq_spark.archive.manifests import Manifests
 from nsq_spark.archive.parquet import SeekableFile
+from nsq_spark.archive.sidecars import Manifests
 from nsq_spark.archive.splits import FileInfo
 from nsq_spark.archive.storage import Entry, Storage, is_hidden, name_of
 from nsq_spark.archive.wanted import Wanted
