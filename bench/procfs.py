@@ -36,6 +36,11 @@ def rss_bytes(pid: int) -> int:
     return sum(_kilobytes(f"/proc/{member}/status", "VmRSS:") for member in family(pid)) * 1024
 
 
+def peak_rss_bytes(pid: int) -> int:
+    """The most resident memory so far."""
+    return sum(_kilobytes(f"/proc/{member}/status", "VmHWM:") for member in family(pid)) * 1024
+
+
 def pss_bytes(pid: int) -> int:
     """Resident memory now, of shared pages only the part that is its own."""
     return sum(_kilobytes(f"/proc/{member}/smaps_rollup", "Pss:") for member in family(pid)) * 1024

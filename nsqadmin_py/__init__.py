@@ -3,6 +3,7 @@
 daemon        the process
 options       its settings
 upstream      HTTP requests to nsqd and nsqlookupd
+answer_budget  bounds the memory of all answers under way
 clusterinfo   the questions and orders of Go's nsqadmin
 shapes        answers in the JSON of Go's nsqadmin                          pure
 dead_letters  publishes dead letters again

@@ -15,6 +15,7 @@ from nsqadmin_py.clusterinfo import ClusterInfo
 from nsqadmin_py.history.book import Book
 from nsqadmin_py.history.file import HistoryFile
 from nsqadmin_py.notices import Notices
+from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.upstream import make_upstream
 from nsqadmin_py.web.actions import Actions
 from nsqadmin_py.web.app import App, Route
@@ -33,7 +34,6 @@ from nsqd_py.runtime import early_signals
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals, calm_collector, log_uncaught_errors, raise_descriptor_limit
 from nsqd_py.runtime.systemd import Notifier
-from nsqd_py.settings.declaration import Options
 from nsqd_py.version import version_string
 
 _SAVE_EVERY_S = 60.0
@@ -44,7 +44,7 @@ COLLECT_EVERY = (10_000, 1_000)
 class Daemon:
     """Everything that runs in one nsqadmin. `options` are those of `nsqadmin_py.options`. Raises StartError."""
 
-    def __init__(self, options: Options, log: Log) -> None:
+    def __init__(self, options: NsqadminOptions, log: Log) -> None:
         self._options = options
         self._log = log
         self._upstream = make_upstream(options)
@@ -56,7 +56,7 @@ class Daemon:
             self._cluster, self._upstream, options.lookupd_http_address, options.nsqd_http_address, interval_s,
             self._on_round, self._report_bug,
         )  # fmt: skip
-        self._safety = Safety(options, admin_guard(options, log))
+        self._safety = Safety(options, admin_guard(options.http_auth_file, log))
         self._notices = Notices(options, log, self._safety.user)
         self._views = Views(self._cluster)
         self._events = Events(self._views)

@@ -16,8 +16,7 @@ from nsqd_py.client.errors import NsqClientError
 from nsqd_py.client.message import Message, Requeue
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.producer import Producer
-from nsqd_py.runtime.logs import Log
-from nsqd_py.runtime.one_line import one_line
+from nsqd_py.runtime.logs import Log, one_line
 
 _IN_FLIGHT = 100
 _WORKERS = 20

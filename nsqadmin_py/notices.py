@@ -13,11 +13,11 @@ import orjson
 from gevent.queue import Full, Queue
 from werkzeug.wrappers import Request
 
+from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.web.safety import basic_user, peer_of
 from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, limit_s, parse_url
 from nsqd_py.protocol.names import quote
 from nsqd_py.runtime.logs import Log
-from nsqd_py.settings.declaration import Options
 
 _MOST_WAITING = 1000
 
@@ -25,7 +25,7 @@ _MOST_WAITING = 1000
 class Notices:
     """Notifications leave one after the other, and nobody waits for them."""
 
-    def __init__(self, options: Options, log: Log, user_of: Callable[[Request], str]) -> None:
+    def __init__(self, options: NsqadminOptions, log: Log, user_of: Callable[[Request], str]) -> None:
         self._endpoint: str = options.notification_http_endpoint
         self._log = log
         self._user_of = user_of

@@ -6,19 +6,19 @@ import ipaddress
 import posixpath
 from collections.abc import Sequence
 
-from nsq_tools.options import HTTP_TIMEOUTS, HTTP_TLS
-
 from nsqadmin_py.web.proxies import UNIX
 from nsqd_py.net.tls_options import (
-    HTTP_AUTH_SETTING,
-    KEY_SETTING,
+    HTTP_AUTH_FILE,
+    KEY_FILE,
+    HttpClientOptions,
     check_auth_file,
     check_authorities,
     check_certificate,
 )
-from nsqd_py.settings.declaration import BadOptions, Options, Program, Setting
+from nsqd_py.settings.declaration import BadOptions, Options, not_negative, setting
 from nsqd_py.settings.durations import SECOND_NS
-from nsqd_py.settings.log_options import VERBOSE_SETTING, log_settings
+from nsqd_py.settings.groups import VERBOSE, LogOptions, log_prefix_setting
+from nsqd_py.settings.program import Program, ProgramOptions
 from nsqd_py.settings.types import BOOL, DURATION, INT, STRING, STRINGS
 
 LOG_PREFIX = "[nsqadmin] "
@@ -26,115 +26,115 @@ _SHORTEST_POLL_NS = SECOND_NS // 4
 
 
 def _check_poll_interval(value: int) -> str | None:
-    return None if value >= _SHORTEST_POLL_NS else "--poll-interval must be at least 250ms"
-
-
-def _check_not_negative(value: int) -> str | None:
-    return None if value >= 0 else "--max-connections must not be negative"
+    return None if value >= _SHORTEST_POLL_NS else "must be at least 250ms"
 
 
 # Each: name, kind, default; then what it does.
 # fmt: off
-_GENERAL = (*log_settings(LOG_PREFIX), VERBOSE_SETTING)
+class _General(LogOptions, title="General"):
+    log_prefix: str = log_prefix_setting(LOG_PREFIX)
+    verbose: bool = VERBOSE
 
-_CLUSTER = (
-    Setting("lookupd-http-address", STRINGS, (),
+
+class _Cluster(Options, title="Cluster"):
+    lookupd_http_address: tuple[str, ...] = setting(STRINGS, (),
         "HTTP address (host:port) of an nsqlookupd (may be given several times).",
-        config_key="nsqlookupd_http_addresses"),
-    Setting("nsqd-http-address", STRINGS, (),
-        "HTTP address (host:port) of an nsqd, where there is no nsqlookupd (may be given several times).",
-        config_key="nsqd_http_addresses"),
-    Setting("poll-interval", DURATION, 2 * SECOND_NS,
-        "How often all of them are asked for what the page shows.", check=_check_poll_interval),
-    Setting("history-file", STRING, "nsqadmin-history.db",
-        "Where the figures of the last day are kept across restarts; empty keeps them in memory only."),
-)
+        config_key="nsqlookupd_http_addresses")
+    nsqd_http_address: tuple[str, ...] = setting(STRINGS, (),
+        "HTTP address (host:port) of an nsqd, for clusters without nsqlookupd (may be given several times).",
+        config_key="nsqd_http_addresses")
+    poll_interval_ns: int = setting(DURATION, 2 * SECOND_NS,
+        "Time between two requests to each nsqlookupd and nsqd.", check=_check_poll_interval)
+    history_file: str = setting(STRING, "nsqadmin-history.db",
+        "File that keeps the figures of the last day across restarts; if empty, they are kept in memory only.")
 
-_HTTP = (
-    Setting("http-address", STRING, "0.0.0.0:4171",
-        "Where the page and the API are: host:port, or the path of a unix socket."),
-    Setting("base-path", STRING, "/", "What all paths begin with, behind a proxy that serves other things too."),
-    Setting("dev-static-dir", STRING, "",
-        "Folder to take the page from instead of ours: its index.html, and what that asks for below /static."),
-    Setting("max-connections", INT, 0,
-        "Most HTTP connections, each open page is one; 0 is as many as there are file descriptors for.",
-        check=_check_not_negative),
-    Setting("tls-cert", STRING, "", "Certificate file (PEM); the page is then at https://."),
-    KEY_SETTING,
-)
 
-_SAFETY = (
-    Setting("acl-http-header", STRING, "X-Forwarded-User",
-        "Header in which a proxy that knows its users names who asks."),
-    Setting("acl-http-header-from", STRINGS, (),
-        "Addresses of such proxies, as a CIDR block, or unix for those at a unix socket (may be given several times); "
-        "what others say in that header counts for nothing. Without any, all are believed, as long as there is no "
-        "--http-auth-file."),
-    Setting("admin-user", STRINGS, (),
-        "User who may change things, by --acl-http-header or by a login of --http-auth-file (may be given several "
-        "times); without any, all may.",
-        config_key="admin_users"),
-    HTTP_AUTH_SETTING,
-    Setting("read-only", BOOL, False, "Refuse every action: this nsqadmin only looks."),
-    Setting("allow-config-from-cidr", STRING, "127.0.0.1/8",
-        "Addresses from which /config may be asked, as a CIDR block; empty lets all."),
-    Setting("notification-http-endpoint", STRING, "", "URL that is told of every action, by a POST of JSON."),
-)
+class _Http(Options, title="HTTP"):
+    http_address: str = setting(STRING, "0.0.0.0:4171",
+        "Address of the page and the API: host:port, or the path of a unix socket.")
+    base_path: str = setting(STRING, "/", "Prefix of all paths, for a proxy that also serves other applications.")
+    dev_static_dir: str = setting(STRING, "",
+        "Directory that replaces the page, for development: index.html, and files below /static.")
+    max_connections: int = setting(INT, 0,
+        "Maximum number of HTTP connections; 0 means all file descriptors. Each open page has one.",
+        check=not_negative)
+    tls_cert: str = setting(STRING, "", "Server certificate (PEM file). The page is then at https://.")
+    tls_key: str = KEY_FILE
 
-_CLIENT = (
-    *HTTP_TIMEOUTS,
-    *HTTP_TLS,
-    Setting("http-client-tls-insecure-skip-verify", BOOL, False, "Take any certificate from nsqd and nsqlookupd."),
-    Setting("http-client-token-file", STRING, "",
-        "File with the bearer token for nsqd and nsqlookupd that have an --http-auth-file. Over plain HTTP only hosts "
-        "that --nsqd-http-address, --lookupd-http-address and --http-client-token-host name get to see it."),
-    Setting("http-client-token-host", STRINGS, (),
-        "Host, IP address or CIDR block of nsqds that nsqlookupds name and that may see the token over plain HTTP "
-        "(may be given several times)."),
-    Setting("client-opt", STRINGS, (),
-        "Option of the TCP connections over which dead letters are moved, as name,value with the names of go-nsq's "
-        "Config, such as tls_v1,true or auth_secret,... (may be given several times)."),
-)
 
-_GRAPHITE = (
-    Setting("graphite-url", STRING, "", "URL of a Graphite that has what nsqd sends to statsd."),
-    Setting("proxy-graphite", BOOL, False, "Ask Graphite through this nsqadmin, at /render."),
-    Setting("statsd-counter-format", STRING, "stats.counters.%s.count",
-        "How statsd names a counter towards Graphite; empty where it changes nothing."),
-    Setting("statsd-gauge-format", STRING, "stats.gauges.%s",
-        "How statsd names a gauge towards Graphite; empty where it changes nothing."),
-    Setting("statsd-prefix", STRING, "nsq.%s",
-        "What nsqd begins its names for statsd with (%s is the host); as nsqd has it."),
-    Setting("statsd-interval", DURATION, 60 * SECOND_NS, "How often nsqd reports to statsd; as nsqd has it."),
-)
+class _Safety(Options, title="Safety"):
+    acl_http_header: str = setting(STRING, "X-Forwarded-User",
+        "Header in which an authenticating proxy sends the name of the user.")
+    acl_http_header_from: tuple[str, ...] = setting(STRINGS, (),
+        "Addresses of the proxies that may send --acl-http-header: a CIDR block, or unix for unix sockets (may be "
+        "given several times). The header is ignored from other addresses. If not given, the header is accepted from "
+        "everyone, unless there is an --http-auth-file.")
+    admin_user: tuple[str, ...] = setting(STRINGS, (),
+        "User who may change things, by the name in --acl-http-header or in --http-auth-file (may be given several "
+        "times); if not given, every user may.",
+        config_key="admin_users")
+    http_auth_file: str = HTTP_AUTH_FILE
+    read_only: bool = setting(BOOL, False, "Refuse all actions.")
+    allow_config_from_cidr: str = setting(STRING, "127.0.0.1/8",
+        "Addresses that may use /config, as a CIDR block; if empty, all addresses.")
+    notification_http_endpoint: str = setting(STRING, "", "URL that receives a POST with JSON for every action.")
+
+
+class _Requests(HttpClientOptions, title="Requests to nsqd and nsqlookupd"):
+    http_client_tls_insecure_skip_verify: bool = setting(BOOL, False,
+        "Accept any certificate from nsqd and nsqlookupd.")
+    http_client_token_file: str = setting(STRING, "",
+        "File with the bearer token for nsqds and nsqlookupds that have an --http-auth-file. Over plain HTTP it is "
+        "sent only to the hosts of --nsqd-http-address, --lookupd-http-address and --http-client-token-host.")
+    http_client_token_host: tuple[str, ...] = setting(STRINGS, (),
+        "Host, IP address or CIDR block of nsqds, found by nsqlookupds, that receive the token over plain HTTP (may be "
+        "given several times).")
+    client_opt: tuple[str, ...] = setting(STRINGS, (),
+        "Option of the TCP connections that move dead letters, as name,value with the names of go-nsq's Config, such "
+        "as tls_v1,true or auth_secret,... (may be given several times).")
+
+
+class _Graphite(Options, title="Graphite"):
+    graphite_url: str = setting(STRING, "", "URL of a Graphite server with the metrics that nsqd sends to statsd.")
+    proxy_graphite: bool = setting(BOOL, False, "Forward requests for /render to Graphite.")
+    statsd_counter_format: str = setting(STRING, "stats.counters.%s.count",
+        "Format of the names that statsd gives to counters; empty if it does not change them.")
+    statsd_gauge_format: str = setting(STRING, "stats.gauges.%s",
+        "Format of the names that statsd gives to gauges; empty if it does not change them.")
+    statsd_prefix: str = setting(STRING, "nsq.%s",
+        "Prefix of nsqd's metrics (%s is the host); the same as in nsqd.")
+    statsd_interval_ns: int = setting(DURATION, 60 * SECOND_NS,
+        "Time between two reports of nsqd to statsd; the same as in nsqd.")
 # fmt: on
+
+
+class NsqadminOptions(ProgramOptions, _General, _Cluster, _Http, _Safety, _Requests, _Graphite):
+    """The options of nsqadmin."""
+
 
 NSQADMIN = Program(
     "nsqadmin",
     "nsqadmin-py",
-    "A console over all nsqd and nsqlookupd of a cluster. "
-    "Flags may have one dash or two, and their values follow after a space or =.",
-    {
-        "General": _GENERAL, "Cluster": _CLUSTER, "HTTP": _HTTP, "Safety": _SAFETY,
-        "Questions to nsqd and nsqlookupd": _CLIENT, "Graphite": _GRAPHITE,
-    },
+    "A web console for the nsqds and nsqlookupds of a cluster. "
+    "Flags have one dash or two; their values follow after a space or =.",
+    NsqadminOptions,
     [("To look at a cluster:", "nsqadmin-py --lookupd-http-address=127.0.0.1:4161")],
 )  # fmt: skip
 
 
-def read_options(argv: Sequence[str]) -> Options:
-    """nsqadmin's options from its command line, as `Program.read` gives them, settled."""
+def read_options(argv: Sequence[str]) -> NsqadminOptions:
+    """Return nsqadmin's options from its command line and config file, settled. Raises as `Program.read`."""
     options = NSQADMIN.read(argv)
     return options.replace(base_path=clean_base_path(options.base_path))
 
 
 def clean_base_path(path: str) -> str:
-    """With a slash before it and none behind it."""
+    """Return a path that begins with a slash and does not end with one."""
     return "/" + posixpath.normpath("/" + path).strip("/")
 
 
-def check_options(options: Options) -> None:
-    """Raises BadOptions where nsqadmin cannot start with `options`. Reads the TLS files; changes nothing."""
+def check_options(options: NsqadminOptions) -> None:
+    """Raise BadOptions if nsqadmin cannot start with `options`. It reads the TLS files and changes nothing."""
     options.check()
     _check_addresses(options)
     _check_client_tls(options)
@@ -143,11 +143,11 @@ def check_options(options: Options) -> None:
     _check_networks(options)
     if options.tls_cert or options.tls_key:
         check_certificate(options.tls_cert, options.tls_key, level=options.tls_security_level)
-    check_auth_file(options)
+    check_auth_file(options.http_auth_file)
     check_packages()
 
 
-def _check_addresses(options: Options) -> None:
+def _check_addresses(options: NsqadminOptions) -> None:
     lookupds, nsqds = options.lookupd_http_address, options.nsqd_http_address
     if not nsqds and not lookupds:
         raise BadOptions("--nsqd-http-address or --lookupd-http-address required")
@@ -163,7 +163,7 @@ def _check_addresses(options: Options) -> None:
                 raise BadOptions(f"failed to resolve --{flag}-http-address ({address}) - {error}") from error
 
 
-def _check_client_tls(options: Options) -> None:
+def _check_client_tls(options: NsqadminOptions) -> None:
     cert, key = options.http_client_tls_cert, options.http_client_tls_key
     if cert and not key:
         raise BadOptions("--http-client-tls-key must be specified with --http-client-tls-cert")
@@ -175,7 +175,7 @@ def _check_client_tls(options: Options) -> None:
         check_authorities(options.http_client_tls_root_ca_file, "--http-client-tls-root-ca-file")
 
 
-def _check_client_options(options: Options) -> None:
+def _check_client_options(options: NsqadminOptions) -> None:
     from nsqd_py.client.errors import BadClientOption
     from nsqd_py.client.options import ClientOptions
     from nsqd_py.client.tls import client_context
@@ -188,7 +188,7 @@ def _check_client_options(options: Options) -> None:
         raise BadOptions(f"--client-opt: {error}") from error
 
 
-def _check_networks(options: Options) -> None:
+def _check_networks(options: NsqadminOptions) -> None:
     wanted = {
         "allow-config-from-cidr": [options.allow_config_from_cidr] if options.allow_config_from_cidr else [],
         "acl-http-header-from": [block for block in options.acl_http_header_from if block != UNIX],
@@ -201,7 +201,7 @@ def _check_networks(options: Options) -> None:
                 raise BadOptions(f"failed to parse --{flag} ({block}) - {error}") from error
 
 
-def _check_urls(options: Options) -> None:
+def _check_urls(options: NsqadminOptions) -> None:
     from nsqd_py.net.http.client import parse_url
 
     wanted = {"graphite-url": options.graphite_url, "notification-http-endpoint": options.notification_http_endpoint}
@@ -214,7 +214,7 @@ def _check_urls(options: Options) -> None:
 
 
 def check_packages() -> None:
-    """Raises BadOptions where what nsqadmin needs besides is not installed."""
+    """Raise BadOptions if a package that nsqadmin needs is not installed."""
     try:
         import jinja2  # noqa: F401  only whether it is there
         import werkzeug  # noqa: F401

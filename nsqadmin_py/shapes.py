@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from nsqd_py.net.addresses import host_and_port
+
 Figures = dict[str, Any]
 
 ALL_NODES = "*"
@@ -86,12 +88,12 @@ def producer_of_info(info: Any, topics: Iterable[str], address: str = "") -> Fig
     """An nsqd by its own `/info`; `address` stands in for what an old one does not say."""
     rows = [{"topic": topic, "tombstoned": False} for topic in topics]
     figures = _producer(info, "", rows)
-    host, _, port = address.rpartition(":")
+    host, port = host_and_port(address)
     if address and not figures["broadcast_address"]:
-        figures["broadcast_address"] = host.strip("[]")
+        figures["broadcast_address"] = host
         figures["http_port"] = int(port) if _is_number(port) else 0
     if address and not figures["hostname"]:
-        figures["hostname"] = host.strip("[]")
+        figures["hostname"] = host
     return figures
 
 

@@ -13,6 +13,7 @@ import orjson
 from gevent import ssl
 
 from nsqadmin_py.answer_budget import Answer, AnswerBudget
+from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.shapes import rows_in
 from nsqadmin_py.web.proxies import Proxies
 from nsqd_py.errors import StartError
@@ -29,11 +30,10 @@ from nsqd_py.net.http.client import (
     parse_url,
     resolve_by_hub,
 )
-from nsqd_py.net.tls_level import advised, set_level, set_lowest_version
-from nsqd_py.net.tls_options import DEFAULT_TLS_VERSION
+from nsqd_py.net.tls_options import http_client_context
 from nsqd_py.protocol.names import quote
-from nsqd_py.runtime.one_line import one_line
-from nsqd_py.settings.declaration import Options
+from nsqd_py.runtime.logs import one_line
+from nsqd_py.settings.declaration import BadOptions
 
 _FORBIDDEN = 403
 # In one answer of an nsqlookupd.
@@ -221,8 +221,8 @@ def _message(body: bytes) -> str:
     return message if isinstance(message, str) else ""
 
 
-def make_upstream(options: Options) -> Upstream:
-    """With the time-outs and certificates of the options. Raises StartError."""
+def make_upstream(options: NsqadminOptions) -> Upstream:
+    """Return the client of all requests, with the time-outs and certificates of the options. Raises StartError."""
     return Upstream(
         HttpClient(
             connect_timeout_s=limit_s(options.http_client_connect_timeout_ns),
@@ -241,7 +241,7 @@ def _resolve(host: str, port: int) -> Sequence[Target]:
     return resolve_by_hub(host, port) if endpoint is None else [(endpoint.family, endpoint.target)]
 
 
-def _token_rule(options: Options) -> TokenRule | None:
+def _token_rule(options: NsqadminOptions) -> TokenRule | None:
     """Raises StartError."""
     token_file = options.http_client_token_file
     if not token_file:
@@ -269,19 +269,10 @@ def _read_token(token_file: str) -> str:
     return token
 
 
-def _tls_context(options: Options) -> Any:
+def _tls_context(options: NsqadminOptions) -> Any:
     try:
-        context = ssl.create_default_context(cafile=options.http_client_tls_root_ca_file or None)
-        set_level(context, options.tls_security_level)
-        set_lowest_version(context, options.tls_security_level, DEFAULT_TLS_VERSION)
-        if options.http_client_tls_insecure_skip_verify:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if options.http_client_tls_cert:
-            # With an empty password, a key that needs one fails instead of asking on the terminal.
-            context.load_cert_chain(options.http_client_tls_cert, options.http_client_tls_key, password="")
-    except OSError as error:  # SSLError is one
-        raise StartError(f"cannot use the files of --http-client-tls-…: {advised(error.strerror or error)}") from error
-    return context
-
-
+        return http_client_context(
+            options, ssl.SSLContext, verifies=not options.http_client_tls_insecure_skip_verify
+        )
+    except BadOptions as error:
+        raise StartError(str(error)) from error

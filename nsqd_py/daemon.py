@@ -27,6 +27,7 @@ from nsqd_py.net.loop_iteration import Turn
 from nsqd_py.net.server import Farewell
 from nsqd_py.net.tls_options import TLS_NOT_REQUIRED
 from nsqd_py.net.transport import Stream
+from nsqd_py.options import NsqdOptions
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.frames import TOO_MANY_CONNECTIONS
 from nsqd_py.protocol.session import Limits
@@ -71,7 +72,7 @@ class _Stopped(Exception):
 class Daemon:
     """Everything that runs in one nsqd. `options` are those of `nsqd_py.options`."""
 
-    def __init__(self, options: Any, log: Log) -> None:
+    def __init__(self, options: NsqdOptions, log: Log) -> None:
         self._options = options
         self._log = log
         self._hub = gevent.get_hub()
@@ -306,7 +307,7 @@ class Daemon:
             os.close(self._lock)
 
 
-def _limits(options: Any) -> Limits:
+def _limits(options: NsqdOptions) -> Limits:
     """The options as the protocol wants them."""
     return Limits(
         max_msg_size=options.max_msg_size,
@@ -332,7 +333,7 @@ def _limits(options: Any) -> Limits:
     )
 
 
-def keep_certificate(options: Any, log: Log) -> CertificateKeeper | None:
+def keep_certificate(options: NsqdOptions, log: Log) -> CertificateKeeper | None:
     """The certificate to show to clients; None without TLS. Raises OSError."""
     if not options.tls_cert:
         return None
@@ -347,13 +348,13 @@ def _http_farewell() -> bytes:
     return answers.farewell()
 
 
-def _admin_guard(options: Any, log: Log) -> AdminGuard | None:
+def _admin_guard(options: NsqdOptions, log: Log) -> AdminGuard | None:
     """The guard of the admin paths; None where all may administer. Raises StartError."""
     if not options.http_auth_file:
         return None
     from nsqd_py.net.http.guard import admin_guard
 
-    return admin_guard(options, log)
+    return admin_guard(options.http_auth_file, log)
 
 
 def _may_have_go_files(directory: Path) -> bool:
@@ -363,7 +364,7 @@ def _may_have_go_files(directory: Path) -> bool:
         raise StartError(f"failed to look for files of Go's nsqd in {directory} - {error}") from error
 
 
-def _guard_maker(options: Any, broker: Broker) -> Callable[[Guarded], Guard] | None:
+def _guard_maker(options: NsqdOptions, broker: Broker) -> Callable[[Guarded], Guard] | None:
     """What makes the guard of a client; None where clients need no authorization."""
     if not options.auth_http_address:
         return None
@@ -375,14 +376,14 @@ def _guard_maker(options: Any, broker: Broker) -> Callable[[Guarded], Guard] | N
     return lambda client: Guard(client, servers, broker.alarms, broker.clock)
 
 
-def _lookup_peers(broker: Broker, options: Any, log: Log) -> LookupPeers:
+def _lookup_peers(broker: Broker, options: NsqdOptions, log: Log) -> LookupPeers:
     """Raises StartError."""
     from nsqd_py.lookup.peers import LookupPeers
 
     return LookupPeers(broker, options, log, _lookupd_tls(options))
 
 
-def _lookupd_tls(options: Any) -> Any:
+def _lookupd_tls(options: NsqdOptions) -> Any:
     """The TLS context for nsqlookupds, None without TLS. Raises StartError."""
     if not options.lookupd_tls:
         return None

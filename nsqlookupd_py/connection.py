@@ -10,13 +10,13 @@ from nsqd_py.errors import ClientError, Invalid
 from nsqd_py.net.limits import HANDSHAKE, TimeLimits
 from nsqd_py.net.loop_iteration import Turn
 from nsqd_py.net.transport import Stream
+from nsqd_py.protocol import MAGIC_V1
 from nsqd_py.runtime.logs import Log
 from nsqlookupd_py.commands import COMMANDS, OK, Removal
 from nsqlookupd_py.parser import LookupParser
 from nsqlookupd_py.peer import Peer, identify
 from nsqlookupd_py.registry import Registry
 
-MAGIC = b"  V1"
 COMMANDS_AT_ONCE = 4
 TOO_MANY_CONNECTIONS = b"E_TOO_MANY_CONNECTIONS"
 
@@ -138,11 +138,11 @@ class PeerConnection(Stream):
 
     def _read_magic(self, data: bytes) -> bytes:
         """What follows the magic, once that is complete."""
-        missing = len(MAGIC) - len(self._magic)
+        missing = len(MAGIC_V1) - len(self._magic)
         self._magic += data[:missing]
-        if self._magic == MAGIC:
+        if self._magic == MAGIC_V1:
             self._parser = LookupParser()
-        elif len(self._magic) == len(MAGIC):
+        elif len(self._magic) == len(MAGIC_V1):
             self.log.of_clients.error("client(%s) bad protocol magic '%s'", self.peer, self._magic.decode("latin-1"))
             self._end_with(b"E_BAD_PROTOCOL")
         return data[missing:]

@@ -25,10 +25,10 @@ from nsqd_py.runtime import early_signals
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals, calm_collector, log_uncaught_errors, raise_descriptor_limit
 from nsqd_py.runtime.systemd import Notifier
-from nsqd_py.settings.declaration import Options
 from nsqd_py.version import NSQ_VERSION, version_string
 from nsqlookupd_py.connection import TOO_MANY_CONNECTIONS, PeerConnection, frame
 from nsqlookupd_py.http import LookupApi, LookupHttpConnection
+from nsqlookupd_py.options import NsqlookupdOptions
 from nsqlookupd_py.registry import Registry
 from nsqlookupd_py.room import UNLIMITED, RegistryLimits
 
@@ -39,7 +39,7 @@ COLLECT_EVERY = (10_000, 1_000)
 _FAREWELLS: dict[str, Farewell] = {"TCP": lambda: frame(TOO_MANY_CONNECTIONS), "HTTP": answers.farewell}
 
 
-def registry_limits(options: Options) -> RegistryLimits:
+def registry_limits(options: NsqlookupdOptions) -> RegistryLimits:
     """Return the limits of the registry; 0 is none."""
     return RegistryLimits(
         names=options.max_topics_and_channels or UNLIMITED,
@@ -51,7 +51,7 @@ def registry_limits(options: Options) -> RegistryLimits:
 class Daemon:
     """Everything that runs in one nsqlookupd. `options` are those of `nsqlookupd_py.options`."""
 
-    def __init__(self, options: Options, log: Log) -> None:
+    def __init__(self, options: NsqlookupdOptions, log: Log) -> None:
         self._options = options
         self._log = log
         hub = gevent.get_hub()
@@ -81,7 +81,7 @@ class Daemon:
         with StopSignals() as signals:
             try:
                 self._tls = keep_certificate(self._options, self._log)
-                self._api.admin_guard = admin_guard(self._options, self._log)
+                self._api.admin_guard = admin_guard(self._options.http_auth_file, self._log)
                 if self._tls is not None:
                     self._certificate_timer.start(self._check_certificate)
                 self._listen()

@@ -22,7 +22,7 @@ from nsqd_py.net.http.router import Route, Router
 from nsqd_py.net.loop_iteration import Turn
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.logs import Log
-from nsqd_py.runtime.pace import Pace
+from nsqd_py.runtime.pacing import Pace
 from nsqd_py.version import NSQ_VERSION
 from nsqlookupd_py.names import STEP, Rest, json_list, no_rest
 from nsqlookupd_py.peer import NodeView, Peer

@@ -1,6 +1,6 @@
 """Lists of names that may have 200,000 entries, in steps of less than a millisecond.
 
-`rest` is called after each step. In a greenlet it lets others run; see `nsqd_py.runtime.pace`.
+`rest` is called after each step. In a greenlet it lets others run; see `nsqd_py.runtime.pacing`.
 """
 
 from __future__ import annotations

@@ -6,94 +6,93 @@ import socket
 from collections.abc import Sequence
 
 from nsqd_py.net.tls_options import (
-    HTTP_AUTH_SETTING,
-    KEY_SETTING,
-    REQUIREMENT_SETTINGS,
-    ROOT_CA_SETTING,
-    check_auth_file,
+    ServerTlsOptions,
     check_tls,
     implied_tls_required,
 )
-from nsqd_py.settings.declaration import BadOptions, Options, Program, Setting
+from nsqd_py.settings.declaration import BadOptions, Options, not_negative, setting
 from nsqd_py.settings.durations import SECOND_NS
-from nsqd_py.settings.limit_options import LIMIT_SETTINGS, check_not_negative
-from nsqd_py.settings.log_options import VERBOSE_SETTING, log_settings
+from nsqd_py.settings.groups import VERBOSE, LimitOptions, LogOptions, log_prefix_setting
+from nsqd_py.settings.program import Program, ProgramOptions
 from nsqd_py.settings.types import DURATION, INT, STRING
 
 LOG_PREFIX = "[nsqlookupd] "
 
 
 def _check_auth_policy(value: str) -> str | None:
-    # A misspelt policy would let every client in.
-    return None if value in ("", "require-verify") else "--tls-client-auth-policy must be require-verify"
+    # A misspelt policy would admit every client.
+    return None if value in ("", "require-verify") else "must be require-verify"
 
 
 # Each: name, kind, default; then what it does.
 # fmt: off
-_GENERAL = (*log_settings(LOG_PREFIX), VERBOSE_SETTING)
+class _General(LogOptions, title="General"):
+    log_prefix: str = log_prefix_setting(LOG_PREFIX)
+    verbose: bool = VERBOSE
 
-_ADDRESSES = (
-    Setting("tcp-address", STRING, "0.0.0.0:4160",
-        "Where nsqd registers: host:port, or the path of a unix socket."),
-    Setting("http-address", STRING, "0.0.0.0:4161",
-        "Where consumers and tools ask: host:port, or the path of a unix socket."),
-    Setting("broadcast-address", STRING, socket.gethostname(),
-        "Host name or address under which nsqd reaches this nsqlookupd's HTTP port.",
-        default_text="the host name"),
-)
 
-_PRODUCERS = (
-    Setting("inactive-producer-timeout", DURATION, 300 * SECOND_NS,
-        "How long an nsqd is still named after its last sign of life."),
-    Setting("tombstone-lifetime", DURATION, 45 * SECOND_NS,
-        "How long an nsqd that was tombstoned for a topic is not named for it."),
-)
+class _Addresses(Options, title="Addresses"):
+    tcp_address: str = setting(STRING, "0.0.0.0:4160",
+        "Address for nsqds: host:port, or the path of a unix socket.")
+    http_address: str = setting(STRING, "0.0.0.0:4161",
+        "Address for consumers and tools: host:port, or the path of a unix socket.")
+    broadcast_address: str = setting(STRING, socket.gethostname(),
+        "Host name or address of this nsqlookupd's HTTP port for nsqds.",
+        default_text="the host name")
 
-_REGISTRATIONS = (
-    Setting("max-topics-and-channels", INT, 200_000,
-        "Most topics and channels that are known, together. Names that no nsqd has give way to new ones of nsqds; "
-        "0 is any number.", check=check_not_negative),
-    Setting("max-registrations", INT, 2_000_000,
-        "Most topics and channels that all nsqds register, each counted once for each nsqd that has it; "
-        "0 is any number.", check=check_not_negative),
-    Setting("max-registrations-per-nsqd", INT, 100_000,
-        "Most topics and channels that one nsqd registers; 0 is any number.", check=check_not_negative),
-)
 
-_TLS = (
-    Setting("tls-cert", STRING, "",
-        "Certificate file (PEM); lets clients speak TLS, on the TCP and on the HTTP port."),
-    KEY_SETTING,
-    Setting("tls-client-auth-policy", STRING, "",
-        "Certificates of clients: require-verify (one signed by --tls-root-ca-file).", check=_check_auth_policy),
-    ROOT_CA_SETTING,
-    *REQUIREMENT_SETTINGS,
-    HTTP_AUTH_SETTING,
-)
+class _Producers(Options, title="Producers"):
+    inactive_producer_timeout_ns: int = setting(DURATION, 300 * SECOND_NS,
+        "Time since the last ping of an nsqd after which it is no longer listed.")
+    tombstone_lifetime_ns: int = setting(DURATION, 45 * SECOND_NS,
+        "Time for which an nsqd is not listed for a topic after it was tombstoned.")
+
+
+class _Registrations(Options):
+    max_topics_and_channels: int = setting(INT, 200_000,
+        "Maximum number of topics and channels in total; 0 means no limit. At the limit, new names of nsqds replace "
+        "names that no nsqd has.", check=not_negative)
+    max_registrations: int = setting(INT, 2_000_000,
+        "Maximum number of registrations: topics and channels, each counted once for each nsqd that has it; 0 means no "
+        "limit.", check=not_negative)
+    max_registrations_per_nsqd: int = setting(INT, 100_000,
+        "Maximum number of topics and channels that one nsqd can register; 0 means no limit.", check=not_negative)
+
+
+class _Limits(_Registrations, LimitOptions, title="Limits"):
+    pass
+
+
+class _Tls(ServerTlsOptions, title="TLS"):
+    tls_cert: str = setting(STRING, "",
+        "Server certificate (PEM file). Enables TLS on the TCP and HTTP ports.")
+    tls_client_auth_policy: str = setting(STRING, "",
+        "Client certificates: require-verify (signed by --tls-root-ca-file).", check=_check_auth_policy)
 # fmt: on
+
+
+class NsqlookupdOptions(ProgramOptions, _General, _Addresses, _Producers, _Limits, _Tls):
+    """The options of nsqlookupd."""
+
 
 NSQLOOKUPD = Program(
     "nsqlookupd",
     "nsqlookupd-py",
-    "Know which nsqd has which topics and channels, and tell consumers. "
-    "Flags may have one dash or two, and their values follow after a space or =.",
-    {
-        "General": _GENERAL, "Addresses": _ADDRESSES, "Producers": _PRODUCERS,
-        "Limits": (*_REGISTRATIONS, *LIMIT_SETTINGS), "TLS": _TLS,
-    },  # fmt: skip
+    "A directory of nsqds, their topics and their channels, for consumers. "
+    "Flags have one dash or two; their values follow after a space or =.",
+    NsqlookupdOptions,
 )
 
 
-def read_options(argv: Sequence[str]) -> Options:
-    """nsqlookupd's options from its command line, as `Program.read` gives them, settled."""
+def read_options(argv: Sequence[str]) -> NsqlookupdOptions:
+    """Return nsqlookupd's options from its command line and config file, settled. Raises as `Program.read`."""
     options = NSQLOOKUPD.read(argv)
     return options.replace(tls_required=implied_tls_required(options))
 
 
-def check_options(options: Options) -> None:
-    """Raises BadOptions where nsqlookupd cannot start with `options`. Reads the TLS files; changes nothing."""
+def check_options(options: NsqlookupdOptions) -> None:
+    """Raise BadOptions if nsqlookupd cannot start with `options`. It reads the TLS files and changes nothing."""
     options.check()
     if options.tls_client_auth_policy and not options.tls_root_ca_file:
         raise BadOptions("--tls-client-auth-policy=require-verify needs --tls-root-ca-file")
     check_tls(options)
-    check_auth_file(options)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.errors import BadBody, Invalid
 
 MAX_LINE_BYTES = 16 * 1024
 MAX_BODY_BYTES = 64 * 1024  # a body of nested lists of this size takes 2 ms to read
 
-_SIZE_BYTES = 4
 _SPACE = b" \t\n\v\f\r"
 
 
@@ -40,7 +40,7 @@ class LookupParser:
 
     def next_body(self) -> bytes | None:
         """`[4-byte size][data]`: the data; None while it is not complete. Raises BadBody."""
-        start = self._position + _SIZE_BYTES
+        start = self._position + SIZE_BYTES
         if len(self._buffer) < start:
             return None
         size = int.from_bytes(self._buffer[self._position : start], "big", signed=True)
@@ -53,5 +53,5 @@ class LookupParser:
 
     def cut_short(self) -> BadBody:
         """Why a body is missing whose rest will not come."""
-        missing = "body size" if len(self._buffer) - self._position < _SIZE_BYTES else "body"
+        missing = "body size" if len(self._buffer) - self._position < SIZE_BYTES else "body"
         return BadBody(f"IDENTIFY failed to read {missing}")

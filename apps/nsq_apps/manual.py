@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-from nsqd_py.settings.declaration import Program
-from nsqd_py.settings.docs import reference_page, settings_tables
-from nsqd_py.settings.example import FORMATS, example
+from nsqd_py.settings.docs import FORMATS, example, reference_page, settings_tables
+from nsqd_py.settings.program import Program
 
 PRINTED_BY = "python -m nsq_apps.manual"
 _CHECKOUT = Path(__file__).parent.parent.parent
@@ -42,18 +42,18 @@ def printed_files() -> Iterator[tuple[Path, str]]:
             yield Path("contrib", "config", f"{program.name}.{file_format}"), example(program, PRINTED_BY, file_format)
 
 
-def programs() -> Iterator[Program]:
+def programs() -> Iterator[Program[Any]]:
     """Yield the declarations of all tools, in the order in which the documentation names them."""
     for package in _TOOLS:
         yield import_module(f"{package}.options").PROGRAM
 
 
-def page(program: Program) -> str:
+def page(program: Program[Any]) -> str:
     """Return a tool's page: what it does, examples, all flags, exit statuses."""
     return "\n".join((_introduction(program), _examples(program), *settings_tables(program), _exit_status(program)))
 
 
-def _introduction(program: Program) -> str:
+def _introduction(program: Program[Any]) -> str:
     return f"""\
 <!-- Printed by `{PRINTED_BY}`; change the declarations, not this page. -->
 
@@ -67,7 +67,7 @@ a TOML or YAML file, given with `--config`; a flag goes before the file.
 """
 
 
-def _examples(program: Program) -> str:
+def _examples(program: Program[Any]) -> str:
     rows = [
         f"{purpose}:\n\n{f'<!-- {comment} -->{chr(10)}' if comment else ''}```sh\n{line}\n```\n"
         for purpose, line, comment in program.examples
@@ -85,7 +85,7 @@ _EXIT_STATUSES = (
 # fmt: on
 
 
-def _exit_status(program: Program) -> str:
+def _exit_status(program: Program[Any]) -> str:
     rows = [f"| {status} | {meaning} |" for status, meaning in program.exit_statuses or _EXIT_STATUSES]
     return "\n".join(["## Exit status\n", "| status | meaning |", "|---|---|", *rows, ""])
 

@@ -6,13 +6,12 @@ import sys
 from collections.abc import Sequence
 
 from nsq_tools.cli import Tool
-from nsq_tools.stat.options import PROGRAM, check_options
+from nsq_tools.stat.options import PROGRAM, StatOptions, check_options
 
 from nsqd_py.runtime.logs import Log
-from nsqd_py.settings.declaration import Options
 
 
-def _run(options: Options, log: Log) -> int:
+def _run(options: StatOptions, log: Log) -> int:
     from nsq_tools.stat.run import run
 
     return run(options, log)

@@ -6,13 +6,12 @@ import sys
 from collections.abc import Sequence
 
 from nsq_tools.cli import Tool
-from nsq_tools.tail.options import PROGRAM, check
+from nsq_tools.tail.options import PROGRAM, TailOptions, check
 
 from nsqd_py.runtime.logs import Log
-from nsqd_py.settings.declaration import Options
 
 
-def _run(options: Options, log: Log) -> int:
+def _run(options: TailOptions, log: Log) -> int:
     from nsq_tools.tail.tailing import run
 
     return run(options, log)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from nsqd_py.runtime import early_signals
 
 if TYPE_CHECKING:
+    from nsq_tools.to_file.options import ToFileOptions
+
     from nsqd_py.runtime.logs import Log
-    from nsqd_py.settings.declaration import Options
 
 
-def _run(options: Options, log: Log) -> int:
+def _run(options: ToFileOptions, log: Log) -> int:
     from nsq_tools.to_file.service import Service
 
     return Service(options, log).run()

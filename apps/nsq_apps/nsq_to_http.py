@@ -6,13 +6,12 @@ import sys
 from collections.abc import Sequence
 
 from nsq_tools.cli import Tool
-from nsq_tools.to_http.options import PROGRAM, check
+from nsq_tools.to_http.options import PROGRAM, ToHttpOptions, check
 
 from nsqd_py.runtime.logs import Log
-from nsqd_py.settings.declaration import Options
 
 
-def _run(options: Options, log: Log) -> int:
+def _run(options: ToHttpOptions, log: Log) -> int:
     from nsq_tools.to_http.run import run
 
     return run(options, log)

@@ -6,13 +6,12 @@ import sys
 from collections.abc import Sequence
 
 from nsq_tools.cli import Tool
-from nsq_tools.nsq_to_nsq.options import PROGRAM, check
+from nsq_tools.nsq_to_nsq.options import PROGRAM, NsqToNsqOptions, check
 
 from nsqd_py.runtime.logs import Log
-from nsqd_py.settings.declaration import Options
 
 
-def _run(options: Options, log: Log) -> int:
+def _run(options: NsqToNsqOptions, log: Log) -> int:
     from nsq_tools.nsq_to_nsq.run import run
 
     return run(options, log)

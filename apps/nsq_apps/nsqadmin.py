@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from nsqd_py.runtime import early_signals
 
 if TYPE_CHECKING:
+    from nsqadmin_py.options import NsqadminOptions
     from nsqd_py.runtime.logs import Log
-    from nsqd_py.settings.declaration import Options
 
 
-def _serve(options: Options, log: Log) -> int:
+def _serve(options: NsqadminOptions, log: Log) -> int:
     from nsqadmin_py.daemon import Daemon
 
     Daemon(options, log).run()
@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run nsqadmin until a signal ends it. Return the exit status: 1 if it could not start."""
     early_signals.hold(early_signals.RELOAD)  # before the imports, which take most of the start
     from nsqadmin_py.options import LOG_PREFIX, check_options, read_options
-    from nsqd_py.settings.command import DaemonCommand
+    from nsqd_py.settings.program import DaemonCommand
 
     return DaemonCommand("nsqadmin", LOG_PREFIX, read_options, check_options, _serve).main(argv)
 

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 from nsqd_py.runtime import early_signals
 
 if TYPE_CHECKING:
+    from nsqd_py.options import NsqdOptions
     from nsqd_py.runtime.logs import Log
-    from nsqd_py.settings.declaration import Options
 
 
-def _serve(options: Options, log: Log) -> int:
+def _serve(options: NsqdOptions, log: Log) -> int:
     from nsqd_py.daemon import Daemon
 
     return Daemon(options, log).run()
 
 
-def _check_data(options: Options) -> int | None:
+def _check_data(options: NsqdOptions) -> int | None:
     if not options.check_data and not options.repair:
         return None
     early_signals.release()  # there is nothing to reload or to drain: they end it as they end any program
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     early_signals.hold(early_signals.RELOAD_AND_DRAIN)  # before the imports, which take most of the start
     from nsqd_py.options import LOG_PREFIX, check_options, read_options
-    from nsqd_py.settings.command import DaemonCommand
+    from nsqd_py.settings.program import DaemonCommand
 
     return DaemonCommand("nsqd", LOG_PREFIX, read_options, check_options, _serve, _check_data).main(argv)
 

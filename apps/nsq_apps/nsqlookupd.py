@@ -10,10 +10,10 @@ from nsqd_py.runtime import early_signals
 
 if TYPE_CHECKING:
     from nsqd_py.runtime.logs import Log
-    from nsqd_py.settings.declaration import Options
+    from nsqlookupd_py.options import NsqlookupdOptions
 
 
-def _serve(options: Options, log: Log) -> int:
+def _serve(options: NsqlookupdOptions, log: Log) -> int:
     from nsqlookupd_py.daemon import Daemon
 
     Daemon(options, log).run()
@@ -23,7 +23,7 @@ def _serve(options: Options, log: Log) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run nsqlookupd until a signal ends it. Return the exit status: 1 if it could not start."""
     early_signals.hold(early_signals.RELOAD)  # before the imports, which take most of the start
-    from nsqd_py.settings.command import DaemonCommand
+    from nsqd_py.settings.program import DaemonCommand
     from nsqlookupd_py.options import LOG_PREFIX, check_options, read_options
 
     return DaemonCommand("nsqlookupd", LOG_PREFIX, read_options, check_options, _serve).main(argv)

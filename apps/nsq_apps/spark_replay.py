@@ -6,18 +6,17 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from nsq_spark.replay.options import PROGRAM, check
+from nsq_spark.replay.options import PROGRAM, ReplayOptions, check
 from nsq_tools.cli import Tool
 
 from nsqd_py.runtime.logs import Log
-from nsqd_py.settings.declaration import Options
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs spark-replay to its end, and returns the exit status."""
     words = sys.argv[1:] if argv is None else argv
 
-    def run(options: Options, log: Log) -> int:
+    def run(options: ReplayOptions, log: Log) -> int:
         from nsq_spark.replay.command.run import run
 
         return run(options, shlex.join([PROGRAM.command, *words]))

@@ -21,14 +21,13 @@ from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.storage import Storage
 from nsq_spark.replay.command.request import job_of
 from nsq_spark.replay.command.spark_wanted import spark_of
-from nsq_spark.replay.options import PROGRAM
+from nsq_spark.replay.options import PROGRAM, ReplayOptions
 from nsq_spark.replay.planning import plan
 from nsq_spark.replay.running import run
 from nsq_spark.session import Session
 from pyspark.sql import SparkSession
 
 from bench.spark.standalone import standalone
-from nsqd_py.settings.declaration import Options
 
 _STANDALONE = re.compile(r"standalone\[(\d+)\]")
 # Not before all workers are there.
@@ -60,7 +59,7 @@ def _cluster(master: str) -> Iterator[str]:
         yield cluster.master
 
 
-def _replay(session: Session, options: Options) -> Callable[[str, str], int]:
+def _replay(session: Session, options: ReplayOptions) -> Callable[[str, str], int]:
     context = session.context()
     asked = job_of(options, time.time_ns())
 
@@ -75,13 +74,13 @@ def _replay(session: Session, options: Options) -> Callable[[str, str], int]:
     return send
 
 
-def _count(session: Session, options: Options) -> Callable[[str, str], int]:
+def _count(session: Session, options: ReplayOptions) -> Callable[[str, str], int]:
     spark = SparkSession(session.context())
     register(spark)
     return lambda archive, port: spark.read.format("nsq").load(archive).count()
 
 
-JOBS: dict[str, Callable[[Session, Options], Callable[[str, str], int]]] = {"replay": _replay, "count": _count}
+JOBS: dict[str, Callable[[Session, ReplayOptions], Callable[[str, str], int]]] = {"replay": _replay, "count": _count}
 
 if __name__ == "__main__":
     main(*sys.argv[1:])

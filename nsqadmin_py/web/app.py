@@ -15,8 +15,7 @@ from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.web.answers import Handler, Refusal, compress, refused
 from nsqadmin_py.web.safety import Safety, peer_of
-from nsqd_py.runtime.logs import Log
-from nsqd_py.runtime.one_line import one_line
+from nsqd_py.runtime.logs import Log, one_line
 
 # A path, and the handler of each method.
 Route = tuple[str, dict[str, Handler]]

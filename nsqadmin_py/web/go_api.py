@@ -12,6 +12,7 @@ from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.clusterinfo import ClusterInfo, Errors, NobodyAnswered, joined
 from nsqadmin_py.notices import Notices
+from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.shapes import (
     Figures,
     by_node_and_nearness,
@@ -25,10 +26,9 @@ from nsqadmin_py.upstream import Upstream, UpstreamError
 from nsqadmin_py.web.answers import Refusal, as_go, plain
 from nsqadmin_py.web.bodies import body_of, object_in, text_of
 from nsqadmin_py.web.safety import Safety, peer_of
+from nsqd_py.net.addresses import host_and_port
 from nsqd_py.protocol.names import is_valid_name
-from nsqd_py.runtime.logs import Log, parse_level
-from nsqd_py.runtime.one_line import one_line
-from nsqd_py.settings.declaration import Options
+from nsqd_py.runtime.logs import Log, one_line, parse_level
 from nsqd_py.settings.durations import SECOND_NS
 
 _MOST_CONFIG_BYTES = 1024 * 1024
@@ -45,7 +45,7 @@ class GoApi:
 
     def __init__(
         self,
-        options: Options,
+        options: NsqadminOptions,
         info: Callable[[], ClusterInfo],
         upstream: Upstream,
         safety: Safety,
@@ -230,7 +230,7 @@ class GoApi:
         if not block:
             return
         try:
-            address = ipaddress.ip_address(peer_of(request.environ).rpartition(":")[0].strip("[]"))
+            address = ipaddress.ip_address(host_and_port(peer_of(request.environ))[0])
         except ValueError as error:
             raise Refusal(400, "INVALID_REMOTE_ADDR") from error
         if address not in ipaddress.ip_network(block, strict=False):

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 from werkzeug.wrappers import Request, Response
 
+from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.web.answers import Refusal
 from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, limit_s, parse_url
 from nsqd_py.runtime.logs import Log
-from nsqd_py.settings.declaration import Options
 
 _TYPES = ((b"\x89PNG", "image/png"), (b"[", "application/json"), (b"{", "application/json"), (b"<svg", "image/svg+xml"))
 
 
 class GraphiteProxy:
-    def __init__(self, options: Options, log: Log) -> None:
+    def __init__(self, options: NsqadminOptions, log: Log) -> None:
         url = parse_url(options.graphite_url)
         self._url = url
         self._log = log

@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 
 from werkzeug.wrappers import Request, Response
 
+from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.web.answers import Refusal
 from nsqadmin_py.web.proxies import Proxies
+from nsqd_py.net.addresses import join_address
 from nsqd_py.net.http.guard import Guard
-from nsqd_py.net.server import join_address
-from nsqd_py.settings.declaration import Options
 
 TOKEN_HEADER = "X-Nsqadmin-Token"
 # No scripts but our files, nothing of other hosts, and nobody puts the page into a frame.
@@ -38,7 +38,7 @@ _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 class Safety:
     """Asked before anything is done. Raises Refusal where it must not be."""
 
-    def __init__(self, options: Options, guard: Guard | None) -> None:
+    def __init__(self, options: NsqadminOptions, guard: Guard | None) -> None:
         self._options = options
         self._guard = guard
         self._proxies = Proxies(options.acl_http_header_from)

@@ -13,8 +13,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from werkzeug.security import safe_join
 from werkzeug.wrappers import Request, Response
 
+from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.web.safety import Safety
-from nsqd_py.settings.declaration import Options
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.version import NSQ_VERSION
 
@@ -39,7 +39,7 @@ class Asset:
 class Shell:
     """With --dev-static-dir, files are read anew at each request, from there."""
 
-    def __init__(self, options: Options, safety: Safety) -> None:
+    def __init__(self, options: NsqadminOptions, safety: Safety) -> None:
         self._options = options
         self._safety = safety
         self._folder = Path(options.dev_static_dir) if options.dev_static_dir else STATIC

@@ -15,9 +15,9 @@ from nsqadmin_py.cluster import views
 from nsqadmin_py.cluster.model import Cluster
 from nsqadmin_py.cluster.views import BadQuery, NotKnown, Page, View
 from nsqadmin_py.history.book import COARSE_RANGE_S, LATENCIES, METRICS, Book, Key
+from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.web.answers import NotThere, Refusal, as_json, number_of
 from nsqadmin_py.web.safety import Safety
-from nsqd_py.settings.declaration import Options
 from nsqd_py.settings.durations import parse_duration
 from nsqd_py.version import NSQ_VERSION
 
@@ -97,7 +97,7 @@ class ViewsApi:
     """The paths below /api/v2 that change nothing."""
 
     def __init__(
-        self, options: Options, views: Views, book: Book, safety: Safety, wall_clock: Callable[[], float] = time
+        self, options: NsqadminOptions, views: Views, book: Book, safety: Safety, wall_clock: Callable[[], float] = time
     ) -> None:
         self._options = options
         self._views = views

@@ -23,7 +23,7 @@ from nsqd_py.net.http.answers import Reply
 from nsqd_py.net.http.query import parse_int64
 from nsqd_py.net.http.request import Request
 from nsqd_py.queue.topic import Topic
-from nsqd_py.runtime.pace import ONE_ROUND_S, Pace
+from nsqd_py.runtime.pacing import ONE_ROUND_S, Pace
 from nsqd_py.runtime.threads import in_thread
 
 _DEFAULT_READ_BYTES = 1024 * 1024

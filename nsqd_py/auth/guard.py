@@ -12,7 +12,7 @@ import gevent
 from nsqd_py.auth.permissions import Authorization
 from nsqd_py.auth.servers import AuthServers, NoAuthorization, Question
 from nsqd_py.errors import AuthError, AuthFailed, AuthFirst, ClientError, Invalid, Unauthorized
-from nsqd_py.net.server import split_address
+from nsqd_py.net.addresses import split_address
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.names import quote
 from nsqd_py.runtime.logs import Log

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import gevent
@@ -13,8 +13,10 @@ import orjson
 
 from nsqd_py.auth.permissions import Authorization, BadAnswer, compile_rules, read_answer
 from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, Resolve, Url, limit_s, parse_url
-from nsqd_py.net.tls_level import set_level, set_lowest_version
-from nsqd_py.settings.declaration import Options
+from nsqd_py.net.tls_context import client_context
+
+if TYPE_CHECKING:
+    from nsqd_py.options import NsqdOptions
 
 MAX_ANSWER_BYTES = 1024 * 1024
 _FORBIDDEN = 403
@@ -139,7 +141,7 @@ def authorization(document: Any) -> Authorization:
     return Authorization(answer.ttl_s, answer.identity, answer.identity_url, rules)
 
 
-def configured_servers(options: Options, resolve: Resolve) -> AuthServers:
+def configured_servers(options: NsqdOptions, resolve: Resolve) -> AuthServers:
     """The servers of `--auth-http-address`."""
     connect_timeout_s = limit_s(options.http_client_connect_timeout_ns)
     request_timeout_s = limit_s(options.http_client_request_timeout_ns)
@@ -149,15 +151,13 @@ def configured_servers(options: Options, resolve: Resolve) -> AuthServers:
     )
 
 
-def _tls_context(options: Options) -> Any:
-    """Auth servers show a certificate that is signed by `--tls-root-ca-file`, or as the system has it."""
-    from gevent import ssl  # only where TLS is asked for: it is slow to import
+def _tls_context(options: NsqdOptions) -> Any:
+    """Return the context for auth servers, whose certificate --tls-root-ca-file or the system must trust."""
+    from gevent import ssl  # slow to import; only TLS needs it
 
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    set_level(context, options.tls_security_level)
-    set_lowest_version(context, options.tls_security_level, options.tls_min_version)
-    if options.tls_root_ca_file:
-        context.load_verify_locations(cafile=options.tls_root_ca_file)
-    else:
-        context.load_default_certs()
-    return context
+    return client_context(
+        ssl.SSLContext,
+        root_ca_file=options.tls_root_ca_file,
+        level=options.tls_security_level,
+        lowest_version=options.tls_min_version,
+    )

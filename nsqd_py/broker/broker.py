@@ -45,14 +45,15 @@ from nsqd_py.queue.disk_limits import DiskSpace
 from nsqd_py.queue.expiry import Expiry
 from nsqd_py.queue.position import Position
 from nsqd_py.queue.topic import Topic
+from nsqd_py.queue.topic_policy import policy_of, takes_dead_letters
 from nsqd_py.runtime.logs import Log
-from nsqd_py.runtime.loop_lag import LoopLag
-from nsqd_py.settings.topic_rules import policy_of, takes_dead_letters
+from nsqd_py.runtime.pacing import LoopLag
 
 if TYPE_CHECKING:
     from nsqd_py.net.certificates import CertificateKeeper
     from nsqd_py.net.http.guard import Guard
     from nsqd_py.net.limits import Connections
+    from nsqd_py.options import NsqdOptions
     from nsqd_py.queue.latency import LatencyMeter
 
 
@@ -60,7 +61,7 @@ class Broker:
     """All topics of one nsqd. `options` are those of `nsqd_py.options`."""
 
     def __init__(
-        self, options: Any, log: Log, turn: Turn, alarms: Alarms, threadpool: Any, write_threads: Any = None
+        self, options: NsqdOptions, log: Log, turn: Turn, alarms: Alarms, threadpool: Any, write_threads: Any = None
     ) -> None:
         """`write_threads` write to logs while the disk is slow: apart from syncs, which may take all the others."""
         self.options = options
@@ -140,10 +141,6 @@ class Broker:
         if trouble:
             return f"disk: {trouble}"
         return "draining" if self.drain.is_active else None
-
-    def due_ns(self, delay_ns: int) -> int:
-        """When a message is due that is published now and deferred by `delay_ns`; 0 when not deferred."""
-        return self.clock() + delay_ns if delay_ns else 0
 
     def count_buffers(self) -> None:
         """Count what connections have received in part, or have to send: 0.3 us each."""

@@ -19,7 +19,7 @@ from nsqd_py.guid import id_time_ns
 from nsqd_py.pqueues import Alarms
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.logs import Log
-from nsqd_py.runtime.pace import Pace
+from nsqd_py.runtime.pacing import Pace
 from nsqd_py.runtime.threads import in_thread
 
 _PAUSE_NS = 250_000_000

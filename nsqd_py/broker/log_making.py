@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gevent.pool
 
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.places import RecordPlaces
 from nsqd_py.queue.disk_limits import DiskSpace
+from nsqd_py.queue.topic_policy import policy_of
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.threads import in_thread
-from nsqd_py.settings.topic_rules import policy_of
+
+if TYPE_CHECKING:
+    from nsqd_py.options import NsqdOptions
 
 # Of a topic that is limited in bytes: so many files hold all of it, and none need be smaller.
 _FILES_OF_LIMITED = 8
@@ -23,7 +26,7 @@ _SMALLEST_FILE_BYTES = 64 * 1024
 class LogMaker:
     """Makes logs, and does for them in threads what may take long. `options` are those of `nsqd_py.options`."""
 
-    def __init__(self, directory: Path, options: Any, space: DiskSpace, threadpool: Any, log: Log) -> None:
+    def __init__(self, directory: Path, options: NsqdOptions, space: DiskSpace, threadpool: Any, log: Log) -> None:
         self._directory = directory
         self._options = options
         self._space = space

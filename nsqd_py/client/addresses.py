@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from nsqd_py.client.errors import BadAddress
+from nsqd_py.net.addresses import join_address
 
 UNIX_PREFIX = "unix:"
 _PORTS = range(1, 65536)
@@ -25,7 +26,7 @@ class Address:
     def __str__(self) -> str:
         if self.path:
             return UNIX_PREFIX + self.path
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return join_address(self.host, self.port)
 
 
 def parse_address(text: str) -> Address:

@@ -12,6 +12,7 @@ from nsqd_py.client.errors import ConnectionFailed
 from nsqd_py.client.handshake import Negotiated
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.session import Broken, Event, Ready, Session
+from nsqd_py.net.addresses import host_and_port
 from nsqd_py.net.layers import Layer
 
 READ_BYTES = 256 * 1024
@@ -42,8 +43,8 @@ def connect(socket: Any, address: Address, options: ClientOptions) -> Any:
 def _source(local_addr: str) -> tuple[str, int] | None:
     if not local_addr:
         return None
-    host, _, port = local_addr.rpartition(":")
-    return host.strip("[]"), int(port or "0")
+    host, port = host_and_port(local_addr)
+    return host, int(port or "0")
 
 
 def _words(error: Exception) -> str:

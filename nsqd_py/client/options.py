@@ -8,9 +8,9 @@ from math import isfinite
 from typing import Any
 
 from nsqd_py.client.errors import BadClientOption
-from nsqd_py.net.tls_level import LEVELS, OPENSSL_DEFAULT
+from nsqd_py.net.tls_context import LEVELS, OPENSSL_DEFAULT
 from nsqd_py.settings.durations import SECOND_NS, format_duration, parse_duration
-from nsqd_py.settings.literals import parse_bool
+from nsqd_py.settings.types import parse_bool
 from nsqd_py.version import PROJECT_VERSION
 
 USER_AGENT = f"nsqd-py/{PROJECT_VERSION}"

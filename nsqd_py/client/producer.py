@@ -31,7 +31,7 @@ from nsqd_py.client.publishing.dispatcher import Dispatcher
 from nsqd_py.client.publishing.outlet import Outlet
 from nsqd_py.client.publishing.publish import Done, Publish, commands
 from nsqd_py.protocol import outgoing
-from nsqd_py.runtime.backoff import Backoff
+from nsqd_py.runtime.outages import Backoff
 
 
 class Producer(BaseProducer, AfterFork):

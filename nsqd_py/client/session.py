@@ -20,7 +20,7 @@ from nsqd_py.client.handshake import HEARTBEAT, Handshake, Negotiated, Step, ide
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.errors import LayerError
 from nsqd_py.net.layers import Layer, Stacked
-from nsqd_py.protocol import outgoing
+from nsqd_py.protocol import MAGIC_V2, outgoing
 from nsqd_py.protocol.incoming import ErrorFrame, Found, FrameParser, Messages, Responses, WrongPort
 
 
@@ -68,7 +68,7 @@ class Session:
 
     def start(self) -> None:
         """Begin the handshake."""
-        self.send(outgoing.MAGIC_V2 + outgoing.identify(identify_document(self._options, self._hostname)))
+        self.send(MAGIC_V2 + outgoing.identify(identify_document(self._options, self._hostname)))
 
     def send(self, data: bytes) -> None:
         """Add a command, or several, to the output."""

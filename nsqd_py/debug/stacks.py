@@ -13,7 +13,7 @@ import gevent
 from greenlet import greenlet
 
 from nsqd_py.debug.profile import function_name, modules_by_file
-from nsqd_py.runtime.pace import Pace
+from nsqd_py.runtime.pacing import Pace
 
 _MOST_FRAMES = 128
 

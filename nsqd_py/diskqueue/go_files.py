@@ -21,7 +21,8 @@ from enum import Enum
 from struct import Struct
 from typing import NamedTuple
 
-SIZE_BYTES = 4
+from nsqd_py.batch import SIZE_BYTES
+
 ID_BYTES = 16
 OVERHEAD_BYTES = 8 + 2 + ID_BYTES  # what the size counts beside the body
 HEAD_BYTES = SIZE_BYTES + OVERHEAD_BYTES

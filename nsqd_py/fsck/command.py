@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from nsqd_py.broker.clock_file import read_clock_file, read_clocks
 from nsqd_py.errors import StartError
@@ -17,6 +17,9 @@ from nsqd_py.fsck.reading import read_directory
 from nsqd_py.fsck.repair import repair
 from nsqd_py.fsck.reports import DirectoryReport
 from nsqd_py.fsck.texts import as_json, as_text
+
+if TYPE_CHECKING:
+    from nsqd_py.options import NsqdOptions
 
 WELL, DAMAGED, BAD_USAGE = range(3)
 
@@ -27,7 +30,7 @@ class CannotCheck(Exception):
     """The directory cannot be looked at; the text says why and how to mend it."""
 
 
-def check_data(options: Any) -> int:
+def check_data(options: NsqdOptions) -> int:
     """Looks at the directory, says what is there, and returns the exit status."""
     try:
         if not options.check_data:

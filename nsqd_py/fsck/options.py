@@ -1,21 +1,22 @@
-"""The settings of nsqd that have it look at a data directory in place of serving."""
+"""The settings with which nsqd checks a data directory instead of serving."""
 
 from __future__ import annotations
 
-from nsqd_py.settings.declaration import Setting
+from nsqd_py.settings.declaration import Options, setting
 from nsqd_py.settings.types import BOOL, STRING, choice
 
 TEXT = "text"
 JSON = "json"
 
 # fmt: off
-CHECK_SETTINGS = (
-    Setting("check-data", STRING, "",
-        "Say what this data directory holds and whether it is damaged, and exit: 0 when all is well, 1 when not. "
-        "No nsqd may be using it.", config_key=""),
-    Setting("repair", BOOL, False,
-        "With --check-data: copy what is damaged into its folder `damaged`, and make the rest whole.", config_key=""),
-    Setting("check-format", choice({TEXT: TEXT, JSON: JSON}, word="format"), TEXT,
-        "Form of what --check-data says: text, or json.", config_key=""),
-)
+class CheckOptions(Options, title="Checking a data directory"):
+    """The settings of --check-data."""
+
+    check_data: str = setting(STRING, "",
+        "Report the contents of this data directory and any damage, and exit with 0 if there is none, with 1 if there "
+        "is. No nsqd may be using the directory.", config_key="")
+    repair: bool = setting(BOOL, False,
+        "With --check-data: copy damaged data to the subdirectory `damaged`, and repair the files.", config_key="")
+    check_format: str = setting(choice({TEXT: TEXT, JSON: JSON}, word="format"), TEXT,
+        "Format of the report of --check-data: text or json.", config_key="")
 # fmt: on

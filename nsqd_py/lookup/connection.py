@@ -1,7 +1,7 @@
-"""A connection to nsqlookupd: commands out, responses in.
+"""A connection to nsqlookupd.
 
-A response is its size in four bytes and then its data. Nothing else ever comes: when there is something to be
-read that no command asked for, it is the end.
+A response is its size in four bytes, then its data. nsqlookupd sends nothing else: bytes that answer no command, or
+the end of the stream, end the connection.
 """
 
 from __future__ import annotations
@@ -13,47 +13,47 @@ from typing import Any
 import gevent
 from gevent.event import Event
 
+from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.errors import NsqdError
 from nsqd_py.net.http.client import Target, connect
+from nsqd_py.protocol import MAGIC_V1
 from nsqd_py.protocol.strangers import not_lookupd_tcp
 
-MAGIC = b"  V1"
 OK = b"OK"
 CONNECT_TIMEOUT_S = 1.0
 RESPONSE_TIMEOUT_S = 5.0
 _READ_BYTES = 64 * 1024
-_SIZE_BYTES = 4
 _HEAD_BYTES = 32  # more than the refusal of another protocol begins with
 _READ = 1
 _NOTHING_TO_READ = (BlockingIOError, ssl.SSLWantReadError)
 
 
 class BadResponse(NsqdError):
-    """nsqlookupd said what cannot be understood, or what says no."""
+    """An answer of nsqlookupd that is a refusal, or that cannot be parsed."""
 
 
 class LookupConnection:
-    """Every method that waits has a limit, and raises OSError when it is reached or the connection ends."""
+    """A connection. Methods that wait have a time limit; they raise OSError when it passes or the connection ends."""
 
     def __init__(self, target: Target, max_response_bytes: int, tls: Any = None, tls_name: str = "") -> None:
-        """Connects."""
+        """Connect. Raises OSError."""
         self._max_response_bytes = max_response_bytes
         self._input = bytearray()
         timeout_s = CONNECT_TIMEOUT_S if tls is None else RESPONSE_TIMEOUT_S
         with gevent.Timeout(timeout_s, TimeoutError(f"no connection within {timeout_s:g}s")):
             self._sock = connect(target, tls, tls_name)
         self._watcher = gevent.get_hub().loop.io(self._sock.fileno(), _READ)
-        self._out = [MAGIC]
+        self._out = [MAGIC_V1]
 
     def send(self, *commands: bytes) -> None:
-        """Returns when the kernel has all of it."""
+        """Send commands. Return when the kernel has all of them."""
         data = b"".join([*self._out, *commands])
         self._out = []
         with gevent.Timeout(RESPONSE_TIMEOUT_S, TimeoutError("could not be sent")):
             self._sock.sendall(data)
 
     def read(self) -> bytes:
-        """The next response. Raises BadResponse for one that is too long."""
+        """Return the next response. Raises BadResponse for one that is too long."""
         response = self._take()
         if response is not None:
             return response
@@ -69,20 +69,20 @@ class LookupConnection:
 
     def _take(self) -> bytes | None:
         data = self._input
-        if len(data) < _SIZE_BYTES:
+        if len(data) < SIZE_BYTES:
             return None
         if data.startswith(b"HTTP"):
             raise BadResponse(not_lookupd_tcp(b"HTTP/"))
-        size = int.from_bytes(data[:_SIZE_BYTES], "big", signed=True)
+        size = int.from_bytes(data[:SIZE_BYTES], "big", signed=True)
         if not 0 <= size <= self._max_response_bytes:
             raise BadResponse(f"response body size ({size}) is greater than limit ({self._max_response_bytes})")
-        end = _SIZE_BYTES + size
+        end = SIZE_BYTES + size
         if len(data) < end:
             return None
         wrong_port = not_lookupd_tcp(bytes(data[:_HEAD_BYTES]))
         if wrong_port:
             raise BadResponse(wrong_port)
-        response = bytes(data[_SIZE_BYTES:end])
+        response = bytes(data[SIZE_BYTES:end])
         del data[:end]
         return response
 
@@ -93,7 +93,7 @@ class LookupConnection:
         self._input += data
 
     def wait(self, wake: Event, timeout_s: float) -> None:
-        """Until `wake` is set, or the time is over, or the connection is. Raises BadResponse for bytes unasked for."""
+        """Wait until `wake` is set, time runs out or the connection ends. Raises BadResponse for unrequested bytes."""
         self._watcher.start(wake.set)
         try:
             wake.wait(timeout_s)

@@ -6,8 +6,8 @@ import os
 
 from nsqd_py.errors import LayerError
 from nsqd_py.net.tls import REQUIRE, StandardServer, TlsFiles, TlsServer
+from nsqd_py.net.tls_options import ServerTlsOptions
 from nsqd_py.runtime.logs import Log
-from nsqd_py.settings.declaration import Options
 
 CHECK_EVERY_S = 2.0
 
@@ -54,8 +54,8 @@ def _stamp(path: str) -> _Stamp | None:
     return status.st_mtime_ns, status.st_ino, status.st_size
 
 
-def keep_certificate(options: Options, log: Log) -> CertificateKeeper | None:
-    """What the options of a program ask for; None without TLS. Raises OSError for files that cannot be used."""
+def keep_certificate(options: ServerTlsOptions, log: Log) -> CertificateKeeper | None:
+    """Return the certificate of a server; None without TLS. Raises OSError for files that cannot be used."""
     if not options.tls_cert:
         return None
     files = TlsFiles(

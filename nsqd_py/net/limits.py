@@ -12,7 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from nsqd_py.net.addresses import host_of
 from nsqd_py.runtime.logs import Log
+from nsqd_py.settings.groups import LimitOptions
 
 # Why a connection is closed, and not let in: what `Connections` counts, and the log's words for it.
 HANDSHAKE, HEAD, BODY, IDLE, WRITE = "handshake", "head", "body", "idle", "write"
@@ -72,11 +74,6 @@ class Guest(Protocol):
 
     def time_out(self, reason: str) -> None:
         """End it for that reason."""
-
-
-def host_of(peer: str) -> str:
-    """The IP address of `host:port`, the same for IPv4 on any socket; empty for a unix socket."""
-    return peer.rpartition(":")[0].strip("[]").removeprefix("::ffff:")
 
 
 class Connections:
@@ -199,8 +196,8 @@ class Connections:
         self._to_log.clear()
 
 
-def connections(options: Any, log: Log, loop: Any) -> Connections:
-    """The table for a program with the settings of `nsqd_py.settings.limit_options`."""
+def connections(options: LimitOptions, log: Log, loop: Any) -> Connections:
+    """Return the table of a daemon's connections."""
     times = TimeLimits(
         handshake_s=options.handshake_timeout_ns / 1e9,
         head_s=options.http_head_timeout_ns / 1e9,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from nsqd_py.errors import StartError
+from nsqd_py.net.addresses import join_address, split_address
 from nsqd_py.runtime.logs import Log
 
 BACKLOG = 4096
@@ -30,21 +31,6 @@ class Door(Protocol):
     """Who may come in; `nsqd_py.net.limits.Connections` is one."""
 
     def refuses(self, peer: str, descriptor: int) -> str: ...
-
-
-def split_address(address: str) -> tuple[str, int] | None:
-    """(host, port) of `host:port`, `:port` or `[v6]:port`; None for anything else, which is a socket's path."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isdecimal() or "/" in address:
-        return None
-    if host.startswith("[") and host.endswith("]"):
-        return host[1:-1], int(port)
-    return None if ":" in host else (host, int(port))
-
-
-def join_address(host: str, port: int) -> str:
-    """`host:port`, an IPv6 address in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def peer_name(peer: Any) -> str:

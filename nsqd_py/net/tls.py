@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from nsqd_py.errors import LayerError
-from nsqd_py.net.tls_level import OPENSSL_DEFAULT, advised, set_level
+from nsqd_py.net.tls_context import OPENSSL_DEFAULT, advised, set_level
 
 REQUIRE = "require"
 REQUIRE_VERIFY = "require-verify"
@@ -29,7 +29,7 @@ class TlsFiles:
 
     client_auth_policy  "", "require" (clients show any certificate) or "require-verify" (signed by `root_ca_file`)
     min_version         number of the lowest version of the protocol, as `ssl.TLSVersion` has it
-    level               security level of OpenSSL; see `nsqd_py.net.tls_level`
+    level               security level of OpenSSL; see `nsqd_py.net.tls_context`
     """
 
     cert_file: str

@@ -11,7 +11,7 @@ from OpenSSL import SSL, crypto
 
 from nsqd_py.errors import LayerError
 from nsqd_py.net.tls import MOST_RECORDS, Engine, TlsFiles, TlsInfo, cipher_name
-from nsqd_py.net.tls_level import OPENSSL_DEFAULT, advised, cipher_list
+from nsqd_py.net.tls_context import OPENSSL_DEFAULT, advised, cipher_list
 
 _READ_BYTES = 16 * 1024
 _BIO_BYTES = 64 * 1024

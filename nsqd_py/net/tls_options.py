@@ -1,20 +1,20 @@
-"""The settings that every server of NSQ has for TLS, and what has to hold of them."""
+"""The settings of servers and of HTTP clients for TLS, and their checks."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from nsqd_py.net.tls_level import LEVELS, OPENSSL_DEFAULT, advised, set_level
-from nsqd_py.settings.declaration import BadOptions, Options, Setting
-from nsqd_py.settings.literals import FALSE_WORDS, TRUE_WORDS
-from nsqd_py.settings.types import STRING, Kind, choice
+from nsqd_py.net.tls_context import LEVELS, OPENSSL_DEFAULT, advised, client_context, set_level
+from nsqd_py.settings.declaration import BadOptions, Options, setting
+from nsqd_py.settings.durations import SECOND_NS
+from nsqd_py.settings.types import DURATION, FALSE_WORDS, STRING, TRUE_WORDS, Kind, choice
 
-# --tls-required, with the numbers that /config/tls_required answers.
+# The values of --tls-required, as /config/tls_required shows them.
 TLS_NOT_REQUIRED = 0
 TLS_REQUIRED_EXCEPT_HTTP = 1
 TLS_REQUIRED = 2
 
-# --tls-min-version, with the version numbers of the TLS protocol.
+# The values of --tls-min-version: the version numbers of the TLS protocol.
 TLS_VERSIONS = {"tls1.0": 0x0301, "tls1.1": 0x0302, "tls1.2": 0x0303, "tls1.3": 0x0304}
 DEFAULT_TLS_VERSION = TLS_VERSIONS["tls1.0"]
 
@@ -40,13 +40,13 @@ def _tls_required_from_native(value: Any) -> int:
     return _parse_tls_required(str(value))
 
 
-TLS_REQUIRED_KIND = Kind(
+TLS_REQUIRED_KIND: Kind[int] = Kind(
     "[=bool|tcp-https]", _parse_tls_required, _tls_required_from_native, _show_tls_required, bare_value="true"
 )
 
 
 def _level_from_native(value: Any) -> int:
-    level: int = _parse_level(str(value))  # as texts: true is no 1
+    level: int = _parse_level(str(value))  # as text, so that true is not 1
     return level
 
 
@@ -55,42 +55,76 @@ _parse_level = _LEVEL_CHOICE.parse
 TLS_VERSION_KIND = choice({**TLS_VERSIONS, "": DEFAULT_TLS_VERSION}, word="version")
 
 
-# Those that mean the same everywhere, in the order in which they are shown.
+def _check_auth_policy(value: str) -> str | None:
+    # A misspelt policy would admit every client.
+    return None if value in ("", "require", "require-verify") else "must be require or require-verify"
+
+
 # fmt: off
-KEY_SETTING = Setting("tls-key", STRING, "", "Key file of the certificate (PEM).")
-ROOT_CA_SETTING = Setting("tls-root-ca-file", STRING, "", "File with the certificate authorities to trust (PEM).")
-LEVEL_SETTING = Setting("tls-security-level", _LEVEL_CHOICE, OPENSSL_DEFAULT,
-    "Security level of OpenSSL for TLS as server and as client: 0 to 5, or default. "
+KEY_FILE = setting(STRING, "", "Private key of the certificate (PEM file).")
+SECURITY_LEVEL = setting(_LEVEL_CHOICE, OPENSSL_DEFAULT,
+    "OpenSSL security level of server and client connections: 0 to 5, or default. "
     "Level 0 accepts keys below 2048 bits, SHA-1 signatures, and TLS 1.0 and 1.1.")
-REQUIREMENT_SETTINGS = (
-    Setting("tls-required", TLS_REQUIRED_KIND, TLS_NOT_REQUIRED,
-        "Refuse clients without TLS: true, false, or tcp-https (plain HTTP stays open)."),
-    Setting("tls-min-version", TLS_VERSION_KIND, DEFAULT_TLS_VERSION,
-        "Lowest TLS version that clients may speak: tls1.0, tls1.1, tls1.2, tls1.3."),
-    LEVEL_SETTING,
-)
-HTTP_AUTH_SETTING = Setting("http-auth-file", STRING, "",
-    "File with who may administer over HTTP: lines of htpasswd -B, and token:name:sha256; empty lets all.")
+HTTP_AUTH_FILE = setting(STRING, "",
+    "File with the accounts that may use administrative HTTP paths: lines of htpasswd -B or token:name:sha256. "
+    "If empty, everyone may.")
+
+
+class ServerTlsOptions(Options):
+    """The settings of nsqd and nsqlookupd for TLS and for administrators."""
+
+    tls_cert: str = setting(STRING, "", "Server certificate (PEM file). Enables TLS.")
+    tls_key: str = KEY_FILE
+    tls_client_auth_policy: str = setting(STRING, "",
+        "Client certificates: require (any certificate) or require-verify (signed by --tls-root-ca-file).",
+        check=_check_auth_policy)
+    tls_root_ca_file: str = setting(STRING, "", "Trusted certificate authorities (PEM file).")
+    tls_required: int = setting(TLS_REQUIRED_KIND, TLS_NOT_REQUIRED,
+        "Refuse clients without TLS: true, false, or tcp-https (but accept plain HTTP).")
+    tls_min_version: int = setting(TLS_VERSION_KIND, DEFAULT_TLS_VERSION,
+        "Minimum TLS version: tls1.0, tls1.1, tls1.2 or tls1.3.")
+    tls_security_level: int = SECURITY_LEVEL
+    http_auth_file: str = HTTP_AUTH_FILE
+
+
+class HttpClientOptions(Options):
+    """The settings of nsqadmin and the tools for HTTP requests. A program can override them."""
+
+    http_client_connect_timeout_ns: int = setting(DURATION, 2 * SECOND_NS, "Timeout for connecting to an HTTP server.")
+    http_client_request_timeout_ns: int = setting(DURATION, 5 * SECOND_NS, "Timeout for an HTTP response.")
+    http_client_tls_root_ca_file: str = setting(STRING, "",
+        "Trusted certificate authorities for https:// addresses (PEM file); by default those of the system.")
+    http_client_tls_cert: str = setting(STRING, "", "Client certificate for https:// addresses (PEM file).")
+    http_client_tls_key: str = setting(STRING, "", "Private key of the client certificate (PEM file).")
+    tls_security_level: int = SECURITY_LEVEL
 # fmt: on
 
 
-def check_auth_policy(value: str) -> str | None:
-    # A misspelt policy would let every client in.
-    if value in ("", "require", "require-verify"):
-        return None
-    return "--tls-client-auth-policy must be require or require-verify"
+def http_client_context(options: HttpClientOptions, context_class: Any, *, verifies: bool = True) -> Any:
+    """Return the TLS context of HTTP requests. Raises BadOptions for files that cannot be used."""
+    try:
+        return client_context(
+            context_class,
+            root_ca_file=options.http_client_tls_root_ca_file,
+            cert_file=options.http_client_tls_cert,
+            key_file=options.http_client_tls_key,
+            level=options.tls_security_level,
+            lowest_version=DEFAULT_TLS_VERSION,
+            verifies=verifies,
+        )
+    except OSError as error:
+        raise BadOptions(f"--http-client-tls-…: {error}") from error
 
 
-def implied_tls_required(options: Options) -> int:
-    """--tls-required, which a policy for the certificates of clients implies."""
+def implied_tls_required(options: ServerTlsOptions) -> int:
+    """Return the value of --tls-required, which --tls-client-auth-policy implies."""
     if options.tls_client_auth_policy and options.tls_required == TLS_NOT_REQUIRED:
         return TLS_REQUIRED
-    required: int = options.tls_required
-    return required
+    return options.tls_required
 
 
-def check_tls(options: Options) -> None:
-    """Raises BadOptions where TLS cannot be served with these options. Reads the files; changes nothing."""
+def check_tls(options: ServerTlsOptions) -> None:
+    """Raise BadOptions if the options for TLS or for administrators cannot be used. It reads the files."""
     has_certificate = bool(options.tls_cert or options.tls_key)
     if options.tls_required != TLS_NOT_REQUIRED and not has_certificate:
         raise BadOptions("--tls-required (or --tls-client-auth-policy) needs --tls-cert and --tls-key")
@@ -98,29 +132,30 @@ def check_tls(options: Options) -> None:
         check_certificate(options.tls_cert, options.tls_key, level=options.tls_security_level)
     if options.tls_root_ca_file:
         check_authorities(options.tls_root_ca_file, "--tls-root-ca-file")
+    check_auth_file(options.http_auth_file)
 
 
 def check_certificate(cert_path: str, key_path: str, flags: str = "tls", *, level: int) -> None:
-    """Raises BadOptions for files that are no certificate and its key at this security level.
+    """Raise BadOptions if OpenSSL refuses a certificate and its key at this security level.
 
-    The `flags` are -cert and -key.
+    The files are those of the flags --`flags`-cert and --`flags`-key.
     """
     if not cert_path or not key_path:
-        raise BadOptions(f"--{flags}-cert and --{flags}-key belong together; only one of them is given")
-    import ssl  # only where TLS is asked for: it is slow to import
+        raise BadOptions(f"--{flags}-cert and --{flags}-key must be given together; only one of them is")
+    import ssl  # slow to import; only TLS needs it
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     set_level(context, level)
     try:
         # With an empty password, a key that needs one fails instead of asking on the terminal.
         context.load_cert_chain(cert_path, key_path, password="")
-    except OSError as error:  # SSLError is one
+    except OSError as error:  # SSLError is an OSError
         files = f"--{flags}-cert {cert_path} with --{flags}-key {key_path}"
         raise BadOptions(f"cannot use {files}: {advised(error.strerror)}") from error
 
 
 def check_authorities(path: str, flag: str) -> None:
-    """Raises BadOptions for a file that holds no certificates."""
+    """Raise BadOptions for a file without certificates."""
     import ssl
 
     try:
@@ -129,11 +164,9 @@ def check_authorities(path: str, flag: str) -> None:
         raise BadOptions(f"cannot use {flag} {path}: {error.strerror}") from error
 
 
-def check_auth_file(options: Options) -> None:
-    """Raises BadAuthFile where the options name a file that cannot be used."""
-    if options.http_auth_file:
-        from nsqd_py.net.http.credentials import (
-            read_credentials,  # only where it is asked for: it imports OpenSSL's hashes
-        )
+def check_auth_file(path: str) -> None:
+    """Raise BadAuthFile if the file of --http-auth-file cannot be used. "" is no file."""
+    if path:
+        from nsqd_py.net.http.credentials import read_credentials  # it imports OpenSSL's hashes
 
-        read_credentials(options.http_auth_file)
+        read_credentials(path)

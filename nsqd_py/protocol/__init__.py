@@ -19,3 +19,7 @@ strangers       error messages for a connection to the wrong port
 
 Nothing here imports gevent, opens a file or reads a clock, so that any process can use it.
 """
+
+# The first bytes of a connection: V1 to nsqlookupd, V2 to nsqd.
+MAGIC_V1 = b"  V1"
+MAGIC_V2 = b"  V2"

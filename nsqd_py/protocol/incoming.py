@@ -10,6 +10,7 @@ from operator import itemgetter
 from struct import Struct
 from typing import NamedTuple, TypeAlias
 
+from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.errors import NsqdError
 from nsqd_py.protocol import frames
 from nsqd_py.protocol.frames import ERROR, ID_LENGTH, MESSAGE, MESSAGE_OVERHEAD, RESPONSE
@@ -17,7 +18,6 @@ from nsqd_py.protocol.strangers import not_nsqd_tcp
 
 MAX_FRAME_BYTES = 1 << 30
 
-_SIZE_BYTES = 4
 _HEAD_BYTES = 8  # size, kind
 _STAMP_START = _HEAD_BYTES
 _ID_START = _STAMP_START + 8 + 2
@@ -145,7 +145,7 @@ class FrameParser:
         """
         joined = self._joined(data)
         size, kind = self._head(joined, 0)
-        end = _SIZE_BYTES + size
+        end = SIZE_BYTES + size
         if kind == MESSAGE:
             self.failure = BadFrame("a message before the handshake was over")
         if not size or end > len(joined) or self.failure is not None:
@@ -181,7 +181,7 @@ class FrameParser:
             self._gathered.clear()
         elif position < len(data):
             size, _ = self._head(data, position)
-            self._put_aside(data[position:], _SIZE_BYTES + size if size else _HEAD_BYTES)
+            self._put_aside(data[position:], SIZE_BYTES + size if size else _HEAD_BYTES)
 
     def _put_aside(self, data: bytes, wanted_bytes: int) -> None:
         self._gathered = [data] if data else []
@@ -205,7 +205,7 @@ class FrameParser:
     def _take(self, data: bytes, position: int, found: list[Found]) -> int:
         """Add the row of frames that begins at `position` to `found`; where it ends."""
         size, kind = self._head(data, position)
-        end = position + _SIZE_BYTES + size
+        end = position + SIZE_BYTES + size
         if not size or end > len(data):
             return position
         if kind == MESSAGE:
@@ -227,7 +227,7 @@ class FrameParser:
         last = available - _HEAD_BYTES
         while position <= last:
             size, kind = read_head(data, position)
-            end = position + _SIZE_BYTES + size
+            end = position + SIZE_BYTES + size
             if end > available or kind != MESSAGE or not MESSAGE_OVERHEAD <= size <= largest:
                 break
             add(position)

@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from functools import lru_cache
 
+from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.errors import NsqdError
 from nsqd_py.protocol.names import is_valid_name
 
-MAGIC_V2 = b"  V2"
 NOP = b"NOP\n"
 CLS = b"CLS\n"
-
-SIZE_BYTES = 4
 
 
 class BadName(NsqdError, ValueError):

@@ -1,4 +1,4 @@
-"""How often a value lay where: counts between bounds, in the manner of Prometheus."""
+"""Histograms as Prometheus has them: the numbers of values up to each of some bounds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import inf
 
 
 class Histogram:
-    """Counts values up to each of the ascending `bounds`, and those above all."""
+    """Counts the values up to each of the ascending `bounds`, and those above all of them."""
 
     __slots__ = ("_bounds", "_counts", "total")
 
@@ -19,7 +19,7 @@ class Histogram:
         self.total = 0.0
 
     def observe(self, value: float) -> None:
-        """A value came: 0.3 us."""
+        """Count a value. Takes 0.3 us."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self.total += value
 
@@ -28,5 +28,5 @@ class Histogram:
         return sum(self._counts)
 
     def cumulative(self) -> list[tuple[float, int]]:
-        """Each bound, infinity last, with how many values were not above it."""
+        """Return each bound, infinity last, with the number of values up to it."""
         return list(zip(self._bounds, accumulate(self._counts), strict=True))

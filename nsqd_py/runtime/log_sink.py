@@ -1,4 +1,4 @@
-"""Where log lines go: a descriptor that may be full or closed, which must never stop the queue."""
+"""Writing log lines to a descriptor. A full pipe, a closed pipe or a slow disk never stops the queue."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from contextlib import suppress
 from threading import Lock, Thread
 from time import monotonic
 
-# What a pipe that poll() calls writable takes without blocking (PIPE_BUF on Linux); sockets take more.
+# A pipe that poll() reports as writable takes this many bytes without blocking (PIPE_BUF on Linux); sockets take more.
 _PIECE_BYTES = 4096
 KEPT_BYTES = 256 * 1024
 _SLOW_S = 0.05
 
 
 class LineSink:
-    """Writes whole lines. What its reader does not take is kept, up to `KEPT_BYTES`; later lines are lost.
+    """Writes whole lines. Lines that the reader does not take are kept, up to `KEPT_BYTES`; later lines are lost.
 
-    The descriptor keeps its mode: others have it too, and O_NONBLOCK would be theirs as well. So what can block is
-    asked before each piece of 4 kB, which costs 0.5 us.
+    The descriptor stays in blocking mode, because other processes share it. The sink asks poll() before each 4 kB,
+    which costs 0.5 us.
     """
 
     __slots__ = ("_descriptor", "_file", "_poll", "_unsent", "lost_count")
@@ -34,11 +34,11 @@ class LineSink:
 
     @property
     def is_clogged(self) -> bool:
-        """Whether something is kept that the reader did not take."""
+        """True if lines are kept that the reader did not take."""
         return bool(self._unsent) or self._file.waiting_bytes > 0
 
     def write(self, lines: bytes) -> None:
-        """Raises nothing: a full disk or a closed pipe swallows the lines."""
+        """Write lines, or keep them. Raises nothing: if the disk is full or the pipe closed, the lines are lost."""
         data = self._unsent + lines if self._unsent else lines
         try:
             self._unsent = self._write(data)
@@ -48,7 +48,7 @@ class LineSink:
             self._cut()
 
     def _write(self, data: bytes) -> bytes:
-        """Write what goes without waiting; the rest. Raises OSError."""
+        """Write as much as possible without waiting, and return the rest. Raises OSError."""
         poll = self._poll
         if poll is None:
             if self._file.waiting_bytes + len(data) > KEPT_BYTES and self._file.waiting_bytes:
@@ -63,16 +63,16 @@ class LineSink:
         return data[start:]
 
     def _cut(self) -> None:
-        """Lose the newest lines, and none in part."""
+        """Drop the newest lines. None is cut."""
         end = self._unsent.rfind(b"\n", 0, KEPT_BYTES) + 1 or self._unsent.find(b"\n") + 1
         self.lost_count += self._unsent.count(b"\n", end)
         self._unsent = self._unsent[:end]
 
 
 class _File:
-    """A log file, which may be on a slow disk: after a write that took long, a thread writes until one was quick.
+    """A log file, perhaps on a slow disk. After a slow write, a thread writes, until a write was quick.
 
-    waiting_bytes  what the thread has not written yet
+    waiting_bytes: the bytes that the thread has not written yet.
     """
 
     __slots__ = ("_descriptor", "_is_slow", "_lock", "_thread", "_waiting", "waiting_bytes")
@@ -86,7 +86,7 @@ class _File:
         self._thread: Thread | None = None
 
     def write(self, data: bytes) -> None:
-        """Write now, or later in a thread. Raises OSError when it could not be written now."""
+        """Write now, or later in a thread. Raises OSError if a write in this thread failed."""
         if not self._is_slow and not self.waiting_bytes:
             self._write_timed(data)
             return
@@ -94,7 +94,7 @@ class _File:
             self._waiting.append(data)
             self.waiting_bytes += len(data)
             if self._thread is None:
-                # No daemon: the program ends when the last lines are written.
+                # Not a daemon thread: the program ends after the last line is written.
                 self._thread = Thread(target=self._write_waiting, name="log")
                 self._thread.start()
 
@@ -113,14 +113,14 @@ class _File:
                     self._thread = None
                     return
                 data = self._waiting.popleft()
-            with suppress(OSError):  # a full disk swallows the lines
+            with suppress(OSError):  # on a full disk the lines are lost
                 self._write_timed(data)
             with self._lock:
                 self.waiting_bytes -= len(data)
 
 
 def _poll_of(descriptor: int) -> select.poll | None:
-    """What tells whether the descriptor takes anything now; None for a file, which always does."""
+    """Return a poll object that reports whether the descriptor is writable; None for a file, which always is."""
     try:
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             return None

@@ -10,18 +10,18 @@ import time
 import traceback
 from collections.abc import Callable
 from datetime import datetime
+from time import monotonic
 from typing import Protocol
 
-from nsqd_py.runtime.client_log import ClientLines
-from nsqd_py.runtime.log_levels import DEBUG as DEBUG
-from nsqd_py.runtime.log_levels import ERROR as ERROR
-from nsqd_py.runtime.log_levels import FATAL as FATAL
-from nsqd_py.runtime.log_levels import INFO as INFO
-from nsqd_py.runtime.log_levels import WARNING as WARNING
 from nsqd_py.runtime.log_sink import LineSink
-from nsqd_py.runtime.one_line import one_line
 
-# The words of --log-level and of PUT /config/log_level.
+DEBUG = 1
+INFO = 2
+WARNING = 3
+ERROR = 4
+FATAL = 5
+
+# The words of --log-level and PUT /config/log_level.
 LEVELS = {"debug": DEBUG, "info": INFO, "warn": WARNING, "error": ERROR, "fatal": FATAL}
 
 # The words of --log-format.
@@ -29,14 +29,20 @@ TEXT = "text"
 JSON = "json"
 
 STDERR = 2
-# Of a longer message, the beginning is written: clients choose some of the words.
+# Longer messages are cut: they can contain text of clients.
 MAX_MESSAGE_CHARACTERS = 4096
+
+# Lines that clients can cause, by text.
+CLIENT_BURST = 100
+CLIENT_LINES_PER_S = 1.0
+MAX_CLIENT_CHARACTERS = 500
+_LINE_BREAKS = str.maketrans({"\n": "\\n", "\r": "\\r"})
 
 _SHOWN = {DEBUG: "DEBUG", INFO: "INFO", WARNING: "WARNING", ERROR: "ERROR", FATAL: "FATAL"}
 
 
 def parse_level(word: str) -> int:
-    """The level that `word` names, in upper or lower case; raises ValueError."""
+    """Return the level with this name, in upper or lower case. Raises ValueError."""
     try:
         return LEVELS[word.lower()]
     except KeyError:
@@ -47,14 +53,25 @@ def level_word(level: int) -> str:
     return next(word for word, number in LEVELS.items() if number == level)
 
 
+def one_line(text: str) -> str:
+    """Return a foreign text with escapes for characters that do not print, such as line breaks."""
+    if text.isprintable():
+        return text
+    return "".join(character if character.isprintable() else _escape(character) for character in text)
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
 class Gatherer(Protocol):
-    """Calls `flush` of what was added, soon; `nsqd_py.net.loop_iteration.Turn` is one."""
+    """Calls `flush` of the logs that were added, soon. `nsqd_py.net.loop_iteration.Turn` is one."""
 
     def add_flusher(self, flusher: Log) -> None: ...
 
 
 class TextForm:
-    """Lines as Go's NSQ writes them; a traceback follows in further lines."""
+    """Lines as Go's NSQ writes them. A traceback follows in further lines."""
 
     __slots__ = ("prefix", "_second", "_stamp")
 
@@ -71,18 +88,18 @@ class TextForm:
             self._stamp = datetime.fromtimestamp(second).strftime("%Y/%m/%d %H:%M:%S")
         microseconds = int((now_s - second) * 1e6)
         after = f"\n{trace}\n" if trace else "\n"
-        # Clients choose some of the words: with a newline they could write lines of their own. The check costs 0.1 us.
+        # A newline in a client's text would forge a log line. The check costs 0.1 us.
         line = f"{self.prefix}{self._stamp}.{microseconds:06d} {_SHOWN[level]}: {one_line(message)}{after}"
         return line.encode("utf-8", "backslashreplace")
 
 
 class JsonForm:
-    """A line is one JSON object, whatever is in it: `time` (RFC 3339), `level`, `prefix`, `message`, `traceback`."""
+    """One JSON object a line, with `time` (RFC 3339), `level`, `prefix`, `message` and `traceback`."""
 
     __slots__ = ("prefix", "_dumps", "_levels", "_second", "_stamp", "_zone")
 
     def __init__(self, prefix: str) -> None:
-        import orjson  # only for those who want JSON: --version and --help need none
+        import orjson  # slow to import; only JSON needs it
 
         self.prefix = prefix
         self._dumps = orjson.dumps
@@ -91,7 +108,7 @@ class JsonForm:
         self._stamp = self._zone = ""
 
     def line(self, now_s: float, level: int, message: str, trace: str) -> bytes:
-        """As that of `TextForm`."""
+        """As `TextForm.line`."""
         second = int(now_s)
         if second != self._second:
             self._second = second
@@ -107,7 +124,7 @@ class JsonForm:
             fields["traceback"] = trace
         try:
             return self._dumps(fields) + b"\n"
-        except TypeError:  # a surrogate stands for a byte that is no UTF-8
+        except TypeError:  # a surrogate, for a byte that is not UTF-8
             return self._dumps({key: _escaped(value) for key, value in fields.items()}) + b"\n"
 
 
@@ -118,12 +135,96 @@ def _escaped(text: str) -> str:
 FORMS: dict[str, Callable[[str], TextForm | JsonForm]] = {TEXT: TextForm, JSON: JsonForm}
 
 
+class _Kind:
+    """The lines of one text.
+
+    allowance: the number of lines that may be written now.
+    left_out: the number of lines that were left out since the last one.
+    """
+
+    __slots__ = ("allowance", "args", "left_out", "level", "updated_s")
+
+    def __init__(self, level: int, now_s: float) -> None:
+        self.level = level
+        self.allowance = float(CLIENT_BURST)
+        self.updated_s = now_s
+        self.left_out = 0
+        self.args: tuple[object, ...] = ()
+
+    def may_write(self, now_s: float) -> bool:
+        self.allowance = min(CLIENT_BURST, self.allowance + (now_s - self.updated_s) * CLIENT_LINES_PER_S)
+        self.updated_s = now_s
+        return self.allowance >= 1
+
+
+class ClientLines:
+    """Log lines that clients can cause: of each text a burst, then one a second, so that no client fills the disk.
+
+    Lines that are left out are counted, and the next line of that text contains the number.
+    """
+
+    __slots__ = ("_clock", "_kinds", "_level_of", "_write")
+
+    def __init__(
+        self,
+        level_of: Callable[[], int],
+        write: Callable[[int, str], None],
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        """`level_of` returns the lowest level that is written; `clock` returns seconds."""
+        self._level_of = level_of
+        self._write = write
+        self._clock = clock
+        self._kinds: dict[str, _Kind] = {}
+
+    def info(self, text: str, *args: object) -> None:
+        self._line(INFO, text, args)
+
+    def warning(self, text: str, *args: object) -> None:
+        self._line(WARNING, text, args)
+
+    def error(self, text: str, *args: object) -> None:
+        self._line(ERROR, text, args)
+
+    def _line(self, level: int, text: str, args: tuple[object, ...]) -> None:
+        """Write `text % args`, or count it. There are few texts: all of them are in the program."""
+        if level < self._level_of():
+            return
+        now_s = self._clock()
+        kind = self._kinds.get(text)
+        if kind is None:
+            kind = self._kinds[text] = _Kind(level, now_s)
+        if kind.may_write(now_s):
+            self._put(kind, text, args)
+        else:
+            kind.left_out += 1
+            kind.args = args
+
+    def tell(self) -> None:
+        """Write the last line of each text that was left out and may be written now. Call this about once a second."""
+        for text, kind in self._kinds.items():
+            if kind.left_out and kind.may_write(self._clock()):
+                kind.left_out -= 1
+                self._put(kind, text, kind.args)
+
+    def _put(self, kind: _Kind, text: str, args: tuple[object, ...]) -> None:
+        kind.allowance -= 1
+        message = (text % args).translate(_LINE_BREAKS)
+        if len(message) > MAX_CLIENT_CHARACTERS:
+            message = message[:MAX_CLIENT_CHARACTERS] + "..."
+        if kind.left_out:
+            message += f" ({kind.left_out} more like this were left out)"
+            kind.left_out = 0
+        kind.args = ()
+        self._write(kind.level, message)
+
+
 class Log:
-    """Writes each line of `level` and above with one write to `descriptor`, and never waits for its reader.
+    """Writes each line of `level` and above to `descriptor`, with one call. It never waits for the reader.
 
-    The text of a line is `text % args`; below the level nothing is formatted. `level` may change at any time.
+    The text of a line is `text % args`; below the level nothing is formatted. `level` can change at any time.
 
-    of_clients  for lines that a client can cause as often as it likes; has `info`, `warning` and `error`
+    of_clients: the log for lines that clients can cause; it has `info`, `warning` and `error`.
     """
 
     __slots__ = ("level", "of_clients", "_clock", "_form", "_gathered", "_gatherer", "_sink")
@@ -137,7 +238,7 @@ class Log:
         descriptor: int = STDERR,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`form` is a word of --log-format; `clock` gives seconds since the epoch."""
+        """`form` is a word of --log-format; `clock` returns seconds since the epoch."""
         self.level = level
         self._form = FORMS[form](prefix)
         self._sink = LineSink(descriptor)
@@ -147,15 +248,15 @@ class Log:
         self.of_clients = ClientLines(lambda: self.level, lambda level, text: self._write(level, text, ()))
 
     def gather(self, gatherer: Gatherer) -> None:
-        """From now on, write the lines of one turn of the event loop together; errors at once, with all before them.
+        """From now on, write the lines of one event-loop iteration together. An error is written at once.
 
-        A line then costs 2 us, not 6. Only for a log that no other thread writes to.
+        A line then costs 2 us instead of 6. Only for a log that is used by one thread.
         """
         self._gatherer = gatherer
 
     @property
     def is_debug(self) -> bool:
-        """Whether a debug line would be written; ask before computing what it says."""
+        """True if debug lines are written. Check it before computing the text of one."""
         return self.level <= DEBUG
 
     def debug(self, text: str, *args: object) -> None:
@@ -175,13 +276,13 @@ class Log:
             self._write(ERROR, text, args)
 
     def exception(self, text: str, *args: object, error: BaseException | None = None) -> None:
-        """An error line with the traceback of `error`, or of the exception that is being handled."""
+        """Write an error line with the traceback of `error`, or of the exception that is being handled."""
         if self.level <= ERROR:
             trace = traceback.format_exception(error) if error is not None else [traceback.format_exc()]
             self._write(ERROR, text, args, "".join(trace).rstrip())
 
     def fatal(self, text: str, *args: object) -> None:
-        """Says why the program is about to end; ending it is the caller's part."""
+        """Write the reason why the program ends. The caller ends it."""
         self._write(FATAL, text, args)
 
     def _write(self, level: int, text: str, args: tuple[object, ...], trace: str = "") -> None:
@@ -199,7 +300,7 @@ class Log:
             self._gatherer.add_flusher(self)
 
     def flush(self) -> None:
-        """Write what was gathered."""
+        """Write the gathered lines."""
         lines = b"".join(self._gathered)
         self._gathered.clear()
         self._put(lines)

@@ -1,4 +1,4 @@
-"""Files that hold messages: only their owner may read them, whatever the umask is."""
+"""Files that contain messages: only their owner can read them, whatever the umask is."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ DIRECTORY_MODE = 0o700
 
 
 def create(path: str | Path, buffer_bytes: int = -1) -> BinaryIO:
-    """Open a file for writing, empty. Raises OSError."""
+    """Open an empty file for writing. Raises OSError."""
     return open(path, "wb", buffer_bytes, opener=_opener)
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Make a file with this content. Raises OSError."""
+    """Write a file with this content. Raises OSError."""
     with create(path) as file:
         file.write(data)
 

@@ -1,4 +1,4 @@
-"""What every daemon does with its own process: how it begins, what limits it lifts, how it ends."""
+"""The process of a daemon: its limits, its memory, its collector, and the signals that stop it."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from nsqd_py.runtime.logs import Log
 
 _FIRST_GENERATION = 200_000
 _OLDER_GENERATIONS = 50
-# From malloc.h; the limits are glibc's own highest for a block, and as much free memory as is kept at the end.
+# From malloc.h. The block size is glibc's maximum; the other number is how much free memory it keeps.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT_BLOCK_BYTES = 32 * 1024 * 1024
 _KEPT_FREE_BYTES = 64 * 1024 * 1024
 
 
 def raise_descriptor_limit() -> None:
-    """Thousands of clients need thousands of descriptors: take all that the system allows."""
+    """Raise the limit of open files to what the system allows: every client needs a descriptor."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def calm_collector(first: int = _FIRST_GENERATION, older: int = _OLDER_GENERATIONS) -> None:
-    """Keep the cycle collector from walking what lives as long as the process, and from running often.
+    """Make the cycle collector skip the objects that exist now, and run rarely.
 
-    It looks at new objects when there are `first` more of them than before, and at older ones every `older` times.
+    It runs when there are `first` new objects, and looks at older ones in one of `older` runs.
     """
     gc.collect()
     gc.freeze()
@@ -41,8 +41,10 @@ def calm_collector(first: int = _FIRST_GENERATION, older: int = _OLDER_GENERATIO
 
 
 def keep_freed_memory() -> None:
-    """Let the C library use freed blocks of up to 32 MiB again. It would give large ones back to the system each time,
-    and the next one of that size costs a page fault for each 4 KiB: a third of the time that large MPUBs take.
+    """Make the C library reuse freed blocks of up to 32 MiB.
+
+    By default it returns large blocks to the system, and the next one costs a page fault for each 4 KiB: a third of the
+    time of large MPUBs.
     """
     with suppress(ImportError, OSError, AttributeError):  # another C library than glibc
         import ctypes
@@ -53,7 +55,7 @@ def keep_freed_memory() -> None:
 
 
 def log_uncaught_errors(hub: Any, log: Log) -> None:
-    """What no code caught, in a greenlet or a callback of the loop, is an error line like others; the loop goes on."""
+    """Log the uncaught errors of greenlets and of callbacks of the loop as error lines. The loop continues."""
 
     def report(context: object, kind: object, error: BaseException, traceback: object) -> None:
         log.exception("uncaught in %r - %r", context, error, error=error)
@@ -62,11 +64,11 @@ def log_uncaught_errors(hub: Any, log: Log) -> None:
 
 
 class StopSignals:
-    """SIGTERM and SIGINT, while it is entered: the first says to stop, a second one ends the process at once."""
+    """Handlers of SIGTERM and SIGINT. The first signal asks the daemon to stop, a second one exits at once."""
 
     def __init__(self) -> None:
         self._asked = gevent.event.Event()
-        self._has_come = False
+        self._was_asked = False
         self._handlers: list[Any] = []
 
     def __enter__(self) -> StopSignals:
@@ -84,16 +86,16 @@ class StopSignals:
         return self._asked.is_set()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Returns when a signal came, or `stop` was called, or after `timeout_s`; true where it is time to stop."""
+        """Wait for a signal, for `stop`, or until `timeout_s` is over. Return True if the daemon must stop."""
         return self._asked.wait(timeout_s)
 
     def stop(self) -> None:
-        """End as with a first signal."""
+        """Ask the daemon to stop, as the first signal does."""
         self._asked.set()
 
     def _on_signal(self) -> None:
-        if self._has_come:
-            # What was acknowledged is written; only the tidy end is missing.
+        if self._was_asked:
+            # Everything that was acknowledged is written. Only the orderly shutdown is skipped.
             os._exit(1)
-        self._has_come = True
+        self._was_asked = True
         self._asked.set()

@@ -1,7 +1,7 @@
-"""What systemd and a daemon say to each other: readiness, state, signs of life, and sockets that are open already.
+"""systemd: notifications of readiness, state and watchdog, and inherited sockets.
 
-The protocols are those of sd_notify(3) and sd_listen_fds(3): a datagram of `KEY=value` lines to the socket that
-NOTIFY_SOCKET names; descriptors from 3 on, counted by LISTEN_FDS. Without systemd nothing of this does anything.
+The protocols are those of sd_notify(3) and sd_listen_fds(3): datagrams of `KEY=value` lines to the socket in
+NOTIFY_SOCKET; descriptors from 3 on, whose number is in LISTEN_FDS. Without systemd, nothing here has an effect.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from nsqd_py.runtime.logs import Log
 
 FIRST_DESCRIPTOR = 3
-# A manager that reads nothing must not stop the loop for longer.
+# The loop waits no longer for a manager that does not read.
 _PATIENCE_S = 0.1
 _MORE_TIME_US = 60_000_000
 _MICROSECONDS = 1e6
@@ -26,17 +26,17 @@ Environment = MutableMapping[str, str]
 
 
 class Notifier:
-    """Tells systemd how this process is. With an empty `address` it tells nobody."""
+    """Reports the state of this process to systemd. With an empty `address` it reports nothing."""
 
     def __init__(self, address: str = "", watchdog_s: float = 0.0) -> None:
-        """`watchdog_s` is the longest silence that systemd bears; 0 where it does not watch."""
+        """`watchdog_s` is the longest time between two signs of life; 0 if systemd does not watch."""
         self.watchdog_s = watchdog_s
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._watchdog: Any = None
 
     @classmethod
     def from_environment(cls, environment: Environment = os.environ) -> Notifier:
-        """As the variables say, which are taken away: they are not for children."""
+        """Return the notifier of the environment, and remove its variables: children must not get them."""
         address = environment.pop("NOTIFY_SOCKET", "")
         watchdog_us = environment.pop("WATCHDOG_USEC", "")
         watchdog_pid = environment.pop("WATCHDOG_PID", "")
@@ -44,7 +44,7 @@ class Notifier:
         return cls(address, int(watchdog_us) / _MICROSECONDS if is_watched else 0.0)
 
     def tell(self, *lines: str) -> None:
-        """Send `KEY=value` lines together. A manager that is not there, or does not listen, is no error."""
+        """Send `KEY=value` lines in one datagram. Errors are ignored: the manager may be gone."""
         if not self._address:
             return
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
@@ -52,15 +52,15 @@ class Notifier:
             sock.sendto("\n".join(lines).encode(), self._address)
 
     def status(self, text: str) -> None:
-        """What `systemctl status` shows."""
+        """Set the text that `systemctl status` shows."""
         self.tell(f"STATUS={text}")
 
     def starting_takes_longer(self) -> None:
-        """It is not stuck: what systemd allows for the start begins again with this."""
+        """Restart the time that systemd allows for the start."""
         self.tell(f"EXTEND_TIMEOUT_USEC={_MORE_TIME_US}")
 
     def ready(self, text: str) -> None:
-        """It serves: units that wait for it may start."""
+        """Report that the daemon serves, so that units that wait for it start."""
         self.tell("READY=1", f"STATUS={text}")
 
     def stopping(self) -> None:
@@ -71,7 +71,7 @@ class Notifier:
 
     @contextmanager
     def reloading(self) -> Iterator[None]:
-        """While it is entered, settings or files are read anew."""
+        """Report a reload for as long as the context is entered."""
         self.tell("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
         try:
             yield
@@ -79,14 +79,14 @@ class Notifier:
             self.tell("READY=1")
 
     def start_watchdog(self, loop: Any) -> None:
-        """From now on, show twice in the watched interval that the event loop turns; until `stopping`."""
+        """Send a sign of life twice per watchdog interval from the event loop, until `stopping`."""
         if self._address and self.watchdog_s:
             half_s = self.watchdog_s / 2
             self._watchdog = loop.timer(half_s, half_s)
             self._watchdog.start(self.tell, "WATCHDOG=1")
 
 
-# ---- sockets that are open already
+# ---- inherited sockets
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class InheritedSocket:
     sock: socket.socket
 
     def is_at(self, address: str) -> bool:
-        """Whether it listens where `address`, a `host:port` or a path, says; of a TCP address, only the port counts."""
+        """True if it listens at `address`, a `host:port` or a path. The host of a TCP address is ignored."""
         bound = self.sock.getsockname()
         if isinstance(bound, tuple):
             return address.rpartition(":")[2] == str(bound[1])
@@ -105,7 +105,7 @@ class InheritedSocket:
 
 
 class InheritedSockets:
-    """The listening sockets that systemd opened for this process, each to be taken once."""
+    """The listening sockets that systemd opened for this process. Each can be taken once."""
 
     def __init__(self, found: list[InheritedSocket], log: Log) -> None:
         self._left = found
@@ -113,7 +113,7 @@ class InheritedSockets:
 
     @classmethod
     def from_environment(cls, log: Log, environment: Environment = os.environ) -> InheritedSockets:
-        """As the variables say, which are taken away. What is no listening stream socket is closed."""
+        """Return the sockets of the environment, and remove its variables. Other descriptors are closed."""
         count = environment.pop("LISTEN_FDS", "")
         pid = environment.pop("LISTEN_PID", "")
         names = environment.pop("LISTEN_FDNAMES", "").split(":")
@@ -125,7 +125,7 @@ class InheritedSockets:
         return cls([inherited for inherited in found if inherited is not None], log)
 
     def take(self, name: str, address: str) -> Sequence[socket.socket | None]:
-        """Those of this name; else those at this address that have no name of another listener; else None alone."""
+        """Return the sockets with this name, or those at this address without another listener's name, or [None]."""
         taken = [known for known in self._left if known.name == name]
         if not taken:
             taken = [known for known in self._left if known.name not in LISTENER_NAMES and known.is_at(address)]
@@ -133,9 +133,12 @@ class InheritedSockets:
         return [known.sock for known in taken] or [None]
 
     def close_others(self) -> None:
-        """What nobody took is for nobody: clients would wait there for ever."""
+        """Close the sockets that no listener took: their clients would wait forever."""
         for known in self._left:
-            self._log.warning("systemd: no use for socket %r (%s)", known.name, known.sock.getsockname())
+            self._log.warning(
+                "systemd: closing socket %r (%s): no listener has its name or address",
+                known.name, known.sock.getsockname(),
+            )  # fmt: skip
             known.sock.close()
         self._left = []
 
@@ -148,10 +151,10 @@ def _inherited(name: str, descriptor: int, log: Log) -> InheritedSocket | None:
         os.set_inheritable(descriptor, False)
         sock = socket.socket(fileno=descriptor)
     except OSError as error:
-        log.warning("systemd: descriptor %d (%s) is no socket - %s", descriptor, name, error)
+        log.warning("systemd: descriptor %d (%s) is not a socket - %s", descriptor, name, error)
         return None
     if sock.type != socket.SOCK_STREAM or not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-        log.warning("systemd: socket %d (%s) does not listen for streams", descriptor, name)
+        log.warning("systemd: socket %d (%s) is not a listening stream socket", descriptor, name)
         sock.close()
         return None
     return InheritedSocket(name, sock)

@@ -1,19 +1,12 @@
-"""Settings, declared once: flags, config files, --help, completion and reference pages are made from them.
+"""Settings are declared once, as typed fields. Flags, config files, texts and completion follow from the declaration.
 
-declaration    a setting, a program, and the reading of its command line and config file
-types          how a value is read, checked and shown
-command        the start of a daemon's command: options, log, refusal
-help           the text of --help
-completion     scripts that complete flags in a shell
-docs           a reference page in Markdown
-example        an example config file
-
-durations      Go's durations, such as 1h30m                                pure
-timestamps     times as users write them                                    pure
-literals       values as flags and options spell them                       pure
-regex          regular expressions that run in linear time                  pure
-topic_rules    settings that differ by topic: PATTERN=VALUE
-
-log_options    the log settings that all servers share
-limit_options  the limits that all servers share
+declaration    a setting, a class of options
+program        a program: its settings, command line, start
+types          kinds of values: how they are read and shown
+groups         settings that several programs have
+flags          the command line
+config_file    TOML and YAML files
+docs           --help, the reference page, example config files
+completion     scripts for bash, zsh and fish
+durations, timestamps, regex   values of users, also outside settings
 """

@@ -1,22 +1,25 @@
-"""What makes a shell complete a program's flags, made of its settings.
+"""Scripts with which a shell completes a program's flags, their words and file names.
 
-`nsq-tail --completion bash` prints the script; docs/tools/README.md says where each shell wants it.
+`nsq-tail --completion bash` prints the script; docs/tools/README.md says where to put it for each shell. The scripts
+are static. click's own completion starts the program on every Tab (60 ms and more), needs every flag declared to click,
+and does not know Go's flags with one dash.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nsqd_py.settings.declaration import Program, Setting
+    from nsqd_py.settings.declaration import Setting
+    from nsqd_py.settings.program import Program
 
 _FILE_ENDINGS = ("-file", "-dir", "-path", "-cert", "-key")
 _FILE_NAMES = ("config", "check-data")
 
 
-def completion_script(program: Program, shell: str) -> str:
-    """The script for `bash`, `zsh` or `fish`."""
+def completion_script(program: Program[Any], shell: str) -> str:
+    """Return the script for `bash`, `zsh` or `fish`."""
     return _SCRIPTS[shell](program)
 
 
@@ -25,22 +28,22 @@ def _takes_file(setting: Setting) -> bool:
 
 
 def _flags(settings: Iterable[Setting]) -> list[str]:
-    """With `=` behind those that need a value: so the value follows without a space."""
+    """Return the flags. Those that need a value end with `=`, so that the value follows without a space."""
     return [f"--{setting.name}{'' if setting.kind.bare_value else '='}" for setting in settings]
 
 
-def _function(program: Program) -> str:
+def _function(program: Program[Any]) -> str:
     return "_" + program.command.replace("-", "_")
 
 
-def _bash(program: Program) -> str:
+def _bash(program: Program[Any]) -> str:
     cases = "".join(
         f'        --{s.name}) COMPREPLY=($(compgen -W "{" ".join(s.kind.choices)}" -- "$word")); return ;;\n'
         for s in program.settings
         if s.kind.choices
     )
     name = _function(program)
-    # bash splits at `=`: what stands before the cursor is the word, `=`, or what follows it.
+    # bash splits words at `=`: the word at the cursor is the flag, `=`, or the value after it.
     return f"""\
 {name}() {{
     local word="${{COMP_WORDS[COMP_CWORD]}}" flag="${{COMP_WORDS[COMP_CWORD-1]}}"
@@ -60,7 +63,7 @@ complete -o filenames -F {name} {program.command}
 """
 
 
-def _zsh(program: Program) -> str:
+def _zsh(program: Program[Any]) -> str:
     lines = "".join(f"    {_zsh_argument(setting)} \\\n" for setting in program.settings)
     lines += f"    '*:{program.argument.name}:_files' \\\n" if program.argument else ""
     return f"#compdef {program.command}\n_arguments \\\n{lines}    '--help[Show what the flags mean and exit.]'\n"
@@ -76,13 +79,13 @@ def _zsh_argument(setting: Setting) -> str:
     return f"'*--{setting.name}=[{help_text}]:{setting.kind.word.strip('. ')}:{action}'"
 
 
-def _fish(program: Program) -> str:
+def _fish(program: Program[Any]) -> str:
     files = [] if program.argument else [f"complete -c {program.command} -f"]
     lines = [*files, *(_fish_line(program, s) for s in program.settings)]
     return "\n".join([*lines, f"complete -c {program.command} -l help -d 'Show what the flags mean and exit.'", ""])
 
 
-def _fish_line(program: Program, setting: Setting) -> str:
+def _fish_line(program: Program[Any], setting: Setting) -> str:
     help_text = setting.full_help.replace("\\", "\\\\").replace("'", "\\'")
     line = f"complete -c {program.command} -l {setting.name} -d '{help_text}'"
     if setting.kind.bare_value:

@@ -1,23 +1,67 @@
-"""The reference page of a program's settings, in Markdown."""
+"""The texts that follow from a program's declaration: `--help`, the reference page and the example config files."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
-from nsqd_py.settings.declaration import Program, Setting
+from nsqd_py.settings.types import BOOL, INT, Kind
+
+if TYPE_CHECKING:
+    from nsqd_py.settings.declaration import Setting
+    from nsqd_py.settings.program import Program
+
+# What stands between a key and its value in an example config file.
+FORMATS = {"toml": " = ", "yaml": ": "}
+
+_HELP_WIDTH = 100
+_EXAMPLE_WIDTH = 100
+# Placeholders for defaults that differ from machine to machine.
+_PLACEHOLDERS: dict[Kind[Any], Any] = {INT: 1}
+_PLACEHOLDER = "nsq1.example.com"
 
 
-def reference_page(program: Program, command: str) -> str:
-    """The page, with the `command` that prints it."""
-    return "\n".join([_introduction(program, command), *settings_tables(program)])
+# ---- --help
 
 
-def settings_tables(program: Program) -> list[str]:
-    """A titled table for each group of settings."""
+def help_text(program: Program[Any]) -> str:
+    """Return the text of `--help`, laid out by click."""
+    import click  # slow to import
+
+    formatter = click.HelpFormatter(width=_HELP_WIDTH)
+    arguments = f"[OPTIONS] [{program.argument.name.upper()}]..." if program.argument else "[OPTIONS]"
+    formatter.write_usage(program.command, arguments)
+    formatter.write_paragraph()
+    with formatter.indentation():
+        formatter.write_text(program.summary)
+    for title, settings in program.groups.items():
+        with formatter.section(title):
+            formatter.write_dl([_help_row(setting) for setting in settings], col_max=36)
+    for purpose, line, _ in program.examples:
+        with formatter.section(purpose):
+            formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+    return formatter.getvalue().rstrip("\n")
+
+
+def _help_row(setting: Setting) -> tuple[str, str]:
+    return setting.usage, f"{setting.full_help} [default: {setting.shown_default}]"
+
+
+# ---- the reference page, in Markdown
+
+
+def reference_page(program: Program[Any], command: str) -> str:
+    """Return the reference page, which names the `command` that prints it."""
+    return "\n".join([_page_introduction(program, command), *settings_tables(program)])
+
+
+def settings_tables(program: Program[Any]) -> list[str]:
+    """Return a titled table for each group of settings."""
     return [f"## {title}\n\n{_table(settings)}\n" for title, settings in program.groups.items()]
 
 
-def _introduction(program: Program, command: str) -> str:
+def _page_introduction(program: Program[Any], command: str) -> str:
     return f"""\
 <!-- Printed by `{command}`; change the declarations, not this page. -->
 
@@ -43,3 +87,43 @@ def _row(setting: Setting) -> str:
     cells = (f"`{setting.usage}`", key, default, setting.full_help)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
+
+# ---- example config files
+
+
+def example(program: Program[Any], command: str, file_format: str) -> str:
+    """Return an example config file: every key with its help, and its default commented out.
+
+    The file names the `command` that prints it; `file_format` is a key of `FORMATS`.
+    """
+    parts = [
+        f"# Settings of {program.command}, to be given with --config. Printed by `{command}`.\n"
+        "# What is commented out is the default. A flag on the command line goes before this file.\n"
+    ]
+    for title, settings in program.groups.items():
+        in_files = [setting for setting in settings if setting.key]
+        if in_files:
+            parts.append(f"# ---- {title}\n")
+            parts += [_entry(setting, FORMATS[file_format]) for setting in in_files]
+    return "\n".join(parts)
+
+
+def _entry(setting: Setting, separator: str) -> str:
+    import textwrap
+
+    text = setting.full_help
+    if setting.default_text:
+        text += f" Default: {setting.default_text}."
+    comment = textwrap.fill(text, _EXAMPLE_WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
+    return f"{comment}\n#{setting.key}{separator}{_literal(setting)}\n"
+
+
+def _literal(setting: Setting) -> str:
+    """Return the default in a form that is both TOML and YAML."""
+    kind, value = setting.kind, setting.default
+    if setting.default_text:
+        value = _PLACEHOLDERS.get(kind, _PLACEHOLDER)
+    if isinstance(value, str | tuple):
+        return json.dumps(value)
+    shown = kind.show(value)
+    return shown if kind in (BOOL, INT) else json.dumps(shown)

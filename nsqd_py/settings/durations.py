@@ -30,7 +30,7 @@ _PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?([^0-9.]*)")
 
 
 def parse_duration(text: str) -> int:
-    """Nanoseconds of `text`: a sign if need be, then numbers with units (`60s`, `1.5h`, `1m30s`), or `0`.
+    """Return the nanoseconds of a duration: numbers with units (`60s`, `1.5h`, `-1m30s`), or `0`.
 
     Raises ValueError with a text that says what is wrong.
     """
@@ -55,7 +55,7 @@ def _parts(text: str, rest: str) -> list[int]:
     position = 0
     while position < len(rest):
         match = _PART.match(rest, position)
-        assert match is not None  # each of its parts may be empty
+        assert match is not None  # all parts are optional
         whole, fraction, unit = match.group(1), match.group(2) or "", match.group(3)
         if not whole and not fraction:
             raise ValueError(f'"{text}" is not a duration (such as 60s, 1m30s or 250ms)')
@@ -69,7 +69,7 @@ def _parts(text: str, rest: str) -> list[int]:
 
 
 def _part_ns(whole: str, fraction: str, unit_ns: int) -> int:
-    # As Go does it: in floating point, cut off, and without the digits that do not fit in 63 bits.
+    # As in Go: computed in floating point and truncated; digits beyond 63 bits are ignored.
     numerator, denominator = 0, 1.0
     for digit in fraction:
         longer = numerator * 10 + int(digit)
@@ -80,7 +80,7 @@ def _part_ns(whole: str, fraction: str, unit_ns: int) -> int:
 
 
 def format_duration(duration_ns: int) -> str:
-    """The shortest exact form with the units that Go uses: `1h0m0s`, `1.5s`, `250ms`, `0s`."""
+    """Return the shortest exact form, in Go's units: `1h0m0s`, `1.5s`, `250ms`, `0s`."""
     sign = "-" if duration_ns < 0 else ""
     size_ns = abs(duration_ns)
     if size_ns == 0:
@@ -102,7 +102,7 @@ def format_duration(duration_ns: int) -> str:
 
 
 def _decimal(size_ns: int, unit_ns: int) -> str:
-    """`size_ns` in units of `unit_ns`, with as many digits after the point as it needs."""
+    """Return `size_ns` in units of `unit_ns`, with the digits after the point that it needs."""
     whole, rest = divmod(size_ns, unit_ns)
     if not rest:
         return str(whole)

@@ -1,20 +1,20 @@
-"""Regular expressions of users: RE2's, which take time in proportion to the text, whatever is written."""
+"""Regular expressions that users write. RE2 matches them in time proportional to the text."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import re2  # type: ignore[import-untyped]  # it brings no types
+import re2  # type: ignore[import-untyped]  # it has no types
 
 
 class BadExpression(ValueError):
-    """It is none; the text says why."""
+    """The pattern is not a valid regular expression; str(error) says why."""
 
 
 def compiled(expression: str | bytes, *, most_bytes: int = 0, captures: bool = True) -> Any:
-    """A pattern for texts and bytes alike; of at most `most_bytes` when compiled. Raises BadExpression."""
+    """Return a compiled pattern, for str and bytes. `most_bytes` limits its size. Raises BadExpression."""
     options = re2.Options()
-    options.log_errors = False  # they would go to standard error, past every log
+    options.log_errors = False  # RE2 would write them to standard error
     options.never_capture = not captures
     if most_bytes:
         options.max_mem = most_bytes

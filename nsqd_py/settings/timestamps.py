@@ -1,4 +1,4 @@
-"""Moments as users write them: RFC 3339, a number since the epoch, or so long ago."""
+"""Times that users write: RFC 3339, a number since the epoch, or an age."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 from nsqd_py.settings.durations import MAX_NS, SECOND_NS, parse_duration
 
-_MOST_CHARACTERS = 1000
-_MOST_SHOWN = 100
+_MAX_CHARACTERS = 1000
+_MAX_SHOWN = 100
 _DAY_NS = 24 * 3600 * SECOND_NS
 _RFC3339 = re.compile(
     r"(?P<date>\d{4}-\d\d-\d\d)"
@@ -16,21 +16,21 @@ _RFC3339 = re.compile(
 )
 _NUMBER = re.compile(r"(?P<whole>\d+)(?:\.(?P<fraction>\d*))?")
 _RELATIVE = re.compile(r"-(?:(?P<days>\d+(?:\.\d+)?)d)?(?P<rest>.*)")
-# Up to which number a number since the epoch is one of seconds (until the year 5138), milliseconds, microseconds.
+# A number below the limit is in this unit: seconds (until the year 5138), milliseconds, microseconds.
 _EPOCH_UNITS = ((10**11, SECOND_NS), (10**14, 10**6), (10**17, 10**3))
 
 
 def parse_time(text: str, now_ns: int) -> int:
-    """Nanoseconds since the epoch of:
+    """Return the nanoseconds since the epoch of one of these:
 
     2025-11-20T10:00:00Z      RFC 3339; without an offset it is UTC, without a time midnight
-    1763632800, 1763632800.5  seconds since the epoch; as many digits as ms, us or ns have, mean those
-    -2h, -1d12h, now          before `now_ns`, with Go's units of durations and days
+    1763632800, 1763632800.5  seconds since the epoch; a number with more digits is in ms, us or ns
+    -2h, -1d12h, now          an age, counted back from `now_ns`, in Go's units of durations and in days
 
     Raises ValueError with a text that says what is wrong.
     """
     text = text.strip()
-    if len(text) > _MOST_CHARACTERS:
+    if len(text) > _MAX_CHARACTERS:
         raise _no_time(text)
     if text == "now":
         return now_ns
@@ -44,7 +44,7 @@ def parse_time(text: str, now_ns: int) -> int:
 
 
 def _no_time(text: str) -> ValueError:
-    return ValueError(f'"{text[:_MOST_SHOWN]}" is no time (such as 2025-11-20T10:00:00Z, 1763632800 or -2h)')
+    return ValueError(f'"{text[:_MAX_SHOWN]}" is not a time (such as 2025-11-20T10:00:00Z, 1763632800 or -2h)')
 
 
 def _parse_rfc3339(text: str) -> int | None:
@@ -55,13 +55,13 @@ def _parse_rfc3339(text: str) -> int | None:
     try:
         moment = datetime.fromisoformat(f"{match['date']}T{match['time'] or '00:00'}{zone}")
     except ValueError as error:
-        raise ValueError(f'"{text}" is no time: {error}') from None
+        raise ValueError(f'"{text}" is not a time: {error}') from None
     since = moment - datetime(1970, 1, 1, tzinfo=UTC)
     return _checked((since.days * 86_400 + since.seconds) * SECOND_NS + _billionths(match["fraction"]), text)
 
 
 def _billionths(fraction: str | None) -> int:
-    """ns of a fraction of a second, of any number of digits."""
+    """Return the nanoseconds of a fraction of a second, with any number of digits."""
     return int((fraction or "").lstrip(".")[:9].ljust(9, "0"))
 
 
@@ -80,7 +80,7 @@ def _parse_age(text: str) -> int:
         raise _no_time(text)
     days = float(match["days"] or 0)
     if days > MAX_NS / _DAY_NS:
-        raise ValueError(f'"{text[:_MOST_SHOWN]}" is too long ago: the limit is {MAX_NS // _DAY_NS} days')
+        raise ValueError(f'"{text[:_MAX_SHOWN]}" is too long ago: the limit is {MAX_NS // _DAY_NS} days')
     days_ns = round(days * _DAY_NS)
     if not match["rest"] and match["days"]:
         return days_ns

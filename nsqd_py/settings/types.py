@@ -1,64 +1,72 @@
 """Kinds of settings: how a value is read from a flag and from a config file, and how it is shown.
 
-All readers raise ValueError with a text that says what was expected.
+All functions that read a value raise ValueError with a text that says what was expected.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from fnmatch import fnmatchcase
+from typing import Any, Generic, TypeVar
 
 from nsqd_py.runtime.logs import JSON, LEVELS, TEXT, level_word, parse_level
 from nsqd_py.settings.durations import MAX_NS, MILLISECOND_NS, MIN_NS, format_duration, parse_duration
-from nsqd_py.settings.literals import parse_bool
 
 MAX_INT = 2**63 - 1
 MIN_INT = -(2**63)
 
+# The words that Go's strconv.ParseBool takes.
+TRUE_WORDS = frozenset(("1", "t", "T", "true", "TRUE", "True"))
+FALSE_WORDS = frozenset(("0", "f", "F", "false", "FALSE", "False"))
 
-def last(values: Sequence[Any]) -> Any:
+T = TypeVar("T")
+
+
+def _last(values: Sequence[Any]) -> Any:
     return values[-1]
 
 
 @dataclass(frozen=True)
-class Kind:
-    """One kind of setting.
+class Kind(Generic[T]):
+    """One kind of setting, whose values are of the type T.
 
-    word: stands for the value in `--help`.
-    parse: reads the text of one flag, which a config file may have too in place of a native value, as in Go.
-    from_native: reads a value of a config file that is no text.
-    show: writes a value for people, as it would be given.
-    join: makes one value of those of a flag that was repeated.
-    bare_value: what the flag means without a value; None where it needs one.
-    choices: all values that there are, where they can be counted; for completion in a shell.
+    word: the placeholder of the value in `--help`.
+    parse: read the text of one flag. A config file may contain the same text instead of a native value, as in Go.
+    from_native: read a value of a config file that is not a string.
+    show: write a value as a user would.
+    join: combine the values of a flag that is given several times.
+    bare_value: the text that the flag means without a value; None if it needs one.
+    attribute_suffix: the unit at the end of the attribute's name, such as `_ns`.
+    choices: all valid words, if there are few; used by completion.
     """
 
     word: str
     parse: Callable[[str], Any]
-    from_native: Callable[[Any], Any]
-    show: Callable[[Any], str]
-    join: Callable[[Sequence[Any]], Any] = last
+    from_native: Callable[[Any], T]
+    show: Callable[[T], str]
+    join: Callable[[Sequence[Any]], T] = _last
     bare_value: str | None = None
     attribute_suffix: str = ""
     choices: tuple[str, ...] = ()
 
-    def from_config(self, value: object) -> Any:
+    def from_config(self, value: object) -> T:
+        """Return the value that a config file gives: a string, or a native value."""
         if isinstance(value, str):
             return self.join([self.parse(value)])
         return self.from_native(value)
 
 
-def choice(words: Mapping[str, Any], *, word: str, from_native: Callable[[Any], Any] | None = None) -> Kind:
-    """A kind with one value for each of some words, in upper or lower case."""
+def choice(words: Mapping[str, T], *, word: str, from_native: Callable[[Any], T] | None = None) -> Kind[T]:
+    """Return a kind that takes a fixed set of words, in upper or lower case. `words` maps them to values."""
 
-    def parse(text: str) -> Any:
+    def parse(text: str) -> T:
         try:
             return words[text.lower()]
         except KeyError:
             raise ValueError(f"expected one of {', '.join(known)}") from None
 
-    def show(value: Any) -> str:
+    def show(value: T) -> str:
         return next((name for name, meant in words.items() if meant == value and name), "")
 
     known = tuple(filter(None, words))
@@ -76,8 +84,17 @@ def _quoted(text: str) -> str:
     return f'"{text}"'
 
 
+def parse_bool(text: str) -> bool:
+    """Return the boolean that `text` writes, as Go's flags do. Raises ValueError."""
+    if text in TRUE_WORDS:
+        return True
+    if text in FALSE_WORDS:
+        return False
+    raise ValueError("expected true or false")
+
+
 def parse_int(text: str) -> int:
-    """A whole number of 64 bits, also as 0x1f, 0o17, 017, 0b1 and 1_000."""
+    """Return a whole number of 64 bits. 0x1f, 0o17, 017, 0b1 and 1_000 are numbers too. Raises ValueError."""
     digits = text.lstrip("+-")
     is_old_octal = len(digits) > 1 and digits[0] == "0" and digits[1] in "01234567_"
     try:
@@ -126,10 +143,10 @@ def _all_strings(values: Sequence[str]) -> tuple[str, ...]:
     return tuple(values)
 
 
-class _Strings(Kind):
-    """In a config file, one text holds several values; a flag holds one, as it may contain commas."""
+class _Strings(Kind[tuple[str, ...]]):
+    """A list of strings. A string in a config file is split at commas; the value of a flag is not."""
 
-    def from_config(self, value: object) -> Any:
+    def from_config(self, value: object) -> tuple[str, ...]:
         return _split(value) if isinstance(value, str) else self.from_native(value)
 
 
@@ -147,7 +164,7 @@ def _floats_from_native(value: Any) -> tuple[float, ...]:
 
 
 def _all_floats(values: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
-    # The largest first, as clients of Go's nsqd see the percentiles in /stats.
+    # Largest first: the order in which Go's nsqd shows percentiles in /stats.
     return tuple(sorted((item for group in values for item in group), reverse=True))
 
 
@@ -155,11 +172,63 @@ def _listed(values: Sequence[object]) -> str:
     return ",".join(str(value) for value in values) or "none"
 
 
-STRING = Kind("string", str, _refuse("a string"), _quoted)
-INT = Kind("int", parse_int, _int_from_native, str)
-BOOL = Kind("[=bool]", parse_bool, _bool_from_native, lambda value: str(value).lower(), bare_value="true")
-DURATION = Kind("duration", parse_duration, _duration_from_native, format_duration, attribute_suffix="_ns")
+@dataclass(frozen=True, slots=True)
+class ByTopic(Generic[T]):
+    """A value that can differ by topic.
+
+    otherwise: the value of topics that no rule matches.
+    rules: pairs of a pattern and a value, in the order in which they were given; the first match decides.
+        A pattern is a topic name in which `*` stands for any characters and `?` for one.
+    """
+
+    otherwise: T
+    rules: tuple[tuple[str, T], ...] = ()
+
+    def of(self, topic: str) -> T:
+        """Return the value for a topic."""
+        for pattern, value in self.rules:
+            if fnmatchcase(topic, pattern):
+                return value
+        return self.otherwise
+
+    @property
+    def values(self) -> tuple[T, ...]:
+        """All values, without their patterns."""
+        return (self.otherwise, *(value for _, value in self.rules))
+
+
+def by_topic(kind: Kind[T], otherwise: T) -> Kind[ByTopic[T]]:
+    """Return a kind whose values can differ by topic: `VALUE` for all topics, `PATTERN=VALUE` for some."""
+
+    def parse(text: str) -> tuple[str, T]:
+        pattern, equals, value = text.rpartition("=")
+        if equals and not pattern:
+            raise ValueError("expected a topic name or pattern before the =")
+        return pattern, kind.parse(value)
+
+    def join(given: Sequence[tuple[str, T]]) -> ByTopic[T]:
+        plain = [value for pattern, value in given if not pattern]
+        return ByTopic(plain[-1] if plain else otherwise, tuple(rule for rule in given if rule[0]))
+
+    def from_native(value: Any) -> ByTopic[T]:
+        items = value if isinstance(value, list) else [value]
+        return join([parse(item) if isinstance(item, str) else ("", kind.from_native(item)) for item in items])
+
+    def show(value: ByTopic[T]) -> str:
+        rules = [f"{pattern}={kind.show(one)}" for pattern, one in value.rules]
+        return ",".join([*rules, kind.show(value.otherwise)])
+
+    word = f"[topic=]{kind.word} ..."
+    return Kind(word, parse, from_native, show, join=join, attribute_suffix=kind.attribute_suffix)
+
+
+STRING: Kind[str] = Kind("string", str, _refuse("a string"), _quoted)
+INT: Kind[int] = Kind("int", parse_int, _int_from_native, str)
+BOOL: Kind[bool] = Kind("[=bool]", parse_bool, _bool_from_native, lambda value: str(value).lower(), bare_value="true")
+DURATION: Kind[int] = Kind("duration", parse_duration, _duration_from_native, format_duration, attribute_suffix="_ns")
 STRINGS = _Strings("string ...", str, _strings_from_native, _listed, join=_all_strings)
-FLOATS = Kind("float,...", _parse_floats, _floats_from_native, _listed, join=_all_floats)
-LOG_LEVEL = Kind("level", parse_level, _refuse(f"one of {', '.join(LEVELS)}"), level_word, choices=tuple(LEVELS))
-LOG_FORMAT = choice({TEXT: TEXT, JSON: JSON}, word="format")
+FLOATS: Kind[tuple[float, ...]] = Kind("float,...", _parse_floats, _floats_from_native, _listed, join=_all_floats)
+LOG_LEVEL: Kind[int] = Kind(
+    "level", parse_level, _refuse(f"one of {', '.join(LEVELS)}"), level_word, choices=tuple(LEVELS)
+)
+LOG_FORMAT: Kind[str] = choice({TEXT: TEXT, JSON: JSON}, word="format")

@@ -16,7 +16,7 @@ from nsqd_py.debug.process_memory import memory_figures
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.position import GLOBAL, REGION_LOCAL, ZONE_LOCAL
 from nsqd_py.queue.topic import Topic
-from nsqd_py.runtime.pace import ONE_ROUND_S, Pace
+from nsqd_py.runtime.pacing import ONE_ROUND_S, Pace
 from nsqd_py.tcp.connection import ClientConnection
 from nsqd_py.version import NSQ_VERSION
 

@@ -31,7 +31,7 @@ from prometheus_client.samples import Sample
 from nsqd_py.broker.broker import Broker
 from nsqd_py.debug.collector import COLLECTIONS
 from nsqd_py.runtime.histogram import Histogram
-from nsqd_py.runtime.pace import Pace
+from nsqd_py.runtime.pacing import Pace
 from nsqd_py.stats.collect import Figures, collect
 from nsqd_py.version import NSQ_VERSION
 

@@ -19,7 +19,7 @@ from nsqd_py.debug.process_memory import memory_figures
 from nsqd_py.lookup.endpoints import Endpoint, parse_address
 from nsqd_py.lookup.resolver import Resolver
 from nsqd_py.protocol.names import is_ephemeral
-from nsqd_py.runtime.pace import Pace
+from nsqd_py.runtime.pacing import Pace
 from nsqd_py.stats.collect import Figures, collect
 from nsqd_py.stats.statsd_prefix import full_prefix
 

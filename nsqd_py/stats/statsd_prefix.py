@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsqd_py.net.server import join_address
+from nsqd_py.net.addresses import join_address
 
 
 def full_prefix(template: str, broadcast_address: str, http_port: int) -> str:

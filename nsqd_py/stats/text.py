@@ -8,7 +8,8 @@ from datetime import datetime
 
 from nsqd_py.broker.broker import Broker
 from nsqd_py.debug.process_memory import memory_figures
-from nsqd_py.runtime.pace import ONE_ROUND_S, Pace
+from nsqd_py.net.addresses import host_and_port
+from nsqd_py.runtime.pacing import ONE_ROUND_S, Pace
 from nsqd_py.settings.durations import SECOND_NS, format_duration
 from nsqd_py.stats.collect import Figures, Stats, health_text
 from nsqd_py.version import version_string
@@ -78,7 +79,7 @@ def _nanoseconds_text(value_ns: float) -> str:
 
 
 def _client_line(client: Figures, now_s: float) -> str:
-    port = client["remote_address"].rpartition(":")[2]
+    _, port = host_and_port(client["remote_address"])
     name = f"{client['hostname']}:{port} {client['user_agent']}"
     connected = format_duration(int(now_s - client["connect_ts"]) * SECOND_NS)
     head = f"[{client['version']} {name:<21}]"

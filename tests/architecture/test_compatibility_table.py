@@ -1,6 +1,6 @@
 """docs/compatibility.md names everything that Go's nsqd has and ours, each with its test; here it is held to that.
 
-Nothing is imported: what the program declares and which tests there are is read from the sources.
+Apart from the settings, nothing is imported: the declarations and the tests are read from the sources.
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ from typing import NamedTuple
 
 import pytest
 
+from nsqd_py.options import NSQD
+
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs/compatibility.md"
 PART = "## Name by name"
 
-OPTIONS = (
-    "nsqd_py/options.py", "nsqd_py/fsck/options.py", "nsqd_py/settings/limit_options.py",
-    "nsqd_py/settings/log_options.py", "nsqd_py/net/tls_options.py",
-)  # fmt: skip
 ROUTES = ("nsqd_py/api/routes.py", "nsqd_py/net/http/debug.py")
 # Files whose dictionaries become JSON, and in which function; all of the file where that is empty.
 KEYS = (
@@ -32,7 +30,6 @@ KEYS = (
     ("nsqd_py/broker/drain.py", "figures"),
     ("nsqd_py/api/handlers.py", "info"),
 )
-FLAGS_OF_EVERY_PROGRAM = {"--version": "", "--config": "", "--completion": ""}  # declared in settings.py
 METHODS = {"GET", "POST", "PUT"}
 NO_TEST = "no test"
 # `wire/test_x.py::test_y`, and in parentheses which of its cases; the path begins in tests/.
@@ -125,13 +122,8 @@ def calls_of(path: str, *names: str) -> Iterator[ast.Call]:
 
 
 def declared_flags() -> dict[str, str]:
-    """`--flag`: its key in the configuration file, "" where it has none."""
-    flags = dict(FLAGS_OF_EVERY_PROGRAM)
-    for call in (call for path in OPTIONS for call in calls_of(path, "Setting", "_later") if call.args):
-        name = constant(call.args[0])
-        keys = [constant(keyword.value) for keyword in call.keywords if keyword.arg == "config_key"]
-        flags[f"--{name}"] = keys[0] if keys else name.replace("-", "_")
-    return flags
+    """Return the key in the config file of each `--flag`, "" if it has none."""
+    return {f"--{setting.name}": setting.key for setting in NSQD.settings}
 
 
 def declared_routes() -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,9 +20,9 @@ from nsqd_py.net.http import answer_room, client, heads, login_queue
 from nsqd_py.net.http.access import Access
 from nsqd_py.options import NSQD
 from nsqd_py.protocol import parser
-from nsqd_py.runtime import client_log, logs
-from nsqd_py.settings.declaration import Program
-from nsqd_py.settings.limit_options import LIMIT_SETTINGS
+from nsqd_py.runtime import logs
+from nsqd_py.settings.groups import LimitOptions
+from nsqd_py.settings.program import Program
 from nsqd_py.tcp import error_charge
 from nsqlookupd_py.http import ROUTES as LOOKUPD_ROUTES
 from nsqlookupd_py.options import NSQLOOKUPD
@@ -53,7 +54,7 @@ def test_limits_that_are_settings() -> None:
     names = {setting.name for program in (NSQD, NSQLOOKUPD) for setting in program.settings}
     for flag in [word for line in LINES for word in line.split("`") if word.startswith("--max-")]:
         assert flag.removeprefix("--").partition("=")[0] in names, flag
-    for setting in LIMIT_SETTINGS:
+    for setting in LimitOptions.settings.values():
         assert f"`--{setting.name}`" in PAGE
 
 
@@ -65,7 +66,7 @@ def test_limits_that_are_settings() -> None:
     ],
     ids=["nsqd", "nsqlookupd"],
 )
-def test_defaults_of_limits(program: Program, names: tuple[str, ...]) -> None:
+def test_defaults_of_limits(program: Program[Any], names: tuple[str, ...]) -> None:
     defaults = {setting.name: setting.default for setting in program.settings}
     for name in names:
         (row,) = [line for line in LINES if f"`--{name}` |" in line]
@@ -83,8 +84,8 @@ def test_defaults_of_limits(program: Program, names: tuple[str, ...]) -> None:
         (answer_room.MOST_RUNNING, "made at a time | 2;"),
         (int(answer_room.WAIT_S), "wait for up to 10 s"),
         (parser.MAX_JSON_BYTES // KIB, "of `AUTH` | 64 KiB"),
-        (client_log.BURST, "clients cause | 100 of each kind"),
-        (client_log.MOST_CHARACTERS, "one a second; 500 characters"),
+        (logs.CLIENT_BURST, "clients cause | 100 of each kind"),
+        (logs.MAX_CLIENT_CHARACTERS, "one a second; 500 characters"),
         (f"{error_charge.ERRORS_AT_ONCE:,}", "connection) | 10,000 at once"),
         (error_charge.ERRORS_PER_S, "at once and 1000 a second"),
         (round(backlog.SLOW_PART * 100), "have 5 % of the event loop"),

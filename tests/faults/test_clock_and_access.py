@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py.settings.topic_rules import ByTopic
+from nsqd_py.settings.types import ByTopic
 from tests.support.broker_life import Life
 from tests.support.nsqd_process import REPOSITORY
 from tests.support.tally import Tally
@@ -38,7 +38,7 @@ def test_the_clock_steps_back_an_hour(tmp_path: Path, is_killed: bool, tally: Ta
     before = [b"before %d" % number for number in range(5)]
     for body in before:
         life.publish(body)
-    life.publish(b"deferred", due_ns=life.broker.due_ns(10 * SECOND))
+    life.publish(b"deferred", defer_ns=10 * SECOND)
     wall_ns -= HOUR
     if is_killed:
         life.pass_time(SECOND)
@@ -91,7 +91,7 @@ def test_retention_keeps_as_long_when_the_clock_was_set_back(tmp_path: Path) -> 
 # All is imported before it becomes another user, to whom the interpreter may be out of reach.
 AS_NOBODY = """
 import encodings.idna, os, pprint, sys
-import nsq_apps.nsqd, gevent.threadpool, nsqd_py.daemon, nsqd_py.options, nsqd_py.settings.command
+import nsq_apps.nsqd, gevent.threadpool, nsqd_py.daemon, nsqd_py.options, nsqd_py.settings.program
 if os.getuid() == 0:
     os.setgroups([])
     os.setgid(65534)

@@ -309,4 +309,5 @@ def test_a_reader_that_goes_away_ends_it_quietly(nsqd: NsqdProcess) -> None:
 
 def test_bad_usage_is_status_2() -> None:
     result = run("--interval=0s", f"--nsqd-http-address={NOBODY}")
-    assert (result.returncode, result.stdout, result.stderr) == (2, "", "nsq-stat: --interval should be positive\n")
+    complaint = "nsq-stat: --interval must be positive, got 0s\n"
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", complaint)

@@ -203,7 +203,7 @@ def test_nsqd_serves_on_ports_that_were_open_before(
     with Client(number(tcp)) as producer, socket.create_server(("127.0.0.1", 0)) as useless:
         service.start(http, tcp, useless)  # the producer waits, and is not refused
         producer.pub("orders", b"early")
-    assert "no use for socket 'admin'" in service.log_path.read_text()
+    assert "closing socket 'admin'" in service.log_path.read_text()
     assert ping(http) == b"OK"
     service.signal(signal.SIGTERM)
     assert service.wait() == 0

@@ -17,7 +17,7 @@ from nsqd_py.client.publishing.dispatcher import MAX_LOSSES, Dispatcher
 from nsqd_py.client.publishing.outlet import Outlet
 from nsqd_py.client.publishing.publish import DONE, FAILED, SENT, WAITING, Publish
 from nsqd_py.client.publishing.window import WindowLimits
-from nsqd_py.runtime.backoff import Backoff
+from nsqd_py.runtime.outages import Backoff
 
 ADDRESSES = ("a:1", "b:1", "c:1")
 LIMITS = WindowLimits(publishes=4, size_bytes=60)

@@ -156,7 +156,7 @@ def test_damage_that_is_skipped_is_counted(spark: Any, damaged: Path, tmp_path: 
     ("options", "text"),
     [
         ({"topik": "orders"}, "there is no option topik; is it topic?"),
-        ({"startTime": "yesterday"}, 'option startTime: "yesterday" is no time'),
+        ({"startTime": "yesterday"}, 'option startTime: "yesterday" is not a time'),
         ({"startTime": "-1h", "endTime": "-2h"}, "option endTime: it is not later than startTime"),
         ({"topicPattern": "("}, "option topicPattern"),
         ({"splitBytes": "many"}, "option splitBytes ('many')"),

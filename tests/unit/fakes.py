@@ -18,7 +18,7 @@ from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.frames import MESSAGE
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.in_flight import InFlightTable
-from nsqd_py.settings.topic_rules import ByTopic
+from nsqd_py.settings.types import ByTopic
 
 MS = 1_000_000
 SECOND = 1_000 * MS

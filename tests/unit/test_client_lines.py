@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 
-from nsqd_py.runtime.client_log import BURST, MOST_CHARACTERS, ClientLines
-from nsqd_py.runtime.logs import ERROR, INFO, Log
+from nsqd_py.runtime.logs import CLIENT_BURST, ERROR, INFO, MAX_CLIENT_CHARACTERS, ClientLines, Log
 
 
 class Written:
@@ -20,9 +19,9 @@ class Written:
 
 def test_a_burst_is_written_as_it_comes() -> None:
     written = Written()
-    for number in range(BURST):
+    for number in range(CLIENT_BURST):
         written.lines.info("client(%d) is here", number)
-    assert written.texts == [f"client({number}) is here" for number in range(BURST)]
+    assert written.texts == [f"client({number}) is here" for number in range(CLIENT_BURST)]
 
 
 def test_after_a_burst_one_line_a_second_says_how_many_were_left_out() -> None:
@@ -31,7 +30,7 @@ def test_after_a_burst_one_line_a_second_says_how_many_were_left_out() -> None:
         written.now_s = 100.0 + second
         for number in range(1_000):
             written.lines.error("client(%d) is wrong", number)
-    del written.texts[:BURST]
+    del written.texts[:CLIENT_BURST]
     assert written.texts == ["client(0) is wrong (900 more like this were left out)"] + [
         "client(0) is wrong (999 more like this were left out)"
     ] * 8
@@ -39,21 +38,21 @@ def test_after_a_burst_one_line_a_second_says_how_many_were_left_out() -> None:
 
 def test_the_last_of_a_flood_is_told_when_it_is_over() -> None:
     written = Written()
-    for number in range(BURST + 3):
+    for number in range(CLIENT_BURST + 3):
         written.lines.warning("client(%d)", number)
     written.lines.tell()
-    assert len(written.texts) == BURST, "not before a second is over"
+    assert len(written.texts) == CLIENT_BURST, "not before a second is over"
     written.now_s += 1
     written.lines.tell()
-    assert written.texts[BURST:] == [f"client({BURST + 2}) (2 more like this were left out)"]
+    assert written.texts[CLIENT_BURST:] == [f"client({CLIENT_BURST + 2}) (2 more like this were left out)"]
     written.now_s += 60
     written.lines.tell()
-    assert len(written.texts) == BURST + 1
+    assert len(written.texts) == CLIENT_BURST + 1
 
 
 def test_a_flood_of_one_kind_hides_no_other() -> None:
     written = Written()
-    for _ in range(BURST * 2):
+    for _ in range(CLIENT_BURST * 2):
         written.lines.info("one")
     written.lines.info("another")
     assert written.texts[-1] == "another"
@@ -62,7 +61,7 @@ def test_a_flood_of_one_kind_hides_no_other() -> None:
 def test_what_is_below_the_level_is_neither_written_nor_counted() -> None:
     written = Written()
     written.level = ERROR
-    for _ in range(BURST * 2):
+    for _ in range(CLIENT_BURST * 2):
         written.lines.info("one")
     written.level = INFO
     written.lines.info("one")
@@ -74,7 +73,7 @@ def test_a_line_is_one_line_of_bounded_length() -> None:
     written.lines.info("client %s", "a\nb\r" + "x" * 100_000)
     (text,) = written.texts
     assert text.startswith(r"client a\nb\rxxx")
-    assert len(text) <= MOST_CHARACTERS + 3
+    assert len(text) <= MAX_CLIENT_CHARACTERS + 3
 
 
 def test_a_log_has_them() -> None:

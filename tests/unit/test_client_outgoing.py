@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsqd_py.protocol import outgoing
+from nsqd_py.protocol import MAGIC_V2, outgoing
 from tests.support import wire
 
 ID = b"0123456789abcdef"
@@ -15,7 +15,7 @@ PUBS = wire.pub("topic", b"one") + wire.pub("topic", b"three") + wire.pub("topic
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
-        (outgoing.MAGIC_V2, wire.MAGIC),
+        (MAGIC_V2, wire.MAGIC),
         (outgoing.NOP, wire.NOP),
         (outgoing.CLS, wire.CLS),
         (outgoing.identify(b'{"snappy": true}'), wire.identify(snappy=True)),

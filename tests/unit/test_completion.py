@@ -8,22 +8,23 @@ import subprocess
 import pytest
 
 from nsqd_py.settings.completion import completion_script
-from nsqd_py.settings.declaration import Program, Setting
+from nsqd_py.settings.declaration import Options, setting
+from nsqd_py.settings.program import Program, ProgramOptions
 from nsqd_py.settings.types import BOOL, INT, STRING, choice
 
-SORTER = Program(
-    "sorter",
-    "sort-it",
-    "Sort.",
-    {
-        "General": [
-            Setting("order", choice({"up": 1, "down": 2}, word="order"), 1, "Up [or] down: it's the user's choice."),
-            Setting("work-dir", STRING, "", "Where to work."),
-            Setting("stable", BOOL, False, "Keep the order of equals."),
-            Setting("limit", INT, 0, "How many."),
-        ]
-    },
-)
+
+class General(Options, title="General"):
+    order: int = setting(choice({"up": 1, "down": 2}, word="order"), 1, "Up [or] down: it's the user's choice.")
+    work_dir: str = setting(STRING, "", "Where to work.")
+    stable: bool = setting(BOOL, False, "Keep the order of equals.")
+    limit: int = setting(INT, 0, "How many.")
+
+
+class SorterOptions(ProgramOptions, General):
+    pass
+
+
+SORTER = Program("sorter", "sort-it", "Sort.", SorterOptions)
 
 NEEDS = {shell: pytest.mark.skipif(shutil.which(shell) is None, reason=f"{shell} is not installed") for shell in
          ("bash", "zsh", "fish")}  # fmt: skip

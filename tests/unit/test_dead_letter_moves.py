@@ -12,7 +12,7 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.dead_letters import MOST_REMEMBERED
 from nsqd_py.queue.topic import Topic
-from nsqd_py.settings.topic_rules import ByTopic
+from nsqd_py.settings.types import ByTopic
 from tests.property.real import broken_writes
 from tests.unit.fakes import MS, SECOND, FakeConsumer, World, close_descriptors, sized, start_broker
 

@@ -11,7 +11,7 @@ import gevent
 import gevent.event
 
 from nsqd_py.debug.stacks import greenlets_text, threads_text
-from nsqd_py.runtime.pace import SLICE_S, Pace
+from nsqd_py.runtime.pacing import SLICE_S, Pace
 
 
 def wait_for(event: gevent.event.Event) -> None:

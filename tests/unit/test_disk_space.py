@@ -11,7 +11,7 @@ import pytest
 
 from nsqd_py.broker import log_making
 from nsqd_py.queue.topic import Topic
-from nsqd_py.settings.topic_rules import ByTopic
+from nsqd_py.settings.types import ByTopic
 from tests.support.broker_life import TOPIC, Life
 from tests.unit.fakes import SECOND, close_descriptors
 

@@ -12,7 +12,7 @@ from nsqd_py.client.publishing.outlet import Outlet
 from nsqd_py.client.publishing.publish import DONE, FAILED, SENT, WAITING, Publish
 from nsqd_py.client.publishing.waiting import ALONE_AFTER_LOSSES
 from nsqd_py.client.publishing.window import WindowLimits
-from nsqd_py.runtime.backoff import Backoff
+from nsqd_py.runtime.outages import Backoff
 
 A, B = "a:4150", "b:4150"
 

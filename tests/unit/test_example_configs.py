@@ -14,8 +14,9 @@ from nsq_apps.manual import PRINTED_BY
 
 from nsqadmin_py import options as nsqadmin_options
 from nsqd_py import options as nsqd_options
-from nsqd_py.settings.declaration import Options, Program
-from nsqd_py.settings.example import FORMATS, example
+from nsqd_py.settings.declaration import Options
+from nsqd_py.settings.docs import FORMATS, example
+from nsqd_py.settings.program import Program
 from nsqlookupd_py import options as nsqlookupd_options
 
 CONFIGS = Path(__file__).resolve().parents[2] / "contrib" / "config"

@@ -9,7 +9,7 @@ import pytest
 
 from nsqd_py.broker.broker import Broker
 from nsqd_py.queue.channel import Channel
-from nsqd_py.settings.topic_rules import ByTopic
+from nsqd_py.settings.types import ByTopic
 from tests.property.real import broken_reads
 from tests.unit.fakes import MS, SECOND, FakeConsumer, World, close_descriptors, sized, start_broker
 
@@ -30,8 +30,7 @@ class Bench:
         return self.broker.get_channel(self.topic, "ch")
 
     def publish(self, *bodies: bytes, delay_ns: int = 0) -> None:
-        due_ns = self.broker.due_ns(delay_ns)
-        self.topic.publish(sized(*bodies), len(bodies), 0, None, 0, due_ns)
+        self.topic.publish(sized(*bodies), len(bodies), 0, None, 0, delay_ns)
         self.world.run()
 
     def consumer(self, rdy: int = 100, timeout_ns: int = 900 * SECOND) -> FakeConsumer:

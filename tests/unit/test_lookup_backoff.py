@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from nsqd_py.runtime.backoff import Backoff
-from nsqd_py.runtime.outage_log import Trouble
+from nsqd_py.runtime.outages import Backoff, OutageLog
 
 
 def delays(backoff: Backoff, count: int) -> list[float]:
@@ -47,16 +46,16 @@ class Lines:
         self.lines.append("INFO " + text % args)
 
 
-def test_a_trouble_is_told_once_a_minute_and_its_end() -> None:
+def test_an_outage_is_logged_once_a_minute_and_its_end() -> None:
     log = Lines()
     now_s = [0.0]
-    trouble = Trouble(log, lambda: now_s[0])  # type: ignore[arg-type]
-    trouble.end("never said")
+    outage = OutageLog(log, lambda: now_s[0])  # type: ignore[arg-type]
+    outage.end("never said")
     for now_s[0] in (0.0, 1.0, 59.0, 60.0, 61.0):
-        trouble.report("at %d", now_s[0])
-        assert trouble.is_on
-    trouble.end("over")
-    assert not trouble.is_on
+        outage.report("at %d", now_s[0])
+        assert outage.is_on
+    outage.end("over")
+    assert not outage.is_on
     now_s[0] = 62.0
-    trouble.report("again")
+    outage.report("again")
     assert log.lines == ["ERROR at 0", "ERROR at 60", "INFO over", "ERROR again"]

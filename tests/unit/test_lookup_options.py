@@ -30,11 +30,11 @@ def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("flags", "complaint"),
     [
         (["--lookupd-tls-key={}/key.pem"], "^--lookupd-tls-key needs --lookupd-tls-cert$"),
-        (["--lookupd-tls-cert={}/none.pem"], "^cannot use --lookupd-tls-cert .*/none.pem: No such file"),
-        (["--lookupd-tls-cert={}/cert.pem"], "^cannot use --lookupd-tls-cert .*/cert.pem: "),
+        (["--lookupd-tls-cert={}/none.pem"], "^--lookupd-tls-cert: cannot use .*/none.pem: No such file"),
+        (["--lookupd-tls-cert={}/cert.pem"], "^--lookupd-tls-cert: cannot use .*/cert.pem: "),
         (
             ["--lookupd-tls-cert={}/key.pem", "--lookupd-tls-key={}/cert.pem"],
-            "^cannot use --lookupd-tls-cert .*/key.pem with --lookupd-tls-key .*/cert.pem: ",
+            "^--lookupd-tls-cert: cannot use .*/key.pem with .*/cert.pem: ",
         ),
         (["--lookupd-tls-root-ca-file={}/key.pem"], "^cannot use --lookupd-tls-root-ca-file .*/key.pem: "),
     ],

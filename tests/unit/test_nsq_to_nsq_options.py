@@ -15,9 +15,9 @@ COMPLETE = (TOPIC, SOURCE, DESTINATION)
     [
         ([], "--topic and --channel are required"),
         (["--topic=t", "--channel="], "--topic and --channel are required"),
-        ([TOPIC, "--topic=a b"], "--topic 'a b' is no valid name"),
-        ([TOPIC, "--destination-topic=a b"], "--destination-topic 'a b' is no valid name"),
-        ([TOPIC, "--channel=a b"], "--channel 'a b' is no valid name"),
+        ([TOPIC, "--topic=a b"], "--topic 'a b' is not a valid name"),
+        ([TOPIC, "--destination-topic=a b"], "--destination-topic 'a b' is not a valid name"),
+        ([TOPIC, "--channel=a b"], "--channel 'a b' is not a valid name"),
         ([TOPIC], "--nsqd-tcp-address or --lookupd-http-address required"),
         ([*COMPLETE, "--lookupd-http-address=x:1"], "use --nsqd-tcp-address or --lookupd-http-address not both"),
         ([TOPIC, SOURCE], "--destination-nsqd-tcp-address required"),

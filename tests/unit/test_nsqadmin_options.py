@@ -89,7 +89,7 @@ def test_base_paths(given: str, clean: str) -> None:
         ({"proxy_graphite": True}, "failed to parse --graphite-url"),
         ({"notification_http_endpoint": "x"}, "failed to parse --notification-http-endpoint .x."),
         ({"poll_interval_ns": 1}, "--poll-interval must be at least 250ms"),
-        ({"tls_cert": "/nowhere.pem"}, "belong together"),
+        ({"tls_cert": "/nowhere.pem"}, "must be given together"),
         ({"http_auth_file": "/nowhere"}, "--http-auth-file /nowhere"),
     ],
 )

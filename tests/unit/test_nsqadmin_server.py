@@ -12,7 +12,7 @@ from gevent import socket
 
 from nsqadmin_py.web import server as server_module
 from nsqadmin_py.web.server import HttpServer
-from nsqd_py.net.server import split_address
+from nsqd_py.net.addresses import split_address
 from nsqd_py.runtime.logs import FATAL, Log
 
 BODY_S = 0.3

@@ -174,9 +174,9 @@ def test_deferrals_are_as_long_as_requeue_delays_unless_told() -> None:
 
 
 BAD_OPTIONS = [
-    (["--node-id=1024"], r"^--node-id must be \[0,1024\)$"),
-    (["--node-id=-1"], r"^--node-id must be \[0,1024\)$"),
-    (["--drain-timeout=-1s"], "^--drain-timeout must not be negative$"),
+    (["--node-id=1024"], r"^--node-id must be \[0,1024\), got -?\d+$"),
+    (["--node-id=-1"], r"^--node-id must be \[0,1024\), got -?\d+$"),
+    (["--drain-timeout=-1s"], "^--drain-timeout must not be negative, got -1s$"),
     (["--max-deflate-level=0"], "^--max-deflate-level must be"),
     (["--max-deflate-level=10"], "^--max-deflate-level must be"),
     (["--auth-http-request-method=put"], "must be get or post"),
@@ -184,13 +184,13 @@ BAD_OPTIONS = [
     (["--tls-client-auth-policy=require"], "needs --tls-cert and --tls-key"),
     (["--tls-required"], "needs --tls-cert and --tls-key"),
     (["--tls-required=tcp-https"], "needs --tls-cert and --tls-key"),
-    (["--tls-cert=/nonexistent.pem"], "belong together"),
-    (["--tls-key=/nonexistent.pem"], "belong together"),
+    (["--tls-cert=/nonexistent.pem"], "must be given together"),
+    (["--tls-key=/nonexistent.pem"], "must be given together"),
     (["--tls-cert=/nonexistent.pem", "--tls-key=/nonexistent.key"], "nonexistent.key: No such file"),
     (["--tls-root-ca-file=/nonexistent.pem"], "nonexistent.pem: No such file"),
-    (["--e2e-processing-latency-percentile=0.9,1.5"], "not 1.5"),
-    (["--e2e-processing-latency-percentile=0"], "not 0.0"),
-    (["--e2e-processing-latency-percentile=nan"], "not nan"),
+    (["--e2e-processing-latency-percentile=0.9,1.5"], "in .0,1., got 1.5,0.9"),
+    (["--e2e-processing-latency-percentile=0"], "in .0,1., got 0.0"),
+    (["--e2e-processing-latency-percentile=nan"], "in .0,1., got nan"),
 ]
 
 
@@ -269,7 +269,7 @@ FATAL_LINE = r"\[nsqd\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} FATAL: "
 @pytest.mark.parametrize(
     ("flag", "line"),
     [
-        ("--node-id=1024", r"failed to instantiate nsqd - --node-id must be \[0,1024\)\n"),
+        ("--node-id=1024", r"failed to instantiate nsqd - --node-id must be \[0,1024\), got 1024\n"),
         ("--config=/nonexistent", r"failed to load config file /nonexistent - No such file or directory\n"),
     ],
 )

@@ -66,7 +66,7 @@ def test_tls_required(flag: str, required: int) -> None:
     ("changes", "words"),
     [
         ({"tls_required": TLS_REQUIRED}, "--tls-required .* needs --tls-cert"),
-        ({"tls_cert": "/nowhere.pem"}, "belong together"),
+        ({"tls_cert": "/nowhere.pem"}, "must be given together"),
         ({"tls_cert": "/nowhere.pem", "tls_key": "/nowhere.key"}, "cannot use --tls-cert /nowhere.pem"),
         ({"tls_client_auth_policy": "require"}, "must be require-verify"),
         ({"tls_client_auth_policy": "require-verify"}, "needs --tls-root-ca-file"),

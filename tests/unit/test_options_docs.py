@@ -7,8 +7,8 @@ from nsq_apps.manual import PRINTED_BY
 
 from nsqadmin_py.options import NSQADMIN
 from nsqd_py.options import NSQD
-from nsqd_py.settings.declaration import Program
 from nsqd_py.settings.docs import reference_page
+from nsqd_py.settings.program import Program
 from nsqlookupd_py.options import NSQLOOKUPD
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -1,5 +1,6 @@
 """Settings from flags, config files and defaults."""
 
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -7,37 +8,47 @@ from typing import Any
 
 import pytest
 
-from nsqd_py.settings.declaration import BadOptions, Options, Program, Setting
+from nsqd_py.settings.declaration import BadOptions, Options, setting
+from nsqd_py.settings.program import Program, ProgramOptions
 from nsqd_py.settings.types import BOOL, DURATION, FLOATS, INT, LOG_LEVEL, STRING, STRINGS, choice
 from nsqd_py.version import NSQ_VERSION, PROJECT_VERSION, version_string
 
 SECOND_NS = 1_000_000_000
 
 MODE = choice({"fast": 1, "safe": 2}, word="mode")
-PUMP = Program(
-    "pump",
-    "pump-py",
-    "Pumps.",
-    {
-        "Flow": (
-            Setting("mem-queue-size", INT, 10_000, "How many to keep."),
-            Setting("msg-timeout", DURATION, 60 * SECOND_NS, "How long to wait."),
-            Setting("snappy", BOOL, True, "Compress."),
-            Setting("verbose", BOOL, False, "Talk.", config_key="", step_note="later"),
-            Setting("defer", DURATION, 0, "Defer."),
-        ),
-        "Names": (
-            Setting("topic", STRING, "", "Its name.", check=lambda name: "no @" if "@" in name else None),
-            Setting("lookupd-tcp-address", STRINGS, (), "Whom to ask.", config_key="lookups"),
-            Setting("percentile", FLOATS, (), "Which."),
-            Setting("log-level", LOG_LEVEL, 2, "How loud."),
-            Setting("mode", MODE, 2, "How.", default_text="what is best"),
-        ),
-    },
-)
 
 
-def read(*argv: str) -> Options:
+# fmt: off
+class Flow(Options, title="Flow"):
+    mem_queue_size: int = setting(INT, 10_000, "How many to keep.")
+    msg_timeout_ns: int = setting(DURATION, 60 * SECOND_NS, "How long to wait.")
+    snappy: bool = setting(BOOL, True, "Compress.")
+    verbose: bool = setting(BOOL, False, "Talk.", config_key="", step_note="later")
+    defer_ns: int = setting(DURATION, 0, "Defer.")
+
+
+class Topics(Options):
+    topic: str = setting(STRING, "", "Its name.",
+        check=lambda name: "must be without @" if "@" in name else None)
+    percentile: tuple[float, ...] = setting(FLOATS, (), "Which.")
+
+
+class Names(Topics, title="Names"):
+    lookupd_tcp_address: tuple[str, ...] = setting(STRINGS, (), "Whom to ask.", config_key="lookups")
+    percentile: tuple[float, ...] = setting(FLOATS, (0.5,), "Which ones.")
+    log_level: int = setting(LOG_LEVEL, 2, "How loud.")
+    mode: int = setting(MODE, 2, "How.", default_text="what is best")
+# fmt: on
+
+
+class PumpOptions(ProgramOptions, Flow, Names):
+    pass
+
+
+PUMP = Program("pump", "pump-py", "Pumps.", PumpOptions)
+
+
+def read(*argv: str) -> PumpOptions:
     return PUMP.read(argv)
 
 
@@ -158,8 +169,8 @@ def test_help_names_every_flag_with_its_default(flag: str, capsys: pytest.Captur
         read(flag)
     text = " ".join(capsys.readouterr().out.split())
     assert end.value.code == 0
-    for setting in PUMP.settings:
-        assert f"{setting.usage} {setting.full_help} [default: {setting.shown_default}]" in text
+    for one in PUMP.settings:
+        assert f"{one.usage} {one.full_help} [default: {one.shown_default}]" in text
     for shown in (
         "--mem-queue-size int How many to keep. [default: 10000]",
         "--msg-timeout duration How long to wait. [default: 1m0s]",
@@ -322,8 +333,58 @@ def test_a_change_of_nothing_known_is_an_error() -> None:
 
 def test_checks_are_asked() -> None:
     PUMP.defaults(topic="a").check()
-    with pytest.raises(BadOptions, match="^no @$"):
+    with pytest.raises(BadOptions, match='^--topic must be without @, got "a@b"$'):
         PUMP.defaults(topic="a@b").check()
+
+
+def test_groups_are_shown_in_the_order_of_the_bases_and_their_own_settings_last() -> None:
+    names = {title: [setting.name for setting in group] for title, group in PUMP.groups.items()}
+    assert names == {
+        "This program": ["version", "config", "completion"],
+        "Flow": ["mem-queue-size", "msg-timeout", "snappy", "verbose", "defer"],
+        "Names": ["topic", "percentile", "lookupd-tcp-address", "log-level", "mode"],
+    }
+
+
+def test_a_group_overrides_a_setting_of_its_base() -> None:
+    assert read().percentile == (0.5,)
+    assert Topics().percentile == ()
+
+
+def test_an_attribute_has_the_unit_of_its_kind() -> None:
+    with pytest.raises((TypeError, RuntimeError)) as error:  # Python 3.11 wraps what __set_name__ raises
+        type("Wrong", (Options,), {"patience": setting(DURATION, 0, "How long.")})
+    assert "patience is not a name" in str(error.value) + str(error.value.__cause__)
+
+
+MISSPELT = """
+from nsqd_py.options import NsqdOptions
+from nsq_tools.tail.options import TailOptions
+
+def use(options: NsqdOptions, tail: TailOptions) -> int:
+    options.log_level = tail.log_level
+    return options.msg_timeout_ns + tail.max_in_flight
+
+def misuse(options: NsqdOptions, tail: TailOptions) -> str:
+    options.msg_timout_ns  # misspelt
+    options.log_levle = 1  # misspelt
+    tail.max_inflight  # misspelt
+    NsqdOptions(mem_queue_sise=1)  # misspelt
+    return options.max_msg_size  # an int
+"""
+
+
+def test_mypy_finds_misspelt_options(tmp_path: Path) -> None:
+    source = tmp_path / "misspelt.py"
+    source.write_text(MISSPELT)
+    wrong = {number for number, line in enumerate(MISSPELT.splitlines(), 1) if "# " in line}
+    root = Path(__file__).parent.parent.parent
+    flags = [f"--config-file={root / 'setup.cfg'}", f"--cache-dir={root / '.mypy_cache'}", "--follow-imports=silent"]
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", *flags, str(source)], cwd=root, capture_output=True, text=True, timeout=300
+    )
+    errors = [line for line in done.stdout.splitlines() if ": error: " in line]
+    assert {int(line.split(":")[1]) for line in errors} == wrong, done.stdout + done.stderr
 
 
 def test_what_is_given_without_effect_is_known() -> None:

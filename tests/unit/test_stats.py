@@ -16,7 +16,7 @@ from nsqd_py.debug.process_memory import memory_figures
 from nsqd_py.diskqueue.memory_budget import MemoryBudget
 from nsqd_py.queue.in_flight import Delivery
 from nsqd_py.queue.latency import LatencyMeter
-from nsqd_py.runtime.pace import Pace
+from nsqd_py.runtime.pacing import Pace
 from nsqd_py.stats.collect import Stats, collect, health_text, render_json
 from nsqd_py.stats.text import render_text
 from nsqd_py.version import version_string

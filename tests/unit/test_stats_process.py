@@ -10,7 +10,7 @@ import pytest
 from nsqd_py.debug import process_memory
 from nsqd_py.debug.collector import Collections
 from nsqd_py.runtime.histogram import Histogram
-from nsqd_py.runtime.loop_lag import INTERVAL_NS, LoopLag
+from nsqd_py.runtime.pacing import INTERVAL_NS, LoopLag
 from tests.unit.fakes import MS, World
 
 

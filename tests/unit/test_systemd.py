@@ -19,12 +19,12 @@ import gevent
 import pytest
 
 from nsqadmin_py.options import NSQADMIN
-from nsqd_py.net.server import split_address
+from nsqd_py.net.addresses import split_address
 from nsqd_py.options import NSQD
 from nsqd_py.runtime import systemd
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.systemd import InheritedSockets, Notifier
-from nsqd_py.settings.declaration import Program
+from nsqd_py.settings.program import Program
 from nsqlookupd_py.options import NSQLOOKUPD
 from tests.unit.fakes import FakeLog
 
@@ -267,7 +267,7 @@ def test_what_nobody_takes_is_closed(handover: Handover, listening: list[socket.
     inherited = handover.take()
     inherited.close_others()
     [warning] = handover.log.warnings
-    assert "no use for socket 'admin'" in warning
+    assert "closing socket 'admin'" in warning
     with pytest.raises(OSError):
         os.fstat(500)
 
@@ -278,14 +278,14 @@ def test_what_does_not_listen_for_streams_is_not_used(handover: Handover, listen
         handover.add("tcp", deaf)
         handover.add("tcp", listening[0])
         assert ports(handover.take().take("tcp", "")) == [port(listening[0])]
-    assert [warning.partition(") ")[2] for warning in handover.log.warnings] == ["does not listen for streams"] * 2
+    assert [warning.partition(") ")[2] for warning in handover.log.warnings] == ["is not a listening stream socket"] * 2
 
 
 def test_a_descriptor_that_is_no_socket_is_not_used(handover: Handover, tmp_path: Path) -> None:
     with (tmp_path / "file").open("w") as file:
         handover.add("tcp", file)  # type: ignore[arg-type]
     assert ports(handover.take().take("tcp", "")) == [None]
-    assert "descriptor 500 (tcp) is no socket" in handover.log.warnings[0]
+    assert "descriptor 500 (tcp) is not a socket" in handover.log.warnings[0]
 
 
 @pytest.mark.parametrize(

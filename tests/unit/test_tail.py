@@ -330,7 +330,7 @@ def test_whatever_is_shown_does_not_steer_the_terminal(body: bytes, settings: di
         (["--nsqd-tcp-address=h:1", "--topic=t", "--grep=("], "--grep: "),
         (["--nsqd-tcp-address=h:1", "--topic=t", "--pick=a"], "--pick: 'a' is no path"),
         (["--nsqd-tcp-address=h:1", "--topic=t", "--format={nobody}"], "--format: there is no {nobody}"),
-        (["--nsqd-tcp-address=h:1", "--topic=t", "--channel=a b"], "--channel 'a b' is no valid name"),
+        (["--nsqd-tcp-address=h:1", "--topic=t", "--channel=a b"], "--channel 'a b' is not a valid name"),
         (["--nsqd-tcp-address=h:1", "--topic=t", "--consumer-opt=nothing,1"], "--consumer-opt: "),
         (["--nsqd-tcp-address=nowhere", "--topic=t"], '--nsqd-tcp-address: "nowhere" is no address of an nsqd'),
     ],

@@ -45,7 +45,7 @@ def test_times(text: str, time_ns: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "-", "-x", "-2", "yesterday", "2025-11", "20:00", "1e9", "2025-11-20T10:00 CET"])
 def test_no_times(text: str) -> None:
-    with pytest.raises(ValueError, match="is no time"):
+    with pytest.raises(ValueError, match="is not a time"):
         parse_time(text, NOW_NS)
 
 
@@ -74,7 +74,7 @@ def test_all_that_datetime_writes(moment: datetime, ns: int, offset_minutes: int
 
 @pytest.mark.parametrize("text", ["-1\nh", "-" + "9" * 400 + "d", "-" + "9" * 5000 + "d", "-1e400d", "9" * 5000])
 def test_a_hostile_text_is_no_time(text: str) -> None:
-    with pytest.raises(ValueError, match="no time|too") as caught:
+    with pytest.raises(ValueError, match="not a time|too") as caught:
         parse_time(text, NOW_NS)
     assert len(str(caught.value)) < 300
 

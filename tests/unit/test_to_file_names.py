@@ -107,12 +107,12 @@ def test_which_files_are_appended_to(flags: list[str], revisions: bool, shared: 
         (["--topic=t", "--lookupd-http-address=ftp://x"], "host:port"),
         (SOURCE[:1], "--topic or --topic-pattern required"),
         ([SOURCE[0], "--topic-pattern=x"], "--lookupd-http-address must be specified"),
-        ([*SOURCE, "--topic-pattern=("], "no regular expression"),
+        ([*SOURCE, "--topic-pattern=("], "not a regular expression"),
         ([*SOURCE, "--gzip", "--filename-format=x"], "missing <REV>"),
         ([*SOURCE, "--format=framed", "--filename-format=x"], "missing <REV>"),
         ([*SOURCE, "--format=framed", "--gzip"], "none or zstd"),
         ([*SOURCE, "--gzip", "--compress=zstd"], "contradict"),
-        ([*SOURCE, "--topic=bad topic"], "no valid name"),
+        ([*SOURCE, "--topic=bad topic"], "not a valid name"),
         ([*SOURCE, "--consumer-opt=nonsense,1"], "nonsense"),
     ],
 )
@@ -122,5 +122,5 @@ def test_options_that_do_not_fit_together(flags: list[str], says: str) -> None:
 
 
 def test_levels() -> None:
-    with pytest.raises(Exception, match="should be 1-9"):
+    with pytest.raises(Exception, match="--gzip-level must be from 1 to 9, got 10"):
         PROGRAM.read([*SOURCE, "--gzip-level=10"]).check()

@@ -7,7 +7,8 @@ import shlex
 import pytest
 from nsq_apps.manual import PAGES, PRINTED_BY, page, programs
 
-from nsqd_py.settings.declaration import Program, normalise
+from nsqd_py.settings.flags import normalise
+from nsqd_py.settings.program import Program
 
 tools = pytest.mark.parametrize("program", list(programs()), ids=lambda program: program.command)
 

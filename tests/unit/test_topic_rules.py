@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from nsqd_py.options import BadOptions, check_options, read_options
+from nsqd_py.queue.topic_policy import TopicPolicy, dead_letter_topic, policy_of
 from nsqd_py.settings.durations import HOUR_NS
-from nsqd_py.settings.topic_rules import ByTopic, TopicPolicy, dead_letter_topic, policy_of
+from nsqd_py.settings.types import ByTopic
 
 
 def test_settings_by_topic() -> None:
@@ -45,7 +46,7 @@ def test_not_understood(flag: str) -> None:
     ("flag", "says"),
     [
         ("--max-attempts=logs=-1", "--max-attempts must not be negative"),
-        ("--dead-letter-topic=a b", "--dead-letter-topic: a b is no topic's name"),
+        ("--dead-letter-topic=a b", '--dead-letter-topic must be a valid topic name, got "a b"'),
         ("--max-disk-bytes=-1", "--max-disk-bytes must not be negative"),
         ("--min-free-disk-bytes=-1", "--min-free-disk-bytes must not be negative"),
     ],

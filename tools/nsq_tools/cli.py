@@ -10,13 +10,18 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from nsqd_py.runtime.logs import INFO, TEXT, Log
-from nsqd_py.settings.declaration import BadOptions, Options, Program
+from nsqd_py.settings.declaration import BadOptions
+from nsqd_py.settings.groups import LogOptions
+from nsqd_py.settings.program import Program, ProgramOptions
 
 DONE = 0
 FAILED = 1
 BAD_USAGE = 2
+
+OptionsT = TypeVar("OptionsT", bound=ProgramOptions)
 
 
 class BadUsage(Exception):
@@ -28,7 +33,7 @@ class ToolError(Exception):
 
 
 @dataclass(frozen=True)
-class Tool:
+class Tool(Generic[OptionsT]):
     """A command.
 
     check  raises BadUsage or BadOptions where the options do not fit together, ToolError; changes nothing
@@ -36,9 +41,9 @@ class Tool:
            --version, --help and a refusal do not wait for gevent
     """
 
-    program: Program
-    check: Callable[[Options], None]
-    run: Callable[[Options, Log], int]
+    program: Program[OptionsT]
+    check: Callable[[OptionsT], None]
+    run: Callable[[OptionsT, Log], int]
 
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Runs the tool to its end and returns the exit status."""
@@ -55,9 +60,9 @@ class Tool:
         except ToolError as error:
             return self._complain(error, FAILED)
 
-    def _run(self, options: Options) -> int:
+    def _run(self, options: OptionsT) -> int:
         try:
-            status = self.run(options, open_log(options, self.program))
+            status = self.run(options, open_log(options, self.program.name))
             sys.stdout.flush()
         except BrokenPipeError:
             _forget_output()
@@ -71,11 +76,11 @@ class Tool:
         return status
 
 
-def open_log(options: Options, program: Program) -> Log:
-    """The log on standard error, as the tool's log settings say where it has them."""
-    values = vars(options)
-    prefix = values.get("log_prefix", f"[{program.name}] ")
-    return Log(prefix, values.get("log_level", INFO), form=values.get("log_format", TEXT))
+def open_log(options: ProgramOptions, program_name: str) -> Log:
+    """Return the log on standard error, with the tool's settings for it if it has any."""
+    if isinstance(options, LogOptions):
+        return Log(options.log_prefix, options.log_level, form=options.log_format)
+    return Log(f"[{program_name}] ", INFO, form=TEXT)
 
 
 def _forget_output() -> None:

@@ -1,4 +1,4 @@
-"""Settings that several tools share, with the names and defaults of Go's tools, and what follows from them."""
+"""The settings that several tools share, with the names and defaults of Go's tools, and their checks."""
 
 from __future__ import annotations
 
@@ -6,64 +6,44 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from nsq_tools.cli import BadUsage
-from nsqd_py.net.tls_level import advised, set_level, set_lowest_version
-from nsqd_py.net.tls_options import DEFAULT_TLS_VERSION, LEVEL_SETTING
+from nsqd_py.net.tls_options import HttpClientOptions, http_client_context
 from nsqd_py.protocol.names import is_valid_name
-from nsqd_py.runtime.logs import INFO, TEXT
-from nsqd_py.settings.declaration import Options, Setting
-from nsqd_py.settings.durations import SECOND_NS
-from nsqd_py.settings.types import DURATION, INT, LOG_FORMAT, LOG_LEVEL, STRING, STRINGS
+from nsqd_py.settings.declaration import BadOptions, Options, at_least, setting
+from nsqd_py.settings.types import INT, STRING, STRINGS
 
 if TYPE_CHECKING:
     from nsqd_py.client.options import ClientOptions
     from nsqd_py.net.http.client import HttpClient, Url
 
 # fmt: off
-NSQD_TCP = Setting("nsqd-tcp-address", STRINGS, (),
+NSQD_TCP = setting(STRINGS, (),
     "TCP address (host:port) of an nsqd to consume from (may be given several times).")
-LOOKUPD_HTTP = Setting("lookupd-http-address", STRINGS, (),
-    "HTTP address (host:port) of an nsqlookupd that knows who has the topic (may be given several times).")
-SOURCES = (NSQD_TCP, LOOKUPD_HTTP)
-
-TOPIC = Setting("topic", STRING, "", "NSQ topic.")
-TOPICS = Setting("topic", STRINGS, (), "NSQ topic (may be given several times).")
-MAX_IN_FLIGHT = Setting("max-in-flight", INT, 200, "How many messages may be in flight at a time.",
-    check=lambda value: None if value > 0 else "--max-in-flight must be at least 1")
-CONSUMER_OPT = Setting("consumer-opt", STRINGS, (),
+LOOKUPD_HTTP = setting(STRINGS, (),
+    "HTTP address (host:port) of an nsqlookupd that lists the nsqds of the topic (may be given several times).")
+TOPIC = setting(STRING, "", "NSQ topic.")
+TOPICS = setting(STRINGS, (), "NSQ topic (may be given several times).")
+MAX_IN_FLIGHT = setting(INT, 200, "Maximum number of messages in flight.", check=at_least(1))
+CONSUMER_OPT = setting(STRINGS, (),
     "Option of the consumer as name,value with the names of go-nsq's Config, such as tls_v1,true or "
     "msg_timeout,30s (may be given several times).")
-PRODUCER_OPT = Setting("producer-opt", STRINGS, (),
+PRODUCER_OPT = setting(STRINGS, (),
     "Option of the producer as name,value with the names of go-nsq's Config, such as snappy,true or "
     "dial_timeout,5s (may be given several times).")
 
-HTTP_TIMEOUTS = (
-    Setting("http-client-connect-timeout", DURATION, 2 * SECOND_NS, "How long an HTTP connection may take."),
-    Setting("http-client-request-timeout", DURATION, 5 * SECOND_NS, "How long an HTTP answer may take."),
-)
-HTTP_TLS = (
-    Setting("http-client-tls-root-ca-file", STRING, "",
-        "File with the certificate authorities to trust for https:// addresses (PEM); the system's by default."),
-    Setting("http-client-tls-cert", STRING, "", "Certificate file to show for https:// addresses (PEM)."),
-    Setting("http-client-tls-key", STRING, "", "Key file of that certificate (PEM)."),
-    LEVEL_SETTING,
-)
 
-def log_settings(prefix: str) -> tuple[Setting, ...]:
-    """The settings of what a tool says on standard error."""
-    return (
-        Setting("log-level", LOG_LEVEL, INFO,
-            "Write log lines of this level and above: debug, info, warn, error, fatal."),
-        Setting("log-format", LOG_FORMAT, TEXT, "Form of the log on stderr: text, or json (an object a line)."),
-        Setting("log-prefix", STRING, prefix, "What every log line begins with."),
-    )
+class SourceOptions(Options):
+    """The settings of a tool that consumes: nsqds, or nsqlookupds that know them."""
+
+    nsqd_tcp_address: tuple[str, ...] = NSQD_TCP
+    lookupd_http_address: tuple[str, ...] = LOOKUPD_HTTP
 # fmt: on
 
 
 # --- checks; each raises BadUsage
 
 
-def check_sources(options: Options) -> None:
-    """Exactly one kind of source has to be named."""
+def check_sources(options: SourceOptions) -> None:
+    """Require exactly one kind of source."""
     if not options.nsqd_tcp_address and not options.lookupd_http_address:
         raise BadUsage("--nsqd-tcp-address or --lookupd-http-address required")
     if options.nsqd_tcp_address and options.lookupd_http_address:
@@ -73,7 +53,7 @@ def check_sources(options: Options) -> None:
 
 
 def check_nsqd_addresses(addresses: Sequence[str], flag: str = "nsqd-tcp-address") -> None:
-    """Each has to be host:port, or another form that the client takes."""
+    """Check that the client accepts each address."""
     from nsqd_py.client.addresses import parse_address
     from nsqd_py.client.errors import BadAddress
 
@@ -85,7 +65,7 @@ def check_nsqd_addresses(addresses: Sequence[str], flag: str = "nsqd-tcp-address
 
 
 def check_lookupd_addresses(addresses: Sequence[str]) -> None:
-    """Each has to be host:port, or a URL."""
+    """Check that each address of an nsqlookupd is host:port or a URL."""
     from nsqd_py.client.errors import BadClientOption
     from nsqd_py.client.lookup import nodes_url
 
@@ -93,11 +73,11 @@ def check_lookupd_addresses(addresses: Sequence[str]) -> None:
         try:
             nodes_url(address)
         except BadClientOption as error:
-            raise BadUsage(f"--{LOOKUPD_HTTP.name}: {error}") from None
+            raise BadUsage(f"--lookupd-http-address: {error}") from None
 
 
 def check_topics(topics: Sequence[str]) -> None:
-    """At least one, and each has to be a valid name."""
+    """Require at least one topic, and valid names."""
     if not any(topics):
         raise BadUsage("--topic required")
     for topic in topics:
@@ -105,21 +85,26 @@ def check_topics(topics: Sequence[str]) -> None:
 
 
 def check_name(name: str, flag: str) -> None:
-    """The name of a topic or channel has to be one that nsqd takes."""
+    """Check that nsqd accepts the name of a topic or channel."""
     if not is_valid_name(name.encode("utf-8", "surrogateescape")):
-        raise BadUsage(f"--{flag} {name!r} is no valid name: 1 to 64 of a-z A-Z 0-9 . _ - (and #ephemeral at its end)")
+        raise BadUsage(
+            f"--{flag} {name!r} is not a valid name: 1 to 64 of a-z A-Z 0-9 . _ -, and optionally #ephemeral at the end"
+        )
 
 
 def check_client_options(given: Sequence[str], flag: str) -> None:
-    """The values of --consumer-opt or --producer-opt have to be known and in range."""
+    """Check that the values of --consumer-opt or --producer-opt are known and in range."""
     client_options(given, flag)
 
 
-# --- what the options mean
+# --- clients made from options
 
 
 def client_options(given: Sequence[str], flag: str, **settings: object) -> ClientOptions:
-    """The values of a --consumer-opt or --producer-opt, on top of `settings` (go-nsq's names). Raises BadUsage."""
+    """Return the options of a client: `settings`, overridden by --consumer-opt or --producer-opt. Raises BadUsage.
+
+    All have the names of go-nsq's Config.
+    """
     from nsqd_py.client.errors import BadClientOption
     from nsqd_py.client.options import ClientOptions
 
@@ -138,38 +123,28 @@ def user_agent(tool: str) -> str:
 
 
 def http_url(address: str, path: str = "/") -> Url:
-    """`host:port`, `http://host:port` or `https://host:port` with a path. Raises BadUsage."""
+    """Return the URL of a path at `host:port`, `http://host:port` or `https://host:port`. Raises BadUsage."""
     from nsqd_py.net.http.client import parse_url
 
     text = address if "://" in address else f"http://{address}"
     try:
         return parse_url(text.rstrip("/") + path)
     except ValueError as error:
-        raise BadUsage(f"{address!r} is no HTTP address: {error}") from error
+        raise BadUsage(f"{address!r} is not an HTTP address: {error}") from error
 
 
-def http_client(options: Options) -> HttpClient:
-    """Asks with the tool's time-outs and certificates. Raises BadUsage for files that cannot be used."""
+def http_client(options: HttpClientOptions) -> HttpClient:
+    """Return the client of a tool's HTTP requests. Raises BadUsage for certificates that cannot be used."""
+    from gevent import ssl
+
     from nsqd_py.net.http.client import HttpClient, limit_s
 
+    try:
+        context = http_client_context(options, ssl.SSLContext)
+    except BadOptions as error:
+        raise BadUsage(str(error)) from error
     return HttpClient(
         connect_timeout_s=limit_s(options.http_client_connect_timeout_ns),
         request_timeout_s=limit_s(options.http_client_request_timeout_ns),
-        tls=_tls_context(options),
+        tls=context,
     )
-
-
-def _tls_context(options: Options) -> object:
-    from gevent import ssl
-
-    try:
-        context = ssl.create_default_context(cafile=options.http_client_tls_root_ca_file or None)
-        set_level(context, options.tls_security_level)
-        set_lowest_version(context, options.tls_security_level, DEFAULT_TLS_VERSION)
-        if options.http_client_tls_cert:
-            key = options.http_client_tls_key or None
-            # With an empty password, a key that needs one fails instead of asking on the terminal.
-            context.load_cert_chain(options.http_client_tls_cert, key, password="")
-    except OSError as error:  # SSLError is one
-        raise BadUsage(f"cannot use the files of --http-client-tls-…: {advised(error.strerror or error)}") from error
-    return context

@@ -11,7 +11,7 @@ from nsqd_py.client.consuming.log import ClientLog
 from nsqd_py.client.discovery import Schedule
 from nsqd_py.client.lookup import LookupFailed, lookup_url
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.runtime.outage_log import Trouble
+from nsqd_py.runtime.outages import OutageLog
 
 
 class Finder:
@@ -32,8 +32,8 @@ class Finder:
         self._url = lookup_url(address, topic)
         self._options = options
         self._schedule = Schedule(monotonic(), options.lookupd_poll_interval_s, options.lookupd_poll_jitter, chance)
-        trouble_log: Any = log
-        self._trouble = Trouble(trouble_log, monotonic)
+        outage_log: Any = log
+        self._outage = OutageLog(outage_log, monotonic)
         self._on_answer = on_answer
 
     def hurry(self) -> None:
@@ -56,11 +56,11 @@ class Finder:
                 self.question.step(now_s)
                 self._take_answer(self.question)
         except LookupFailed as error:
-            self._trouble.report("nsqlookupd %s", error)
+            self._outage.report("nsqlookupd %s", error)
             self.stop()
 
     def _take_answer(self, question: Question) -> None:
         if question.answer is not None:
             self.stop()
-            self._trouble.end("nsqlookupd %s: answers again", self.address)
+            self._outage.end("nsqlookupd %s: answers again", self.address)
             self._on_answer(self.address, question.answer)

@@ -33,7 +33,7 @@ from nsqd_py.client.publishing.publish import Done, Publish, commands
 from nsqd_py.client.session import Event
 from nsqd_py.protocol import outgoing
 from nsqd_py.protocol.incoming import Responses
-from nsqd_py.runtime.backoff import Backoff
+from nsqd_py.runtime.outages import Backoff
 
 _OK = b"OK"
 # So much of what is published soon gathers before it is sent, while answers are due, ...

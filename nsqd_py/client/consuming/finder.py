@@ -14,7 +14,7 @@ from nsqd_py.client.discovery import Schedule
 from nsqd_py.client.lookup import LookupFailed
 from nsqd_py.client.lookup_client import LookupClient
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.runtime.outage_log import Trouble
+from nsqd_py.runtime.outages import OutageLog
 
 
 class Finder:
@@ -37,8 +37,8 @@ class Finder:
         self._schedule = Schedule(
             monotonic(), options.lookupd_poll_interval_s, options.lookupd_poll_jitter, chance
         )  # fmt: skip
-        trouble_log: Any = log
-        self._trouble = Trouble(trouble_log, monotonic)
+        outage_log: Any = log
+        self._outage = OutageLog(outage_log, monotonic)
         self._on_answer = on_answer
         self._hurried = Event()
         self.greenlet = gevent.spawn(self._run)
@@ -63,7 +63,7 @@ class Finder:
         try:
             nsqds = self._client.lookup(self.address, self._topic)
         except LookupFailed as error:
-            self._trouble.report("nsqlookupd %s", error)
+            self._outage.report("nsqlookupd %s", error)
             return
-        self._trouble.end("nsqlookupd %s: answers again", self.address)
+        self._outage.end("nsqlookupd %s: answers again", self.address)
         self._on_answer(self.address, nsqds)

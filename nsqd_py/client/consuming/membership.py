@@ -15,8 +15,7 @@ from nsqd_py.client.message import MessageBatch
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol import outgoing
 from nsqd_py.protocol.incoming import Messages
-from nsqd_py.runtime.backoff import Backoff
-from nsqd_py.runtime.outage_log import Trouble
+from nsqd_py.runtime.outages import Backoff, OutageLog
 
 _FIRST_REDIAL_S = 0.1
 _LASTED_S = 2.0  # a connection that held for so long has not failed: the next one is tried soon
@@ -47,8 +46,8 @@ class Membership:
         self._now_s = clock
         self._dialled_s = clock()
         self._redial = Backoff(_FIRST_REDIAL_S, max(_FIRST_REDIAL_S, options.lookupd_poll_interval_s), chance)
-        trouble_log: Any = log
-        self._trouble = Trouble(trouble_log, clock)
+        outage_log: Any = log
+        self._outage = OutageLog(outage_log, clock)
         self._nsqd_is_done = False
 
     # ---- dialling
@@ -58,7 +57,7 @@ class Membership:
 
     def failed(self, error: object) -> None:
         """No connection. Told once a minute, as it is tried again and again."""
-        self._trouble.report("%s", error)
+        self._outage.report("%s", error)
         self._redial.failed(self._now_s())
 
     @property
@@ -82,7 +81,7 @@ class Membership:
         if data == _CLOSE_WAIT:
             self._nsqd_is_done = True
         elif self.lane is None and not self.is_leaving:
-            self._trouble.end("%s: connected again", self.address)
+            self._outage.end("%s: connected again", self.address)
             self._log.info("%s: subscribed to %s", self.address, self._subscription)
             limits = lane_limits(negotiated)
             self._warn_of_limit(limits.max_rdy, self._subscription.flow.max_in_flight)
@@ -95,7 +94,7 @@ class Membership:
     def refused(self, error: NsqdSaid) -> None:
         self._subscription.refused(error.code)
         if error.is_fatal:
-            self._trouble.report("%s", error)
+            self._outage.report("%s", error)
         else:
             self._log.debug("%s", error)
 
@@ -106,7 +105,7 @@ class Membership:
             self._subscription.closed(lane)
         if self.is_leaving:
             return
-        self._trouble.report("%s: connection lost: %s", self.address, reason)
+        self._outage.report("%s: connection lost: %s", self.address, reason)
         if self._now_s() - self._dialled_s > _LASTED_S:
             self._redial.reset()
         self._redial.failed(self._now_s())

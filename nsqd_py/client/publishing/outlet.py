@@ -9,7 +9,7 @@ from nsqd_py.client.publishing.window import Window, WindowLimits
 
 
 class Pause(Protocol):
-    """How long to leave an nsqd alone; `nsqd_py.runtime.backoff.Backoff` is one."""
+    """How long to leave an nsqd alone; `nsqd_py.runtime.outages.Backoff` is one."""
 
     def failed(self, now_s: float) -> None: ...
 

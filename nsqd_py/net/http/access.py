@@ -13,9 +13,9 @@ from __future__ import annotations
 from enum import Enum
 
 from nsqd_py.errors import HttpError
+from nsqd_py.net.addresses import host_of
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.answers import Reply
-from nsqd_py.net.limits import host_of
 
 
 class Access(Enum):

@@ -7,7 +7,7 @@ from collections import Counter
 
 from gevent.event import Event
 
-from nsqd_py.net.limits import host_of
+from nsqd_py.net.addresses import host_of
 
 # Handlers of long answers at work at a time: each may hold an answer that nobody has asked the size of before.
 MOST_RUNNING = 2

@@ -18,7 +18,7 @@ import gevent
 from gevent import socket
 
 from nsqd_py.net.foreign_json import load_foreign_json
-from nsqd_py.net.tls_level import advised
+from nsqd_py.net.tls_context import advised
 from nsqd_py.net.yielding_file import yielding_reader
 from nsqd_py.protocol.strangers import not_http
 

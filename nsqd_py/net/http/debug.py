@@ -27,7 +27,7 @@ from nsqd_py.net.http.answers import Reply
 from nsqd_py.net.http.query import parse_int64
 from nsqd_py.net.http.request import Request
 from nsqd_py.net.http.router import Route
-from nsqd_py.runtime.pace import Pace
+from nsqd_py.runtime.pacing import Pace
 
 DEFAULT_PROFILE_S = 10
 PROFILE_S = range(1, 121)

@@ -117,9 +117,9 @@ class Guard:
         self._log.info("HTTP: read --http-auth-file %s again", self._path)
 
 
-def admin_guard(options: Any, log: Log) -> Guard | None:
-    """The guard that the options of a daemon ask for; None where all may administer. Raises BadAuthFile."""
-    return Guard(options.http_auth_file, log) if options.http_auth_file else None
+def admin_guard(auth_file: str, log: Log) -> Guard | None:
+    """Return the guard with the accounts of --http-auth-file; None if it is "". Raises BadAuthFile."""
+    return Guard(auth_file, log) if auth_file else None
 
 
 def _stamp_of(path: str) -> _Stamp:

@@ -19,7 +19,8 @@ from nsq_spark.archive.payload import Payload
 from nsq_spark.archive.splits import Split
 from nsq_spark.archive.storage import File
 from nsq_spark.archive.wanted import Wanted
-from nsqd_py.diskqueue.go_files import BLOCK_BYTES, OVERHEAD_BYTES, SIZE_BYTES, go_message_places
+from nsqd_py.batch import SIZE_BYTES
+from nsqd_py.diskqueue.go_files import BLOCK_BYTES, OVERHEAD_BYTES, go_message_places
 
 _HEAD = np.dtype([("size", ">u4"), ("timestamp_ns", ">i8"), ("attempts", ">u2"), ("id", "u1", (ID_BYTES,))])
 _read_size = Struct(">I").unpack_from

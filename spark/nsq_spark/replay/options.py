@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from nsq_tools.cli import BadUsage, ToolError
 from nsq_tools.options import (
-    LOOKUPD_HTTP,
-    NSQD_TCP,
-    PRODUCER_OPT,
-    TOPICS,
     check_client_options,
     check_name,
     check_nsqd_addresses,
@@ -21,9 +17,13 @@ from nsq_tools.options import (
 from nsq_tools.terminal import is_terminal
 
 from nsq_spark.replay.sizes import BATCH_BYTES
-from nsqd_py.settings.declaration import Options, Program, Setting
+from nsqd_py.settings.declaration import Options, at_least, setting
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
+from nsqd_py.settings.program import Program, ProgramOptions
 from nsqd_py.settings.types import BOOL, DURATION, INT, STRING, STRINGS, choice
+
+if TYPE_CHECKING:
+    from nsq_spark.replay.job import Dedupe
 
 ANY_ORDER, BY_TIME = "", "time"
 MAX_SPEED = "max"
@@ -31,99 +31,110 @@ _PACKAGES = ("pyspark", "pyarrow", "pandas")
 _FORMATS = ("lines", "jsonl", "framed", "parquet", "topic_log", "go_queue")
 
 
-def _at_least_1(flag: str) -> Callable[[int | None], str | None]:
-    return lambda value: None if value is None or value >= 1 else f"--{flag} must be at least 1"
-
-
 # fmt: off
-ARCHIVE = Setting("archive", STRINGS, (),
+ARCHIVE = setting(STRINGS, (),
     "File, directory or glob to read, also as a plain word (may be given several times): archives of nsq-to-file and "
     "of Go's nsq_to_file, data directories of nsqd. URLs such as s3a://bucket/dir and hdfs:// are read with the "
     "settings that --conf gives.")
-_ARCHIVE = (
-    ARCHIVE,
-    Setting("format", choice({"": "", **{name: name for name in _FORMATS}}, word="format"), "",
-        f"Format of all files, where recognising it is not wanted: {', '.join(_FORMATS)}.", default_text="recognised"),
-    Setting("default-topic", STRING, "", "Topic of files that do not tell it (lines).",
-        default_text="from the name of the file, up to its first dot"),
-    Setting("topic-from-name", STRING, "",
-        "Regular expression with a group (?P<topic>...) that finds the topic in the path of such files."),
-    Setting("unread-only", BOOL, False, "Of the queues in Go's data directories, only what was not consumed yet."),
-    Setting("go-channel", STRING, "",
+
+class _Archive(Options, title="Archive"):
+    archive: tuple[str, ...] = ARCHIVE
+    format: str = setting(choice({"": "", **{name: name for name in _FORMATS}}, word="format"), "",
+        f"Format of all files, where recognising it is not wanted: {', '.join(_FORMATS)}.", default_text="recognised")
+    default_topic: str = setting(STRING, "", "Topic of files that do not tell it (lines).",
+        default_text="from the name of the file, up to its first dot")
+    topic_from_name: str = setting(STRING, "",
+        "Regular expression with a group (?P<topic>...) that finds the topic in the path of such files.")
+    unread_only: bool = setting(BOOL, False, "Of the queues in Go's data directories, only what was not consumed yet.")
+    go_channel: str = setting(STRING, "",
         "Of the queues in Go's data directories, read this channel of each topic, or all of them; they hold the same "
-        "messages.", default_text="the largest of each topic, and what the topic has not handed out yet"),
-    Setting("file-time-zone", STRING, "UTC",
+        "messages.", default_text="the largest of each topic, and what the topic has not handed out yet")
+    file_time_zone: str = setting(STRING, "UTC",
         "Time zone of the hours in the names of files that keep no times (lines): --start and --end take such files as "
-        "a whole."),
-    Setting("skip-damaged", BOOL, False,
-        "Pass over what cannot be read and count it, file by file; otherwise damage ends the replay."),
-)
-_SELECTION = (
-    replace(TOPICS, help="Topic to take (may be given several times); all by default."),
-    Setting("topic-pattern", STRING, "", "Take topics that match this regular expression (RE2), too."),
-    Setting("start", STRING, "",
+        "a whole.")
+    skip_damaged: bool = setting(BOOL, False,
+        "Pass over what cannot be read and count it, file by file; otherwise damage ends the replay.")
+
+
+class _Selection(Options, title="Selection"):
+    topic: tuple[str, ...] = setting(STRINGS, (),
+        "Topic to take (may be given several times); all by default.")
+    topic_pattern: str = setting(STRING, "", "Take topics that match this regular expression (RE2), too.")
+    start: str = setting(STRING, "",
         "Take what was published at this time or later: RFC 3339 (UTC without an offset), a number of s, ms or ns "
-        "since the epoch, or so long ago (-2h, -1d12h)."),
-    Setting("end", STRING, "", "Take what was published before this time."),
-    Setting("where", STRING, "",
+        "since the epoch, or so long ago (-2h, -1d12h).")
+    end: str = setting(STRING, "", "Take what was published before this time.")
+    where: str = setting(STRING, "",
         "Take what this predicate of Spark SQL is true for: over the columns topic, channel, timestamp, timestamp_ns, "
         "id, attempts, body, nsqd, file, position and, where bodies are JSON, json.field. A field is a number beside "
-        "numbers and a text beside texts; a value that does not fit is null."),
-    Setting("json-schema", STRING, "",
+        "numbers and a text beside texts; a value that does not fit is null.")
+    json_schema: str = setting(STRING, "",
         "Types of the fields that --where names, as Spark SQL writes them: 'n BIGINT, user STRUCT<name: STRING>'.",
-        default_text="what --where compares them with"),
-    Setting("grep", STRING, "", "Take messages whose body matches this regular expression (RE2)."),
-    Setting("sample", STRING, "", "Take this share of the messages, 0.01 or 1%; each time the same ones.",
-        default_text="all"),
-    Setting("limit", INT, None, "Take so many messages, the first.", default_text="no limit",
-        check=_at_least_1("limit")),
-    Setting("dedupe", choice({"": "", "id": "id", "body": "body"}, word="column"), "",
+        default_text="what --where compares them with")
+    grep: str = setting(STRING, "", "Take messages whose body matches this regular expression (RE2).")
+    sample: str = setting(STRING, "", "Take this share of the messages, 0.01 or 1%; each time the same ones.",
+        default_text="all")
+    limit: int | None = setting(INT, None, "Take so many messages, the first.", default_text="no limit",
+        check=at_least(1))
+    dedupe: Dedupe = setting(choice({"": "", "id": "id", "body": "body"}, word="column"), "",
         "Take one of those that have the same topic and id, or the same topic and body: id or body.",
-        default_text="none"),
-)
-_DESTINATION = (
-    replace(NSQD_TCP, help="TCP address (host:port) of an nsqd to publish to (may be given several times: the "
-        "messages are spread over them, and go to another one where one fails)."),
-    replace(LOOKUPD_HTTP, help="HTTP address (host:port) of an nsqlookupd whose nsqds are published to (may be given "
-        "several times)."),
-    Setting("topic-map", STRINGS, (), "old=new: publish the messages of a topic to another one (may be given several "
-        "times)."),
-    Setting("to-topic", STRING, "", "Publish all other topics to this one.", default_text="the topic that it was"),
-    Setting("defer", DURATION, 0, "Have nsqd deliver each message so much later."),
-    Setting("batch-bytes", INT, BATCH_BYTES, "How many bytes of messages to publish in one command, at most.",
-        check=_at_least_1("batch-bytes")),
-    replace(PRODUCER_OPT, help=PRODUCER_OPT.help.replace("snappy,true or dial_timeout,5s",
-        "tls_v1,true or auth_secret,...")),
-)
-_PACE = (
-    Setting("rate", INT, None, "How many messages to publish a second, at most, over all tasks.",
-        default_text="no limit", check=_at_least_1("rate")),
-    Setting("speed", STRING, MAX_SPEED,
+        default_text="none")
+
+
+class _Destination(Options, title="Destination"):
+    nsqd_tcp_address: tuple[str, ...] = setting(STRINGS, (),
+        "TCP address (host:port) of an nsqd to publish to (may be given several times: the "
+        "messages are spread over them, and go to another one where one fails).")
+    lookupd_http_address: tuple[str, ...] = setting(STRINGS, (),
+        "HTTP address (host:port) of an nsqlookupd whose nsqds are published to (may be given "
+        "several times).")
+    topic_map: tuple[str, ...] = setting(STRINGS, (),
+        "old=new: publish the messages of a topic to another one (may be given several times).")
+    to_topic: str = setting(STRING, "", "Publish all other topics to this one.", default_text="the topic that it was")
+    defer_ns: int = setting(DURATION, 0, "Have nsqd deliver each message so much later.")
+    batch_bytes: int = setting(INT, BATCH_BYTES, "How many bytes of messages to publish in one command, at most.",
+        check=at_least(1))
+    producer_opt: tuple[str, ...] = setting(STRINGS, (),
+        "Option of the producer as name,value with the names of go-nsq's Config, such as tls_v1,true or "
+        "auth_secret,... (may be given several times).")
+
+
+class _Pace(Options, title="Pace"):
+    rate: int | None = setting(INT, None, "How many messages to publish a second, at most, over all tasks.",
+        default_text="no limit", check=at_least(1))
+    speed: str = setting(STRING, MAX_SPEED,
         "Keep the gaps of the archive (original), or make them shorter (2x, 10x) or longer (0.5x); max pays no heed "
-        "to them."),
-    Setting("order", choice({"": ANY_ORDER, "none": ANY_ORDER, "time": BY_TIME}, word="order"), ANY_ORDER,
-        "time: each topic in the order in which it was published; none: whatever is fastest.", default_text="none"),
-)
-_SAFETY = (
-    Setting("dry-run", BOOL, False, "Publish nothing: show how many messages of which topics and times there are, and "
-        "the first of them."),
-    Setting("allow-empty", BOOL, False, "Exit with status 0 where no message matches; otherwise it is 1."),
-    Setting("yes", BOOL, False, "Start without a question."),
-    Setting("checkpoint", STRING, "",
+        "to them.")
+    order: str = setting(choice({"": ANY_ORDER, "none": ANY_ORDER, "time": BY_TIME}, word="order"), ANY_ORDER,
+        "time: each topic in the order in which it was published; none: whatever is fastest.", default_text="none")
+
+
+class _Safety(Options, title="Safety"):
+    dry_run: bool = setting(BOOL, False,
+        "Publish nothing: show how many messages of which topics and times there are, and "
+        "the first of them.")
+    allow_empty: bool = setting(BOOL, False, "Exit with status 0 where no message matches; otherwise it is 1.")
+    yes: bool = setting(BOOL, False, "Start without a question.")
+    checkpoint: str = setting(STRING, "",
         "Directory that keeps what was acknowledged, so that the same command goes on after a kill or a failure. All "
-        "executors have to see it."),
-    Setting("give-up-after", DURATION, 10 * MINUTE_NS,
+        "executors have to see it.")
+    give_up_after_ns: int = setting(DURATION, 10 * MINUTE_NS,
         "How long to try again, with growing pauses, while no nsqd takes what is published.",
-        check=lambda value: None if value >= SECOND_NS else "--give-up-after must be at least 1s"),
-    Setting("report", STRING, "", "File for a report in JSON; - is standard output."),
-)
-_ENGINE = (
-    Setting("master", STRING, "local[*]",
-        "Where Spark works: local[4], local-cluster[2,1,1024], spark://host:7077, yarn, k8s://..."),
-    Setting("conf", STRINGS, (), "Setting of Spark as name=value (may be given several times)."),
-    Setting("parallelism", INT, None, "How many tasks work at the same time.",
-        default_text="as many as Spark has cores", check=_at_least_1("parallelism")),
-)
+        check=lambda value: None if value >= SECOND_NS else "must be at least 1s")
+    report: str = setting(STRING, "", "File for a report in JSON; - is standard output.")
+
+
+class _Spark(Options, title="Spark"):
+    master: str = setting(STRING, "local[*]",
+        "Where Spark works: local[4], local-cluster[2,1,1024], spark://host:7077, yarn, k8s://...")
+    conf: tuple[str, ...] = setting(STRINGS, (), "Setting of Spark as name=value (may be given several times).")
+    parallelism: int | None = setting(INT, None, "How many tasks work at the same time.",
+        default_text="as many as Spark has cores", check=at_least(1))
+
+
+class ReplayOptions(ProgramOptions, _Archive, _Selection, _Destination, _Pace, _Safety, _Spark):
+    """The options of spark-replay."""
+
 
 # Answers the question on the terminal.
 _AGREE = r'run: until="\[y/N\]" then="y\n"'
@@ -132,10 +143,7 @@ PROGRAM = Program("spark_replay", "spark-replay",
     "Publishes again what an archive holds, or a part of it. Shows what it is going to do and asks, on a terminal, "
     "before it starts Spark's work; a message counts as sent when nsqd has acknowledged it. Every message is sent at "
     "least once: what was on the way when something failed may come twice.",
-    {
-        "Archive": _ARCHIVE, "Selection": _SELECTION, "Destination": _DESTINATION, "Pace": _PACE, "Safety": _SAFETY,
-        "Spark": _ENGINE,
-    },
+    ReplayOptions,
     examples=(
         ("See what there is of yesterday's hour, and send nothing",
          "spark-replay /archive --topic=orders --start=2025-11-20T10:00:00Z --end=2025-11-20T11:00:00Z --dry-run"),
@@ -155,7 +163,7 @@ PROGRAM = Program("spark_replay", "spark-replay",
          "--conf=spark.hadoop.fs.s3a.endpoint=http://10.0.0.9:9000 --nsqd-tcp-address=10.0.0.2:4150",
          "not run: needs a Spark cluster and a store of objects"),
     ),
-    argument=ARCHIVE,
+    argument="archive",
     exit_statuses=(
         (0, "all that matched was sent; after a dry run and a `no` as well"),
         (1, "failed, or no message matched, and nothing was sent; one line on standard error says why"),
@@ -165,7 +173,7 @@ PROGRAM = Program("spark_replay", "spark-replay",
 # fmt: on
 
 
-def check(options: Options) -> None:
+def check(options: ReplayOptions) -> None:
     """Raises BadUsage for what cannot be, and ToolError where packages are missing. Reads the clock, for -2h."""
     if not options.archive:
         raise BadUsage("name an archive: spark-replay /path/of/files, or --archive=/path/of/files")
@@ -204,7 +212,7 @@ def _check_lookupds(addresses: Sequence[str]) -> None:
             raise BadUsage(f"--lookupd-http-address: {error}") from None
 
 
-def _check_destination(options: Options) -> None:
+def _check_destination(options: ReplayOptions) -> None:
     nsqd, lookupd = options.nsqd_tcp_address, options.lookupd_http_address
     if not options.dry_run and not nsqd and not lookupd:
         raise BadUsage("--nsqd-tcp-address or --lookupd-http-address required (--dry-run needs none)")

@@ -24,7 +24,7 @@ from nsq_spark.replay.pace import Pace
 from nsq_spark.replay.progress import Counts
 from nsqd_py.client.errors import ConnectionLost, NsqClientError, TimedOut
 from nsqd_py.client.publishing.publish import Publish
-from nsqd_py.runtime.backoff import Backoff
+from nsqd_py.runtime.outages import Backoff
 
 # On the way at most, so that this is what may be sent twice; but two batches for each nsqd, so that none has to wait.
 WINDOW_BYTES = 8 * 1024 * 1024

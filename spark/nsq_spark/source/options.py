@@ -23,8 +23,8 @@ from nsqd_py.client.errors import BadAddress, BadClientOption, NsqClientError
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings.durations import SECOND_NS, parse_duration
-from nsqd_py.settings.literals import parse_bool
 from nsqd_py.settings.timestamps import parse_time
+from nsqd_py.settings.types import parse_bool
 
 _SIZE = re.compile(r"(?P<number>\d+)\s*(?P<unit>[kmgt]?)(?:i?b)?", re.IGNORECASE)
 _SIZE_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}

@@ -18,7 +18,7 @@ from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.client.errors import BadName, ConnectionLost, NsqClientError, TimedOut
 from nsqd_py.client.publishing.base import BaseProducer
 from nsqd_py.client.publishing.publish import Done, Publish
-from nsqd_py.runtime.backoff import Backoff
+from nsqd_py.runtime.outages import Backoff
 
 _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.1, 5.0
 _ENDING_S = 1.0

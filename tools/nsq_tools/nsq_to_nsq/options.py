@@ -8,59 +8,72 @@ from nsq_tools.options import (
     CONSUMER_OPT,
     MAX_IN_FLIGHT,
     PRODUCER_OPT,
-    SOURCES,
     TOPICS,
+    SourceOptions,
     check_client_options,
     check_name,
     check_nsqd_addresses,
     check_sources,
-    log_settings,
 )
-from nsqd_py.settings.declaration import Options, Program, Setting
+from nsqd_py.settings.declaration import Options, setting
+from nsqd_py.settings.groups import LogOptions, log_prefix_setting
+from nsqd_py.settings.program import Program, ProgramOptions
 from nsqd_py.settings.types import INT, STRING, STRINGS, choice
 
 MODES = (ROUND_ROBIN, HOSTPOOL, EPSILON_GREEDY)
 
 # fmt: off
+class _What(Options):
+    topic: tuple[str, ...] = TOPICS
+    channel: str = setting(STRING, "nsq_to_nsq", "NSQ channel.")
+    max_in_flight: int = MAX_IN_FLIGHT
+
+
+class _Messages(_What, SourceOptions, title="Messages"):
+    consumer_opt: tuple[str, ...] = CONSUMER_OPT
+
+
+class _Destinations(Options, title="Destinations"):
+    destination_nsqd_tcp_address: tuple[str, ...] = setting(STRINGS, (),
+        "TCP address (host:port) of an nsqd to publish to (may be given several times).")
+    destination_topic: str = setting(STRING, "",
+        "Publish to this topic.", default_text="the topic of the message")
+    mode: str = setting(choice({mode: mode for mode in MODES}, word="mode"), HOSTPOOL,
+        "How to choose a destination: round-robin (in turn), hostpool (in turn, skipping failed ones), epsilon-greedy "
+        "(faster ones more often).")
+    producer_opt: tuple[str, ...] = PRODUCER_OPT
+
+
+class _Json(Options, title="JSON"):
+    require_json_field: str = setting(STRING, "",
+        "Publish only JSON objects with this field. Other messages are finished.")
+    require_json_value: str = setting(STRING, "",
+        "Publish only JSON objects in which --require-json-field has this value, as a string or a number. If the "
+        "field is missing, the message is requeued, and finished after five attempts.")
+    whitelist_json_field: tuple[str, ...] = setting(STRINGS, (),
+        "Publish only this field of each JSON object (may be given several times).")
+
+
+class _Status(Options, title="Status"):
+    status_every: int = setting(INT, 250,
+        "Number of messages between two status lines, for each destination and for all; 0 means no status lines.")
+
+
+class _Log(LogOptions, title="Log"):
+    log_prefix: str = log_prefix_setting("[nsq_to_nsq] ")
+
+
+class NsqToNsqOptions(ProgramOptions, _Messages, _Destinations, _Json, _Status, _Log):
+    """The options of nsq-to-nsq."""
+
+
 PROGRAM = Program(
     "nsq_to_nsq",
     "nsq-to-nsq",
-    "Publishes every message of one or more topics to other nsqds. A message is finished only when its destination has "
-    "stored it. What one destination does not take goes to another; where none does, the message is requeued, and the "
-    "consumer slows down. JSON messages can be filtered by a field, and cut down to some of their fields.",
-    {
-        "Messages": (
-            TOPICS,
-            Setting("channel", STRING, "nsq_to_nsq", "NSQ channel."),
-            MAX_IN_FLIGHT,
-            *SOURCES,
-            CONSUMER_OPT,
-        ),
-        "Destinations": (
-            Setting("destination-nsqd-tcp-address", STRINGS, (),
-                "TCP address (host:port) of an nsqd to publish to (may be given several times)."),
-            Setting("destination-topic", STRING, "",
-                "Publish to this topic.", default_text="the topic that a message comes from"),
-            Setting("mode", choice({mode: mode for mode in MODES}, word="mode"), HOSTPOOL,
-                "Which destination gets a message: round-robin (in turn), hostpool (in turn, without those that fail), "
-                "epsilon-greedy (the faster ones more often)."),
-            PRODUCER_OPT,
-        ),
-        "JSON": (
-            Setting("require-json-field", STRING, "",
-                "Pass only messages that are a JSON object with this field; the others are finished."),
-            Setting("require-json-value", STRING, "",
-                "Pass only those in which that field has this value, as a string or a number; where the field is "
-                "missing, the message is requeued at first, and finished after five attempts."),
-            Setting("whitelist-json-field", STRINGS, (),
-                "Of each JSON object pass this field, and no other that is not named (may be given several times)."),
-        ),
-        "Status": (
-            Setting("status-every", INT, 250,
-                "After how many messages to write a status line, for each destination and for all; 0 writes none."),
-        ),
-        "Log": log_settings("[nsq_to_nsq] "),
-    },
+    "Publish every message of one or more topics to other nsqds. A message is finished only after its destination has "
+    "stored it. If a destination fails, another one is tried; if all fail, the message is requeued and the consumer "
+    "slows down. JSON messages can be filtered by a field, and reduced to some of their fields.",
+    NsqToNsqOptions,
     examples=[
         ("Two topics of a cluster to an nsqd elsewhere", "nsq-to-nsq --lookupd-http-address=127.0.0.1:4161 "
             "--topic=clicks --topic=orders --destination-nsqd-tcp-address=10.0.0.1:4150",
@@ -78,8 +91,8 @@ PROGRAM = Program(
 # fmt: on
 
 
-def check(options: Options) -> None:
-    """Raises BadUsage where the options do not fit together; in the order of Go's nsq_to_nsq."""
+def check(options: NsqToNsqOptions) -> None:
+    """Raise BadUsage if the options contradict each other. The order of the checks is that of Go's nsq_to_nsq."""
     if not options.topic or not options.channel:
         raise BadUsage("--topic and --channel are required")
     for topic in options.topic:
@@ -97,7 +110,7 @@ def check(options: Options) -> None:
     check_client_options(options.producer_opt, "producer-opt")
 
 
-def _check_destinations(options: Options) -> None:
+def _check_destinations(options: NsqToNsqOptions) -> None:
     destinations = options.destination_nsqd_tcp_address
     check_nsqd_addresses(destinations, "destination-nsqd-tcp-address")
     circle = set(destinations).intersection(options.nsqd_tcp_address)

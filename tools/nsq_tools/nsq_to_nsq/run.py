@@ -13,12 +13,12 @@ from nsq_tools.cli import DONE
 from nsq_tools.hosts import Places, make_hosts
 from nsq_tools.nsq_to_nsq.filters import JsonFilter
 from nsq_tools.nsq_to_nsq.forwarder import Forwarder
+from nsq_tools.nsq_to_nsq.options import NsqToNsqOptions
 from nsq_tools.options import client_options, user_agent
 from nsq_tools.timings import TimingsByHost
 from nsqd_py.client import ClientOptions, Consumer, NsqClientError, Producer
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals, calm_collector
-from nsqd_py.settings.declaration import Options
 
 # How long a destination may be silent before its messages go elsewhere.
 PUBLISH_TIMEOUT_S = 5.0
@@ -28,7 +28,7 @@ STOP_TIMEOUT_S = PUBLISH_TIMEOUT_S + 5.0
 _NO_LIMIT = 1 << 40
 
 
-def run(options: Options, log: Log) -> int:
+def run(options: NsqToNsqOptions, log: Log) -> int:
     """Until a signal asks to stop; what is under way then is answered."""
     producers = _make_producers(options, log)
     forwarder = _make_forwarder(options, producers, log)
@@ -47,7 +47,7 @@ def run(options: Options, log: Log) -> int:
     return DONE
 
 
-def _make_producers(options: Options, log: Log) -> dict[str, Producer]:
+def _make_producers(options: NsqToNsqOptions, log: Log) -> dict[str, Producer]:
     return {
         address: Producer(
             address,
@@ -64,7 +64,7 @@ def _make_producers(options: Options, log: Log) -> dict[str, Producer]:
     }
 
 
-def _make_forwarder(options: Options, producers: dict[str, Producer], log: Log) -> Forwarder:
+def _make_forwarder(options: NsqToNsqOptions, producers: dict[str, Producer], log: Log) -> Forwarder:
     names = list(producers)
     rules = JsonFilter(options.require_json_field, options.require_json_value, options.whitelist_json_field)
     hosts = make_hosts(options.mode, names, random.random)
@@ -73,7 +73,7 @@ def _make_forwarder(options: Options, producers: dict[str, Producer], log: Log) 
     return Forwarder(producers, places, rules, timings, log, time.monotonic)
 
 
-def _make_consumers(options: Options, forwarder: Forwarder, log: Log) -> list[Consumer]:
+def _make_consumers(options: NsqToNsqOptions, forwarder: Forwarder, log: Log) -> list[Consumer]:
     """One for each topic, each with its own share of messages in flight, as in Go's tool."""
     consumer_options: ClientOptions = client_options(
         options.consumer_opt,

@@ -18,11 +18,11 @@ from rich.live import Live
 from nsq_tools.stat.controls import Controls, Window
 from nsq_tools.stat.keyboard import Keyboard
 from nsq_tools.stat.model import Model
+from nsq_tools.stat.options import StatOptions
 from nsq_tools.stat.poller import Poller, Round
 from nsq_tools.stat.screen import Failure, View, draw, window
 from nsq_tools.stat.selection import Filter, Order, select
 from nsq_tools.terminal import wants_colour
-from nsqd_py.settings.declaration import Options
 from nsqd_py.settings.durations import format_duration
 
 _SECOND_NS = 1e9
@@ -33,7 +33,7 @@ _LONGEST_WAIT_S = 1.0
 class LiveTable:
     """The table, and what keys do to it. `stop` is called when it is to end."""
 
-    def __init__(self, options: Options, poller: Poller, stop: Callable[[], None]) -> None:
+    def __init__(self, options: StatOptions, poller: Poller, stop: Callable[[], None]) -> None:
         self._options = options
         self._poller = poller
         self._stop = stop

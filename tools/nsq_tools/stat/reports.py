@@ -14,11 +14,10 @@ from nsq_tools.stat.export import FORMS, Report
 from nsq_tools.stat.figures import Name
 from nsq_tools.stat.go_columns import GoLines, named_report
 from nsq_tools.stat.model import Model, Row
-from nsq_tools.stat.options import GO
+from nsq_tools.stat.options import GO, StatOptions
 from nsq_tools.stat.poller import Poller, Round
 from nsq_tools.stat.selection import Filter, Order, select
 from nsqd_py.runtime.logs import Log
-from nsqd_py.settings.declaration import Options
 
 _SECOND_NS = 1e9
 
@@ -27,7 +26,7 @@ _SECOND_NS = 1e9
 class Reports:
     """Asks with `poller`, and writes reports as the options say."""
 
-    options: Options
+    options: StatOptions
     poller: Poller
     log: Log
     wall_clock: Callable[[], float] = time.time

@@ -13,7 +13,7 @@ import gevent
 
 from nsq_tools.cli import DONE
 from nsq_tools.options import http_client
-from nsq_tools.stat.options import LIVE, form_of
+from nsq_tools.stat.options import LIVE, StatOptions, form_of
 from nsq_tools.stat.poller import Poller
 from nsq_tools.stat.reports import Reports
 from nsq_tools.stat.sources import Sources
@@ -21,10 +21,9 @@ from nsq_tools.terminal import is_terminal
 from nsqd_py.net.http.client import MAX_STATS_BYTES
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals
-from nsqd_py.settings.declaration import Options
 
 
-def run(options: Options, log: Log) -> int:
+def run(options: StatOptions, log: Log) -> int:
     """The exit status. Raises ToolError where nothing can be shown."""
     client = replace(http_client(options), max_answer_bytes=MAX_STATS_BYTES)
     sources = Sources(client, options.topic, options.channel)
@@ -48,7 +47,7 @@ def _stop_on_hangup(signals: StopSignals) -> None:
         gevent.signal_handler(signal.SIGHUP, signals.stop)
 
 
-def _work(options: Options, poller: Poller, log: Log, form: str, stop: Callable[[], None]) -> Callable[[], int]:
+def _work(options: StatOptions, poller: Poller, log: Log, form: str, stop: Callable[[], None]) -> Callable[[], int]:
     if form != LIVE:
         return lambda: Reports(options, poller, log).run(form)
 

@@ -13,8 +13,8 @@ import orjson
 from nsq_tools.cli import BadUsage
 from nsq_tools.options import http_url
 from nsq_tools.stat.figures import BadStats, Reading, read_stats
+from nsqd_py.net.addresses import join_address
 from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, Url
-from nsqd_py.net.server import join_address
 
 _FORBIDDEN, _NOT_FOUND = 403, 404
 _HIGHEST_PORT = 65535

@@ -1,4 +1,4 @@
-"""The settings of nsq-tail: those of Go's nsq_tail, and what ours shows beyond it."""
+"""The settings of nsq-tail: those of Go's nsq_tail, and those of the output."""
 
 from __future__ import annotations
 
@@ -8,45 +8,58 @@ from nsq_tools.cli import BadUsage
 from nsq_tools.options import (
     CONSUMER_OPT,
     MAX_IN_FLIGHT,
-    SOURCES,
     TOPICS,
+    SourceOptions,
     check_client_options,
     check_name,
     check_sources,
     check_topics,
-    log_settings,
 )
 from nsq_tools.tail.template import FIELDS
-from nsqd_py.settings.declaration import Options, Program, Setting
+from nsqd_py.settings.declaration import Options, setting
+from nsqd_py.settings.groups import LogOptions, log_prefix_setting
+from nsqd_py.settings.program import Program, ProgramOptions
 from nsqd_py.settings.types import BOOL, INT, STRING, STRINGS
 
-# fmt: off
-CHANNEL = Setting("channel", STRING, "",
-    "NSQ channel. The default takes messages from nobody: nsqd makes it for this tail and forgets it afterwards.",
-    default_text='"tail" with six digits, and "#ephemeral"')
-COUNT = Setting("n", INT, 0,
-    "How many messages to show, of all topics together; waits for them, then ends. 0 is no end.")
-PRINT_TOPIC = Setting("print-topic", BOOL, False, "Write the topic before each message: `topic | body`.")
 
-GREP = Setting("grep", STRING, "",
-    "Show only messages whose body matches this regular expression (RE2); the others are finished unseen.")
-PICK = Setting("pick", STRINGS, (),
-    'Show a value out of a JSON body, by a path such as .user.name, .tags[0] or .["a key"] (may be given several '
-    "times: the values stand in one line, with tabs between).")
-AS_JSON = Setting("json", BOOL, False,
-    "Lay out JSON: in many coloured lines on a terminal, in one line each in a pipe.")
-FORMAT = Setting("format", STRING, "",
-    f"What to write for each message: text with {', '.join(f'{{{field}}}' for field in FIELDS)}; "
-    r"\t and \n are tab and line feed.")
+# fmt: off
+class _Source(SourceOptions, title="Source"):
+    topic: tuple[str, ...] = TOPICS
+    channel: str = setting(STRING, "",
+        "NSQ channel. The default is an ephemeral channel for this run, which takes no messages from other consumers.",
+        default_text='"tail", six digits and "#ephemeral"')
+    max_in_flight: int = MAX_IN_FLIGHT
+    consumer_opt: tuple[str, ...] = CONSUMER_OPT
+
+
+class _Shown(Options, title="Output"):
+    n: int = setting(INT, 0,
+        "Number of messages to show, of all topics; then nsq-tail exits. 0 means no limit.")
+    print_topic: bool = setting(BOOL, False, "Write the topic before each message: `topic | body`.")
+    grep: str = setting(STRING, "",
+        "Show only messages whose body matches this regular expression (RE2). The others are finished and not shown.")
+    pick: tuple[str, ...] = setting(STRINGS, (),
+        'Show a value of a JSON body, by a path such as .user.name, .tags[0] or .["a key"] (may be given several '
+        "times: the values are written on one line, separated by tabs).")
+    json: bool = setting(BOOL, False,
+        "Format JSON: indented and coloured on a terminal, on one line in a pipe.")
+    format: str = setting(STRING, "",
+        f"Text to write for each message, with {', '.join(f'{{{field}}}' for field in FIELDS)}; "
+        r"\t and \n are a tab and a line feed.")
+
+
+class _Log(LogOptions, title="Log"):
+    log_prefix: str = log_prefix_setting("[nsq_tail] ")
+
+
+class TailOptions(ProgramOptions, _Source, _Shown, _Log):
+    """The options of nsq-tail."""
+
 
 PROGRAM = Program("nsq_tail", "nsq-tail",
-    "Shows the messages of topics as they come, each with a line feed behind it. In a pipe bodies are written as they "
-    "are; on a terminal control characters are shown, not obeyed. A message is finished once it is written.",
-    {
-        "Source": (*SOURCES, TOPICS, CHANNEL, MAX_IN_FLIGHT, CONSUMER_OPT),
-        "What is shown": (COUNT, PRINT_TOPIC, GREP, PICK, AS_JSON, FORMAT),
-        "Log": log_settings("[nsq_tail] "),
-    },
+    "Show new messages of topics, each followed by a line feed. In a pipe, bodies are written unchanged; on a "
+    "terminal, control characters are escaped. A message is finished after it is written.",
+    TailOptions,
     examples=(
         ("Watch a topic on one nsqd", "nsq-tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders",
          'run: until="paid"'),
@@ -55,15 +68,15 @@ PROGRAM = Program("nsq_tail", "nsq-tail",
         ("Two fields of the messages that failed",
          "nsq-tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders --grep '\"status\": ?5' --pick .id --pick .status",
          'run: until="50\\d"'),
-        ("When each message was published, and how often it was handed out",
+        ("The time when each message was published, and the number of its attempts",
          "nsq-tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders --format '{timestamp} {attempts} {body}'",
          'run: until="Z 1 "'),
     ))
 # fmt: on
 
 
-def check(options: Options) -> None:
-    """Raises BadUsage for what cannot be."""
+def check(options: TailOptions) -> None:
+    """Raise BadUsage if the options cannot be used."""
     check_sources(options)
     check_topics(options.topic)
     if options.channel:
@@ -72,7 +85,7 @@ def check(options: Options) -> None:
     _check_shown(options)
 
 
-def _check_shown(options: Options) -> None:
+def _check_shown(options: TailOptions) -> None:
     from nsq_tools.tail.pick import parse_path
     from nsq_tools.tail.rendering import compile_search
     from nsq_tools.tail.template import Template
@@ -90,6 +103,6 @@ def _check_shown(options: Options) -> None:
                 raise BadUsage(f"--{flag}: {error}") from None
 
 
-def channel_of(options: Options) -> str:
-    """The channel that was given, or one of its own."""
+def channel_of(options: TailOptions) -> str:
+    """Return the channel that was given, or the name of a new ephemeral one."""
     return options.channel or f"tail{random.randrange(999_999):06d}#ephemeral"

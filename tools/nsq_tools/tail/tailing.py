@@ -10,7 +10,7 @@ from gevent.lock import RLock
 from nsq_tools.cli import DONE, ToolError
 from nsq_tools.options import client_options, user_agent
 from nsq_tools.tail.allowance import Allowance
-from nsq_tools.tail.options import channel_of
+from nsq_tools.tail.options import TailOptions, channel_of
 from nsq_tools.tail.output import Output
 from nsq_tools.tail.pick import parse_path
 from nsq_tools.tail.rendering import Renderer, compile_search
@@ -20,7 +20,6 @@ from nsqd_py.client import Consumer, MessageBatch
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals
-from nsqd_py.settings.declaration import Options
 
 # How long messages that have come may still be written when it is time to stop.
 _LAST_WRITES_S = 2.0
@@ -29,7 +28,7 @@ _FOR_ANSWERS_S = 0.5  # of it: to give back what was not written
 _LOOK_S = 1.0
 
 
-def run(options: Options, log: Log) -> int:
+def run(options: TailOptions, log: Log) -> int:
     """Until `-n` messages are shown, a signal comes, or nobody reads any more. Raises ToolError, BrokenPipeError."""
     if sys.stdout is None:
         raise ToolError("standard output is closed")
@@ -46,7 +45,7 @@ def run(options: Options, log: Log) -> int:
 class Tail:
     """The consumers of all topics, which write in turn."""
 
-    def __init__(self, options: Options, output: Output, stop: StopSignals, log: Log) -> None:
+    def __init__(self, options: TailOptions, output: Output, stop: StopSignals, log: Log) -> None:
         self._output = output
         self._stop = stop
         self._log = log
@@ -58,7 +57,7 @@ class Tail:
         channel = channel_of(options)
         self._consumers = [self._consumer(topic, channel, options) for topic in dict.fromkeys(options.topic)]
 
-    def _consumer(self, topic: str, channel: str, options: Options) -> Consumer:
+    def _consumer(self, topic: str, channel: str, options: TailOptions) -> Consumer:
         self._log.info("Adding consumer for topic: %s", topic)
         return Consumer(
             topic,
@@ -134,7 +133,7 @@ def answer(batch: MessageBatch, seen: int) -> None:
     batch.requeue(0)
 
 
-def consumer_options(options: Options) -> ClientOptions:
+def consumer_options(options: TailOptions) -> ClientOptions:
     """With no more messages in flight than will be shown, where all are."""
     in_flight = options.max_in_flight
     if options.n > 0 and not options.grep:
@@ -144,7 +143,7 @@ def consumer_options(options: Options) -> ClientOptions:
     )
 
 
-def renderer_of(options: Options) -> Renderer:
+def renderer_of(options: TailOptions) -> Renderer:
     """As the settings say, and standard output is."""
     return Renderer(
         search=compile_search(options.grep) if options.grep else None,

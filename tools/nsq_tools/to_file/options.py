@@ -1,4 +1,4 @@
-"""The settings of nsq-to-file: those of Go's nsq_to_file, and what ours writes beyond it."""
+"""The settings of nsq-to-file: those of Go's nsq_to_file, and those of formats that Go's does not have."""
 
 from __future__ import annotations
 
@@ -7,96 +7,108 @@ from typing import Any
 from nsq_tools.cli import BadUsage
 from nsq_tools.options import (
     CONSUMER_OPT,
-    HTTP_TIMEOUTS,
-    HTTP_TLS,
     MAX_IN_FLIGHT,
-    SOURCES,
     TOPICS,
+    SourceOptions,
     check_client_options,
     check_name,
     check_sources,
-    log_settings,
 )
 from nsq_tools.to_file.compression import CODECS, GZIP, GZIP_LEVELS, NONE, ZSTD_LEVELS
 from nsq_tools.to_file.formats.format import Format
 from nsq_tools.to_file.formats.parquet import PARQUET, is_installed
 from nsq_tools.to_file.formats.table import FORMATS
 from nsq_tools.to_file.naming import REV, with_suffix
-from nsqd_py.settings.declaration import Options, Program, Setting
+from nsqd_py.net.tls_options import HttpClientOptions
+from nsqd_py.settings.declaration import Options, positive, setting
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
+from nsqd_py.settings.groups import LogOptions, log_prefix_setting
+from nsqd_py.settings.program import Program, ProgramOptions
 from nsqd_py.settings.types import BOOL, DURATION, INT, STRING, choice
 
 DEFAULT_FILENAME_FORMAT = "<TOPIC>.<HOST><REV>.<DATETIME>.log"
 DEFAULT_SUFFIX = ".log"
 
 
-def _positive(name: str) -> Setting:
-    setting = next(setting for setting in HTTP_TIMEOUTS if setting.name == name)
-    return Setting(
-        name, setting.kind, setting.default, setting.help,
-        check=lambda value: None if value > 0 else f"--{name} should be positive",
-    )  # fmt: skip
-
-
 # fmt: off
-CHANNEL = Setting("channel", STRING, "nsq_to_file", "NSQ channel.",
-    check=lambda value: None if value else "--channel is required")
-TOPIC_PATTERN = Setting("topic-pattern", STRING, "",
-    "Take only topics that match this regular expression (RE2) anywhere; without --topic, of all that the "
-    "nsqlookupds know.")
-TOPIC_REFRESH = Setting("topic-refresh", DURATION, MINUTE_NS,
-    "How often the nsqlookupds are asked for new topics, where no --topic is given.",
-    check=lambda value: None if value > 0 else "--topic-refresh should be positive")
+class _Source(SourceOptions, title="Source"):
+    topic: tuple[str, ...] = TOPICS
+    topic_pattern: str = setting(STRING, "",
+        "Archive only topics that contain a match of this regular expression (RE2); without --topic, of all topics of "
+        "the nsqlookupds.")
+    topic_refresh_ns: int = setting(DURATION, MINUTE_NS,
+        "Time between two requests to the nsqlookupds for new topics, if no --topic is given.",
+        check=positive)
+    channel: str = setting(STRING, "nsq_to_file", "NSQ channel.",
+        check=lambda value: None if value else "is required")
+    max_in_flight: int = MAX_IN_FLIGHT
+    consumer_opt: tuple[str, ...] = CONSUMER_OPT
 
-OUTPUT_DIR = Setting("output-dir", STRING, "/tmp", "Directory for finished files; it has the manifest, too.")
-WORK_DIR = Setting("work-dir", STRING, "",
-    "Directory for files while they are written, which may be on another file system.",
-    default_text="the output-dir")
-FILENAME_FORMAT = Setting("filename-format", STRING, DEFAULT_FILENAME_FORMAT,
-    "Names of files, with directories where wanted: <TOPIC>, <HOST>, <PID>, <DATETIME> and <REV> are replaced; <REV> "
-    "counts up where there is such a file already. The default ends as the format does: .log, .jsonl, .framed, "
-    ".parquet; and .gz or .zst is appended where the file is compressed.")
-DATETIME_FORMAT = Setting("datetime-format", STRING, "%Y-%m-%d_%H", "What <DATETIME> is, as strftime writes it.")
-HOST_IDENTIFIER = Setting("host-identifier", STRING, "",
-    "What <HOST> is; <SHORT_HOST> and <HOSTNAME> are replaced in it.",
-    default_text="the host name up to its first dot")
-SKIP_EMPTY_FILES = Setting("skip-empty-files", BOOL, False, "Make no file before there is a message for it.")
 
-FORMAT = Setting("format", choice({name: name for name in FORMATS}, word="format"), "lines",
-    "lines (each body and a newline, as Go's nsq_to_file), jsonl (an object a message), framed (records with "
-    "checksums, which Spark reads in parts), parquet (needs pyarrow).")
-COMPRESS = Setting("compress", choice({name: name for name in CODECS}, word="codec"), NONE,
-    "none, gzip or zstd. framed takes none and zstd, and parquet compresses its columns.")
-GZIP_FLAG = Setting("gzip", BOOL, False, "The same as --compress=gzip.")
-GZIP_LEVEL = Setting("gzip-level", INT, 6,
-    "1 (fastest) to 9 (smallest). 2 to 6 are about one: fast, and 12 % larger than zlib's; from 7 on it is zlib.",
-    check=lambda value: None if value in GZIP_LEVELS else f"invalid --gzip-level value ({value}), should be 1-9")
-ZSTD_LEVEL = Setting("zstd-level", INT, 3, "1 (fastest) to 19 (smallest).",
-    check=lambda value: None if value in ZSTD_LEVELS else f"invalid --zstd-level value ({value}), should be 1-19")
+class _Files(Options, title="Files"):
+    output_dir: str = setting(STRING, "/tmp", "Directory for finished files and the manifest.")
+    work_dir: str = setting(STRING, "",
+        "Directory for files that are being written; it may be on another file system.",
+        default_text="the output-dir")
+    filename_format: str = setting(STRING, DEFAULT_FILENAME_FORMAT,
+        "Names of files, optionally with directories. <TOPIC>, <HOST>, <PID>, <DATETIME> and <REV> are replaced; "
+        "<REV> is a number that is increased if the file exists. The ending of the default depends on the format: "
+        ".log, .jsonl, .framed or .parquet, followed by .gz or .zst if the file is compressed.")
+    datetime_format: str = setting(STRING, "%Y-%m-%d_%H", "Format of <DATETIME>, as for strftime.")
+    host_identifier: str = setting(STRING, "",
+        "Value of <HOST>; <SHORT_HOST> and <HOSTNAME> are replaced in it.",
+        default_text="the host name up to its first dot")
+    skip_empty_files: bool = setting(BOOL, False, "Create a file only when there is a message for it.")
 
-ROTATE_SIZE = Setting("rotate-size", INT, 0,
-    "Begin a new file after the message with which it has more bytes than this, before compression; 0 is no limit.")
-ROTATE_INTERVAL = Setting("rotate-interval", DURATION, 0, "Begin a new file after this time; 0 is no limit.")
-SYNC_INTERVAL = Setting("sync-interval", DURATION, 30 * SECOND_NS,
-    "How long a message may wait until it is synced to the disk and finished.",
-    check=lambda value: None if value > 0 else "--sync-interval should be positive")
+
+class _Contents(Options, title="Contents"):
+    format: str = setting(choice({name: name for name in FORMATS}, word="format"), "lines",
+        "lines (each body and a newline, as in Go's nsq_to_file), jsonl (one object a message), framed (records with "
+        "checksums, which Spark can split) or parquet (needs pyarrow).")
+    compress: str = setting(choice({name: name for name in CODECS}, word="codec"), NONE,
+        "none, gzip or zstd. Files in the framed format can use none or zstd; parquet compresses its columns.")
+    gzip: bool = setting(BOOL, False, "The same as --compress=gzip.")
+    gzip_level: int = setting(INT, 6,
+        "1 (fastest) to 9 (smallest). 2 to 6 are nearly the same: fast, and 12 % larger than with zlib, which 7 to 9 "
+        "use.",
+        check=lambda value: None if value in GZIP_LEVELS else "must be from 1 to 9")
+    zstd_level: int = setting(INT, 3, "1 (fastest) to 19 (smallest).",
+        check=lambda value: None if value in ZSTD_LEVELS else "must be from 1 to 19")
+
+
+class _Ends(Options, title="Rotation"):
+    rotate_size: int = setting(INT, 0,
+        "Start a new file when the current one exceeds this number of bytes, before compression; 0 means no limit.")
+    rotate_interval_ns: int = setting(DURATION, 0, "Start a new file after this time; 0 means never.")
+    sync_interval_ns: int = setting(DURATION, 30 * SECOND_NS,
+        "Maximum time until a message is synced to the disk and finished.",
+        check=positive)
+
+
+class _Http(HttpClientOptions, title="HTTP"):
+    http_client_connect_timeout_ns: int = setting(DURATION, 2 * SECOND_NS, "Timeout for connecting to an HTTP server.",
+        check=positive)
+    http_client_request_timeout_ns: int = setting(DURATION, 5 * SECOND_NS, "Timeout for an HTTP response.",
+        check=positive)
+
+
+class _Log(LogOptions, title="Log"):
+    log_prefix: str = log_prefix_setting("[nsq_to_file] ")
+
+
+class ToFileOptions(ProgramOptions, _Source, _Files, _Contents, _Ends, _Http, _Log):
+    """The options of nsq-to-file."""
+
 
 # Until messages of the topic are in flight.
 _RUN = "run: until-command=\"curl -s '127.0.0.1:4151/stats?topic={}' | grep 'inflt: *[1-9]'\""
 
 PROGRAM = Program("nsq_to_file", "nsq-to-file",
-    "Writes the messages of topics to files. A message is finished only when it is synced to the disk, so nothing is "
-    "lost, whatever happens; some may be in the files twice. At the start, files that an earlier run left behind are "
-    "repaired and put in their places. Each finished file has a line in _manifest.jsonl in the output-dir. "
-    "A full disk makes it wait. SIGHUP ends the current files.",
-    {
-        "Source": (*SOURCES, TOPICS, TOPIC_PATTERN, TOPIC_REFRESH, CHANNEL, MAX_IN_FLIGHT, CONSUMER_OPT),
-        "Files": (OUTPUT_DIR, WORK_DIR, FILENAME_FORMAT, DATETIME_FORMAT, HOST_IDENTIFIER, SKIP_EMPTY_FILES),
-        "What is in them": (FORMAT, COMPRESS, GZIP_FLAG, GZIP_LEVEL, ZSTD_LEVEL),
-        "When they end": (ROTATE_SIZE, ROTATE_INTERVAL, SYNC_INTERVAL),
-        "HTTP": (*map(_positive, (setting.name for setting in HTTP_TIMEOUTS)), *HTTP_TLS),
-        "Log": log_settings("[nsq_to_file] "),
-    },
+    "Write the messages of topics to files. A message is finished only after it is synced to the disk, so a crash "
+    "loses nothing, but can leave messages in the files twice. At the start, unfinished files of an earlier run are "
+    "repaired and moved to their place. Each finished file has a line in _manifest.jsonl in the output-dir. If the "
+    "disk is full, it waits. SIGHUP finishes the current files.",
+    ToFileOptions,
     examples=(
         ("One topic of one nsqd, a file an hour",
          "nsq-to-file --nsqd-tcp-address=127.0.0.1:4150 --topic=orders --output-dir=/var/archive",
@@ -105,7 +117,7 @@ PROGRAM = Program("nsq_to_file", "nsq-to-file",
          "nsq-to-file --lookupd-http-address=127.0.0.1:4161 --topic-pattern='^audit' --compress=zstd "
          "--filename-format='<TOPIC>/<DATETIME>.<HOST><REV>.log' --output-dir=/var/archive",
          _RUN.format("audit_logins")),
-        ("An archive that can be replayed, in files of 256 MB, which appear when they are complete",
+        ("An archive for replays, in files of 256 MB, which appear in the directory when they are complete",
          "nsq-to-file --lookupd-http-address=127.0.0.1:4161 --topic=orders --format=framed --compress=zstd "
          "--rotate-size=268435456 --work-dir=/var/spool/nsq --output-dir=/mnt/archive --max-in-flight=5000",
          _RUN.format("orders")),
@@ -117,12 +129,12 @@ PROGRAM = Program("nsq_to_file", "nsq-to-file",
 # fmt: on
 
 
-def check_options(options: Options) -> None:
-    """Raises BadUsage where they do not fit together."""
+def check_options(options: ToFileOptions) -> None:
+    """Raise BadUsage if the options contradict each other."""
     check_sources(options)
     _check_topics(options)
     check_name(options.channel, "channel")
-    check_client_options(options.consumer_opt, CONSUMER_OPT.name)
+    check_client_options(options.consumer_opt, "consumer-opt")
     _check_format(options)
     if has_revisions(options) and REV not in options.filename_format:
         raise BadUsage(
@@ -131,7 +143,7 @@ def check_options(options: Options) -> None:
         )
 
 
-def _check_topics(options: Options) -> None:
+def _check_topics(options: ToFileOptions) -> None:
     if not options.topic and not options.topic_pattern:
         raise BadUsage("--topic or --topic-pattern required")
     if not options.topic and not options.lookupd_http_address:
@@ -141,7 +153,7 @@ def _check_topics(options: Options) -> None:
     compiled_pattern(options.topic_pattern)
 
 
-def _check_format(options: Options) -> None:
+def _check_format(options: ToFileOptions) -> None:
     if options.gzip and options.compress not in (NONE, GZIP):
         raise BadUsage(f"--gzip and --compress={options.compress} contradict each other")
     form, codec = FORMATS[options.format], codec_name(options)
@@ -151,33 +163,33 @@ def _check_format(options: Options) -> None:
         raise BadUsage("--format=parquet needs pyarrow: pip install 'nsqd-py[parquet]'")
 
 
-# --- what they mean together
+# --- values that follow from several options
 
 
 def compiled_pattern(pattern: str) -> Any:
-    """A regular expression of RE2, as Go has it. Raises BadUsage."""
+    """Return the compiled regular expression (RE2, as in Go). Raises BadUsage."""
     from nsqd_py.settings.regex import BadExpression, compiled  # RE2 is slow to import
 
     try:
         return compiled(pattern)
     except BadExpression as error:
-        raise BadUsage(f"--topic-pattern {pattern!r} is no regular expression: {error}") from None
+        raise BadUsage(f"--topic-pattern {pattern!r} is not a regular expression: {error}") from None
 
 
-def codec_name(options: Options) -> str:
+def codec_name(options: ToFileOptions) -> str:
     return GZIP if options.gzip else str(options.compress)
 
 
-def codec_level(options: Options) -> int:
+def codec_level(options: ToFileOptions) -> int:
     return int(options.gzip_level if codec_name(options) == GZIP else options.zstd_level)
 
 
-def work_dir(options: Options) -> str:
+def work_dir(options: ToFileOptions) -> str:
     return str(options.work_dir or options.output_dir)
 
 
-def has_revisions(options: Options) -> bool:
-    """Whether files of one name are told apart by <REV>; otherwise several runs append to one file."""
+def has_revisions(options: ToFileOptions) -> bool:
+    """True if <REV> distinguishes files with the same name; otherwise several runs append to one file."""
     return bool(
         not FORMATS[options.format].is_appendable
         or codec_name(options) != NONE
@@ -187,8 +199,8 @@ def has_revisions(options: Options) -> bool:
     )
 
 
-def is_shared(options: Options) -> bool:
-    """Whether a file that is there already is appended to, as Go's nsq_to_file does."""
+def is_shared(options: ToFileOptions) -> bool:
+    """True if messages are appended to an existing file, as in Go's nsq_to_file."""
     return bool(
         FORMATS[options.format].is_appendable
         and codec_name(options) == NONE
@@ -197,8 +209,8 @@ def is_shared(options: Options) -> bool:
     )
 
 
-def filename_format(options: Options) -> str:
-    """With the end that the format and the codec give it."""
+def filename_format(options: ToFileOptions) -> str:
+    """Return --filename-format with the ending of the format and the codec."""
     form: Format = FORMATS[options.format]
     text: str = options.filename_format
     if text == DEFAULT_FILENAME_FORMAT:

@@ -13,7 +13,7 @@ from typing import Any
 import gevent
 
 from nsq_tools.cli import DONE, FAILED, ToolError
-from nsq_tools.options import CONSUMER_OPT, client_options, http_client, http_url, user_agent
+from nsq_tools.options import client_options, http_client, http_url, user_agent
 from nsq_tools.to_file import options as meaning
 from nsq_tools.to_file.archive import Archive, Plan
 from nsq_tools.to_file.claims import Claim
@@ -22,6 +22,7 @@ from nsq_tools.to_file.errors import describe
 from nsq_tools.to_file.formats.table import FORMATS
 from nsq_tools.to_file.keeper import Keeper
 from nsq_tools.to_file.naming import filename_template, host_identifier
+from nsq_tools.to_file.options import ToFileOptions
 from nsq_tools.to_file.portions import Batch
 from nsq_tools.to_file.repair import check_writable, left_behind, repair
 from nsq_tools.to_file.rotation import Rotation
@@ -31,7 +32,6 @@ from nsqd_py.runtime import early_signals
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals, calm_collector, log_uncaught_errors
 from nsqd_py.runtime.threads import in_thread
-from nsqd_py.settings.declaration import Options
 
 _NS = 1e9
 _THREADS = 10
@@ -40,7 +40,7 @@ _THREADS = 10
 class Service:
     """`run` archives until a signal ends it."""
 
-    def __init__(self, options: Options, log: Log) -> None:
+    def __init__(self, options: ToFileOptions, log: Log) -> None:
         self._options = options
         self._log = log
         self._output_dir = Path(options.output_dir)
@@ -62,7 +62,7 @@ class Service:
             on_hup = gevent.signal_handler(signal.SIGHUP, self._reopen)
             early_signals.release()
             try:
-                self._update(self._options.topic)
+                self._update(list(self._options.topic))
                 self._watch(signals)
                 self._stop()
             finally:
@@ -160,7 +160,7 @@ class Service:
         options = self._options
         settings = client_options(
             options.consumer_opt,
-            CONSUMER_OPT.name,
+            "consumer-opt",
             user_agent=user_agent("nsq_to_file"),
             lookupd_poll_timeout=f"{options.http_client_request_timeout_ns}ns",
         ).with_settings(max_in_flight=options.max_in_flight, max_attempts=0)

@@ -8,19 +8,20 @@ from nsq_tools.cli import BadUsage
 from nsq_tools.hosts import EPSILON_GREEDY, HOSTPOOL, ROUND_ROBIN
 from nsq_tools.options import (
     CONSUMER_OPT,
-    HTTP_TLS,
     MAX_IN_FLIGHT,
-    SOURCES,
     TOPIC,
+    SourceOptions,
     check_client_options,
     check_name,
     check_sources,
     http_client,
-    log_settings,
 )
 from nsq_tools.to_http.headers import Headers, merge_headers, parse_header
-from nsqd_py.settings.declaration import Options, Program, Setting
+from nsqd_py.net.tls_options import HttpClientOptions
+from nsqd_py.settings.declaration import Options, at_least, setting
 from nsqd_py.settings.durations import SECOND_NS
+from nsqd_py.settings.groups import LogOptions, log_prefix_setting
+from nsqd_py.settings.program import Program, ProgramOptions
 from nsqd_py.settings.types import DURATION, INT, STRING, STRINGS, Kind, choice
 
 if TYPE_CHECKING:
@@ -40,50 +41,63 @@ def _number(value: object) -> float:
         raise ValueError("expected a number") from None
 
 
-FLOAT = Kind("float", _number, _number, str)
+FLOAT: Kind[float] = Kind("float", _number, _number, str)
 
 # fmt: off
+class _What(Options):
+    topic: str = TOPIC
+    channel: str = setting(STRING, "nsq_to_http", "NSQ channel.")
+    max_in_flight: int = MAX_IN_FLIGHT
+    sample: float = setting(FLOAT, 1.0,
+        "Share of the messages to send, from 0 to 1. The others are finished and not sent.")
+
+
+class _Messages(_What, SourceOptions, title="Messages"):
+    consumer_opt: tuple[str, ...] = CONSUMER_OPT
+
+
+class _Targets(Options):
+    post: tuple[str, ...] = setting(STRINGS, (),
+        "URL that receives each message as the body of a POST (may be given several times).")
+    get: tuple[str, ...] = setting(STRINGS, (),
+        "URL that receives each message in a GET: %s is replaced with the escaped message, %% with a percent sign "
+        "(may be given several times).")
+    mode: str = setting(choice({mode: mode for mode in MODES}, word="mode"), HOSTPOOL,
+        "How to choose an address: round-robin (in turn), hostpool (in turn, skipping failed ones), epsilon-greedy "
+        "(faster ones more often), all (every address).")
+    n: int = setting(INT, 100, "Maximum number of concurrent requests.",
+        check=at_least(1))
+    header: tuple[str, ...] = setting(STRINGS, (),
+        "Header of requests, as 'name: value' (may be given several times).")
+    content_type: str = setting(STRING, DEFAULT_CONTENT_TYPE, "The Content-Type of POST requests.")
+
+
+class _Requests(_Targets, HttpClientOptions, title="Requests"):
+    http_client_connect_timeout_ns: int = setting(DURATION, 2 * SECOND_NS,
+        "Timeout for connecting to an HTTP server, including the TLS handshake.")
+    http_client_request_timeout_ns: int = setting(DURATION, 20 * SECOND_NS, "Timeout for an HTTP response.")
+
+
+class _Status(Options, title="Status"):
+    status_every: int = setting(INT, 250,
+        "Number of requests between two status lines, for each address and for all; 0 means no status lines.")
+
+
+class _Log(LogOptions, title="Log"):
+    log_prefix: str = log_prefix_setting("[nsq_to_http] ")
+
+
+class ToHttpOptions(ProgramOptions, _Messages, _Requests, _Status, _Log):
+    """The options of nsq-to-http."""
+
+
 PROGRAM = Program(
     "nsq_to_http",
     "nsq-to-http",
-    "Sends every message of a channel to HTTP servers: as the body of a POST, or in the URL of a GET. A message is "
-    "finished only when it was answered with 2xx. Where no answer comes, another address is tried; after that, and "
-    "after any other answer, the message is requeued, and the consumer slows down.",
-    {
-        "Messages": (
-            TOPIC,
-            Setting("channel", STRING, "nsq_to_http", "NSQ channel."),
-            MAX_IN_FLIGHT,
-            Setting("sample", FLOAT, 1.0,
-                "Which part of the messages to send, from 0 to 1; the others are finished without."),
-            *SOURCES,
-            CONSUMER_OPT,
-        ),
-        "Requests": (
-            Setting("post", STRINGS, (),
-                "URL to POST messages to, each as the body (may be given several times)."),
-            Setting("get", STRINGS, (),
-                "URL to GET, with %s where the message goes, escaped; %% is a percent sign "
-                "(may be given several times)."),
-            Setting("mode", choice({mode: mode for mode in MODES}, word="mode"), HOSTPOOL,
-                "Which address gets a message: round-robin (in turn), hostpool (in turn, without those that fail), "
-                "epsilon-greedy (the faster ones more often), all (each of them)."),
-            Setting("n", INT, 100, "How many requests to have under way at a time.",
-                check=lambda value: None if value > 0 else "--n must be at least 1"),
-            Setting("header", STRINGS, (),
-                "Header of the requests as 'name: value' (may be given several times)."),
-            Setting("content-type", STRING, DEFAULT_CONTENT_TYPE, "The Content-Type of POST requests."),
-            Setting("http-client-connect-timeout", DURATION, 2 * SECOND_NS,
-                "How long an HTTP connection may take, with its TLS handshake."),
-            Setting("http-client-request-timeout", DURATION, 20 * SECOND_NS, "How long an HTTP answer may take."),
-            *HTTP_TLS,
-        ),
-        "Status": (
-            Setting("status-every", INT, 250,
-                "After how many requests to write a status line, for each address and for all; 0 writes none."),
-        ),
-        "Log": log_settings("[nsq_to_http] "),
-    },
+    "Send every message of a channel to HTTP servers, as the body of a POST or in the URL of a GET. A message is "
+    "finished only after a 2xx response. Without a response, another address is tried; if that fails too, or after any "
+    "other response, the message is requeued and the consumer slows down.",
+    ToHttpOptions,
     examples=[
         ("POST each message", "nsq-to-http --topic=clicks --lookupd-http-address=127.0.0.1:4161 "
             "--post=http://127.0.0.1:8080/clicks",
@@ -102,8 +116,8 @@ PROGRAM = Program(
 # fmt: on
 
 
-def check(options: Options) -> None:
-    """Raises BadUsage where the options do not fit together; in the order of Go's nsq_to_http."""
+def check(options: ToHttpOptions) -> None:
+    """Raise BadUsage if the options contradict each other. The order of the checks is that of Go's nsq_to_http."""
     headers = headers_of(options)
     if not options.topic or not options.channel:
         raise BadUsage("--topic and --channel are required")
@@ -119,7 +133,7 @@ def check(options: Options) -> None:
     http_client(options)
 
 
-def _check_content_type(options: Options) -> None:
+def _check_content_type(options: ToHttpOptions) -> None:
     if options.content_type == DEFAULT_CONTENT_TYPE:
         return
     if not options.post:
@@ -128,7 +142,7 @@ def _check_content_type(options: Options) -> None:
         raise BadUsage("--content-type requires a value when used")
 
 
-def _check_addresses(options: Options) -> None:
+def _check_addresses(options: ToHttpOptions) -> None:
     if not options.get and not options.post:
         raise BadUsage("--get or --post required")
     if options.get and options.post:
@@ -138,8 +152,8 @@ def _check_addresses(options: Options) -> None:
             raise BadUsage(f"invalid GET address - must have %s once, where the message goes: {address}")
 
 
-def headers_of(options: Options) -> Headers:
-    """What the requests carry. Raises BadUsage."""
+def headers_of(options: ToHttpOptions) -> Headers:
+    """Return the headers of the requests. Raises BadUsage."""
     from nsqd_py.version import NSQ_VERSION
 
     defaults = {"User-Agent": f"nsq_to_http v{NSQ_VERSION}"}
@@ -151,8 +165,8 @@ def headers_of(options: Options) -> Headers:
         raise BadUsage(str(error)) from error
 
 
-def make_requests(options: Options, headers: Headers) -> dict[str, Request]:
-    """A request for each address. Raises BadUsage."""
+def make_requests(options: ToHttpOptions, headers: Headers) -> dict[str, Request]:
+    """Return a request for each address. Raises BadUsage."""
     from nsq_tools.to_http.requests import GET, POST, Request
 
     method, flag = (POST, "post") if options.post else (GET, "get")

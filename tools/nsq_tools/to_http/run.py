@@ -10,13 +10,12 @@ from nsq_tools.hosts import Places, make_hosts
 from nsq_tools.options import client_options, http_client, user_agent
 from nsq_tools.timings import TimingsByHost
 from nsq_tools.to_http.handler import Delivery, Handler, ToAll, ToOne
-from nsq_tools.to_http.options import ALL, headers_of, make_requests
+from nsq_tools.to_http.options import ALL, ToHttpOptions, headers_of, make_requests
 from nsq_tools.to_http.sender import Sender
 from nsqd_py.client import Consumer
 from nsqd_py.net.http.client import limit_s
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals, raise_descriptor_limit
-from nsqd_py.settings.declaration import Options
 
 # How long requests may take to end once the tool was asked to, where they have no limit of their own.
 PATIENCE_S = 30.0
@@ -24,7 +23,7 @@ PATIENCE_S = 30.0
 _MARGIN_S = 5.0
 
 
-def run(options: Options, log: Log) -> int:
+def run(options: ToHttpOptions, log: Log) -> int:
     """Until a signal asks to stop; what is under way then is answered."""
     raise_descriptor_limit()
     request_limit_s = limit_s(options.http_client_request_timeout_ns)
@@ -40,12 +39,12 @@ def run(options: Options, log: Log) -> int:
     return DONE
 
 
-def _make_sender(options: Options, log: Log) -> Sender:
+def _make_sender(options: ToHttpOptions, log: Log) -> Sender:
     client = http_client(options)
     return Sender(client.connect_timeout_s, client.request_timeout_s, client.tls, log, time.monotonic)
 
 
-def _make_delivery(options: Options, sender: Sender, log: Log) -> Delivery:
+def _make_delivery(options: ToHttpOptions, sender: Sender, log: Log) -> Delivery:
     requests = make_requests(options, headers_of(options))
     names = list(requests)
     timings = TimingsByHost(names, options.status_every, log)
@@ -56,7 +55,7 @@ def _make_delivery(options: Options, sender: Sender, log: Log) -> Delivery:
     return ToOne(requests, places, sender, timings, log, time.monotonic)
 
 
-def _make_consumer(options: Options, handler: Handler, log: Log) -> Consumer:
+def _make_consumer(options: ToHttpOptions, handler: Handler, log: Log) -> Consumer:
     return Consumer(
         options.topic,
         options.channel,

@@ -13,9 +13,9 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from nsq_tools.to_nsq.records import Batch, Refusal
+from nsqd_py.batch import SIZE_BYTES
 
 COUNT_BYTES = 4
-SIZE_BYTES = 4
 
 _TOO_BIG = re.compile(r"(message|body) too big -?\d+ > (\d+)")
 

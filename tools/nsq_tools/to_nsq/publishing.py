@@ -15,13 +15,13 @@ from nsq_tools.terminal import is_terminal
 from nsq_tools.to_nsq.bar import ERASE_LINE, Bar
 from nsq_tools.to_nsq.delimiter import parse_delimiter
 from nsq_tools.to_nsq.destination import Destination
+from nsq_tools.to_nsq.options import ToNsqOptions
 from nsq_tools.to_nsq.progress import Progress, summary
 from nsq_tools.to_nsq.rate import RateLimit
 from nsq_tools.to_nsq.reading import Input
 from nsq_tools.to_nsq.records import Batch, RecordReader, Refusal
 from nsqd_py.runtime.logs import TEXT, Log
 from nsqd_py.runtime.process import StopSignals
-from nsqd_py.settings.declaration import Options
 from nsqd_py.settings.durations import SECOND_NS
 
 # What is read at once, and so what leaves in one MPUB at most: the larger, the less each record costs, and the later
@@ -33,7 +33,7 @@ _SMALLEST_CHUNK_BYTES = 512
 _SHORTEST_PAUSE_S = 0.005
 
 
-def run(options: Options, log: Log) -> int:
+def run(options: ToNsqOptions, log: Log) -> int:
     """Returns when all that was read is acknowledged, or refused. Raises ToolError."""
     if sys.stdin is None:
         raise ToolError("standard input is closed")
@@ -53,7 +53,7 @@ def run(options: Options, log: Log) -> int:
 class Publisher:
     """Carries the records of the input to each nsqd."""
 
-    def __init__(self, options: Options, stop: StopSignals, log: Log) -> None:
+    def __init__(self, options: ToNsqOptions, stop: StopSignals, log: Log) -> None:
         """Raises ToolError where standard input cannot be read."""
         self._log = log
         self._stop = stop
@@ -70,7 +70,7 @@ class Publisher:
             self._input = Input(sys.stdin.fileno(), stop)
         self._destinations = self._make_destinations(options)
 
-    def _make_destinations(self, options: Options) -> list[Destination]:
+    def _make_destinations(self, options: ToNsqOptions) -> list[Destination]:
         client = client_options(options.producer_opt, "producer-opt", user_agent=user_agent("to_nsq"))
         retry_timeout_s = options.retry_timeout_ns / SECOND_NS
         return [

@@ -15,9 +15,8 @@ from nsq_spark.archive.wanted import Wanted
 from nsq_spark.replay.command.spark_wanted import parse_conf
 from nsq_spark.replay.errors import BadJob
 from nsq_spark.replay.job import Destination, Job, Pacing, Safety, Selection
-from nsq_spark.replay.options import BY_TIME, MAX_SPEED
+from nsq_spark.replay.options import BY_TIME, MAX_SPEED, ReplayOptions
 from nsqd_py.protocol.names import is_valid_name
-from nsqd_py.settings.declaration import Options
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.timestamps import parse_time
 
@@ -26,7 +25,7 @@ _SPEED = re.compile(r"(\d+(?:\.\d+)?|\.\d+)x")
 _SHARE = re.compile(r"(\d+(?:\.\d+)?|\.\d+)(%?)")
 
 
-def job_of(options: Options, now_ns: int) -> Job:
+def job_of(options: ReplayOptions, now_ns: int) -> Job:
     """Raises BadUsage."""
     if options.checkpoint and not is_local(options.checkpoint):
         raise BadUsage(
@@ -84,7 +83,7 @@ def parse_topic_map(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
     return tuple(pairs.items())
 
 
-def _selection(options: Options, now_ns: int) -> Selection:
+def _selection(options: ReplayOptions, now_ns: int) -> Selection:
     start_ns, end_ns = (_time(options, flag, now_ns) for flag in ("start", "end"))
     if start_ns is not None and end_ns is not None and start_ns >= end_ns:
         raise BadUsage(f"--start {options.start!r} is not before --end {options.end!r}")
@@ -97,7 +96,7 @@ def _selection(options: Options, now_ns: int) -> Selection:
     )  # fmt: skip
 
 
-def _time(options: Options, flag: str, now_ns: int) -> int | None:
+def _time(options: ReplayOptions, flag: str, now_ns: int) -> int | None:
     text = getattr(options, flag)
     if not text:
         return None
@@ -114,7 +113,7 @@ def _check_pattern(flag: str, pattern: str) -> None:
         raise BadUsage(f"--{flag} {pattern!r} is no regular expression: {error}") from None
 
 
-def _destination(options: Options) -> Destination:
+def _destination(options: ReplayOptions) -> Destination:
     return Destination(
         tuple(options.nsqd_tcp_address),
         tuple(options.lookupd_http_address),
@@ -126,7 +125,7 @@ def _destination(options: Options) -> Destination:
     )
 
 
-def _hints(options: Options) -> Hints:
+def _hints(options: ReplayOptions) -> Hints:
     pattern = options.topic_from_name or TOPIC_FROM_NAME
     try:
         has_topic = "topic" in re.compile(pattern).groupindex

@@ -17,12 +17,12 @@ from nsq_spark.replay.command.question import say
 from nsq_spark.replay.command.spark_wanted import spark_of
 from nsq_spark.replay.command.stopping import Stopping
 from nsq_spark.replay.errors import ReplayError
+from nsq_spark.replay.options import ReplayOptions
 from nsq_spark.session import Session, SessionFailed
 from nsqd_py.errors import NsqdError
-from nsqd_py.settings.declaration import Options
 
 
-def run(options: Options, command_line: str) -> int:
+def run(options: ReplayOptions, command_line: str) -> int:
     """The exit status; `command_line` is what repeats it. Raises ToolError."""
     _silence_libraries()
     wanted = spark_of(options)

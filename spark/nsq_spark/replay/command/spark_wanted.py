@@ -6,11 +6,14 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from glob import iglob
+from typing import TYPE_CHECKING
 
 from nsq_tools.cli import BadUsage
 
 from nsq_spark.masters import BadMaster, check_master
-from nsqd_py.settings.declaration import Options
+
+if TYPE_CHECKING:
+    from nsq_spark.replay.options import ReplayOptions
 
 # With the optimising compiler and G1, a replay with a predicate takes 21 s of processor time to its first message, and
 # 11 s without; then 4 us a message that Spark SQL looks at, and 7 us without: even at 3 million messages. Less than
@@ -27,7 +30,7 @@ class SparkWanted:
     is_light: bool
 
 
-def spark_of(options: Options) -> SparkWanted:
+def spark_of(options: ReplayOptions) -> SparkWanted:
     """Raises BadUsage."""
     try:
         check_master(options.master)
@@ -42,7 +45,7 @@ def spark_of(options: Options) -> SparkWanted:
     return SparkWanted(master, conf, not _computes_much(options))
 
 
-def _computes_much(options: Options) -> bool:
+def _computes_much(options: ReplayOptions) -> bool:
     if not (options.where or options.dedupe) or _is_small(options.archive):
         return False
     from nsq_spark.replay.sieve import sieve_of  # 0.3 s

@@ -25,6 +25,7 @@ from nsq_spark.replay.command.summary import how_to_go_on, summary
 from nsq_spark.replay.errors import ReplayError
 from nsq_spark.replay.job import Job
 from nsq_spark.replay.look import Look
+from nsq_spark.replay.options import ReplayOptions
 from nsq_spark.replay.outcome import ALL_SENT, Outcome
 from nsq_spark.replay.planning import Plan
 from nsq_spark.replay.planning import plan as make_plan
@@ -32,7 +33,6 @@ from nsq_spark.replay.running import preview
 from nsq_spark.replay.running import run as send
 from nsq_spark.session import Session, SessionFailed
 from nsqd_py.errors import NsqdError
-from nsqd_py.settings.declaration import Options
 
 EXPECTED = (ReplayError, ArchiveError, NsqdError, SessionFailed)
 _STARTING = "starting Spark"
@@ -44,7 +44,7 @@ class Work:
     """One run of the command. `command_line` is what repeats it."""
 
     def __init__(
-        self, options: Options, command_line: str, wanted: SparkWanted, session: Session, stopping: Stopping
+        self, options: ReplayOptions, command_line: str, wanted: SparkWanted, session: Session, stopping: Stopping
     ) -> None:
         self._options = options
         self._command_line = command_line
@@ -129,7 +129,7 @@ def _topics_there(plan: Plan) -> str:
     return f"; there are topics {', '.join(map(shown, topics[:_TOPICS_SHOWN]))}" if topics else ""
 
 
-def report_failure(options: Options, job: Job, error: Exception, began_ns: int) -> None:
+def report_failure(options: ReplayOptions, job: Job, error: Exception, began_ns: int) -> None:
     """Where a report is wanted: why nothing was sent."""
     if options.report:
         outcome = Outcome()

@@ -11,7 +11,7 @@ from nsq_spark.source.options import COLUMNS_OPTION, BadOption, Option, Values, 
 from nsqd_py.client.addresses import parse_address
 from nsqd_py.client.errors import BadAddress
 from nsqd_py.protocol.names import is_valid_name
-from nsqd_py.settings.literals import parse_bool
+from nsqd_py.settings.types import parse_bool
 
 EARLIEST, LATEST = "earliest", "latest"
 

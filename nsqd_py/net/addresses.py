@@ -1,0 +1,29 @@
+"""Addresses as text: `host:port`, `:port` and `[v6]:port`. Anything else is the path of a unix socket. Pure."""
+
+from __future__ import annotations
+
+
+def split_address(address: str) -> tuple[str, int] | None:
+    """Return the host and the port; None for the path of a unix socket."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal() or "/" in address:
+        return None
+    if host.startswith("[") and host.endswith("]"):
+        return host[1:-1], int(port)
+    return None if ":" in host else (host, int(port))
+
+
+def join_address(host: str, port: int) -> str:
+    """Return `host:port`, with an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def host_and_port(address: str) -> tuple[str, str]:
+    """Return the host without brackets and the text of the port; ("", address) if there is no colon."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), port
+
+
+def host_of(peer: str) -> str:
+    """Return the IP address of a peer, in one form for IPv4 on any socket; "" for a unix socket."""
+    return host_and_port(peer)[0].removeprefix("::ffff:")

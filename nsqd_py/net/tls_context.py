@@ -1,0 +1,95 @@
+"""TLS contexts of clients, and the security level of OpenSSL.
+
+The level sets the shortest key, the weakest signature and the oldest protocol that TLS accepts
+(SSL_CTX_set_security_level(3)). OpenSSL refuses certificates below 2048 bits at level 2, its usual default, and TLS 1.0
+and 1.1 at every level above 0, whatever the lowest version of the context is.
+
+Callers pass the context, or the class of contexts: that of `ssl`, or of `gevent.ssl` in a program with greenlets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+OPENSSL_DEFAULT = -1
+LEVELS = {"default": OPENSSL_DEFAULT, **{str(level): level for level in range(6)}}
+
+# Phrases in OpenSSL's errors that a lower level would prevent.
+_TOO_WEAK = (
+    "key too small", "key too weak", "md too weak", "digest algorithm too weak", "unsupported protocol",
+    "version too low", "no protocols available", "no shared cipher", "no suitable signature algorithm",
+)  # fmt: skip
+_ADVICE = (
+    "--tls-security-level=0 (the client option tls_security_level,0) accepts keys below 2048 bits and, with a lowest "
+    "version of tls1.0, TLS 1.0"
+)
+
+
+def cipher_list(level: int) -> str:
+    """Return OpenSSL's cipher list that sets a level. Python's own list has no cipher for TLS 1.0."""
+    return f"DEFAULT:!aNULL:!eNULL:@SECLEVEL={level}"
+
+
+def client_context(
+    context_class: Any,
+    *,
+    root_ca_file: str = "",
+    cert_file: str = "",
+    key_file: str = "",
+    level: int = OPENSSL_DEFAULT,
+    lowest_version: int | None = None,
+    verifies: bool = True,
+) -> Any:
+    """Return the context of a client. Raises OSError, whose text names the file.
+
+    root_ca_file: the authorities that sign for servers; "" means those of the system.
+    cert_file, key_file: the client's own certificate; the key may be in the certificate's file.
+    verifies: False accepts every certificate.
+    """
+    import ssl  # slow to import; only TLS needs it
+
+    context = context_class(ssl.PROTOCOL_TLS_CLIENT)
+    set_level(context, level)
+    if lowest_version is not None:
+        set_lowest_version(context, level, lowest_version)
+    if not verifies:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif root_ca_file:
+        _load(root_ca_file, lambda: context.load_verify_locations(cafile=root_ca_file))
+    else:
+        context.load_default_certs()
+    if cert_file:
+        files = f"{cert_file} with {key_file}" if key_file else cert_file
+        # With an empty password, an encrypted key fails instead of asking on the terminal.
+        _load(files, lambda: context.load_cert_chain(cert_file, key_file or None, password=""))
+    return context
+
+
+def _load(files: str, load: Callable[[], None]) -> None:
+    try:
+        load()
+    except OSError as error:  # SSLError is an OSError
+        raise OSError(f"cannot use {files}: {advised(error.strerror or error)}") from error
+
+
+def set_level(context: Any, level: int) -> None:
+    """Set the level of an `ssl.SSLContext`. Call it before certificates are loaded: loading checks them."""
+    if level != OPENSSL_DEFAULT:
+        context.set_ciphers(cipher_list(level))
+
+
+def set_lowest_version(context: Any, level: int, version: int) -> None:
+    """Set the lowest protocol version of a client's `ssl.SSLContext`, as a number.
+
+    At levels above 0 it is not set below Python's default.
+    """
+    context.minimum_version = version if level == 0 else max(context.minimum_version, version)
+
+
+def advised(reason: object) -> str:
+    """Return an error text of OpenSSL, followed by the setting that helps, if there is one."""
+    text = str(reason)
+    words = text.lower().replace("_", " ")
+    return f"{text}; {_ADVICE}" if any(weakness in words for weakness in _TOO_WEAK) else text

@@ -1,0 +1,67 @@
+"""The event loop's time: `LoopLag` measures how late the loop is, `Pace` splits long work into slices."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import gevent
+
+from nsqd_py.pqueues import Alarms
+from nsqd_py.runtime.histogram import Histogram
+
+SLICE_S = 0.001
+# Not 0: gevent runs up to 50 callbacks before it polls, and each `sleep(0)` is one. In slices of 2 ms that delayed
+# sockets by 100 ms; a pause of a timer delays them by 2.6 ms.
+PAUSE_S = 0.001
+# For work that a client waits for: one iteration of the loop, in which everything that is ready is served once.
+ONE_ROUND_S = 0.00001
+
+INTERVAL_NS = 250_000_000
+_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+
+
+class Pace:
+    """The slices of a greenlet's long work. After each slice the greenlet pauses and the loop serves all others."""
+
+    __slots__ = ("_ends_s", "_pause_s")
+
+    def __init__(self, pause_s: float = PAUSE_S) -> None:
+        self._pause_s = pause_s
+        self._ends_s = time.perf_counter() + SLICE_S
+
+    def rest_if_due(self) -> None:
+        """Pause if the slice is over. Call this about every 100 us of work."""
+        if time.perf_counter() >= self._ends_s:
+            gevent.sleep(self._pause_s)
+            self._ends_s = time.perf_counter() + SLICE_S
+
+
+def _ignore() -> None:
+    pass
+
+
+class LoopLag:
+    """An alarm every 250 ms, which records in `lags_s` how late it rings. It calls `on_tick` each time."""
+
+    def __init__(self, alarms: Alarms, clock: Callable[[], int], on_tick: Callable[[], None] = _ignore) -> None:
+        self._on_tick = on_tick
+        self.lags_s = Histogram(_BOUNDS_S)
+        self._clock = clock
+        self._alarm = alarms.alarm(self._on_alarm)
+        self._due_ns = 0
+
+    def start(self) -> None:
+        self._wait(self._clock())
+
+    def stop(self) -> None:
+        self._alarm.set(None)
+
+    def _on_alarm(self, now_ns: int) -> None:
+        self.lags_s.observe((now_ns - self._due_ns) / 1e9)
+        self._on_tick()
+        self._wait(now_ns)
+
+    def _wait(self, now_ns: int) -> None:
+        self._due_ns = now_ns + INTERVAL_NS
+        self._alarm.set(self._due_ns)

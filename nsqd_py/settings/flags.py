@@ -1,0 +1,71 @@
+"""Flags in the forms of Go's flag package: `-name value`, `-name=value`, `--name=value`, `-bool`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from nsqd_py.settings.declaration import Setting
+
+HELP_FLAGS = ("help", "h")
+HELP = "--help"
+
+
+class UsageError(Exception):
+    """The command line is wrong; the text is the line to print."""
+
+
+class BadValue(UsageError):
+    """The value of a flag is wrong; the text says what was expected."""
+
+
+def normalise(argv: Sequence[str], settings: Iterable[Setting], argument: Setting | None = None) -> list[str]:
+    """Return the flags in the form `--name=value`. A value may begin with a dash. Raises UsageError.
+
+    A word without a dash is a value of `argument`, if the program has one.
+    """
+    by_name = {setting.name: setting for setting in settings}
+    words = iter(argv)
+    return [_one_flag(word, words, by_name, argument) for word in words]
+
+
+def _one_flag(word: str, rest: Iterator[str], by_name: Mapping[str, Setting], argument: Setting | None) -> str:
+    if argument is not None and not word.startswith("-"):
+        return f"--{argument.name}={word}"
+    if not word.startswith("-") or word in ("-", "--"):
+        raise UsageError(f"unexpected argument: {word} (a boolean flag takes its value after a =)")
+    name, equals, value = word.removeprefix("-").removeprefix("-").partition("=")
+    if not name or name.startswith("-"):
+        raise UsageError(f"bad flag syntax: {word}")
+    if name in HELP_FLAGS:
+        return HELP
+    if name not in by_name:
+        raise UsageError(f"flag provided but not defined: -{name}{suggestion(name, by_name, '-')}")
+    if not equals:
+        bare = by_name[name].kind.bare_value
+        given = next(rest, None) if bare is None else bare
+        if given is None:
+            raise UsageError(f"flag needs an argument: -{name}")
+        value = given
+    return f"--{name}={value}"
+
+
+def suggestion(word: str, known: Iterable[str], prefix: str = "") -> str:
+    """Return a question with the known word that is closest to a misspelt one, or ""."""
+    import difflib  # slow to import; only errors need it
+
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.75)
+    return f" (did you mean {prefix}{close[0]}?)" if close else ""
+
+
+def parsed(arguments: Iterable[str], settings: Iterable[Setting]) -> dict[str, Any]:
+    """Return the values of normalised flags, by attribute. Raises BadValue."""
+    by_name = {setting.name: setting for setting in settings}
+    given: dict[str, list[Any]] = {}
+    for argument in arguments:
+        name, _, text = argument.removeprefix("--").partition("=")
+        try:
+            given.setdefault(name, []).append(by_name[name].kind.parse(text))
+        except ValueError as error:
+            raise BadValue(f'invalid value "{text}" for flag -{name}: {error}') from error
+    return {by_name[name].attribute: by_name[name].kind.join(values) for name, values in given.items()}

@@ -1,0 +1,165 @@
+"""A program: its settings, how it reads them, and how a daemon starts with them. Imports nothing that is slow."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
+
+from nsqd_py.errors import StartError
+from nsqd_py.runtime.logs import Log
+from nsqd_py.settings.config_file import read_config
+from nsqd_py.settings.declaration import BadOptions, Options, setting
+from nsqd_py.settings.flags import HELP, BadValue, UsageError, normalise, parsed
+from nsqd_py.settings.groups import LogOptions
+from nsqd_py.settings.types import BOOL, STRING, choice
+from nsqd_py.version import version_string
+
+_SHELLS = ("bash", "zsh", "fish")
+
+
+class ProgramOptions(Options, title="This program"):
+    """The settings that every program has."""
+
+    version: bool = setting(BOOL, False, "Print the version and exit.", config_key="")
+    config: str = setting(
+        STRING, "", "Config file: TOML, or YAML if its name ends in .yaml or .yml.", config_key=""
+    )
+    completion: str = setting(
+        choice({**{shell: shell for shell in _SHELLS}, "": ""}, word="shell"), "",
+        "Print the completion script for a shell (bash, zsh, fish) and exit.",
+        config_key="", default_text="none",
+    )  # fmt: skip
+
+
+OptionsT = TypeVar("OptionsT", bound=ProgramOptions)
+
+
+class Example(NamedTuple):
+    """A command line for `--help` and the reference page.
+
+    comment: tells the tests of the documentation how to run the line, or why they cannot. The page hides it.
+    """
+
+    purpose: str
+    line: str
+    comment: str = ""
+
+
+class Program(Generic[OptionsT]):
+    """The declaration of a program, which reads its command line and config file.
+
+    name: what the program calls itself (`nsqd`).
+    command: what users type (`nsqd-py`).
+    examples: the fields of `Example`s.
+    argument: the setting whose values are the words without a dash on the command line.
+    exit_statuses: numbers and meanings, where they differ from those of all tools.
+    """
+
+    def __init__(
+        self, name: str, command: str, summary: str, options: type[OptionsT],
+        examples: Sequence[tuple[str, str] | tuple[str, str, str]] = (),
+        argument: str = "", exit_statuses: Sequence[tuple[int, str]] = (),
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.command = command
+        self.summary = summary
+        self.examples = tuple(Example(*example) for example in examples)
+        self.exit_statuses = tuple(exit_statuses)
+        self.groups = options.groups
+        self.settings = tuple(setting for group in self.groups.values() for setting in group)
+        self.argument = options.settings[argument] if argument else None
+        self._options = options
+
+    def defaults(self, **changes: Any) -> OptionsT:
+        """Return options without a command line, for tests and for embedding."""
+        return self._options(**changes)
+
+    def read(self, argv: Sequence[str]) -> OptionsT:
+        """Return the options of a command line (without the program's name) and of its config file.
+
+        A flag overrides the config file. Exits after `--help`, `--version` and `--completion` (status 0) and after a
+        wrong command line (status 2, with one or two lines on stderr). Raises BadOptions for a bad config file.
+        """
+        try:
+            arguments = normalise(argv, self.settings, self.argument)
+            flags = {} if HELP in arguments else parsed(arguments, self.settings)
+        except UsageError as error:
+            self._fail(error)
+        told = self._told(flags, wants_help=HELP in arguments)
+        if told:
+            print(told, end="")
+            sys.exit(0)
+        path = flags.get("config")
+        from_file = read_config(path, self.settings) if path else {}
+        return self._options(**(from_file | flags))
+
+    def _told(self, flags: dict[str, Any], *, wants_help: bool) -> str:
+        """Return the text that the flags ask for, or ""."""
+        if wants_help:
+            from nsqd_py.settings.docs import help_text  # it imports click, which takes 20 ms
+
+            return help_text(self) + "\n"
+        if flags.get("version"):
+            return version_string(self.name) + "\n"
+        if flags.get("completion"):
+            from nsqd_py.settings.completion import completion_script
+
+            return completion_script(self, flags["completion"])
+        return ""
+
+    def _fail(self, error: UsageError) -> NoReturn:
+        print(error, file=sys.stderr)
+        if not isinstance(error, BadValue):
+            print(f"To list all flags: {self.command} --help", file=sys.stderr)
+        sys.exit(2)
+
+
+DaemonT = TypeVar("DaemonT", bound=LogOptions)
+
+
+def _serves(options: LogOptions) -> int | None:
+    return None
+
+
+@dataclass(frozen=True)
+class DaemonCommand(Generic[DaemonT]):
+    """A command that serves until a signal ends it.
+
+    read_options: read the command line. Raises BadOptions.
+    check_options: raise BadOptions if the daemon cannot start with them.
+    serve: run the daemon and return the exit status. Raises StartError. It imports what it needs when it is called,
+        so that --version, --help and errors do not wait for gevent.
+    instead: do what the options ask for instead of serving, and return the exit status; None to serve.
+    """
+
+    name: str
+    log_prefix: str
+    read_options: Callable[[Sequence[str]], DaemonT]
+    check_options: Callable[[DaemonT], None]
+    serve: Callable[[DaemonT, Log], int]
+    instead: Callable[[DaemonT], int | None] = _serves
+
+    def main(self, argv: Sequence[str] | None = None) -> int:
+        """Run until a signal ends it. Return the exit status: 1 if it could not start."""
+        try:
+            options = self.read_options(sys.argv[1:] if argv is None else argv)
+        except BadOptions as error:
+            Log(self.log_prefix).fatal("%s", error)
+            return 1
+        status = self.instead(options)
+        if status is not None:
+            return status
+        log = Log(options.log_prefix, options.log_level, form=options.log_format)
+        try:
+            self.check_options(options)
+            for setting in options.without_effect():
+                log.warning("--%s has no effect now: %s", setting.name, setting.step_note)
+            return self.serve(options, log)
+        except (BadOptions, StartError) as error:
+            log.fatal("failed to instantiate %s - %s", self.name, error)
+            return 1
+        except Exception as error:  # a bug: its traceback is logged in the form of all log lines
+            log.exception("%s ends - %r", self.name, error)
+            return 1
