@@ -92,16 +92,16 @@ def pub(request: Request[Broker]) -> Reply:
     if not body:
         raise HttpError(400, "MSG_EMPTY")
     topic = _topic_to_publish_to(request)
-    due_ns = _due_ns(request)
+    defer_ns = _defer_ns(request)
     sized = len(body).to_bytes(SIZE_BYTES, "big") + body
-    topic.publish(sized, 1, len(sized), request.connection, request.ticket, due_ns)
+    topic.publish(sized, 1, len(sized), request.connection, request.ticket, defer_ns)
     return answers.OK
 
 
 def mpub(request: Request[Broker]) -> Reply:
     """Publish many messages. A long body is converted in slices, in the greenlet of its connection."""
     topic = _topic_to_publish_to(request)
-    due_ns = _due_ns(request)
+    defer_ns = _defer_ns(request)
     options = request.app.options
     rest = _never_rest if request.size_bytes <= request.route.quick_bytes else Pace(ONE_ROUND_S).rest_if_due
     if _is_binary(request):
@@ -114,9 +114,9 @@ def mpub(request: Request[Broker]) -> Reply:
     if topic.is_closed:  # it was deleted during a slice
         topic = _topic_to_publish_to(request)
     if len(parts) == 1:
-        topic.publish(*parts[0], request.connection, request.ticket, due_ns)
+        topic.publish(*parts[0], request.connection, request.ticket, defer_ns)
     elif parts:
-        topic.publish_parts(parts, request.connection, request.ticket, due_ns)
+        topic.publish_parts(parts, request.connection, request.ticket, defer_ns)
     return answers.OK
 
 
@@ -138,8 +138,8 @@ def _topic_to_publish_to(request: Request[Broker]) -> Topic:
     return request.app.get_topic(topic_name(request))
 
 
-def _due_ns(request: Request[Broker]) -> int:
-    """Return the time at which deferred messages are due, in ns; 0 if they are not deferred. Raises HttpError."""
+def _defer_ns(request: Request[Broker]) -> int:
+    """Return the delay of the messages in ns; 0 if they are not deferred. Raises HttpError."""
     defer = request.params.get("defer")
     if defer is None:
         return 0
@@ -147,10 +147,9 @@ def _due_ns(request: Request[Broker]) -> int:
         delay_ns = milliseconds_to_ns(parse_int64(defer))
     except ValueError as error:
         raise HttpError(400, "INVALID_DEFER") from error
-    broker = request.app
-    if not 0 <= delay_ns <= broker.options.max_defer_timeout_ns:
+    if not 0 <= delay_ns <= request.app.options.max_defer_timeout_ns:
         raise HttpError(400, "INVALID_DEFER")
-    return broker.due_ns(delay_ns)
+    return delay_ns
 
 
 def _is_binary(request: Request[Broker]) -> bool:

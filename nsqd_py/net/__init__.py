@@ -3,6 +3,7 @@
 listeners            the listening sockets of a daemon: bind, accept, refuse
 transport            a socket that never blocks, and its output buffer
 loop_iteration       the end of an event-loop iteration, where batched work is done
+early_answers        answers sent before the write that they depend on has succeeded
 backlog              handles input that takes long in slices
 limits               limits on connections and time-outs
 
@@ -14,7 +15,7 @@ tls_context          TLS contexts of clients, and the security level of OpenSSL
 tls_options          the TLS settings of servers and of HTTP clients
 certificates         reloads a server's certificate when its files change
 
-addresses            host and port in text
+addresses            host:port as text                                       pure
 
 http                 server and client for HTTP
 """
