@@ -81,8 +81,8 @@ class PublishingConnection(HttpConnection[Broker]):
             if topic is None:  # the handler creates it, or answers with the reason why not
                 break
             topic.publish(prefix + data[end:after], 1, 4 + size, self, self.early.ticket())
-            if time.time() >= PREPARED.valid_until_s:
-                PREPARED.renew(time.time())
+            if time.monotonic() >= PREPARED.valid_until_s:
+                PREPARED.renew()
             out.append(PREPARED.ok)
             start = after
         if start:

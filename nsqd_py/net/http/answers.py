@@ -178,28 +178,30 @@ def http_date(second: int) -> str:
 
 
 class Prepared:
-    """The Date header and the encoded answer to a publish, which stay the same for a second."""
+    """The Date header and the encoded answer to a publish, which stay the same for a second.
+
+    valid_until_s  the end of that second, on the monotonic clock: a wall clock that is set back must not prolong it
+    """
 
     __slots__ = ("date", "ok", "valid_until_s")
 
     def __init__(self) -> None:
         self.valid_until_s = 0.0
-        self.renew(time.time())
+        self.renew()
 
-    def renew(self, now_s: float) -> None:
-        """Set both to the second of `now_s`, in s since the epoch."""
+    def renew(self) -> None:
+        """Set both to the current second."""
+        now_s = time.time()
         second = int(now_s)
-        # Only a second: after the clock was set back, a future date must not stay here for long.
-        self.valid_until_s = second + 1.0
+        self.valid_until_s = time.monotonic() + (second + 1 - now_s)
         self.date = http_date(second)
         self.ok = _bytes(OK, self.date, "HTTP/1.1", "", with_body=True)
 
 
 def encode(reply: Reply, *, is_http_1_0: bool, keep_alive: bool, with_body: bool = True) -> bytes:
     """Return the bytes of a response. `with_body` is False in answer to HEAD."""
-    now_s = time.time()
-    if now_s >= PREPARED.valid_until_s:
-        PREPARED.renew(now_s)
+    if time.monotonic() >= PREPARED.valid_until_s:
+        PREPARED.renew()
     keep_alive = keep_alive and not (is_http_1_0 and reply.rest)
     if is_http_1_0:
         version, connection = "HTTP/1.0", "Connection: keep-alive\r\n" if keep_alive else ""
