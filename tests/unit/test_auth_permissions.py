@@ -1,4 +1,4 @@
-"""What the answer of an auth server permits, and which answers are none."""
+"""The permissions in the answer of an auth server, and answers that are not valid."""
 
 from __future__ import annotations
 

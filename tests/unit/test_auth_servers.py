@@ -1,4 +1,4 @@
-"""How auth servers are asked, and what happens when one of them fails."""
+"""Requests to auth servers, and failures of some of them."""
 
 from __future__ import annotations
 

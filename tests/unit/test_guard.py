@@ -1,4 +1,4 @@
-"""Who may use admin paths: the file, headers, what is remembered, and floods of wrong passwords."""
+"""The guard of admin paths: its file, headers, remembered passwords, and floods of wrong passwords."""
 
 from __future__ import annotations
 

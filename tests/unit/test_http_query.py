@@ -1,4 +1,4 @@
-"""What a URL says: queries, escapes, numbers, and the route or redirect that a target leads to."""
+"""URLs: queries, escapes, numbers, and the route or redirect of a target."""
 
 from __future__ import annotations
 

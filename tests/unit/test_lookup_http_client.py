@@ -1,4 +1,4 @@
-"""Questions over HTTP, and what nsqlookupds answer to them."""
+"""The HTTP client, and the answers of nsqlookupds."""
 
 from __future__ import annotations
 

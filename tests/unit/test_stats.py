@@ -1,4 +1,4 @@
-"""What /stats says of a broker: filters, order, and the two forms that it is shown in."""
+"""The figures of /stats: filters, order, and the two formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report to statsd says, and how it is cut into packets."""
+"""The lines of a report to statsd, and their packets."""
 
 from __future__ import annotations
 
