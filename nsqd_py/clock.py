@@ -1,4 +1,4 @@
-"""Two clocks: the wall clock for timestamps of messages, and a steady clock for deadlines, ages and ids."""
+"""The two clocks: the wall clock for timestamps of messages, a steady one for all deadlines, ages and ids."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ wall_ns = time.time_ns
 
 
 class SteadyClock:
-    """Time in ns that advances evenly: a step of the wall clock fires no time-out.
-
-    It begins with the wall clock's ns since the epoch at the first start, and goes on over restarts (`go_on_at`).
-    """
+    """A clock in ns since the epoch that advances evenly: a step of the wall clock triggers no time-out."""
 
     __slots__ = ("_offset_ns",)
 
@@ -22,5 +19,5 @@ class SteadyClock:
         return time.monotonic_ns() + self._offset_ns
 
     def go_on_at(self, now_ns: int) -> None:
-        """Set the current time. Call this before anything has read the clock."""
+        """Set the current time. Call it before anything has read the clock."""
         self._offset_ns = now_ns - time.monotonic_ns()
