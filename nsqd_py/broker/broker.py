@@ -11,24 +11,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nsqd_py.broker.channel_making import ChannelMaker
-from nsqd_py.broker.clean_stop import LogEnd, end_of, write_clean_stop
-from nsqd_py.broker.compactor import Compactor
+from nsqd_py.broker.creation import ChannelMaker, LogMaker
 from nsqd_py.broker.discovery import Lookups, NoLookups
-from nsqd_py.broker.disk_health import DiskHealth
+from nsqd_py.broker.disk_limits import DescriptorRelief, DiskHealth, FreeSpace
 from nsqd_py.broker.drain import Drain
-from nsqd_py.broker.free_space import FreeSpace
-from nsqd_py.broker.housekeeping import Tidier
+from nsqd_py.broker.housekeeping import Compactor, Tidier
 from nsqd_py.broker.journal_writing import JournalWriter
-from nsqd_py.broker.log_making import LogMaker
-from nsqd_py.broker.metadata import METADATA_FILE
-from nsqd_py.broker.metadata_writing import MetadataWriter
+from nsqd_py.broker.metadata import METADATA_FILE, MetadataWriter
 from nsqd_py.broker.removed_files import RemovedFiles
 from nsqd_py.broker.slow_reading import SlowReader
 from nsqd_py.broker.slow_writing import SlowWriter
+from nsqd_py.broker.state_files import LogEnd, end_of, write_clean_stop
 from nsqd_py.broker.sync import GroupSync
 from nsqd_py.clock import SteadyClock, wall_ns
-from nsqd_py.diskqueue.descriptor_relief import DescriptorRelief
 from nsqd_py.diskqueue.disk_pace import DiskPace
 from nsqd_py.diskqueue.journal import Journal, journal_name
 from nsqd_py.diskqueue.log import TopicLog

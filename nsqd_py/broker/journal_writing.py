@@ -13,8 +13,7 @@ from typing import Any
 
 import gevent
 
-from nsqd_py.diskqueue.call_timing import CallTimer
-from nsqd_py.diskqueue.disk_pace import DiskPace
+from nsqd_py.diskqueue.disk_pace import CallTimer, DiskPace
 from nsqd_py.pqueues import Alarms
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.journal_buffer import Unsaved

@@ -1,18 +1,29 @@
-"""`nsqd.dat`: topics, channels and what is paused, in the JSON of Go's nsqd."""
+"""`nsqd.dat`: topics, channels and what is paused, in the JSON of Go's nsqd.
+
+----
+`nsqd.dat` is written soon after something that it names has changed, and again where that failed."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import gevent
+import gevent.lock
+
 from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.errors import StartError
+from nsqd_py.pqueues import Alarms
+from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.topic import Topic
+from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.threads import in_thread
 from nsqd_py.version import NSQ_VERSION
 
 METADATA_FILE = "nsqd.dat"
@@ -100,3 +111,97 @@ def replace_file(path: Path, data: bytes) -> None:
         os.close(descriptor)
     os.rename(temporary, path)
     sync_directory(path.parent)
+
+
+_RETRY_NS = 5_000_000_000
+
+
+class MetadataWriter:
+    """Keeps the file as `topics` are."""
+
+    def __init__(
+        self, path: Path, topics: Mapping[str, Topic], log: Log, alarms: Alarms, clock: Callable[[], int],
+        threadpool: Any, is_making: Callable[[str, str], bool],
+    ) -> None:  # fmt: skip
+        """`is_making` tells whether a channel is about to be made, by the names of its topic and itself."""
+        self._path = path
+        self._is_making = is_making
+        self._topics = topics
+        self._log = log
+        self._clock = clock
+        self._threadpool = threadpool
+        self._deleted: list[tuple[Topic, Channel]] = []
+        self._lock = gevent.lock.Semaphore()
+        self._is_wanted = False
+        self._is_closing = False
+        self._greenlet: Any = None
+        self._alarm = alarms.alarm(lambda _now_ns: self.want())
+
+    def want(self) -> None:
+        """Write it soon."""
+        self._is_wanted = True
+        if self._greenlet is None and not self._is_closing:
+            self._greenlet = gevent.spawn(self._write_wanted)
+
+    def channel_deleted(self, topic: Topic, channel: Channel) -> None:
+        """Its journal says that it is deleted, and goes when the file does not name it any more."""
+        self._deleted.append((topic, channel))
+
+    def _write_wanted(self) -> None:
+        try:
+            while self._is_wanted:
+                self._is_wanted = False
+                if not self._try_to_persist():
+                    self._alarm.set(self._clock() + _RETRY_NS)
+        finally:
+            self._greenlet = None
+
+    def _try_to_persist(self) -> bool:
+        try:
+            self.persist()
+        except OSError as error:
+            self._log.error("failed to persist metadata - %s", error)
+            return False
+        return True
+
+    def persist(self) -> None:
+        """Replace the file durably. Raises OSError. Blocks this greenlet, not the loop."""
+        with self._lock:
+            self._log.of_clients.info("NSQ: persisting topic/channel metadata to %s", self._path)
+            data = encode_metadata(self._topics.values())
+            deleted, self._deleted = self._deleted, []
+            try:
+                in_thread(self._threadpool, self._replace, data, [channel for _, channel in deleted])
+            except OSError:
+                self._deleted[:0] = deleted
+                raise
+            for topic, channel in deleted:
+                self._remove_journal(topic, channel)
+
+    def _replace(self, data: bytes, deleted: list[Channel]) -> None:
+        """In a thread. First that channels are deleted: one whose journal is there, and says nothing, is there."""
+        for channel in deleted:
+            if channel.journal is not None:
+                with suppress(FileNotFoundError):  # another program has removed it
+                    channel.journal.sync()
+        replace_file(self._path, data)
+
+    def _remove_journal(self, topic: Topic, channel: Channel) -> None:
+        if channel.journal is not None:
+            channel.journal.close()
+            current = self._topics.get(topic.name)
+            is_there_again = current is not None and channel.name in current.channels
+            if not is_there_again and not self._is_making(topic.name, channel.name):
+                channel.journal.remove()
+
+    def settle(self) -> None:
+        """Return when the file is written, if it is about to be. May block this greenlet."""
+        if self._greenlet is not None:
+            self._greenlet.join()
+
+    def close(self) -> None:
+        """Write it a last time. What fails is logged."""
+        self._is_closing = True
+        self.settle()
+        self._try_to_persist()
+        self._alarm.set(None)

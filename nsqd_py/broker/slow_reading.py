@@ -10,8 +10,7 @@ from typing import Any
 
 import gevent
 
-from nsqd_py.diskqueue.call_timing import CallTimer
-from nsqd_py.diskqueue.disk_pace import NOTED_NS, DiskPace
+from nsqd_py.diskqueue.disk_pace import NOTED_NS, CallTimer, DiskPace
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.runtime.threads import in_thread
 

@@ -1,29 +1,31 @@
 """The start: a data directory becomes topics and channels again.
 
 What exists is the union of what `nsqd.dat` names and what has files: a crash may have come between the two.
-"""
+
+
+----
+A channel's position put back from its journal and its topic's log."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from itertools import zip_longest
+from operator import itemgetter
 from pathlib import Path
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.broker.clean_stop import STOP_FILE, LogEnd, forget_clean_stop, read_clean_stop
-from nsqd_py.broker.clock_file import CLOCK_FILE
 from nsqd_py.broker.metadata import METADATA_FILE, BadMetadata, TopicEntry, read_metadata
-from nsqd_py.broker.restoring import restore_position
+from nsqd_py.broker.state_files import CLOCK_FILE, STOP_FILE, LogEnd, forget_clean_stop, read_clean_stop
+from nsqd_py.diskqueue.damage import gone_files, needed_of
 from nsqd_py.diskqueue.files import COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX, LogFile, parse_log_file_name
-from nsqd_py.diskqueue.journal import SavedPosition
-from nsqd_py.diskqueue.missing import common, gone_files, needed_of
-from nsqd_py.diskqueue.ranges import SeqRanges
+from nsqd_py.diskqueue.journal import SavedPosition, group_waiting
+from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of, union
 from nsqd_py.diskqueue.records import Damaged
-from nsqd_py.diskqueue.recovery import DeferredSpan, expect_end, recover_file
-from nsqd_py.diskqueue.salvage import mend_header
-from nsqd_py.diskqueue.space import Range, count_of, union
+from nsqd_py.diskqueue.recovery import DeferredSpan, expect_end, mend_header, recover_file
 from nsqd_py.errors import StartError, is_full
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
+from nsqd_py.queue.position import Position
 from nsqd_py.queue.topic import Topic
 
 _CURSOR_SUFFIX = ".cursor"
@@ -282,3 +284,60 @@ class _TopicLoader:
             channel.pause()
         channel.restore()
         channel.save()
+
+
+def restore_position(
+    saved: SavedPosition, released: int, deferred: Iterable[tuple[int, int, int]], now_ns: int
+) -> Position:
+    """A position as its journal left it: everything unfinished comes again, with its attempts and due time.
+
+    `deferred` are the messages that were published to be delivered later, as (low, high, due_ns).
+    """
+    position = Position(saved.finished.floor, released)
+    position.finished = saved.finished
+    covers = saved.finished.covers
+    waiting = {seq: state for seq, state in saved.waiting.items() if not covers(seq, seq + 1)}
+    for low, high, due_ns in deferred:
+        for gap_low, gap_high in saved.finished.gaps(low, min(high, released)):
+            for seq in range(gap_low, gap_high):
+                waiting.setdefault(seq, (due_ns, 0))
+    spans = [(low, high) for low, high in saved.finished.islands() if low < released]
+    queued: list[tuple[int, int, int, int]] = []  # the number it stands behind, due time, sequence number, attempts
+    later: dict[int, tuple[int, int]] = {}
+    last = position.end_of_queue
+    for seq, (due_ns, attempts) in waiting.items():
+        if seq >= released:
+            continue
+        if due_ns > now_ns:
+            later[seq] = due_ns, attempts
+        elif due_ns < 0:
+            queued.append((min(-1 - due_ns, last), -1, seq, attempts))
+        else:  # since when it was queued again is not known: it goes behind what waits, in the order of the due times
+            queued.append((last, due_ns, seq, attempts))
+    for low, high, due_ns, attempts in group_waiting(later, released):
+        spans.append((low, high))
+        position.defer(due_ns, (low, high, attempts, None))
+    queued.sort(key=_place_in_queue)
+    for low, high, after, attempts in _runs(queued):
+        spans.append((low, high))
+        position.queue_again((low, high, attempts, None), after)
+    for low, high in sorted(spans):
+        position.skip(low, min(high, released))
+    return position
+
+
+_place_in_queue = itemgetter(0, 1)
+
+
+def _runs(queued: Iterable[tuple[int, int, int, int]]) -> Iterator[tuple[int, int, int, int]]:
+    """Single messages as runs (low, high not included, after, attempts)."""
+    low = high = after = attempts = -1
+    for next_after, _, seq, next_attempts in queued:
+        if seq == high and next_after == after and next_attempts == attempts:
+            high += 1
+            continue
+        if high > low:
+            yield low, high, after, attempts
+        low, high, after, attempts = seq, seq + 1, next_after, next_attempts
+    if high > low:
+        yield low, high, after, attempts

@@ -14,12 +14,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from nsqd_py.batch import Batch
-from nsqd_py.diskqueue.file_index import FileIndex
+from nsqd_py.diskqueue.file_index import FileIndex, RecordWindow
 from nsqd_py.diskqueue.files import COMPACT_SUFFIX, LogFile, sync_directory
 from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.diskqueue.ranges import Range, is_within
 from nsqd_py.diskqueue.records import Damaged, Incomplete, decode_header, encode_record
-from nsqd_py.diskqueue.space import Range, is_within
-from nsqd_py.diskqueue.walking import RecordWindow
 
 _PIECE_BYTES = 256 * 1024  # written by one step, or
 _PIECE_RECORDS = 100  # in so many: some 10 ms of a thread that may keep the loop from running

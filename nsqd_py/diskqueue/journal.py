@@ -15,7 +15,7 @@ import errno
 import os
 import sys
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -25,7 +25,7 @@ from google_crc32c import extend
 
 from nsqd_py.diskqueue.damage import write_aside
 from nsqd_py.diskqueue.open_files import OPEN_FILES
-from nsqd_py.diskqueue.ranges import SeqRanges
+from nsqd_py.diskqueue.ranges import Range, SeqRanges
 
 JOURNAL_SUFFIX = ".cursor"
 _REPLACEMENT_SUFFIX = "~.cursor.tmp"  # `~` is in no name of a channel
@@ -33,7 +33,6 @@ SNAPSHOT = 1
 CHANGE = 2
 DELETED = 3
 
-Range = tuple[int, int]
 Wait = tuple[int, int, int, int]  # low, high, due_ns, attempts
 
 _FRAME = Struct("<II")
@@ -83,6 +82,24 @@ def encode_entry(kind: int, floor: int, finished: Iterable[Range], waiting: Iter
         ranges.byteswap()
     payload = b"".join([_HEAD.pack(kind, floor, len(ranges) // 2, len(waits)), ranges.tobytes(), *waits])
     return _FRAME.pack(len(payload), extend(0, payload)) + payload
+
+
+def group_waiting(waiting: dict[int, tuple[int, int]], released: int) -> Iterator[Wait]:
+    """Single waiting messages as runs of one state."""
+    low = previous = -2
+    state = (0, 0)
+    for seq in sorted(waiting):
+        if seq >= released:
+            break
+        if seq == previous + 1 and waiting[seq] == state:
+            previous = seq
+            continue
+        if low >= 0:
+            yield low, previous + 1, *state
+        low = previous = seq
+        state = waiting[seq]
+    if low >= 0:
+        yield low, previous + 1, *state
 
 
 def entry_bytes(data: bytes, position: int) -> int:

@@ -13,18 +13,22 @@ from functools import partial
 from pathlib import Path
 
 from nsqd_py.batch import Batch
-from nsqd_py.diskqueue.appending import Appending, encode_batches, last_id
-from nsqd_py.diskqueue.chunks import ChunkReader
 from nsqd_py.diskqueue.damage import DamageBook
 from nsqd_py.diskqueue.files import GONE_SUFFIX, LARGEST_STEP, SPARE_SUFFIX, LogFile, log_file_name, run_to_end
 from nsqd_py.diskqueue.memory_budget import MemoryBudget
 from nsqd_py.diskqueue.open_files import OPEN_FILES
-from nsqd_py.diskqueue.places import RecordPlaces
+from nsqd_py.diskqueue.reading import ChunkReader, RecordPlaces, first_since
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, encode_record
 from nsqd_py.diskqueue.recovery import RecoveredFile
-from nsqd_py.diskqueue.sync_book import SyncBook
-from nsqd_py.diskqueue.syncing import Unsynced, sync_and_close, written_lately
-from nsqd_py.diskqueue.timeline import first_since
+from nsqd_py.diskqueue.syncing import (
+    Appending,
+    SyncBook,
+    Unsynced,
+    encode_batches,
+    last_id,
+    sync_and_close,
+    written_lately,
+)
 
 
 def _at_once(work: Callable[[], None]) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+
+Range = tuple[int, int]  # numbers low..high (not included)
 
 
 def runs_of(numbers: list[int]) -> Iterator[tuple[int, int]]:
@@ -110,3 +112,43 @@ class SeqRanges:
     def covers(self, low: int, high: int) -> bool:
         """True when all of `low` to `high` is in the set."""
         return high <= self.floor or next(self.gaps(low, high), None) is None
+
+
+def union(ranges: Iterable[Range]) -> list[Range]:
+    """All numbers that are in any of the ranges, in rising order, as few ranges as there can be."""
+    merged: list[Range] = []
+    for low, high in sorted(ranges):
+        if merged and low <= merged[-1][1]:
+            low, high = merged[-1][0], max(high, merged.pop()[1])
+        merged.append((low, high))
+    return merged
+
+
+def is_within(inner: Sequence[Range], outer: Sequence[Range]) -> bool:
+    """True when each number of `inner` is in `outer`; both are as `union` gives them."""
+    place = 0
+    for low, high in inner:
+        while place < len(outer) and outer[place][1] < high:
+            place += 1
+        if place == len(outer) or outer[place][0] > low:
+            return False
+    return True
+
+
+def count_of(ranges: Iterable[Range]) -> int:
+    return sum(high - low for low, high in ranges)
+
+
+def common(ranges: Iterable[Range], others: Iterable[Range]) -> list[Range]:
+    """Return the numbers that are in both."""
+    found: list[Range] = []
+    left, right = union(ranges), union(others)
+    place = 0
+    for low, high in left:
+        while place < len(right) and right[place][1] <= low:
+            place += 1
+        at = place
+        while at < len(right) and right[at][0] < high:
+            found.append((max(low, right[at][0]), min(high, right[at][1])))
+            at += 1
+    return found

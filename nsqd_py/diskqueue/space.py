@@ -10,9 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from nsqd_py.diskqueue.file_index import Segment
+from nsqd_py.diskqueue.ranges import Range
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES
-
-Range = tuple[int, int]  # numbers low..high (not included)
 
 
 class RetainedFile(Protocol):
@@ -63,31 +62,6 @@ def holes(files: Iterable[RetainedFile], low: int, high: int) -> list[Range]:
     if low < high:
         found.append((low, high))
     return found
-
-
-def union(ranges: Iterable[Range]) -> list[Range]:
-    """All numbers that are in any of the ranges, in rising order, as few ranges as there can be."""
-    merged: list[Range] = []
-    for low, high in sorted(ranges):
-        if merged and low <= merged[-1][1]:
-            low, high = merged[-1][0], max(high, merged.pop()[1])
-        merged.append((low, high))
-    return merged
-
-
-def is_within(inner: Sequence[Range], outer: Sequence[Range]) -> bool:
-    """True when each number of `inner` is in `outer`; both are as `union` gives them."""
-    place = 0
-    for low, high in inner:
-        while place < len(outer) and outer[place][1] < high:
-            place += 1
-        if place == len(outer) or outer[place][0] > low:
-            return False
-    return True
-
-
-def count_of(ranges: Iterable[Range]) -> int:
-    return sum(high - low for low, high in ranges)
 
 
 def alive_bytes(segments: Iterable[Segment], living: Sequence[Range]) -> int:

@@ -1,20 +1,27 @@
-"""Bringing files of a log to the disk, and what is done when the disk says no.
+"""A write to a log in steps, each a call that may take long: all of them, or the last ones, can be done in a thread.
+
+----
+Bringing files of a log to the disk, and what is done when the disk says no.
 
 After an fsync that failed the system takes the pages for clean, or may have dropped them: a second fsync that
 succeeds says nothing of them. So what no sync has covered is written anew, from what can still be read of it or
 from memory, and only then synced again.
-"""
+
+
+----
+What of a log waits for a sync, and what a sync that failed has left."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Container, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from nsqd_py.batch import Batch
+from nsqd_py.diskqueue.disk_pace import CallTimer
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.records import (
     FILE_HEADER_BYTES,
@@ -23,9 +30,81 @@ from nsqd_py.diskqueue.records import (
     Incomplete,
     decode,
     decode_header,
+    encode_header,
     encode_record,
 )
 from nsqd_py.diskqueue.recovery import find_record
+
+
+class Appending:
+    """Batches on their way to a file of a log.
+
+    file        where they go; None: to a new one, as long as there is none
+    is_written  they are there
+    timer       has measured the steps of `write`
+    """
+
+    __slots__ = ("_create", "_last", "_size", "_steps", "batches", "file", "is_written", "timer")
+
+    def __init__(
+        self, batches: list[Batch], size: int, file: LogFile | None, last: LogFile | None,
+        create: Callable[[], Generator[None, None, LogFile]],
+    ) -> None:  # fmt: skip
+        self.batches = batches
+        self.file = file
+        self.is_written = False
+        self.timer = CallTimer()
+        self._size = size
+        self._last = last
+        self._create = create
+        self._steps = self._make_steps()
+
+    @property
+    def opens_file(self) -> bool:
+        """True when a file will be made or opened."""
+        return self.file is None or not self.file.is_open
+
+    def step(self) -> None:
+        """Do what is next, with one call of the system. Raises OSError: then it is over."""
+        next(self._steps, None)
+
+    def write(self) -> None:
+        """Do all that is left; may run in a thread. Raises OSError."""
+        while not self.is_written:
+            with self.timer:
+                self.step()
+
+    def _make_steps(self) -> Generator[None, None, None]:
+        if self.file is None:
+            if self._last is not None:
+                self._last.cut()
+                yield
+            self.file = yield from self._create()
+            yield
+        if self.file.wants_space(self._size):
+            self.file.allocate(self._size)
+            yield
+        buffers = encode_batches(self.batches, self.file.salt)
+        self.file.append(buffers, self._size, self.batches[-1].end_seq)
+        self.is_written = True
+
+
+def encode_batches(batches: list[Batch], salt: int) -> list[bytes]:
+    """Records, as headers and bodies in turn."""
+    buffers = []
+    for batch in batches:
+        buffers.append(encode_header(batch, salt))
+        buffers.append(batch.body)
+    return buffers
+
+
+def last_id(batches: list[Batch]) -> int:
+    """The highest of their ids; that of the last, but where dead letters with ids of long ago are among them."""
+    last = batches[-1]
+    if len(batches) == 1:
+        return last.base_id + last.count - 1
+    return max(batch.base_id + batch.count for batch in batches) - 1
+
 
 _LATELY_S = 600.0
 
@@ -132,3 +211,67 @@ def written_lately(files: list[LogFile]) -> list[LogFile]:
     """Those that were written to not long before the last one: of the others the system has taken care."""
     times = [file.modified_s for file in files]
     return [file for file, time in zip(files, times, strict=True) if time > times[-1] - _LATELY_S]
+
+
+class SyncBook:
+    """Of one log.
+
+    unsynced           files with something that no sync has covered
+    directory_changed  files have appeared in the directory
+    directory_error    why their names may not be on the disk
+    """
+
+    __slots__ = ("_directory", "_failed", "directory_changed", "directory_error", "unsynced")
+
+    def __init__(self, directory: Path) -> None:
+        self.unsynced: set[LogFile] = set()
+        self.directory_changed = False
+        self.directory_error: OSError | None = None
+        self._directory = directory
+        self._failed: frozenset[LogFile] = frozenset()
+
+    def take(self, *, with_failed: bool) -> list[Unsynced]:
+        """All that no sync has covered, held until `sync_and_close`; the directory is the last of it.
+
+        Files whose last sync failed may be left for later.
+        """
+        files = {file for file in self.unsynced if with_failed or file.sync_error is None}
+        for file in files:
+            file.hold()
+        taken = [Unsynced(file, file.end_offset, file.end_seq) for file in files]
+        if self.directory_changed:
+            taken.append(Unsynced(None, directory=self._directory))
+        self.unsynced -= files
+        self.directory_changed = False
+        return taken
+
+    def note(self, taken: Iterable[Unsynced], kept: Container[LogFile]) -> OSError | None:
+        """A sync of these is over; gives why the log is not all on the disk, be it by an earlier one that failed.
+
+        What failed waits for the next sync, as far as its file is `kept`.
+        """
+        self.directory_error = None
+        for unsynced in taken:
+            file = unsynced.file
+            if file is None:
+                self.directory_error = unsynced.error
+                self.directory_changed |= unsynced.error is not None
+            elif unsynced.error is not None:
+                file.sync_error = unsynced.error
+                if file in kept:
+                    self.unsynced.add(file)
+                    self._failed |= {file}
+            else:
+                file.synced_offset, file.synced_seq, file.sync_error = unsynced.end_offset, unsynced.end_seq, None
+                self._failed -= {file}
+        return self.directory_error or next((file.sync_error for file in self._failed), None)
+
+    def error_of(self, seq: int) -> OSError | None:
+        """Why the message of this number may not be on the disk; None when it is, or no sync was tried."""
+        of_its_file = (file.sync_error for file in self._failed if file.first_seq <= seq < file.end_seq)
+        return self.directory_error or next(of_its_file, None)
+
+    def forget(self, file: LogFile) -> None:
+        """The file is gone."""
+        self.unsynced.discard(file)
+        self._failed -= {file}

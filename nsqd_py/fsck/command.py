@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nsqd_py.broker.clock_file import read_clock_file, read_clocks
+from nsqd_py.broker.state_files import read_clock_file, read_clocks
 from nsqd_py.errors import StartError
 from nsqd_py.fsck.options import JSON, TEXT
 from nsqd_py.fsck.reading import read_directory

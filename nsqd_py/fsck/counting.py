@@ -5,28 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from nsqd_py.diskqueue.damage import needed_of
 from nsqd_py.diskqueue.journal import SavedPosition
-from nsqd_py.diskqueue.missing import needed_of
-from nsqd_py.diskqueue.ranges import SeqRanges
+from nsqd_py.diskqueue.ranges import Range, SeqRanges
 from nsqd_py.diskqueue.recovery import DeferredSpan
 from nsqd_py.fsck.reports import ChannelReport
-
-Range = tuple[int, int]
 
 
 def size_of(ranges: Iterable[Range]) -> int:
     return sum(max(0, high - low) for low, high in ranges)
-
-
-def union(ranges: Iterable[Range]) -> list[Range]:
-    """Ranges that may overlap, merged, in rising order."""
-    merged: list[Range] = []
-    for low, high in sorted(ranges):
-        if merged and low <= merged[-1][1]:
-            merged[-1] = merged[-1][0], max(merged[-1][1], high)
-        elif high > low:
-            merged.append((low, high))
-    return merged
 
 
 def released_until(

@@ -1,4 +1,7 @@
-"""Reads a data directory as a start of nsqd would, every record with its checksum, and changes nothing."""
+"""Reads a data directory as a start of nsqd would, every record with its checksum, and changes nothing.
+
+----
+A channel's journal, entry by entry, also behind damage."""
 
 from __future__ import annotations
 
@@ -10,19 +13,23 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 
-from nsqd_py.broker.clean_stop import STOP_FILE, LogEnd, read_clean_stop
-from nsqd_py.broker.clock_file import CLOCK_FILE, read_clock_file, read_clocks
 from nsqd_py.broker.metadata import METADATA_FILE, BadMetadata, TopicEntry, read_metadata
+from nsqd_py.broker.state_files import CLOCK_FILE, STOP_FILE, LogEnd, read_clean_stop, read_clock_file, read_clocks
+from nsqd_py.diskqueue.damage import GoneFile, gone_files
 from nsqd_py.diskqueue.files import LogFile, parse_log_file_name
 from nsqd_py.diskqueue.go_files import parse_go_name
-from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX, SavedPosition, journal_name
-from nsqd_py.diskqueue.missing import GoneFile, common, gone_files
-from nsqd_py.diskqueue.ranges import SeqRanges
+from nsqd_py.diskqueue.journal import (
+    JOURNAL_SUFFIX,
+    SavedPosition,
+    decode_journal,
+    entry_bytes,
+    journal_name,
+    next_entry,
+)
+from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, union
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
-from nsqd_py.diskqueue.recovery import RecoveredFile, expect_end, recover_file
-from nsqd_py.diskqueue.salvage import salvage_from
-from nsqd_py.fsck.counting import LogNumbers, Range, released_until, size_of, union
-from nsqd_py.fsck.journals import read_journal
+from nsqd_py.diskqueue.recovery import RecoveredFile, expect_end, recover_file, salvage_from
+from nsqd_py.fsck.counting import LogNumbers, released_until, size_of
 from nsqd_py.fsck.reports import DirectoryReport, FileReport, Finding, TopicReport, Trouble
 from nsqd_py.go_import.signs import FOLDER
 
@@ -231,3 +238,40 @@ def _file_report(recovered: RecoveredFile) -> FileReport:
         file.path.name, file.first_seq, file.end_seq, size_of(kept_numbers(recovered)),
         file.path.stat().st_blocks * STAT_BLOCK_BYTES, file.header.is_sparse, file.header.is_imported,
     )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ReadJournal:
+    """What a journal says.
+
+    saved    by all entries that can be read; later ones add to what earlier ones say, so one that is lost in the
+             middle means that messages come again, and not that later ones are wrong
+    damaged  byte ranges with entries behind them
+    torn     the byte range at the end that is no whole entry, as a power cut may leave it
+    """
+
+    saved: SavedPosition
+    damaged: tuple[tuple[int, int], ...]
+    torn: tuple[int, int] | None
+
+    @property
+    def is_damaged(self) -> bool:
+        return bool(self.damaged)
+
+
+def read_journal(data: bytes) -> ReadJournal:
+    """Every entry of the file that can be read."""
+    good: list[bytes] = []
+    damaged = []
+    position = 0
+    while position < len(data):
+        start = next_entry(data, position)
+        if start > position:
+            damaged.append((position, start))
+        size = entry_bytes(data, start)
+        good.append(data[start : start + size])
+        position = start + size
+    saved, _ = decode_journal(b"".join(good))
+    if damaged and damaged[-1][1] == len(data) and good[:-1]:
+        return ReadJournal(saved, tuple(damaged[:-1]), damaged[-1])
+    return ReadJournal(saved, tuple(damaged), None)

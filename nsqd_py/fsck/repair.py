@@ -14,15 +14,21 @@ from pathlib import Path
 
 import orjson
 
-from nsqd_py.broker.clean_stop import forget_clean_stop
 from nsqd_py.broker.metadata import replace_file
-from nsqd_py.broker.restoring import group_waiting
+from nsqd_py.broker.state_files import forget_clean_stop
 from nsqd_py.diskqueue.files import parse_log_file_name, sync_directory
-from nsqd_py.diskqueue.journal import DELETED, JOURNAL_SUFFIX, SNAPSHOT, SavedPosition, encode_entry, journal_name
+from nsqd_py.diskqueue.journal import (
+    DELETED,
+    JOURNAL_SUFFIX,
+    SNAPSHOT,
+    SavedPosition,
+    encode_entry,
+    group_waiting,
+    journal_name,
+)
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader
-from nsqd_py.diskqueue.salvage import salvage_header
-from nsqd_py.fsck.journals import read_journal
-from nsqd_py.fsck.reading import ASIDE_DIRECTORY, read_directory
+from nsqd_py.diskqueue.recovery import salvage_header
+from nsqd_py.fsck.reading import ASIDE_DIRECTORY, read_directory, read_journal
 from nsqd_py.fsck.reports import DirectoryReport, Finding, Trouble
 from nsqd_py.runtime import private_files
 from nsqd_py.version import NSQ_VERSION

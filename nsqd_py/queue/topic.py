@@ -20,8 +20,8 @@ from nsqd_py.diskqueue.disk_pace import NOTED_NS, DiskPace
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.memory_budget import CountedBatch, Ledger, MemoryBudget
 from nsqd_py.diskqueue.open_files import OPEN_FILES
+from nsqd_py.diskqueue.reading import first_published_since
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES
-from nsqd_py.diskqueue.timeline import first_published_since
 from nsqd_py.errors import is_full
 from nsqd_py.guid import GuidFactory
 from nsqd_py.net.loop_iteration import Turn
