@@ -1,10 +1,4 @@
-"""What the disk does not take, for `/ping`, `/health` and `/stats`.
-
-----
-How much of the disk is free. The event loop asks the disk itself while it is quick, else a thread does.
-
-----
-What happens when all files that may be open wait for a sync: they are synced at once, and writers wait for that."""
+"""The limits of the disk and the process: free space, file descriptors, and write errors that last."""
 
 from __future__ import annotations
 
@@ -30,9 +24,9 @@ _CAUSES = _WRITE, _SYNC, _POSITION = "write", "sync", "position"
 
 
 class DiskHealth:
-    """The errors that last, by what was to be written.
+    """The write errors that last, by topic and by what could not be written.
 
-    write_errors  how many writes to logs have failed
+    write_errors  number of failed writes to logs
     """
 
     def __init__(self, log: Log) -> None:
@@ -42,7 +36,7 @@ class DiskHealth:
 
     @property
     def trouble(self) -> OSError | None:
-        """The first of them; None when all is well."""
+        """Return the first error; None if there is none."""
         return next(iter(self._errors.values()), None)
 
     def errors(self) -> Iterator[tuple[Topic, OSError]]:
@@ -51,33 +45,32 @@ class DiskHealth:
             yield topic, error
 
     def written(self, topic: Topic, error: OSError | None) -> None:
-        """How a write to its log went."""
+        """Record the result of a write to the topic's log."""
         self._note((_WRITE, topic), error)
         if error is not None:
             self.write_errors += 1
 
     def synced(self, topic: Topic, error: OSError | None) -> None:
-        """How a sync of its log went."""
-        if error is not None and error is not self._errors.get((_SYNC, topic)):  # else it is still the same
+        """Record the result of a sync of the topic's log."""
+        if error is not None and error is not self._errors.get((_SYNC, topic)):  # the same error is logged once
             self._log.error("TOPIC(%s): failed to sync - %s", topic.name, error)
         self._note((_SYNC, topic), error)
 
     def position_saved(self, topic: Topic, error: OSError | None) -> None:
-        """How writing the position of one of its channels went."""
+        """Record the result of writing the position of one of its channels."""
         self._note((_POSITION, topic), error)
 
     def position_failed(self, topic: Topic, error: OSError) -> None:
-        """Its own position could not be written."""
+        """Record that the topic's own position could not be written."""
         self._note((_POSITION, topic), error)
         self._log.error("TOPIC(%s): failed to write its position - %s", topic.name, error)
 
     def forget(self, topic: Topic) -> None:
-        """It is deleted."""
         for cause in _CAUSES:
             self._errors.pop((cause, topic), None)
 
     def _note(self, place: tuple[str, Topic], error: OSError | None) -> None:
-        """A topic that nobody publishes to any more is well when the disk takes something else."""
+        """Set or clear an error. A success also clears the write errors of topics that nobody publishes to any more."""
         if error is not None:
             self._errors[place] = error
         elif self._errors:
@@ -90,7 +83,10 @@ UNLIMITED = 1 << 62
 
 
 class FreeSpace:
-    """The free bytes of the disk that a directory is on."""
+    """Measures the free space of the disk that holds a directory.
+
+    The event loop asks the disk itself while it is fast, else a thread does.
+    """
 
     def __init__(self, directory: Path, pace: DiskPace, threadpool: Any) -> None:
         self._directory = directory
@@ -100,7 +96,7 @@ class FreeSpace:
         self._greenlet: Any = None
 
     def __call__(self) -> int:
-        """Return the free bytes; while the disk is slow, those of the time when it answered last."""
+        """Return the free bytes; while the disk is slow, the last known number."""
         if not self._pace.attempt(self._look) and self._greenlet is None:
             self._greenlet = gevent.spawn(self._look_in_thread)
         return self._last_bytes
@@ -108,7 +104,7 @@ class FreeSpace:
     def _look(self) -> None:
         try:
             figures = os.statvfs(self._directory)
-        except OSError:  # the write itself will say
+        except OSError:  # the write itself will report it
             self._last_bytes = UNLIMITED
         else:
             self._last_bytes = figures.f_bavail * figures.f_frsize
@@ -133,25 +129,25 @@ _OPENED_AT_ONCE = 8
 
 
 class DescriptorRelief:
-    """Lets those who write to files that are not open wait until one can be opened.
+    """Makes writers wait for a descriptor when all open files wait for a sync, and begins those syncs at once.
 
-    hurry  begins to sync up to so many topics
+    hurry  begins to sync up to the given number of topics
     """
 
     def __init__(self, hurry: Callable[[int], None]) -> None:
         self._hurry = hurry
         self._synced = gevent.event.Event()
-        # Those who were let in have not opened their files yet.
+        # Writers that hold it have not opened their files yet.
         self._turns = gevent.lock.Semaphore(_OPENED_AT_ONCE)
 
     def watch(self) -> None:
-        """Begin. The limit of descriptors is the one of this moment."""
+        """Begin, with the descriptor limit of this moment."""
         OPEN_FILES.use_limit()
         OPEN_FILES.on_full = self._on_full
 
     @contextmanager
     def room(self) -> Iterator[None]:
-        """Enter when a file may be opened. Raises OSError when that takes too long. Blocks this greenlet."""
+        """Wait until a file may be opened. Raises OSError after 30 s. Blocks this greenlet."""
         deadline_s = monotonic() + _LONGEST_WAIT_S
         if not self._turns.acquire(timeout=_LONGEST_WAIT_S):
             raise _too_many()
@@ -168,7 +164,7 @@ class DescriptorRelief:
                 raise _too_many()
 
     def synced(self) -> None:
-        """A topic was synced: its files may be closed."""
+        """Wake the waiting writers: a topic was synced, so its files may be closed."""
         self._synced.set()
 
     def _on_full(self) -> None:
@@ -176,4 +172,4 @@ class DescriptorRelief:
 
 
 def _too_many() -> OSError:
-    return OSError(errno.EMFILE, "too many open files, and the disk does not take what was written to them")
+    return OSError(errno.EMFILE, "too many open files, and the disk is too slow to sync some for closing")

@@ -1,9 +1,6 @@
-"""Letting go of what nobody needs any more, in memory and on disk.
+"""Deleting what nobody needs any more, in memory and on disk, and compacting files of which little is needed.
 
-----
-Sees to the space of all topics: files that retention lets go, files of which little is needed.
-
-One file at a time, in threads; what is decided here, on the loop, is decided a few times a second.
+Decisions are made in the event loop a few times a second. Threads do the work, one file at a time.
 """
 
 from __future__ import annotations
@@ -32,9 +29,9 @@ from nsqd_py.runtime.threads import in_thread
 
 
 class Tidier:
-    """Looks at topics whose channels have moved; later, while the disk is slow.
+    """Cleans up topics whose channels have advanced; while the disk is slow, it waits.
 
-    write_position  writes down up to where a topic's messages are done with
+    write_position  writes the number up to which a topic's messages are finished
     """
 
     def __init__(
@@ -51,7 +48,7 @@ class Tidier:
         self._alarm = alarms.alarm(self._tidy_all)
 
     def saved(self, saved: list[Saved]) -> None:
-        """Journals were written, or could not be."""
+        """Handle the results of a round of journal writes."""
         for topic, channel, error in saved:
             self._disk.position_saved(topic, error)
             if error is not None:
@@ -71,7 +68,7 @@ class Tidier:
                 self.tidy(topic)
 
     def _save_without_channels(self, topic: Topic) -> None:
-        """Where all channels are ephemeral, and keep no journal, the topic remembers what they are done with."""
+        """Write the topic's own position if all its channels are ephemeral, and so have no journals."""
         if topic.log is None or any(channel.journal is not None for channel in topic.channels.values()):
             return
         floor = min((channel.position.finished.floor for channel in topic.channels.values()), default=topic.released)
@@ -81,7 +78,7 @@ class Tidier:
             self._disk.position_failed(topic, error)
 
     def tidy(self, topic: Topic) -> None:
-        """Trim its memory, and drop or compact its files; the files later, while the disk is slow."""
+        """Trim the topic's memory, and drop or compact its files; while the disk is slow, the files wait."""
         topic.trim_memory()
         if topic.log is not None:
             if self._pace.is_slow:
@@ -95,15 +92,15 @@ class Tidier:
             self._compactor.look_at(topic)
 
     def make_room(self, topic: Topic) -> None:
-        """There is little space: let go of the file that is written to, too, when nobody needs what is in it.
+        """Free space when the disk is short of it, also in the file that is being written.
 
-        One of which little is needed is closed, so that the rest of it can be let go.
+        If nobody needs that file, it is dropped. If little of it is needed, it is closed so that it can be compacted.
         """
         log = topic.log
         if log is None or topic.is_slow:
             return
         if log.files and not topic.is_needed(log.files[-1].first_seq, log.next_seq):
-            with contextlib.suppress(OSError):  # a full disk has no place for a new file
+            with contextlib.suppress(OSError):  # a full disk has no room for a new file
                 log.roll()
         self.tidy(topic)
         self._compactor.look_at_open_file(topic)
@@ -114,13 +111,13 @@ class Tidier:
 
 _PAUSE_NS = 250_000_000
 _PAUSE_AFTER_FAILURE_NS = 30_000_000_000
-_BUSY_SHARE = 20  # deciding may take one part in so many of the time
+_BUSY_SHARE = 20  # deciding may take 1/20 of the time
 _SMALLEST_CLOSED_BYTES = 16 * 1024  # a smaller file is not worth a new one
-_COUNT_AT_ONCE = 16_384  # messages whose state is looked up without a rest
+_COUNT_AT_ONCE = 16_384  # messages that are checked without a pause
 
 
 def living(topic: Topic, low: int, high: int) -> list[Range]:
-    """The numbers of low..high (not included) that some channel is not done with, or that none has seen yet."""
+    """Return the numbers in low..high (not included) that some channel has not finished, or none has received yet."""
     ranges = [(max(low, topic.released), high)] if high > topic.released else []
     for channel in topic.channels.values():
         ranges += channel.position.finished.gaps(low, high)
@@ -128,7 +125,7 @@ def living(topic: Topic, low: int, high: int) -> list[Range]:
 
 
 def living_of(topic: Topic, file: LogFile, pace: Pace) -> list[Range]:
-    """Likewise of a file; looking through a large one rests in between."""
+    """Return the live numbers of a file; the search through a large file pauses in between."""
     found: list[Range] = []
     for low, high in _portions(file):
         found += living(topic, low, high)
@@ -137,7 +134,7 @@ def living_of(topic: Topic, file: LogFile, pace: Pace) -> list[Range]:
 
 
 def _portions(file: LogFile) -> Iterator[Range]:
-    """The file's numbers in ranges of so many messages as may be looked up at once."""
+    """Yield the file's numbers in ranges of about _COUNT_AT_ONCE messages."""
     low, count = file.first_seq, 0
     for segment in list(file.segments()):
         count += segment.message_count
@@ -147,9 +144,10 @@ def _portions(file: LogFile) -> Iterator[Range]:
 
 
 def kept_from(topic: Topic, now_ns: int, steady_ns: int) -> int:
-    """From which number on retention keeps everything; `now_ns` on the wall clock, `steady_ns` on the steady one.
+    """Return the number from which on retention keeps everything.
 
-    By whichever of the two keeps more: that a clock was set drops nothing before its time.
+    `now_ns` is the wall clock, `steady_ns` the steady clock. The one that keeps more decides, so that setting a clock
+    drops nothing too early.
     """
     log, policy = topic.log, topic.policy
     assert log is not None
@@ -160,7 +158,7 @@ def kept_from(topic: Topic, now_ns: int, steady_ns: int) -> int:
 
 
 def _young_from(log: TopicLog, oldest_ns: int) -> int:
-    """Return the number from which on files have, or may have, ids of that time or later."""
+    """Return the number from which on files may have ids of that time or later."""
     young, newest_id = log.next_seq, log.used_id
     for file in reversed(log.files):
         if not file.is_whole or id_time_ns(newest_id) <= oldest_ns:
@@ -170,10 +168,10 @@ def _young_from(log: TopicLog, oldest_ns: int) -> int:
 
 
 class Compactor:
-    """Looks at topics that were named to it, and again as long as their retention runs.
+    """Drops and compacts files of the topics given to it; topics with a retention time are checked again and again.
 
     compacted_count  files that were made sparse
-    save_positions   writes down what the channels of a topic are done with; False where that has to wait
+    save_positions   writes the positions of a topic's channels; returns False if that must wait
     """
 
     def __init__(
@@ -195,12 +193,12 @@ class Compactor:
         self._is_closing = False
 
     def look_at(self, topic: Topic) -> None:
-        """Something of it is finished, or it has a new file: it is looked at soon."""
+        """Check the topic soon: messages were finished, or it has a new file."""
         if topic.log is not None and topic.log.file_count > 1 and not self._is_closing:
             self._wait_for(topic)
 
     def look_at_open_file(self, topic: Topic) -> None:
-        """There is little space: the file that is written to is closed soon, if little enough of it is needed."""
+        """Check soon if the file that is being written should be closed; called when space is short."""
         log = topic.log
         if log is None or not log.files or log.files[-1].end_offset < _SMALLEST_CLOSED_BYTES or self._is_closing:
             return
@@ -213,24 +211,27 @@ class Compactor:
             self._alarm.set(max(self._clock() + _PAUSE_NS, self._not_before_ns))
 
     def drop_unneeded(self, topic: Topic) -> None:
-        """Drop what neither a channel nor retention needs, as long as the disk is quick. Raises OSError."""
+        """Drop files that neither a channel nor retention needs, while the disk is fast. Raises OSError."""
         if topic.log is not None:
             kept = kept_from(topic, self._wall_clock(), self._clock())
             topic.log.drop_unneeded(partial(self._is_needed, topic), kept, topic.pace.attempt)
 
     def _is_needed(self, topic: Topic, low: int, high: int) -> bool:
-        """Before a file goes, its channels write down that they are done with it: else it would be found missing."""
+        """True if a file must stay: it is needed, or the positions of its channels could not be written first.
+
+        A file that went before the positions would be reported missing at the next start.
+        """
         return topic.is_needed(low, high) or not self._are_saved(topic)
 
     def _are_saved(self, topic: Topic) -> bool:
-        """False while a thread writes the positions of a topic; true also on a full disk, which has to get room."""
+        """Write the positions of a topic; False while a thread writes them, True on a full disk, which needs space."""
         try:
             return self._save_positions(topic)
         except OSError:
             return True
 
     def close(self) -> None:
-        """Begin nothing more, and wait for what runs. Blocks this greenlet."""
+        """Begin nothing new, and wait for the running work. Blocks this greenlet."""
         self._is_closing = True
         self._alarm.set(None)
         if self._greenlet is not None:
@@ -243,7 +244,7 @@ class Compactor:
             self._greenlet = gevent.spawn(self.run)
 
     def run(self) -> None:
-        """Look at what waits. Blocks this greenlet."""
+        """Check the waiting topics. Blocks this greenlet."""
         waiting, self._waiting = list(self._waiting), {}
         pause_ns = _PAUSE_NS
         try:
@@ -259,7 +260,7 @@ class Compactor:
             self._alarm.set(self._not_before_ns)
 
     def _tidy(self, topic: Topic) -> int:
-        """Do what is worth doing now; how long to wait before the next look, in ns."""
+        """Drop and compact what is worth it; return the pause before the next check, in ns."""
         began_ns = time.perf_counter_ns()
         try:
             if topic in self._short_of_space:
@@ -282,7 +283,7 @@ class Compactor:
         return not self._is_closing and not topic.is_closed and self._may_work()
 
     def _close_open_file(self, topic: Topic) -> None:
-        """So that it can be compacted, if that is worth it. Raises OSError."""
+        """Close the file that is being written, if compacting it is worth it. Raises OSError."""
         log = topic.log
         assert log is not None
         file = log.files[-1] if log.files else None
@@ -292,12 +293,12 @@ class Compactor:
         found = living_of(topic, file, Pace())
         alive = alive_bytes(file.segments(), found)
         is_worth_it = is_worth_moving(file.end_offset, alive, moved_bytes(alive, found, is_sparse=False))
-        # What was true before the rests need not be any more.
+        # The state may have changed during the pauses.
         if is_worth_it and file in log.files[-1:] and not topic.is_slow and self._may_go_on(topic):
             log.roll()
 
     def _choose(self, topic: Topic) -> tuple[LogFile, list[Range], LogFile | None] | None:
-        """A file that is worth moving, what of it is alive, and the neighbour that it may go to."""
+        """Return a file that is worth compacting, its live numbers, and the neighbour that can take them, or None."""
         log = topic.log
         assert log is not None
         pace = Pace()
@@ -316,10 +317,10 @@ class Compactor:
         return None
 
     def _move(self, topic: Topic, file: LogFile, found: list[Range], neighbour: LogFile | None) -> None:
-        """Raises OSError."""
+        """Compact one file. Raises OSError."""
         log = topic.log
         assert log is not None
-        from nsqd_py.diskqueue.compaction import Compaction, Unmovable  # the start has no need of it
+        from nsqd_py.diskqueue.compaction import Compaction, Unmovable  # a start does not need it
 
         compaction = Compaction(log, file, found, neighbour)
         finish = None
@@ -340,7 +341,7 @@ class Compactor:
             self._finish(log, file, finish, is_gone=neighbour is not None)
 
     def _finish(self, log: TopicLog, file: LogFile, finish: Callable[[], None], *, is_gone: bool) -> None:
-        """The old file is out of the way: keep its space for the next, or give it back. Raises OSError."""
+        """Keep the space of the old file for the next one, or free it. Raises OSError."""
         is_kept = False
         try:
             in_thread(self._threadpool, sync_directory, log.directory)
@@ -351,7 +352,7 @@ class Compactor:
 
 
 def _fits(log: TopicLog, neighbour: LogFile | None, moved: int) -> bool:
-    """A sparse file grows up to half of what a file may have."""
+    """True if the neighbour can take that many bytes more: a sparse file grows to half of the largest file size."""
     return (
         neighbour is not None
         and neighbour in log.files

@@ -1,7 +1,7 @@
 """`nsqd.dat`: topics, channels and what is paused, in the JSON of Go's nsqd.
 
-----
-`nsqd.dat` is written soon after something that it names has changed, and again where that failed."""
+It is written soon after something that it names has changed, and again after a failure.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _FEW = 100  # topics, whose names and channels json writes in a millisecond
 
 
 class BadMetadata(StartError):
-    """These bytes do not say which topics there are."""
+    """The file is not valid metadata."""
 
 
 @dataclass(slots=True)
 class TopicEntry:
-    """A topic as `nsqd.dat` knows it; `channels` by name: paused."""
+    """A topic in `nsqd.dat`; `channels` maps a name to whether the channel is paused."""
 
     name: str
     is_paused: bool = False
@@ -44,7 +44,7 @@ class TopicEntry:
 
 
 def encode_metadata(topics: Iterable[Topic]) -> bytes:
-    """The lasting topics and channels."""
+    """Return the JSON of all topics and channels that are not ephemeral."""
     entries = [
         {
             "name": topic.name,
@@ -62,7 +62,7 @@ def encode_metadata(topics: Iterable[Topic]) -> bytes:
 
 
 def _dumps(document: dict[str, Any], topics: int) -> bytes:
-    """The JSON of a few topics is written without orjson, whose import takes 12 ms of the start."""
+    """Encode JSON; for a few topics without orjson, whose import takes 12 ms of the start."""
     if topics <= _FEW:
         return json.dumps(document, separators=(",", ":")).encode()
     import orjson
@@ -71,9 +71,9 @@ def _dumps(document: dict[str, Any], topics: int) -> bytes:
 
 
 def read_metadata(path: Path) -> list[TopicEntry]:
-    """What the file says; nothing when there is none.
+    """Return the topics of the file; an empty list if there is no file.
 
-    Raises BadMetadata when it cannot be understood, StartError when it cannot be read.
+    Raises BadMetadata if it cannot be parsed, StartError if it cannot be read.
     """
     try:
         data = path.read_bytes()
@@ -99,7 +99,7 @@ def _topic_entry(entry: dict[str, object]) -> TopicEntry:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a new file and put it in the place of the old one, so that a crash leaves one of them. Raises OSError."""
+    """Replace a file atomically and durably. Raises OSError."""
     temporary = path.with_name(f"{path.name}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
@@ -117,13 +117,13 @@ _RETRY_NS = 5_000_000_000
 
 
 class MetadataWriter:
-    """Keeps the file as `topics` are."""
+    """Writes `nsqd.dat` whenever the topics or channels have changed."""
 
     def __init__(
         self, path: Path, topics: Mapping[str, Topic], log: Log, alarms: Alarms, clock: Callable[[], int],
         threadpool: Any, is_making: Callable[[str, str], bool],
     ) -> None:  # fmt: skip
-        """`is_making` tells whether a channel is about to be made, by the names of its topic and itself."""
+        """`is_making(topic_name, channel_name)` is True while that channel is being created."""
         self._path = path
         self._is_making = is_making
         self._topics = topics
@@ -138,13 +138,13 @@ class MetadataWriter:
         self._alarm = alarms.alarm(lambda _now_ns: self.want())
 
     def want(self) -> None:
-        """Write it soon."""
+        """Write the file soon."""
         self._is_wanted = True
         if self._greenlet is None and not self._is_closing:
             self._greenlet = gevent.spawn(self._write_wanted)
 
     def channel_deleted(self, topic: Topic, channel: Channel) -> None:
-        """Its journal says that it is deleted, and goes when the file does not name it any more."""
+        """Remove the journal of a deleted channel as soon as the file no longer names the channel."""
         self._deleted.append((topic, channel))
 
     def _write_wanted(self) -> None:
@@ -179,7 +179,10 @@ class MetadataWriter:
                 self._remove_journal(topic, channel)
 
     def _replace(self, data: bytes, deleted: list[Channel]) -> None:
-        """In a thread. First that channels are deleted: one whose journal is there, and says nothing, is there."""
+        """Sync the journals of deleted channels, then write the file. Runs in a thread.
+
+        In this order, since a start creates a channel for each journal that does not say that it is deleted.
+        """
         for channel in deleted:
             if channel.journal is not None:
                 with suppress(FileNotFoundError):  # another program has removed it
@@ -195,12 +198,12 @@ class MetadataWriter:
                 channel.journal.remove()
 
     def settle(self) -> None:
-        """Return when the file is written, if it is about to be. May block this greenlet."""
+        """Wait until a pending write is done. May block this greenlet."""
         if self._greenlet is not None:
             self._greenlet.join()
 
     def close(self) -> None:
-        """Write it a last time. What fails is logged."""
+        """Write the file a last time. Failures are logged."""
         self._is_closing = True
         self.settle()
         self._try_to_persist()

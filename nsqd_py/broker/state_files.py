@@ -1,20 +1,15 @@
-"""The record of a clean stop: where each log ended. A start that finds it knows what must be there.
+"""`nsqd.clock` and `nsqd.stop`: the steady clock, and the record of a clean stop.
 
-After a kill or a power cut the end of a log may be torn, and that is no damage. After a clean stop nothing may be
-missing: whatever is, was removed or damaged since. The record is a file `nsqd.stop`, made as the last thing of a clean
-stop and removed by the next start before anything is written to a log. Its first line is the crc32c of the rest, which
-is JSON; one that is damaged counts as none.
+Due times and message ids are on the steady clock, and outlive the process. `nsqd.clock` says what it showed, so that it
+continues after a restart even if the wall clock was set. While the machine stays up, its boot clock measures the time
+since the file was written. After a reboot the wall clock must do that.
 
+`nsqd.stop` says where each log ended. After a kill or a power cut the end of a log may be torn, and that is no damage.
+After a clean stop nothing may be missing: whatever is, was removed or damaged since. The file is written as the last
+step of a clean stop, and the next start removes it before anything is written to a log.
 
-----
-`nsqd.clock`: what the steady clock showed, so that it goes on after a restart although the wall clock was set.
-
-Due times and message ids are on the steady clock, and outlive the process. While the machine is up, its own clock says
-how much time has passed since the file was written. After a reboot the wall clock has to say it.
-
-
-----
-The steady clock over restarts, and over steps of the wall clock: see `nsqd_py.broker.state_files`."""
+The first line of each file is the crc32c of the rest, which is JSON. A damaged file is ignored.
+"""
 
 from __future__ import annotations
 
@@ -40,12 +35,30 @@ from nsqd_py.runtime.threads import in_thread
 STOP_FILE = "nsqd.stop"
 
 
+def _write_checked(path: Path, value: dict[str, Any]) -> None:
+    """Write a JSON object with its checksum durably. Raises OSError."""
+    content = json.dumps(value).encode()
+    replace_file(path, b"%08x\n%b" % (extend(0, content), content))
+
+
+def _read_checked(path: Path) -> dict[str, Any] | None:
+    """Return the object of such a file; None if there is no valid file. Raises OSError."""
+    try:
+        checksum, _, content = path.read_bytes().partition(b"\n")
+    except FileNotFoundError:
+        return None
+    if checksum != b"%08x" % extend(0, content):
+        return None
+    value: dict[str, Any] = json.loads(content)
+    return value
+
+
 class LogEnd(NamedTuple):
-    """Where the log of a topic ended.
+    """The end of a topic's log.
 
     next_seq    the number of its next message
     file_seqs   the first number of each of its files, in order
-    end_offset  where the last record of the last file ended
+    end_offset  the end of the last record in the last file
     """
 
     next_seq: int
@@ -54,30 +67,24 @@ class LogEnd(NamedTuple):
 
 
 def end_of(log: TopicLog) -> LogEnd:
-    """Return where a log ends now."""
+    """Return the current end of a log."""
     files = log.files
     return LogEnd(log.next_seq, [file.first_seq for file in files], files[-1].end_offset if files else 0)
 
 
 def write_clean_stop(directory: Path, ends: Mapping[str, LogEnd]) -> None:
-    """Record where the logs of these topics ended, durably. Raises OSError."""
-    content = json.dumps({"logs": {topic: tuple(end) for topic, end in ends.items()}}).encode()
-    replace_file(directory / STOP_FILE, b"%08x\n%b" % (extend(0, content), content))
+    """Write the ends of these topics' logs durably. Raises OSError."""
+    _write_checked(directory / STOP_FILE, {"logs": {topic: tuple(end) for topic, end in ends.items()}})
 
 
 def read_clean_stop(directory: Path) -> dict[str, LogEnd]:
-    """Return the ends of the logs by topic; empty when nsqd did not stop cleanly. Raises OSError."""
-    try:
-        checksum, _, content = (directory / STOP_FILE).read_bytes().partition(b"\n")
-    except FileNotFoundError:
-        return {}
-    if checksum != b"%08x" % extend(0, content):
-        return {}
-    return {topic: LogEnd(*end) for topic, end in json.loads(content)["logs"].items()}
+    """Return the ends of the logs by topic; empty if nsqd did not stop cleanly. Raises OSError."""
+    record = _read_checked(directory / STOP_FILE)
+    return {topic: LogEnd(*end) for topic, end in record["logs"].items()} if record is not None else {}
 
 
 def forget_clean_stop(directory: Path) -> None:
-    """Remove the record, durably: from now on the logs change. Raises OSError."""
+    """Remove the record durably, before the logs change. Raises OSError."""
     path = directory / STOP_FILE
     if path.exists():
         path.unlink()
@@ -92,10 +99,10 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 class ClockReading:
     """All clocks at one moment, in ns.
 
-    boot_id    names the run of the machine; empty where that is not known
-    boot_ns    since the machine began to run, also while it slept
-    wall_ns    since the Unix epoch, by the wall clock
-    steady_ns  since the Unix epoch, by nsqd's steady clock
+    boot_id    identifies the current boot of the machine; empty if unknown
+    boot_ns    time since the boot, including sleep
+    wall_ns    time since the Unix epoch on the wall clock
+    steady_ns  time since the Unix epoch on nsqd's steady clock
     """
 
     boot_id: str
@@ -104,10 +111,10 @@ class ClockReading:
     steady_ns: int
 
     def steady_at(self, now: ClockReading) -> int:
-        """Return what the steady clock has to show at `now`, the `steady_ns` of which does not count.
+        """Return what the steady clock must show at `now`; the `steady_ns` of `now` is ignored.
 
-        Where it is not known how much of a step of the wall clock is time that has passed, it is the least: no message
-        is older than it may be for a clock that was set.
+        If it is unknown how much of a step of the wall clock is real time, the least possible time is assumed, so that
+        setting a clock makes no message too old.
         """
         if self.is_same_boot(now) and now.boot_ns >= self.boot_ns:
             return self.steady_ns + now.boot_ns - self.boot_ns
@@ -115,44 +122,40 @@ class ClockReading:
         return min(self.steady_ns + passed_ns, max(self.steady_ns, now.wall_ns))
 
     def is_same_boot(self, now: ClockReading) -> bool:
-        """True when the machine has been running all the time between the two."""
+        """True if both readings are of the same boot of the machine."""
         return bool(self.boot_id) and self.boot_id == now.boot_id
 
 
 def read_clocks(steady_ns: int, wall_clock: Callable[[], int] = time.time_ns) -> ClockReading:
-    """Return what all clocks show now."""
+    """Return the current time of all clocks."""
     try:
         boot_id = _BOOT_ID.read_text().strip()
         boot_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-    except (OSError, AttributeError):  # another system than Linux
+    except (OSError, AttributeError):  # not Linux
         boot_id, boot_ns = "", 0
     return ClockReading(boot_id, boot_ns, wall_clock(), steady_ns)
 
 
 def read_clock_file(directory: Path) -> ClockReading | None:
-    """Return what the last nsqd wrote; None where there is nothing, or nothing of use. Raises OSError."""
-    try:
-        checksum, _, content = (directory / CLOCK_FILE).read_bytes().partition(b"\n")
-    except FileNotFoundError:
+    """Return what the last nsqd wrote; None if there is no valid file. Raises OSError."""
+    fields = _read_checked(directory / CLOCK_FILE)
+    if fields is None:
         return None
-    if checksum != b"%08x" % extend(0, content):
-        return None
-    reading = ClockReading(**json.loads(content))
+    reading = ClockReading(**fields)
     return reading if reading.steady_ns > FIRST_ID_NS else None  # the machine's clock was not set yet
 
 
 def write_clock_file(directory: Path, reading: ClockReading) -> None:
-    """Write it durably. Raises OSError."""
-    content = json.dumps(asdict(reading)).encode()
-    replace_file(directory / CLOCK_FILE, b"%08x\n%b" % (extend(0, content), content))
+    """Write the file durably. Raises OSError."""
+    _write_checked(directory / CLOCK_FILE, asdict(reading))
 
 
 _LOOK_EVERY_NS = 1_000_000_000
-_STEP_NS = 1_000_000_000  # less is no step: the system brings small differences away bit by bit
+_STEP_NS = 1_000_000_000  # smaller differences are no step: the system corrects them gradually
 
 
 class ClockKeeper:
-    """Sets the steady clock at the start, and writes it down then, when the wall clock is set, and at the end."""
+    """Sets the steady clock at the start; writes `nsqd.clock` then, when the wall clock is set, and at the end."""
 
     def __init__(
         self, directory: Path, clock: SteadyClock, wall_clock: Callable[[], int], alarms: Alarms, threadpool: Any,
@@ -167,9 +170,9 @@ class ClockKeeper:
         self._alarm = alarms.alarm(self._look)
 
     def restore(self) -> bool:
-        """Let the steady clock go on from where the last nsqd on this data path left it. Raises OSError.
+        """Continue the steady clock of the last nsqd on this data path. Raises OSError.
 
-        Returns true when the machine has been running since: whatever that nsqd wrote is there.
+        Return True if the machine has not been rebooted since: then nothing that nsqd wrote was lost.
         """
         before = read_clock_file(self._directory)
         now = self._read()
@@ -184,7 +187,7 @@ class ClockKeeper:
         self._alarm.set(self._clock() + _LOOK_EVERY_NS)
 
     def close(self) -> None:
-        """Write it a last time. What fails is logged."""
+        """Write the file a last time. Failures are logged."""
         self._alarm.set(None)
         self._write(self._read())
 
@@ -206,5 +209,5 @@ class ClockKeeper:
         self._written = reading
         try:
             write_clock_file(self._directory, reading)
-        except OSError as error:  # the next start goes by the wall clock
+        except OSError as error:  # the next start uses the wall clock
             self._log.error("NSQ: failed to write down the time - %s", error)

@@ -1,7 +1,4 @@
-"""What of a log cannot be read: kept aside, reported once, counted.
-
-----
-Messages that are in no file although somebody still needs them: what of a log was removed or cut."""
+"""The damage of a log: bytes that cannot be read, and messages that are in no file although a channel needs them."""
 
 from __future__ import annotations
 
@@ -18,11 +15,11 @@ from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of, union
 
 
 class DamageBook:
-    """Damage that was found since the start.
+    """Damage found since the start.
 
     bytes_found     bytes that could not be read
-    missing_count   messages that were needed, and were in no file at the start
-    removed_files   files that another program removed while they were in use; they were written anew
+    missing_count   messages that a channel needed and that were in no file at the start
+    removed_files   files that another program removed while they were in use, and that were written again
     """
 
     __slots__ = ("_on_damage", "_reported", "bytes_found", "missing_count", "removed_files")
@@ -35,7 +32,7 @@ class DamageBook:
         self._reported: set[tuple[str, int]] = set()
 
     def report(self, file: LogFile, start: int, end: int) -> None:
-        """These bytes are passed over; said once for each place. Raises OSError when they cannot be kept aside."""
+        """Report bytes that are skipped, once for each place. Raises OSError if they cannot be copied aside."""
         if (file.path.name, start) in self._reported:
             return
         aside = keep_aside(file, start, end)
@@ -44,13 +41,13 @@ class DamageBook:
         self._on_damage(f"{file.path.name}: {end - start} damaged bytes at {start} passed over, kept as {aside}")
 
     def report_torn(self, file: LogFile, start: int, end: int) -> None:
-        """A record at the end is not whole. Raises OSError likewise."""
+        """Report a torn record at the end. Raises OSError if it cannot be copied aside."""
         keep_aside(file, start, end)
         self._on_damage(f"{file.path.name}: a torn record at {start} is cut off ({end - start} bytes)")
 
 
 def keep_aside(file: LogFile, start: int, end: int) -> str:
-    """Copy damaged bytes to a file of their own, once; its name. Raises OSError."""
+    """Copy damaged bytes to a separate file, once, and return its name. Raises OSError."""
     aside = file.path.with_name(f"{file.path.stem}.{start}.damaged")
     if not aside.exists():
         data = os.pread(file.fileno(), end - start, start)
@@ -63,7 +60,7 @@ def keep_aside(file: LogFile, start: int, end: int) -> str:
 
 
 def write_aside(aside: Path, data: bytes) -> None:
-    """Write a file that is there with all of `data`, or not at all. Raises OSError."""
+    """Write a file that exists with all of `data`, or not at all. Raises OSError."""
     temporary = aside.with_name(aside.name + ".tmp")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -81,10 +78,10 @@ def write_aside(aside: Path, data: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class GoneFile:
-    """A log file, or several in a row, that is not there.
+    """A missing log file, or several in a row.
 
     low, high  the numbers of the missing messages, `high` not included
-    count      how many of them some channel still needed
+    count      the number of them that a channel still needed
     """
 
     name: str
@@ -105,7 +102,7 @@ def needed_of(holes: Iterable[Range], finished: SeqRanges, until: int) -> list[R
 def gone_files(topic: str, holes: Iterable[Range], needed: Iterable[Range], file_seqs: Sequence[int]) -> list[GoneFile]:
     """Return a file for each hole in the log in which messages are still needed.
 
-    `file_seqs` are the first numbers of the files that there were at the last clean stop, as far as that is known.
+    `file_seqs` are the first numbers of the files at the last clean stop, if these are known.
     """
     merged = union(holes)
     lows = [low for low, _ in merged]
@@ -116,7 +113,7 @@ def gone_files(topic: str, holes: Iterable[Range], needed: Iterable[Range], file
     for hole_low, parts in parts_by_hole.items():
         low, high = parts[0][0], parts[-1][1]
         known = [seq for seq in file_seqs if hole_low <= seq <= low]
-        # The first hole holds files that went long ago, too: where the missing one began is known roughly.
+        # The first hole also covers files that were dropped long ago: the start of the missing one is only an estimate.
         first_seq = known[-1] if known else (hole_low or low)
         found.append(GoneFile(log_file_name(topic, first_seq), low, high, count_of(parts)))
     return found

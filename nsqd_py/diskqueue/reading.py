@@ -1,18 +1,11 @@
-"""Reading a log in chunks of about 1 MiB, which readers at the same place share.
+"""Reading batches from a log: chunks of about 1 MiB, single records, and searches by time.
 
-----
-Reading one record of a log file, wherever it is, without the records around it.
+Channels at the same place share chunks. Messages that return in another order than they were published need single
+records from many places. The index of a file has one entry per 256 KiB; `RecordPlaces` walks the headers between two
+entries once and remembers the place of each record. Walking takes 0.4 us a record, reading a record at a known place
+3 us, and a chunk of small records 15 ms.
 
-The index of a file knows a place every 256 KiB. Messages that come back in another order than they were published
-need one record here and one there: what is between two places of the index is walked once, header by header, and the
-place of each record is remembered. Walking costs 0.4 us a record, reading a known record 3 us; a chunk of small
-records costs 15 ms.
-
-
-----
-From a time to a number: the first message of a log, in the order of numbers, of that time or later.
-
-Clocks step back: a time may come twice, and the first place counts. So all before it is older.
+A wall clock may step back, so a time can occur twice. A search finds its first occurrence.
 """
 
 from __future__ import annotations
@@ -47,11 +40,11 @@ _SHARED_CHUNKS = 4
 
 
 class ChunkReader:
-    """Remembers the last few chunks. What is damaged is passed over and reported.
+    """Reads chunks and caches the last few. Damaged records are skipped and reported.
 
-    read_file   reads bytes of a file, as `LogFile.read` does; may raise BlockingIOError: try again later
-    budget      counts what is remembered, where there is one
-    held_bytes  so much memory that takes
+    read_file   reads bytes of a file, like `LogFile.read`; may raise BlockingIOError: try again later
+    budget      counts the cached bytes, if set
+    held_bytes  memory of the cached chunks
     """
 
     __slots__ = ("_chunks", "_damage", "_sizes", "budget", "held_bytes", "read_file")
@@ -65,7 +58,7 @@ class ChunkReader:
         self.held_bytes = 0
 
     def remembered(self, seq: int) -> list[Batch] | None:
-        """A chunk with this number in it."""
+        """Return a cached chunk that holds this sequence number, or None."""
         for chunk in reversed(self._chunks.values()):
             if chunk[0].first_seq <= seq < chunk[-1].end_seq:
                 return chunk
@@ -91,7 +84,7 @@ class ChunkReader:
             self.budget.note(self, change_bytes)
 
     def read(self, file: LogFile, seq: int) -> list[Batch]:
-        """Batches of one file from the one that holds `seq`, or the first behind it. Empty at its end.
+        """Return batches of one file from the one that holds `seq`, or the next one. Empty at its end.
 
         Raises OSError.
         """
@@ -117,9 +110,9 @@ class ChunkReader:
             except OSError:
                 if wanted < READ_BYTES:
                     raise
-                wanted = _SMALL_READ_BYTES  # what is before the bad place
+                wanted = _SMALL_READ_BYTES  # reads what is before the bad place
                 continue
-            if not data:  # somebody cut the file
+            if not data:  # another program truncated the file
                 self._damage.report(file, offset, file.end_offset)
                 break
             position = 0
@@ -129,12 +122,12 @@ class ChunkReader:
                     if batch.end_seq > seq:
                         chunk.append(batch)
             except Incomplete as incomplete:
-                if offset + position + incomplete.needed > file.end_offset:  # its length is what is damaged
+                if offset + position + incomplete.needed > file.end_offset:  # its length field is damaged
                     if not chunk:
                         position = self._pass_damage(file, offset, position)
                 elif position == 0:
                     if incomplete.needed <= wanted and not self.read_file(file, offset + len(data), 1):
-                        self._damage.report(file, offset, file.end_offset)  # somebody cut the file
+                        self._damage.report(file, offset, file.end_offset)  # another program truncated the file
                         break
                     wanted = incomplete.needed
             except Damaged:
@@ -146,7 +139,7 @@ class ChunkReader:
         return chunk
 
     def _pass_damage(self, file: LogFile, offset: int, position: int) -> int:
-        """Where the next good record begins behind a damaged one, relative to `offset`."""
+        """Report a damaged record; return where the next valid one begins, relative to `offset`."""
         data = self.read_file(file, offset, file.end_offset - offset)
         found = find_record(data, position + 1, file.header.salt)
         after = found if found is not None else len(data)
@@ -154,7 +147,7 @@ class ChunkReader:
         return after
 
 
-# Reads so many bytes of a file at an offset.
+# read(file, offset, size)
 Read = Callable[[LogFile, int, int], bytes]
 
 _MOST_PLACES = 2_000_000  # of 16 bytes
@@ -168,8 +161,8 @@ _unpack = Struct("<4sI8xQ24xI4x").unpack_from
 class _Stretch:
     """The places of the records of a file from `start` on.
 
-    end_offset, end_seq  up to where the file was walked
-    is_broken            something there is no record
+    end_offset, end_seq  how far the file was walked
+    is_broken            True if the walk met something that is no record
     """
 
     __slots__ = ("end_offset", "end_seq", "is_broken", "offsets", "seqs", "start")
@@ -186,7 +179,7 @@ class _Stretch:
         return len(self.seqs)
 
     def walk(self, file: LogFile, read: Read) -> None:
-        """Go on for about 256 KiB. Raises OSError."""
+        """Walk on for about 256 KiB. Raises OSError."""
         offset = self.end_offset
         data = read(file, offset, _WALK_BYTES)
         note_seq, note_offset = self.seqs.append, self.offsets.append
@@ -208,12 +201,12 @@ class _Stretch:
         self.end_offset = offset + position
 
     def read_all(self, file: LogFile, read: Read) -> bytes:
-        """The bytes of its records; none where these are too many to be read at once. Raises OSError."""
+        """Return the bytes of its records; empty if they are too many for one read. Raises OSError."""
         size = self.end_offset - self.start
         return read(file, self.start, size) if size <= _MOST_READ_BYTES else b""
 
     def batch_at(self, file: LogFile, seq: int, data: bytes, read: Read) -> Batch | None:
-        """The batch that holds `seq`; `data` is what `read_all` gave, or nothing. Raises OSError."""
+        """Return the batch that holds `seq`, or None; `data` is the result of `read_all`, or empty. Raises OSError."""
         offsets = self.offsets
         at = bisect_right(self.seqs, seq) - 1
         if at < 0:
@@ -231,7 +224,7 @@ class _Stretch:
 
 
 class RecordPlaces:
-    """Remembers the places of some million records, of all files that share it; those not used for longest go."""
+    """The places of up to two million records, shared by all files; the least recently used are forgotten."""
 
     __slots__ = ("_count", "_most", "_stretches")
 
@@ -241,10 +234,10 @@ class RecordPlaces:
         self._most = most
 
     def read_each(self, file: LogFile, seqs: Sequence[int], read: Read = LogFile.read) -> Iterator[Batch | None]:
-        """For each of these numbers of one file, in rising order, the batch that holds it.
+        """Yield for each of these ascending numbers of one file the batch that holds it.
 
-        None where it is not found, or damaged. `read` reads bytes of the file; it may raise BlockingIOError, then the
-        call is to be made again later. Raises OSError.
+        Yield None if it is not found or is damaged. `read` reads bytes of the file; it may raise BlockingIOError, and
+        then the call must be repeated later. Raises OSError.
         """
         batch: Batch | None = None
         after = 0
@@ -260,7 +253,7 @@ class RecordPlaces:
             yield batch
 
     def _reaching(self, file: LogFile, seq: int, read: Read) -> _Stretch:
-        """The stretch in which `seq` would be, walked as far."""
+        """Return the stretch in which `seq` lies, walked as far as `seq`."""
         stretch = self._stretch(file, file.offset_before(seq))
         while seq >= stretch.end_seq and not stretch.is_broken and stretch.end_offset < file.end_offset:
             before = len(stretch)
@@ -281,13 +274,12 @@ class RecordPlaces:
         return stretch
 
     def forget(self, file: LogFile) -> None:
-        """The file is gone."""
         for key in [key for key in self._stretches if key[0] is file]:
             self._count -= len(self._stretches.pop(key))
 
 
 def first_since(files: Iterable[LogFile], timestamp_ns: int, low: int) -> int | None:
-    """The number of the first message from `low` on that was published at `timestamp_ns` or later; None: none was.
+    """Return the number of the first message from `low` on published at `timestamp_ns` or later, or None.
 
     Reads up to about 256 KiB of one file. Raises OSError.
     """
@@ -302,10 +294,10 @@ def first_since(files: Iterable[LogFile], timestamp_ns: int, low: int) -> int | 
 def first_published_since(
     files: Sequence[LogFile], steady_ns: int, low: int, *, by_timestamp: bool = False
 ) -> int | None:
-    """Return the number of the first message from `low` on whose id was handed out at `steady_ns` or later, or None.
+    """Return the number of the first message from `low` on whose id was generated at `steady_ns` or later, or None.
 
-    Ids rise with the steady clock, whatever the wall clock does. Those of dead letters do not: where there may be such
-    (`by_timestamp`), the place that the timestamps lead to counts, if it is before. Raises OSError.
+    Ids rise with the steady clock, whatever the wall clock does. Ids of dead letters do not: if the log may hold such
+    (`by_timestamp`), the search starts where the timestamps lead to, if that is earlier. Raises OSError.
     """
     for file, following in zip_longest(files, files[1:]):
         # A file's header has the highest id before it.
@@ -323,7 +315,7 @@ def first_published_since(
 
 
 def _place_before(file: LogFile, steady_ns: int) -> int:
-    """Return the offset of a record before which there are only ids of an earlier time. Raises OSError."""
+    """Return the offset of a record before which all ids are of an earlier time. Raises OSError."""
     window = RecordWindow(file.fileno(), file.end_offset)
 
     def is_young(offset: int) -> bool:
@@ -342,7 +334,7 @@ def _first_in(file: LogFile, timestamp_ns: int, low: int) -> int | None:
 
 
 def _first_from(file: LogFile, offset: int, low: int, is_wanted: Callable[[RecordHeader], bool]) -> int | None:
-    """Return the number of the first message from `low` on that is wanted, reading on from `offset`, or None."""
+    """Return the number of the first message from `low` on that `is_wanted` accepts, reading from `offset`, or None."""
     reached = max(file.first_seq, low)
     try:
         for _, record in RecordWindow(file.fileno(), file.end_offset).headers(offset):
@@ -350,12 +342,12 @@ def _first_from(file: LogFile, offset: int, low: int, is_wanted: Callable[[Recor
                 return max(record.first_seq, low)
             reached = max(reached, record.end_seq)
     except (Damaged, Incomplete):
-        return reached  # rather too early: what is behind it may be of that time
+        return reached  # rather too early: what follows may be of that time
     return None
 
 
 def first_record(file: LogFile) -> RecordHeader | None:
-    """What the file's first record says of itself; None where it cannot be read. Raises OSError."""
+    """Return the header of the first record; None if it cannot be read. Raises OSError."""
     try:
         return RecordWindow(file.fileno(), file.end_offset).header(FILE_HEADER_BYTES)
     except (Damaged, Incomplete):

@@ -1,15 +1,9 @@
-"""A write to a log in steps, each a call that may take long: all of them, or the last ones, can be done in a thread.
+"""Writing to a log in steps, syncing its files, and recovering from a failed fsync.
 
-----
-Bringing files of a log to the disk, and what is done when the disk says no.
-
-After an fsync that failed the system takes the pages for clean, or may have dropped them: a second fsync that
-succeeds says nothing of them. So what no sync has covered is written anew, from what can still be read of it or
-from memory, and only then synced again.
-
-
-----
-What of a log waits for a sync, and what a sync that failed has left."""
+After an fsync fails, the kernel marks the pages clean, or may have dropped them: a second fsync that succeeds says
+nothing about them. So everything that no sync has covered is written again, from what can still be read of it or from
+memory, and is then synced.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +31,11 @@ from nsqd_py.diskqueue.recovery import find_record
 
 
 class Appending:
-    """Batches on their way to a file of a log.
+    """A write of batches to a log, in steps of one system call each. A thread can do all of them, or the last ones.
 
-    file        where they go; None: to a new one, as long as there is none
-    is_written  they are there
-    timer       has measured the steps of `write`
+    file        the file that takes the batches; None until the new one is created
+    is_written  True when the batches are in the file
+    timer       the duration of the slowest step of `write`
     """
 
     __slots__ = ("_create", "_last", "_size", "_steps", "batches", "file", "is_written", "timer")
@@ -61,15 +55,15 @@ class Appending:
 
     @property
     def opens_file(self) -> bool:
-        """True when a file will be made or opened."""
+        """True if the write creates or opens a file."""
         return self.file is None or not self.file.is_open
 
     def step(self) -> None:
-        """Do what is next, with one call of the system. Raises OSError: then it is over."""
+        """Do the next step, one system call. Raises OSError, which ends the write."""
         next(self._steps, None)
 
     def write(self) -> None:
-        """Do all that is left; may run in a thread. Raises OSError."""
+        """Do the remaining steps; may run in a thread. Raises OSError."""
         while not self.is_written:
             with self.timer:
                 self.step()
@@ -90,7 +84,7 @@ class Appending:
 
 
 def encode_batches(batches: list[Batch], salt: int) -> list[bytes]:
-    """Records, as headers and bodies in turn."""
+    """Return the records of the batches: a header and a body each."""
     buffers = []
     for batch in batches:
         buffers.append(encode_header(batch, salt))
@@ -99,7 +93,7 @@ def encode_batches(batches: list[Batch], salt: int) -> list[bytes]:
 
 
 def last_id(batches: list[Batch]) -> int:
-    """The highest of their ids; that of the last, but where dead letters with ids of long ago are among them."""
+    """Return the highest message id. It is that of the last batch, unless dead letters with old ids are among them."""
     last = batches[-1]
     if len(batches) == 1:
         return last.base_id + last.count - 1
@@ -111,10 +105,10 @@ _LATELY_S = 600.0
 
 @dataclass(slots=True)
 class Unsynced:
-    """A file up to a place, which is held until it is synced, or the directory (no file), that waits for a sync.
+    """Something that waits for a sync: a file up to an offset, held until it is synced, or the directory (no file).
 
-    descriptor  what the thread that syncs it uses, or has opened: to open one may take long
-    error       why the sync failed
+    descriptor  the descriptor that the syncing thread uses; it may have opened it, since opening can be slow
+    error       the error of the sync, if it failed
     """
 
     file: LogFile | None
@@ -125,7 +119,7 @@ class Unsynced:
     descriptor: int = -1
 
     def open(self) -> bool:
-        """Set the descriptor; True if it is to be closed. Raises OSError."""
+        """Set the descriptor; return True if the caller must close it. Raises OSError."""
         if self.directory is not None:
             self.descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
             return True
@@ -133,15 +127,15 @@ class Unsynced:
         if self.file.is_open:
             self.descriptor = self.file.fileno()
             return False
-        # Nothing was written to it since it was opened last: it is synced for what another process wrote.
+        # This process has not written to it since it was open last; the sync covers what another process wrote.
         self.descriptor = os.open(self.file.path, os.O_RDWR)
         return True
 
 
 def sync_and_close(taken: Iterable[Unsynced], in_memory: Mapping[int, Batch]) -> None:
-    """Sync each and end its hold; `error` tells of each how it went. May run in a thread.
+    """Sync each one, end its hold, and set its `error`. May run in a thread.
 
-    What failed before is written again first, see `write_again`.
+    Files whose last sync failed are first written again, see `write_again`.
     """
     for unsynced in taken:
         is_own = False
@@ -161,10 +155,10 @@ def sync_and_close(taken: Iterable[Unsynced], in_memory: Mapping[int, Batch]) ->
 
 
 def write_again(unsynced: Unsynced, in_memory: Mapping[int, Batch]) -> None:
-    """Write anew what no sync has covered. May run in a thread.
+    """Write everything again that no sync has covered. May run in a thread.
 
-    A record that cannot be read back is taken from `in_memory`, by its first number; one that is not there either
-    is left, to be found damaged by whoever reads it. Raises OSError.
+    A record that cannot be read back is taken from `in_memory`, by its first sequence number. If it is not there
+    either, it stays as it is, and readers will report it as damaged. Raises OSError.
     """
     file, descriptor = unsynced.file, unsynced.descriptor
     assert file is not None
@@ -186,7 +180,7 @@ def write_again(unsynced: Unsynced, in_memory: Mapping[int, Batch]) -> None:
 
 
 def _record_at(descriptor: int, offset: int, salt: int) -> bytes | None:
-    """The record there, its checksum verified; None when it cannot be read."""
+    """Return the record at `offset` if its checksum is right; None if it cannot be read."""
     try:
         head = os.pread(descriptor, RECORD_HEADER_BYTES, offset)
         record = os.pread(descriptor, decode_header(head, 0).record_bytes, offset)
@@ -197,28 +191,28 @@ def _record_at(descriptor: int, offset: int, salt: int) -> bytes | None:
 
 
 def _next_record(descriptor: int, offset: int, end_offset: int, salt: int) -> int:
-    """Where the next good record begins behind one that is not."""
+    """Return the offset of the next valid record behind a damaged one."""
     found = find_record(os.pread(descriptor, end_offset - offset, offset), 1, salt)
     return end_offset if found is None else offset + found
 
 
 def _write(descriptor: int, data: bytes, offset: int) -> None:
     if os.pwrite(descriptor, data, offset) != len(data):
-        raise OSError(errno.ENOSPC, "what a failed sync left could be written again in part only")
+        raise OSError(errno.ENOSPC, "short write while records were written again after a failed sync")
 
 
 def written_lately(files: list[LogFile]) -> list[LogFile]:
-    """Those that were written to not long before the last one: of the others the system has taken care."""
+    """Return the files written less than 10 minutes before the last one: the kernel has flushed the others."""
     times = [file.modified_s for file in files]
     return [file for file, time in zip(files, times, strict=True) if time > times[-1] - _LATELY_S]
 
 
 class SyncBook:
-    """Of one log.
+    """The unsynced files of one log, and the errors of failed syncs.
 
-    unsynced           files with something that no sync has covered
-    directory_changed  files have appeared in the directory
-    directory_error    why their names may not be on the disk
+    unsynced           files with data that no sync has covered
+    directory_changed  True if files were added since the directory was synced
+    directory_error    the error because of which their names may not be on the disk
     """
 
     __slots__ = ("_directory", "_failed", "directory_changed", "directory_error", "unsynced")
@@ -231,9 +225,9 @@ class SyncBook:
         self._failed: frozenset[LogFile] = frozenset()
 
     def take(self, *, with_failed: bool) -> list[Unsynced]:
-        """All that no sync has covered, held until `sync_and_close`; the directory is the last of it.
+        """Take everything that no sync has covered, held until `sync_and_close`; the directory comes last.
 
-        Files whose last sync failed may be left for later.
+        Without `with_failed`, files whose last sync failed are left for later.
         """
         files = {file for file in self.unsynced if with_failed or file.sync_error is None}
         for file in files:
@@ -246,9 +240,9 @@ class SyncBook:
         return taken
 
     def note(self, taken: Iterable[Unsynced], kept: Container[LogFile]) -> OSError | None:
-        """A sync of these is over; gives why the log is not all on the disk, be it by an earlier one that failed.
+        """Record the result of a sync. Return why some of the log is not on the disk, also because of earlier failures.
 
-        What failed waits for the next sync, as far as its file is `kept`.
+        Files that failed wait for the next sync if they are in `kept`.
         """
         self.directory_error = None
         for unsynced in taken:
@@ -267,11 +261,10 @@ class SyncBook:
         return self.directory_error or next((file.sync_error for file in self._failed), None)
 
     def error_of(self, seq: int) -> OSError | None:
-        """Why the message of this number may not be on the disk; None when it is, or no sync was tried."""
+        """Return why the message with this number may not be on the disk; None if it is, or if no sync was tried."""
         of_its_file = (file.sync_error for file in self._failed if file.first_seq <= seq < file.end_seq)
         return self.directory_error or next(of_its_file, None)
 
     def forget(self, file: LogFile) -> None:
-        """The file is gone."""
         self.unsynced.discard(file)
         self._failed -= {file}
