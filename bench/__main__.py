@@ -46,6 +46,7 @@ def _pattern(context: click.Context, parameter: click.Parameter, value: str) -> 
 @click.option("--rounds", default=5, type=click.IntRange(1), show_default=True, help="Runs of each side.")
 @click.option("--nsqd", callback=_command, metavar="CMD", help="The subject.  [default: python -m nsq_apps.nsqd]")
 @click.option("--peer-nsqd", callback=_command, metavar="CMD", help="Another nsqd to run in turn with it.")
+@click.option("--load", callback=_command, metavar="CMD", help="A neutral load generator, for the rows that need one.")
 @click.option("--nsqlookupd", callback=_command, metavar="CMD", help="The subject of the lookup scenarios.")
 @click.option("--peer-nsqlookupd", callback=_command, metavar="CMD", help="Another one to run in turn with it.")
 @click.option(
@@ -66,6 +67,7 @@ def main(
     rounds: int,
     nsqd: tuple[str, ...] | None,
     peer_nsqd: tuple[str, ...] | None,
+    load: tuple[str, ...] | None,
     nsqlookupd: tuple[str, ...] | None,
     peer_nsqlookupd: tuple[str, ...] | None,
     peer_tools: Path | None,
@@ -79,7 +81,8 @@ def main(
         NSQD: _contenders(NSQD, nsqd, peer_nsqd),
         NSQLOOKUPD: _contenders(NSQLOOKUPD, nsqlookupd, peer_nsqlookupd),
     }
-    scenarios = _chosen(only, {daemon for daemon, sides in contenders.items() if len(sides) > 1})
+    with_peer = {daemon for daemon, sides in contenders.items() if len(sides) > 1}
+    scenarios = _chosen(only, with_peer, has_generator=load is not None)
     _allow_many_files()
     signal.signal(signal.SIGTERM, _interrupt)
 
@@ -92,15 +95,14 @@ def main(
                 results.append(
                     compare(
                         scenario,
-                        _servers(scenario, contenders[scenario.daemon])
-                        if work is None
-                        else _workers(work, peer_tools),
+                        _servers(scenario, contenders[scenario.daemon]) if work is None else _workers(work, peer_tools),
                         rounds,
                         server_command=contenders[NSQD][0].command if work is not None else (),
                         seconds=seconds,
                         messages=messages,
                         scratch=scratch,
                         announce=announce,
+                        generator=load or (),
                     )
                 )
     except KeyboardInterrupt:
@@ -137,16 +139,19 @@ def _workers(work: Work, peer_tools: Path | None) -> list[Contender]:
     return workers
 
 
-def _chosen(only: re.Pattern[str], with_peer: Set[Daemon]) -> list[Scenario]:
+def _chosen(only: re.Pattern[str], with_peer: Set[Daemon], *, has_generator: bool) -> list[Scenario]:
     """Those whose label matches; where the daemon has no peer, each load once."""
-    chosen = [s for s in SCENARIOS if only.search(s.label) and _can_run(s, with_peer)]
+    possible = (s for s in SCENARIOS if has_generator or not s.generator)
+    chosen = [s for s in possible if only.search(s.label) and _can_run(s, with_peer)]
     if not chosen:
         raise click.BadParameter("no scenario matches", param_hint="--only")
     return chosen
 
 
 def _can_run(scenario: Scenario, with_peer: Set[Daemon]) -> bool:
-    return scenario.work is not None or scenario.daemon in with_peer or scenario.label == scenario.load
+    return scenario.work is not None or scenario.daemon in with_peer or bool(scenario.generator) or (
+        scenario.label == scenario.load
+    )
 
 
 def _allow_many_files() -> None:

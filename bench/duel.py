@@ -83,8 +83,11 @@ def compare(
     scratch: Path | None = None,
     announce: Callable[[str], None] = lambda text: None,
     server_command: Sequence[str] = (),
+    generator: Sequence[str] = (),
 ) -> Result:
     """Run every contender once a round, in an order that turns around each round.
+
+    `generator` is the command of the neutral load generator.
 
     The contenders are servers; with `server_command` they are tools, and that is the server for all. A run that
     fails ends the scenario; its text stands in `failure`.
@@ -105,6 +108,8 @@ def compare(
                     Server(scenario.daemon, server_command or contender.command, flags, scratch) as server,
                 ):
                     tool = contender.command if server_command else ()
+                    if scenario.generator:
+                        tool = (*generator, *scenario.generator)
                     run, version = generate(scenario.load, server.endpoint, amount, tool), server.version
             except LoadError as error:
                 result.failure = f"{contender.role}: {error}"

@@ -46,6 +46,7 @@ class Scenario:
     several times that of the exchange itself) and takes it away again whenever the kernel moves one of them.
     `with_tls` gives the servers a certificate.
     `beside_itself`: the peer is the same program, with the peer's flags. `work` is for those that measure no server.
+    `generator` has the arguments of the program that `--load` names, for the loads that it generates.
     """
 
     load: str
@@ -63,11 +64,15 @@ class Scenario:
     with_tls: bool = False
     beside_itself: bool = False
     work: Work | None = None
+    name: str = ""
+    generator: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
         if self.work is not None:
             return self.work.name
+        if self.name:
+            return self.name
         return self.load if self.peer_setting == "in memory" else f"{self.load}, peer {self.peer_setting}"
 
     def ratio(self, subject: Run, peer: Run) -> float:
@@ -129,6 +134,48 @@ def _spark(
     )  # fmt: skip
 
 
+def _generated(
+    name: str, arguments: str, at_least: float | None = None, *, below: float | None = None, sync: bool = False
+) -> Scenario:
+    """One of the neutral load generator's; `below` holds the wait for an answer at a fixed rate, in ms."""
+    flags = (DEFAULT_QUEUE, SYNC_EVERY) if sync else (DEFAULT_QUEUE,)
+    waits = below is not None
+    details = ("published_per_s", "consumed_per_s", "e2e_p99_ms") if "-consumers" in arguments else ()
+    return Scenario(
+        "neutral-wait" if waits else "neutral",
+        "ms" if waits else "msg/s",
+        Side(_TIMED, flags),
+        Side(_TIMED, flags),
+        lower_is_better=waits,
+        at_least=at_least,
+        below=below,
+        details=(*details, "peak_rss_mb") if "65536" in arguments else details,
+        name=name,
+        generator=tuple(arguments.split()),
+    )
+
+
+# What most producers do: each waits for its answer, or batches a little.
+_GENERATED = (
+    _generated("pub-1", "-mode pub -conns 1", 0.9),
+    _generated("pub-16", "-mode pub -conns 16", 1),
+    _generated("pub-64", "-mode pub -conns 64", 1),
+    _generated("pub-500", "-mode pub -conns 500", 1),
+    _generated("pub-16-consumed", "-mode pub -conns 16 -consumers 4 -rdy 100", 1),
+    _generated("pub-open-20k", "-mode pub -conns 20 -consumers 2 -rate 20000", below=10),
+    _generated("pub-open-30k", "-mode pub -conns 20 -consumers 2 -rate 30000", below=10),
+    _generated("mpub-of-10", "-mode mpub -conns 4 -batch 10", 1),
+    _generated("dpub-pipelined", "-mode defer -conns 4 -window 100", 1.5),
+    _generated("mpub-of-10-64k", "-mode mpub -conns 2 -batch 10 -size 65536", 0.8),
+    _generated("mpub-of-200-1k", "-mode mpub -conns 2 -batch 200 -size 1024", 1),
+    _generated("mpub-consumed", "-mode mpub -conns 4 -batch 200 -consumers 2", 1),
+    _generated("ten-channels-published", "-mode mpub -conns 2 -batch 200 -consumers 10 -channels 10", 1),
+    _generated("mpub-100-topics", "-mode mpub -conns 4 -batch 100 -topics 100", 1),
+    _generated("pub-1000-topics", "-mode pub -conns 4 -topics 1000", 1),
+    _generated("pub-16-sync", "-mode pub -conns 16", sync=True),
+    _generated("pub-64-sync", "-mode pub -conns 64", sync=True),
+)
+
 _REPLAY = ("bench.clients.spark", "replay")
 _COMMAND = ("nsq_apps.spark_replay", "--master=local[2]", "--conf=spark.driver.memory=1g")
 _TWO = "local[2]"
@@ -136,6 +183,7 @@ _WHERE = "--where=json.level = 'error'"
 _FIVE_GB = 21_500_000
 
 SCENARIOS = (
+    *_GENERATED,
     Scenario("mpub", "msg/s", *_sides(_TIMED), at_least=1.2),
     Scenario("mpub", "msg/s", *_sides(_TIMED, peer_flag=DISK_QUEUE), peer_setting="on disk", at_least=4),
     Scenario("mpub-tls", "msg/s", *_sides(_TIMED), at_least=0.9, with_tls=True),

@@ -9,6 +9,7 @@ from bench.loads import (
     lookup,
     memory,
     mpub,
+    neutral,
     pub,
     spark,
     sub,
@@ -52,5 +53,7 @@ LOADS: dict[str, Load] = {
     "spark-to-nsqd": spark.to_nsqd,
     "spark-cold-start": spark.cold_start,
     "spark-memory": spark.memory,
+    "neutral": neutral.publish,
+    "neutral-wait": neutral.wait,
     "admin-list": admin.list_page,
 }

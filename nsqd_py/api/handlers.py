@@ -93,16 +93,16 @@ def pub(request: Request[Broker]) -> Reply:
     if not body:
         raise HttpError(400, "MSG_EMPTY")
     topic = _topic_to_publish_to(request)
-    due_ns = _due_ns(request)
+    defer_ns = _defer_ns(request)
     sized = len(body).to_bytes(SIZE_BYTES, "big") + body
-    topic.publish(sized, 1, len(sized), request.connection, request.ticket, due_ns)
+    topic.publish(sized, 1, len(sized), request.connection, request.ticket, defer_ns)
     return answers.OK
 
 
 def mpub(request: Request[Broker]) -> Reply:
     """Many messages. A long body is read in slices, in the greenlet of its connection."""
     topic = _topic_to_publish_to(request)
-    due_ns = _due_ns(request)
+    defer_ns = _defer_ns(request)
     options = request.app.options
     rest = _never_rest if request.size_bytes <= request.route.quick_bytes else Pace(ONE_ROUND_S).rest_if_due
     if _is_binary(request):
@@ -115,9 +115,9 @@ def mpub(request: Request[Broker]) -> Reply:
     if topic.is_closed:  # it was deleted meanwhile
         topic = _topic_to_publish_to(request)
     if len(parts) == 1:
-        topic.publish(*parts[0], request.connection, request.ticket, due_ns)
+        topic.publish(*parts[0], request.connection, request.ticket, defer_ns)
     elif parts:
-        topic.publish_parts(parts, request.connection, request.ticket, due_ns)
+        topic.publish_parts(parts, request.connection, request.ticket, defer_ns)
     return answers.OK
 
 
@@ -139,8 +139,8 @@ def _topic_to_publish_to(request: Request[Broker]) -> Topic:
     return request.app.get_topic(topic_name(request))
 
 
-def _due_ns(request: Request[Broker]) -> int:
-    """When the messages are due that are to be deferred; 0 for at once. Raises HttpError."""
+def _defer_ns(request: Request[Broker]) -> int:
+    """Return the delay of the messages; 0 for none. Raises HttpError."""
     defer = request.params.get("defer")
     if defer is None:
         return 0
@@ -148,10 +148,9 @@ def _due_ns(request: Request[Broker]) -> int:
         delay_ns = milliseconds_to_ns(parse_int64(defer))
     except ValueError as error:
         raise HttpError(400, "INVALID_DEFER") from error
-    broker = request.app
-    if not 0 <= delay_ns <= broker.options.max_defer_timeout_ns:
+    if not 0 <= delay_ns <= request.app.options.max_defer_timeout_ns:
         raise HttpError(400, "INVALID_DEFER")
-    return broker.due_ns(delay_ns)
+    return delay_ns
 
 
 def _is_binary(request: Request[Broker]) -> bool:

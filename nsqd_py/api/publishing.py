@@ -63,7 +63,7 @@ class PublishingConnection(HttpConnection[Broker]):
             topic = self._app.open_topics.get(topic_name)
             if topic is None:  # the handler makes it, or says why not
                 break
-            topic.publish(prefix + data[end:after], 1, 4 + size, self, len(out))
+            topic.publish(prefix + data[end:after], 1, 4 + size, self, self.early.ticket())
             if time.time() >= PREPARED.valid_until_s:
                 PREPARED.renew(time.time())
             out.append(PREPARED.ok)
@@ -94,4 +94,4 @@ class PublishingConnection(HttpConnection[Broker]):
     def publish_failed(self, ticket: int, error: OSError) -> None:
         """The OK that is under way was too early: it is replaced."""
         if not self.closed:
-            self.out[ticket] = answers.in_place_of(self.out[ticket], answers.EXITING)
+            self.early.replace(ticket, lambda answer: answers.in_place_of(answer, answers.EXITING))

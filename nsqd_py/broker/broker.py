@@ -137,10 +137,6 @@ class Broker:
             return f"disk: {trouble}"
         return "draining" if self.drain.is_active else None
 
-    def due_ns(self, delay_ns: int) -> int:
-        """When a message is due that is published now and deferred by `delay_ns`; 0 when not deferred."""
-        return self.clock() + delay_ns if delay_ns else 0
-
     def count_buffers(self) -> None:
         """Count what connections have received in part, or have to send: 0.3 us each."""
         self.memory.note_buffers(sum(client.buffered_bytes for client in (*self.clients, *self.http_clients)))

@@ -1,7 +1,9 @@
 """Bringing logs to the disk: `--sync-every` and `--sync-timeout`, off the event loop.
 
 With `--sync-every=1` publishers are answered only after the sync that covers them. One sync of a topic runs
-at a time, and all who came meanwhile share the next one (group commit). While one takes long, all logs are
+at a time, and publishers that arrive meanwhile share the next one (group commit). It begins when those that the last
+one answered have published again, or after a millisecond: else clients that wait for their answers fall into two
+groups, each of which waits for the sync of the other. While a sync takes long, all logs are
 written in threads, so that a disk that stalls stops nobody who does not need it.
 """
 
@@ -28,26 +30,57 @@ _DURATION_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25
 SLOW_NS = 100_000_000
 _FIRST_RETRY_NS = 1_000_000_000
 _LONGEST_RETRY_NS = 30_000_000_000
+# How long a sync waits for publishers that are expected, and how many syncs do not wait when they did not come.
+_GATHER_NS = 1_000_000
+_SYNCS_WITHOUT_GATHERING = 16
 
 
 class _TopicSync:
     """What of one topic waits for the disk.
 
     held      publishers, by the number behind what they published
+    waiting   how many these are
+    expected  how many are waited for before the next sync
+    hasty     how many syncs wait for nobody
     began_ns  when the sync began that runs; 0: none does
     retry_ns  before that, files whose sync failed are left alone
     """
 
-    __slots__ = ("alarm", "began_ns", "greenlet", "held", "retry_after_ns", "retry_ns", "slow_alarm")
+    __slots__ = (
+        "alarm", "began_ns", "expected", "gather_alarm", "greenlet", "hasty", "held", "retry_after_ns", "retry_ns",
+        "slow_alarm", "waiting",
+    )  # fmt: skip
 
-    def __init__(self, alarm: Alarm, slow_alarm: Alarm) -> None:
+    def __init__(self, alarm: Alarm, slow_alarm: Alarm, gather_alarm: Alarm) -> None:
         self.alarm = alarm
         self.slow_alarm = slow_alarm
+        self.gather_alarm = gather_alarm
+        self.waiting = self.hasty = 0
+        self.expected = 1
         self.held: list[tuple[int, Tickets]] = []
         self.greenlet: Any = None
         self.began_ns = 0
         self.retry_ns = 0
         self.retry_after_ns = 0
+
+    def take_held(self) -> list[tuple[int, Tickets]]:
+        """Return the publishers that the sync covers that begins now."""
+        taken, self.held = self.held, []
+        self.waiting = 0
+        return taken
+
+    def expect(self, answered: int) -> None:
+        """Wait for the publishers that were just answered, beside those that wait already."""
+        if self.hasty:
+            self.hasty -= 1
+            self.expected = 1
+        else:
+            self.expected = self.waiting + answered
+
+    def give_up(self) -> None:
+        """Those that were expected did not come in time: wait for nobody for a while."""
+        self.expected = 1
+        self.hasty = _SYNCS_WITHOUT_GATHERING
 
     def failed(self, now_ns: int) -> None:
         self.retry_after_ns = min(max(_FIRST_RETRY_NS, 2 * self.retry_after_ns), _LONGEST_RETRY_NS)
@@ -92,7 +125,9 @@ class GroupSync:
             for publisher, _ in publishers:
                 publisher.hold()
             state.held.append((topic.next_seq, publishers))
-        if topic.unsynced >= self.every:
+            state.waiting += len(publishers)
+            self._start_when_all_came(topic, state)
+        elif topic.unsynced >= self.every:
             self._start(topic)
         else:
             state.alarm.set_no_later(self._clock() + self._timeout_ns)
@@ -101,6 +136,7 @@ class GroupSync:
         return _TopicSync(
             self._alarms.alarm(lambda _now_ns: self._start(topic)),
             self._alarms.alarm(lambda now_ns: self._look_if_slow(topic, now_ns)),
+            self._alarms.alarm(lambda _now_ns: self._stop_waiting(topic)),
         )
 
     def forget(self, topic: Topic) -> None:
@@ -111,10 +147,23 @@ class GroupSync:
         if state is not None:
             state.alarm.set(None)
             state.slow_alarm.set(None)
+            state.gather_alarm.set(None)
 
     def hurry(self, most: int) -> None:
         """Begin to sync up to `most` topics, those first that have waited longest."""
         for topic in list(islice(self._unsynced, most)):
+            self._start(topic)
+
+    def _start_when_all_came(self, topic: Topic, state: _TopicSync) -> None:
+        if state.waiting < state.expected:
+            state.gather_alarm.set_no_later(self._clock() + _GATHER_NS)
+        else:
+            self._start(topic)
+
+    def _stop_waiting(self, topic: Topic) -> None:
+        state = self._topics.get(topic)
+        if state is not None and state.greenlet is None and state.held:
+            state.give_up()
             self._start(topic)
 
     def _start(self, topic: Topic) -> None:
@@ -127,16 +176,19 @@ class GroupSync:
         error: OSError | None = None
         try:
             while True:
-                held, state.held = state.held, []
+                held = state.take_held()
                 topic.unsynced = 0
                 self._unsynced.pop(topic, None)
                 state.alarm.set(None)
+                state.gather_alarm.set(None)
                 error = self._try_to_sync(topic, state, held)
                 self._on_sync(topic, error)
                 if held:
                     self.settle_names()
                 self._answer(topic, held, error)
-                if error is not None or (not state.held and topic.unsynced < self.every):
+                if held:
+                    state.expect(sum(len(publishers) for _, publishers in held))
+                if error is not None or topic.unsynced < self.every or (held and state.waiting < state.expected):
                     break
         finally:
             state.greenlet = None
@@ -157,7 +209,7 @@ class GroupSync:
         if error is not None:
             state.alarm.set_no_later(state.retry_ns)
         if state.held:
-            self._start(topic)
+            self._start_when_all_came(topic, state)
         elif topic.unsynced:
             state.alarm.set_no_later(self._clock() + self._timeout_ns)
 
@@ -210,7 +262,10 @@ class GroupSync:
             self._pace.stall(topic)
 
     def join(self) -> None:
-        """Wait for the syncs that run."""
+        """Wait for the syncs that run, or that publishers wait for."""
+        for topic, state in list(self._topics.items()):
+            if state.held:
+                self._start(topic)
         gevent.joinall([state.greenlet for state in self._topics.values() if state.greenlet is not None])
 
 

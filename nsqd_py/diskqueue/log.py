@@ -30,6 +30,8 @@ from nsqd_py.diskqueue.syncing import (
     written_lately,
 )
 
+_SMALL_BYTES = 8 * 1024  # a record that is copied into one piece
+
 
 def _at_once(work: Callable[[], None]) -> None:
     work()
@@ -52,7 +54,7 @@ class TopicLog:
 
     __slots__ = (
         "_chunks", "_damage", "_directory", "_files", "_first_seqs", "_held", "_in_background", "_is_appending",
-        "_last", "_max_file_bytes", "_most_ahead", "_places", "_small_until", "_spare", "_topic", "_unsynced",
+        "_last", "_max_file_bytes", "_most_ahead", "_places", "_spare", "_topic", "_unsynced",
         "busy_files", "latest_due_ns", "next_seq", "syncs", "used_id",
     )  # fmt: skip
 
@@ -69,7 +71,6 @@ class TopicLog:
         self._topic = topic
         self._max_file_bytes = max_file_bytes
         self._in_background = in_background
-        self._small_until = max_file_bytes - RECORD_HEADER_BYTES
         self._files: list[LogFile] = []
         self._last: LogFile | None = None
         self._first_seqs: list[int] = []
@@ -180,11 +181,16 @@ class TopicLog:
             return False
         batch = batches[-1]
         end_seq = batch.first_seq + batch.count
-        file.append(encode_batches(batches, file.salt), size, end_seq)
+        if size < _SMALL_BYTES and len(batches) == 1:  # 0.4 us less than a list of buffers
+            file.append_record(encode_record(batch, file.salt), end_seq)
+        else:
+            file.append(encode_batches(batches, file.salt), size, end_seq)
         if batch.timestamp_ns > file.newest_ns:
             file.newest_ns = batch.timestamp_ns
         self.next_seq = end_seq
-        self.used_id = max(self.used_id, last_id(batches))
+        used_id = last_id(batches)
+        if used_id > self.used_id:
+            self.used_id = used_id
         self._unsynced.add(file)
         return True
 
@@ -192,23 +198,6 @@ class TopicLog:
         """True if appending records of `size` bytes opens or creates a file."""
         file = self._last
         return file is None or not file.is_open or file.end_offset + size > self._max_file_bytes
-
-    def append_small(self, batch: Batch) -> bool:
-        """As `append_at_once`, for one batch that is not worth a list of buffers."""
-        file = self._last
-        size = len(batch.body)
-        if file is None or file.end_offset + size > self._small_until or file.end_seq != batch.first_seq:
-            return False
-        if file.wants_space(size + RECORD_HEADER_BYTES):
-            return False
-        end_seq = batch.first_seq + batch.count
-        file.append_record(encode_record(batch, file.salt), end_seq)
-        if batch.timestamp_ns > file.newest_ns:
-            file.newest_ns = batch.timestamp_ns
-        self.next_seq = end_seq
-        self.used_id = batch.base_id + batch.count - 1
-        self._unsynced.add(file)
-        return True
 
     def begin_append(self, batches: list[Batch]) -> Appending:
         """Begin an append in steps, which may run in a thread; call `end_append` after them.

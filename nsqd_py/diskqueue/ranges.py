@@ -10,6 +10,9 @@ Range = tuple[int, int]  # numbers low..high (not included)
 
 def runs_of(numbers: list[int]) -> Iterator[tuple[int, int]]:
     """Yield distinct numbers as ranges (low, high not included), in rising order."""
+    if len(numbers) == 1:
+        yield numbers[0], numbers[0] + 1
+        return
     low = min(numbers)
     high = max(numbers) + 1
     if high - low == len(numbers):  # distinct, so this is all of them: the common case, in C

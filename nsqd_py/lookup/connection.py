@@ -1,7 +1,7 @@
-"""A connection to nsqlookupd: commands out, responses in.
+"""A connection to nsqlookupd.
 
-A response is its size in four bytes and then its data. Nothing else ever comes: when there is something to be
-read that no command asked for, it is the end.
+A response is its size in four bytes, then its data. nsqlookupd sends nothing else: bytes that answer no command, or
+the end of the stream, end the connection.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _NOTHING_TO_READ = (BlockingIOError, ssl.SSLWantReadError)
 
 
 class BadResponse(NsqdError):
-    """nsqlookupd said what cannot be understood, or what says no."""
+    """An answer of nsqlookupd that is a refusal, or that cannot be parsed."""
 
 
 class LookupConnection:
-    """Every method that waits has a limit, and raises OSError when it is reached or the connection ends."""
+    """A connection. Methods that wait have a time limit; they raise OSError when it passes or the connection ends."""
 
     def __init__(self, target: Target, max_response_bytes: int, tls: Any = None, tls_name: str = "") -> None:
-        """Connects."""
+        """Connect. Raises OSError."""
         self._max_response_bytes = max_response_bytes
         self._input = bytearray()
         timeout_s = CONNECT_TIMEOUT_S if tls is None else RESPONSE_TIMEOUT_S
@@ -46,14 +46,14 @@ class LookupConnection:
         self._out = [MAGIC_V1]
 
     def send(self, *commands: bytes) -> None:
-        """Returns when the kernel has all of it."""
+        """Send commands. Return when the kernel has all of them."""
         data = b"".join([*self._out, *commands])
         self._out = []
         with gevent.Timeout(RESPONSE_TIMEOUT_S, TimeoutError("could not be sent")):
             self._sock.sendall(data)
 
     def read(self) -> bytes:
-        """The next response. Raises BadResponse for one that is too long."""
+        """Return the next response. Raises BadResponse for one that is too long."""
         response = self._take()
         if response is not None:
             return response
@@ -93,7 +93,7 @@ class LookupConnection:
         self._input += data
 
     def wait(self, wake: Event, timeout_s: float) -> None:
-        """Until `wake` is set, or the time is over, or the connection is. Raises BadResponse for bytes unasked for."""
+        """Wait until `wake` is set, time runs out or the connection ends. Raises BadResponse for unrequested bytes."""
         self._watcher.start(wake.set)
         try:
             wake.wait(timeout_s)

@@ -1,4 +1,4 @@
-"""Where an nsqlookupd listens: addresses as they are configured, and the endpoints behind their names."""
+"""Addresses of nsqlookupds as configured, and the endpoints that they resolve to. Pure but for interface names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Endpoint(NamedTuple):
 
 
 class Address(NamedTuple):
-    """What was configured: `text` as it was written, and its parts. Without a host it is this machine."""
+    """A configured address: its text, host and port. An empty host means this machine."""
 
     text: str
     host: str
@@ -35,12 +35,12 @@ class Address(NamedTuple):
 
     @property
     def endpoint(self) -> Endpoint | None:
-        """The endpoint where the host is an IP address, None where it is a name."""
+        """The endpoint if the host is an IP address, None if it is a name."""
         return literal_endpoint(self.host, self.port)
 
 
 def parse_address(text: str) -> Address:
-    """`host:port`, `:port` or `[v6]:port`. Raises ValueError."""
+    """Parse `host:port`, `:port` or `[v6]:port`. Raises ValueError."""
     parts = split_address(text)
     if parts is None or not 0 < parts[1] <= _MAX_PORT:
         raise ValueError("an address is a host and a port, as in 127.0.0.1:4160")
@@ -49,7 +49,7 @@ def parse_address(text: str) -> Address:
 
 
 def literal_endpoint(host: str, port: int) -> Endpoint | None:
-    """The endpoint of an IP address in text; None for a name."""
+    """Return the endpoint of an IP address, None for a name."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -70,10 +70,10 @@ def _scope_id(scope: str) -> int:
 
 
 class Choice:
-    """Which endpoints of one name are used: those of one family, as both may lead to one and the same nsqlookupd.
+    """The endpoints of one name that are used: those of one address family.
 
-    An nsqlookupd that is registered with twice would list this nsqd twice. The family that the resolver sorts
-    first is used, until nothing of it can be connected.
+    IPv4 and IPv6 addresses of a name may belong to the same nsqlookupd, which would list this nsqd twice. The family
+    of the resolver's first answer is used until none of its endpoints can be connected.
     """
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class Choice:
 
     @property
     def all(self) -> tuple[Endpoint, ...]:
-        """All that may be used, also later."""
+        """All endpoints that are or may be used."""
         return self._resolved + self._leaving
 
     @property
@@ -92,7 +92,7 @@ class Choice:
         return chosen + self._leaving
 
     def resolved(self, endpoints: Sequence[Endpoint], is_connected: Callable[[Endpoint], bool]) -> None:
-        """The name has these endpoints now. One that it has no more is left when its connection ends."""
+        """Take the endpoints that the name has now. An endpoint that is gone is kept until its connection ends."""
         self._leaving = tuple(
             endpoint for endpoint in self.in_use if endpoint not in endpoints and is_connected(endpoint)
         )
@@ -102,11 +102,11 @@ class Choice:
             self._family = families[0]
 
     def ended(self, endpoint: Endpoint) -> None:
-        """There is no connection to this one any more."""
+        """Forget an endpoint that is gone, because its connection has ended."""
         self._leaving = tuple(other for other in self._leaving if other != endpoint)
 
     def change_family(self) -> bool:
-        """Nothing of the family in use can be connected; False where there is no other."""
+        """Use the other address family. Return False if there is none."""
         others = [endpoint.family for endpoint in self._resolved if endpoint.family != self._family]
         if others:
             self._family = others[0]

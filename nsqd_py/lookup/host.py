@@ -1,4 +1,4 @@
-"""One configured address of an nsqlookupd, and the endpoints that its name stands for."""
+"""One configured address of an nsqlookupd, and the endpoints that its name resolves to."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.outages import Backoff, OutageLog
 
 RESOLVE_EVERY_S = 30.0
-# When something failed, the name is looked up again, but not more often than this.
+# After a failure the name is looked up again, at most this often.
 RESOLVE_AT_MOST_EVERY_S = 5.0
 _FIRST_RETRY_S = 0.5
 
 
 class LookupHost:
-    """Keeps `choice` up to date, and calls `on_resolved` when the name was looked up.
+    """Keeps `choice` current, and calls `on_resolved` after each lookup of the name.
 
-    `was_resolved` tells whether that was done at least once, well or not.
+    `was_resolved` is True after the first lookup, also if it failed.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class LookupHost:
             self._greenlet.kill(block=False)
 
     def resolve_soon(self) -> None:
-        """Something behind this name failed: it may have moved."""
+        """Look the name up soon: an endpoint of it failed, so the name may have moved."""
         self._is_wanted.set()
 
     def _run(self) -> None:
@@ -70,7 +70,7 @@ class LookupHost:
             self._is_wanted.clear()
 
     def resolve(self) -> bool:
-        """Look the name up. When that fails, what was known stays."""
+        """Look the name up. Keep the known endpoints if that fails. Return True if it succeeded."""
         address = self.address
         try:
             endpoints = self._resolver.resolve(address.host, address.port)

@@ -1,4 +1,4 @@
-"""The two sides of IDENTIFY: what this nsqd says of itself, and what an nsqlookupd answers."""
+"""IDENTIFY to nsqlookupd: the command, and the parsed answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def identify(options: NsqdOptions, tcp_port: int, http_port: int) -> bytes:
-    """The command of an nsqd that listens on these ports."""
+    """Return the IDENTIFY command of an nsqd that listens on these ports."""
     body = orjson.dumps(
         {
             "version": NSQ_VERSION,
@@ -33,7 +33,7 @@ def identify(options: NsqdOptions, tcp_port: int, http_port: int) -> bytes:
 
 @dataclass(frozen=True)
 class PeerInfo:
-    """What an nsqlookupd says of itself. Without an HTTP port, `http_port` is 0."""
+    """The answer to IDENTIFY. `http_port` is 0 if the nsqlookupd has no HTTP port."""
 
     tcp_port: int
     http_port: int
@@ -42,7 +42,7 @@ class PeerInfo:
 
 
 def parse_peer_info(response: bytes) -> PeerInfo:
-    """Raises BadResponse."""
+    """Parse the answer to IDENTIFY. Raises BadResponse."""
     if response.startswith(b"E_"):
         raise BadResponse(f"lookupd returned {response.decode(errors='replace')}")
     try:

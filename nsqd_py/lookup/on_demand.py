@@ -1,4 +1,4 @@
-"""The nsqlookupds of an nsqd, whose modules are imported with the first address: HTTP client, TLS and all."""
+"""The nsqlookupds of an nsqd. Their modules (HTTP client, TLS) are imported when the first address is set."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class LookupsOnDemand(NoLookups):
-    """The `Lookups` of a daemon. `make` is called once, when the first address is set; it may import what it needs."""
+    """The `Lookups` of a daemon. `make` is called once, when the first address is set, and does the imports."""
 
     def __init__(self, make: Callable[[], LookupPeers]) -> None:
         self._make = make
@@ -21,7 +21,7 @@ class LookupsOnDemand(NoLookups):
         self._is_running = False
 
     def start(self) -> None:
-        """Connect with all."""
+        """Connect to all nsqlookupds."""
         self._is_running = True
         if self._peers is not None:
             self._peers.start()

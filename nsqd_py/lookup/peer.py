@@ -1,4 +1,4 @@
-"""One nsqlookupd: a greenlet that stays connected with it and tells it what this nsqd has."""
+"""One nsqlookupd: a greenlet that stays connected to it and registers the topics and channels of this nsqd."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from weakref import WeakSet
 import gevent
 from gevent.event import Event
 
-from nsqd_py.lookup.changes import Changes, Key, register_all
 from nsqd_py.lookup.connection import OK, BadResponse, LookupConnection
 from nsqd_py.lookup.endpoints import Address, Endpoint
 from nsqd_py.lookup.identity import PeerInfo, parse_peer_info
-from nsqd_py.lookup.inventory import Inventory
 from nsqd_py.lookup.query import ChannelQuery
+from nsqd_py.lookup.registrations import Changes, Inventory, Key, register_all
 from nsqd_py.net.http.client import HttpClient
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.logs import Log
@@ -24,7 +23,7 @@ from nsqd_py.runtime.outages import Backoff, OutageLog
 
 PING = b"PING\n"
 PING_EVERY_S = 15.0
-# What nsqlookupd takes in one piece while its answers wait: 40 kB at most, less than any socket's buffer.
+# Commands sent before their answers are read: at most 40 kB, which fits into any socket's buffer.
 COMMANDS_AT_ONCE = 256
 FIRST_RETRY_S = 0.1
 MOST_RETRY_S = 5.0
@@ -34,11 +33,11 @@ LASTED_S = 10.0
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What all peers of a nsqd share.
+    """What all peers of an nsqd share.
 
     identify   makes the IDENTIFY command
-    on_known   called by a peer that was identified, before it registers anything; may wait
-    on_failed  called when a connection, or an attempt to make one, ended; True when others are tried in its place
+    on_known   called by a peer after IDENTIFY, before it registers anything; may wait
+    on_failed  called when a connection or an attempt ended; returns True if another address is tried instead
     """
 
     log: Log
@@ -53,13 +52,13 @@ class Surroundings:
 
 
 class LookupPeer:
-    """An endpoint of a configured address. It may be started and stopped many times.
+    """One endpoint of a configured address. It can be started and stopped many times.
 
-    query         its HTTP side, known since it was first connected, None before
-    asked         the topics whose channels it was asked for
-    was_tried     whether the first attempt has ended, well or not
-    is_connected  it was identified, and the connection stands
-    is_failing    since it was last started, the latest attempt failed
+    query         its HTTP side; None before the first connection
+    asked         the topics whose channels it has been asked for
+    was_tried     True after the first attempt, also if it failed
+    is_connected  True while an identified connection is open
+    is_failing    True if the latest attempt since the start failed
     """
 
     def __init__(self, endpoint: Endpoint, address: Address, surroundings: Surroundings) -> None:
@@ -81,7 +80,7 @@ class LookupPeer:
         self._wake = Event()
         self._greenlet: gevent.Greenlet[..., None] | None = None
 
-    # ---- its life
+    # ---- start and stop
 
     @property
     def is_started(self) -> bool:
@@ -93,21 +92,21 @@ class LookupPeer:
             self._greenlet = gevent.spawn(self._run)
 
     def stop(self) -> gevent.Greenlet[..., None] | None:
-        """Ends its connection soon; what is returned can be joined."""
+        """End the connection soon. Return the greenlet, which can be joined."""
         greenlet, self._greenlet = self._greenlet, None
         if greenlet is not None and greenlet is not gevent.getcurrent():
             greenlet.kill(block=False)
         return greenlet
 
     def note(self, key: Key, was_deleted: bool) -> None:
-        """Something was made or deleted: tell it soon."""
+        """Report soon that a topic or channel was made or deleted."""
         self._changes.note(key, was_deleted)
         self._wake.set()
 
     # ---- one connection after the other
 
     def _run(self) -> None:
-        while self._greenlet is gevent.getcurrent():  # else it was stopped, by what its own failure led to
+        while self._greenlet is gevent.getcurrent():  # a failure may stop its own peer
             gevent.sleep(self._backoff.wait_s(self._clock()))
             self._try_once()
 
@@ -141,7 +140,7 @@ class LookupPeer:
             self._outage.report("LOOKUPD(%s): %s", self.name, reason)
 
     def _serve(self, connection: LookupConnection) -> None:
-        """Tell everything, then what changes, until something fails."""
+        """Register everything, then report changes, until the connection fails."""
         self._identify(connection)
         self._around.on_known(self)
         self._register_all(connection)
@@ -173,10 +172,10 @@ class LookupPeer:
                 self._around.client, info.broadcast_address, self.endpoint.ip, info.http_port, self._tls_name
             )
 
-    # ---- telling
+    # ---- registrations
 
     def _register_all(self, connection: LookupConnection) -> None:
-        # From the same moment on, changes are gathered: nothing falls between.
+        # Changes are collected from the same moment on, so that none is missed.
         keys = self._around.inventory.keys()
         self._changes.begin(keys)
         commands = register_all(keys)

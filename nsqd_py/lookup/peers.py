@@ -1,4 +1,4 @@
-"""All nsqlookupds of a nsqd: the configured addresses, and a peer for each endpoint behind them."""
+"""All nsqlookupds of an nsqd: the configured addresses, and a peer for each endpoint of them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.lookup.endpoints import Endpoint, parse_address
 from nsqd_py.lookup.host import LookupHost
 from nsqd_py.lookup.identity import identify
-from nsqd_py.lookup.inventory import Inventory
 from nsqd_py.lookup.peer import LookupPeer, Surroundings
 from nsqd_py.lookup.precreation import Precreation
 from nsqd_py.lookup.query import MAX_ANSWER_BYTES
+from nsqd_py.lookup.registrations import Inventory
 from nsqd_py.lookup.resolver import Resolver
 from nsqd_py.net.http.client import HttpClient, limit_s
 from nsqd_py.queue.topic import Topic
@@ -30,7 +30,7 @@ _CLOSE_S = 1.0
 
 
 class LookupPeers:
-    """Registers everything that `broker` has with the nsqlookupds of `set_addresses`, from `start` to `close`."""
+    """Registers the topics and channels of `broker` with the nsqlookupds of `set_addresses`."""
 
     def __init__(
         self,
@@ -68,17 +68,17 @@ class LookupPeers:
             clock,
         )
 
-    # ---- its life
+    # ---- start and stop
 
     def start(self) -> None:
-        """Connect with all."""
+        """Connect to all nsqlookupds."""
         self._is_running = True
         with self._one_change():
             for host in self._hosts.values():
                 host.start()
 
     def close(self) -> None:
-        """End all connections: the nsqlookupds forget this nsqd. Blocks this greenlet until they are closed."""
+        """Close all connections, so that the nsqlookupds forget this nsqd. Blocks this greenlet meanwhile."""
         if not self._is_running:
             return
         self._log.info("LOOKUP: closing")
@@ -92,7 +92,7 @@ class LookupPeers:
         self._precreation.close()
 
     def set_addresses(self, addresses: Sequence[str]) -> None:
-        """Register with these from now on, and with no others. One that cannot be used is logged."""
+        """Register with these addresses from now on, and with no others. Addresses that cannot be used are logged."""
         wanted = dict.fromkeys(addresses)
         with self._one_change():
             for text in [text for text in self._hosts if text not in wanted]:
@@ -114,7 +114,7 @@ class LookupPeers:
         if self._is_running:
             host.start()
 
-    # ---- what the broker tells and asks
+    # ---- calls of the broker
 
     def topic_made(self, topic: Topic) -> None:
         self.notify(topic.name, "", was_deleted=False)
@@ -178,7 +178,7 @@ class LookupPeers:
         self._precreation.catch_up(peer)
 
     def _on_failed(self, peer: LookupPeer) -> bool:
-        """True if a host of this peer has changed to another family, of which something may be connected."""
+        """Return True if a host of this peer has changed to another address family that may still work."""
         has_hope = has_changed = False
         for host in self._users.get(peer.endpoint, ()):
             choice = host.choice
@@ -197,10 +197,10 @@ class LookupPeers:
         peers = [self._peers.get(endpoint) for endpoint in endpoints]
         return all(peer is not None and peer.is_failing for peer in peers)
 
-    # ---- who can be asked
+    # ---- questions to nsqlookupds
 
     def wait_until_tried(self, timeout_s: float) -> None:
-        """Until each nsqlookupd has been tried once, at most this long. Blocks this greenlet."""
+        """Wait until each nsqlookupd has been tried once, or time runs out. Blocks this greenlet."""
         end_s = self._clock() + timeout_s
         while any(self._is_untried(host) for host in self._hosts.values()):
             self._progress.clear()
@@ -214,6 +214,6 @@ class LookupPeers:
         return any(peer is None or not peer.was_tried for peer in peers)
 
     def peers_to_ask(self) -> list[LookupPeer]:
-        """Those that have been connected at some time, each nsqlookupd once."""
+        """Return the peers that have been connected at least once, one for each nsqlookupd."""
         by_place = {peer.query.place: peer for peer in self._peers.values() if peer.query is not None}
         return list(by_place.values())

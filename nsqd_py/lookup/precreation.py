@@ -1,7 +1,7 @@
-"""The channels of a new topic: made before its first message is released, so that each of them gets it.
+"""Makes the channels of a new topic before its first message is released, so that each channel gets it.
 
-Which there are on other nsqds, the nsqlookupds know. Nobody waits for them: what is published meanwhile is in the
-topic's log, and answered.
+The nsqlookupds know the channels that the topic has on other nsqds. Publishers do not wait for their answers:
+messages are written to the topic's log and acknowledged meanwhile.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from nsqd_py.runtime.logs import Log
 # How long a new topic waits for nsqlookupds that this nsqd has only begun to connect with.
 FIRST_ATTEMPTS_S = 2.0
 _QUESTIONS_AT_ONCE = 8
-# Each question has a deadline of its own. What waited for its turn behind others is given up a little later.
+# Each question has its own deadline. A question that waited behind others is given up a little later.
 _MARGIN_S = 0.1
 
 
 class Broker(Protocol):
-    """What of the broker is needed here."""
+    """The part of the broker that is used here."""
 
     topics: dict[str, Topic]
 
@@ -40,14 +40,14 @@ class KnownPeers(Protocol):
     """The nsqlookupds."""
 
     def wait_until_tried(self, timeout_s: float) -> None:
-        """Until each has been tried once."""
+        """Wait until each has been tried once."""
 
     def peers_to_ask(self) -> Sequence[LookupPeer]:
-        """Those that have been connected at some time, each nsqlookupd once."""
+        """Return the peers that have been connected at least once, one for each nsqlookupd."""
 
 
 class Precreation:
-    """Starts new topics. `longest_s` is how long the nsqlookupds have for their answers; None is any time."""
+    """Starts new topics. `longest_s` is the time limit for the answers of the nsqlookupds; None means no limit."""
 
     def __init__(self, broker: Broker, peers: KnownPeers, longest_s: float | None, log: Log) -> None:
         self._broker = broker
@@ -61,24 +61,24 @@ class Precreation:
     # ---- new topics
 
     def begin(self, topic: Topic) -> None:
-        """Hold the topic, and start it when its channels are made, or could not be learned."""
+        """Hold the topic, and start it when its channels are made or the questions have failed."""
         if not self._is_closed:
             topic.hold()
             self._starting[topic] = self._greenlets.spawn(self._start, topic)
 
     def wait(self, topic: Topic, timeout_s: float | None) -> bool:
-        """Wait until it is started; whether it is. Blocks this greenlet."""
+        """Wait until the topic is started, and return True if it is. Blocks this greenlet."""
         greenlet = self._starting.get(topic)
         if greenlet is not None:
             greenlet.join(timeout_s)
         return topic.is_started
 
     def wait_for_all(self, timeout_s: float) -> None:
-        """Wait until all topics of now are started. Blocks this greenlet."""
+        """Wait until all present topics are started. Blocks this greenlet."""
         gevent.joinall(list(self._starting.values()), timeout_s)
 
     def close(self) -> None:
-        """Ask no more. What is held stays so: its messages are in the log, and the next start releases them."""
+        """Ask no more. Held topics stay held: their messages are in the log, and the next start releases them."""
         self._is_closed = True
         self._greenlets.kill()
 
@@ -92,7 +92,7 @@ class Precreation:
                 topic.start()
 
     def _find(self, topic: Topic) -> list[str]:
-        """The channels that any nsqlookupd knows, sorted."""
+        """Return the channels that any nsqlookupd knows, sorted."""
         peers = self._peers.peers_to_ask()
         if not peers:
             text = "no available nsqlookupd to query for channels to pre-create for topic %s"
@@ -112,7 +112,7 @@ class Precreation:
         return sorted(found)
 
     def _ask(self, peer: LookupPeer, topic: Topic) -> list[str] | None:
-        """The channels that it knows; None where it could not be asked."""
+        """Return the channels that the peer knows, None if it could not be asked."""
         assert peer.query is not None
         try:
             names = peer.query.channels(topic.name)
@@ -127,7 +127,7 @@ class Precreation:
         self._log.of_clients.warning(text, peer.name, topic.name, reason)
 
     def _add_channels(self, topic: Topic, names: Iterable[str]) -> None:
-        """Make channels that all begin at the same message."""
+        """Make channels that all start at the same message."""
         was_started = topic.is_started
         topic.hold()
         try:
@@ -148,10 +148,10 @@ class Precreation:
     # ---- topics that an nsqlookupd was not asked for
 
     def catch_up(self, peer: LookupPeer) -> None:
-        """Ask a peer that has come (back) for the channels of topics that still have none.
+        """Ask a peer that has connected for the channels of topics that still have none.
 
-        This is done before it learns that this nsqd has these topics, and sends consumers: the first of their
-        channels would get alone what waits for all. Blocks the peer's greenlet, for a bounded time.
+        This must happen before the peer learns that this nsqd has these topics. Otherwise consumers arrive, and the
+        first channel alone gets the waiting messages. Blocks the peer's greenlet, for a bounded time.
         """
         missed = deque(topic for topic in self._broker.topics.values() if self._is_missed(topic, peer))
         if not missed or peer.query is None or self._is_closed:
@@ -170,7 +170,7 @@ class Precreation:
         while missed:
             topic = missed.popleft()
             names = self._ask(peer, topic)
-            if names is None:  # nor would it answer the others
+            if names is None:  # it would not answer the other questions either
                 missed.clear()
             elif names and not (topic.channels and topic.is_started):
                 self._add_channels(topic, names)

@@ -11,7 +11,7 @@ from nsqd_py.net.http.client import HttpClient, HttpClientError, Unreachable
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
 
 _AT_A_TIME = 16
-# Of an answer: far more than a topic can have in use, and little to hold and to check at once.
+# Limits on an answer: far more than a topic uses, yet quick to check and small in memory.
 MAX_ANSWER_BYTES = 1024 * 1024
 MAX_CHANNELS = 10_000
 
@@ -19,8 +19,8 @@ MAX_CHANNELS = 10_000
 class ChannelQuery:
     """The HTTP side of one nsqlookupd.
 
-    It is reached where it says it is; where that cannot be reached from here, at the IP address of its TCP side.
-    `tls_name` is what its certificate has to be for. `place` tells one nsqlookupd from the other.
+    Questions go to its broadcast address, or to the IP address of its TCP side if that address cannot be reached.
+    `tls_name` is the name that its certificate must have. `place` identifies the nsqlookupd.
     """
 
     def __init__(self, client: HttpClient, broadcast_address: str, ip: str, port: int, tls_name: str) -> None:
@@ -32,7 +32,7 @@ class ChannelQuery:
         self.place = (self._hosts[0], port)
 
     def channels(self, topic_name: str) -> list[str]:
-        """The lasting channels that the topic has on other nsqds. Raises HttpClientError."""
+        """Return the channels, without ephemeral ones, that the topic has on other nsqds. Raises HttpClientError."""
         path = f"/channels?topic={quote_plus(topic_name)}"
         with self._turns:
             return lasting_channels(self._get(path))
@@ -50,7 +50,7 @@ class ChannelQuery:
 
 
 def lasting_channels(answer: Any) -> list[str]:
-    """The channels of an answer, without the ephemeral ones, and what is no name. Raises HttpClientError."""
+    """Return the channels of an answer, without ephemeral channels and invalid names. Raises HttpClientError."""
     names = answer.get("channels") if isinstance(answer, dict) else None
     if not isinstance(names, list):
         raise HttpClientError("the answer has no list of channels")

@@ -1,7 +1,6 @@
-"""Names become endpoints, in threads of their own.
+"""Resolves host names in its own threads.
 
-gevent's hub has a pool for this, but the syncs of the logs run there too: a resolver that hangs must not keep
-them waiting.
+gevent's thread pool would do, but fsyncs of the logs run there: a resolver that hangs must not delay them.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class Resolver:
         self._pool: Any = None
 
     def resolve(self, host: str, port: int) -> list[Endpoint]:
-        """The endpoints, the best first. Waits as long as the system's resolver does. Raises OSError."""
+        """Return the endpoints of a host, the preferred one first. Waits for the system's resolver. Raises OSError."""
         literal = literal_endpoint(host, port)
         if literal is not None:
             return [literal]
@@ -37,7 +36,7 @@ class Resolver:
         return found
 
     def _attempt(self, host: str, port: int) -> list[Endpoint] | OSError:
-        """Runs in a thread. An error is returned, as the pool would print one that is raised."""
+        """Run in a thread. Return errors, because the pool prints errors that are raised."""
         try:
             found = self._look_up(host, port, type=socket.SOCK_STREAM)
         except OSError as error:

@@ -20,6 +20,9 @@ NO_BODY = 0
 SIZED_BODY = 1  # [4-byte size][body]
 MULTI_BODY = 2  # [4-byte size][4-byte count], then count times [4-byte size][message]
 
+# Kinds of publishes.
+PUB, MPUB, DPUB = range(3)
+
 # When it is asked whether a client may do this, where clients have to be authorized.
 NEVER = 0
 BEFORE_BODY = 1
@@ -71,6 +74,11 @@ def milliseconds_to_ns(milliseconds: int) -> int:
     """As a signed 64-bit number of ns, which wraps for absurd values as it does in Go."""
     wrapped = milliseconds * 1_000_000 & _UINT64
     return wrapped - ((wrapped & _INT64_SIGN) << 1)
+
+
+def defer_ns_of(params: Params) -> int:
+    """Return the delay of a DPUB in ns, from the words of its line."""
+    return milliseconds_to_ns(parse_number(params[2]))
 
 
 def _check_topic(command: str, params: Params, prefix: str = "") -> None:

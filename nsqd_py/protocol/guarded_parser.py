@@ -22,6 +22,11 @@ class GuardedParser(CommandParser):
         super().__init__(session)
         self._was_asked = False
 
+    @property
+    def missing_body_bytes(self) -> int:
+        """0: each body waits for a permission."""
+        return 0
+
     def _command_line(self) -> Command | None:
         command = super()._command_line()
         if command is not None and command[0] == "SUB":

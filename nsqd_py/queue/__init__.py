@@ -1,6 +1,7 @@
 """The heart: topics, channels, and which message goes to which consumer. No module here opens a socket or a file.
 
 topic           takes publishes, writes batches to its log, releases messages to channels
+topic_policy    retention, dead letters, time to live and size of a topic, by its name
 publish_buffer  the publishes of one event-loop iteration
 batch_cache     the newest batches of a topic, in memory
 channel         the consumers of a channel, and their answers

@@ -148,19 +148,19 @@ class Handout:
             share = fair_share(available, in_row)
             for _ in range(min(in_row, available)):
                 client = waiting.popleft()
-                self._give(client, share, now_ns)
-                if client.capacity() > 0:
+                if self._give(client, share, now_ns):
                     waiting.append(client)
                 else:
                     client.is_waiting = False
             if self._position.depth >= available and len(waiting) >= in_row:
                 return  # nothing was taken by clients who still could: never go round in circles
 
-    def _give(self, client: Consumer, most: int, now_ns: int) -> None:
-        """Send up to `most` messages, as many as the client takes."""
-        wanted = min(most, client.capacity())
-        if wanted <= 0:
-            return
+    def _give(self, client: Consumer, most: int, now_ns: int) -> bool:
+        """Send up to `most` messages, as many as the client takes. Return True if it could take more."""
+        capacity = client.capacity()
+        if capacity <= 0:
+            return False
+        wanted = min(most, capacity)
         client.watch_deadline(now_ns + client.msg_timeout_ns)  # first: reading may fail half-way
         left = wanted
         position = self._position
@@ -177,6 +177,9 @@ class Handout:
             elif low == high:
                 break
             left -= self._give_fresh(client, low, high, left, now_ns)
+        if client.sample_rate or self.has_doubles:  # not all that was taken was sent
+            return client.capacity() > 0
+        return capacity > wanted - left and client.room_bytes() > 0
 
     def _give_fresh(self, client: Consumer, low: int, high: int, most: int, now_ns: int) -> int:
         """Send up to `most` messages of one batch of the fresh ones low..high; 0 when those there cannot be sent."""
@@ -200,9 +203,14 @@ class Handout:
             self.expire(low, after)
             return 0
         first = low - batch.first_seq
-        count = min(batch.count - first, high - low, most, _fit(batch, client.room_bytes()))
-        position.take_fresh(count)
-        self._send(client, batch, first, first + count, 1, now_ns)
+        count = min(batch.count - first, high - low, most)
+        if count > 1:
+            count = min(count, _fit(batch, client.room_bytes()))
+        position.next_fresh = low + count
+        if client.sample_rate or self.has_doubles:
+            self._send(client, batch, first, first + count, 1, now_ns)
+        else:
+            self._send_run(client, batch, first, first + count, 1, now_ns)
         return count
 
     def _lose(self, low: int, high: int) -> None:

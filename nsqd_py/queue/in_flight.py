@@ -73,6 +73,9 @@ class InFlightTable:
         """
         table = self.table
         expected = len(table) + len(ids)
+        if len(ids) == 1:  # 0.1 us, the way of many takes 0.9
+            table[ids[0]] = (first_seq, delivery)
+            return len(table) == expected
         table.update(zip(ids, zip(range(first_seq, first_seq + len(ids)), repeat(delivery)), strict=False))
         return len(table) == expected
 
@@ -86,6 +89,8 @@ class InFlightTable:
     def finish(self, ids: list[bytes]) -> tuple[list[int], list[bytes]]:
         """Take messages out: the sequence numbers of those that were here, the ids of those that were not."""
         table = self.table
+        if len(ids) == 1 and (entry := table.pop(ids[0], None)) is not None:  # 0.2 us, the way of many takes 0.7
+            return [entry[0]], []
         expected = len(table) - len(ids)
         entries: list[Any] = list(map(table.pop, ids, _NOTHING))
         if len(table) == expected:

@@ -1,7 +1,7 @@
 """A topic: where publishes become batches in a log, and are released to channels.
 
-Publishes of one turn of the event loop gather here and become one batch: one id range, one record, one write.
-Only when that is done are they released to the channels and answered.
+Publishes of one iteration of the event loop are collected in the topic's publish buffer and become one batch: one
+range of ids, one record, one write. Only then are they released to the channels and answered.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import sys
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from operator import attrgetter
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nsqd_py.batch import BATCH_BYTES, SIZE_BYTES, Batch
+from nsqd_py.batch import SIZE_BYTES, Batch
 from nsqd_py.diskqueue.disk_pace import NOTED_NS, DiskPace
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.memory_budget import CountedBatch, Ledger, MemoryBudget
@@ -31,7 +32,7 @@ from nsqd_py.queue.batch_cache import Recent
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.dead_letters import MOST_REMEMBERED
 from nsqd_py.queue.disk_limits import DiskSpace, NoRoom
-from nsqd_py.queue.publish_buffer import Gathering, Publisher, Tickets
+from nsqd_py.queue.publish_buffer import PublishBuffer, Publisher, Tickets
 from nsqd_py.queue.topic_policy import TopicPolicy
 from nsqd_py.runtime.logs import Log
 
@@ -42,7 +43,6 @@ _TRIM_EVERY = 64
 # A longer publish is written in a thread, also while the disk is quick. One of 5 MB took 7 to 15 ms of the loop for its
 # checksum and for copying it to the page cache; now 1.5 ms, or 5 ms if it is a million messages.
 _AT_ONCE_BYTES = 2 * 1024 * 1024
-_BATCH_MORE_BYTES = BATCH_BYTES - RECORD_HEADER_BYTES  # what a batch takes of memory more than its record of the disk
 _REPORT_READS_EVERY_NS = 10_000_000_000
 
 # The disk does not take what is written to the file, or another program has removed or replaced it.
@@ -64,9 +64,10 @@ class Syncer(Protocol):
         """Something is there to be synced: the first since the last sync, or `every` messages by now."""
 
 
-class Topic(Gathering):
+class Topic:
     """A topic and its channels.
 
+    buffer    what is published and not written yet
     next_seq  the number of the next message
     released  the number after the last message that the channels have
     unsynced  messages that no sync has covered
@@ -90,7 +91,13 @@ class Topic(Gathering):
         report: Log,
         id_clock: Callable[[], int] | None = None,
     ) -> None:
-        super().__init__(log.next_seq if log is not None else 0, guids, turn, wall_clock, id_clock or wall_clock)
+        self.next_seq = log.next_seq if log is not None else 0
+        self.buffer = PublishBuffer(
+            self.next_seq, guids, wall_clock, id_clock or wall_clock, partial(turn.add_committer, self)
+        )
+        self.publish = self.buffer.publish  # called once for each lone PUB: one call less
+        self.publish_parts = self.buffer.publish_parts
+        self._wall_clock = wall_clock
         self.name = name
         self.is_ephemeral = is_ephemeral(name)
         self.log = log
@@ -98,7 +105,6 @@ class Topic(Gathering):
         self.is_paused = False
         self.is_started = True
         self.is_closed = False
-        self.next_seq = log.next_seq if log is not None else 0
         self.released = self.next_seq
         self.message_count = 0
         self.message_bytes = 0
@@ -185,11 +191,11 @@ class Topic(Gathering):
 
     def bury(self, batch: Batch, died_ns: int, publisher: Publisher, ticket: int) -> None:
         """Take messages that another topic had, with their ids and time stamps; a TTL begins anew."""
-        self.republish(batch, died_ns if self.policy.ttl_ns else 0, publisher, ticket)
+        self.buffer.republish(batch, died_ns if self.policy.ttl_ns else 0, publisher, ticket)
 
     def commit(self) -> None:
         """Write what was published to the log, release it, and tell those whose publish failed."""
-        batches, publishers = self._take_gathered()
+        batches, publishers = self.buffer.take()
         if not batches:
             return
         if self.log is not None:
@@ -254,57 +260,39 @@ class Topic(Gathering):
         self.room_bytes = self.space.grant(self, size_bytes)
 
     def accept_written(self, batches: list[Batch], publishers: Tickets) -> None:
-        """These are in the log."""
-        self._accept(batches)
-        self._note_written(self.next_seq - batches[0].first_seq, publishers)
-
-    def publish_now(self, body: bytes) -> bool:
-        """Take one message and write it at once: what `publish` and `commit` do for a lone PUB, in half the time.
-
-        False, with nothing done, where it has to go the long way: with others of this turn, to a topic in memory,
-        before a sync, or to a disk that is slow. Raises OSError, then it is as if it had never come.
-        """
-        log = self.log
-        syncer = self._syncer
-        if self._in_turn or log is None or self.is_closed or syncer is None or syncer.every == 1:
-            return False
-        if self._is_in_thread or self.pace.is_slow:
-            return False
-        size_bytes = RECORD_HEADER_BYTES + len(body)
-        if size_bytes > self.room_bytes:
-            self._ask_for_room(size_bytes)
-        first_seq = self.next_seq
-        now_ns = self._wall_clock()
-        batch = Batch(first_seq, self._guids.reserve(1, self._id_clock()), now_ns, 0, 1, len(body), body)
-        began_ns = monotonic_ns()
-        try:
-            if not log.append_small(batch):
-                return False
-        except OSError as error:
-            self.refuse([batch], [], error)
-            raise
-        finally:  # to measure costs 0.2 us of the 3.3 that a lone PUB takes here
-            took_ns = monotonic_ns() - began_ns
-            if took_ns >= NOTED_NS:
-                self.pace.note(took_ns)
-        self.room_bytes -= size_bytes
+        """Count batches that are in the log, keep the newest in memory, release them, and have them synced."""
+        if self.is_ephemeral and self.is_held:
+            batches = self._cut_overflow(batches)
+        before = self.next_seq
         recent = self._recent
-        recent.batches.append(batch)
-        recent.first_seqs.append(first_seq)
-        recent.count += 1
-        recent.size_bytes += size_bytes + _BATCH_MORE_BYTES
-        self.message_count += 1
-        self.message_bytes += len(body) - SIZE_BYTES
-        self.next_seq = self._sealed_end = first_seq + 1
+        for batch in batches:
+            count = batch.count
+            self.message_count += count
+            self.message_bytes += len(batch.body) - SIZE_BYTES * count
+            if self._ledger is not None:
+                batch = CountedBatch(batch, self._ledger)
+            if batch.due_ns:
+                self.unreleased_deferred.append((batch.first_seq, batch.first_seq + count, batch.due_ns))
+                if self.log is not None:
+                    self.log.latest_due_ns = max(self.log.latest_due_ns, batch.due_ns)
+            recent.batches.append(batch)
+            recent.first_seqs.append(batch.first_seq)
+            recent.count += count
+            recent.size_bytes += batch.memory_bytes
+            self.next_seq = batch.first_seq + count
+        if self.is_ephemeral:
+            self.buffer.end_seq = self.next_seq
         if self.channels:
             self.release()
+            if self.log is None:  # what one channel waits for must not keep in memory what no channel waits for
+                recent.drop_unneeded(self.is_needed)
         self._commits += 1
-        if recent.count > recent.trim_above or not self._commits % _TRIM_EVERY:
+        # Not each time: taking from the front of a list moves the rest, and looking alone is 5 % of a lone PUB.
+        if recent.count > recent.trim_above or self._commits % _TRIM_EVERY == 0:
             self.trim_memory()
         elif recent.size_bytes > recent.tell_above:
             recent.tell()
-        self._note_written(1, [])
-        return True
+        self._note_written(self.next_seq - before, publishers)
 
     def _note_written(self, count: int, publishers: Tickets) -> None:
         """`count` messages more are in the log: the disk works, and they want a sync."""
@@ -320,7 +308,7 @@ class Topic(Gathering):
 
     def refuse(self, batches: list[Batch], publishers: Tickets, error: OSError) -> None:
         """The log could not take what was published last: as if it had never come."""
-        self._sealed_end = batches[0].first_seq
+        self.buffer.end_seq = batches[0].first_seq
         if not isinstance(error, NoRoom):  # of that, who refused it has told
             self._write_failed = True
             self._report.error("TOPIC(%s): failed to write message to disk - %s", self.name, error)
@@ -351,39 +339,6 @@ class Topic(Gathering):
     def batches_in_memory(self) -> dict[int, Batch]:
         """By their first numbers."""
         return self._recent.by_first_seq()
-
-    def _accept(self, batches: list[Batch]) -> None:
-        """The batches are in the log: count them, keep the newest in memory, release them."""
-        if self.is_ephemeral and self.is_held:
-            batches = self._cut_overflow(batches)
-        recent = self._recent
-        for batch in batches:
-            count = batch.count
-            self.message_count += count
-            self.message_bytes += len(batch.body) - SIZE_BYTES * count
-            if self._ledger is not None:
-                batch = CountedBatch(batch, self._ledger)
-            if batch.due_ns:
-                self.unreleased_deferred.append((batch.first_seq, batch.first_seq + count, batch.due_ns))
-                if self.log is not None:
-                    self.log.latest_due_ns = max(self.log.latest_due_ns, batch.due_ns)
-            recent.batches.append(batch)
-            recent.first_seqs.append(batch.first_seq)
-            recent.count += count
-            recent.size_bytes += batch.memory_bytes
-            self.next_seq = batch.first_seq + count
-        if self.is_ephemeral:
-            self._sealed_end = self.next_seq
-        if self.channels:
-            self.release()
-            if self.log is None:  # what one channel waits for must not keep in memory what no channel waits for
-                recent.drop_unneeded(self.is_needed)
-        self._commits += 1
-        # Not each time: taking from the front of a list moves the rest, and looking alone is 5 % of a lone PUB.
-        if recent.count > recent.trim_above or self._commits % _TRIM_EVERY == 0:
-            self.trim_memory()
-        elif recent.size_bytes > recent.tell_above:
-            recent.tell()
 
     def _cut_overflow(self, batches: list[Batch]) -> list[Batch]:
         """An ephemeral topic without channels holds no more than fits in memory; what comes then is lost."""

@@ -22,7 +22,7 @@ from nsqd_py.errors import (
     TouchFailed,
 )
 from nsqd_py.protocol import frames
-from nsqd_py.protocol.commands import Params, milliseconds_to_ns, parse_number, words
+from nsqd_py.protocol.commands import DPUB, MPUB, PUB, Params, milliseconds_to_ns, parse_number, words
 from nsqd_py.protocol.multi_body import Part
 from nsqd_py.protocol.parser import Command
 from nsqd_py.protocol.session import STATE_CLOSING, STATE_SUBSCRIBED, Upgrades
@@ -35,8 +35,11 @@ if TYPE_CHECKING:
 
 MS_NS = 1_000_000
 
-_PUBLISH_ERRORS: list[tuple[str, type[ClientError]]] = [("PUB", PubFailed), ("MPUB", MpubFailed), ("DPUB", DpubFailed)]
-_PUB, _MPUB, _DPUB = range(3)
+_PUBLISH_ERRORS: dict[int, tuple[str, type[ClientError]]] = {
+    PUB: ("PUB", PubFailed),
+    MPUB: ("MPUB", MpubFailed),
+    DPUB: ("DPUB", DpubFailed),
+}
 
 
 def act(client: ClientConnection, command: Command) -> None:
@@ -183,18 +186,18 @@ def go_on(client: ClientConnection) -> None:
 
 
 def pub(client: ClientConnection, topic_name: bytes, body: bytes, count: int, stride: int) -> None:
-    _publish(client, _PUB, topic_name.decode(), body, count, stride)
+    _publish(client, PUB, topic_name.decode(), body, count, stride)
     client.send(frames.OK * count)
 
 
 def mpub(client: ClientConnection, topic_name: bytes, body: bytes, count: int, stride: int) -> None:
-    _publish(client, _MPUB, topic_name.decode(), body, count, stride)
+    _publish(client, MPUB, topic_name.decode(), body, count, stride)
     client.send(frames.OK)
 
 
 def mpub_parts(client: ClientConnection, topic_name: bytes, parts: Sequence[Part], count: int) -> None:
     """An MPUB of more messages than one batch takes."""
-    topic, ticket = _topic_and_ticket(client, _MPUB, topic_name.decode())
+    topic, ticket = _topic_and_ticket(client, MPUB, topic_name.decode())
     topic.publish_parts(parts, client, ticket)
     client.pub_counts[topic.name] += count
     client.send(frames.OK)
@@ -206,24 +209,24 @@ def await_mpub(client: ClientConnection, topic_name: bytes) -> None:
         client.broker.get_topic(topic_name.decode())
 
 
-def dpub(client: ClientConnection, params: Params, body: bytes) -> None:
-    delay_ns = milliseconds_to_ns(parse_number(params[2]))
-    sized = len(body).to_bytes(4, "big") + body
-    _publish(client, _DPUB, params[1].decode(), sized, 1, len(sized), client.broker.due_ns(delay_ns))
-    client.send(frames.OK)
+def dpub(
+    client: ClientConnection, topic_name: bytes, body: bytes, count: int, stride: int, defer_ns: int
+) -> None:
+    _publish(client, DPUB, topic_name.decode(), body, count, stride, defer_ns)
+    client.send(frames.OK * count)
 
 
 def _publish(
-    client: ClientConnection, kind: int, topic_name: str, body: bytes, count: int, stride: int, due_ns: int = 0
+    client: ClientConnection, kind: int, topic_name: str, body: bytes, count: int, stride: int, defer_ns: int = 0
 ) -> None:
     topic, ticket = _topic_and_ticket(client, kind, topic_name)
-    topic.publish(body, count, stride, client, ticket, due_ns)
+    topic.publish(body, count, stride, client, ticket, defer_ns)
     client.pub_counts[topic_name] += count
 
 
 def _topic_and_ticket(client: ClientConnection, kind: int, topic_name: str) -> tuple[Topic, int]:
-    """The ticket says which answer is to be replaced if the log cannot take the publish, and with which error."""
-    ticket = len(client.out) * len(_PUBLISH_ERRORS) + kind
+    """Return the topic, and the ticket of the answer, which also says how an error is worded."""
+    ticket = client.early.ticket(kind)
     try:
         return client.broker.get_topic(topic_name), ticket
     except Refusal as error:
@@ -231,11 +234,10 @@ def _topic_and_ticket(client: ClientConnection, kind: int, topic_name: str) -> t
         raise failure(f"{name} failed {error.reason}") from error
 
 
-def failed_publish(ticket: int, error: OSError) -> tuple[int, ClientError]:
-    """Which answer of the output a ticket stands for, and the error that has to go out in its place."""
-    place, kind = divmod(ticket, len(_PUBLISH_ERRORS))
+def publish_error(kind: int, error: OSError) -> ClientError:
+    """Return the error that a publish of this kind gets when it could not be written."""
     name, failure = _PUBLISH_ERRORS[kind]
-    return place, failure(f"{name} failed {error.strerror or error}")
+    return failure(f"{name} failed {error.strerror or error}")
 
 
 HANDLERS: dict[str, Any] = {

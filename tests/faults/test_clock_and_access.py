@@ -38,7 +38,7 @@ def test_the_clock_steps_back_an_hour(tmp_path: Path, is_killed: bool, tally: Ta
     before = [b"before %d" % number for number in range(5)]
     for body in before:
         life.publish(body)
-    life.publish(b"deferred", due_ns=life.broker.due_ns(10 * SECOND))
+    life.publish(b"deferred", defer_ns=10 * SECOND)
     wall_ns -= HOUR
     if is_killed:
         life.pass_time(SECOND)

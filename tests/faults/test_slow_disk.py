@@ -22,7 +22,7 @@ pytestmark = pytest.mark.ours
 ONE_CALL_S = 0.5  # on top of the call itself: a busy machine
 OTHERWISE_S = 0.35  # likewise, on top of nothing
 RUNS_FOR_S = 1.5
-NOTHING_S = 0.05
+NOTHING_S = 0.5
 
 # What may have to wait for the device; `close` does where it gives back a file's space.
 CALLS = tuple(call for call in BY_DESCRIPTOR + BY_PATH if call not in ("dup", "close"))

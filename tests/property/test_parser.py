@@ -16,6 +16,7 @@ from nsqd_py.batch import Batch, uniform_stride
 from nsqd_py.errors import ClientError
 from nsqd_py.protocol import multi_body
 from nsqd_py.protocol import parser as parser_module
+from nsqd_py.protocol.commands import PUB
 from nsqd_py.protocol.parser import MAX_LINE_LENGTH, Command, CommandParser, LineTooLong
 from nsqd_py.protocol.session import STATE_CLOSING, STATE_SUBSCRIBED, Limits, Session
 from tests.unit.fakes import sized
@@ -53,7 +54,7 @@ class Reader:
             return
         body = self.parser.lone_pub(data)
         if body is not None:
-            self.events += events_of(("PUB", self.parser.pub_topic, body, 1, len(body)))
+            self.events += events_of(lone_command(self.parser, body))
             return
         before = len(self.parser.unread())
         self.parser.feed(data)
@@ -94,6 +95,13 @@ class Reader:
         self.events.append(event)
 
 
+def lone_command(parser: CommandParser, body: bytes) -> Command:
+    """What `next_command` would give for a lone publish."""
+    if parser.pub_kind == PUB:
+        return "PUB", parser.pub_topic, body, 1, len(body)
+    return "DPUB", parser.pub_topic, body, 1, len(body), parser.pub_defer_ns
+
+
 def events_of(command: Command) -> Iterator[Event]:
     name = command[0]
     if name == "FIN":
@@ -109,13 +117,16 @@ def events_of(command: Command) -> Iterator[Event]:
         yield "MPUB", topic, found
     elif name == "GO_ON":
         pass
-    elif name in ("PUB", "MPUB"):
-        _, topic, body, count, stride = command
+    elif name in ("PUB", "MPUB", "DPUB"):
+        _, topic, body, count, stride, *defer = command
         assert type(body) is bytes
         assert stride in (0, uniform_stride(body, count))
         messages = [Batch(0, 0, 0, 0, count, 0, body).message(i) for i in range(count)]
         assert sized(*messages) == body
-        yield from ((("PUB", topic, message) for message in messages) if name == "PUB" else [("MPUB", topic, messages)])
+        if name == "MPUB":
+            yield "MPUB", topic, messages
+        else:
+            yield from ((name, topic, message, *defer) for message in messages)
     else:
         _, params, body = command
         assert type(body) is bytes
@@ -174,9 +185,12 @@ def mpubs(draw: st.DrawFn) -> Sent:
 
 @st.composite
 def dpubs(draw: st.DrawFn) -> Sent:
-    words = [b"DPUB", draw(names), b"%d" % draw(st.integers(0, 10_000))]
-    body = draw(messages)
-    return Sent(b" ".join(words) + draw(newlines) + sized(body), (("DPUB", words, body),))
+    """One, or some with the same line."""
+    topic, defer_ms = draw(names), draw(st.integers(0, 10_000))
+    line = b"DPUB %b %d" % (topic, defer_ms) + draw(newlines)
+    bodies = draw(st.lists(messages, min_size=1, max_size=4))
+    events = tuple(("DPUB", topic, body, defer_ms * 1_000_000) for body in bodies)
+    return Sent(b"".join(line + sized(body) for body in bodies), events)
 
 
 @st.composite

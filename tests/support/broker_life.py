@@ -69,13 +69,13 @@ class Life:
         self.broker.persist_metadata()
         self._mark("created")
 
-    def publish(self, *messages: bytes, due_ns: int = 0) -> NotingPublisher:
+    def publish(self, *messages: bytes, defer_ns: int = 0) -> NotingPublisher:
         """Marks ("acknowledged", *messages) when it is."""
         publisher = NotingPublisher(lambda: self._mark("acknowledged", *messages))
         self._mark("published", *messages)
         body = sized(*messages)
         self.broker.get_topic(TOPIC).publish(
-            body, len(messages), uniform_stride(body, len(messages)), publisher, 0, due_ns
+            body, len(messages), uniform_stride(body, len(messages)), publisher, 0, defer_ns
         )
         self.world.run()
         if self.broker.sync.every > 1:  # else it is told when it is let go
@@ -118,7 +118,7 @@ def work(life: Life, chance: random.Random, steps: int) -> None:
             count = chance.choice((1, 1, 3, 20))
             bodies = [b"%05d" % (number + i) + b"x" * chance.choice((0, 40, 700)) for i in range(count)]
             number += count
-            life.publish(*bodies, due_ns=life.world.clock() + 3600 * SECOND if choice < 0.05 else 0)
+            life.publish(*bodies, defer_ns=3600 * SECOND if choice < 0.05 else 0)
         elif choice < 0.8:
             name = chance.choice(CHANNELS)
             received = consumers[name].take()

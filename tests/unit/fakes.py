@@ -14,6 +14,7 @@ from typing import Any
 from nsqd_py.batch import Batch, uniform_stride
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.startup import load
+from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.frames import MESSAGE
 from nsqd_py.queue.channel import Channel
@@ -319,3 +320,6 @@ def close_descriptors(directory: Path) -> None:
         with contextlib.suppress(OSError):
             if os.readlink(f"/proc/self/fd/{name}").startswith(str(directory)):
                 os.close(int(name))
+    # Others get these numbers: nobody may close them on behalf of the files that had them.
+    for file in [file for file in OPEN_FILES._files if file.path.is_relative_to(directory)]:
+        OPEN_FILES.forget(file)

@@ -39,7 +39,7 @@ def one_pub(body: bytes) -> Command:
         (b"NOP\n", [("NOP", [b"NOP"], b"")]),
         (sub("t", "c"), [("PERMIT", "SUB", b"t", b"c", ("SUB", [b"SUB", b"t", b"c"], b""))]),
         (pub("t", b"1"), [("PERMIT", "PUB", b"t", b"", one_pub(b"1"))]),
-        (dpub("t", 5, b"1"), [("PERMIT", "DPUB", b"t", b"", ("DPUB", [b"DPUB", b"t", b"5"], b"1"))]),
+        (dpub("t", 5, b"1"), [("PERMIT", "DPUB", b"t", b"", ("DPUB", b"t", int32(1) + b"1", 1, 5, 5_000_000))]),
         (b"MPUB t\n", [("PERMIT", "MPUB", b"t", b"", None)]),
         (
             mpub("t", [b"1"]),
@@ -73,6 +73,27 @@ def test_a_body_without_a_command_is_no_publish_when_the_last_is_forgotten() -> 
     assert parser.lone_pub(int32(6) + b"stolen") is None
     with pytest.raises(Invalid):
         commands(parser, int32(6) + b"sto\nen")
+
+
+def test_each_row_of_deferred_publishes_is_asked_about_once() -> None:
+    parser = guarded()
+    found = commands(parser, dpub("t", 5, b"1") * 3 + dpub("t", 6, b"1"))
+    assert [command[0] for command in found] == ["PERMIT", "DPUB", "PERMIT"]
+    assert parser.lone_pub(dpub("t", 6, b"2")) == int32(1) + b"2"
+    assert parser.lone_pub(dpub("t", 5, b"2")) is None
+    parser.forget_pub()
+    assert parser.lone_pub(dpub("t", 6, b"2")) is None
+
+
+def test_each_mpub_is_asked_about() -> None:
+    parser = guarded()
+    asked: Command = ("PERMIT", "MPUB", b"t", b"", None)
+    of_one: Command = ("MPUB", b"t", int32(1) + b"1", 1, 5)
+    assert commands(parser, mpub("t", [b"1"]) * 2, mpub("t", [b"1"])) == [asked, of_one] * 3
+    other = [("PERMIT", "MPUB", b"u", b"", None), ("MPUB", b"u", int32(1) + b"1", 1, 5)]
+    assert commands(parser, mpub("u", [b"1"]) + pub("t", b"1") + mpub("u", [b"1"])) == [
+        *other, ("PERMIT", "PUB", b"t", b"", one_pub(b"1")), *other,
+    ]  # fmt: skip
 
 
 def test_a_bad_body_of_a_publish_comes_before_the_permission() -> None:
@@ -154,8 +175,7 @@ class Revoked:
             self._publish(command)
 
     def _publish(self, command: Command) -> None:
-        topic = command[1] if command[0] == "PUB" else command[1][1]
-        if topic not in self.permitted:
+        if command[1] not in self.permitted:
             self.unpermitted.append(command)
 
 

@@ -30,8 +30,7 @@ class Bench:
         return self.broker.get_channel(self.topic, "ch")
 
     def publish(self, *bodies: bytes, delay_ns: int = 0) -> None:
-        due_ns = self.broker.due_ns(delay_ns)
-        self.topic.publish(sized(*bodies), len(bodies), 0, None, 0, due_ns)
+        self.topic.publish(sized(*bodies), len(bodies), 0, None, 0, delay_ns)
         self.world.run()
 
     def consumer(self, rdy: int = 100, timeout_ns: int = 900 * SECOND) -> FakeConsumer:

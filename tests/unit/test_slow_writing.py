@@ -15,7 +15,7 @@ import pytest
 from nsqd_py.broker.slow_writing import SlowWriter
 from nsqd_py.diskqueue.disk_pace import DiskPace
 from nsqd_py.queue.topic import Topic
-from tests.unit.fakes import FakePublisher, close_descriptors, sized
+from tests.unit.fakes import FakePublisher, close_descriptors
 from tests.unit.topic_bench import Bench, logged
 
 
@@ -85,12 +85,6 @@ def test_publishers_wait_until_it_is_written(bench: SlowBench) -> None:
     assert bench.slow.unsynced == 5
 
 
-def test_a_lone_message_goes_the_long_way(bench: SlowBench) -> None:
-    assert not bench.slow.publish_now(sized(b"x"))
-    bench.speed_up()
-    assert bench.slow.publish_now(sized(b"x"))
-
-
 def test_what_waits_is_written_before_it_is_quick_again(bench: SlowBench) -> None:
     bench.put(b"one")
     bench.speed_up()
@@ -135,7 +129,7 @@ def refuse(*_: Any) -> int:
 
 
 def test_a_bug_is_not_answered_with_ok(bench: SlowBench) -> None:
-    publisher = bench.publish(bench.slow, b"lost", due_ns=1 << 63)  # a time that fits no record
+    publisher = bench.publish(bench.slow, b"lost", defer_ns=1 << 63)  # a time that fits no record
     bench.world.run()
     gevent.sleep(0)
     hub = gevent.get_hub()

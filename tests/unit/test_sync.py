@@ -232,3 +232,50 @@ def test_a_topic_that_is_gone_is_not_slow(tmp_path: Path) -> None:
     bench.settle()
     assert ended_well(publisher)
     close_descriptors(tmp_path)
+
+
+# --- publishers that share a sync
+
+
+def put_together(bench: Bench, count: int) -> list[FakePublisher]:
+    """Publish in one iteration, each with a publisher of its own."""
+    publishers = [FakePublisher() for _ in range(count)]
+    for publisher in publishers:
+        bench.topic.publish(sized(b"x"), 1, 5, publisher, 0)
+    bench.world.run()
+    bench.settle()
+    return publishers
+
+
+def test_a_sync_waits_for_those_that_the_last_one_answered(bench: Bench, disk: Disk) -> None:
+    assert all(map(ended_well, put_together(bench, 3)))
+    before = len(disk.syncs)
+    early = [bench.put(), bench.put()]
+    assert [publisher.holds for publisher in early] == [1, 1]
+    assert len(disk.syncs) == before
+    late = bench.put()
+    assert all(map(ended_well, [*early, late]))
+    assert len(disk.syncs) == before + 1
+
+
+def test_a_sync_waits_no_longer_than_a_millisecond_and_the_next_ones_not_at_all(bench: Bench) -> None:
+    put_together(bench, 3)
+    alone = bench.put()
+    assert alone.holds == 1
+    bench.pass_time(MS)
+    assert ended_well(alone)
+    for _ in range(10):
+        assert ended_well(bench.put())
+
+
+def test_a_publisher_that_is_alone_waits_for_nobody(bench: Bench) -> None:
+    for _ in range(3):
+        assert ended_well(bench.put())
+
+
+def test_a_stop_does_not_wait_for_publishers(bench: Bench) -> None:
+    put_together(bench, 2)
+    alone = bench.put()
+    assert alone.holds == 1
+    bench.sync.join()
+    assert ended_well(alone)

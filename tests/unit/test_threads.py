@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+
+import gevent
 import pytest
 from gevent.threadpool import ThreadPool
 
 from nsqd_py.diskqueue.compaction import Unmovable
-from nsqd_py.runtime.threads import in_thread
+from nsqd_py.runtime.threads import DiskThreads, in_thread
 
 
 @pytest.mark.parametrize("error", [OSError("no such disk"), Unmovable("message 5 is missing"), KeyError("a bug")])
@@ -17,4 +21,67 @@ def test_an_error_is_raised_and_not_printed(error: Exception, capfd: pytest.Capt
     with pytest.raises(type(error)) as raised:
         in_thread(ThreadPool(1), fail)
     assert raised.value is error
+    assert capfd.readouterr() == ("", "")
+
+
+def apply_all(threads: DiskThreads, work: Callable[[int], int], count: int) -> list[int]:
+    calls = [gevent.spawn(threads.apply, work, (number,)) for number in range(count)]
+    gevent.joinall(calls, raise_error=True, timeout=10)
+    return [call.value for call in calls]
+
+
+def test_before_it_serves_work_is_done_in_place() -> None:
+    threads = DiskThreads(2)
+    assert threads.apply(threading.get_ident) == threading.get_ident()
+    threads.serve()
+    assert threads.apply(threading.get_ident) != threading.get_ident()
+
+
+def test_calls_run_side_by_side_in_no_more_threads_than_allowed() -> None:
+    threads = DiskThreads(3)
+    threads.serve()
+    met = threading.Barrier(3, timeout=10)
+
+    def meet(number: int) -> int:
+        met.wait()  # ends only when three of them run
+        return number
+
+    assert apply_all(threads, meet, 9) == list(range(9))
+    assert apply_all(threads, lambda number: -number, 50) == [-number for number in range(50)]
+
+
+def test_the_loop_goes_on_while_a_thread_works() -> None:
+    threads = DiskThreads(1)
+    threads.serve()
+    gate = threading.Event()
+    call = gevent.spawn(threads.apply, gate.wait, (10,))
+    gevent.sleep(0)
+    assert not call.ready()
+    gate.set()
+    assert call.get(timeout=10) is True
+
+
+def test_a_greenlet_that_is_killed_leaves_the_threads_to_others() -> None:
+    threads = DiskThreads(1)
+    threads.serve()
+    gate = threading.Event()
+    killed = gevent.spawn(threads.apply, gate.wait, (10,))
+    gevent.sleep(0)
+    killed.kill()
+    gate.set()
+    assert threads.apply(int, ("7",)) == 7
+
+
+@pytest.mark.parametrize("error", [OSError("no such disk"), KeyError("a bug")])
+def test_an_error_of_a_thread_is_raised_and_not_printed(error: Exception, capfd: pytest.CaptureFixture[str]) -> None:
+    threads = DiskThreads(1)
+    threads.serve()
+
+    def fail() -> None:
+        raise error
+
+    for call in (lambda: threads.apply(fail), lambda: in_thread(threads, fail)):
+        with pytest.raises(type(error)) as raised:
+            call()
+        assert raised.value is error
     assert capfd.readouterr() == ("", "")

@@ -9,7 +9,7 @@ import pytest
 
 from nsqd_py.batch import uniform_stride
 from nsqd_py.guid import IDS_PER_TICK
-from tests.unit.fakes import SECOND, FakeConsumer, close_descriptors, messages_of, sized
+from tests.unit.fakes import SECOND, FakeConsumer, close_descriptors, messages_of
 from tests.unit.topic_bench import Bench, drain, logged
 
 
@@ -47,24 +47,39 @@ def test_publishes_of_a_turn_are_one_batch(bench: Bench) -> None:
     assert (topic.message_count, topic.message_bytes) == (7, 22)
 
 
-def test_gathering_stops_at_a_megabyte(bench: Bench) -> None:
+def test_a_batch_ends_where_it_would_be_large(bench: Bench) -> None:
     topic = bench.topic(max_bytes_per_file=1 << 30)
     for _ in range(5):
-        bench.publish(topic, b"x" * 400_000)
+        bench.publish(topic, b"x" * 60_000)
     bench.world.run()
-    assert drain(topic) == [b"x" * 400_000] * 5
+    assert drain(topic) == [b"x" * 60_000] * 5
     assert [batch.count for batch in topic._recent.batches] == [2, 2, 1]
 
 
 def test_deferred_messages_are_a_batch_of_their_own(bench: Bench) -> None:
     topic = bench.topic()
     bench.publish(topic, b"before")
-    bench.publish(topic, b"later", due_ns=99)
+    bench.publish(topic, b"later", defer_ns=99)
     bench.publish(topic, b"behind")
     bench.world.run()
     assert topic.log is not None
-    assert [(batch.first_seq, batch.due_ns) for batch in topic.log.read(0)] == [(0, 0), (1, 99), (2, 0)]
-    assert topic.unreleased_deferred == [(1, 2, 99)]
+    due_ns = bench.world.clock() + 99
+    assert [(batch.first_seq, batch.due_ns) for batch in topic.log.read(0)] == [(0, 0), (1, due_ns), (2, 0)]
+    assert topic.unreleased_deferred == [(1, 2, due_ns)]
+
+
+def test_messages_with_the_same_delay_are_one_batch(bench: Bench) -> None:
+    """They are due at the same time, counted from the end of the iteration: never early."""
+    topic = bench.topic()
+    bench.publish(topic, b"one", defer_ns=99)
+    bench.world.clock.now_ns += 10
+    bench.publish(topic, b"two", b"six", defer_ns=99)
+    bench.publish(topic, b"other", defer_ns=100)
+    bench.world.run()
+    assert topic.log is not None
+    now_ns = bench.world.clock()
+    found = [(batch.first_seq, batch.count, batch.due_ns) for batch in topic.log.read(0)]
+    assert found == [(0, 3, now_ns + 99), (3, 1, now_ns + 100)]
 
 
 @pytest.mark.parametrize("count", [IDS_PER_TICK, IDS_PER_TICK + 1, 3 * IDS_PER_TICK + 5])
@@ -103,40 +118,21 @@ def test_those_who_wait_for_the_disk_are_handed_on(bench: Bench) -> None:
     assert bench.syncer.calls == [(2, [(first, 7), (second, 7)])]
 
 
-# --- a lone message
+# --- lone messages
 
 
-def test_a_lone_message_is_written_and_released_at_once(bench: Bench) -> None:
+def test_lone_messages_of_several_iterations(bench: Bench) -> None:
     bench.syncer.every = 100
     topic = bench.topic()
     channel = bench.channel(topic)
-    assert not topic.publish_now(sized(b"zero")), "a new file takes several calls of the system"
-    bench.publish(topic, b"zero")
-    bench.world.run()
-    for body in (b"one", b"two"):
-        assert topic.publish_now(sized(body))
+    for body in (b"zero", b"one", b"two"):
+        bench.publish(topic, body)
+        bench.world.run()
     assert logged(topic) == [(0, b"zero"), (1, b"one"), (2, b"two")]
     assert drain(topic) == [b"zero", b"one", b"two"]
     assert (channel.depth, topic.message_count, topic.message_bytes) == (3, 3, 10)
     ids = [batch.base_id for batch in topic._recent.batches]
     assert ids == sorted(set(ids))
-    bench.publish(topic, b"three")
-    bench.world.run()
-    assert drain(topic) == [b"zero", b"one", b"two", b"three"]
-
-
-def test_a_lone_message_waits_for_those_before_it(bench: Bench) -> None:
-    bench.syncer.every = 100
-    topic = bench.topic()
-    bench.publish(topic, b"one")
-    assert not topic.publish_now(sized(b"two"))
-    assert topic.next_seq == 0
-
-
-def test_a_lone_message_that_is_answered_after_a_sync_goes_the_long_way(bench: Bench) -> None:
-    assert bench.syncer.every == 1
-    assert not bench.topic().publish_now(sized(b"one"))
-    assert not bench.topic("orders#ephemeral").publish_now(sized(b"one"))
 
 
 @pytest.mark.parametrize("every", [2, 3, 5])
@@ -144,10 +140,9 @@ def test_lone_messages_are_synced_as_often_as_others(bench: Bench, every: int) -
     """The syncer hears of the first, which sets its time, and of the one that makes it `every`."""
     bench.syncer.every = every
     topic = bench.topic()
-    bench.publish(topic, b"x")
-    bench.world.run()
-    for _ in range(every - 1):
-        assert topic.publish_now(sized(b"x"))
+    for _ in range(every):
+        bench.publish(topic, b"x")
+        bench.world.run()
     assert [unsynced for unsynced, _ in bench.syncer.calls] == [1, every]
 
 
@@ -200,9 +195,8 @@ def test_a_topic_that_was_not_started_holds_what_comes(bench: Bench) -> None:
 
 def test_deferred_messages_of_a_held_topic(bench: Bench) -> None:
     topic = bench.topic()
-    due_ns = bench.world.clock() + 10 * SECOND
     bench.publish(topic, b"now")
-    bench.publish(topic, b"later", b"later too", due_ns=due_ns)
+    bench.publish(topic, b"later", b"later too", defer_ns=10 * SECOND)
     bench.world.run()
     channel = bench.channel(topic)
     assert (channel.depth, channel.deferred_count) == (1, 2)
@@ -213,7 +207,7 @@ def test_deferred_messages_of_a_held_topic(bench: Bench) -> None:
 def test_empty_drops_what_no_channel_has(bench: Bench) -> None:
     topic = bench.topic()
     bench.publish(topic, b"one", b"two")
-    bench.publish(topic, b"later", due_ns=bench.world.clock() + SECOND)
+    bench.publish(topic, b"later", defer_ns=SECOND)
     topic.empty()
     assert topic.depth == 0
     channel = bench.channel(topic)
@@ -228,7 +222,7 @@ def test_emptying_a_paused_topic_leaves_its_channels_what_they_have(bench: Bench
     bench.publish(topic, b"kept")
     topic.pause()
     bench.publish(topic, b"dropped", b"dropped too")
-    bench.publish(topic, b"dropped as well", due_ns=bench.world.clock() + SECOND)
+    bench.publish(topic, b"dropped as well", defer_ns=SECOND)
     topic.empty()
     assert (topic.depth, channel.depth) == (0, 1)
     bench.publish(topic, b"new")

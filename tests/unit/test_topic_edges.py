@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nsqd_py.broker.broker import Broker
-from tests.unit.fakes import SECOND, FakeConsumer, World, close_descriptors, sized, start_broker
+from tests.unit.fakes import SECOND, FakeConsumer, World, close_descriptors, start_broker
 from tests.unit.topic_bench import Bench, drain, logged
 
 
@@ -28,7 +28,7 @@ def test_an_ephemeral_topic_writes_nothing(bench: Bench) -> None:
     topic = bench.topic("orders#ephemeral")
     channel = bench.channel(topic)
     bench.publish(topic, b"one", b"two")
-    bench.publish(topic, b"later", due_ns=bench.world.clock() + SECOND)
+    bench.publish(topic, b"later", defer_ns=SECOND)
     bench.world.run()
     assert list(bench.directory.iterdir()) == []
     consumer = FakeConsumer(bench.world, rdy=10).subscribe(channel)
@@ -54,7 +54,7 @@ def test_an_ephemeral_topic_overflows_within_a_turn_too(bench: Bench) -> None:
     """Deferred messages are batches of their own, also when they come in one turn."""
     topic = bench.topic("orders#ephemeral", mem_queue_size=2)
     for i in range(5):
-        bench.publish(topic, b"%d" % i, due_ns=bench.world.clock() + SECOND)
+        bench.publish(topic, b"%d" % i, defer_ns=SECOND + i)
     bench.world.run()
     assert topic.depth == 2
     assert drain(topic) == [b"0", b"1"]
@@ -88,7 +88,7 @@ def test_a_publish_that_cannot_be_written_is_as_if_it_never_was(bench: Bench, mo
     bench.world.run()
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", refuse)
-        publishers = [bench.publish(topic, b"lost"), bench.publish(topic, b"lost", due_ns=1 << 62)]
+        publishers = [bench.publish(topic, b"lost"), bench.publish(topic, b"lost", defer_ns=1 << 62)]
         bench.world.run()
     for publisher in publishers:
         ((ticket, error),) = publisher.failures
@@ -106,30 +106,10 @@ def test_a_publish_that_cannot_be_written_is_as_if_it_never_was(bench: Bench, mo
     assert channel.depth == 2
 
 
-def test_a_lone_message_that_cannot_be_written(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench.syncer.every = 100
-    topic = bench.topic()
-    channel = bench.channel(topic)
-    health: list[OSError | None] = []
-    topic.on_write = health.append
-    bench.publish(topic, b"before")
-    bench.world.run()
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "pwrite", refuse)
-        with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
-            topic.publish_now(sized(b"lost"))
-    assert (topic.next_seq, channel.depth) == (1, 1)
-    assert isinstance(health[-1], OSError)
-    bench.publish(topic, b"after")
-    bench.world.run()
-    assert health[-1] is None
-    assert logged(topic) == [(0, b"before"), (1, b"after")]
-
-
 def test_a_bug_while_writing_is_not_answered_with_ok(bench: Bench) -> None:
     """A time that fits no record: the publisher must hear of it, and those who come later must not suffer."""
     topic = bench.topic()
-    publisher = bench.publish(topic, b"lost", due_ns=1 << 63)
+    publisher = bench.publish(topic, b"lost", defer_ns=1 << 63)
     with pytest.raises(Exception):  # noqa: B017 - whichever it is
         bench.world.run()
     bench.publish(topic, b"after")

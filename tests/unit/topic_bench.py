@@ -54,10 +54,10 @@ class Bench:
         topic.release()
         return channel
 
-    def publish(self, topic: Topic, *messages: bytes, due_ns: int = 0) -> FakePublisher:
+    def publish(self, topic: Topic, *messages: bytes, defer_ns: int = 0) -> FakePublisher:
         publisher = FakePublisher()
         body = sized(*messages)
-        topic.publish(body, len(messages), uniform_stride(body, len(messages)), publisher, 7, due_ns)
+        topic.publish(body, len(messages), uniform_stride(body, len(messages)), publisher, 7, defer_ns)
         return publisher
 
 

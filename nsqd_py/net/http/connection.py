@@ -17,6 +17,7 @@ from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrad
 
 from nsqd_py.errors import HttpError
 from nsqd_py.net.addresses import host_of
+from nsqd_py.net.early_answers import EarlyAnswers
 from nsqd_py.net.http import access, answers, heads
 from nsqd_py.net.http.access import OPEN
 from nsqd_py.net.http.answers import Reply
@@ -69,7 +70,7 @@ class HttpConnection(Stream, Generic[App]):
     __slots__ = (
         "_answered_bytes", "_app", "_begun", "_body_bytes", "_counted_bytes", "_has_ended", "_head", "_is_deaf",
         "_linger_timer", "_loop", "_owes_continue", "_parser", "_place", "_queue", "_request", "_rest", "_router",
-        "_since_s", "_stalled_bytes", "_worker",
+        "_since_s", "_stalled_bytes", "_worker", "early",
     )  # fmt: skip
 
     def __init__(
@@ -97,6 +98,7 @@ class HttpConnection(Stream, Generic[App]):
         self._queue: deque[Request[App]] = deque()
         self._worker: Any = None
         self._rest: Iterator[bytes] | None = None
+        self.early = EarlyAnswers(self.out)
 
     @property
     def buffered_bytes(self) -> int:
@@ -109,6 +111,7 @@ class HttpConnection(Stream, Generic[App]):
     def on_data(self, data: bytes) -> None:
         if self._is_deaf:
             return
+        self._turn.last_reader = self
         if self._unsent is not None:  # it does not take its answers: what is here is served, but no more is read
             self._set_reading(False)
         if self._place <= _AT_START and self._worker is None:
@@ -404,7 +407,7 @@ class HttpConnection(Stream, Generic[App]):
 
     def _perform(self, request: Request[App]) -> None:
         started_ns = time.perf_counter_ns()
-        request.ticket = len(self.out)
+        request.ticket = self.early.ticket()
         reply = request.reply or self._call_handler(request)
         if request.target.is_logged and self.log.level <= INFO:
             elapsed = format_duration(time.perf_counter_ns() - started_ns)
@@ -468,7 +471,7 @@ class HttpConnection(Stream, Generic[App]):
 
     def overdue(self, now_s: float, limits: TimeLimits) -> str:
         """While it is not read from, or does not take its answers, it is not the client who is waited for."""
-        if not self._reading or self._unsent is not None or self._is_deaf:
+        if not self._reading or self._holds or self._unsent is not None or self._is_deaf:
             self._since_s = 0.0
         elif not self._since_s:
             self._since_s = now_s

@@ -1,0 +1,235 @@
+"""Publishes of several connections in one iteration of the event loop, each read when the test says so."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gevent
+import pytest
+
+from nsqd_py.api.publishing import PublishingConnection
+from nsqd_py.broker.broker import Broker
+from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.net.loop_iteration import Turn
+from nsqd_py.net.transport import Stream
+from nsqd_py.options import read_options
+from nsqd_py.pqueues import Alarms
+from nsqd_py.protocol.session import Limits
+from nsqd_py.queue.topic import Topic
+from nsqd_py.runtime.logs import FATAL, Log
+from nsqd_py.tcp.connection import ALONE_AFTER_READS, ClientConnection
+from tests.support.wire import dpub, mpub, pub
+from tests.unit.fakes import messages_of
+
+OK = b"\0\0\0\6\0\0\0\0OK"
+MAGIC = b"  V2"
+HTTP_PUB = b"POST /pub?topic=t HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n%b"
+
+
+class Peer:
+    """A client, with the connection at its other end. Each piece that it sends is read by itself."""
+
+    def __init__(self, make: Any) -> None:
+        self.sock, served = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.sock.setblocking(False)
+        self.stream: Stream = make(served)
+
+    def say(self, *pieces: bytes) -> Peer:
+        for piece in pieces:
+            self.sock.send(piece)
+        return self
+
+    def read(self) -> None:
+        self.stream._on_readable()
+
+    def answers(self) -> bytes:
+        data = b""
+        while True:
+            try:
+                piece = self.sock.recv(65536)
+            except BlockingIOError:
+                return data
+            if not piece:
+                return data + b"(end)"
+            data += piece
+
+
+class Nsqd:
+    """A broker, and connections to it."""
+
+    def __init__(self, directory: Path) -> None:
+        hub = gevent.get_hub()
+        log = Log(level=FATAL)
+        self.turn = turn = Turn(hub, log)
+        self.broker = broker = Broker(read_options([f"--data-path={directory}"]), log, turn, Alarms(), hub.threadpool)
+        self._make_tcp = lambda sock: ClientConnection(sock, "a:5", hub.loop, turn, log, broker, Limits())
+        self._make_http = lambda sock: PublishingConnection(sock, "a:5", hub.loop, turn, log, broker)
+
+    def tcp(self) -> Peer:
+        """A client whose last command was a PUB to the topic t."""
+        peer = Peer(self._make_tcp)
+        self.hear(peer.say(MAGIC + pub("t", b"first")))
+        assert peer.answers() == OK
+        return peer
+
+    def http(self) -> Peer:
+        return Peer(self._make_http)
+
+    def hear(self, *peers: Peer) -> None:
+        """One iteration, in which all of these are readable."""
+        for peer in peers:
+            peer.read()
+        self.turn.end()
+
+    @property
+    def topic(self) -> Topic:
+        return self.broker.topics["t"]
+
+    @property
+    def log(self) -> TopicLog:
+        assert self.topic.log is not None
+        return self.topic.log
+
+    def written(self, low: int) -> list[tuple[int, list[bytes]]]:
+        """The due time (0: none) and the messages of each record from this number on."""
+        found = []
+        while low < self.log.next_seq:
+            for batch in self.log.read(low):
+                if batch.first_seq >= low:
+                    found.append((batch.due_ns, [body for _, body in messages_of([batch])]))
+                    low = batch.end_seq
+        return found
+
+
+@pytest.fixture
+def nsqd(tmp_path: Path) -> Iterator[Nsqd]:
+    nsqd = Nsqd(tmp_path)
+    yield nsqd
+    nsqd.broker.close()
+
+
+class Disk:
+    """Fails the next writes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.fails = 0
+        self.writes = 0
+        self._real = os.pwrite
+        monkeypatch.setattr(os, "pwrite", self._write)
+
+    def _write(self, descriptor: int, data: bytes, offset: int) -> int:
+        self.writes += 1
+        if self.fails:
+            self.fails -= 1
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return self._real(descriptor, data, offset)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    return Disk(monkeypatch)
+
+
+def test_lone_publishes_of_all_clients_share_one_record_and_one_write(nsqd: Nsqd, disk: Disk) -> None:
+    peers = [nsqd.tcp() for _ in range(5)]
+    web = nsqd.http().say(HTTP_PUB % (3, b"web"))
+    low, before = nsqd.log.next_seq, disk.writes
+    for number, peer in enumerate(peers):
+        peer.say(pub("t", b"%d" % number))
+    nsqd.hear(*peers, web)
+    assert nsqd.written(low) == [(0, [b"0", b"1", b"2", b"3", b"4", b"web"])]
+    assert disk.writes == before + 1
+    assert [peer.answers() for peer in peers] == [OK] * 5
+    assert web.answers().startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+def test_deferred_publishes_with_one_delay_share_one_record(nsqd: Nsqd) -> None:
+    peers = [nsqd.tcp() for _ in range(2)]
+    low = nsqd.log.next_seq
+    peers[0].say(dpub("t", 60_000, b"a") + dpub("t", 60_000, b"b") + dpub("t", 60_001, b"later"))
+    peers[1].say(dpub("t", 60_001, b"c"))
+    nsqd.hear(*peers)
+    assert [peer.answers() for peer in peers] == [OK * 3, OK]
+    (due_ns, early), (due_later_ns, later) = nsqd.written(low)
+    assert (early, later) == ([b"a", b"b"], [b"later", b"c"])
+    assert 900_000 < due_later_ns - due_ns < 100_000_000
+
+
+def test_a_write_that_fails_withdraws_the_answers_of_all(nsqd: Nsqd, disk: Disk) -> None:
+    """And of nothing else: what was answered before, and on other topics, stays."""
+    lone, deferring, many, several = (nsqd.tcp() for _ in range(4))
+    web = nsqd.http().say(HTTP_PUB % (3, b"web"))
+    low = nsqd.log.next_seq
+    disk.fails = 1
+    lone.say(pub("t", b"1"))
+    deferring.say(dpub("t", 1000, b"2"))
+    many.say(mpub("t", [b"3", b"4"]))
+    several.say(pub("t", b"5") + pub("other", b"6"))
+    nsqd.hear(lone, deferring, many, several, web)
+    assert nsqd.written(low) == []
+    assert b"E_PUB_FAILED PUB failed No space left on device" in lone.answers()
+    assert b"E_DPUB_FAILED DPUB failed No space left on device" in deferring.answers()
+    assert b"E_MPUB_FAILED MPUB failed No space left on device" in many.answers()
+    failed = several.answers()
+    assert b"E_PUB_FAILED" in failed and OK not in failed
+    assert web.answers().startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+    again = nsqd.tcp()
+    nsqd.hear(again.say(pub("t", b"again")))
+    assert again.answers() == OK
+
+
+def alone(nsqd: Nsqd) -> Peer:
+    """A client that publishes one message at a time, and is the only one for many iterations."""
+    peer = nsqd.tcp()
+    for _ in range(ALONE_AFTER_READS + 1):
+        nsqd.hear(peer.say(pub("t", b"x")))
+    assert peer.answers() == OK * (ALONE_AFTER_READS + 1)
+    return peer
+
+
+def test_the_next_publish_of_a_client_that_is_alone_is_read_at_once(nsqd: Nsqd) -> None:
+    peer = alone(nsqd)
+    low = nsqd.log.next_seq
+    peer.say(*(pub("t", b"%d" % number) for number in range(5)))
+    peer.read()  # the iteration does not end
+    assert nsqd.log.next_seq == low + 5
+    assert peer.answers() == OK * 5
+    assert [bodies for _, bodies in nsqd.written(low)] == [[b"%d" % number] for number in range(5)]
+
+
+def test_nothing_is_read_while_a_publish_waits_for_its_sync(nsqd: Nsqd) -> None:
+    peer = alone(nsqd)
+    nsqd.broker.sync.every = 1
+    low = nsqd.log.next_seq
+    peer.say(pub("t", b"waits"), pub("t", b"behind it"))
+    peer.read()
+    assert (nsqd.log.next_seq, peer.answers()) == (low + 1, b"")
+    assert peer.stream._sock.recv(100, socket.MSG_PEEK) == pub("t", b"behind it")
+    with gevent.Timeout(10):
+        while not (answers := peer.answers()):
+            gevent.sleep(0.001)
+    peer.read()
+    with gevent.Timeout(10):
+        while len(answers) < len(OK * 2):
+            gevent.sleep(0.001)
+            answers += peer.answers()
+    assert answers == OK * 2
+    assert nsqd.log.next_seq == low + 2
+
+
+def test_nothing_is_read_behind_a_publish_that_failed(nsqd: Nsqd, disk: Disk) -> None:
+    peer = alone(nsqd)
+    low = nsqd.log.next_seq
+    disk.fails = 1
+    peer.say(pub("t", b"lost"), pub("t", b"behind it"))
+    peer.read()
+    nsqd.turn.end()
+    answers = peer.answers()
+    assert b"E_PUB_FAILED" in answers
+    assert OK not in answers
+    assert nsqd.written(low) == []
