@@ -13,8 +13,7 @@ drain             refuses new messages, delivers the rest, and ends
 Writing
 journal_writing   writes the positions of channels 20 times a second
 sync              fsync of logs: --sync-every and --sync-timeout
-slow_writing      writes in threads while the disk is slow
-slow_reading      reads in threads while the disk is slow
+slow_disk         writes and reads in threads while the disk is slow
 
 Space and health
 housekeeping      deletes and compacts log files that are no longer needed

@@ -37,7 +37,7 @@ from nsqd_py.queue.topic_policy import TopicPolicy
 from nsqd_py.runtime.logs import Log
 
 if TYPE_CHECKING:
-    from nsqd_py.broker.slow_writing import SlowWriter
+    from nsqd_py.broker.slow_disk import SlowWriter
 
 _TRIM_EVERY = 64
 # A longer publish is written in a thread, also while the disk is quick. One of 5 MB took 7 to 15 ms of the loop for its
