@@ -1,7 +1,4 @@
-"""Reads a data directory as a start of nsqd would, every record with its checksum, and changes nothing.
-
-----
-A channel's journal, entry by entry, also behind damage."""
+"""Reading a data directory as a start of nsqd would, every record with its checksum, and changing nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ _LEFTOVER = re.compile(r".*\.(gone|spare|compact|tmp)")
 
 @dataclass(slots=True)
 class FoundTopic:
-    """The files of a topic, by what they are."""
+    """The files of a topic, by kind."""
 
     logs: list[tuple[int, Path]] = field(default_factory=list)
     journals: dict[str, Path] = field(default_factory=dict)
@@ -49,12 +46,12 @@ class FoundTopic:
 
 
 def read_directory(directory: Path, now_ns: int) -> DirectoryReport:
-    """Everything that is in it. Raises OSError."""
+    """Return a report on the directory. Raises OSError."""
     return _Reader(directory, now_ns).read()
 
 
 class _Reader:
-    """Goes through one directory."""
+    """Reads one directory."""
 
     def __init__(self, directory: Path, now_ns: int) -> None:
         self._directory = directory
@@ -76,7 +73,7 @@ class _Reader:
         return self._report
 
     def _sort(self, path: Path) -> None:
-        """Which kind of file it is, by its name."""
+        """Note a file under its kind, which its name tells."""
         name = path.name
         parsed = parse_log_file_name(name)
         if parsed is not None:
@@ -127,12 +124,12 @@ class _Reader:
         )
         begin = SavedPosition(SeqRanges(min(files[0].file.first_seq if files else end, log.released)))
         positions = {name: saved.get(name) or begin for name in names}
-        if stop is not None:  # after a kill, the topic may have been on the way to be deleted
+        if stop is not None:  # after a kill, the topic may have been in the middle of a deletion
             self._note_gone_positions(entry.name, [name for name in names if name not in found.journals])
-        # Where something is damaged, that is what they are missing for; the repair sees to both.
+        # If something is damaged, messages are missing because of that, and the repair handles both.
         if (stop is not None or self._is_same_boot) and not is_damaged:
             missing = log.missing(positions.values(), held)
-            if stop is None:  # where the log of a nsqd that was killed ended is not known
+            if stop is None:  # after a kill, the end of the log is unknown
                 missing = common(missing, [(0, files[-1].file.end_seq if files else 0)])
             self._note_gone(gone_files(entry.name, log.holes, missing, stop.file_seqs if stop else ()), entry.name)
         return TopicReport(
@@ -159,7 +156,7 @@ class _Reader:
             self._report.findings.append(Finding(journal_name(topic, channel), Trouble.GONE, 0, 0, detail))
 
     def _read_journal(self, path: Path) -> SavedPosition | None:
-        """None where nothing can be read of it, or nothing is in it."""
+        """Read a journal and note its damage; return None if it is empty or unreadable."""
         data = path.read_bytes()
         journal = read_journal(data)
         if data and journal.damaged == ((0, len(data)),):
@@ -196,7 +193,7 @@ class _Reader:
         return recovered
 
     def _read_header(self, path: Path, first_seq: int) -> FileHeader | None:
-        """None where it, and all that follows, is of no use."""
+        """Read a file header, or rebuild it from the records; return None if the file is unreadable."""
         size = path.stat().st_size
         with path.open("rb") as file:
             try:
@@ -222,7 +219,7 @@ def _is_deleted(saved: SavedPosition | None) -> bool:
 
 
 def kept_numbers(recovered: RecoveredFile) -> Iterator[Range]:
-    """What can be read of a file, in rising order."""
+    """Yield the ranges of messages in a file that can be read, in rising order."""
     low = recovered.file.first_seq
     for gap_low, gap_high in sorted(recovered.gaps):
         if gap_low > low:
@@ -242,12 +239,12 @@ def _file_report(recovered: RecoveredFile) -> FileReport:
 
 @dataclass(frozen=True, slots=True)
 class ReadJournal:
-    """What a journal says.
+    """The content of a journal, also behind damage.
 
-    saved    by all entries that can be read; later ones add to what earlier ones say, so one that is lost in the
-             middle means that messages come again, and not that later ones are wrong
-    damaged  byte ranges with entries behind them
-    torn     the byte range at the end that is no whole entry, as a power cut may leave it
+    saved    the position from all readable entries; later entries add to earlier ones, so a lost one in the middle only
+             means that messages are delivered again
+    damaged  damaged byte ranges that have entries behind them
+    torn     an incomplete entry at the end, as a power cut may leave it
     """
 
     saved: SavedPosition
@@ -260,7 +257,7 @@ class ReadJournal:
 
 
 def read_journal(data: bytes) -> ReadJournal:
-    """Every entry of the file that can be read."""
+    """Read every readable entry of a journal."""
     good: list[bytes] = []
     damaged = []
     position = 0

@@ -1,12 +1,10 @@
-"""Messages of Go's nsqd written down as ours: a topic's log, and a journal for each of its channels.
+"""Writing the messages of Go's nsqd as a log of ours for each topic, and a journal for each channel.
 
-Go's nsqd keeps a queue for each topic, of what no channel has yet, and one for each channel. All of them go into one
-log: the channels' queues one after the other, in files that are marked as imported, each finished in all channels but
-its own; then the topic's own queue, in an ordinary file. Ids, times and attempts stay.
-
-
-----
-Log files made of messages that have ids and times of their own, which nothing that is published has."""
+Go's nsqd has a queue for each topic, with messages that no channel has yet, and one for each channel. All of them go
+into one log. First come the channels' queues, one after the other, in files that are marked as imported; the messages
+of each are finished in all other channels. Then comes the topic's own queue, in an ordinary file. Messages keep their
+ids, times and attempts.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +31,9 @@ from nsqd_py.runtime import private_files
 
 @dataclass(slots=True)
 class GoTopic:
-    """What Go's nsqd left of a topic; `channels` are all that are known, with or without a queue.
+    """The data of Go's nsqd for a topic; `channels` are all known channels, with or without a queue.
 
-    is_named  `nsqd.dat` says that it and its channels exist; otherwise new files have to
+    is_named  True if `nsqd.dat` names it and its channels; otherwise new files must make them exist
     """
 
     name: str
@@ -47,7 +45,7 @@ class GoTopic:
 
 @dataclass(slots=True)
 class ImportedTopic:
-    """What became of it: messages by channel, and those that no channel has yet."""
+    """The result of importing a topic: messages by channel, and those that no channel has yet."""
 
     name: str
     channels: dict[str, int] = field(default_factory=dict)
@@ -67,16 +65,16 @@ def import_topic(
     on_damage: OnDamage,
     on_progress: Callable[[], None],
 ) -> ImportedTopic:
-    """Write all messages of a topic, and where its channels stand, into the folder.
+    """Write the log of a topic and the journals of its channels into the folder.
 
-    Raises OSError, and what `on_progress` raises, which is called once for each piece that is read.
+    `on_progress` is called for each piece that is read. Raises OSError, and what `on_progress` raises.
     """
     return _TopicImport(topic, existing, folder, max_file_bytes, on_damage, on_progress).run()
 
 
 @dataclass(slots=True)
 class _Share:
-    """What a channel gets: the numbers low..high (not included), and how often some of them were tried."""
+    """The messages of a channel: the numbers low..high (not included), and the attempts of some of them."""
 
     low: int
     high: int
@@ -112,7 +110,7 @@ class _TopicImport:
             own_from = writer.next_seq
             was_written = bool(own.count) or own_from > self._existing.next_seq or not self._topic.is_named
             if was_written:
-                writer.roll(is_imported=False)  # what is published from now on is no import
+                writer.roll(is_imported=False)  # new messages are not imported ones
                 writer.write(without(once(self._blocks(self._topic.queue), own), given))
         if was_written:
             self._write_journals(shares, own_from)
@@ -127,7 +125,7 @@ class _TopicImport:
             yield messages
 
     def _given(self, surveys: Iterable[Survey]) -> set[int]:
-        """Ids in the topic's own queue that a channel has: the topic was giving these to all channels."""
+        """Return ids in the topic's own queue that a channel has too: the topic was releasing them to all channels."""
         had = set[int]().union(*(found.shared for found in surveys))
         if not had:
             return had
@@ -142,7 +140,7 @@ class _TopicImport:
         waits = self._writer.write(blocks)
         return _Share(low, self._writer.next_seq, waits)
 
-    # ---- where the channels stand
+    # ---- the journals
 
     def _write_journals(self, shares: dict[str, _Share], own_from: int) -> None:
         channels = {**dict.fromkeys(self._existing.channels), **shares}
@@ -154,7 +152,7 @@ class _TopicImport:
             waits = shares[channel].waits if channel in shares else []
             self._save(journal_name(self._topic.name, channel), position, waits)
         if self._topic.is_paused and channels:
-            # What it held back before cannot wait behind what its channels get now.
+            # Messages that it held back before are released: they cannot wait behind what its channels get now.
             is_between = own_from > self._existing.next_seq or self._existing.held is None
             held_from = own_from if is_between else self._existing.first_unreleased
             self._save(journal_name(self._topic.name), SavedPosition(SeqRanges(held_from)), [])
@@ -175,7 +173,7 @@ _pack_size = Struct(">I").pack
 
 
 class LogWriter:
-    """Writes log files, message by message, each with its own id and time.
+    """Writes log files of messages that have their own ids and times, one record for each message.
 
     next_seq    the number of the next message
     size_bytes  of all bodies so far
@@ -206,7 +204,7 @@ class LogWriter:
         self._open()
 
     def write(self, blocks: Blocks) -> list[Wait]:
-        """Write messages; which of them were tried already, as runs. Raises OSError."""
+        """Write messages; return those that were attempted before, as runs. Raises OSError."""
         tried: list[Wait] = []
         for messages in blocks:
             self._write_block(messages, tried)
@@ -242,7 +240,7 @@ class LogWriter:
 
 
 def _note_tried(tried: list[Wait], seq: int, attempts: int) -> None:
-    """Neighbours that were tried as often make one run."""
+    """Add a message to the runs; neighbours with equal attempts make one run."""
     low = seq
     if tried and tried[-1][1] == seq and tried[-1][3] == attempts:
         low = tried.pop()[0]
