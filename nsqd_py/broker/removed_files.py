@@ -82,7 +82,7 @@ class RemovedFiles:
             file.close()
             log.damage.removed_files += 1
             self._report.error(
-                "TOPIC(%s): %s was removed while it was in use; its %d bytes are written anew",
+                "TOPIC(%s): %s was removed while it was in use; its %d bytes were written again",
                 topic.name, file.path.name, file.end_offset,
             )  # fmt: skip
             return

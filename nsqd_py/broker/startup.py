@@ -207,7 +207,7 @@ class _TopicLoader:
         except Damaged:
             if not mend_header(path, first_seq):
                 raise
-        self._broker.log.error("DISKQUEUE: %s: its header was damaged, and is written anew", path.name)
+        self._broker.log.error("DISKQUEUE: %s: its header was damaged, and was rebuilt from its records", path.name)
         return LogFile.open(path)
 
     def _set_aside(self, path: Path, reason: str) -> None:

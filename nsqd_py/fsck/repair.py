@@ -56,7 +56,7 @@ def _accept_losses(directory: Path, report: DirectoryReport) -> list[str]:
             continue
         if not finding.topic:
             (directory / finding.file).touch()
-            done.append(f"{finding.file}: made anew; {finding.detail}")
+            done.append(f"{finding.file}: created again; {finding.detail}")
             continue
         done.append(f"{finding.file}: {finding.detail}; they are counted as lost")
         paths = [*directory.glob(f"{finding.topic}:*{JOURNAL_SUFFIX}"), directory / journal_name(finding.topic)]
@@ -101,7 +101,7 @@ class _Repair:
         assert header is not None, "the check found a header"
         self._keep(data, findings)
         replace_file(self._path, header.encode() + data[FILE_HEADER_BYTES:])
-        self._say("header written anew, as its records say what it was")
+        self._say("header rebuilt from the records")
 
     def cut_out(self, findings: list[Finding]) -> None:
         """Rewrite the file without damaged records. It becomes sparse, since numbers are missing."""
@@ -125,13 +125,13 @@ class _Repair:
         data = self._path.read_bytes()
         self._keep(data, [Finding(self._path.name, Trouble.JOURNAL, 0, len(data))])
         replace_file(self._path, _snapshot(read_journal(data).saved))
-        self._say("written anew from the entries that can be read; messages may come again")
+        self._say("rewritten from the readable entries; messages may be delivered again")
 
     def forget_position(self, findings: list[Finding]) -> None:
         """Empty the journal. The empty file keeps the channel in existence."""
         self._keep(self._path.read_bytes(), findings)
         replace_file(self._path, b"")
-        self._say("emptied; everything that the log holds comes again")
+        self._say("emptied; everything in the log is delivered again")
 
     def rebuild_metadata(self, findings: list[Finding]) -> None:
         """Rewrite `nsqd.dat` from the names of the files. Which topics and channels were paused is lost."""
@@ -146,7 +146,7 @@ class _Repair:
             for topic in self._report.topics
         ]
         replace_file(self._path, orjson.dumps({"topics": topics, "version": NSQ_VERSION}))
-        self._say("written anew from the names of the files; nothing is paused any more")
+        self._say("rewritten from the names of the files; nothing is paused any more")
 
     # ---- setting aside
 

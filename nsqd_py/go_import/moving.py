@@ -38,7 +38,7 @@ class OldFile:
 
 @dataclass(slots=True)
 class Marker:
-    """What was imported.
+    """The record of an import.
 
     aside    the name of the folder for the old files
     new      names of the files that were written
