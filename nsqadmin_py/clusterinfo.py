@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from time import time
 from typing import Any, TypeVar
 
-from nsqadmin_py.shapes import (
+from nsqadmin_py.go_json import (
     Figures,
     http_address,
     merged_producers,

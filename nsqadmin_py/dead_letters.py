@@ -35,7 +35,7 @@ class Requeued:
     error: str = ""
 
 
-class _Ear:
+class _ErrorCapturingLog:
     """The log, and the errors in it: of nsqds that cannot be reached, once for each, a consumer tells nobody else."""
 
     def __init__(self, log: Log) -> None:
@@ -48,7 +48,7 @@ class _Ear:
         self._error("%s", self.errors[-1])
 
 
-class Letters:
+class DeadLetterRequeue:
     """Moves messages from a channel of the topic of dead letters to another topic, each on its own nsqd."""
 
     def __init__(
@@ -59,7 +59,7 @@ class Letters:
         self._source = source
         self._target = target
         self._options = options
-        self._log = _Ear(log)
+        self._log = _ErrorCapturingLog(log)
         self._left = 0
         self._done = Event()
         self._last_s = monotonic()

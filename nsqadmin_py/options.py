@@ -6,7 +6,7 @@ import ipaddress
 import posixpath
 from collections.abc import Sequence
 
-from nsqadmin_py.web.proxies import UNIX
+from nsqadmin_py.address_blocks import UNIX
 from nsqd_py.net.tls_options import (
     HTTP_AUTH_FILE,
     KEY_FILE,
@@ -62,7 +62,7 @@ class _Http(Options, title="HTTP"):
     tls_key: str = KEY_FILE
 
 
-class _Safety(Options, title="Safety"):
+class _Safety(Options, title="Access"):
     acl_http_header: str = setting(STRING, "X-Forwarded-User",
         "Header in which an authenticating proxy sends the name of the user.")
     acl_http_header_from: tuple[str, ...] = setting(STRINGS, (),

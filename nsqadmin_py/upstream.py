@@ -12,10 +12,10 @@ import gevent
 import orjson
 from gevent import ssl
 
+from nsqadmin_py.address_blocks import AddressBlocks
 from nsqadmin_py.answer_budget import Answer, AnswerBudget
+from nsqadmin_py.go_json import rows_in
 from nsqadmin_py.options import NsqadminOptions
-from nsqadmin_py.shapes import rows_in
-from nsqadmin_py.web.proxies import Proxies
 from nsqd_py.errors import StartError
 from nsqd_py.lookup.endpoints import literal_endpoint
 from nsqd_py.net.foreign_json import load_foreign_json
@@ -135,7 +135,7 @@ class TokenRule:
         self._headers = {"Authorization": f"Bearer {token}"}
         self._checks_certificates = checks_certificates
         named = [host.lower() for host in hosts]
-        self._blocks = Proxies(host for host in named if "/" in host)
+        self._blocks = AddressBlocks(host for host in named if "/" in host)
         self._hosts = frozenset(host for host in named if "/" not in host)
 
     def headers_for(self, url: Url) -> dict[str, str]:

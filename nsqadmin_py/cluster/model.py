@@ -34,8 +34,8 @@ from nsqadmin_py.cluster.figures import (
     topic_rates,
     worst,
 )
-from nsqadmin_py.cluster.rows import Channels, News, Rows, Slice
-from nsqadmin_py.shapes import MOST_COUNT, Figures, list_in, number_in, text_in
+from nsqadmin_py.cluster.stats_reader import Channels, News, Rows, Slice
+from nsqadmin_py.go_json import MOST_COUNT, Figures, list_in, number_in, text_in
 
 # Without an answer for so long, the figures of an nsqd are in no sum any more.
 FORGET_AFTER_S = 30.0
@@ -56,7 +56,7 @@ class BadStats(Exception):
 class Node:
     """One nsqd. Times are in s, of a steady clock; `answered_s` is None before its first answer.
 
-    told      what nsqlookupds, or it itself in /info, say of it: keys of `shapes.producer`
+    told      what nsqlookupds, or it itself in /info, say of it: keys of `go_json.producer`
     failure   why its last question brought no answer; empty where it did, or is still awaited
     """
 

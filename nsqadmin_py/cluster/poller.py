@@ -15,8 +15,8 @@ import gevent.event
 import gevent.lock
 
 from nsqadmin_py.cluster.model import BadStats, Cluster, Node
-from nsqadmin_py.cluster.rows import News
-from nsqadmin_py.shapes import Figures, http_address, merged_producers, producer, producer_of_info
+from nsqadmin_py.cluster.stats_reader import News
+from nsqadmin_py.go_json import Figures, http_address, merged_producers, producer, producer_of_info
 from nsqadmin_py.upstream import Upstream, UpstreamError, named_producers, parsed, place_of
 
 # The part of the interval that a round waits for answers, but not longer than this.

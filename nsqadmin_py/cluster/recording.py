@@ -12,7 +12,7 @@ from nsqadmin_py.cluster.figures import (
     Rates,
 )
 from nsqadmin_py.cluster.model import Cluster, totals
-from nsqadmin_py.history.book import LATENCIES, MOST_QUANTILES, Key, Values
+from nsqadmin_py.history.series import LATENCIES, MOST_QUANTILES, Key, Values
 
 Record = tuple[Key, Values, tuple[float, ...]]
 

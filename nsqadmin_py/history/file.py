@@ -20,8 +20,8 @@ import google_crc32c
 import orjson
 from gevent.threadpool import ThreadPool
 
-from nsqadmin_py.history.book import Book, Key, Pair, Series
 from nsqadmin_py.history.rings import Ring
+from nsqadmin_py.history.series import History, Key, Pair, Series
 from nsqd_py.runtime import private_files
 from nsqd_py.runtime.logs import Log
 
@@ -36,27 +36,27 @@ class BadHistory(Exception):
     """The file is damaged; the text says how."""
 
 
-def encode(book: Book) -> bytes:
-    """A book, not compressed."""
+def encode(history: History) -> bytes:
+    """A history, not compressed."""
     parts: list[bytes] = []
     rows: list[Any] = []
-    for key, series in book.series.items():
+    for key, series in history.series.items():
         rings = {}
         for name, pair in series.pairs.items():
             dumps = [ring.dump() for ring in pair]
             parts += [data for _, _, data in dumps]
             rings[name] = [(first, last, len(data)) for first, last, data in dumps]
         rows.append([*key, series.quantiles, rings])
-    head = orjson.dumps({"fine_step_s": book.fine_step_s, "series": rows}, option=orjson.OPT_NON_STR_KEYS)
+    head = orjson.dumps({"fine_step_s": history.fine_step_s, "series": rows}, option=orjson.OPT_NON_STR_KEYS)
     return b"".join([_LENGTH.pack(len(head)), head, *parts])
 
 
-def decode(document: bytes, book: Book) -> None:
-    """Fills an empty book. Raises BadHistory."""
+def decode(document: bytes, history: History) -> None:
+    """Fills an empty history. Raises BadHistory."""
     try:
         (length,) = _LENGTH.unpack_from(document)
         head = orjson.loads(document[4 : 4 + length])
-        if head["fine_step_s"] != book.fine_step_s:
+        if head["fine_step_s"] != history.fine_step_s:
             head["series"] = []  # another poll interval: its steps are other steps
         at = 4 + length
         for topic, channel, node, quantiles, rings in head["series"]:
@@ -64,13 +64,13 @@ def decode(document: bytes, book: Book) -> None:
             series.quantiles = tuple(map(float, quantiles))
             for name, (fine, coarse) in rings.items():
                 loaded = []
-                for capacity, (first, last, size) in ((book.fine_capacity, fine), (book.coarse_capacity, coarse)):
+                for capacity, (first, last, size) in ((history.fine_capacity, fine), (history.coarse_capacity, coarse)):
                     loaded.append(_ring(capacity, first, last, document[at : at + size]))
                     at += size
                 series.pairs[name] = Pair(*loaded)
-            book.series[Key(topic, channel, node)] = series
+            history.series[Key(topic, channel, node)] = series
     except _BAD as error:
-        book.series.clear()
+        history.series.clear()
         raise BadHistory(f"{type(error).__name__}: {error}") from error
 
 
@@ -106,7 +106,7 @@ class HistoryFile:
         self._has_failed = False
         self._pool = ThreadPool(1)
 
-    def open(self, book: Book) -> None:
+    def open(self, history: History) -> None:
         """Reads what there is. What cannot be read is set aside, and said."""
         if not self._path or not self._take_lock():
             return
@@ -119,7 +119,7 @@ class HistoryFile:
             self._log.warning("HISTORY: cannot read %s: %s; it begins anew", self._path, error.strerror)
             return
         try:
-            decode(unpack(data), book)
+            decode(unpack(data), history)
         except BadHistory as error:
             self._set_aside(error)
 
@@ -150,11 +150,11 @@ class HistoryFile:
             os.replace(self._path, aside)
         self._log.error("HISTORY: %s is damaged (%s): set aside as %s; it begins anew", self._path, error, aside)
 
-    def write(self, book: Book) -> None:
+    def write(self, history: History) -> None:
         """Replaces the file. Compressing and writing is done in a thread; blocks this greenlet."""
         if not self._path:
             return
-        document = encode(book)
+        document = encode(history)
         try:
             self._pool.apply(_replace, (self._path, document))
             self._has_failed = False

@@ -2,7 +2,7 @@
 
 app        the table of paths, and what holds for all requests
 server     gevent's WSGI server, with the listener and TLS of the other daemons
-safety     access: login, users of a proxy, requests from other sites
+access     access: login, users of a proxy, requests from other sites
 proxies    which proxies may name the user                                  pure
 bodies     reads request bodies, with limits on time and size
 answers    answers and errors in the form of Go's nsqadmin

@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 
 from werkzeug.wrappers import Request, Response
 
+from nsqadmin_py.audit import AuditLog
 from nsqadmin_py.cluster.model import Cluster
 from nsqadmin_py.cluster.views import FAILED, OK, state_of
 from nsqadmin_py.clusterinfo import ClusterInfo, Errors, NobodyAnswered, joined
-from nsqadmin_py.notices import Notices
-from nsqadmin_py.shapes import Figures, tcp_address
+from nsqadmin_py.go_json import Figures, tcp_address
 from nsqadmin_py.upstream import Upstream, UpstreamError, ask_all, parsed
+from nsqadmin_py.web.access import Access
 from nsqadmin_py.web.answers import Refusal, as_json
 from nsqadmin_py.web.bodies import object_in, text_of
-from nsqadmin_py.web.looks import ask_nodes, reason_of
-from nsqadmin_py.web.safety import Safety
+from nsqadmin_py.web.node_queries import ask_nodes, reason_of
 from nsqd_py.client.errors import NsqClientError
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol.names import is_valid_name
@@ -53,8 +53,8 @@ class Actions:
         info: Callable[[], ClusterInfo],
         upstream: Upstream,
         client_options: ClientOptions,
-        safety: Safety,
-        notices: Notices,
+        access: Access,
+        audit_log: AuditLog,
         log: Log,
         clock: Callable[[], float],
         on_action: Callable[[], None],
@@ -63,12 +63,12 @@ class Actions:
         self._info = info
         self._upstream = upstream
         self._client_options = client_options
-        self._safety = safety
-        self._notices = notices
+        self._access = access
+        self._audit_log = audit_log
         self._log = log
         self._clock = clock
         self._on_action = on_action
-        self._deeds: dict[str, Callable[[Order], Result]] = {
+        self._handlers: dict[str, Callable[[Order], Result]] = {
             "create": self._create,
             "delete": self._delete,
             "pause": self._act,
@@ -82,22 +82,22 @@ class Actions:
 
     def handle(self, request: Request) -> Response:
         """Raises Refusal."""
-        self._safety.check_token(request)
-        self._safety.check_action(request)
+        self._access.check_token(request)
+        self._access.check_action(request)
         order = _order(object_in(request))
-        deed = self._deeds.get(order.action)
-        if deed is None:
+        handler = self._handlers.get(order.action)
+        if handler is None:
             raise Refusal(400, "INVALID_ACTION")
         try:
-            result = deed(order)
+            result = handler(order)
         except Refusal as refusal:
-            self._notices.audit(request, order.action, refusal.message, **order.names)
+            self._audit_log.record(request, order.action, refusal.message, **order.names)
             raise
         except NobodyAnswered as error:
-            self._notices.audit(request, order.action, str(error), **order.names)
+            self._audit_log.record(request, order.action, str(error), **order.names)
             raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
-        self._notices.audit(request, order.action, "; ".join(result["errors"]) or "ok", **order.names)
-        self._notices.notify(request, _notice_name(order), order.topic, order.channel, order.node)
+        self._audit_log.record(request, order.action, "; ".join(result["errors"]) or "ok", **order.names)
+        self._audit_log.notify(request, _notice_name(order), order.topic, order.channel, order.node)
         self._on_action()
         return as_json(result)
 
@@ -179,10 +179,10 @@ class Actions:
         channel = order.channel or self._channel_of_letters(order.topic)
         _check_channel(channel)
         # Only now: NSQ's clients take a fifth of the time that nsqadmin needs to start.
-        from nsqadmin_py.dead_letters import Letters
+        from nsqadmin_py.dead_letters import DeadLetterRequeue
 
         waiting = self._waiting(order.topic, channel, order.node)
-        letters = Letters(waiting, (order.topic, channel), target, self._client_options, self._log)
+        letters = DeadLetterRequeue(waiting, (order.topic, channel), target, self._client_options, self._log)
         try:
             moved = letters.move(limit, _REQUEUE_DEADLINE_S)
         except NsqClientError as error:

@@ -13,8 +13,8 @@ from werkzeug.exceptions import BadRequest, HTTPException, MethodNotAllowed, Not
 from werkzeug.routing import Map, Rule
 from werkzeug.wrappers import Request, Response
 
+from nsqadmin_py.web.access import Access, peer_of
 from nsqadmin_py.web.answers import Handler, Refusal, compress, refused
-from nsqadmin_py.web.safety import Safety, peer_of
 from nsqd_py.runtime.logs import Log, one_line
 
 # A path, and the handler of each method.
@@ -28,9 +28,9 @@ _OPEN_PATH = "ping"
 class App:
     """A WSGI application. All paths are below `base_path`."""
 
-    def __init__(self, routes: Iterable[Route], base_path: str, safety: Safety, log: Log) -> None:
+    def __init__(self, routes: Iterable[Route], base_path: str, access: Access, log: Log) -> None:
         self._base = base_path.rstrip("/")
-        self._safety = safety
+        self._access = access
         self._log = log
         routes = list(routes)
         self._spellings = [(self._base + path).split("/") for path, _ in routes]
@@ -59,15 +59,15 @@ class App:
         except Exception as error:  # noqa: BLE001  a bug must not end the connection without a word
             self._log.exception("%s %s - %r", one_line(request.method), quote(request.path), error)
             response = refused(Refusal(500, "INTERNAL_ERROR"))
-        self._safety.add_headers(response)
+        self._access.add_headers(response)
         response.status = f"{response.status_code} {HTTPStatus(response.status_code).phrase}"  # not in capitals
         self._note(request, response.status_code, monotonic() - began_s)
         return response(environ, start_response)
 
     def _respond(self, request: Request) -> Response:
         if request.path != self._open_path:
-            self._safety.check_login(request)
-        self._safety.check_site(request)
+            self._access.check_login(request)
+        self._access.check_site(request)
         try:
             handler, names = self._match(request, request.path)
             return handler(request, **names)

@@ -14,7 +14,7 @@ from werkzeug.security import safe_join
 from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.options import NsqadminOptions
-from nsqadmin_py.web.safety import Safety
+from nsqadmin_py.web.access import Access
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.version import NSQ_VERSION
 
@@ -39,9 +39,9 @@ class Asset:
 class Shell:
     """With --dev-static-dir, files are read anew at each request, from there."""
 
-    def __init__(self, options: NsqadminOptions, safety: Safety) -> None:
+    def __init__(self, options: NsqadminOptions, access: Access) -> None:
         self._options = options
-        self._safety = safety
+        self._access = access
         self._folder = Path(options.dev_static_dir) if options.dev_static_dir else STATIC
         is_dev = bool(options.dev_static_dir)
         has_index = (self._folder / _INDEX).is_file()
@@ -65,10 +65,10 @@ class Shell:
         return {
             "version": NSQ_VERSION,
             "base_path": options.base_path,
-            "token": self._safety.token(request),
-            "user": self._safety.user(request),
-            "may_act": self._safety.may_act(request),
-            "is_admin": self._safety.is_admin(request),
+            "token": self._access.token(request),
+            "user": self._access.user(request),
+            "may_act": self._access.may_act(request),
+            "is_admin": self._access.is_admin(request),
             "read_only": bool(options.read_only),
             "proxy_graphite": bool(options.proxy_graphite),
             "graphite_url": options.graphite_url,

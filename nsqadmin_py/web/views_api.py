@@ -14,10 +14,10 @@ from werkzeug.wrappers import Request, Response
 from nsqadmin_py.cluster import views
 from nsqadmin_py.cluster.model import Cluster
 from nsqadmin_py.cluster.views import BadQuery, NotKnown, Page, View
-from nsqadmin_py.history.book import COARSE_RANGE_S, LATENCIES, METRICS, Book, Key
+from nsqadmin_py.history.series import COARSE_RANGE_S, LATENCIES, METRICS, History, Key
 from nsqadmin_py.options import NsqadminOptions
+from nsqadmin_py.web.access import Access
 from nsqadmin_py.web.answers import NotThere, Refusal, as_json, number_of
-from nsqadmin_py.web.safety import Safety
 from nsqd_py.settings.durations import parse_duration
 from nsqd_py.version import NSQ_VERSION
 
@@ -97,21 +97,22 @@ class ViewsApi:
     """The paths below /api/v2 that change nothing."""
 
     def __init__(
-        self, options: NsqadminOptions, views: Views, book: Book, safety: Safety, wall_clock: Callable[[], float] = time
+        self, options: NsqadminOptions, views: Views, history: History, access: Access,
+        wall_clock: Callable[[], float] = time,
     ) -> None:
         self._options = options
         self._views = views
-        self._book = book
-        self._safety = safety
+        self._history = history
+        self._access = access
         self._wall_clock = wall_clock
 
     def session(self, request: Request) -> Response:
         """Who asks, and what the page may do; the token goes with each action."""
         document = {
-            "user": self._safety.user(request),
-            "may_act": self._safety.may_act(request),
+            "user": self._access.user(request),
+            "may_act": self._access.may_act(request),
             "read_only": bool(self._options.read_only),
-            "token": self._safety.token(request),
+            "token": self._access.token(request),
             "version": NSQ_VERSION,
             "poll_interval_s": self._options.poll_interval_ns / 1e9,
             "lookupds": len(self._options.lookupd_http_address),
@@ -150,10 +151,10 @@ class ViewsApi:
         key = Key(query.get("topic", ""), query.get("channel", ""), query.get("node", ""))
         metrics = _metrics(query.get("metric") or ",".join(METRICS))
         range_s = _range_s(query.get("range") or "1h")
-        step_s, times, lists = self._book.read(key, metrics, range_s, self._wall_clock())
+        step_s, times, lists = self._history.read(key, metrics, range_s, self._wall_clock())
         document: dict[str, Any] = {
             "topic": key.topic, "channel": key.channel, "node": key.node, "metrics": metrics, "step_s": step_s,
-            "quantiles": self._book.quantiles(key),
+            "quantiles": self._history.quantiles(key),
             "data": [times, *([None if isnan(value) else value for value in values] for values in lists)],
         }  # fmt: skip
         return as_json(document)
@@ -167,7 +168,7 @@ class ViewsApi:
             raise Refusal(400, "INVALID_ARG_METRIC")
         points = number_of(query, "points", _DEFAULT_POINTS, _MOST_POINTS) or 1
         range_s = _range_s(query.get("range") or "1h")
-        step_s, lines = self._book.lines(keys.values(), metric, range_s, points, self._wall_clock())
+        step_s, lines = self._history.lines(keys.values(), metric, range_s, points, self._wall_clock())
         rounded = [[round(value, _DECIMALS) for value in line] for line in lines]  # NaN is null in JSON
         return as_json({"metric": metric, "step_s": step_s, "lines": dict(zip(keys, rounded, strict=True))})
 

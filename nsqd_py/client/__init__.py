@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from nsqd_py.client.message import Requeue as Requeue
     from nsqd_py.client.options import ClientOptions as ClientOptions
     from nsqd_py.client.producer import Producer as Producer
-    from nsqd_py.client.publishing.failures import BadBody as BadBody
-    from nsqd_py.client.publishing.failures import FlushFailed as FlushFailed
+    from nsqd_py.client.publishing.publish import BadBody as BadBody
+    from nsqd_py.client.publishing.publish import FlushFailed as FlushFailed
 
 # Names are imported when they are first used, so that the blocking client works without gevent.
 _NAMES = {
@@ -67,7 +67,7 @@ _NAMES = {
     "message": ("AlreadyAnswered", "Message", "MessageBatch", "Requeue"),
     "options": ("ClientOptions",),
     "producer": ("Producer",),
-    "publishing.failures": ("BadBody", "FlushFailed"),
+    "publishing.publish": ("BadBody", "FlushFailed"),
 }  # fmt: skip
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 

@@ -19,9 +19,8 @@ from gevent.event import Event as Signal
 from nsqd_py.client.addresses import parse_address
 from nsqd_py.client.dialing import LINGER_S, READ_BYTES, connect, count_bytes, new_session, shake_hands
 from nsqd_py.client.errors import ConnectionLost, NsqdSaid
-from nsqd_py.client.handshake import Negotiated
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.client.session import Broken, Event
+from nsqd_py.client.session import Broken, Event, Negotiated
 from nsqd_py.protocol.incoming import Messages, Responses
 
 _READ = 1

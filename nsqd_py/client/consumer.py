@@ -11,15 +11,14 @@ from gevent.event import Event
 
 from nsqd_py.client.addresses import address_list
 from nsqd_py.client.consuming.base import STOP_TIMEOUT_S, BaseConsumer, canonical_address
-from nsqd_py.client.consuming.finder import Finder
 from nsqd_py.client.consuming.lane import Lane
-from nsqd_py.client.consuming.link import Link
 from nsqd_py.client.consuming.membership import Membership
 from nsqd_py.client.consuming.subscription import ConsumerStats
-from nsqd_py.client.consuming.workers import WorkQueue
+from nsqd_py.client.links import Link
 from nsqd_py.client.lookup import lookup_url
-from nsqd_py.client.lookup_client import LookupClient
+from nsqd_py.client.lookup_client import Finder, LookupClient
 from nsqd_py.client.message import Message, MessageBatch, Requeue
+from nsqd_py.client.work_queue import WorkQueue
 
 __all__ = ["Consumer", "ConsumerStats"]
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from fcntl import ioctl
 from time import monotonic
 from typing import Any
+from weakref import WeakSet
 
 from nsqd_py.client.addresses import Address
 from nsqd_py.client.errors import ConnectionFailed
-from nsqd_py.client.handshake import Negotiated
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.client.session import Broken, Event, Ready, Session
+from nsqd_py.client.session import Broken, Event, Negotiated, Ready, Session
 from nsqd_py.net.addresses import host_and_port
 from nsqd_py.net.layers import Layer
 
@@ -94,3 +95,27 @@ def _first(sock: Any, session: Session, events: list[Event]) -> Negotiated:
 def count_bytes(sock: Any, request: int) -> int:
     """How many wait in the socket: to be read (FIONREAD), or to be taken by the peer (TIOCOUTQ)."""
     return int.from_bytes(ioctl(sock, request, bytes(4)), sys.byteorder)
+
+
+class AfterFork:
+    """Something that has to begin anew in a child process."""
+
+    def after_fork(self) -> None:
+        """Called in the child before anything else runs there. What is open belongs to the parent."""
+        raise NotImplementedError
+
+
+_TOLD: WeakSet[AfterFork] = WeakSet()
+
+
+def tell_after_fork(one: AfterFork) -> None:
+    """Call its `after_fork` in every child, for as long as it lives."""
+    _TOLD.add(one)
+
+
+def _tell() -> None:
+    for one in list(_TOLD):
+        one.after_fork()
+
+
+os.register_at_fork(after_in_child=_tell)

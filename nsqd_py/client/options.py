@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from math import isfinite
-from typing import Any
+from typing import Any, Protocol
 
 from nsqd_py.client.errors import BadClientOption
 from nsqd_py.net.tls_context import LEVELS, OPENSSL_DEFAULT
@@ -253,3 +254,18 @@ def _check_limits(option: Field[Any], value: Any) -> None:
     show = _show_seconds if option.name.endswith("_s") else str
     limits = f"at least {show(low)}" if high is None else f"{show(low)} to {show(high)}"
     raise BadClientOption(f"client option {_name(option)} is {show(value)}, but has to be {limits}")
+
+
+class ClientLog(Protocol):
+    """`text % args` is the line. `nsqd_py.runtime.logs.Log` and `logging.Logger` are such."""
+
+    def debug(self, text: str, /, *args: object) -> None: ...
+    def info(self, text: str, /, *args: object) -> None: ...
+    def warning(self, text: str, /, *args: object) -> None: ...
+    def error(self, text: str, /, *args: object) -> None: ...
+    def exception(self, text: str, /, *args: object) -> None: ...
+
+
+def standard_log() -> ClientLog:
+    """The logger `nsqd_py.client`."""
+    return logging.getLogger("nsqd_py.client")

@@ -21,11 +21,11 @@ import gevent
 from gevent.event import Event
 from gevent.hub import Waiter
 
+from nsqd_py.client.dialing import AfterFork, tell_after_fork
 from nsqd_py.client.discovery import Discovery
 from nsqd_py.client.errors import NoNsqd, NsqClientError, NsqdSaid, TimedOut
-from nsqd_py.client.forks import AfterFork, tell_after_fork
+from nsqd_py.client.links import OutletLink
 from nsqd_py.client.lookup_client import LookupClient
-from nsqd_py.client.outlet_link import OutletLink
 from nsqd_py.client.publishing.base import FIRST_PAUSE_S, MOST_PAUSE_S, BaseProducer
 from nsqd_py.client.publishing.dispatcher import Dispatcher
 from nsqd_py.client.publishing.outlet import Outlet

@@ -16,9 +16,8 @@ from time import monotonic
 from nsqd_py.client.addresses import parse_address
 from nsqd_py.client.dialing import LINGER_S, READ_BYTES, connect, count_bytes, new_session, shake_hands
 from nsqd_py.client.errors import AtAddress, ConnectionLost
-from nsqd_py.client.handshake import Negotiated
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.client.session import Broken, Event
+from nsqd_py.client.session import Broken, Event, Negotiated
 
 _LAST_READS = 64  # of READ_BYTES, after a send has failed
 

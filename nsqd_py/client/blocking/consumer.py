@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from time import monotonic
 
 from nsqd_py.client.addresses import address_list
-from nsqd_py.client.blocking.finder import Finder
+from nsqd_py.client.blocking.lookup import Finder
 from nsqd_py.client.blocking.peer import Peer
 from nsqd_py.client.consuming.base import BaseConsumer, canonical_address
 from nsqd_py.client.consuming.handling import Handler

@@ -15,16 +15,15 @@ from __future__ import annotations
 import random
 import select
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from nsqd_py.client.blocking.connection import Connection
-from nsqd_py.client.blocking.threads import Aside
+from nsqd_py.client.dialing import AfterFork, tell_after_fork
 from nsqd_py.client.discovery import Discovery
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, NsqdSaid, TimedOut
-from nsqd_py.client.forks import AfterFork, tell_after_fork
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.publishing.base import FIRST_PAUSE_S, MOST_PAUSE_S, BaseProducer
 from nsqd_py.client.publishing.dispatcher import Dispatcher
@@ -34,6 +33,41 @@ from nsqd_py.client.session import Event
 from nsqd_py.protocol import outgoing
 from nsqd_py.protocol.incoming import Responses
 from nsqd_py.runtime.outages import Backoff
+
+T = TypeVar("T")
+
+
+class Aside(Generic[T]):
+    """Calls `call` in a thread of its own, and then sets `done`, which others may share."""
+
+    def __init__(self, call: Callable[[], T], done: threading.Event) -> None:
+        self._call = call
+        self._done = done
+        self._result: T | None = None
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="nsqd-py", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_done(self) -> bool:
+        return not self._thread.is_alive()
+
+    def result(self) -> T:
+        """What it gave, or raised. Waits for it."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        assert self._result is not None
+        return self._result
+
+    def _run(self) -> None:
+        try:
+            self._result = self._call()
+        except Exception as error:  # noqa: BLE001 - `result` raises it
+            self._error = error
+        finally:
+            self._done.set()
+
 
 _OK = b"OK"
 # So much of what is published soon gathers before it is sent, while answers are due, ...

@@ -11,12 +11,11 @@ from typing import Any, Self
 from nsqd_py.client.addresses import address_list, parse_address
 from nsqd_py.client.consuming.handling import BatchHandler, Handler, Handling
 from nsqd_py.client.consuming.lane import Lane
-from nsqd_py.client.consuming.log import ClientLog, standard_log
 from nsqd_py.client.consuming.subscription import ConsumerStats, Subscription
 from nsqd_py.client.discovery import Discovery
 from nsqd_py.client.errors import BadClientOption
 from nsqd_py.client.lookup import lookup_url
-from nsqd_py.client.options import ClientOptions
+from nsqd_py.client.options import ClientLog, ClientOptions, standard_log
 
 STOP_TIMEOUT_S = 30.0
 _LONGEST_NAP_S = 0.5

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nsqd_py.client.consuming.log import ClientLog
 from nsqd_py.client.consuming.subscription import Subscription
 from nsqd_py.client.message import Message, MessageBatch, Requeue
+from nsqd_py.client.options import ClientLog
 
 Handler = Callable[[Message], object]
 BatchHandler = Callable[[MessageBatch], object]

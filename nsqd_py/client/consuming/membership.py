@@ -7,12 +7,11 @@ from typing import Any
 
 from nsqd_py.client.consuming.flow import Clock
 from nsqd_py.client.consuming.lane import Lane, LaneLimits
-from nsqd_py.client.consuming.log import ClientLog
 from nsqd_py.client.consuming.subscription import Subscription
 from nsqd_py.client.errors import NsqdSaid
-from nsqd_py.client.handshake import Negotiated
 from nsqd_py.client.message import MessageBatch
-from nsqd_py.client.options import ClientOptions
+from nsqd_py.client.options import ClientLog, ClientOptions
+from nsqd_py.client.session import Negotiated
 from nsqd_py.protocol import outgoing
 from nsqd_py.protocol.incoming import Messages
 from nsqd_py.runtime.outages import Backoff, OutageLog

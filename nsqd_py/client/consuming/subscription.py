@@ -9,10 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from nsqd_py.client.consuming.backoff import Backoff, Duration, exponential, full_jitter
-from nsqd_py.client.consuming.flow import BackoffState, Clock, Flow
+from nsqd_py.client.consuming.flow import (
+    Backoff,
+    BackoffState,
+    Clock,
+    Duration,
+    Flow,
+    RdySpread,
+    exponential,
+    full_jitter,
+)
 from nsqd_py.client.consuming.lane import Lane, LaneLimits, LaneStats, RequeueDelays
-from nsqd_py.client.consuming.rdy import RdySpread
 from nsqd_py.client.message import MessageBatch
 from nsqd_py.client.options import FULL_JITTER, ClientOptions
 from nsqd_py.protocol import outgoing

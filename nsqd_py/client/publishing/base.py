@@ -12,9 +12,8 @@ from nsqd_py.client.addresses import address_list, parse_address
 from nsqd_py.client.errors import BadClientOption, NsqClientError
 from nsqd_py.client.lookup import nodes_url
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.client.publishing.failures import BadBody, Failures
-from nsqd_py.client.publishing.publish import Done, Publish
-from nsqd_py.client.publishing.window import WindowLimits
+from nsqd_py.client.publishing.outlet import WindowLimits
+from nsqd_py.client.publishing.publish import BadBody, Done, Failures, Publish
 from nsqd_py.protocol import outgoing
 
 WINDOW = 1000

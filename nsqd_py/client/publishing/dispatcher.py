@@ -10,11 +10,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, PublishFailed, TimedOut
-from nsqd_py.client.publishing.outlet import Outlet, Pause
-from nsqd_py.client.publishing.publish import SENT, Publish
-from nsqd_py.client.publishing.verdict import verdict_on
-from nsqd_py.client.publishing.waiting import WaitingRoom
-from nsqd_py.client.publishing.window import WindowLimits
+from nsqd_py.client.publishing.outlet import Outlet, Pause, WaitingRoom, WindowLimits
+from nsqd_py.client.publishing.publish import SENT, Publish, verdict_on
 
 # A publish is given up when so many connections were lost while its answer was due.
 MAX_LOSSES = 5

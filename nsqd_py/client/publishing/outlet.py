@@ -2,10 +2,190 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from nsqd_py.client.errors import NsqClientError
-from nsqd_py.client.publishing.window import Window, WindowLimits
+from nsqd_py.client.publishing.publish import DONE, SENT, WAITING, Publish
+
+
+class WindowLimits(NamedTuple):
+    """How much may be there. The last that is let in may go over `size_bytes`: no body is too large to leave."""
+
+    publishes: int
+    size_bytes: int
+
+
+class Window:
+    """The unanswered publishes of one connection, in order.
+
+    size_bytes  of all of them on the wire
+    stirred_s   when there last was an answer, or something to wait for again after there was nothing
+    """
+
+    __slots__ = ("_is_alone", "_limits", "_publishes", "size_bytes", "stirred_s")
+
+    def __init__(self, limits: WindowLimits) -> None:
+        self._limits = limits
+        self._publishes: deque[Publish] = deque()
+        self._is_alone = False
+        self.size_bytes = 0
+        self.stirred_s = 0.0
+
+    def __len__(self) -> int:
+        return len(self._publishes)
+
+    def __iter__(self) -> Iterator[Publish]:
+        return iter(self._publishes)
+
+    @property
+    def room(self) -> WindowLimits:
+        """How much more may be sent; nothing, when either is 0 or less."""
+        if self._is_alone:
+            return WindowLimits(0, 0)
+        return WindowLimits(self._limits.publishes - len(self._publishes), self._limits.size_bytes - self.size_bytes)
+
+    def add(self, publishes: Sequence[Publish], now_s: float, *, is_alone: bool = False) -> None:
+        """They were sent. With `is_alone` there is no room for others until an answer."""
+        if not self._publishes:
+            self.stirred_s = now_s
+        for publish in publishes:
+            publish.state = SENT
+            self.size_bytes += publish.size_bytes
+        self._publishes.extend(publishes)
+        self._is_alone = is_alone
+
+    def take_done(self, count: int, now_s: float) -> list[Publish]:
+        """The next `count` were answered OK. Those that were done with before are left out."""
+        done = []
+        take = self._publishes.popleft
+        size_bytes = 0
+        for _ in range(min(count, len(self._publishes))):
+            publish = take()
+            size_bytes += publish.size_bytes
+            if publish.state is SENT:
+                publish.state = DONE
+                done.append(publish)
+        self._taken(size_bytes, now_s)
+        return done
+
+    def take_refused(self, now_s: float) -> Publish | None:
+        """The next was answered with an error; None when it was done with before. It is waiting again."""
+        if not self._publishes:
+            return None
+        publish = self._publishes.popleft()
+        self._taken(publish.size_bytes, now_s)
+        return _waiting(publish)
+
+    def take_unanswered(self) -> list[Publish]:
+        """The connection is gone: all that is left, in order. They are waiting again."""
+        left = [publish for publish in self._publishes if _waiting(publish)]
+        self._publishes.clear()
+        self.size_bytes = 0
+        self._is_alone = False
+        return left
+
+    def is_hung(self, now_s: float, answer_timeout_s: float) -> bool:
+        """Whether an answer is due and none has come for `answer_timeout_s`."""
+        return bool(self._publishes) and now_s - self.stirred_s >= answer_timeout_s
+
+    def _taken(self, size_bytes: int, now_s: float) -> None:
+        self.size_bytes -= size_bytes
+        self.stirred_s = now_s
+        self._is_alone = False
+
+
+def _waiting(publish: Publish) -> Publish | None:
+    """It, when nobody was told yet that it failed."""
+    if publish.state is not SENT:
+        return None
+    publish.state = WAITING
+    return publish
+
+
+# One of many may be what ends the connections, unseen. After so many losses each goes alone.
+ALONE_AFTER_LOSSES = 2
+
+
+class WaitingRoom:
+    """In the order in which they are to be sent; as much of them as a window may hold, and what comes back.
+
+    has_room    for a new one
+    size_bytes  of all of them on the wire
+    """
+
+    __slots__ = ("_limits", "_publishes", "has_room", "size_bytes")
+
+    def __init__(self, limits: WindowLimits) -> None:
+        self._limits = limits
+        self._publishes: deque[Publish] = deque()
+        self.size_bytes = 0
+        self.has_room = True
+
+    def __len__(self) -> int:
+        return len(self._publishes)
+
+    @property
+    def is_half_empty(self) -> bool:
+        """Whether it is worth while to wake who waits for room: one that sends by the hundred costs less."""
+        return 2 * len(self) <= self._limits.publishes and 2 * self.size_bytes <= self._limits.size_bytes
+
+    @property
+    def is_next_alone(self) -> bool:
+        """Whether the first may share a connection with no other."""
+        return self._publishes[0].losses >= ALONE_AFTER_LOSSES
+
+    def add(self, publish: Publish) -> None:
+        publishes = self._publishes
+        publishes.append(publish)
+        self.size_bytes += publish.size_bytes
+        if len(publishes) >= self._limits.publishes or self.size_bytes >= self._limits.size_bytes:
+            self.has_room = False
+
+    def put_back(self, publishes: Sequence[Publish]) -> None:
+        """Before all others, in their order."""
+        self._publishes.extendleft(reversed(publishes))
+        self._count(sum(publish.size_bytes for publish in publishes))
+
+    def take(self, room: WindowLimits) -> list[Publish]:
+        """The first, as many as there is room for, of those that need not go alone."""
+        taken = []
+        publishes = self._publishes
+        left_bytes = room.size_bytes
+        for _ in range(min(room.publishes, len(publishes))):
+            if left_bytes <= 0 or publishes[0].losses >= ALONE_AFTER_LOSSES:
+                break
+            publish = publishes.popleft()
+            left_bytes -= publish.size_bytes
+            taken.append(publish)
+        self._count(left_bytes - room.size_bytes)
+        return taken
+
+    def take_one(self) -> list[Publish]:
+        """The first."""
+        publish = self._publishes.popleft()
+        self._count(-publish.size_bytes)
+        return [publish]
+
+    def take_all(self) -> list[Publish]:
+        taken = list(self._publishes)
+        self._publishes.clear()
+        self._count(-self.size_bytes)
+        return taken
+
+    def take_overdue(self, now_s: float) -> list[Publish]:
+        """Those whose time is over."""
+        overdue = [publish for publish in self._publishes if publish.deadline_s <= now_s]
+        if overdue:
+            rest = [publish for publish in self._publishes if publish.deadline_s > now_s]
+            self.take_all()
+            self.put_back(rest)
+        return overdue
+
+    def _count(self, more_bytes: int) -> None:
+        self.size_bytes += more_bytes
+        self.has_room = len(self) < self._limits.publishes and self.size_bytes < self._limits.size_bytes
 
 
 class Pause(Protocol):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
-from nsqd_py.client.errors import NsqClientError
+from nsqd_py.client.errors import NsqClientError, PublishFailed
 
 # What `on_done` gets: None when it is stored, else why it is not (or may not be).
 Done = Callable[["NsqClientError | None"], object]
@@ -67,3 +68,76 @@ def commands(publishes: Iterable[Publish]) -> list[bytes]:
     if parts:
         pieces.append(b"".join(parts))
     return pieces
+
+
+class BadBody(NsqClientError, ValueError):
+    """Nothing that could be published; nsqd was not asked."""
+
+
+class FlushFailed(PublishFailed):
+    """Some of the publishes failed that nobody was waiting for.
+
+    count  how many
+    first  why the first of them did; `address`, `code` and `text` are those of it, where it has any
+    """
+
+    def __init__(self, count: int, first: NsqClientError) -> None:
+        super().__init__(getattr(first, "address", ""), getattr(first, "code", ""), getattr(first, "text", str(first)))
+        self.args = (f"{count} publish{'es' if count > 1 else ''} failed, the first because of {first}",)
+        self.count = count
+        self.first = first
+
+    def __reduce__(self) -> tuple[type[FlushFailed], tuple[Any, ...]]:
+        return type(self), (self.count, self.first)
+
+
+class Failures:
+    """Failed publishes that nobody was told about."""
+
+    __slots__ = ("_count", "_first")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._first: NsqClientError | None = None
+
+    def add(self, error: NsqClientError) -> None:
+        self._count += 1
+        if self._first is None:
+            self._first = error
+
+    def take(self) -> FlushFailed | None:
+        """The error to raise for them, once."""
+        count, first = self._count, self._first
+        self._count, self._first = 0, None
+        return FlushFailed(count, first) if first is not None else None
+
+
+class Verdict(NamedTuple):
+    """is_for_another  another nsqd may take it: this one could not store it, or not find out whether it may
+    is_rest_unread  what was sent behind it has certainly not been stored
+    """
+
+    is_for_another: bool
+    is_rest_unread: bool
+
+
+_AT_FAULT = Verdict(is_for_another=False, is_rest_unread=True)
+_NOT_STORED = Verdict(is_for_another=True, is_rest_unread=False)
+_UNKNOWN_CODE = Verdict(is_for_another=False, is_rest_unread=False)
+
+_VERDICTS = {
+    "E_INVALID": _AT_FAULT,
+    "E_BAD_TOPIC": _AT_FAULT,
+    "E_BAD_MESSAGE": _AT_FAULT,
+    "E_BAD_BODY": _AT_FAULT,
+    "E_AUTH_FIRST": _AT_FAULT,
+    "E_UNAUTHORIZED": _AT_FAULT,
+    "E_AUTH_FAILED": _NOT_STORED,
+    "E_PUB_FAILED": _NOT_STORED,
+    "E_MPUB_FAILED": _NOT_STORED,
+    "E_DPUB_FAILED": _NOT_STORED,
+}
+
+
+def verdict_on(code: str) -> Verdict:
+    return _VERDICTS.get(code, _UNKNOWN_CODE)

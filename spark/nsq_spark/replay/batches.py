@@ -9,8 +9,7 @@ from nsq_spark.replay.blocks import Block
 from nsq_spark.replay.marks import Mark
 from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.client.errors import BadName, NsqClientError, NsqdSaid
-from nsqd_py.client.publishing.failures import BadBody
-from nsqd_py.client.publishing.publish import Publish
+from nsqd_py.client.publishing.publish import BadBody, Publish
 
 _TOO_LARGE = frozenset(("E_BAD_BODY", "E_BAD_MESSAGE"))
 _FINAL = frozenset(("E_BAD_TOPIC", "E_INVALID", "E_UNAUTHORIZED", "E_AUTH_FIRST", "E_AUTH_DISABLED"))

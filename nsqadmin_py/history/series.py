@@ -59,7 +59,7 @@ class Series:
         return max((pair.fine.last for pair in self.pairs.values()), default=-1)
 
 
-class Book:
+class History:
     """`fine_step_s` is that of the poller, where it asks less often than every 2 s."""
 
     def __init__(self, fine_step_s: float = FINE_STEP_S) -> None:

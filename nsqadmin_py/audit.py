@@ -14,7 +14,7 @@ from gevent.queue import Full, Queue
 from werkzeug.wrappers import Request
 
 from nsqadmin_py.options import NsqadminOptions
-from nsqadmin_py.web.safety import basic_user, peer_of
+from nsqadmin_py.web.access import basic_user, peer_of
 from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, limit_s, parse_url
 from nsqd_py.protocol.names import quote
 from nsqd_py.runtime.logs import Log
@@ -22,7 +22,7 @@ from nsqd_py.runtime.logs import Log
 _MOST_WAITING = 1000
 
 
-class Notices:
+class AuditLog:
     """Notifications leave one after the other, and nobody waits for them."""
 
     def __init__(self, options: NsqadminOptions, log: Log, user_of: Callable[[Request], str]) -> None:
@@ -35,7 +35,7 @@ class Notices:
         self._waiting: Queue[dict[str, Any]] = Queue(_MOST_WAITING)
         self._greenlet: gevent.Greenlet[[], None] | None = None
 
-    def audit(self, request: Request, action: str, result: str, **names: str) -> None:
+    def record(self, request: Request, action: str, result: str, **names: str) -> None:
         """One line: who did what, from where, and what became of it. Nothing in it can begin another line."""
         what = " ".join(f"{name}={_quoted(value)}" for name, value in names.items() if value)
         self._log.info(

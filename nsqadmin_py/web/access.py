@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 from werkzeug.wrappers import Request, Response
 
+from nsqadmin_py.address_blocks import AddressBlocks
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.web.answers import Refusal
-from nsqadmin_py.web.proxies import Proxies
 from nsqd_py.net.addresses import join_address
 from nsqd_py.net.http.guard import Guard
 
@@ -35,13 +35,13 @@ _OWN_SITES = ("same-origin", "none")
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
-class Safety:
+class Access:
     """Asked before anything is done. Raises Refusal where it must not be."""
 
     def __init__(self, options: NsqadminOptions, guard: Guard | None) -> None:
         self._options = options
         self._guard = guard
-        self._proxies = Proxies(options.acl_http_header_from)
+        self._proxies = AddressBlocks(options.acl_http_header_from)
         self._key = secrets.token_bytes(32)  # tokens are good until the next start
 
     # ---- who asks

@@ -9,7 +9,7 @@ from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.cluster.model import Cluster
 from nsqadmin_py.clusterinfo import ClusterInfo, NobodyAnswered, joined
-from nsqadmin_py.shapes import Figures, list_in, number_in, rows_in
+from nsqadmin_py.go_json import Figures, list_in, number_in, rows_in
 from nsqadmin_py.upstream import Upstream, UpstreamError, ask_all
 from nsqadmin_py.web.answers import Refusal, as_json, number_of
 
@@ -43,7 +43,7 @@ def ask_nodes(cluster: Cluster, topic: str, channel: str, node: str) -> list[str
     return [node] if node else having
 
 
-class Looks:
+class NodeQueries:
     def __init__(self, cluster: Cluster, upstream: Upstream, info: Callable[[], ClusterInfo]) -> None:
         self._cluster = cluster
         self._upstream = upstream

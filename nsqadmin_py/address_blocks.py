@@ -8,7 +8,7 @@ from collections.abc import Iterable
 UNIX = "unix"
 
 
-class Proxies:
+class AddressBlocks:
     """Some blocks of addresses, in CIDR notation; `unix` is whoever comes by a unix socket. False without any."""
 
     def __init__(self, blocks: Iterable[str]) -> None:
