@@ -1,4 +1,4 @@
-"""What is told of every action: a line in the log, and a POST to --notification-http-endpoint."""
+"""The record of every action: a line in the log, and a POST to --notification-http-endpoint."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_WAITING = 1000
 
 
 class AuditLog:
-    """Notifications leave one after the other, and nobody waits for them."""
+    """Writes actions to the log, and sends notifications one after the other in the background."""
 
     def __init__(self, options: NsqadminOptions, log: Log, user_of: Callable[[Request], str]) -> None:
         self._endpoint: str = options.notification_http_endpoint
@@ -36,7 +36,7 @@ class AuditLog:
         self._greenlet: gevent.Greenlet[[], None] | None = None
 
     def record(self, request: Request, action: str, result: str, **names: str) -> None:
-        """One line: who did what, from where, and what became of it. Nothing in it can begin another line."""
+        """Log one line: the action, the user, the address and the result. Values are quoted against line breaks."""
         what = " ".join(f"{name}={_quoted(value)}" for name, value in names.items() if value)
         self._log.info(
             "AUDIT: %s %s by=%s from=%s result=%s",
@@ -71,7 +71,7 @@ class AuditLog:
             try:
                 self._client.exchange("POST", parse_url(self._endpoint), body, {"Content-Type": "application/json"})
             except BadStatus:
-                pass  # it arrived
+                pass  # The endpoint has received it.
             except HttpClientError as error:
                 self._log.error("failed to POST notification - %s", error)
 

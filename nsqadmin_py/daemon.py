@@ -1,4 +1,4 @@
-"""nsqadmin as a process: a poller that keeps the cluster in memory, its history, and the page over both."""
+"""nsqadmin as a process: a poller that keeps the cluster in memory, its history, and the page."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from nsqd_py.runtime.systemd import Notifier
 from nsqd_py.version import version_string
 
 _SAVE_EVERY_S = 60.0
-# Figures live long: to look at 200,000 of them takes 30 ms, to look at 10,000 takes 1 ms.
+# Figures live long. A collection takes 30 ms with 200,000 of them, and 1 ms with 10,000.
 COLLECT_EVERY = (10_000, 1_000)
 
 
@@ -91,7 +91,7 @@ class Daemon:
                 reload.cancel()
 
     def _report_bug(self, error: Exception) -> None:
-        """Log a bug with its stack; the same one every round is one line of many, not a stack each time."""
+        """Log a bug with its stack, and a repeated one in one line."""
         if repr(error) == self._last_bug:
             self._log.error("NSQADMIN: again: %r", error)
             return
@@ -99,7 +99,7 @@ class Daemon:
         self._log.exception("NSQADMIN: a round ended early: %r", error)
 
     def _reload(self) -> None:
-        """SIGHUP: the certificate may be a new one."""
+        """Load the certificate again after SIGHUP."""
         self._log.info("NSQADMIN: reloading")
         with self._notifier.reloading():
             if self._tls is not None:

@@ -1,4 +1,4 @@
-"""The settings of nsqadmin. Those that Go's has are named as there; `Only here` are ours."""
+"""The settings of nsqadmin. Settings of Go's nsqadmin have the same names; `Only here` marks the others."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _check_poll_interval(value: int) -> str | None:
     return None if value >= _SHORTEST_POLL_NS else "must be at least 250ms"
 
 
-# Each: name, kind, default; then what it does.
+# Each setting: name, type, default, then its help.
 # fmt: off
 class _General(LogOptions, title="General"):
     log_prefix: str = log_prefix_setting(LOG_PREFIX)
@@ -216,7 +216,7 @@ def _check_urls(options: NsqadminOptions) -> None:
 def check_packages() -> None:
     """Raise BadOptions if a package that nsqadmin needs is not installed."""
     try:
-        import jinja2  # noqa: F401  only whether it is there
+        import jinja2  # noqa: F401  only to check that it is installed
         import werkzeug  # noqa: F401
     except ImportError as error:
         raise BadOptions(f"{error.name} is not installed: pip install 'nsqd-py[admin]'") from error

@@ -1,9 +1,9 @@
-"""The history in a file: a line that says what it is, then one compressed document, with a checksum.
+"""The file of the history: a header line, then one compressed document with a checksum.
 
     nsqadmin-history 1 <crc32c of the rest, 8 hex digits>\\n
     zstd of: length of the head (4 bytes), head (JSON), values (4 bytes each)
 
-The head says of each ring its place, its first and last step and how many bytes of values are its own.
+The head has for each ring its place, its first and last step, and the size of its values in bytes.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _BAD = (ValueError, KeyError, TypeError, IndexError, struct.error)
 
 
 class BadHistory(Exception):
-    """The file is damaged; the text says how."""
+    """The file is damaged; str(error) says how."""
 
 
 def encode(history: History) -> bytes:
-    """A history, not compressed."""
+    """Return the document of a history, not compressed."""
     parts: list[bytes] = []
     rows: list[Any] = []
     for key, series in history.series.items():
@@ -52,12 +52,12 @@ def encode(history: History) -> bytes:
 
 
 def decode(document: bytes, history: History) -> None:
-    """Fills an empty history. Raises BadHistory."""
+    """Fill an empty history. Raises BadHistory."""
     try:
         (length,) = _LENGTH.unpack_from(document)
         head = orjson.loads(document[4 : 4 + length])
         if head["fine_step_s"] != history.fine_step_s:
-            head["series"] = []  # another poll interval: its steps are other steps
+            head["series"] = []  # another poll interval: its steps have another length
         at = 4 + length
         for topic, channel, node, quantiles, rings in head["series"]:
             series = Series()
@@ -84,7 +84,7 @@ def pack(document: bytes) -> bytes:
 
 
 def unpack(data: bytes) -> bytes:
-    """Raises BadHistory."""
+    """Return the document of a file's content. Raises BadHistory."""
     line, _, packed = data.partition(b"\n")
     if not line.startswith(_MAGIC):
         raise BadHistory("it is no history of nsqadmin")
@@ -97,17 +97,17 @@ def unpack(data: bytes) -> bytes:
 
 
 class HistoryFile:
-    """Where the history is kept. Without a path, or where it cannot be written, nowhere."""
+    """The file of the history. With an empty path, or if it cannot be written, nothing is saved."""
 
     def __init__(self, path: str, log: Log) -> None:
-        self._path = os.path.realpath(path) if path else ""  # a symbolic link stays one when the file is replaced
+        self._path = os.path.realpath(path) if path else ""  # replacing the file must keep a symbolic link
         self._log = log
         self._lock: Any = None
         self._has_failed = False
         self._pool = ThreadPool(1)
 
     def open(self, history: History) -> None:
-        """Reads what there is. What cannot be read is set aside, and said."""
+        """Read the file. If it is damaged, rename it and log why."""
         if not self._path or not self._take_lock():
             return
         try:
@@ -124,8 +124,8 @@ class HistoryFile:
             self._set_aside(error)
 
     def _take_lock(self) -> bool:
-        """Two nsqadmins would overwrite each other's."""
-        if os.path.exists(self._path) and not os.path.isfile(self._path):  # /dev/null would be set aside as damaged
+        """Lock the file, since two nsqadmins would overwrite each other's."""
+        if os.path.exists(self._path) and not os.path.isfile(self._path):  # /dev/null must not be renamed as damaged
             self._log.warning("HISTORY: %s: not a regular file; the history is kept in memory only", self._path)
             self._path = ""
             return False
@@ -151,7 +151,7 @@ class HistoryFile:
         self._log.error("HISTORY: %s is damaged (%s): set aside as %s; it begins anew", self._path, error, aside)
 
     def write(self, history: History) -> None:
-        """Replaces the file. Compressing and writing is done in a thread; blocks this greenlet."""
+        """Replace the file. A thread compresses and writes; this greenlet waits for it."""
         if not self._path:
             return
         document = encode(history)

@@ -1,4 +1,4 @@
-"""What the page does: POST /api/v2/actions, each action with a line in the log."""
+"""The actions of the page: POST /api/v2/actions. Each is logged."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CHANNEL_OF_LETTERS = "nsqadmin"
 
 
 class Order(NamedTuple):
-    """An action as it was asked for. What it does not need may be empty."""
+    """A requested action. Fields that it does not need may be empty."""
 
     action: str
     topic: str
@@ -123,7 +123,7 @@ class Actions:
     # ---- what it does not
 
     def _seek(self, order: Order) -> Result:
-        """To a time (RFC 3339), `earliest` or `latest`."""
+        """Move a channel to a time (RFC 3339), `earliest` or `latest`."""
         _check_channel(order.channel)
         to = text_of(order.more, "to")
         if not to:
@@ -134,7 +134,7 @@ class Actions:
         return _of_nodes(nodes)
 
     def _publish(self, order: Order) -> Result:
-        """A message to try things out, on one nsqd."""
+        """Publish a test message to one nsqd."""
         _check_topic(order.topic)
         body = _message_body(order.more)
         query = {"topic": order.topic}
@@ -151,7 +151,7 @@ class Actions:
         return {"errors": [], "node": node}
 
     def _some_node(self, order: Order) -> str:
-        """The one that was asked for, one that has the topic, or any: well ones first."""
+        """Return the requested nsqd, or the healthiest one, if possible one that has the topic."""
         if order.node:
             if order.node not in self._cluster.nodes:
                 raise Refusal(404, "NODE_NOT_FOUND")
@@ -167,7 +167,7 @@ class Actions:
         return nodes[0].address
 
     def _requeue_dead_letters(self, order: Order) -> Result:
-        """From `channel` of the topic of dead letters to the topic `target`; at most `limit`."""
+        """Move at most `limit` messages from a channel of the dead-letter topic to the topic `target`."""
         target = text_of(order.more, "target")
         _check_topic(order.topic)
         _check_topic(target)
@@ -178,7 +178,7 @@ class Actions:
             raise Refusal(400, "INVALID_ARG_LIMIT")
         channel = order.channel or self._channel_of_letters(order.topic)
         _check_channel(channel)
-        # Only now: NSQ's clients take a fifth of the time that nsqadmin needs to start.
+        # Imported late: NSQ's clients take a fifth of the time that nsqadmin needs to start.
         from nsqadmin_py.dead_letters import DeadLetterRequeue
 
         waiting = self._waiting(order.topic, channel, order.node)
@@ -192,7 +192,7 @@ class Actions:
         return {"errors": [moved.error] if moved.error else [], "requeued": moved.count, "failed": moved.failed}
 
     def _channel_of_letters(self, topic: str) -> str:
-        """Its only channel; without any, a new one gets all that wait in the topic."""
+        """Return the topic's only channel; without channels, a new one that gets all messages of the topic."""
         row = self._cluster.topics.get(topic)
         channels = list(row.channels) if row is not None else []
         if len(channels) > 1:
@@ -200,7 +200,7 @@ class Actions:
         return channels[0] if channels else _CHANNEL_OF_LETTERS
 
     def _waiting(self, topic: str, channel: str, node: str) -> dict[str, int]:
-        """How many messages wait, by TCP address; as the nsqds say now."""
+        """Return how many messages wait, by TCP address, as the nsqds report now."""
         addresses = ask_nodes(self._cluster, topic, "", node)
         producers = [told for address in addresses if (told := self._cluster.nodes[address].told)]
         rows, _ = self._info().stats(producers, topic)
@@ -224,7 +224,7 @@ class Actions:
 
 
 def _depth(topic: Figures, channel: str) -> int:
-    """What a channel would get: what it has, or, as the first one of its topic, what waits there."""
+    """Return how many messages a channel holds; a topic's first channel also gets what waits in the topic."""
     parts = [part for part in topic["channels"] or () if part["channel_name"] == channel]
     own: int = topic["depth"]
     return own + (int(parts[0]["depth"]) if parts else 0)
@@ -243,7 +243,7 @@ def _result(errors: Errors) -> Result:
 
 
 def _of_nodes(nodes: list[Figures]) -> Result:
-    """Raises Refusal where none did it."""
+    """Return the results of all nsqds. Raises Refusal if all failed."""
     errors = [f"{node['node']}: {node['error']}" for node in nodes if "error" in node]
     if len(errors) == len(nodes):
         raise Refusal(502, f"UPSTREAM_ERROR: {'; '.join(errors)}", nodes=nodes)
@@ -265,7 +265,7 @@ def _message_body(document: dict[str, Any]) -> bytes:
 
 
 def _notice_name(order: Order) -> str:
-    """As Go's nsqadmin names its actions."""
+    """Return the name that Go's nsqadmin gives an action in notifications."""
     if order.action == "tombstone":
         return "tombstone_topic_producer"
     if order.action in ("create", "delete", "pause", "unpause", "empty"):

@@ -34,14 +34,14 @@ from nsqd_py.settings.durations import SECOND_NS
 _MOST_CONFIG_BYTES = 1024 * 1024
 # Names of actions in notifications and in the log.
 _ACTIONS = ("pause", "unpause", "empty")
-# That may have passwords in them.
+# These may contain passwords.
 _SECRET_OPTIONS = ("client_opt",)
 
 OnLookupds = Callable[[Sequence[str]], None]
 
 
 class GoApi:
-    """`info` gives the cluster behind the addresses of this moment, which PUT /config may change."""
+    """Handlers of Go's paths. `info()` returns the cluster at the current addresses, which PUT /config may change."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class GoApi:
         return answer
 
     def act(self, request: Request, topic: str, channel: str = "") -> Response:
-        """Pause, unpause or empty."""
+        """Pause, unpause or empty a topic or channel."""
         self._access.check_action(request)
         action = text_of(object_in(request), "action")
         if action not in _ACTIONS:
@@ -180,7 +180,7 @@ class GoApi:
     def _do(
         self, request: Request, action: str, order: Callable[[], Errors], topic: str, channel: str = "", node: str = ""
     ) -> Response:
-        """Raises Refusal where nobody did it."""
+        """Run a command, record it, and answer. Raises Refusal if no server answered."""
         names = {"topic": topic, "channel": channel, "node": node}
         try:
             errors = order()
@@ -255,7 +255,7 @@ class GoApi:
     # ---- questions
 
     def _ask(self, failure: str, question: Callable[[], tuple[Any, Errors]]) -> tuple[Any, Errors]:
-        """What was learned, and who did not answer. Raises Refusal where nobody did."""
+        """Return the result and the errors. Raises Refusal if no server answered."""
         try:
             return question()
         except NobodyAnswered as error:

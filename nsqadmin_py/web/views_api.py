@@ -1,4 +1,4 @@
-"""What the page reads, under /api/v2: from memory, so nobody waits for any nsqd."""
+"""The data of the page, under /api/v2. They are in memory, so that no request waits for an nsqd."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _Reader = Callable[["Views", Query], View]
 
 
 class Views:
-    """Views by the words of a query: `view` is one of VIEWS, the rest is what that takes.
+    """Views by the words of a query: `view` is one of VIEWS, the rest are its arguments.
 
-    What was computed in this round is not computed again: all who look at the same share it.
+    A view is computed once in a round, and shared by all its readers.
     """
 
     def __init__(self, cluster: Cluster, clock: Callable[[], float] = monotonic) -> None:
@@ -94,7 +94,7 @@ _VIEW_WORDS = ("view", "topic", "channel", "node", "search", "sort", "order", "o
 
 
 class ViewsApi:
-    """The paths below /api/v2 that change nothing."""
+    """The read-only paths below /api/v2."""
 
     def __init__(
         self, options: NsqadminOptions, views: Views, history: History, access: Access,
@@ -107,7 +107,7 @@ class ViewsApi:
         self._wall_clock = wall_clock
 
     def session(self, request: Request) -> Response:
-        """Who asks, and what the page may do; the token goes with each action."""
+        """Return the user, and what the page may do. The token must be sent with each action."""
         document = {
             "user": self._access.user(request),
             "may_act": self._access.may_act(request),
@@ -146,7 +146,7 @@ class ViewsApi:
         return as_json(document)
 
     def history(self, request: Request) -> Response:
-        """Figures over time: `data` is a list of times, then one of values for each metric, as uPlot takes them."""
+        """Return figures over time: `data` has times, then a list of values for each metric, as in uPlot."""
         query = request.args
         key = Key(query.get("topic", ""), query.get("channel", ""), query.get("node", ""))
         metrics = _metrics(query.get("metric") or ",".join(METRICS))
@@ -160,7 +160,7 @@ class ViewsApi:
         return as_json(document)
 
     def sparklines(self, request: Request) -> Response:
-        """One metric of many topics (`topic=…&topic=…`), channels of a topic (`of=T&channel=…`) or nsqds (`node=…`)."""
+        """Return a metric of several topics (`topic=…`), channels of a topic (`of=…&channel=…`) or nsqds (`node=…`)."""
         query = request.args
         keys = _keys(query)
         metric = query.get("metric") or METRICS[0]
@@ -174,7 +174,7 @@ class ViewsApi:
 
 
 def _keys(query: MultiDict[str, str]) -> dict[str, Key]:
-    """Whose lines are asked for, by name. Raises Refusal."""
+    """Return the keys of the requested lines by name. Raises Refusal."""
     topic = query.get("of", "")
     if topic:
         keys = {name: Key(topic, name) for name in query.getlist("channel")}

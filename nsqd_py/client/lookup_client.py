@@ -13,7 +13,7 @@ from nsqd_py.client.discovery import Schedule
 from nsqd_py.client.lookup import BadLookupAnswer, LookupFailed, lookup_headers, lookup_url, nodes_url, nsqds_in
 from nsqd_py.client.options import ClientLog, ClientOptions
 from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, parse_url
-from nsqd_py.protocol.strangers import not_lookupd_http
+from nsqd_py.protocol.wrong_port import not_lookupd_http
 from nsqd_py.runtime.outages import OutageLog
 
 _NOT_FOUND = 404

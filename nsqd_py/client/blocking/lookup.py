@@ -20,7 +20,7 @@ from nsqd_py.client.lookup import BadLookupAnswer, LookupFailed, lookup_headers,
 from nsqd_py.client.options import ClientLog, ClientOptions
 from nsqd_py.client.tls import client_context
 from nsqd_py.net.foreign_json import load_foreign_json
-from nsqd_py.protocol.strangers import not_http, not_lookupd_http
+from nsqd_py.protocol.wrong_port import not_http, not_lookupd_http
 from nsqd_py.runtime.outages import OutageLog
 
 _READ_BYTES = 64 * 1024

@@ -20,7 +20,7 @@ from gevent import socket
 from nsqd_py.net.foreign_json import load_foreign_json
 from nsqd_py.net.tls_context import advised
 from nsqd_py.net.yielding_file import yielding_reader
-from nsqd_py.protocol.strangers import not_http
+from nsqd_py.protocol.wrong_port import not_http
 
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 # Of `/stats`: a topic or a channel takes about half a kilobyte, a client about a whole one.
