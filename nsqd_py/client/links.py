@@ -1,4 +1,4 @@
-"""One nsqd of a consumer, kept connected while it is wanted: a greenlet around a `Membership`."""
+"""Links: greenlets that keep a consumer or a producer connected to one nsqd."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nsqd_py.protocol.incoming import Messages
 
 
 class Owner(Protocol):
-    """Whom a link serves."""
+    """The consumer that a link serves."""
 
     def on_batch(self, batch: MessageBatch) -> None: ...
     def is_wanted(self, address: str) -> bool: ...
@@ -27,10 +27,10 @@ class Owner(Protocol):
 
 
 class Link(Listener):
-    """Connects, subscribes, and does so again after a loss, later with each failure.
+    """Connects one nsqd of a consumer and subscribes, and repeats that after a loss, with growing delays.
 
-    Its greenlet ends when `leave` was called and nothing is in flight, or when it has no connection and is not
-    wanted any more.
+    Its greenlet ends after `leave` once nothing is in flight, or when there is no connection and the nsqd is not used
+    any more.
     """
 
     def __init__(self, membership: Membership, options: ClientOptions, log: ClientLog, owner: Owner) -> None:
@@ -52,19 +52,19 @@ class Link(Listener):
             self._wakened.set()
 
     def hurry(self) -> None:
-        """The nsqd has been seen alive: do not wait any longer."""
+        """Dial again at once: an nsqlookupd has just named the nsqd."""
         if self._connection is None:
             self._wakened.set()
 
     def leave(self) -> None:
-        """Ask for nothing more, and end once all that is in flight is answered."""
+        """Request no more messages, and end once all messages in flight are answered."""
         self._membership.leave()
         if self._connection is None:
-            self.greenlet.kill(block=False)  # it dials, or waits to
+            self.greenlet.kill(block=False)  # it is dialling, or waits to dial
         self._wakened.set()
 
     def cut(self) -> None:
-        """End now, whatever is in flight: nsqd hands it out again."""
+        """End now. nsqd delivers what is in flight again."""
         self._membership.leave()
         self.greenlet.kill(block=False)
         if self._connection is not None:
@@ -81,7 +81,7 @@ class Link(Listener):
             self._wakened.clear()
 
     def _connect_once(self) -> None:
-        """Returns when there is no connection, or none any more."""
+        """Connect, and return when the connection has ended or failed."""
         membership = self._membership
         membership.dials()
         connection = Connection(self.address, self._options, self, self._log)
@@ -129,7 +129,7 @@ _OK = b"OK"
 
 
 class Desk(Protocol):
-    """Who is told about an nsqd: the producer."""
+    """The producer that gets the events of an nsqd."""
 
     def opened(self, outlet: Outlet) -> None: ...
 
@@ -143,7 +143,7 @@ class Desk(Protocol):
 
 
 class OutletLink(Listener):
-    """Connects, and again when that is lost, with the pauses of the outlet, until nobody wants it any more."""
+    """Connects one nsqd of a producer, and again after a loss or failure, with the pauses of its outlet."""
 
     def __init__(self, outlet: Outlet, options: ClientOptions, desk: Desk, log: Any) -> None:
         self.outlet = outlet
@@ -154,7 +154,7 @@ class OutletLink(Listener):
         self._greenlet = gevent.spawn(self._run)
 
     def close(self) -> None:
-        """Returns when the connection is closed."""
+        """Return when the connection is closed."""
         connection = self.outlet.connection
         self.outlet.is_wanted = False
         self._greenlet.kill()
@@ -163,7 +163,7 @@ class OutletLink(Listener):
             connection.join()
 
     def abandon(self) -> None:
-        """In a forked child: the connection is the parent's."""
+        """In a forked child: leave the connection to the parent."""
         self.outlet.is_wanted = False
         self._greenlet.kill(block=False)
         if self.outlet.connection is not None:

@@ -1,4 +1,4 @@
-"""Asking nsqlookupds for nsqds, on gevent: each question waits in the greenlet that asks."""
+"""Asks nsqlookupds for nsqds, on gevent. Each request blocks only the greenlet that asks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NOT_FOUND = 404
 
 
 class LookupClient:
-    """Asks with the limits and the secret of the options. Every method raises LookupFailed."""
+    """Asks with the time limit and secret of the options. Every method raises LookupFailed."""
 
     def __init__(self, options: ClientOptions) -> None:
         self._options = options
@@ -29,11 +29,11 @@ class LookupClient:
         self._secure: HttpClient | None = None
 
     def lookup(self, address: str, topic: str) -> tuple[str, ...]:
-        """The nsqds that have the topic, as this nsqlookupd knows it; none for a topic that it does not know."""
+        """Return the nsqds that have the topic according to this nsqlookupd; none if it does not know the topic."""
         return self._nsqds(address, lookup_url(address, topic))
 
     def nodes(self, address: str) -> tuple[str, ...]:
-        """All nsqds that this nsqlookupd knows."""
+        """Return all nsqds that this nsqlookupd knows."""
         return self._nsqds(address, nodes_url(address))
 
     def _nsqds(self, address: str, url: str) -> tuple[str, ...]:
@@ -55,9 +55,9 @@ class LookupClient:
         return client.ask(parsed)
 
     def _secure_client(self) -> HttpClient:
-        """Raises OSError for files of TLS that are no good."""
+        """Raise OSError if a TLS file cannot be used."""
         if self._secure is None:
-            from gevent import ssl  # only where TLS is asked for: it is slow to import
+            from gevent import ssl  # imported only if TLS is used: it is slow to import
 
             from nsqd_py.client.tls import client_context
 
@@ -68,7 +68,7 @@ class LookupClient:
 
 
 class Finder:
-    """A greenlet of its own for each nsqlookupd: one that hangs holds up no other."""
+    """Asks one nsqlookupd again and again, in its own greenlet, so that one that hangs delays no other."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""One connection's life without input and output: bytes from nsqd in, events and bytes for nsqd out.
+"""One connection without I/O: bytes from nsqd in, events and bytes for nsqd out. It begins with the handshake.
 
     session.start()
     while True:
@@ -6,7 +6,7 @@
         for event in session.received(sock.recv(...)):
             ...
 
-Both shells, on gevent and without, are around this.
+The shells, on gevent and without it, add the socket.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _AUTH_CODES = frozenset(("E_AUTH_FAILED", "E_AUTH_ERROR", "E_AUTH_DISABLED", "E_
 
 @dataclass(frozen=True, slots=True)
 class Negotiated:
-    """What nsqd and this client agreed on; the defaults are those of an nsqd that does not negotiate.
+    """The result of the negotiation. The defaults are those of an nsqd that does not negotiate.
 
     max_msg_timeout_s  how long a message may be in flight in all, however often it is touched
-    identity, identity_url, permission_count   what the auth server said, where one was asked
+    identity, identity_url, permission_count   the answer of the auth server, if one was asked
     """
 
     max_rdy_count: int = 2500
@@ -61,7 +61,7 @@ class Negotiated:
 
 
 class Step(Enum):
-    """What is to be done before the next answer comes."""
+    """The action before the next answer arrives."""
 
     WAIT = auto()
     START_TLS = auto()
@@ -92,7 +92,7 @@ _IN_MS = ("msg_timeout", "max_msg_timeout", "output_buffer_timeout")
 
 
 def identify_document(options: ClientOptions, hostname: str) -> bytes:
-    """The JSON of IDENTIFY. `hostname` is that of this machine, for options that name none."""
+    """Return the JSON of IDENTIFY. `hostname` is used if the options name none."""
     host = options.hostname or hostname
     client_id = options.client_id or host.partition(".")[0]
     document = {
@@ -122,7 +122,7 @@ def _milliseconds(seconds: float) -> int:
 
 
 class Handshake:
-    """Takes the answers one by one, and says what follows each."""
+    """Handles the answers of the handshake one by one, and returns what follows each."""
 
     __slots__ = ("_address", "_options", "_steps", "_take", "negotiated")
 
@@ -134,7 +134,7 @@ class Handshake:
         self.negotiated = Negotiated()
 
     def answered(self, answer: Responses | ErrorFrame) -> Step:
-        """What to do now. Raises HandshakeFailed, or AuthFailed."""
+        """Return the next step. Raises HandshakeFailed, or AuthFailed."""
         if isinstance(answer, ErrorFrame):
             raise self._refusal(answer.data.decode("utf-8", "replace"))
         if answer.data == HEARTBEAT:
@@ -149,7 +149,7 @@ class Handshake:
         return kind(self._address, f"nsqd refused the handshake: {text}")
 
     def _take_identity(self, data: bytes) -> None:
-        if data != _OK:  # which an nsqd says that negotiates nothing
+        if data != _OK:  # the answer of an nsqd that negotiates nothing
             self.negotiated = _negotiated(self._decoded(data, _IDENTITY_FIELDS))
         agreed, options = self.negotiated, self._options
         if options.tls_v1 and not agreed.tls_v1:
@@ -194,7 +194,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The connection is of no more use, and has to be closed. Nothing follows it."""
+    """The connection cannot be used any more, and must be closed. No event follows."""
 
     error: AtAddress
 
@@ -213,7 +213,7 @@ class Session:
     def __init__(
         self, address: str, options: ClientOptions, make_tls: Callable[[], Layer], hostname: str = ""
     ) -> None:
-        """`address` is for the texts of errors; `make_tls` is called once both sides have agreed on TLS."""
+        """`address` is for error texts; `make_tls` is called once both sides have agreed on TLS."""
         self._address = address
         self._options = options
         self._make_tls = make_tls
@@ -222,7 +222,7 @@ class Session:
         self._parser = FrameParser(options.max_msg_size)
         self._layer: Layer | None = None
         self._output: list[bytes] = []
-        self._raw_output: list[bytes] = []  # encoded by the layers that were there at its time
+        self._raw_output: list[bytes] = []  # encoded by the layers of the time when it was added
         self._is_broken = False
 
     # ---- out
@@ -232,7 +232,7 @@ class Session:
         self.send(MAGIC_V2 + outgoing.identify(identify_document(self._options, self._hostname)))
 
     def send(self, data: bytes) -> None:
-        """Add a command, or several, to the output."""
+        """Add one or several commands to the output."""
         self._output.append(data)
 
     @property
@@ -240,7 +240,7 @@ class Session:
         return bool(self._output or self._raw_output)
 
     def take_output(self) -> bytes:
-        """All that is to be sent now, as it goes over the wire."""
+        """Return all bytes to send now."""
         output = self._output
         if self._layer is None and len(output) == 1:
             return output.pop()
@@ -250,7 +250,7 @@ class Session:
         return raw
 
     def end(self) -> bytes:
-        """The output, and what says to nsqd that nothing follows."""
+        """Return the output, and the bytes that tell nsqd that nothing follows."""
         self._encode_output()
         if self._layer is not None:
             self._raw_output.append(self._layer.end())
@@ -268,11 +268,11 @@ class Session:
 
     @property
     def has_more(self) -> bool:
-        """`received(b"")` gives more events: a few bytes have become many, which come a step at a time."""
+        """True if `received(b"")` returns more events: a few bytes were decompressed to many, which come in steps."""
         return self._layer is not None and self._layer.has_more and not self._is_broken
 
     def received(self, data: bytes) -> list[Event]:
-        """What has happened, in order. Afterwards there may be output."""
+        """Return the events of `data`, in order. Afterwards there may be output."""
         if self._is_broken:
             return []
         try:
@@ -291,11 +291,11 @@ class Session:
         return events
 
     def ended(self) -> AtAddress:
-        """What it means that nsqd has closed the connection now."""
+        """Return the error for a connection that nsqd has closed now."""
         return self.failed(f"nsqd closed the connection{' during the handshake' if self._handshake else ''}")
 
     def failed(self, reason: str) -> AtAddress:
-        """The error to raise now."""
+        """Return the error to raise now."""
         kind = ConnectionLost if self._handshake is None else HandshakeFailed
         return kind(self._address, reason)
 
@@ -320,7 +320,7 @@ class Session:
     # ---- handshake
 
     def _go_on(self, handshake: Handshake, data: bytes) -> list[Event]:
-        """Raises HandshakeFailed and LayerError."""
+        """Continue the handshake. Raises HandshakeFailed and LayerError."""
         parser = self._parser
         while (answer := parser.feed_one(data)) is not None:
             step = handshake.answered(answer)
@@ -331,7 +331,7 @@ class Session:
         return []
 
     def _do(self, step: Step, negotiated: Negotiated) -> bytes:
-        """Do it; what follows the last answer, where a new layer gives that a meaning."""
+        """Do the step. Return the bytes behind the last answer, as a new layer decodes them."""
         if step is Step.WAIT:
             self.send(outgoing.NOP)
         elif step is Step.AUTHENTICATE:

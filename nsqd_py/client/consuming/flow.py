@@ -1,4 +1,12 @@
-"""How much flows: RDY spread over the connections, held back while messages fail. No I/O; the clock is given."""
+"""How many messages a consumer requests: RDY for each connection, and back-off after failures. No I/O, no clock.
+
+Back-off is a state machine (https://nsq.io/clients/building_client_libraries.html, "Backoff"): a consumer whose
+messages fail requests none for a while, then one, and continues if that one succeeds. Only one result of each wait
+counts, so that a hundred messages that fail together are one failure.
+
+RDY ("RDY State" there) limits what nsqd has in flight to the connection, and does not count down: only changes are
+sent. `RdySpread` shares max_in_flight evenly; if it is below the number of connections, they take turns.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +14,14 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-# How long to wait at a level (1, 2, 3...), in seconds.
+# The wait in seconds at a level (1, 2, 3...).
 Duration = Callable[[int], float]
 
 _LARGEST_EXPONENT = 62
 
 
 class Phase(Enum):
-    """How many messages may be asked for: as many as wished, none, or one."""
+    """How many messages may be requested: no limit by back-off, none, or one."""
 
     FLOWING = "flowing"
     WAITING = "waiting"
@@ -21,20 +29,20 @@ class Phase(Enum):
 
 
 def exponential(multiplier_s: float) -> Duration:
-    """go-nsq's `exponential`: the multiplier times 2 to the power of the level."""
+    """Return go-nsq's `exponential`: the multiplier times 2 to the power of the level."""
     return lambda level: multiplier_s * 2.0 ** min(level, _LARGEST_EXPONENT)
 
 
 def full_jitter(multiplier_s: float, chance: Callable[[], float]) -> Duration:
-    """go-nsq's `full_jitter`: anything between nothing and the exponential duration; `chance` gives 0 to 1."""
+    """Return go-nsq's `full_jitter`: a random part of the exponential duration. `chance` returns 0 to 1."""
     longest_s = exponential(multiplier_s)
     return lambda level: longest_s(level) * chance()
 
 
 class Backoff:
-    """The level, and the phase. A level rises only while its wait is not longer than `most_s`, as in go-nsq.
+    """The level and phase of back-off. A level rises only while its wait is at most `most_s`, as in go-nsq.
 
-    Other than there, the first level always exists, cut to `most_s`; `most_s` 0 means never to back off.
+    Unlike in go-nsq, the first level always exists, with a wait of at most `most_s`. 0 for `most_s` disables back-off.
     """
 
     __slots__ = ("_duration", "_most_s", "level", "phase", "until_s", "wait_s")
@@ -48,7 +56,7 @@ class Backoff:
         self.until_s: float | None = None
 
     def failed(self, now_s: float) -> bool:
-        """A message failed. True: the phase is another, or a new wait has begun."""
+        """Count a failed message. Return True if the phase changed, or a new wait has begun."""
         if self.phase is Phase.WAITING or self._most_s <= 0:
             return False
         if self.level == 0 or self._duration(self.level + 1) <= self._most_s:
@@ -56,11 +64,11 @@ class Backoff:
         return self._wait(now_s)
 
     def continued(self, now_s: float) -> bool:
-        """A message was requeued on purpose: neither a success nor a failure. As `failed`."""
+        """Count a message that was requeued on purpose: neither a success nor a failure. Returns as `failed`."""
         return self.phase is Phase.PROBING and self._wait(now_s)
 
     def succeeded(self, now_s: float) -> bool:
-        """A message was finished. As `failed`."""
+        """Count a finished message. Returns as `failed`."""
         if self.phase is not Phase.PROBING:
             return False
         self.level -= 1
@@ -71,7 +79,7 @@ class Backoff:
         return True
 
     def expire(self, now_s: float) -> bool:
-        """True: the wait is over, one message may be asked for."""
+        """Return True if the wait is over, and one message may be requested."""
         if self.until_s is None or now_s < self.until_s:
             return False
         self.until_s = None
@@ -86,7 +94,7 @@ class Backoff:
 
 
 class Asked(Protocol):
-    """What is known of a connection here; `ask_for` changes `rdy` and `rdy_since_s`."""
+    """A connection to share RDY with. `ask_for` sets `rdy` and `rdy_since_s`."""
 
     @property
     def rdy(self) -> int: ...
@@ -101,7 +109,10 @@ class Asked(Protocol):
 
 
 def even_shares(total: int, caps: Sequence[int]) -> list[int]:
-    """`total` in shares that differ by one at most, but none above its cap; what it leaves goes to the others."""
+    """Return shares of `total` that differ by at most one, but are not above their caps.
+
+    Others get what a cap leaves.
+    """
     shares = [0] * len(caps)
     by_cap = sorted(range(len(caps)), key=caps.__getitem__)
     for rank, index in enumerate(by_cap):
@@ -111,33 +122,33 @@ def even_shares(total: int, caps: Sequence[int]) -> list[int]:
 
 
 class RdySpread:
-    """Shares `most` messages out among the connections. The sum of their RDY never exceeds it.
+    """Shares `most` messages among the connections. The sum of their RDY never exceeds it.
 
-    With fewer messages than connections, `most` of them have RDY 1. A turn ends when nothing came for `idle_s`, or
-    after `turn_s` whatever came, and the next one is that of the connection that had none for the longest time.
+    If there are more connections than messages, `most` of them have RDY 1. A turn ends after `idle_s` without messages,
+    and always after `turn_s`. The next turn is for the connection that has waited longest.
     """
 
     def __init__(self, idle_s: float, turn_s: float) -> None:
         self._idle_s = idle_s
         self._turn_s = turn_s
-        self._queue: list[Asked] = []  # who waits longest is first
+        self._queue: list[Asked] = []  # the one that has waited longest is first
         self._most = 0
 
     @property
     def has_turns(self) -> bool:
-        """There are connections that have to wait for their turn."""
+        """True if connections must wait for their turn."""
         return 0 < self._most < len(self._queue)
 
     def add(self, connection: Asked) -> None:
-        """One more; `share` has to follow."""
+        """Add a connection; call `share` afterwards."""
         self._queue.append(connection)
 
     def remove(self, connection: Asked) -> None:
-        """One less; `share` has to follow."""
+        """Remove a connection; call `share` afterwards."""
         self._queue.remove(connection)
 
     def share(self, most: int, now_s: float) -> None:
-        """Ask for `most` messages at a time, of all connections together."""
+        """Request at most `most` messages at a time from all connections together."""
         self._most = most
         if self.has_turns:
             self._seat(most, now_s)
@@ -146,7 +157,7 @@ class RdySpread:
             _ask(zip(self._queue, targets, strict=True), now_s)
 
     def change_turns(self, now_s: float) -> None:
-        """End the turns that are over, and give their RDY to others."""
+        """End the turns that are over, and give their RDY to other connections."""
         if not self.has_turns:
             return
         over = [connection for connection in self._queue if connection.rdy and self._is_over(connection, now_s)]
@@ -161,7 +172,7 @@ class RdySpread:
         return now_s - idle_since_s > self._idle_s or now_s - connection.rdy_since_s > self._turn_s
 
     def _seat(self, seats: int, now_s: float) -> None:
-        """RDY 1 for `seats` connections: those that have their turn, then those that wait longest."""
+        """Set RDY 1 for `seats` connections: those that have a turn, then those that have waited longest."""
         seated = [connection for connection in self._queue if connection.rdy][:seats]
         waiting = [connection for connection in self._queue if connection not in seated]
         chosen = waiting[: seats - len(seated)]
@@ -171,7 +182,7 @@ class RdySpread:
 
 
 def _ask(targets: Iterable[tuple[Asked, int]], now_s: float) -> None:
-    """Lower before raising: at no time is more asked for than the sum of before or of after."""
+    """Lower values before raising others, so that the sum never exceeds both the old and the new total."""
     changes = [(connection, rdy) for connection, rdy in targets if rdy != connection.rdy]
     for connection, rdy in sorted(changes, key=lambda change: change[1] > change[0].rdy):
         connection.ask_for(rdy, now_s)
@@ -181,7 +192,7 @@ Clock = Callable[[], float]
 
 
 class BackoffState(NamedTuple):
-    """`phase` is `flowing`, `waiting` (no messages) or `probing` (one); `remaining_s` is that of the wait."""
+    """`phase` is `flowing`, `waiting` (no messages) or `probing` (one); `remaining_s` is the rest of the wait."""
 
     phase: str
     level: int
@@ -189,9 +200,9 @@ class BackoffState(NamedTuple):
 
 
 class Flow:
-    """Decides what each connection is asked for, whenever something changes.
+    """Sets the RDY of each connection whenever something changes.
 
-    `now_s()` is the clock; `on_change(text)` is called when back-off begins, ends or goes on, which changes `due_s`.
+    `now_s()` is the clock. `on_change(text)` is called when back-off begins, ends or continues, which changes `due_s`.
     """
 
     def __init__(
@@ -227,7 +238,7 @@ class Flow:
         self._share()
 
     def pause(self, *, is_paused: bool = True) -> None:
-        """Ask for nothing, or go on."""
+        """Request no messages, or continue."""
         self.is_paused = is_paused
         self._share()
 
@@ -235,7 +246,7 @@ class Flow:
 
     @property
     def is_held_back(self) -> bool:
-        """Whether a success changes anything: asked for each message, so that it need not be told of each."""
+        """True if a success matters now. Checked for each message, so that not every success must be reported."""
         return self._backoff.level > 0
 
     def succeeded(self) -> None:
@@ -245,14 +256,14 @@ class Flow:
         self._tell(self._backoff.failed(self.now_s()))
 
     def continued(self) -> None:
-        """A message was requeued, but not because anything failed."""
+        """Count a message that was requeued without a failure."""
         self._tell(self._backoff.continued(self.now_s()))
 
     # ---- time
 
     @property
     def due_s(self) -> float:
-        """When `tick` has something to do next."""
+        """Return when `tick` has something to do next."""
         until_s = self._backoff.until_s
         return self._next_turns_s if until_s is None else min(until_s, self._next_turns_s)
 

@@ -1,4 +1,7 @@
-"""One nsqd as a producer sees it."""
+"""One nsqd of a producer and its unanswered publishes, and the publishes that wait for a connection.
+
+nsqd answers in the order of the commands, without naming them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from nsqd_py.client.publishing.publish import DONE, SENT, WAITING, Publish
 
 
 class WindowLimits(NamedTuple):
-    """How much may be there. The last that is let in may go over `size_bytes`: no body is too large to leave."""
+    """The size of a window. The last publish may exceed `size_bytes`, so that no body is too large."""
 
     publishes: int
     size_bytes: int
@@ -21,7 +24,7 @@ class Window:
     """The unanswered publishes of one connection, in order.
 
     size_bytes  of all of them on the wire
-    stirred_s   when there last was an answer, or something to wait for again after there was nothing
+    stirred_s   the time of the last answer, or when the window ceased to be empty
     """
 
     __slots__ = ("_is_alone", "_limits", "_publishes", "size_bytes", "stirred_s")
@@ -41,13 +44,13 @@ class Window:
 
     @property
     def room(self) -> WindowLimits:
-        """How much more may be sent; nothing, when either is 0 or less."""
+        """Return how much more may be sent; none if a number is 0 or less."""
         if self._is_alone:
             return WindowLimits(0, 0)
         return WindowLimits(self._limits.publishes - len(self._publishes), self._limits.size_bytes - self.size_bytes)
 
     def add(self, publishes: Sequence[Publish], now_s: float, *, is_alone: bool = False) -> None:
-        """They were sent. With `is_alone` there is no room for others until an answer."""
+        """Add publishes that were sent. With `is_alone`, no others have room until an answer."""
         if not self._publishes:
             self.stirred_s = now_s
         for publish in publishes:
@@ -57,7 +60,7 @@ class Window:
         self._is_alone = is_alone
 
     def take_done(self, count: int, now_s: float) -> list[Publish]:
-        """The next `count` were answered OK. Those that were done with before are left out."""
+        """Remove the next `count` publishes, which were answered OK. Return those that were not over before."""
         done = []
         take = self._publishes.popleft
         size_bytes = 0
@@ -71,7 +74,7 @@ class Window:
         return done
 
     def take_refused(self, now_s: float) -> Publish | None:
-        """The next was answered with an error; None when it was done with before. It is waiting again."""
+        """Remove the next publish, which was refused. Return it as waiting again; None if it was over before."""
         if not self._publishes:
             return None
         publish = self._publishes.popleft()
@@ -79,7 +82,7 @@ class Window:
         return _waiting(publish)
 
     def take_unanswered(self) -> list[Publish]:
-        """The connection is gone: all that is left, in order. They are waiting again."""
+        """Remove all publishes of a lost connection. Return them in order, as waiting again."""
         left = [publish for publish in self._publishes if _waiting(publish)]
         self._publishes.clear()
         self.size_bytes = 0
@@ -87,7 +90,7 @@ class Window:
         return left
 
     def is_hung(self, now_s: float, answer_timeout_s: float) -> bool:
-        """Whether an answer is due and none has come for `answer_timeout_s`."""
+        """True if an answer is due and none has come for `answer_timeout_s`."""
         return bool(self._publishes) and now_s - self.stirred_s >= answer_timeout_s
 
     def _taken(self, size_bytes: int, now_s: float) -> None:
@@ -97,21 +100,21 @@ class Window:
 
 
 def _waiting(publish: Publish) -> Publish | None:
-    """It, when nobody was told yet that it failed."""
+    """Mark the publish as waiting, and return it; None if it has failed already."""
     if publish.state is not SENT:
         return None
     publish.state = WAITING
     return publish
 
 
-# One of many may be what ends the connections, unseen. After so many losses each goes alone.
+# One of many publishes may be what ends the connections. After this many losses each is sent alone.
 ALONE_AFTER_LOSSES = 2
 
 
 class WaitingRoom:
-    """In the order in which they are to be sent; as much of them as a window may hold, and what comes back.
+    """Publishes that wait to be sent, in order: at most a window of new ones, and those that must be sent again.
 
-    has_room    for a new one
+    has_room    True if a new one may be added
     size_bytes  of all of them on the wire
     """
 
@@ -128,12 +131,12 @@ class WaitingRoom:
 
     @property
     def is_half_empty(self) -> bool:
-        """Whether it is worth while to wake who waits for room: one that sends by the hundred costs less."""
+        """True if callers that wait for room should be woken: sending hundreds at a time costs less."""
         return 2 * len(self) <= self._limits.publishes and 2 * self.size_bytes <= self._limits.size_bytes
 
     @property
     def is_next_alone(self) -> bool:
-        """Whether the first may share a connection with no other."""
+        """True if the first must be the only one on its connection."""
         return self._publishes[0].losses >= ALONE_AFTER_LOSSES
 
     def add(self, publish: Publish) -> None:
@@ -144,12 +147,12 @@ class WaitingRoom:
             self.has_room = False
 
     def put_back(self, publishes: Sequence[Publish]) -> None:
-        """Before all others, in their order."""
+        """Put publishes before all others, in their order."""
         self._publishes.extendleft(reversed(publishes))
         self._count(sum(publish.size_bytes for publish in publishes))
 
     def take(self, room: WindowLimits) -> list[Publish]:
-        """The first, as many as there is room for, of those that need not go alone."""
+        """Remove and return the first publishes that there is room for, and that need not be sent alone."""
         taken = []
         publishes = self._publishes
         left_bytes = room.size_bytes
@@ -163,7 +166,7 @@ class WaitingRoom:
         return taken
 
     def take_one(self) -> list[Publish]:
-        """The first."""
+        """Remove and return the first publish."""
         publish = self._publishes.popleft()
         self._count(-publish.size_bytes)
         return [publish]
@@ -175,7 +178,7 @@ class WaitingRoom:
         return taken
 
     def take_overdue(self, now_s: float) -> list[Publish]:
-        """Those whose time is over."""
+        """Remove and return the publishes whose time is over."""
         overdue = [publish for publish in self._publishes if publish.deadline_s <= now_s]
         if overdue:
             rest = [publish for publish in self._publishes if publish.deadline_s > now_s]
@@ -189,7 +192,7 @@ class WaitingRoom:
 
 
 class Pause(Protocol):
-    """How long to leave an nsqd alone; `nsqd_py.runtime.outages.Backoff` is one."""
+    """The pauses between attempts to connect; `nsqd_py.runtime.outages.Backoff` is one."""
 
     def failed(self, now_s: float) -> None: ...
 
@@ -199,14 +202,14 @@ class Pause(Protocol):
 
 
 class Outlet:
-    """An nsqd, its connection if there is one, and what is under way to it.
+    """An nsqd, its connection if it has one, and its unanswered publishes.
 
-    pause           until when it is left alone after a failure
-    is_open         whether publishes may be sent
-    failure         why it could not be connected the last time, or was lost; None once it is open
-    is_rest_unread  whether nsqd refused a command in a way that tells that it read nothing behind it
-    has_refused     whether it answered with an error: it is about to close the connection
-    is_wanted       False for one that nsqlookupd does not know any more
+    pause           when it may be tried again after a failure
+    is_open         True if publishes may be sent
+    failure         why it could not be connected, or was lost; None while it is open
+    is_rest_unread  True if nsqd refused a command in a way that shows that it read nothing behind it
+    has_refused     True if it answered with an error: it is about to close the connection
+    is_wanted       False if nsqlookupd does not know it any more
     """
 
     __slots__ = (
@@ -217,7 +220,7 @@ class Outlet:
         self.address = address
         self.window = Window(limits)
         self.pause = pause
-        self.connection: Any = None  # the shell's
+        self.connection: Any = None  # belongs to the shell
         self.is_open = False
         self.is_wanted = True
         self.failure: NsqClientError | None = None

@@ -1,4 +1,4 @@
-"""One publish: a command that nsqd answers with OK or an error, and what became of it."""
+"""One publish: a command that nsqd answers with OK or an error, its state, and its errors."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from nsqd_py.client.errors import NsqClientError, PublishFailed
 
-# What `on_done` gets: None when it is stored, else why it is not (or may not be).
+# Called with None if it is stored, else with the reason why it is not, or may not be.
 Done = Callable[["NsqClientError | None"], object]
 
-# A body of this size leaves by itself: to copy it would take longer than one more call.
+# A body of this size is sent separately: copying it would take longer than another call.
 _LARGE_BYTES = 32 * 1024
 
 WAITING = "waiting"  # no connection has it
@@ -20,12 +20,12 @@ FAILED = "failed"
 
 
 class Publish:
-    """At any moment in exactly one state.
+    """A publish is always in exactly one state.
 
     head, body   the command, in two parts so that a large body is not copied; `body` may be empty
     size_bytes   of both
     deadline_s   when it fails, whatever its state
-    on_done      who is told, or None
+    on_done      called with the result; may be None
     losses       how many connections were lost while its answer was due
     refusals     how many nsqds could not store it
     error        why it failed
@@ -46,7 +46,7 @@ class Publish:
 
     @property
     def is_over(self) -> bool:
-        """Whether it is known what became of it."""
+        """True if it is stored or has failed."""
         return self.state is DONE or self.state is FAILED
 
     def fail(self, error: NsqClientError) -> None:
@@ -55,7 +55,7 @@ class Publish:
 
 
 def commands(publishes: Iterable[Publish]) -> list[bytes]:
-    """All of them as they go over the wire, in pieces to be sent one after the other."""
+    """Return the bytes of all publishes, in pieces to be sent one after the other."""
     pieces = []
     parts = []
     for publish in publishes:
@@ -71,14 +71,14 @@ def commands(publishes: Iterable[Publish]) -> list[bytes]:
 
 
 class BadBody(NsqClientError, ValueError):
-    """Nothing that could be published; nsqd was not asked."""
+    """A body that cannot be published; nsqd was not asked."""
 
 
 class FlushFailed(PublishFailed):
-    """Some of the publishes failed that nobody was waiting for.
+    """Some publishes without `on_done` failed.
 
     count  how many
-    first  why the first of them did; `address`, `code` and `text` are those of it, where it has any
+    first  the error of the first; `address`, `code` and `text` are copied from it if it has them
     """
 
     def __init__(self, count: int, first: NsqClientError) -> None:
@@ -92,7 +92,7 @@ class FlushFailed(PublishFailed):
 
 
 class Failures:
-    """Failed publishes that nobody was told about."""
+    """Failed publishes that no caller has been told about."""
 
     __slots__ = ("_count", "_first")
 
@@ -106,15 +106,19 @@ class Failures:
             self._first = error
 
     def take(self) -> FlushFailed | None:
-        """The error to raise for them, once."""
+        """Return the error to raise for them, once."""
         count, first = self._count, self._first
         self._count, self._first = 0, None
         return FlushFailed(count, first) if first is not None else None
 
 
 class Verdict(NamedTuple):
-    """is_for_another  another nsqd may take it: this one could not store it, or not find out whether it may
-    is_rest_unread  what was sent behind it has certainly not been stored
+    """The meaning of an error answer, for its publish and for those sent behind it over the same connection.
+
+    All these errors end the connection. If the command itself was at fault, nsqd has read nothing behind it.
+
+    is_for_another  another nsqd may store it: this one could not, or could not check the permission
+    is_rest_unread  what was sent behind it is certainly not stored
     """
 
     is_for_another: bool
