@@ -234,18 +234,6 @@ class Stream:
         """Some bytes arrived, at most `_exact_bytes`."""
         raise NotImplementedError
 
-    def read_exactly(self, size_bytes: int, *, at_once: bool = False) -> None:
-        """Let the next read take no more than this; `at_once`: as soon as all of it has arrived. 0: as usual.
-
-        The system may hand over less all the same: at the end of the input, or where it is short of memory.
-        """
-        if at_once:
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size_bytes)
-        self._exact_bytes = size_bytes
-
-    def _stop_waiting_for_all(self) -> None:
-        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
-
     def on_end(self) -> None:
         """The peer will send no more."""
         self.close("end of input")
