@@ -30,15 +30,13 @@ def java_home(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="session")
 def spark_environment(java_home: str) -> dict[str, str]:
     """Return the environment of processes that start their own Spark."""
-    from nsq_spark.shipping import import_folders
-
     return {
         **os.environ,
         "JAVA_HOME": java_home,
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYTHONPATH": os.pathsep.join((str(ROOT), *import_folders())),
+        "PYTHONPATH": os.pathsep.join(str(ROOT / folder) for folder in (".", "tools", "spark")),
     }
 
 
