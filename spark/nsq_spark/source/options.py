@@ -160,10 +160,10 @@ _FOREIGN = {
     "kafka.bootstrap.servers": "name the nsqds with nsqd (to read a topic) or nsqdTcpAddress (to publish)",
     "assign": "NSQ's topics have no partitions; use topic",
     "includeheaders": "NSQ's messages have no headers",
-    "startingtimestamp": "use startTime (archives) or startingOffsets (a topic that is alive)",
-    "endingtimestamp": "use endTime (archives) or endingOffsets (a topic that is alive)",
-    "startingoffsets": "it is for a topic that is alive (option nsqd or lookupd); in archives, use startTime",
-    "endingoffsets": "it is for a topic that is alive (option nsqd or lookupd); in archives, use endTime",
+    "startingtimestamp": "use startTime (archives) or startingOffsets (a live topic)",
+    "endingtimestamp": "use endTime (archives) or endingOffsets (a live topic)",
+    "startingoffsets": "it is for a live topic (option nsqd or lookupd); in archives, use startTime",
+    "endingoffsets": "it is for a live topic (option nsqd or lookupd); in archives, use endTime",
     "kafka.group.id": "nothing is consumed, and there are no groups",
 }
 # What Spark itself adds.

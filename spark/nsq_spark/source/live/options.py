@@ -1,4 +1,4 @@
-"""The options of a topic that is alive, as a table and as a stream."""
+"""The options of a live topic, as a table and as a stream."""
 
 from __future__ import annotations
 
