@@ -332,6 +332,11 @@ class ClientConnection(Stream):
         """Change the transport as agreed; each change is confirmed by an OK in its own form."""
         parser = self._parser
         assert parser is not None
+        self._turn.end()  # answers to publishes before it leave now, in the old form: write these first
+        if self._holds:
+            self.close("IDENTIFY asks for an upgrade while a publish before it waits for the disk")
+        if self.closed or self._closing:
+            return
         self.session.has_upgraded = True
         self._upgrades = upgrades
         received = parser.take_unread()
