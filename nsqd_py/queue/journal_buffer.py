@@ -9,12 +9,12 @@ from nsqd_py.diskqueue.journal import (
     CHANGE,
     SNAPSHOT,
     Journal,
-    Range,
     Replacement,
     Wait,
     encode_entry,
     queued_after,
 )  # fmt: skip
+from nsqd_py.diskqueue.ranges import Range
 from nsqd_py.pqueues import DeferredQueue, Run
 from nsqd_py.queue.in_flight import Delivery, Entry, InFlightTable
 from nsqd_py.queue.position import Position

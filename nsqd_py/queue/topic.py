@@ -21,8 +21,8 @@ from nsqd_py.diskqueue.disk_pace import NOTED_NS, DiskPace
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.memory_budget import CountedBatch, Ledger, MemoryBudget
 from nsqd_py.diskqueue.open_files import OPEN_FILES
+from nsqd_py.diskqueue.reading import first_published_since
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES
-from nsqd_py.diskqueue.timeline import first_published_since
 from nsqd_py.errors import is_full
 from nsqd_py.guid import GuidFactory
 from nsqd_py.net.loop_iteration import Turn
@@ -37,7 +37,7 @@ from nsqd_py.queue.topic_policy import TopicPolicy
 from nsqd_py.runtime.logs import Log
 
 if TYPE_CHECKING:
-    from nsqd_py.broker.slow_writing import SlowWriter
+    from nsqd_py.broker.slow_disk import SlowWriter
 
 _TRIM_EVERY = 64
 # A longer publish is written in a thread, also while the disk is quick. One of 5 MB took 7 to 15 ms of the loop for its
