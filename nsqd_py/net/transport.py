@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from nsqd_py.errors import LayerError
 from nsqd_py.net.layers import Layer, Stacked
-from nsqd_py.net.limits import WORDS, WRITE, TimeLimits
+from nsqd_py.net.limits import REASON_TEXTS, WRITE, TimeLimits
 from nsqd_py.net.loop_iteration import Turn
 from nsqd_py.runtime.logs import Log
 
@@ -328,7 +328,7 @@ class Stream:
         """Close the connection for a reason that `overdue` returned."""
         if reason == WRITE:  # the kernel drops its send buffer too, which may hold a few MB
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGERING)
-        self.close(WORDS[reason])
+        self.close(REASON_TEXTS[reason])
 
     def _untaken_bytes(self) -> int:
         """Return the number of bytes that the peer has not taken, here and in the socket; 0 if none wait here.
