@@ -181,7 +181,7 @@ class Stream:
             self._decode_soon()
 
     def _decode_soon(self) -> None:
-        """Decode the rest in a later iteration: few received bytes may expand to many, whose answers must be sent first."""
+        """Decode the rest in a later iteration: few bytes may expand to many, whose answers must be sent first."""
         if self._decoding is not None and self._may_decode():
             self._fd_reader.loop.timer(0.0).start(self._decode_more)
 

@@ -23,8 +23,8 @@ from nsqd_py.queue.roles import Consumer, MessageSource
 
 MOST_EXPIRED_AT_ONCE = 2000  # requeued runs that one sweep for expired messages checks
 _MOST_DUE_AT_ONCE = 700  # runs: 2 ms; 300,000 runs that were due at one moment took 0.6 s
-# With up to this number of clients each unknown id is searched in all in-flight tables (7 us). With more clients (4,000:
-# 0.4 ms) there is at most one search in _SEARCH_EVERY_NS.
+# With up to this number of clients each unknown id is searched in all in-flight tables (7 us). With more clients
+# (4,000: 0.4 ms) there is at most one search in _SEARCH_EVERY_NS.
 _ALWAYS_SEARCHED = 64
 _SEARCH_EVERY_NS = 10_000_000
 

@@ -387,7 +387,7 @@ class Topic:
         return self._recent.first_behind(seq)
 
     def batches_at(self, seqs: list[int]) -> Iterator[Batch | None]:
-        """Yield `batch_at` of each of these numbers, which must ascend. Neighbouring batches of the log are not read."""
+        """Yield `batch_at` of each of these numbers, which must ascend. Neighbouring batches are not read."""
         log = self.log
         in_memory = bisect_left(seqs, self.first_in_memory) if log is not None else 0
         if log is not None and in_memory:
