@@ -12,7 +12,7 @@ from nsqd_py.runtime.logs import Log
 
 
 def _run(options: ToNsqOptions, log: Log) -> int:
-    from nsq_tools.to_nsq.publishing import run
+    from nsq_tools.to_nsq.publisher import run
 
     return run(options, log)
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from nsq_tools.hosts import HostPool, Places, RoundRobin
 from nsq_tools.nsq_to_nsq.filters import JsonFilter
-from nsq_tools.nsq_to_nsq.forwarder import MAX_INCOMPLETE_ATTEMPTS, Forwarder, OnDone
-from nsq_tools.nsq_to_nsq.portion import MAX_PORTION_BYTES, Portion
+from nsq_tools.nsq_to_nsq.forwarder import MAX_INCOMPLETE_ATTEMPTS, MAX_PORTION_BYTES, Forwarder, OnDone, Portion
 from nsq_tools.timings import TimingsByHost
 
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, PublishFailed

@@ -10,8 +10,7 @@ import pytest
 from gevent.event import Event
 from nsq_tools.stat.figures import Counts, Name, Reading
 from nsq_tools.stat.model import Model
-from nsq_tools.stat.poller import Poller, Round
-from nsq_tools.stat.sources import Sources, place_of
+from nsq_tools.stat.poller import Poller, Round, Sources, place_of
 
 from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, Url
 

@@ -11,14 +11,12 @@ from typing import NoReturn
 
 import pytest
 from nsq_tools.to_file import placing
-from nsq_tools.to_file.archive import Archive, Plan
+from nsq_tools.to_file.archive import Archive, Plan, Rotation
 from nsq_tools.to_file.compression import CODECS
-from nsq_tools.to_file.finishing import FinishedFile
-from nsq_tools.to_file.formats.table import FORMATS
+from nsq_tools.to_file.finishing import FinishedFile, left_behind, repair
+from nsq_tools.to_file.formats import FORMATS
 from nsq_tools.to_file.placing import copy, let_go, place
 from nsq_tools.to_file.portions import Portion
-from nsq_tools.to_file.repair import left_behind, repair
-from nsq_tools.to_file.rotation import Rotation
 
 from tests.support.written_files import MANIFEST, all_bodies, bodies, leftovers, manifest
 from tests.unit.fakes import FakeLog

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from nsq_tools.to_http.answers import Answer
-from nsq_tools.to_http.exchange import ConnectionEnded, Line
+from nsq_tools.to_http.sender import ConnectionEnded, Line
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 

@@ -6,11 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nsq_apps.to_nsq import main
-from nsq_tools.to_nsq.delimiter import parse_delimiter
-from nsq_tools.to_nsq.limits import Limits, halves
 from nsq_tools.to_nsq.progress import Progress, progress_line, size_text, summary
-from nsq_tools.to_nsq.rate import RateLimit
-from nsq_tools.to_nsq.records import Batch, RecordReader, Refusal
+from nsq_tools.to_nsq.publisher import RateLimit
+from nsq_tools.to_nsq.records import Batch, Limits, RecordReader, Refusal, halves, parse_delimiter
 
 Numbered = list[tuple[bytes, int]]
 

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import IO, Any, Generic, TypeVar
 
 from nsqd_py.runtime.logs import INFO, TEXT, Log
 from nsqd_py.settings.declaration import BadOptions
@@ -88,3 +88,20 @@ def _forget_output() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
+
+
+def is_terminal(stream: IO[Any]) -> bool:
+    """Somebody looks at it. False for a closed stream."""
+    try:
+        return stream.isatty()
+    except (ValueError, AttributeError):
+        return False
+
+
+def wants_colour(stream: IO[Any] | None = None) -> bool:
+    """A terminal that can show colours, whose user has not refused them (https://no-color.org)."""
+    return (
+        is_terminal(sys.stdout if stream is None else stream)
+        and os.environ.get("TERM") != "dumb"
+        and not os.environ.get("NO_COLOR")
+    )

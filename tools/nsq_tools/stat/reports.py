@@ -10,9 +10,8 @@ from dataclasses import dataclass
 import gevent
 
 from nsq_tools.cli import DONE, FAILED, ToolError
-from nsq_tools.stat.export import FORMS, Report
+from nsq_tools.stat.export import FORMS, GoLines, Report, named_report
 from nsq_tools.stat.figures import Name
-from nsq_tools.stat.go_columns import GoLines, named_report
 from nsq_tools.stat.model import Model, Row
 from nsq_tools.stat.options import GO, StatOptions
 from nsq_tools.stat.poller import Poller, Round

@@ -11,13 +11,11 @@ from dataclasses import replace
 
 import gevent
 
-from nsq_tools.cli import DONE
+from nsq_tools.cli import DONE, is_terminal
 from nsq_tools.options import http_client
 from nsq_tools.stat.options import LIVE, StatOptions, form_of
-from nsq_tools.stat.poller import Poller
+from nsq_tools.stat.poller import Poller, Sources
 from nsq_tools.stat.reports import Reports
-from nsq_tools.stat.sources import Sources
-from nsq_tools.terminal import is_terminal
 from nsqd_py.net.http.client import MAX_STATS_BYTES
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals

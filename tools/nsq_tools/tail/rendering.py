@@ -10,10 +10,33 @@ import orjson
 
 from nsq_tools.columns import Columns
 from nsq_tools.tail import json_text
-from nsq_tools.tail.escaping import for_terminal, for_terminal_line
-from nsq_tools.tail.pick import Path, in_line, pick
+from nsq_tools.tail.json_text import Path, in_line, pick
 from nsq_tools.tail.template import Template, iso_times
 from nsqd_py.settings.regex import compiled
+
+_KEPT = "\t\n"
+_CONTROLS = [*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0))]
+# Direction marks, embeddings, overrides and isolates (Unicode TR 9), and the line separators.
+_TURNS = ["\u061c", "\u200e", "\u200f", *map(chr, range(0x2028, 0x202F)), *map(chr, range(0x2066, 0x206A))]
+
+
+def _shown(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}"
+
+
+_ESCAPES = str.maketrans({c: _shown(c) for c in [*_CONTROLS, *_TURNS] if c not in _KEPT})
+
+
+def for_terminal(body: bytes) -> bytes:
+    """The body as UTF-8 that a terminal only prints."""
+    return body.decode("utf-8", "backslashreplace").translate(_ESCAPES).encode()
+
+
+def for_terminal_line(body: bytes) -> bytes:
+    r"""As `for_terminal`, with line feeds and tabs shown as `\n` and `\t`."""
+    return for_terminal(body).replace(b"\n", b"\\n").replace(b"\t", b"\\t")
+
 
 _NO_OPERATORS = re.compile(r"[\w \-:,;=/@#%&'\"<>!~]*")
 _TOPIC_COLOUR = b"36"

@@ -2,24 +2,83 @@
 
 from __future__ import annotations
 
+import os
+import select
 import sys
+from collections.abc import Sequence
 
 import gevent
 from gevent.lock import RLock
+from gevent.threadpool import ThreadPool
 
-from nsq_tools.cli import DONE, ToolError
+from nsq_tools.cli import DONE, ToolError, is_terminal, wants_colour
 from nsq_tools.options import client_options, user_agent
-from nsq_tools.tail.allowance import Allowance
+from nsq_tools.tail.json_text import parse_path
 from nsq_tools.tail.options import TailOptions, channel_of
-from nsq_tools.tail.output import Output
-from nsq_tools.tail.pick import parse_path
 from nsq_tools.tail.rendering import Renderer, compile_search
 from nsq_tools.tail.template import Template
-from nsq_tools.terminal import is_terminal, wants_colour
 from nsqd_py.client import Consumer, MessageBatch
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals
+
+
+class Allowance:
+    """Counts down from `-n`; 0 or less is no limit."""
+
+    def __init__(self, count: int) -> None:
+        self._left = count if count > 0 else None
+
+    @property
+    def is_over(self) -> bool:
+        return self._left == 0
+
+    def take(self, matching: Sequence[int], count: int) -> tuple[Sequence[int], int]:
+        """Of a batch of `count` messages, those that are to be shown, and how many have been seen with them.
+
+        What comes behind the last one that is shown has not been seen: it is for others.
+        """
+        if self._left is None:
+            return matching, count
+        if len(matching) < self._left:
+            self._left -= len(matching)
+            return matching, count
+        shown = matching[: self._left]
+        self._left = 0
+        return shown, shown[-1] + 1 if shown else 0
+
+
+_GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL
+
+
+class Output:
+    """A descriptor to write to."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        # A pool of its own with one thread: resolving names must not wait behind a pipe that nobody reads.
+        self._writer = ThreadPool(1)
+        self._poll = select.poll()
+        self._poll.register(descriptor, 0)
+
+    def write(self, data: bytes) -> None:
+        """Returns when all of it is written; other greenlets run meanwhile. Raises OSError."""
+        if data:
+            self._writer.apply(_write_all, (self._descriptor, data))
+
+    def is_reader_gone(self) -> bool:
+        """Whether nobody can read any more what is written; known without writing."""
+        return any(event & _GONE for _, event in self._poll.poll(0))
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        try:
+            rest = rest[os.write(descriptor, rest) :]
+        except BlockingIOError:  # somebody who shares the descriptor has made it so
+            select.select((), (descriptor,), ())
+
 
 # How long messages that have come may still be written when it is time to stop.
 _LAST_WRITES_S = 2.0

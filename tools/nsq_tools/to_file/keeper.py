@@ -12,11 +12,17 @@ import gevent
 from gevent.event import Event
 
 from nsq_tools.to_file.archive import Archive
-from nsq_tools.to_file.errors import describe
 from nsq_tools.to_file.finishing import FinishedFile
 from nsq_tools.to_file.portions import Batch, Portion
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.threads import in_thread
+
+
+def describe(error: OSError) -> str:
+    """In words, and with the file where there is one."""
+    text = error.strerror or str(error)
+    return f"{error.filename}: {text}" if error.filename else text
+
 
 _RETRY_S = (0.5, 1.0, 2.0, 5.0)
 # So much is written without waiting for more, where what is written at a time is compressed or framed.

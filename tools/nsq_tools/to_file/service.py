@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +15,50 @@ import gevent
 from nsq_tools.cli import DONE, FAILED, ToolError
 from nsq_tools.options import client_options, http_client, http_url, user_agent
 from nsq_tools.to_file import options as meaning
-from nsq_tools.to_file.archive import Archive, Plan
+from nsq_tools.to_file.archive import Archive, Plan, Rotation
 from nsq_tools.to_file.claims import Claim
 from nsq_tools.to_file.compression import CODECS
-from nsq_tools.to_file.errors import describe
-from nsq_tools.to_file.formats.table import FORMATS
-from nsq_tools.to_file.keeper import Keeper
+from nsq_tools.to_file.finishing import check_writable, left_behind, repair
+from nsq_tools.to_file.formats import FORMATS
+from nsq_tools.to_file.keeper import Keeper, describe
 from nsq_tools.to_file.naming import filename_template, host_identifier
 from nsq_tools.to_file.options import ToFileOptions
 from nsq_tools.to_file.portions import Batch
-from nsq_tools.to_file.repair import check_writable, left_behind, repair
-from nsq_tools.to_file.rotation import Rotation
-from nsq_tools.to_file.watch import TopicWatch
 from nsqd_py.client import Consumer
+from nsqd_py.net.http.client import HttpClient, HttpClientError, Url
+from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime import early_signals
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals, calm_collector, log_uncaught_errors
 from nsqd_py.runtime.threads import in_thread
+
+
+class TopicWatch:
+    """`topics()` asks all nsqlookupds; one that does not answer is passed over, and said."""
+
+    def __init__(self, client: HttpClient, urls: Sequence[Url], log: Log) -> None:
+        self._client = client
+        self._urls = urls
+        self._log = log
+
+    def topics(self) -> list[str]:
+        """In order; none where nobody answers."""
+        return sorted({topic for url in self._urls for topic in self._ask(url)})
+
+    def _ask(self, url: Url) -> list[str]:
+        try:
+            return _valid_topics(self._client.ask(url))
+        except HttpClientError as error:
+            self._log.error("could not retrieve topic list from %s: %s", url.place, error)
+            return []
+
+
+def _valid_topics(answer: Any) -> list[str]:
+    topics = answer.get("topics") if isinstance(answer, dict) else None
+    if not isinstance(topics, list):
+        raise HttpClientError("the answer has no list of topics")
+    return [topic for topic in topics if isinstance(topic, str) and is_valid_name(topic.encode(errors="replace"))]
+
 
 _NS = 1e9
 _THREADS = 10

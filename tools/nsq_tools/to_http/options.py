@@ -16,7 +16,7 @@ from nsq_tools.options import (
     check_sources,
     http_client,
 )
-from nsq_tools.to_http.headers import Headers, merge_headers, parse_header
+from nsq_tools.to_http.requests import Headers, merge_headers, parse_header
 from nsqd_py.net.tls_options import HttpClientOptions
 from nsqd_py.settings.declaration import Options, at_least, setting
 from nsqd_py.settings.durations import SECOND_NS

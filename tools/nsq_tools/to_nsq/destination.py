@@ -12,8 +12,7 @@ import gevent
 from gevent.event import Event
 from gevent.pool import Group
 
-from nsq_tools.to_nsq.limits import Fitting, Limits, halves
-from nsq_tools.to_nsq.records import Batch, Refusal
+from nsq_tools.to_nsq.records import Batch, Fitting, Limits, Refusal, halves
 from nsqd_py.client import Producer
 from nsqd_py.client.errors import NoNsqd, NsqClientError, PublishFailed
 from nsqd_py.client.options import ClientOptions

@@ -5,9 +5,29 @@ Nothing is looked at byte by byte in Python; 1 MiB of lines of 200 bytes takes 0
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import compress
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, compress
 from typing import NamedTuple
+
+from nsqd_py.batch import SIZE_BYTES
+
+_ESCAPES = {"\\0": b"\0", "\\a": b"\a", "\\n": b"\n", "\\r": b"\r", "\\t": b"\t", "\\\\": b"\\"}
+_HEX = re.compile(r"\\x([0-9a-fA-F]{2})")
+
+
+def parse_delimiter(text: str) -> bytes:
+    """One byte. `text` is as the command line gives it. Raises ValueError."""
+    if text in _ESCAPES:
+        return _ESCAPES[text]
+    if hexadecimal := _HEX.fullmatch(text):
+        return bytes.fromhex(hexadecimal[1])
+    delimiter = text.encode("utf-8", "surrogateescape")
+    if len(delimiter) != 1:
+        raise ValueError(r"--delimiter must be a single byte (or \n, \t, \r, \0, \\, \x1e...)")
+    return delimiter
+
 
 # No nsqd takes a message of this size; reading on would only fill the memory.
 MAX_RECORD_BYTES = 64 << 20
@@ -117,3 +137,66 @@ class RecordReader:
         if all(records):
             return Batch(records, lines)
         return Batch(list(filter(None, records)), list(compress(lines, records)))
+
+
+COUNT_BYTES = 4
+
+_TOO_BIG = re.compile(r"(message|body) too big -?\d+ > (\d+)")
+
+
+class Fitting(NamedTuple):
+    """What may be sent, each an MPUB, or a PUB where it has one record only; and what may not."""
+
+    parts: list[Batch]
+    refused: list[Refusal]
+
+
+class Limits:
+    """What one nsqd takes, as far as it is known."""
+
+    def __init__(self, max_body_bytes: int) -> None:
+        """`max_body_bytes`: no MPUB is made larger, whatever nsqd may take."""
+        self.max_message_bytes: int | None = None
+        self.max_body_bytes = max_body_bytes
+
+    def learn(self, refusal: str) -> bool:
+        """From the text of an error; whether it says anything new."""
+        said = _TOO_BIG.search(refusal)
+        if said is None:
+            return False
+        limit_bytes = int(said[2])
+        if said[1] == "body":
+            is_new = limit_bytes < self.max_body_bytes
+            self.max_body_bytes = min(limit_bytes, self.max_body_bytes)
+        else:
+            is_new = self.max_message_bytes is None or limit_bytes < self.max_message_bytes
+            self.max_message_bytes = limit_bytes
+        return is_new
+
+    def fit(self, batch: Batch) -> Fitting:
+        """The batch in parts that this nsqd takes, as few as there can be."""
+        limit_bytes = self.max_message_bytes
+        if limit_bytes is None or all(len(record) <= limit_bytes for record in batch.records):
+            return Fitting(list(self._parts(batch)), [])
+        pairs = list(zip(batch.records, batch.lines, strict=True))
+        kept = [pair for pair in pairs if len(pair[0]) <= limit_bytes]
+        reason = f"it takes no more than {limit_bytes}"
+        refused = [Refusal(line, len(record), reason) for record, line in pairs if len(record) > limit_bytes]
+        smaller = Batch([record for record, _ in kept], [line for _, line in kept])
+        return Fitting(list(self._parts(smaller)), refused)
+
+    def _parts(self, batch: Batch) -> Iterator[Batch]:
+        """Each with a body of at most `max_body_bytes`, or of one record."""
+        ends = list(accumulate(len(record) + SIZE_BYTES for record in batch.records))
+        room_bytes = self.max_body_bytes - COUNT_BYTES
+        start = sent_bytes = 0
+        while start < len(ends):
+            end = max(bisect_right(ends, sent_bytes + room_bytes, lo=start), start + 1)
+            yield batch.part(start, end)
+            start, sent_bytes = end, ends[end - 1]
+
+
+def halves(batch: Batch) -> Fitting:
+    """For a refusal that does not say what is too large: each half goes alone."""
+    middle = len(batch.records) // 2
+    return Fitting([batch.part(0, middle), batch.part(middle, len(batch.records))], [])

@@ -7,7 +7,7 @@ import sys
 from types import TracebackType
 from typing import Any, Self
 
-from nsq_tools.terminal import is_terminal
+from nsq_tools.cli import is_terminal
 
 from nsq_spark.replay.command.progress_text import Speed, part_done, progress_text
 from nsq_spark.replay.running import Progress

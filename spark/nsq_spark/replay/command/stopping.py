@@ -9,8 +9,7 @@ import threading
 from types import FrameType, TracebackType
 from typing import Self
 
-from nsq_tools.cli import FAILED
-from nsq_tools.terminal import is_terminal
+from nsq_tools.cli import FAILED, is_terminal
 
 _SHOW_CURSOR = b"\x1b[?25h"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""From the first byte of standard input to the last acknowledgement."""
+"""How many messages may leave: `--rate` a second, and what was not used in one second may be in the next."""
 
 from __future__ import annotations
 
@@ -9,20 +9,39 @@ from time import monotonic
 
 import gevent
 
-from nsq_tools.cli import DONE, FAILED, ToolError
+from nsq_tools.cli import DONE, FAILED, ToolError, is_terminal
 from nsq_tools.options import client_options, user_agent
-from nsq_tools.terminal import is_terminal
-from nsq_tools.to_nsq.bar import ERASE_LINE, Bar
-from nsq_tools.to_nsq.delimiter import parse_delimiter
 from nsq_tools.to_nsq.destination import Destination
+from nsq_tools.to_nsq.input import Input
 from nsq_tools.to_nsq.options import ToNsqOptions
-from nsq_tools.to_nsq.progress import Progress, summary
-from nsq_tools.to_nsq.rate import RateLimit
-from nsq_tools.to_nsq.reading import Input
-from nsq_tools.to_nsq.records import Batch, RecordReader, Refusal
+from nsq_tools.to_nsq.progress import ERASE_LINE, Bar, Progress, summary
+from nsq_tools.to_nsq.records import Batch, RecordReader, Refusal, parse_delimiter
 from nsqd_py.runtime.logs import TEXT, Log
 from nsqd_py.runtime.process import StopSignals
 from nsqd_py.settings.durations import SECOND_NS
+
+
+class RateLimit:
+    """Allows `per_second` messages a second; the first one at once. Times are seconds of a steady clock."""
+
+    def __init__(self, per_second: int, now_s: float) -> None:
+        self._per_second = per_second
+        self._allowed = 1.0
+        self._at_s = now_s
+
+    def take(self, wanted: int, now_s: float) -> int:
+        """How many of `wanted` may leave now; they count as gone."""
+        earned = (now_s - self._at_s) * self._per_second
+        self._at_s = now_s
+        self._allowed = min(self._allowed + earned, float(max(self._per_second, 1)))
+        granted = min(wanted, int(self._allowed))
+        self._allowed -= granted
+        return granted
+
+    def wait_s(self) -> float:
+        """How long until there is a next one, counted from the last `take`."""
+        return max(1.0 - self._allowed, 0.0) / self._per_second
+
 
 # What is read at once, and so what leaves in one MPUB at most: the larger, the less each record costs, and the later
 # the first of them is there.
