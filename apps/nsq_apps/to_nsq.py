@@ -1,4 +1,4 @@
-"""The command to-nsq: publishes standard input, a message a record."""
+"""The command to-nsq: publishes standard input, one message a record."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _run(options: ToNsqOptions, log: Log) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs to-nsq, and returns the exit status."""
+    """Run to-nsq until it ends. Return the exit status."""
     return Tool(PROGRAM, check, _run).main(argv)
 
 

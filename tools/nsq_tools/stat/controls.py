@@ -1,4 +1,4 @@
-"""What keys do to the live table: its order, the rows that are seen, the filter that is typed. Pure."""
+"""The keys of a terminal, and what they change in the live table: order, scrolling, filter. Pure."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _BY_NUMBER = {"1": HOME, "7": HOME, "4": END, "8": END, "5": PAGE_UP, "6": PAGE_
 
 
 class KeyDecoder:
-    """Makes keys of characters, in whatever pieces these arrive.
+    """Decodes keys from characters, which may arrive in pieces.
 
-    A key is a printable character, or one of the names above. Keys without a name here are left out.
+    A key is a printable character or one of the names above. Other keys are ignored.
     """
 
     def __init__(self) -> None:
@@ -57,13 +57,13 @@ class KeyDecoder:
         return [key for key in keys if key]
 
     def end(self) -> list[str]:
-        """Return what the rest is when nothing follows it for a while: Escape, or nothing."""
+        """Return the pending key when nothing has followed it for a while: Escape, or no key."""
         rest, self._rest = self._rest, ""
         return [ESCAPE] if rest == _ESC else []
 
 
 def _named(sequence: re.Match[str]) -> str:
-    """The name of a key; empty for one without a name. Ctrl, Alt and Shift (`1;5A`) make no difference."""
+    """Return the name of a key, or an empty text for an unknown key. Ctrl, Alt and Shift (`1;5A`) are ignored."""
     final = sequence["final"] or sequence["single"]
     if final == "~":
         return _BY_NUMBER.get((sequence["parameters"] or "").partition(";")[0], "")
@@ -75,7 +75,7 @@ _GLOB_CHARACTERS = "*?["
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The rows that are seen: `count` of `total`, from number `top` on."""
+    """The visible rows: `count` of `total`, from index `top` on."""
 
     top: int
     count: int
@@ -83,7 +83,7 @@ class Window:
 
     @classmethod
     def at(cls, top: int, count: int, total: int) -> Window:
-        """The window nearest to `top` that has no empty place below its rows."""
+        """Return the window nearest to `top` without empty lines below its rows."""
         return cls(max(0, min(top, total - count)), min(count, total), total)
 
     @property
@@ -96,13 +96,13 @@ class Window:
 
 
 class Controls:
-    """What the user has set with keys.
+    """The state that the user has set with keys.
 
-    order   of the rows
-    top     the first row that is wanted on the screen
-    text    the filter as it was typed; empty for none
-    is_typing  True while it is typed
-    error   why `text` is no filter; the last one that was valid holds meanwhile
+    order      order of the rows
+    top        index of the first visible row
+    text       the filter as it was typed, or empty
+    is_typing  True while the user types a filter
+    error      the reason why `text` is invalid, or empty; the last valid filter then stays in use
     """
 
     def __init__(self, order: Order) -> None:
@@ -115,7 +115,7 @@ class Controls:
         self._text_before = ""
 
     def press(self, key: str, window: Window) -> None:
-        """Change what a key changes; `window` is what the user saw. Other keys mean nothing."""
+        """Apply a key to the state. `window` is what the user saw. Unknown keys are ignored."""
         scroll = _SCROLLS.get(key)
         if scroll is not None:
             self.top = max(0, scroll(window))
@@ -165,9 +165,9 @@ class Controls:
 
 
 def typed_filter(text: str) -> Filter:
-    """The filter of a text: a glob or a regular expression as with --filter, or else a part of a name.
+    """Return the filter for a typed text: a glob or regular expression as in --filter, or a part of a name.
 
-    A regular expression need not be closed with a slash yet. Raises BadPattern.
+    A regular expression needs no closing slash. Raises BadPattern.
     """
     if not text:
         return Filter()

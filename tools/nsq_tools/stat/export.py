@@ -1,6 +1,7 @@
-"""Reports for scripts: rows as JSON, CSV, or plain text in columns. Pure.
+"""Reports: rows as lines of Go's nsq_stat, as JSON, as CSV or as a text table. Pure.
 
-All forms have the same fields, with the names below; rates are empty (null) while nothing is known to compare with.
+JSON, CSV and tables have the same fields; rates are empty (null) until an nsqd has answered twice. The lines of Go's
+nsq_stat are the same byte for byte. With several rows, which Go's tool cannot show, each line ends with a name.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ REPORTS_PER_HEADER = 25
 
 
 class GoLines:
-    """The reports on one channel: the first round has no line, as there is nothing to compare with."""
+    """The reports about one channel. The first round has no line, because rates need two answers."""
 
     def __init__(self, interval_s: float) -> None:
         self._interval_s = interval_s
@@ -37,7 +38,7 @@ class GoLines:
         self._numbers = count()
 
     def next_report(self, counts: Counts) -> str:
-        """The header where it is due, and a line; rates rest on the interval that was asked for, as Go's do."""
+        """Return a line, after the header if it is due. As in Go, rates use the interval of the settings."""
         header = HEADER if next(self._numbers) % REPORTS_PER_HEADER == 0 else ""
         before, self._before = self._before, counts
         if before is None:
@@ -48,7 +49,7 @@ class GoLines:
 
 
 def named_report(rows: Iterable[Row]) -> str:
-    """The header, and a line a row; rates that are not known are left blank."""
+    """Return the header and a line for each row. Unknown rates are blank."""
     return NAMED_HEADER + "".join(map(_named_line, rows))
 
 
@@ -77,7 +78,7 @@ _RATE_DIGITS = 3
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What all nsqd said at about `time_s` (seconds since 1970). `failed` are pairs of address and reason."""
+    """The rows of all nsqds at about `time_s` (seconds since 1970). `failed` has pairs of address and reason."""
 
     time_s: float
     rows: Sequence[Row]
@@ -93,7 +94,7 @@ def _count(read: Callable[[Counts], float]) -> Callable[[Row], Any]:
     return lambda row: read(row.counts)
 
 
-# Name, and what it is of a row. `channel` is empty for a topic, `node` for the sum over all nsqd.
+# Each field with its value for a row. `channel` is empty for a topic, `node` for the sum over all nsqds.
 FIELDS: dict[str, Callable[[Row], Any]] = {
     "topic": lambda row: row.name.topic,
     "channel": lambda row: row.name.channel,
@@ -116,7 +117,7 @@ _TEXTS = frozenset(("topic", "channel", "node"))
 
 
 def to_json(report: Report, *, is_first: bool) -> str:
-    """An object on a line of its own."""
+    """Return a JSON object and a line feed."""
     document = {
         "time": round(report.time_s, _RATE_DIGITS),
         "nodes": report.nodes,
@@ -127,7 +128,7 @@ def to_json(report: Report, *, is_first: bool) -> str:
 
 
 def to_csv(report: Report, *, is_first: bool) -> str:
-    """A line a row, with the time in front; the first report begins with the names of the fields."""
+    """Return a line for each row, beginning with the time. The first report begins with a header."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     if is_first:
@@ -143,7 +144,7 @@ def _plain(value: Any) -> Any:
 
 
 def to_table(report: Report, *, is_first: bool) -> str:
-    """Columns as wide as they need to be, for people."""
+    """Return a header and a line for each row, in aligned columns."""
     rows = [[_shown(read(row)) for read in FIELDS.values()] for row in report.rows]
     table = [list(FIELDS), *rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]

@@ -1,4 +1,4 @@
-"""What to-nsq tells while it runs, on a terminal, and at its end."""
+"""The progress of to-nsq: a line on the terminal while it runs, and a summary at the end."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _STEPS = (("B", 0), ("kB", 1), ("MB", 1), ("GB", 2), ("TB", 2))
 
 
 class Progress(NamedTuple):
-    """What happened so far.
+    """The progress so far.
 
-    read_bytes   of the input
-    total_bytes  of the input, where it is known
-    messages     that every nsqd has acknowledged
+    read_bytes   bytes of the input that have been read
+    total_bytes  size of the input, or None if it is unknown
+    messages     messages that every nsqd has acknowledged
     """
 
     read_bytes: int
@@ -34,7 +34,7 @@ class Progress(NamedTuple):
 
 
 def progress_line(progress: Progress, columns: int) -> str:
-    """One line for a terminal of that width. What has no room is left out as a whole, so that no figure is cut."""
+    """Return one line for a terminal of this width. A figure that does not fit is left out, never truncated."""
     parts = [_read(progress), f"{progress.messages:,} messages", f"{progress.per_second:,.0f}/s"]
     if progress.total_bytes:
         part = min(progress.read_bytes / progress.total_bytes, 1.0)
@@ -48,7 +48,7 @@ def progress_line(progress: Progress, columns: int) -> str:
 
 
 def summary(progress: Progress, addresses: list[str]) -> str:
-    """The last line."""
+    """Return the last log line of to-nsq."""
     noun = "message" if progress.messages == 1 else "messages"
     rate = f" ({progress.per_second:,.0f}/s)" if progress.messages > 1 and progress.elapsed_s > 0 else ""
     return (
@@ -58,7 +58,7 @@ def summary(progress: Progress, addresses: list[str]) -> str:
 
 
 def size_text(size_bytes: float) -> str:
-    """`512 B`, `1.5 MB`."""
+    """Return the size with its unit: `512 B`, `1.5 MB`."""
     step = 0
     while size_bytes >= 999.5 and step < len(_STEPS) - 1:
         size_bytes /= 1000
@@ -84,14 +84,14 @@ def _time_left(progress: Progress, part: float) -> list[str]:
     return [f"{left_s // 60:.0f}:{left_s % 60:02.0f} left"]
 
 
-# The cursor waits at the begin of the line, so that whatever else is written there begins with this.
+# The cursor stays at the start of the line, and other output to the terminal begins with this sequence.
 ERASE_LINE = "\x1b[K"
 _INTERVAL_S = 0.1
 _NARROW = 80
 
 
 class Bar:
-    """Drawn while it is entered."""
+    """A progress line on standard error, redrawn in place while the context is entered."""
 
     def __init__(self, progress: Callable[[], Progress]) -> None:
         self._progress = progress
