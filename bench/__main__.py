@@ -95,9 +95,7 @@ def main(
                 results.append(
                     compare(
                         scenario,
-                        _servers(scenario, contenders[scenario.daemon])
-                        if work is None
-                        else _workers(work, peer_tools),
+                        _servers(scenario, contenders[scenario.daemon]) if work is None else _workers(work, peer_tools),
                         rounds,
                         server_command=contenders[NSQD][0].command if work is not None else (),
                         seconds=seconds,

@@ -8,6 +8,7 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _IDLE, _IOWAIT = 3, 4  # Fields of the first line of /proc/stat.
 _ENDED = (FileNotFoundError, ProcessLookupError)  # A process may end while it is looked at.
 _UTIME, _STIME = 11, 12  # Fields 14 and 15 of /proc/pid/stat, counted from the first after the name.
+_WITH_CHILDREN = (_UTIME, _STIME, 13, 14)
 
 
 def family(pid: int) -> list[int]:
@@ -23,6 +24,11 @@ def family(pid: int) -> list[int]:
 def cpu_s(pid: int) -> float:
     """User and system seconds used so far."""
     return sum(_cpu_ticks(member) for member in family(pid)) / _TICKS_PER_SECOND
+
+
+def tree_cpu_s(pid: int) -> float:
+    """User and system seconds used so far, with those of descendants that have ended and were waited for."""
+    return sum(_cpu_ticks(member, _WITH_CHILDREN) for member in family(pid)) / _TICKS_PER_SECOND
 
 
 def busy_s() -> float:
@@ -46,9 +52,12 @@ def pss_bytes(pid: int) -> int:
     return sum(_kilobytes(f"/proc/{member}/smaps_rollup", "Pss:") for member in family(pid)) * 1024
 
 
-def _cpu_ticks(pid: int) -> int:
-    after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(after_name[_UTIME]) + int(after_name[_STIME])
+def _cpu_ticks(pid: int, fields: tuple[int, ...] = (_UTIME, _STIME)) -> int:
+    """0 of a process that has ended."""
+    with suppress(*_ENDED):
+        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(int(after_name[place]) for place in fields)
+    return 0
 
 
 def _kilobytes(path: str, name: str) -> int:

@@ -17,7 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
 
     def run(options: ReplayOptions, log: Log) -> int:
-        from nsq_spark.replay.command.run import run
+        from nsq_spark.replay.command import run
 
         return run(options, shlex.join([PROGRAM.command, *words]))
 

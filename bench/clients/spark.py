@@ -19,12 +19,11 @@ from pathlib import Path
 from nsq_spark import register
 from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.storage import Storage
-from nsq_spark.replay.command.request import job_of
-from nsq_spark.replay.command.spark_wanted import spark_of
+from nsq_spark.replay.arguments import job_of, spark_of
+from nsq_spark.replay.driver import run
 from nsq_spark.replay.options import PROGRAM, ReplayOptions
 from nsq_spark.replay.planning import plan
-from nsq_spark.replay.running import run
-from nsq_spark.session import Session
+from nsq_spark.session import SparkStart
 from pyspark.sql import SparkSession
 
 from bench.spark.standalone import standalone
@@ -38,7 +37,7 @@ def main(job: str, master: str, *flags: str) -> None:
     with _cluster(master) as url:
         options = PROGRAM.read(["archive", f"--master={url}", _ALL_WORKERS, *flags])
         wanted = spark_of(options)
-        with Session(wanted.master, wanted.conf, is_light=wanted.is_light and job == "replay") as session:
+        with SparkStart(wanted.master, wanted.conf, is_light=wanted.is_light and job == "replay") as session:
             work = JOBS[job](session, options)
             print("ready", flush=True)
             for line in sys.stdin:
@@ -59,7 +58,7 @@ def _cluster(master: str) -> Iterator[str]:
         yield cluster.master
 
 
-def _replay(session: Session, options: ReplayOptions) -> Callable[[str, str], int]:
+def _replay(session: SparkStart, options: ReplayOptions) -> Callable[[str, str], int]:
     context = session.context()
     asked = job_of(options, time.time_ns())
 
@@ -74,13 +73,13 @@ def _replay(session: Session, options: ReplayOptions) -> Callable[[str, str], in
     return send
 
 
-def _count(session: Session, options: ReplayOptions) -> Callable[[str, str], int]:
+def _count(session: SparkStart, options: ReplayOptions) -> Callable[[str, str], int]:
     spark = SparkSession(session.context())
     register(spark)
     return lambda archive, port: spark.read.format("nsq").load(archive).count()
 
 
-JOBS: dict[str, Callable[[Session, ReplayOptions], Callable[[str, str], int]]] = {"replay": _replay, "count": _count}
+JOBS: dict[str, Callable[[SparkStart, ReplayOptions], Callable[[str, str], int]]] = {"replay": _replay, "count": _count}
 
 if __name__ == "__main__":
     main(*sys.argv[1:])

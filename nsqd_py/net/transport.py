@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from nsqd_py.errors import LayerError
 from nsqd_py.net.layers import Layer, Stacked
-from nsqd_py.net.limits import WORDS, WRITE, TimeLimits
+from nsqd_py.net.limits import REASON_TEXTS, WRITE, TimeLimits
 from nsqd_py.net.loop_iteration import Turn
 from nsqd_py.runtime.logs import Log
 
@@ -234,18 +234,6 @@ class Stream:
         """Some bytes arrived, at most `_exact_bytes`."""
         raise NotImplementedError
 
-    def read_exactly(self, size_bytes: int, *, at_once: bool = False) -> None:
-        """Let the next read take no more than this; `at_once`: as soon as all of it has arrived. 0: as usual.
-
-        The system may hand over less all the same: at the end of the input, or where it is short of memory.
-        """
-        if at_once:
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size_bytes)
-        self._exact_bytes = size_bytes
-
-    def _stop_waiting_for_all(self) -> None:
-        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
-
     def on_end(self) -> None:
         """The peer will send no more."""
         self.close("end of input")
@@ -339,7 +327,7 @@ class Stream:
         """End it, for a reason that `overdue` gave."""
         if reason == WRITE:  # the system forgets what it holds for the peer too, which may be a few MB
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGERING)
-        self.close(WORDS[reason])
+        self.close(REASON_TEXTS[reason])
 
     def _untaken_bytes(self) -> int:
         """What waits here and in the socket, where something waits here; else 0.

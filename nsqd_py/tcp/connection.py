@@ -46,7 +46,7 @@ ALONE_AFTER_READS = 16
 _LINGER_PUBS = 8
 # Bodies of MPUBs that are received by themselves.
 _LARGE_BODY_BYTES = 128 * 1024
-_LARGEST_BODY_AT_ONCE = 1024 * 1024
+_LARGEST_BODY_BYTES = 1024 * 1024
 _LINGER_POLLS = 32
 
 
@@ -55,10 +55,10 @@ class ClientConnection(Stream):
 
     __slots__ = (
         "_alarm", "_beat_due_ns", "_budget", "_errors", "_has_failed", "_heard_s", "_heartbeat", "_is_paused",
-        "_is_slow", "_last_topic", "_last_topic_name", "_loop", "_magic_so_far", "_parser", "_reads_alone", "_tls",
-        "_upgrades", "broker", "channel", "connect_time", "early", "finish_count", "guard", "in_flight", "is_waiting",
-        "message_count", "msg_timeout_ns", "nearness", "pub_counts", "queued_bytes", "rdy", "requeue_count",
-        "sample_rate", "session", "topic",
+        "_is_slow", "_last_topic", "_last_topic_name", "_loop", "_magic_so_far", "_parser", "_pieces", "_reads_alone",
+        "_tls", "_upgrades", "broker", "channel", "connect_time", "early", "finish_count", "guard", "in_flight",
+        "is_waiting", "message_count", "msg_timeout_ns", "nearness", "pub_counts", "queued_bytes", "rdy",
+        "requeue_count", "sample_rate", "session", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -87,6 +87,7 @@ class ClientConnection(Stream):
         self._last_topic: Topic | None = None
         self._last_topic_name = b""
         self._reads_alone = 0
+        self._pieces: list[bytes] = []
         self.early = EarlyAnswers(self.out)
         self.channel: Channel | None = None
         self.in_flight = InFlightTable()
@@ -152,33 +153,49 @@ class ClientConnection(Stream):
         return True
 
     def on_exact_data(self, data: bytes) -> None:
-        """Take the head, or the body, of one of many large MPUBs in a row: each body is received by itself.
+        """Take the head of one of many large MPUBs in a row, or a piece of its body.
 
-        So it is the body of the batch as it is; elsewhere it is copied twice, into memory that is new each time.
+        So the body is the one of the batch as it was received, or copied once where it came in pieces. Elsewhere it is
+        copied twice, into memory that is new each time: with messages of 64 KiB, twice the time.
         """
         parser = self._parser
         assert parser is not None
         self._turn.last_reader = None
-        size_bytes = parser.missing_body_bytes
-        if size_bytes:
-            self._stop_waiting_for_all()
-        self.read_exactly(0)
-        if len(data) == size_bytes:
-            try:
-                command = parser.take_mpub(data)
-                if command is not None:
-                    self._heard_s = self._loop.now()
-                    mpub(self, *command[1:])
-                    self.read_exactly(parser.mpub_head_bytes)
-                    return
-            except ClientError as error:
-                self.answer_error(error)
-                return
+        if parser.missing_body_bytes:
+            self._pieces.append(data)
+            self._exact_bytes -= len(data)
+            if not self._exact_bytes:
+                self._take_large_mpub(parser)
+            return
+        self._exact_bytes = 0
         parser.feed(data)
         self._run_commands(parser)
         size_bytes = parser.missing_body_bytes
-        if _LARGE_BODY_BYTES <= size_bytes <= _LARGEST_BODY_AT_ONCE and not self._is_behind and not self.closed:
-            self.read_exactly(size_bytes, at_once=True)
+        if _LARGE_BODY_BYTES <= size_bytes <= _LARGEST_BODY_BYTES and not self._is_behind and not self.closed:
+            self._exact_bytes = size_bytes
+
+    def _take_large_mpub(self, parser: CommandParser) -> None:
+        body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        try:
+            command = parser.take_mpub(body)
+            if command is None:  # its messages are many, or bad
+                self._end_pieces(parser)
+                return
+            self._pieces.clear()
+            self._heard_s = self._loop.now()
+            mpub(self, *command[1:])
+            self._exact_bytes = parser.mpub_head_bytes
+        except ClientError as error:
+            self._pieces.clear()
+            self.answer_error(error)
+
+    def _end_pieces(self, parser: CommandParser) -> None:
+        """Go on in the usual way with what is here of a body."""
+        self._exact_bytes = 0
+        if self._pieces:
+            pieces, self._pieces = self._pieces, []
+            parser.feed(b"".join(pieces))
+            self._run_commands(parser)
 
     def _linger(self, parser: CommandParser) -> None:
         """Look for the next PUB of a client that publishes one message at a time, while no other client is heard of.
@@ -226,7 +243,7 @@ class ClientConnection(Stream):
                     self._catch_up()
                     return
                 if command[0] == "MPUB" and len(command[2]) >= _LARGE_BODY_BYTES and self._layer is None:
-                    self.read_exactly(parser.mpub_head_bytes)
+                    self._exact_bytes = parser.mpub_head_bytes
                 self._heard_s = self._loop.now()  # by whole commands: bytes of one that never ends are no sign of life
                 HANDLERS[command[0]](self, *command[1:])
             except ClientError as error:
@@ -284,6 +301,10 @@ class ClientConnection(Stream):
             self.on_data(data[len(MAGIC_V2) :])
 
     def on_end(self) -> None:
+        if self._pieces and self._parser is not None:
+            self._end_pieces(self._parser)
+            if self._closing:
+                return
         error = self._parser.end_of_input() if self._parser is not None else None
         if error is not None:
             self.answer_error(error)
@@ -311,6 +332,11 @@ class ClientConnection(Stream):
         """Change the transport as agreed; each change is confirmed by an OK in its own form."""
         parser = self._parser
         assert parser is not None
+        self._turn.end()  # answers to publishes before it leave now, in the old form: write these first
+        if self._holds:
+            self.close("IDENTIFY asks for an upgrade while a publish before it waits for the disk")
+        if self.closed or self._closing:
+            return
         self.session.has_upgraded = True
         self._upgrades = upgrades
         received = parser.take_unread()
@@ -454,7 +480,7 @@ class ClientConnection(Stream):
     def buffered_bytes(self) -> int:
         """Messages and answers that its socket did not take, and what is here of a command that is not whole."""
         received = self._parser.gathered_bytes if self._parser is not None else 0
-        return max(super().buffered_bytes, self.queued_bytes) + received
+        return max(super().buffered_bytes, self.queued_bytes) + received + sum(map(len, self._pieces))
 
     def overdue(self, now_s: float, limits: TimeLimits) -> str:
         # Without heartbeats, nothing else ends a client that asked for TLS and does not begin it.
@@ -475,9 +501,10 @@ class ClientConnection(Stream):
         interval_ns = self.session.heartbeat_interval_ms * MS_NS
         if self.closed or not interval_ns:
             return
-        if self._exact_bytes:  # a client that sends no more of a body is to be seen
-            self.read_exactly(0)
-            self._stop_waiting_for_all()
+        if self._pieces and self._parser is not None:  # a body that is slow to come may be a bad one
+            self._end_pieces(self._parser)
+            if self.closed or self._closing:
+                return
         if self._holds:  # nor is who waits for a slow disk; its answers wait, but not this
             self._heard_s = self._loop.now()
             self.send_before_answers(frames.HEARTBEAT)

@@ -18,15 +18,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from nsq_spark.source.archive_table import nsq_archive as nsq_archive
     from nsq_spark.source.data_source import NsqDataSource as NsqDataSource
     from nsq_spark.source.data_source import register as register
 
-_LAZY = ("NsqDataSource", "register")
+_SOURCE = "nsq_spark.source.data_source"
+_LAZY = {"NsqDataSource": _SOURCE, "register": _SOURCE, "nsq_archive": "nsq_spark.source.archive_table"}
 
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        return getattr(import_module("nsq_spark.source.data_source"), name)
+        return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

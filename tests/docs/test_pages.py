@@ -26,7 +26,7 @@ NOT_RUN = {
     "docs/debugging.md": 1,  # lines of a file
     "docs/nsqadmin.md": 2,  # behind a proxy
     "docs/operations.md": 4,  # lines of a log and of an answer, Kubernetes, an old certificate
-    "docs/security.md": 1,  # certificates, logins
+    "docs/security.md": 2,  # certificates, logins; another nsqd
     "docs/spark.md": 3,  # cells of a notebook, an archive in Parquet
     "docs/take-over.md": 2,  # systemd; a damaged file
     "docs/tools/README.md": 1,  # other shells

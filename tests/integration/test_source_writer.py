@@ -13,9 +13,7 @@ pytest.importorskip("pyspark")
 
 import pyarrow as pa
 from nsq_spark.source.data_source import NsqDataSource
-from nsq_spark.source.publisher import PublishGaveUp
-from nsq_spark.source.publishing import BadRow
-from nsq_spark.source.writer import Published, total
+from nsq_spark.source.writer import BadRow, Published, PublishGaveUp, total
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
 from tests.support.auth_server import AuthServer
@@ -210,5 +208,3 @@ def test_options_that_cannot_be(columns: str, options: dict[str, str], text: str
 def test_counts_of_all_tasks() -> None:
     tasks = [Published(3, 30, 1, {"a": 1, "b": 2}), None, Published(1, 10, 0, {"b": 1})]
     assert total(tasks) == Published(4, 40, 1, {"a": 1, "b": 3})
-
-

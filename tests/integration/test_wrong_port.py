@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nsq_spark.archive.errors import ArchiveError
+from nsq_spark.archive.damage import ArchiveError
 from nsq_spark.source.live.kept import ask
 
 from nsqd_py import client

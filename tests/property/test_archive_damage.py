@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow")
 
-from nsq_spark.archive.damage import Damage
-from nsq_spark.archive.errors import DamagedArchive
+from nsq_spark.archive.damage import Damage, DamagedArchive
 
 from tests.support.archives import (
     Message,

@@ -8,8 +8,7 @@ from functools import partial
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nsq_spark.replay.order import Merge, Run
-from nsq_spark.replay.spill import Spill
+from nsq_spark.replay.ordering import Merge, Run, Spill
 
 KEY_COLUMNS = ("timestamp_ns", "file_number", "position")
 TIMES = st.lists(st.integers(0, 60), max_size=40)

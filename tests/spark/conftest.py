@@ -29,14 +29,14 @@ def java_home(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def spark_environment(java_home: str) -> dict[str, str]:
-    """For processes that start a Spark of their own."""
+    """Return the environment of processes that start their own Spark."""
     return {
         **os.environ,
         "JAVA_HOME": java_home,
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join(str(ROOT / folder) for folder in (".", "tools", "spark")),
     }
 
 

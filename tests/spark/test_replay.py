@@ -16,12 +16,11 @@ pytest.importorskip("pyspark")
 from nsq_spark.archive.splits import FileInfo
 from nsq_spark.archive.wanted import Wanted
 from nsq_spark.replay.checkpoint import open_checkpoint
+from nsq_spark.replay.driver import Outcome, ReplayProgress, preview, run
+from nsq_spark.replay.dry_run import Look
 from nsq_spark.replay.errors import BadPredicate
 from nsq_spark.replay.job import Destination, Job, Pacing, Safety, Selection
-from nsq_spark.replay.look import Look
-from nsq_spark.replay.outcome import Outcome
 from nsq_spark.replay.planning import plan
-from nsq_spark.replay.running import Progress, preview, run
 
 from tests.support.archives import BASE_NS, Message
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
@@ -88,7 +87,7 @@ def replay(
     job: Job,
     files: Sequence[FileInfo],
     stop: threading.Event | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[ReplayProgress], None] | None = None,
 ) -> Outcome:
     """As the command does it."""
     checkpoint = open_checkpoint(job, files)
@@ -228,7 +227,7 @@ def test_a_stopped_replay_goes_on_where_it_was(
     job = job_for(nsqd, selection, replace(pacing, rate=400.0), Safety(str(tmp_path / "checkpoint")))
     stop = threading.Event()
 
-    def look(progress: Progress) -> None:
+    def look(progress: ReplayProgress) -> None:
         if progress.counts.sent >= 100:
             stop.set()
 
@@ -247,7 +246,7 @@ def test_nobody_there(spark: Any, nsqd: NsqdProcess, archive: list[FileInfo]) ->
     nsqd.destroy()
     outcome = replay(spark, job_for(nsqd, Selection(), safety=Safety(give_up_after_s=0.5)), archive)
     assert outcome.exit_code == 1
-    assert any("gave up after 0.5s" in error and str(nsqd.tcp_port) in error for error in outcome.errors)
+    assert any("not published in 0.5s" in error and str(nsqd.tcp_port) in error for error in outcome.errors)
 
 
 def test_an_nsqd_that_comes_back(spark: Any, make_nsqd: MakeNsqd, archive: list[FileInfo]) -> None:
@@ -258,7 +257,7 @@ def test_an_nsqd_that_comes_back(spark: Any, make_nsqd: MakeNsqd, archive: list[
         nsqd.create(topic, CHANNEL)
     restarts = iter([True])
 
-    def look(progress: Progress) -> None:
+    def look(progress: ReplayProgress) -> None:
         if progress.counts.sent >= 100 and next(restarts, False):
             nsqd.restart(clean=False)
 
@@ -275,11 +274,11 @@ def test_an_nsqd_that_comes_back(spark: Any, make_nsqd: MakeNsqd, archive: list[
 
 def test_a_look_finds_what_would_be_sent(spark: Any, nsqd: NsqdProcess, archive: list[FileInfo]) -> None:
     job = job_for(nsqd, Selection(where="json.level = 'error'"))
-    look, outcome = preview(plan(job, archive, 2), spark, first=3)
+    look, outcome = preview(plan(job, archive, 2), spark)
     assert isinstance(look, Look)
     errors = [message for message in everything() if b"error" in message.body]
     assert {topic: found.count for topic, found in look.topics.items()} == {"clicks": 80, "orders": 80}
     assert sum(look.buckets.values()) == len(errors)
-    assert [match.body for match in look.first] == [message.body for message in errors[:3]]
+    assert [match.body for match in look.first] == [message.body for message in errors[:10]]
     assert (outcome.counts.matched, outcome.counts.sent) == (len(errors), 0)
     wait_until(lambda: all_arrived(nsqd).total() == 0)

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from nsq_spark.archive.errors import ArchiveError
+from nsq_spark.archive.damage import ArchiveError
 from nsq_spark.schema import COLUMNS
 from nsq_spark.source.live.batch_reader import LiveBatchReader
 from nsq_spark.source.live.options import live_options, stream_of

@@ -129,7 +129,7 @@ def test_a_script_has_to_say_yes(scratch: Path, archive: Path, target: NsqdProce
     done = run(COMMAND, str(archive), to(target))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "spark-replay: nobody can be asked here: --yes starts without a question, --dry-run shows what there is\n"
+        "spark-replay: there is no terminal to ask on: --yes starts without asking, --dry-run shows what there is\n"
     )
 
 
@@ -143,7 +143,7 @@ def test_an_archive_that_is_not_there(scratch: Path, java: None, tmp_path: Path)
 def test_a_checkpoint_in_an_object_store_is_refused_at_once(archive: Path) -> None:
     done = run(COMMAND, str(archive), "--dry-run", "--checkpoint=s3a://bucket/checkpoint")
     assert done.returncode == 2
-    assert "--checkpoint s3a://bucket/checkpoint: it has to be a local or mounted directory" in done.stderr
+    assert "--checkpoint s3a://bucket/checkpoint: it must be a local or mounted directory" in done.stderr
 
 
 def test_a_topic_that_matches_nothing_is_told(scratch: Path, java: None, tmp_path: Path, target: NsqdProcess) -> None:

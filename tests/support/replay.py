@@ -13,12 +13,8 @@ from nsq_spark.archive.splits import FileInfo
 from nsq_spark.archive.storage import Storage
 from nsq_spark.replay.checkpoint import Checkpoint
 from nsq_spark.replay.job import Job
-from nsq_spark.replay.planning import Source, Task, plan, streams
-from nsq_spark.replay.results import TaskResult
-from nsq_spark.replay.sinks import Sending
-from nsq_spark.replay.survey import survey
-from nsq_spark.replay.task import run_task
-from nsq_spark.replay.work import Attempt, Setup
+from nsq_spark.replay.planning import Source, Task, ordered_tasks, plan
+from nsq_spark.replay.task import Attempt, SendSink, Sink, TaskContext, TaskResult, index_times, run_task
 
 from nsqd_py.client.errors import NsqClientError
 from tests.support.archives import Message, framed
@@ -60,8 +56,8 @@ class PlayedNsqd:
         return error
 
 
-class PlayedOutlet:
-    """What `nsq_spark.replay.outlet.Outlet` is to a Sender. Answers come with the turns."""
+class PlayedProducer:
+    """A producer, as far as a TaskPublisher needs one. Answers come with the steps."""
 
     has_discovered = True
     nsqd_count = 1
@@ -71,15 +67,13 @@ class PlayedOutlet:
         self._nsqd = nsqd
         self._unanswered: deque[tuple[str, list[bytes], OnDone]] = deque()
 
-    def send_mpub_pieces(self, topic: str, pieces: Sequence[bytes], size_bytes: int, on_done: OnDone) -> None:
-        body = b"".join(pieces)
-        assert len(body) == size_bytes
-        self._unanswered.append((topic, parsed_mpub(body), on_done))
+    def send_mpub_pieces(self, topic: str, pieces: Sequence[bytes], on_done: OnDone) -> None:
+        self._unanswered.append((topic, parsed_mpub(b"".join(pieces)), on_done))
 
     def publish_soon(self, topic: str, body: bytes, on_done: OnDone, *, defer_s: float) -> None:
         self._unanswered.append((topic, [body], on_done))
 
-    def turn(self, timeout_s: float) -> None:
+    def step(self, timeout_s: float) -> None:
         if self._unanswered:
             topic, bodies, on_done = self._unanswered.popleft()
             on_done(self._nsqd.publish(topic, bodies))
@@ -88,17 +82,17 @@ class PlayedOutlet:
         self._unanswered.clear()
 
 
-def played(nsqd: PlayedNsqd) -> Sending:
-    """Sends to a played nsqd."""
+def played(nsqd: PlayedNsqd) -> type[Sink]:
+    """A sink that sends to a played nsqd."""
 
-    class Outlets:
+    class Producers:
         def __init__(self, *given: Any, **named: Any) -> None:
             pass
 
-        def open(self) -> PlayedOutlet:
-            return PlayedOutlet(nsqd)
+        def open(self) -> PlayedProducer:
+            return PlayedProducer(nsqd)
 
-    return Sending(open_outlets=Outlets)  # type: ignore[arg-type]
+    return type("PlayedSink", (SendSink,), {"producers": Producers})
 
 
 def parsed_mpub(body: bytes) -> list[bytes]:
@@ -124,19 +118,19 @@ def files_of(*paths: Path) -> list[FileInfo]:
 
 def tasks_of(
     job: Job, files: Sequence[FileInfo], slots: int = 2, checkpoint: Checkpoint | None = None
-) -> tuple[Setup, Sequence[Task]]:
+) -> tuple[TaskContext, Sequence[Task]]:
     """As the driver makes them."""
     made = plan(job, files, slots, checkpoint)
-    setup = Setup(job, done=made.done)
+    context = TaskContext(job, done=made.done)
     if checkpoint is not None:
-        setup = replace(setup, checkpoint=checkpoint.place, is_unsure=not checkpoint.is_settled)
+        context = replace(context, checkpoint=checkpoint.place, is_unsure=not checkpoint.is_settled)
     if not made.is_ordered:
-        return setup, made.tasks
-    result = survey(setup, made.parts, Attempt(0))
+        return context, made.tasks
+    result = index_times(context, made.parts, Attempt(0))
     if result.error is not None:
         raise result.error
     sources: list[Source] = result.payload
-    return setup, streams(made, sources, start_s=0.0)
+    return context, ordered_tasks(made, sources, start_s=0.0)
 
 
 def replayed(
@@ -148,6 +142,6 @@ def replayed(
     attempt: int = 0,
 ) -> list[TaskResult]:
     """All tasks, one after the other."""
-    setup, tasks = tasks_of(job, files, slots, checkpoint)
+    context, tasks = tasks_of(job, files, slots, checkpoint)
     attempts = (Attempt(task.number, 1000 * attempt + task.number, attempt) for task in tasks)
-    return [run_task(setup, task, one, played(nsqd)) for task, one in zip(tasks, attempts, strict=True)]
+    return [run_task(context, played(nsqd), task, one) for task, one in zip(tasks, attempts, strict=True)]

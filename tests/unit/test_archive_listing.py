@@ -13,7 +13,7 @@ pytest.importorskip("pyarrow")
 
 import pyarrow.fs as pafs
 from nsq_spark.archive import remote
-from nsq_spark.archive.errors import ArchiveError, DamagedArchive
+from nsq_spark.archive.damage import ArchiveError, DamagedArchive
 from nsq_spark.archive.formats import Compression, Format
 from nsq_spark.archive.listing import Hints, list_files, survey
 from nsq_spark.archive.read import read

@@ -19,13 +19,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from nsq_spark import schema
 from nsq_spark.archive.chunk import Chunk, Origin, gathered
-from nsq_spark.archive.damage import Damage, Skipped
-from nsq_spark.archive.errors import ArchiveError, DamagedArchive
-from nsq_spark.archive.growing import whole_end
+from nsq_spark.archive.damage import ArchiveError, Damage, DamagedArchive, Skipped
 from nsq_spark.archive.payload import Payload
 from nsq_spark.archive.records import Walk
 from nsq_spark.archive.splits import Split
-from nsq_spark.archive.storage import Storage
 from nsq_spark.archive.wanted import Wanted
 
 from nsqd_py.diskqueue.messages import encode_messages
@@ -367,45 +364,6 @@ def test_what_precedes_damage_is_given_on(tmp_path: Path) -> None:
 # ---- files that grow
 
 
-def test_damage_where_reading_goes_on(tmp_path: Path) -> None:
-    batches = [[message] for message in messages(4)]
-    data = bytearray(framed(batches))
-    start = len(framed(batches[:2]))
-    data[start + 30] ^= 1
-    (split,) = splits_of(written(tmp_path, "x.framed", data))
-    assert whole_end(split.between(0, start), Storage()) == start
-    with pytest.raises(DamagedArchive, match=f"at {start}:"):
-        bodies_of([split.between(start, len(data))])
-
-
-@pytest.mark.parametrize("kind", ["lines", "framed", "log"])
-def test_what_is_whole_is_read_and_the_rest_another_time(tmp_path: Path, kind: str) -> None:
-    """In steps that end anywhere: each message once, in order."""
-    if kind == "lines":
-        whole, name = b"".join(b"%d\n" % number for number in range(50)), "x.log"
-        bodies = [b"%d" % number for number in range(50)]
-    elif kind == "framed":
-        whole, name = framed([[message] for message in messages(50)]), "x.framed"
-        bodies = [message.body for message in messages(50)]
-    else:
-        log = TopicLogFile()
-        bodies = [b"%d" % number for number in range(50)]
-        for body in bodies:
-            log.add(Published([body]))
-        whole, name = bytes(log.data), log.name
-    found: list[bytes] = []
-    start = 0
-    for size in [*range(70, len(whole), 77), len(whole)]:
-        path = written(tmp_path, name, whole[:size])
-        (split,) = splits_of(path)
-        end = whole_end(split.between(start, size), Storage())
-        assert start <= end <= size
-        if end > start:
-            found += bodies_of([split.between(start, end)])
-        start = end
-    assert (found, start) == (bodies, len(whole))
-
-
 @pytest.mark.parametrize("name", ["x.log", "x.log.gz"])
 def test_an_unfinished_line(tmp_path: Path, name: str) -> None:
     data = b"one\ntwo\nthr"
@@ -420,9 +378,9 @@ def test_an_unfinished_line(tmp_path: Path, name: str) -> None:
 
 
 def test_no_lines_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from nsq_spark.archive import line_blocks
+    from nsq_spark.archive import lines
 
-    monkeypatch.setattr(line_blocks, "LONGEST_LINE_BYTES", 1 << 20)
+    monkeypatch.setattr(lines, "LONGEST_LINE_BYTES", 1 << 20)
     data = b"a\n" + b"x" * (5 << 20) + b"\nb\n"
     for path in (written(tmp_path, "x.log", data), written(tmp_path, "y.log.gz", compressed(data, "gzip"))):
         damage = Damage("skip")

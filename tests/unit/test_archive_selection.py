@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from nsq_spark.archive.errors import ArchiveError
-from nsq_spark.archive.hours import time_in, zone_of
+from nsq_spark.archive.damage import ArchiveError
 from nsq_spark.archive.listing import Hints, survey
+from nsq_spark.archive.names import time_in, zone_of
 from nsq_spark.archive.read import read
 from nsq_spark.archive.splits import plan_splits
 from nsq_spark.archive.storage import Storage

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow")
 
-from nsq_spark.archive import globs
 from nsq_spark.archive.formats import Compression, Format
+from nsq_spark.archive.names import base_of, compiled_glob, is_glob
 from nsq_spark.archive.splits import FileInfo, Split, pack, plan_splits
 from nsq_spark.archive.wanted import Wanted
 
@@ -113,14 +113,14 @@ def test_splits_travel() -> None:
     ],
 )
 def test_patterns(pattern: str, matching: list[str], other: list[str]) -> None:
-    assert globs.is_glob(pattern)
-    compiled = globs.compiled(pattern)
+    assert is_glob(pattern)
+    compiled = compiled_glob(pattern)
     assert all(compiled.fullmatch(path) for path in matching)
     assert not any(compiled.fullmatch(path) for path in other)
-    assert all(path.startswith(globs.base_of(pattern)) for path in matching)
+    assert all(path.startswith(base_of(pattern)) for path in matching)
 
 
 def test_the_base_of_a_pattern_is_a_directory() -> None:
-    assert globs.base_of("/a/b*/c") == "/a/"
-    assert globs.base_of("/a/b/{c,d}") == "/a/b/"
-    assert not globs.is_glob("/a/b")
+    assert base_of("/a/b*/c") == "/a/"
+    assert base_of("/a/b/{c,d}") == "/a/b/"
+    assert not is_glob("/a/b")

@@ -11,7 +11,7 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
 from nsq_spark.archive import remote
-from nsq_spark.archive.errors import ArchiveError
+from nsq_spark.archive.damage import ArchiveError
 from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.read import read
 from nsq_spark.archive.splits import plan_splits

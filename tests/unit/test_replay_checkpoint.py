@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,17 +15,15 @@ from nsq_spark.archive.splits import plan_splits
 from nsq_spark.archive.storage import Storage
 from nsq_spark.archive.wanted import Wanted
 from nsq_spark.replay import checkpoint as module
-from nsq_spark.replay.blocks import Block
 from nsq_spark.replay.checkpoint import Checkpoint, known_checkpoint, open_checkpoint
+from nsq_spark.replay.dry_run import LookSink
 from nsq_spark.replay.errors import CheckpointError
 from nsq_spark.replay.job import Destination, Job, Pacing, Safety, Selection
 from nsq_spark.replay.ledger import Entry, Ledger, encoded, entries_in
-from nsq_spark.replay.look import Looking
-from nsq_spark.replay.marks import Marks, Range, merged, overlapping
 from nsq_spark.replay.planning import Task
-from nsq_spark.replay.progress import Counts, TaskLine
-from nsq_spark.replay.results import TaskResult
-from nsq_spark.replay.work import Attempt, Setup
+from nsq_spark.replay.positions import BEFORE_ALL, Block, Marks, Range, merged, overlapping
+from nsq_spark.replay.progress import ReplayCounts, TaskLine
+from nsq_spark.replay.task import Attempt, TaskContext, TaskResult
 
 from tests.support.archives import messages
 from tests.support.replay import Killed, PlayedNsqd, files_of, replayed, write_framed
@@ -160,7 +159,7 @@ def test_a_second_try_of_a_task_knows_what_the_first_did(tmp_path: Path) -> None
     first.close(is_settled=False)
     found = checkpoint.place.done(3, 12)
     assert found.done == {"": [Range((0, 0, -1), (0, 0, 7))]}
-    assert (found.count, found.size_bytes, found.topics) == (5, 50, {"orders": 2, "clicks": 3})
+    assert (found.counts.messages, found.counts.size_bytes, found.counts.topics) == (5, 50, {"orders": 2, "clicks": 3})
     assert checkpoint.place.done(4, 13).done == {}
     checkpoint.close()
 
@@ -193,6 +192,46 @@ def test_what_may_be_there_twice_is_what_an_earlier_run_may_have_had_on_the_way(
         checkpoint.close()
 
 
+@pytest.mark.parametrize("by_time", [False, True], ids=["by file", "by time"])
+def test_a_limit_holds_over_several_runs(tmp_path: Path, by_time: bool) -> None:
+    """Also for a checkpoint of the version that wrote down the mark of the limit."""
+    some = messages(100)
+    write_framed(tmp_path / ARCHIVE, some)
+    job = replace(job_of(tmp_path, limit=60), pacing=Pacing(by_time=by_time))
+    checkpoint = opened(job, tmp_path)
+    path = tmp_path / "checkpoint" / "job.json"
+    path.write_bytes(path.read_bytes()[:-1] + b',"cut":[0,0,1]}')
+    tenth = (some[9].known_ns if by_time else 0, 0, (64 << 20) + 9)
+    ledger = checkpoint.place.ledger(7, 0)
+    ledger.add("orders" if by_time else "", BEFORE_ALL if by_time else (0, 0, -1), tenth, 10)
+    ledger.close()
+    checkpoint.close()
+    checkpoint = opened(job, tmp_path)
+    nsqd = PlayedNsqd()
+    results = replayed(checkpoint.job, checkpoint.files, nsqd, checkpoint=checkpoint)
+    assert sorted(nsqd.bodies) == [message.body for message in some[10:60]]
+    assert [result.error for result in results] == [None]
+    checkpoint.close()
+    checkpoint = opened(job, tmp_path)
+    assert checkpoint.acknowledged == 60
+    again = PlayedNsqd()
+    replayed(checkpoint.job, checkpoint.files, again, checkpoint=checkpoint)
+    assert again.bodies == []
+    checkpoint.close()
+
+
+def test_a_limit_is_about_all_topics_together(tmp_path: Path) -> None:
+    """By time, the first messages are not those of the first topic."""
+    some = [message for topic in ("clicks", "orders") for message in messages(50, topic=topic)]
+    for topic in ("clicks", "orders"):
+        write_framed(tmp_path / f"{topic}.framed", [message for message in some if message.topic == topic])
+    job = Job(("x",), Selection(limit=31), Destination(("played:1",)), Pacing(by_time=True))
+    nsqd = PlayedNsqd()
+    replayed(job, files_of(tmp_path / "clicks.framed", tmp_path / "orders.framed"), nsqd)
+    found = Counter(topic for topic, _ in nsqd.stored)
+    assert found == {"clicks": 16, "orders": 15}
+
+
 def test_a_look_begins_no_checkpoint_but_knows_one(tmp_path: Path) -> None:
     write_framed(tmp_path / ARCHIVE, messages(30))
     job, files = job_of(tmp_path), files_of(tmp_path / ARCHIVE)
@@ -210,10 +249,10 @@ def test_a_look_sees_what_is_left(tmp_path: Path, lane: str) -> None:
     write_framed(tmp_path / ARCHIVE, messages(30))
     job = job_of(tmp_path)
     done = {lane: (Range((0, 0, -1), (0, 0, (64 << 20) + 9)),)}
-    made = Looking(3)(Setup(job, done=done), Task(0), Attempt(0), TaskLine(None, "send", 0, 0))
+    made = LookSink(TaskContext(job, done=done), Task(0), Attempt(0), TaskLine(None, "send", 0, 0))
     (chunk,) = read(plan_splits(files_of(tmp_path / ARCHIVE))[0], Storage())
-    made.take(Block(chunk, Marks(0, 0, chunk.positions)), lane)
-    result = TaskResult(0, Counts())
+    made.offer(Block(chunk, Marks(0, 0, chunk.positions)), lane)
+    result = TaskResult(0, ReplayCounts())
     made.report(result)
     assert result.payload.topics["orders"].count == (20 if lane else 30)
 

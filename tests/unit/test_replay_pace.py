@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from nsq_spark.replay.pace import Both, Pace, PaceOfTask, Schedule, TokenBucket, Unlimited
+from nsq_spark.replay.pace import Pace, PaceOfTask
 
 SECOND_NS = 1_000_000_000
 
@@ -30,20 +30,20 @@ def sent_in(pace: Pace, seconds: float, times_ns: list[int] | None = None, left:
 
 @pytest.mark.parametrize("rate", [0.5, 1.0, 7.0, 1000.0, 2_500_000.0])
 def test_a_rate_is_kept(rate: float) -> None:
-    assert sent_in(TokenBucket(rate, 0.0), 20.0) == pytest.approx(20 * rate, abs=1 + rate * 0.1)
+    assert sent_in(PaceOfTask(rate).begin(0.0, 0.0), 20.0) == pytest.approx(20 * rate, abs=1 + rate * 0.1)
 
 
 def test_a_rate_makes_up_for_no_long_stop() -> None:
-    bucket = TokenBucket(1000.0, 0.0)
+    bucket = PaceOfTask(1000.0).begin(0.0, 0.0)
     assert bucket.ready(None, 10**6, 3600.0) == 100
 
 
 def test_no_rate_is_no_wait() -> None:
-    assert Unlimited().ready(None, 12345, 0.0) == 12345
+    assert PaceOfTask().begin(0.0, 0.0).ready(None, 12345, 0.0) == 12345
 
 
 def test_the_gaps_of_the_archive_are_kept() -> None:
-    pace = Schedule(1.0, origin_ns=500, start_s=10.0)
+    pace = PaceOfTask(speed=1.0, origin_ns=500, start_s=10.0).begin(0.0, 0.0)
     times = np.array([500, 500 + SECOND_NS, 500 + 3 * SECOND_NS])
     assert pace.ready(times, 3, 9.9) == 0
     assert pace.ready(times, 3, 10.0) == 1
@@ -53,13 +53,13 @@ def test_the_gaps_of_the_archive_are_kept() -> None:
 
 
 def test_at_twice_the_speed_gaps_are_half_as_long() -> None:
-    pace = Schedule(2.0, origin_ns=0, start_s=0.0)
+    pace = PaceOfTask(speed=2.0, origin_ns=0, start_s=0.0).begin(0.0, 0.0)
     assert pace.ready(np.array([0, 2 * SECOND_NS]), 2, 0.99) == 1
     assert pace.ready(np.array([0, 2 * SECOND_NS]), 2, 1.0) == 2
 
 
 def test_what_is_late_leaves_at_once_and_delays_nothing() -> None:
-    pace = Schedule(1.0, origin_ns=0, start_s=0.0)
+    pace = PaceOfTask(speed=1.0, origin_ns=0, start_s=0.0).begin(0.0, 0.0)
     times = np.array([0, SECOND_NS, 2 * SECOND_NS, 60 * SECOND_NS])
     assert pace.ready(times, 4, 30.0) == 3
     assert pace.wait_s(times[3:], 30.0) == pytest.approx(30.0, abs=0.01)
@@ -67,7 +67,7 @@ def test_what_is_late_leaves_at_once_and_delays_nothing() -> None:
 
 def test_messages_close_together_wait_once() -> None:
     times = [number * 1000 for number in range(100_000)]  # 0.1 s of the archive
-    pace = Schedule(1.0, origin_ns=0, start_s=0.0)
+    pace = PaceOfTask(speed=1.0, origin_ns=0, start_s=0.0).begin(0.0, 0.0)
     now_s, waits, count = 0.0, 0, 0
     while count < len(times):
         rest = np.array(times[count:])
@@ -83,7 +83,7 @@ def test_messages_close_together_wait_once() -> None:
 def test_of_two_paces_the_slower_one_counts() -> None:
     times = [number * SECOND_NS // 1000 for number in range(1000)]
     for seconds, count in (2.0, 20), (20.0, 100):
-        both = Both(TokenBucket(10.0, 0.0), Schedule(1.0, 0, 0.0))
+        both = PaceOfTask(10.0, 1.0).begin(0.0, 0.0)
         assert sent_in(both, seconds, times, left=100) == pytest.approx(count, abs=2)
 
 

@@ -12,8 +12,8 @@ from nsq_spark.archive.formats import Compression, Format
 from nsq_spark.archive.splits import FileInfo
 from nsq_spark.replay.errors import BadJob
 from nsq_spark.replay.job import Destination, Job, Pacing, Selection
-from nsq_spark.replay.marks import BEFORE_ALL, BY_FILE, LAST_POSITION, Range
-from nsq_spark.replay.planning import Part, Plan, Source, plan, streams
+from nsq_spark.replay.planning import Part, Plan, Source, ordered_tasks, plan
+from nsq_spark.replay.positions import BEFORE_ALL, BY_FILE, LAST_POSITION, Range
 
 from tests.support.nsqd_process import REPOSITORY
 
@@ -33,7 +33,8 @@ class Before:
 
     parts: int | None = None
 
-    def __init__(self, **lanes: list[Range]) -> None:
+    def __init__(self, acknowledged: int = 0, **lanes: list[Range]) -> None:
+        self.acknowledged = acknowledged
         self.done = {lane.removeprefix("_"): ranges for lane, ranges in lanes.items()}
 
 
@@ -110,7 +111,7 @@ def ordered(**given: object) -> Plan:
 
 def test_a_topic_is_in_one_stream() -> None:
     sources = [source("a", 10, 60), source("b", 5, 20), source("a", 100, 10, 1), source("c", 7, 30)]
-    made = streams(ordered(), sources, start_s=1.0)
+    made = ordered_tasks(ordered(), sources, start_s=1.0)
     topics = [{one.topic for one in task.sources} for task in made]
     assert topics == [{"a"}, {"b", "c"}]
     assert sum(task.pace.rate or 0 for task in made) == pytest.approx(100)
@@ -119,14 +120,19 @@ def test_a_topic_is_in_one_stream() -> None:
 
 def test_a_stream_goes_on_at_its_mark() -> None:
     sources = [source("a", 10, 60), source("a", 100, 10, 1), source("b", 50, 10)]
-    made = streams(ordered(earlier=Before(a=[Range(BEFORE_ALL, (80, 0, 3))])), sources, start_s=1.0)
+    made = ordered_tasks(ordered(earlier=Before(a=[Range(BEFORE_ALL, (80, 0, 3))])), sources, start_s=1.0)
     assert sorted((one.topic, one.first_ns) for task in made for one in task.sources) == [("a", 100), ("b", 50)]
     assert {task.pace.origin_ns for task in made} == {50}
 
 
-def test_nothing_behind_the_limit_is_opened() -> None:
-    made = streams(ordered(), [source("a", 10, 60), source("a", 100, 10, 1)], start_s=1.0, cut=(50, 0, 0))
-    assert [one.first_ns for task in made for one in task.sources] == [10]
+@pytest.mark.parametrize(("acknowledged", "left"), [(0, 100), (60, 40), (100, 0)])
+def test_a_limit_is_one_task_for_what_is_left(acknowledged: int, left: int) -> None:
+    selection, before = Selection(limit=100), Before(acknowledged)
+    (task,) = plan(job(selection=selection), files(*[50 * MIB] * 9), 4, before).tasks
+    assert (len(task.parts), task.limit) == (len(plan(job(), files(*[50 * MIB] * 9), 4).parts), left)
+    by_time = plan(job(selection=selection, pacing=Pacing(by_time=True)), files(100, 100), 2, before)
+    (task,) = ordered_tasks(by_time, [source("a", 10, 60), source("b", 100, 10, 1)], start_s=1.0)
+    assert ({one.topic for one in task.sources}, task.limit) == ({"a", "b"}, left)
 
 
 # ---- the job
@@ -161,7 +167,7 @@ def test_tasks_can_be_sent_to_executors() -> None:
 
 
 def test_executors_import_no_gevent() -> None:
-    lines = [f"import nsq_spark.replay.{name}" for name in ("task", "sinks", "survey", "counting", "look")]
+    lines = [f"import nsq_spark.replay.{name}" for name in ("task", "dry_run")]
     lines += ["import sys", "print({name.split('.')[0] for name in sys.modules} & {'gevent', 'greenlet', 'pyspark'})"]
     run = subprocess.run(
         [sys.executable, "-c", "\n".join(lines)], cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=True

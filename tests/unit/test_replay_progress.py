@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from nsq_spark.replay.errors import Stopped
-from nsq_spark.replay.progress import Board, BoardPlace, Counts, TaskLine
+from nsq_spark.replay.progress import Board, BoardPlace, ReplayCounts, TaskLine
 
 
 class PlayedContext:
@@ -50,9 +50,9 @@ def test_the_last_try_of_each_task_counts(board: Board, tmp_path: Path) -> None:
     other = TaskLine(board.place, "read", 0, 0)
     other.counts.read = 7
     other.end()
-    assert board.totals() == Counts(read=7, sent=4)
+    assert board.totals() == ReplayCounts(read=7, sent=4)
     board.begin_job()
-    assert board.totals() == Counts()
+    assert board.totals() == ReplayCounts()
     board.close()
     assert list(tmp_path.iterdir()) == []
 
@@ -74,6 +74,6 @@ def test_executors_that_do_not_see_the_directory_tell_in_the_end(board: Board) -
     line = TaskLine(BoardPlace("/no/such/place", board.place.ended), "send", 3, 0)
     line.counts.sent = 5
     line.look()
-    assert board.totals() == Counts()
+    assert board.totals() == ReplayCounts()
     line.end()
-    assert board.totals() == Counts(sent=5)
+    assert board.totals() == ReplayCounts(sent=5)

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from nsq_spark.replay.errors import GaveUp, Refused
+from nsq_spark.publish_batch import GaveUp, Refused
 from nsq_spark.replay.job import Destination, Job, Safety, Selection
-from nsq_spark.replay.results import TaskResult
+from nsq_spark.replay.task import TaskResult
 
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, PublishFailed, TimedOut
 from tests.support.archives import messages

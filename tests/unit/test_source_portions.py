@@ -13,13 +13,10 @@ from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.splits import FileInfo
 from nsq_spark.archive.storage import Storage
 from nsq_spark.archive.wanted import Wanted
-from nsq_spark.source.admission import Room, default_limit
-from nsq_spark.source.damage_report import FindingDamage
+from nsq_spark.source.batch_reader import FindingDamage, read_piece
 from nsq_spark.source.offsets import FINISHED, NOTHING, Portion, byte_mark
 from nsq_spark.source.options import StreamOptions
-from nsq_spark.source.partition import read_piece
-from nsq_spark.source.portions import packed, pieces_of
-from nsq_spark.source.tails import can_grow, readable_until
+from nsq_spark.source.portions import Room, can_grow, default_limit, packed, pieces_of, readable_until
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxFiles, ReadMaxRows
 
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
@@ -196,7 +193,7 @@ def test_a_large_file_is_looked_at_from_its_end(tmp_path: Path, monkeypatch: pyt
         starts.append(arguments[0].start)  # type: ignore[attr-defined]
         return real(*arguments, **named)  # type: ignore[arg-type]
 
-    import nsq_spark.source.tails as tails
+    import nsq_spark.source.portions as tails
 
     real = tails.read  # type: ignore[attr-defined]
     monkeypatch.setattr(tails, "read", spy)

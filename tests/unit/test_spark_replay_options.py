@@ -12,8 +12,7 @@ pytest.importorskip("pyarrow")
 
 import nsq_spark.replay.options as replay_options
 from nsq_apps.spark_replay import main
-from nsq_spark.replay.command.request import job_of
-from nsq_spark.replay.command.spark_wanted import spark_of
+from nsq_spark.replay.arguments import job_of, spark_of
 from nsq_spark.replay.job import Job
 from nsq_spark.replay.options import PROGRAM
 
@@ -137,7 +136,7 @@ def test_a_small_archive_is_not_worth_a_jvm_that_computes(tmp_path: Path, monkey
         (f"{tmp_path}/none", 100, False),
         ("s3a://bucket/x", 100, False),
     ]:
-        monkeypatch.setattr("nsq_spark.replay.command.spark_wanted._SMALL_BYTES", limit_bytes)
+        monkeypatch.setattr("nsq_spark.replay.arguments._SMALL_BYTES", limit_bytes)
         options = PROGRAM.read([path, "--nsqd-tcp-address=127.0.0.1:4150", "--where=true"])
         assert spark_of(options).is_light is light, (path, limit_bytes)
 
@@ -168,26 +167,26 @@ def test_which_spark(words: tuple[str, ...], master: str, conf: dict[str, str]) 
         (("/archive", "--yes", TO, "--lookupd-http-address=h:4161"), "use --nsqd-tcp-address or --lookupd-http"),
         (("/archive", "--yes", "--lookupd-http-address=h"), "--lookupd-http-address: h: the address of an"),
         (("/archive", "--yes", "--nsqd-tcp-address=nowhere"), "--nsqd-tcp-address: "),
-        (("/archive", TO), "nobody can be asked here: --yes starts without a question"),
+        (("/archive", TO), "there is no terminal to ask on: --yes starts without asking"),
         (("/archive", "--yes", TO, "--producer-opt=tsl,1"), '--producer-opt: there is no client option "tsl"'),
         (("/archive", "--yes", TO, "--to-topic=a b"), "--to-topic 'a b' is not a valid name"),
-        (("/archive", "--yes", TO, "--topic-map=ab"), "--topic-map 'ab' is none: old=new"),
-        (("/archive", "--yes", TO, "--topic-map=a=!"), "--topic-map 'a=!' is none: old=new"),
-        (("/archive", "--yes", TO, "--topic-map=a=b", "--topic-map=a=c"), "--topic-map names two topics for 'a'"),
+        (("/archive", "--yes", TO, "--topic-map=ab"), "--topic-map must be old=new, where new is a valid topic name"),
+        (("/archive", "--yes", TO, "--topic-map=a=!"), "--topic-map must be old=new, where new is a valid topic name"),
+        (("/archive", "--yes", TO, "--topic-map=a=b", "--topic-map=a=c"), "--topic-map gives two names to 'a'"),
         (("/archive", "--yes", TO, "--start=yesterday"), '--start: "yesterday" is not a time'),
-        (("/archive", "--yes", TO, "--start=-1h", "--end=-2h"), "--start '-1h' is not before --end '-2h'"),
-        (("/archive", "--yes", TO, "--speed=2"), "--speed '2' is none: original, max, or a factor such as 2x"),
-        (("/archive", "--yes", TO, "--speed=0x"), "--speed '0x' is none"),
-        (("/archive", "--yes", TO, "--sample=0"), "--sample '0' is no share"),
-        (("/archive", "--yes", TO, "--sample=101%"), "--sample '101%' is no share"),
-        (("/archive", "--yes", TO, "--grep=("), "--grep '(' is no regular expression"),
-        (("/archive", "--yes", TO, "--topic-pattern=("), "--topic-pattern '(' is no regular expression"),
+        (("/archive", "--yes", TO, "--start=-1h", "--end=-2h"), "--start '-1h' must be before --end '-2h'"),
+        (("/archive", "--yes", TO, "--speed=2"), "--speed must be original, max, or a factor such as 2x, got '2'"),
+        (("/archive", "--yes", TO, "--speed=0x"), "--speed must be original, max, or a factor such as 2x, got '0x'"),
+        (("/archive", "--yes", TO, "--sample=0"), "--sample must be more than 0 and at most 1, or 100%, got '0'"),
+        (("/archive", "--yes", TO, "--sample=101%"), "--sample must be more than 0 and at most 1, or 100%, got '101%'"),
+        (("/archive", "--yes", TO, "--grep=("), "--grep '(' is not a regular expression"),
+        (("/archive", "--yes", TO, "--topic-pattern=("), "--topic-pattern '(' is not a regular expression"),
         (("/archive", "--yes", TO, "--topic-from-name=x"), "--topic-from-name 'x' has no group (?P<topic>...)"),
         (("/archive", "--yes", TO, "--limit=0"), "--limit must be at least 1"),
         (("/archive", "--yes", TO, "--rate=0"), "--rate must be at least 1"),
         (("/archive", "--yes", TO, "--give-up-after=1ms"), "--give-up-after must be at least 1s"),
         (("/archive", "--yes", TO, "--master=here"), "--master: 'here' is no Spark master"),
-        (("/archive", "--yes", TO, "--conf=x=1"), "--conf 'x=1' is no setting of Spark"),
+        (("/archive", "--yes", TO, "--conf=x=1"), "--conf must be spark.name=value, got 'x=1'"),
         (("/archive", "--yes", TO, "--conf=spark.master=local"), "use --master in place of --conf spark.master"),
         (("/archive", "--yes", TO, "--report=/no/such/place"), "--report /no/such/place: cannot be written there"),
     ],

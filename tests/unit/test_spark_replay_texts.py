@@ -16,19 +16,16 @@ from nsq_spark.archive.damage import Skipped
 from nsq_spark.archive.formats import Format
 from nsq_spark.archive.splits import FileInfo
 from nsq_spark.archive.wanted import Wanted
-from nsq_spark.replay.command.dry_run import bar, dry_run_text, histogram_text, row_width, topics_text
-from nsq_spark.replay.command.figures import duration_text, rows_text, shown, time_text
-from nsq_spark.replay.command.plan_text import plan_text
-from nsq_spark.replay.command.progress_text import Speed, done_bytes, part_done, progress_text
-from nsq_spark.replay.command.report import check_report, report_of, write_report
-from nsq_spark.replay.command.spark_wanted import SparkWanted
-from nsq_spark.replay.command.summary import how_to_go_on, summary
+from nsq_spark.replay.arguments import SparkWanted
+from nsq_spark.replay.console import Speed, done_bytes, part_done, progress_text
+from nsq_spark.replay.driver import Outcome, ReplayProgress
+from nsq_spark.replay.dry_run import Look, Match, TopicCount, bar, dry_run_text, histogram_text, row_width, topics_text
+from nsq_spark.replay.figures import duration_text, rows_text, shown, time_text
 from nsq_spark.replay.job import Destination, Job, Pacing, Safety, Selection
-from nsq_spark.replay.look import Look, Match, TopicCount
-from nsq_spark.replay.outcome import Outcome
 from nsq_spark.replay.planning import plan
-from nsq_spark.replay.progress import Counts
-from nsq_spark.replay.running import Progress
+from nsq_spark.replay.progress import ReplayCounts
+from nsq_spark.replay.report import check_report, report_of, write_report
+from nsq_spark.replay.summary import how_to_resume, plan_text, summary
 from nsq_tools.cli import ToolError
 
 SECOND_NS = 10**9
@@ -50,7 +47,7 @@ def row(text: str, name: str) -> str:
 
 
 def outcome(**parts: Any) -> Outcome:
-    counts = Counts(read=2000, read_bytes=9000, matched=1500, sent=1500, sent_bytes=150_000)
+    counts = ReplayCounts(read=2000, read_bytes=9000, matched=1500, sent=1500, sent_bytes=150_000)
     return Outcome(**{"counts": counts, "seconds": 3.0, **parts})
 
 
@@ -94,12 +91,12 @@ def test_a_plan_cannot_steer_the_terminal() -> None:
 # ---- the progress
 
 
-def at(seconds: float, sent: int, read_bytes: int, matched: int | None = None, phase: str = "") -> Progress:
-    counts = Counts(read_bytes=read_bytes, matched=sent if matched is None else matched, sent=sent)
-    return Progress(counts, 1000, seconds, phase)
+def at(seconds: float, sent: int, read_bytes: int, matched: int | None = None, phase: str = "") -> ReplayProgress:
+    counts = ReplayCounts(read_bytes=read_bytes, matched=sent if matched is None else matched, sent=sent)
+    return ReplayProgress(counts, 1000, seconds, phase)
 
 
-def speed_of(*some: Progress, is_dry: bool = False) -> Speed:
+def speed_of(*some: ReplayProgress, is_dry: bool = False) -> Speed:
     speed = Speed(is_dry=is_dry)
     for progress in some:
         speed.add(progress)
@@ -164,13 +161,13 @@ def test_the_summary_says_what_went_wrong() -> None:
     ]
 
 
-def test_how_to_go_on() -> None:
+def test_how_to_resume() -> None:
     command = "spark-replay /a"
     stopped = outcome(is_stopped=True)
-    assert how_to_go_on(outcome(), "/checkpoint", command) == ""
-    assert how_to_go_on(stopped, "/checkpoint", command).endswith(f"\n  {command}")
-    assert "would send these 1,500 messages again" in how_to_go_on(stopped, None, command)
-    assert how_to_go_on(Outcome(is_stopped=True), None, command) == ""
+    assert how_to_resume(outcome(), "/checkpoint", command) == ""
+    assert how_to_resume(stopped, "/checkpoint", command).endswith(f"\n  {command}")
+    assert "would send these 1,500 messages again" in how_to_resume(stopped, None, command)
+    assert how_to_resume(Outcome(is_stopped=True), None, command) == ""
 
 
 # ---- the dry run
@@ -224,13 +221,13 @@ def test_messages_cannot_steer_the_terminal() -> None:
         topics={evil: TopicCount(1, 500, None, None)},
         first=[Match((0, 0, 0), evil, None, evil, evil.encode() + b"\xff", 500, "/file")],
     )
-    text = dry_run_text(look, outcome())
+    text = dry_run_text(look, outcome().counts)
     assert not set(text) & set(evil.replace("[2J", "").replace("\n", ""))
     assert r"- \x1b[2J\u202e\x0d\n \x1b[2J\u202e\x0d\n \x1b[2J\u202e\x0d\n\xff... (500 B)" in text.splitlines()
 
 
 def test_a_dry_run_that_finds_nothing_says_so() -> None:
-    assert dry_run_text(Look(), outcome()) == "nothing matches, of 2,000 messages that were read"
+    assert dry_run_text(Look(), outcome().counts) == "nothing matches, of 2,000 messages that were read"
 
 
 # ---- the report

@@ -14,8 +14,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from nsq_spark.java import JavaNotFound, find_java
-from nsq_spark.replay.command.stopping import Stopping
-from nsq_spark.session import Session, SessionFailed, reason_in
+from nsq_spark.replay.console import Stopping
+from nsq_spark.session import SessionFailed, SparkStart, reason_in
 
 
 @pytest.fixture
@@ -31,14 +31,14 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_start_that_is_given_up_leaves_nothing(scratch: Path) -> None:
     before = set(psutil.Process().children())
-    with Session("local[1]") as session:
+    with SparkStart("local[1]") as session:
         assert not session.has_started(0.2)
     assert set(psutil.Process().children()) <= before
     assert list(scratch.iterdir()) == []
 
 
 def test_a_session_that_never_began_leaves_nothing(scratch: Path) -> None:
-    Session("local[1]").close()
+    SparkStart("local[1]").close()
     assert list(scratch.iterdir()) == []
 
 
@@ -51,13 +51,13 @@ def test_another_session_of_this_process_goes_on(scratch: Path, monkeypatch: pyt
 
     gateway = Gateway()
     monkeypatch.setattr(SparkContext, "_gateway", gateway)
-    with Session("local[1]") as session:
+    with SparkStart("local[1]") as session:
         assert not session.has_started(0.2)
     assert SparkContext._gateway is gateway
 
 
 def test_a_start_that_fails_says_why(scratch: Path) -> None:
-    with Session("local[1]", {"spark.driver.memory": "1k"}) as session, pytest.raises(SessionFailed) as raised:
+    with SparkStart("local[1]", {"spark.driver.memory": "1k"}) as session, pytest.raises(SessionFailed) as raised:
         session.context()
     assert str(raised.value) == "Spark does not start on local[1]: Too small maximum heap"
 
@@ -103,7 +103,7 @@ def test_at_work_a_signal_asks_for_an_end(number: signal.Signals) -> None:
 def test_a_second_signal_ends_the_process() -> None:
     code = """
 import signal
-from nsq_spark.replay.command.stopping import Stopping
+from nsq_spark.replay.console import Stopping
 with Stopping() as stopping:
     stopping.is_at_work = True
     signal.raise_signal(signal.SIGINT)

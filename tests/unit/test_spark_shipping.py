@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from nsq_spark.masters import BadMaster, check_master, is_local, is_on_loopback, known_slots
-from nsq_spark.shipping import zip_packages
+from nsq_spark.session import BadMaster, check_master, is_local, is_on_loopback, known_slots, zip_packages
 
 CORES = 8
 

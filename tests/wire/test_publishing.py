@@ -23,7 +23,7 @@ from nsqd_py.protocol.session import Limits
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.logs import FATAL, Log
 from nsqd_py.tcp.connection import ALONE_AFTER_READS, ClientConnection
-from tests.support.wire import dpub, mpub, pub
+from tests.support.wire import dpub, identify, mpub, pub
 from tests.unit.fakes import messages_of
 
 OK = b"\0\0\0\6\0\0\0\0OK"
@@ -233,3 +233,28 @@ def test_nothing_is_read_behind_a_publish_that_failed(nsqd: Nsqd, disk: Disk) ->
     assert b"E_PUB_FAILED" in answers
     assert OK not in answers
     assert nsqd.written(low) == []
+
+
+def test_an_upgrade_behind_a_publish_that_waits_for_its_sync_gets_no_ok(nsqd: Nsqd) -> None:
+    nsqd.tcp()
+    nsqd.broker.sync.every = 1
+    eager = Peer(nsqd._make_tcp).say(MAGIC + pub("t", b"early") + identify(feature_negotiation=True, snappy=True))
+    eager.read()
+    assert eager.answers() == b"(end)"
+
+
+@pytest.mark.parametrize("fails", [0, 1])
+def test_a_publish_before_an_upgrade_is_answered_when_it_is_written(nsqd: Nsqd, disk: Disk, fails: int) -> None:
+    """In one packet: the upgrade changes how all that follows is sent."""
+    nsqd.tcp()
+    low = nsqd.log.next_seq
+    disk.fails = fails
+    eager = Peer(nsqd._make_tcp).say(MAGIC + pub("t", b"early") + identify(feature_negotiation=True, snappy=True))
+    eager.read()
+    answers = eager.answers()
+    if fails:
+        assert b"E_PUB_FAILED" in answers
+        assert OK not in answers
+    else:
+        assert answers.startswith(OK)
+        assert nsqd.log.next_seq == low + 1

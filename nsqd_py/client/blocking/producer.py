@@ -23,7 +23,7 @@ from typing import Any
 from nsqd_py.client.blocking.connection import Connection
 from nsqd_py.client.blocking.threads import Aside
 from nsqd_py.client.discovery import Discovery
-from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, NsqdSaid, TimedOut
+from nsqd_py.client.errors import ConnectionLost, HandshakeFailed, NoNsqd, NsqClientError, NsqdSaid, TimedOut
 from nsqd_py.client.forks import AfterFork, tell_after_fork
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.publishing.base import FIRST_PAUSE_S, MOST_PAUSE_S, BaseProducer
@@ -152,6 +152,35 @@ class Producer(BaseProducer, AfterFork):
                 self._step()
             for outlet in self._connected():
                 outlet.connection.send(outgoing.NOP)
+
+    # ---- for callers that also look after other things
+
+    def step(self, timeout_s: float) -> None:
+        """Do what is due, and read what nsqds answer; wait for an answer for at most `timeout_s` seconds.
+
+        Every publish of an answer that came is over then, and its `on_done` has been called.
+        """
+        with self._lock:
+            self._work()
+            self._look(timeout_s)
+            self._pump()
+
+    @property
+    def has_discovered(self) -> bool:
+        """True once all nsqlookupds were asked: a publish before that waits for them."""
+        return self._has_discovered
+
+    @property
+    def nsqd_count(self) -> int:
+        """The number of nsqds that are known, at least 1."""
+        return max(1, len(self._dispatcher.outlets))
+
+    @property
+    def is_refused(self) -> bool:
+        """True if every nsqd refused the handshake, because of a secret or certificate, and none ever took it."""
+        outlets = self._dispatcher.outlets.values()
+        refused = all(isinstance(outlet.failure, HandshakeFailed) for outlet in outlets)
+        return bool(outlets) and refused and self._dispatcher.no_nsqd() is not None
 
     # ---- what happens
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nsq_spark.archive.columns import Numbers, constant, hex_ids, stored_ids, timestamps_us
-from nsq_spark.archive.errors import ArchiveError
+from nsq_spark.archive.damage import ArchiveError
 from nsq_spark.archive.payload import Payload, joined
 from nsq_spark.archive.wanted import Wanted
 from nsq_spark.schema import arrow_schema

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from nsq_spark.archive.chunk import MOST_BYTES, MOST_MESSAGES, Chunk, Origin
 from nsq_spark.archive.columns import ID_BYTES, positions_in_records
-from nsq_spark.archive.errors import ArchiveError
+from nsq_spark.archive.damage import ArchiveError
 from nsq_spark.archive.payload import Payload
 from nsq_spark.archive.records import Records, Tail
 from nsq_spark.archive.wanted import Wanted
@@ -146,9 +146,7 @@ def _stored(records: Records, index: int, buffer: Any) -> Stored:
     names_end = _NAMES_BYTES + octets[0] + octets[1] + int.from_bytes(octets[2:_NAMES_BYTES], "little")
     names = bytes(octets[:names_end])
     has_due = bool(flags & FLAG_DUE)
-    return Stored(
-        index, records.offset + place, int(header["count"]), has_due, names, buffer, start + names_end, end
-    )
+    return Stored(index, records.offset + place, int(header["count"]), has_due, names, buffer, start + names_end, end)
 
 
 def _groups(some: Iterator[Stored]) -> Iterator[list[Stored]]:

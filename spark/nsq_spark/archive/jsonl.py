@@ -23,7 +23,7 @@ import pyarrow.json as pajson
 from nsq_spark.archive.chunk import Chunk
 from nsq_spark.archive.columns import Numbers, positions_of
 from nsq_spark.archive.damage import Damage
-from nsq_spark.archive.line_blocks import LineBlock, blocks
+from nsq_spark.archive.lines import LineBlock, blocks
 from nsq_spark.archive.splits import Split
 from nsq_spark.archive.storage import File
 from nsq_spark.archive.tables import Rows, chunks_of

@@ -12,9 +12,7 @@ from typing import TypeVar
 import orjson
 import pyarrow as pa
 
-from nsq_spark.archive import globs
-from nsq_spark.archive.companions import Companions
-from nsq_spark.archive.errors import ArchiveError
+from nsq_spark.archive.damage import ArchiveError
 from nsq_spark.archive.formats import (
     HEAD_BYTES,
     Compression,
@@ -23,9 +21,8 @@ from nsq_spark.archive.formats import (
     recognised_compression,
     recognised_format,
 )
-from nsq_spark.archive.go_copies import Topic, chosen_channels, copies_text, queue_of
-from nsq_spark.archive.hours import time_in, zone_of
-from nsq_spark.archive.manifests import Manifests
+from nsq_spark.archive.names import base_of, compiled_glob, is_glob, time_in, zone_of
+from nsq_spark.archive.sidecars import Companions, Manifests, Topic, chosen_channels, copies_text, queue_of
 from nsq_spark.archive.splits import FileInfo
 from nsq_spark.archive.storage import Entry, Storage, directory_of, is_hidden, is_local, local_path, name_of
 from nsq_spark.archive.wanted import Wanted
@@ -146,10 +143,10 @@ def _entries(path: str, storage: Storage, listing: Found, may_be_empty: bool) ->
         return [entry]
     if storage.is_directory(given):
         return _with_messages(storage.walk(given), storage, listing)
-    if not globs.is_glob(given):
+    if not is_glob(given):
         raise ArchiveError(f"{path} is not there")
-    matches = globs.compiled(given).fullmatch
-    walked = storage.walk(globs.base_of(given))
+    matches = compiled_glob(given).fullmatch
+    walked = storage.walk(base_of(given))
     found = [entry for entry in walked if _is_claim(entry.path) or matches(_as_given(entry.path))]
     entries = _with_messages(found, storage, listing)
     if not entries and not may_be_empty:

@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from nsq_spark.archive.chunk import Chunk
-from nsq_spark.archive.damage import Damage
-from nsq_spark.archive.errors import ArchiveError
+from nsq_spark.archive.damage import ArchiveError, Damage
 from nsq_spark.archive.splits import Split
 from nsq_spark.archive.storage import File
 from nsq_spark.archive.tables import Rows, chunks_of
@@ -39,7 +38,7 @@ _UNREADABLE = (pa.ArrowException, OSError, ValueError, MemoryError, OverflowErro
 def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
     """Raises ArchiveError and DamagedArchive."""
     try:
-        parquet = pq.ParquetFile(pa.PythonFile(_Seekable(file), "r"), page_checksum_verification=True)
+        parquet = pq.ParquetFile(pa.PythonFile(SeekableFile(file), "r"), page_checksum_verification=True)
         groups = _Groups(parquet, split, wanted, damage)
         found = list(groups.all())
     except _UNREADABLE as error:
@@ -174,8 +173,8 @@ def _first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0]
 
 
-class _Seekable:
-    """A file as pyarrow reads one: with a place that moves."""
+class SeekableFile:
+    """A file with a current position, as pyarrow reads one."""
 
     closed = False
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nsq_spark.archive.columns import Numbers, binary_array
-from nsq_spark.archive.errors import ArchiveError
+from nsq_spark.archive.damage import ArchiveError
 from nsqd_py.batch import SIZE_BYTES
 
 # Where there is a gap in so many bodies at least, they are cut out by stretches, else one by one.

@@ -10,8 +10,7 @@ import pyarrow as pa
 from nsq_spark.archive import go_queue, jsonl, lines, parquet, record_file
 from nsq_spark.archive.chunk import Chunk, gathered
 from nsq_spark.archive.compression import decompressed
-from nsq_spark.archive.damage import Damage
-from nsq_spark.archive.errors import ArchiveError
+from nsq_spark.archive.damage import ArchiveError, Damage
 from nsq_spark.archive.formats import Compression, Format
 from nsq_spark.archive.splits import Split
 from nsq_spark.archive.storage import File, Storage

@@ -106,10 +106,7 @@ IsEnd = Callable[[Tail], bool]
 
 
 class Walk:
-    """Through one split; `run` gives its records in order.
-
-    whole_until  where the last record ends that was given so far
-    """
+    """A walk through one split; `run` yields its records in order."""
 
     def __init__(self, file: File, split: Split, wanted: Wanted, damage: Damage, is_end: IsEnd) -> None:
         self._file = file
@@ -123,7 +120,6 @@ class Walk:
         self._next_bytes = self._block_bytes
         self._expected_seq: int | None = None
         self._looked_again_at = -1
-        self.whole_until = 0
 
     def run(self) -> Iterator[Records]:
         """Raises OSError and DamagedArchive."""
@@ -135,8 +131,6 @@ class Walk:
         while position is not None and position < self._end:
             records, position, is_good = self._block(position)
             if records.places:
-                last = records.offset + records.places[-1]
-                self.whole_until = last + RECORD_HEADER_BYTES + int(records.headers["length"][-1])
                 yield records
             if not is_good:
                 position = self._pass_damage(position)
@@ -159,7 +153,7 @@ class Walk:
             resumed = offset_of(split.after)
             if split.start <= resumed and self._is_whole(resumed):
                 return resumed
-        if split.is_first or split.begins_whole:
+        if split.is_first:
             return max(split.start, FILE_HEADER_BYTES)
         return self._find(max(split.start, FILE_HEADER_BYTES), self._end)
 

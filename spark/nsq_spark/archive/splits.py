@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from nsq_spark.archive.errors import ArchiveError
+from nsq_spark.archive.damage import ArchiveError
 from nsq_spark.archive.formats import Compression, Format
 from nsq_spark.archive.wanted import Wanted
 
@@ -71,7 +71,6 @@ class Split:
 
     index  its number in the plan
     after  only messages at positions above this one: how reading goes on after an interruption
-    begins_whole  it is known that a record or line begins at `start`
 
     The rest is as in FileInfo; `file_bytes` is the size that the file had.
     """
@@ -88,7 +87,6 @@ class Split:
     is_live: bool = False
     settled_bytes: int = 0
     after: int = -1
-    begins_whole: bool = False
 
     @property
     def size_bytes(self) -> int:
@@ -106,10 +104,6 @@ class Split:
     def of_plain(self, size_bytes: int) -> Split:
         """All of the file that it is once it is decompressed."""
         return replace(self, compression=Compression.NONE, end=size_bytes, file_bytes=size_bytes)
-
-    def between(self, start: int, end: int) -> Split:
-        """What is between two places where `growing.whole_end` was; whatever was written behind is left out."""
-        return replace(self, start=start, end=end, file_bytes=end, begins_whole=True)
 
     def resumed(self, after: int) -> Split:
         """What is left of it when all up to a position is done."""

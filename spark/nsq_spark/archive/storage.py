@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from nsq_spark.archive import remote
-from nsq_spark.archive.errors import ArchiveError
-from nsq_spark.archive.hadoop import HadoopFiles, configured_default
+from nsq_spark.archive.damage import ArchiveError
+from nsq_spark.archive.remote import HadoopFiles, configured_default
 
 # A link that leads in a circle is no file.
 _NO_FILE = (FileNotFoundError, NotADirectoryError)

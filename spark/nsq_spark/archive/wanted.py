@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from nsq_spark.archive.errors import ArchiveError
+from nsq_spark.archive.damage import ArchiveError
 from nsqd_py.settings.regex import BadExpression, compiled
 
 

@@ -1,12 +1,12 @@
-"""A directory that keeps what was acknowledged, so that a job goes on where it was interrupted.
+"""The checkpoint of a job: a directory that keeps what nsqd acknowledged, so that a later run goes on from there.
 
-    job.json                       the job, its times, the files that its first run found
-    acks-<run>-<task>-<try>.log    what was acknowledged (`ledger`)
-    complete                       is there once all was
+    job.json                       the job, its times, and the files that its first run found
+    acks-<run>-<task>-<try>.log    what was acknowledged (see `ledger`)
+    complete                       exists once all was
     lock                           is locked while a driver uses the directory
 
-The job is about the files of its first run, at the size that they had then: an archive that is written to meanwhile
-does not change what is sent. All executors have to see the directory.
+A job is about the files of its first run, at the size that they had then: what is written to the archive meanwhile is
+not sent. All executors have to see the directory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,39 +24,52 @@ from typing import Any
 import orjson
 from google_crc32c import value as crc32c
 
-from nsq_spark.archive.errors import ArchiveError
+from nsq_spark.archive.damage import ArchiveError
 from nsq_spark.archive.formats import Compression, Format
 from nsq_spark.archive.listing import Hints
 from nsq_spark.archive.splits import FileInfo
 from nsq_spark.archive.storage import Storage, identical, is_local, local_path
+from nsq_spark.publish_batch import PublishCounts
 from nsq_spark.replay.errors import CheckpointError
 from nsq_spark.replay.job import Job
 from nsq_spark.replay.ledger import Ledger, entries_in, is_free, is_settled
-from nsq_spark.replay.marks import Mark, Range, merged
+from nsq_spark.replay.positions import Range, merged
 from nsqd_py.diskqueue.files import sync_directory
 
 _VERSION = 1
 _HEAD_BYTES = 4096
-# How long executors may take to notice that their driver is gone.
+# Executors notice within this time that their driver has ended.
 _WRITERS_LEAVE_S = 15.0
 _POLL_S = 0.05
 
 
+@dataclass(slots=True)
+class Acknowledged:
+    """The merged ranges of acknowledged messages by lane, and their counts.
+
+    is_settled  nothing was unanswered in the end
+    """
+
+    done: dict[str, list[Range]] = field(default_factory=dict)
+    counts: PublishCounts = field(default_factory=PublishCounts)
+    is_settled: bool = True
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointPlace:
-    """Where a run writes; for executors. `token` tells whether it is the directory of the driver."""
+    """The checkpoint of a run, as executors use it. `token` tells whether they see the directory of the driver."""
 
     directory: str
     run: int
     token: str
 
     def ledger(self, task: int, attempt: int) -> Ledger:
-        """Raises CheckpointError."""
+        """Begin the ledger of one try of a task. Raises CheckpointError."""
         self._check()
         return Ledger(_acks_path(Path(self.directory), self.run, task, attempt))
 
     def done(self, task: int, attempt: int) -> Acknowledged:
-        """What earlier tries of this task have done in this run. Waits for one that is still at work."""
+        """Return what earlier tries of the task did in this run. Waits for one that still works."""
         self._check()
         own = _acks_path(Path(self.directory), self.run, task, attempt)
         paths = Path(self.directory).glob(_acks_path(Path(), self.run, task, "*").name)
@@ -70,30 +83,18 @@ class CheckpointPlace:
         if found != self.token:
             raise CheckpointError(
                 f"the executors do not see the checkpoint directory {self.directory} of the driver: "
-                "it has to be on a file system that all of them share"
+                "it must be on a file system that all of them share"
             )
 
 
-@dataclass(slots=True)
-class Acknowledged:
-    """By lane, merged; and how many messages they are. `is_settled`: nothing else was on the way in the end."""
-
-    done: dict[str, list[Range]] = field(default_factory=dict)
-    count: int = 0
-    size_bytes: int = 0
-    topics: dict[str, int] = field(default_factory=dict)
-    is_settled: bool = True
-
-
 class Checkpoint:
-    """An open one; see `open_checkpoint`.
+    """A checkpoint that `open_checkpoint` has opened.
 
-    job, files    as of its first run
-    cut           the last mark that is within the limit, once it is known
-    parts         into how many the messages were shuffled, where they were
-    acknowledged  messages, by earlier runs
-    is_settled    whether nothing was on the way when they ended
-    is_complete   whether there is nothing left to do
+    job, files    as of the first run
+    parts         the number of parts of the shuffle, if messages were shuffled
+    acknowledged  the number of messages that nsqd acknowledged in earlier runs
+    is_settled    nothing was unanswered when they ended
+    is_complete   nothing is left to do
     """
 
     def __init__(self, directory: Path, document: dict[str, Any], job: Job, lock: int) -> None:
@@ -102,27 +103,16 @@ class Checkpoint:
         self._lock = lock
         self.job = job.at_times(document["start_ns"], document["end_ns"])
         self.files = [_file_info(fields) for fields in document["files"]]
-        acknowledged = _read(directory.glob("acks-*.log"))
-        self.done = acknowledged.done
-        self.acknowledged = acknowledged.count
-        self.is_settled = acknowledged.is_settled
+        found = _read(directory.glob("acks-*.log"))
+        self.done, self.acknowledged, self.is_settled = found.done, found.counts.messages, found.is_settled
+        self.parts: int | None = document.get("parts")
         self.is_complete = (directory / "complete").exists()
         runs = [int(path.name.split("-")[1]) for path in directory.glob("acks-*.log")]
         self.place = CheckpointPlace(str(directory), max(runs, default=0) + 1, document["token"])
 
-    @property
-    def cut(self) -> Mark | None:
-        found = self._document.get("cut")
-        return None if found is None else (found[0], found[1], found[2])
-
-    @property
-    def parts(self) -> int | None:
-        found: int | None = self._document.get("parts")
-        return found
-
-    def remember(self, **facts: Any) -> None:
-        """What was found out, so that later runs do the same: `cut`, `parts`."""
-        self._document.update(facts)
+    def remember_parts(self, parts: int) -> None:
+        """Write down the number of parts, so that later runs shuffle in the same way."""
+        self._document["parts"] = self.parts = parts
         _replace(self.directory / "job.json", self._document)
 
     def completed(self) -> None:
@@ -131,26 +121,26 @@ class Checkpoint:
         sync_directory(self.directory)
 
     def forget(self) -> None:
-        """Nothing was found to be sent: another job may begin here."""
+        """Let another job use the directory: no message matched."""
         for path in (self.directory / "job.json", *self.directory.glob("acks-*.log")):
             path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Others may use it."""
+        """Let another driver use the directory."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
 
 def open_checkpoint(job: Job, files: Sequence[FileInfo]) -> Checkpoint | None:
-    """The checkpoint of the job, begun if there is none; None where the job has none.
+    """Open or begin the checkpoint of a job; return None for a job without one.
 
-    Raises CheckpointError: it is another job's, it is in use, a file is not what it was.
+    Raises CheckpointError: it belongs to another job, it is in use, or a file has changed.
     """
     if job.safety.checkpoint is None:
         return None
     if not is_local(job.safety.checkpoint):
-        raise CheckpointError(f"the checkpoint {job.safety.checkpoint} has to be a local or mounted directory")
+        raise CheckpointError(f"the checkpoint {job.safety.checkpoint} must be a local or mounted directory")
     directory = Path(local_path(job.safety.checkpoint))
     try:
         return _open(directory, job, files)
@@ -159,7 +149,7 @@ def open_checkpoint(job: Job, files: Sequence[FileInfo]) -> Checkpoint | None:
 
 
 def known_checkpoint(job: Job, files: Sequence[FileInfo]) -> Checkpoint | None:
-    """As `open_checkpoint`, but begins none where there is none."""
+    """As `open_checkpoint`, but return None instead of beginning one."""
     directory = job.safety.checkpoint
     if directory is None or not is_local(directory) or not Path(local_path(directory), "job.json").exists():
         return None
@@ -170,8 +160,11 @@ def _open(directory: Path, job: Job, files: Sequence[FileInfo]) -> Checkpoint:
     directory.mkdir(parents=True, exist_ok=True)
     lock = os.open(directory / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
     try:
-        _lock(lock, directory)
-        for left in directory.glob("nsq-replay-*"):  # by a driver that was killed
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CheckpointError(f"the checkpoint {directory} is in use by another spark-replay") from None
+        for left in directory.glob("nsq-replay-*"):  # of a driver that was killed
             shutil.rmtree(left, ignore_errors=True)
         document = _document(directory)
         if document is None:
@@ -186,22 +179,13 @@ def _open(directory: Path, job: Job, files: Sequence[FileInfo]) -> Checkpoint:
         raise
 
 
-def _lock(descriptor: int, directory: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise CheckpointError(f"the checkpoint {directory} is in use by another spark-replay") from None
-
-
 def _document(directory: Path) -> dict[str, Any] | None:
     try:
-        text = (directory / "job.json").read_bytes()
+        document: dict[str, Any] = orjson.loads((directory / "job.json").read_bytes())
     except FileNotFoundError:
         return None
-    try:
-        document: dict[str, Any] = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise CheckpointError(f"the checkpoint {directory} cannot be read: job.json is no JSON: {error}") from error
+        raise CheckpointError(f"the checkpoint {directory} cannot be read: job.json is not JSON: {error}") from error
     if document.get("version") != _VERSION:
         raise CheckpointError(f"the checkpoint {directory} was written by another version of spark-replay")
     return document
@@ -227,7 +211,7 @@ def _file_info(fields: dict[str, Any]) -> FileInfo:
 
 
 def _head_checksum(path: str, size_bytes: int, storage: Storage) -> int | None:
-    """Of the first bytes of a file that had this size; None where it cannot be read, which its reader will say."""
+    """Return the checksum of the first bytes of a file that had this size; None if it cannot be read."""
     try:
         with storage.open(path) as file:
             return int(crc32c(file.read_at(0, min(size_bytes, _HEAD_BYTES))))
@@ -259,36 +243,30 @@ def _check_files(files: Iterable[dict[str, Any]], storage: Storage) -> None:
             raise CheckpointError(f"{path} is another file than when the job began; use a new checkpoint")
 
 
-# ---- files
-
-
 def _acks_path(directory: Path, run: int, task: int, attempt: int | str) -> Path:
     return directory / f"acks-{run:06d}-{task:05d}-{attempt}.log"
 
 
-def _read(paths: Iterable[Path], clock: Callable[[], float] = time.monotonic) -> Acknowledged:
-    """Raises CheckpointError when one is still being written after a while."""
+def _read(paths: Iterable[Path]) -> Acknowledged:
+    """Raises CheckpointError if a ledger is still written to after a while."""
     found = Acknowledged()
-    deadline_s = clock() + _WRITERS_LEAVE_S
+    deadline_s = time.monotonic() + _WRITERS_LEAVE_S
     for path in sorted(paths):
         while not is_free(path):
-            if clock() >= deadline_s:
-                raise CheckpointError(f"{path} is still written to by an earlier run: end it first")
+            if time.monotonic() >= deadline_s:
+                raise CheckpointError(f"{path} is still written to by an earlier run: end that run first")
             time.sleep(_POLL_S)
         data = path.read_bytes()
         found.is_settled = found.is_settled and is_settled(data)
         for entry in entries_in(data):
             found.done.setdefault(entry.lane, []).append(entry.range)
-            found.count += entry.messages
-            found.size_bytes += entry.size_bytes
-            for topic, count in entry.topics.items():
-                found.topics[topic] = found.topics.get(topic, 0) + count
+            found.counts.add(PublishCounts(entry.messages, entry.size_bytes, 0, entry.topics))
     found.done = {lane: merged(ranges) for lane, ranges in found.done.items()}
     return found
 
 
 def _replace(path: Path, document: dict[str, Any]) -> None:
-    """Whole, or not at all."""
+    """Write the whole document, or leave the file as it was."""
     new = path.with_name(path.name + ".new")
     with new.open("wb") as file:
         file.write(orjson.dumps(document))

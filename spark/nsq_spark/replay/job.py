@@ -1,4 +1,4 @@
-"""What is asked for. Made once from the options of the command, and the same on driver and executors."""
+"""The job of a replay: which messages to send, where, and how fast. The same on the driver and on executors."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from nsq_spark.archive.listing import Hints
 from nsq_spark.archive.splits import DEFAULT_SPLIT_BYTES
 from nsq_spark.archive.storage import identical
 from nsq_spark.archive.wanted import Wanted
+from nsq_spark.replay import BATCH_BYTES
 from nsq_spark.replay.errors import BadJob
 from nsq_spark.replay.json_types import typed
 from nsq_spark.replay.predicate import check_is_steady
-from nsq_spark.replay.sizes import BATCH_BYTES
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings.regex import BadExpression, compiled
@@ -23,16 +23,16 @@ Dedupe: TypeAlias = Literal["", "id", "body"]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which messages.
+    """The messages to send.
 
-    wanted      by topic and time
-    where       a predicate in SQL over the columns and, where bodies are JSON, over json.field
-    grep        a regular expression of RE2 that the body matches anywhere
-    sample      a share of them, 0 to 1: always the same ones
-    limit       so many, the first: in the order of files and places, or of time where that is the order
-    dedupe      one of those that have the same topic and id, or topic and body
-    json_schema types of the JSON fields in `where`, as DDL of Spark; None: by the rule of `json_types`
-    start_text, end_text   what `wanted` was made from, as "-2h": a job that goes on keeps the times of its first run
+    wanted       topics and times
+    where        a predicate in SQL over the columns and, where bodies are JSON, over json.field
+    grep         a regular expression (RE2) that the body has to match anywhere
+    sample       the share of the messages, 0 to 1; it is always the same messages
+    limit        the number of messages: the first in the order of files and positions, or of time in an ordered job
+    dedupe       one of those with the same topic and id, or with the same topic and body
+    start_text   the text that `wanted` was made from, such as "-2h": a resumed job keeps the times of its first run
+    json_schema  types of the JSON fields in `where`, as DDL of Spark; None: by the rule of `json_types`
     """
 
     wanted: Wanted = Wanted()
@@ -47,28 +47,31 @@ class Selection:
 
     def __post_init__(self) -> None:
         if self.sample is not None and not 0 < self.sample <= 1:
-            raise BadJob(f"sample is a share of more than 0 and at most 1, not {self.sample:g}")
+            raise BadJob(f"sample must be more than 0 and at most 1, got {self.sample:g}")
         if self.limit is not None and self.limit < 1:
-            raise BadJob(f"limit is at least 1, not {self.limit}")
+            raise BadJob(f"limit must be at least 1, got {self.limit}")
         if self.dedupe not in ("", "id", "body"):
-            raise BadJob(f"dedupe is by id or by body, not by {self.dedupe!r}")
+            raise BadJob(f"dedupe must be id or body, got {self.dedupe!r}")
         if self.grep is not None:
-            _check_pattern(self.grep)
+            try:
+                compiled(self.grep)
+            except BadExpression as error:
+                raise BadJob(f"grep {self.grep!r} is not a regular expression: {error}") from None
         if self.where is not None:
             check_is_steady(self.where)
             if self.json_schema is None:
                 typed(self.where)
         elif self.json_schema is not None:
-            raise BadJob("a JSON schema is about the fields of a predicate, and there is none: use --where")
+            raise BadJob("a JSON schema gives the types of the fields in a predicate, but there is none: use --where")
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where to: nsqds, and all that nsqlookupds name; with the options of a client.
+    """The nsqds to publish to, and all that nsqlookupds name.
 
-    topic_map    (old, new), for topics that get another name; to_topic: one name for all others
-    defer_s      nsqd delivers so much later; each message is then a command of its own
-    batch_bytes  of messages in one command, at most
+    topic_map    (old, new) names of topics; `to_topic` is the name of all others
+    defer_s      the delay before nsqd delivers; each message is then a command
+    batch_bytes  the largest number of bytes of messages in one command
     """
 
     nsqd_tcp_addresses: tuple[str, ...] = ()
@@ -82,23 +85,23 @@ class Destination:
     def __post_init__(self) -> None:
         for topic in [new for _, new in self.topic_map] + ([self.to_topic] if self.to_topic else []):
             if not is_valid_name(topic.encode()):
-                raise BadJob(f"{topic!r} is no name of a topic")
+                raise BadJob(f"{topic!r} is not a valid topic name")
         if self.defer_s < 0:
-            raise BadJob(f"a message cannot be deferred by {self.defer_s:g} s")
+            raise BadJob(f"defer must be at least 0 s, got {self.defer_s:g} s")
         if self.batch_bytes < 1:
-            raise BadJob(f"a batch has at least 1 byte, not {self.batch_bytes}")
+            raise BadJob(f"batch-bytes must be at least 1, got {self.batch_bytes}")
 
     def topic(self, topic: str) -> str:
-        """What a topic of the archive is called there."""
+        """Return the name under which a topic of the archive is published."""
         return dict(self.topic_map).get(topic, self.to_topic or topic)
 
 
 @dataclass(frozen=True, slots=True)
 class Pacing:
-    """How fast.
+    """The pace of the job.
 
-    rate     messages per second, over all tasks; None: as fast as it goes
-    speed    of the archive's time: 1 keeps its gaps, 2 halves them; None: does not look at them
+    rate     messages a second, over all tasks; None: no limit
+    speed    of the archive's time: 1 keeps its gaps, 2 halves them; None: ignores them
     by_time  each topic in the order of its timestamps
     """
 
@@ -109,7 +112,7 @@ class Pacing:
     def __post_init__(self) -> None:
         for name, value in (("rate", self.rate), ("speed", self.speed)):
             if value is not None and value <= 0:
-                raise BadJob(f"{name} is more than 0, not {value:g}")
+                raise BadJob(f"{name} must be more than 0, got {value:g}")
 
     @property
     def is_ordered(self) -> bool:
@@ -118,11 +121,11 @@ class Pacing:
 
 @dataclass(frozen=True, slots=True)
 class Safety:
-    """What to do when something goes wrong.
+    """The behaviour on errors.
 
     checkpoint       directory that keeps what was acknowledged
-    skip_damaged     pass over what cannot be read, and count it
-    give_up_after_s  how long a batch is tried, in all
+    skip_damaged     pass over damaged records, and count them
+    give_up_after_s  how long to retry a batch
     """
 
     checkpoint: str | None = None
@@ -132,10 +135,10 @@ class Safety:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """All of it.
+    """A whole job.
 
-    storage      Hadoop's settings for file systems; hints: what the user knows of the files
-    parallelism  tasks at the same time; None: as many as there are cores
+    storage      Hadoop's settings for file systems; `hints`: what the user knows of the files
+    parallelism  the number of tasks at the same time; None: one for each core
     """
 
     paths: tuple[str, ...]
@@ -149,7 +152,7 @@ class Job:
     split_bytes: int = DEFAULT_SPLIT_BYTES
 
     def identity(self) -> dict[str, Any]:
-        """What makes it the same job when it goes on: not how fast, or on how many cores."""
+        """Return what must be equal for a job to resume another one: not its pace, nor the number of cores."""
         selection, destination = self.selection, self.destination
         wanted = selection.wanted
         return {
@@ -174,13 +177,6 @@ class Job:
         }
 
     def at_times(self, start_ns: int | None, end_ns: int | None) -> Job:
-        """With these times in place of its own."""
+        """Return the job with other times."""
         wanted = replace(self.selection.wanted, start_ns=start_ns, end_ns=end_ns)
         return replace(self, selection=replace(self.selection, wanted=wanted))
-
-
-def _check_pattern(pattern: str) -> None:
-    try:
-        compiled(pattern)
-    except BadExpression as error:
-        raise BadJob(f"grep {pattern!r} is no regular expression: {error}") from None

@@ -1,9 +1,8 @@
-"""What one task writes down of what was acknowledged, as it comes; and how it is read again.
+"""The ledger of one task: the ranges of messages that nsqd has acknowledged, written as they come.
 
-A file of lines `<crc32c in hex> <JSON>`, each about a range of marks:
-[lane, low, high, messages, bytes, {topic: messages}]. A line ["end"] says that nothing was on the way when the file was
-closed. It is only added to. What a killed process wrote is kept by the system; fsync, at most twice a second, is for a
-machine that fails. A line that is torn ends what counts of a file.
+A file of lines `<crc32c in hex> <JSON>`, one for each range: [lane, low, high, messages, bytes, {topic: messages}]. The
+line ["end"] says that nothing was unanswered when the file was closed. Lines are only appended. The kernel keeps what a
+killed process has written; fsync, at most twice a second, is for a machine that fails. A torn line ends the file.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Iterator
-from io import FileIO
 from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
@@ -19,14 +17,14 @@ from typing import Any, NamedTuple
 import orjson
 from google_crc32c import value as crc32c
 
-from nsq_spark.replay.marks import Mark, Range
+from nsq_spark.replay.positions import Mark, Range
 
 SYNC_INTERVAL_S = 0.5
 _END = ["end"]
 
 
 class Entry(NamedTuple):
-    """So many messages were acknowledged, and there are no others to be sent in the range."""
+    """The number of acknowledged messages in a range, in which there are no others to send."""
 
     lane: str
     range: Range
@@ -36,15 +34,17 @@ class Entry(NamedTuple):
 
 
 class Ledger:
-    """Collects ranges, puts together those that adjoin, and writes them when it is told to.
+    """Collects ranges, joins those that adjoin, and writes them when `write` is called.
 
-    The file is locked as long as this process lives: who finds it free knows that nothing will be added.
+    The file is locked as long as this process lives. A reader that finds it unlocked knows that it is complete. Without
+    a path, nothing is written.
     """
 
-    def __init__(self, path: Path, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, path: Path | None, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._file = path.open("ab", buffering=0)
-        fcntl.flock(self._file, fcntl.LOCK_EX)
+        self._file = None if path is None else path.open("ab", buffering=0)
+        if self._file is not None:
+            fcntl.flock(self._file, fcntl.LOCK_EX)
         self._open: dict[str, Entry] = {}
         self._closed: list[Entry] = []
         self._synced_s = clock()
@@ -52,69 +52,49 @@ class Ledger:
 
     def add(self, lane: str, low: Mark, high: Mark, count: int, size_bytes: int = 0, topic: str = "") -> None:
         last = self._open.get(lane)
-        topics = {topic: count} if count else {}
-        if last is not None and last.range.high == low:
-            if topics:
-                topics = {**last.topics, topic: last.topics.get(topic, 0) + count}
-            self._open[lane] = Entry(
-                lane, Range(last.range.low, high), last.messages + count, last.size_bytes + size_bytes,
-                topics or last.topics,
-            )  # fmt: skip
-            return
-        if last is not None:
-            self._closed.append(last)
-        self._open[lane] = Entry(lane, Range(low, high), count, size_bytes, topics)
+        if last is None or last.range.high != low:
+            if last is not None:
+                self._closed.append(last)
+            last = Entry(lane, Range(low, low), 0)
+        topics = {**last.topics, topic: last.topics.get(topic, 0) + count} if count else last.topics
+        self._open[lane] = Entry(
+            lane, Range(last.range.low, high), last.messages + count, last.size_bytes + size_bytes, topics
+        )
 
     def write(self) -> None:
-        """All that was added since the last time."""
+        """Write all ranges that were added since the last call."""
         entries = [*self._closed, *self._open.values()]
+        self._closed.clear()
+        self._open.clear()
         if entries:
-            self._closed.clear()
-            self._open.clear()
-            _write_all(self._file, b"".join(map(encoded, entries)))
-            self._is_synced = False
+            self._append(b"".join(map(encoded, entries)))
         if not self._is_synced and self._clock() - self._synced_s >= SYNC_INTERVAL_S:
             self._sync()
 
     def close(self, *, is_settled: bool = True) -> None:
-        """`is_settled`: nsqd has answered for all that was sent."""
+        """Write the rest. `is_settled`: nsqd has answered every publish."""
         self.write()
         if is_settled:
-            _write_all(self._file, _line(_END))
-            self._is_synced = False
+            self._append(_line(_END))
         if not self._is_synced:
             self._sync()
-        self._file.close()
+        self.abandon()
 
     def abandon(self) -> None:
-        """Let go of the file, and write nothing more: others wait for that."""
-        self._file.close()
+        """Close the file without writing: others wait for its lock."""
+        if self._file is not None:
+            self._file.close()
+
+    def _append(self, data: bytes) -> None:
+        while data and self._file is not None:
+            self._is_synced = False
+            data = data[self._file.write(data) :]
 
     def _sync(self) -> None:
+        assert self._file is not None
         os.fsync(self._file.fileno())
         self._synced_s = self._clock()
         self._is_synced = True
-
-
-def _write_all(file: FileIO, data: bytes) -> None:
-    while data:
-        data = data[file.write(data) :]
-
-
-class NoLedger:
-    """Where there is no checkpoint."""
-
-    def add(self, lane: str, low: Mark, high: Mark, count: int, size_bytes: int = 0, topic: str = "") -> None:
-        pass
-
-    def write(self) -> None:
-        pass
-
-    def close(self, *, is_settled: bool = True) -> None:
-        pass
-
-    def abandon(self) -> None:
-        pass
 
 
 def encoded(entry: Entry) -> bytes:
@@ -127,12 +107,12 @@ def _line(fields: list[Any]) -> bytes:
 
 
 def is_settled(data: bytes) -> bool:
-    """Whether a file ends with the word that nothing was on the way."""
+    """True if nothing was unanswered when the file was closed."""
     return data.endswith(_line(_END))
 
 
 def entries_in(data: bytes) -> Iterator[Entry]:
-    """Those before the first line that is not whole."""
+    """Yield the entries before the first torn line."""
     for line in data.split(b"\n")[:-1]:
         checksum, _, text = line.partition(b" ")
         if checksum != b"%08x" % crc32c(text):
@@ -144,7 +124,7 @@ def entries_in(data: bytes) -> Iterator[Entry]:
 
 
 def is_free(path: Path) -> bool:
-    """Whether nobody writes it any more."""
+    """True if no process writes to the file any more."""
     with path.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

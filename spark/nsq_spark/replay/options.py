@@ -15,7 +15,7 @@ from nsq_tools.options import (
     check_nsqd_addresses,
 )
 
-from nsq_spark.replay.sizes import BATCH_BYTES
+from nsq_spark.replay import BATCH_BYTES
 from nsqd_py.settings.declaration import Options, at_least, setting
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
 from nsqd_py.settings.program import Program, ProgramOptions
@@ -39,59 +39,60 @@ ARCHIVE = setting(STRINGS, (),
 class _Archive(Options, title="Archive"):
     archive: tuple[str, ...] = ARCHIVE
     format: str = setting(choice({"": "", **{name: name for name in _FORMATS}}, word="format"), "",
-        f"Format of all files, where recognising it is not wanted: {', '.join(_FORMATS)}.", default_text="recognised")
-    default_topic: str = setting(STRING, "", "Topic of files that do not tell it (lines).",
+        f"Format of all files, instead of recognising it: {', '.join(_FORMATS)}.", default_text="recognised")
+    default_topic: str = setting(STRING, "", "Topic of files that do not contain it (lines).",
         default_text="from the name of the file, up to its first dot")
     topic_from_name: str = setting(STRING, "",
         "Regular expression with a group (?P<topic>...) that finds the topic in the path of such files.")
-    unread_only: bool = setting(BOOL, False, "Of the queues in Go's data directories, only what was not consumed yet.")
+    unread_only: bool = setting(BOOL, False, "In Go's data directories, read only messages that were not consumed yet.")
     go_channel: str = setting(STRING, "",
-        "Of the queues in Go's data directories, read this channel of each topic, or all of them; they hold the same "
-        "messages.", default_text="the largest of each topic, and what the topic has not handed out yet")
+        "In Go's data directories, read this channel of each topic, or `all` channels, which hold the same messages.",
+        default_text="the largest of each topic, and what the topic has not handed out yet")
     file_time_zone: str = setting(STRING, "UTC",
-        "Time zone of the hours in the names of files that keep no times (lines): --start and --end take such files as "
-        "a whole.")
+        "Time zone of the hours in the names of files without timestamps (lines): --start and --end select whole "
+        "files.")
     skip_damaged: bool = setting(BOOL, False,
-        "Pass over what cannot be read and count it, file by file; otherwise damage ends the replay.")
+        "Pass over damaged records, and count them by file; otherwise damage ends the replay.")
 
 
 class _Selection(Options, title="Selection"):
     topic: tuple[str, ...] = setting(STRINGS, (),
-        "Topic to take (may be given several times); all by default.")
-    topic_pattern: str = setting(STRING, "", "Take topics that match this regular expression (RE2), too.")
+        "Topic to send (may be given several times); all by default.")
+    topic_pattern: str = setting(STRING, "", "Also send topics that match this regular expression (RE2).")
     start: str = setting(STRING, "",
-        "Take what was published at this time or later: RFC 3339 (UTC without an offset), a number of s, ms or ns "
-        "since the epoch, or so long ago (-2h, -1d12h).")
-    end: str = setting(STRING, "", "Take what was published before this time.")
+        "Send messages that were published at this time or later: RFC 3339 (UTC without an offset), a number of s, ms "
+        "or ns since the epoch, or an age (-2h, -1d12h).")
+    end: str = setting(STRING, "", "Send messages that were published before this time.")
     where: str = setting(STRING, "",
-        "Take what this predicate of Spark SQL is true for: over the columns topic, channel, timestamp, timestamp_ns, "
-        "id, attempts, body, nsqd, file, position and, where bodies are JSON, json.field. A field is a number beside "
-        "numbers and a text beside texts; a value that does not fit is null.")
+        "Send messages for which this predicate of Spark SQL is true: over the columns topic, channel, timestamp, "
+        "timestamp_ns, id, attempts, body, nsqd, file, position and, where bodies are JSON, json.field. A field is a "
+        "number beside numbers and a text beside texts; a value that does not fit is null.")
     json_schema: str = setting(STRING, "",
         "Types of the fields that --where names, as Spark SQL writes them: 'n BIGINT, user STRUCT<name: STRING>'.",
         default_text="what --where compares them with")
-    grep: str = setting(STRING, "", "Take messages whose body matches this regular expression (RE2).")
-    sample: str = setting(STRING, "", "Take this share of the messages, 0.01 or 1%; each time the same ones.",
-        default_text="all")
-    limit: int | None = setting(INT, None, "Take so many messages, the first.", default_text="no limit",
+    grep: str = setting(STRING, "", "Send messages whose body matches this regular expression (RE2).")
+    sample: str = setting(STRING, "",
+        "Send this share of the messages, such as 0.01 or 1%; it is always the same messages.", default_text="all")
+    limit: int | None = setting(INT, None, "Send only the first messages, up to this number.", default_text="no limit",
         check=at_least(1))
     dedupe: Dedupe = setting(choice({"": "", "id": "id", "body": "body"}, word="column"), "",
-        "Take one of those that have the same topic and id, or the same topic and body: id or body.",
+        "Send one of the messages with the same topic and id (id), or with the same topic and body (body).",
         default_text="none")
 
 
 class _Destination(Options, title="Destination"):
     nsqd_tcp_address: tuple[str, ...] = setting(STRINGS, (),
-        "TCP address (host:port) of an nsqd to publish to (may be given several times: the "
-        "messages are spread over them, and go to another one where one fails).")
+        "TCP address (host:port) of an nsqd to publish to (may be given several times: "
+        "messages are spread over them, and go to another one when one fails).")
     lookupd_http_address: tuple[str, ...] = setting(STRINGS, (),
         "HTTP address (host:port) of an nsqlookupd whose nsqds are published to (may be given "
         "several times).")
     topic_map: tuple[str, ...] = setting(STRINGS, (),
         "old=new: publish the messages of a topic to another one (may be given several times).")
-    to_topic: str = setting(STRING, "", "Publish all other topics to this one.", default_text="the topic that it was")
-    defer_ns: int = setting(DURATION, 0, "Have nsqd deliver each message so much later.")
-    batch_bytes: int = setting(INT, BATCH_BYTES, "How many bytes of messages to publish in one command, at most.",
+    to_topic: str = setting(STRING, "", "Publish all other messages to this topic.", default_text="the topic of the "
+        "archive")
+    defer_ns: int = setting(DURATION, 0, "Delay after which nsqd delivers a message.")
+    batch_bytes: int = setting(INT, BATCH_BYTES, "Largest number of bytes of messages in one command.",
         check=at_least(1))
     producer_opt: tuple[str, ...] = setting(STRINGS, (),
         "Option of the producer as name,value with the names of go-nsq's Config, such as tls_v1,true or "
@@ -99,35 +100,37 @@ class _Destination(Options, title="Destination"):
 
 
 class _Pace(Options, title="Pace"):
-    rate: int | None = setting(INT, None, "How many messages to publish a second, at most, over all tasks.",
+    rate: int | None = setting(INT, None, "Largest number of messages to publish a second, over all tasks.",
         default_text="no limit", check=at_least(1))
     speed: str = setting(STRING, MAX_SPEED,
-        "Keep the gaps of the archive (original), or make them shorter (2x, 10x) or longer (0.5x); max pays no heed "
-        "to them.")
+        "Keep the gaps of the archive (original), or make them shorter (2x, 10x) or longer (0.5x); max ignores "
+        "them.")
     order: str = setting(choice({"": ANY_ORDER, "none": ANY_ORDER, "time": BY_TIME}, word="order"), ANY_ORDER,
-        "time: each topic in the order in which it was published; none: whatever is fastest.", default_text="none")
+
+        "time: each topic in the order in which it was published; none: the order that is fastest.",
+        default_text="none")
 
 
 class _Safety(Options, title="Safety"):
     dry_run: bool = setting(BOOL, False,
-        "Publish nothing: show how many messages of which topics and times there are, and "
-        "the first of them.")
-    allow_empty: bool = setting(BOOL, False, "Exit with status 0 where no message matches; otherwise it is 1.")
-    yes: bool = setting(BOOL, False, "Start without a question.")
+        "Publish nothing: show the number of messages by topic and time, and the first "
+        "messages.")
+    allow_empty: bool = setting(BOOL, False, "Exit with status 0 if no message matches, instead of 1.")
+    yes: bool = setting(BOOL, False, "Start without asking.")
     checkpoint: str = setting(STRING, "",
-        "Directory that keeps what was acknowledged, so that the same command goes on after a kill or a failure. All "
-        "executors have to see it.")
+        "Directory that keeps what nsqd acknowledged, so that the same command resumes after a kill or a failure. All "
+        "executors must see it.")
     give_up_after_ns: int = setting(DURATION, 10 * MINUTE_NS,
-        "How long to try again, with growing pauses, while no nsqd takes what is published.",
+        "How long to retry, with growing pauses, while no nsqd takes a message.",
         check=lambda value: None if value >= SECOND_NS else "must be at least 1s")
     report: str = setting(STRING, "", "File for a report in JSON; - is standard output.")
 
 
 class _Spark(Options, title="Spark"):
     master: str = setting(STRING, "local[*]",
-        "Where Spark works: local[4], local-cluster[2,1,1024], spark://host:7077, yarn, k8s://...")
+        "URL of the Spark master: local[4], local-cluster[2,1,1024], spark://host:7077, yarn, k8s://...")
     conf: tuple[str, ...] = setting(STRINGS, (), "Setting of Spark as name=value (may be given several times).")
-    parallelism: int | None = setting(INT, None, "How many tasks work at the same time.",
+    parallelism: int | None = setting(INT, None, "Number of tasks that run at the same time.",
         default_text="as many as Spark has cores", check=at_least(1))
 
 
@@ -139,22 +142,22 @@ class ReplayOptions(ProgramOptions, _Archive, _Selection, _Destination, _Pace, _
 _AGREE = r'run: until="\[y/N\]" then="y\n"'
 
 PROGRAM = Program("spark_replay", "spark-replay",
-    "Publishes again what an archive holds, or a part of it. Shows what it is going to do and asks, on a terminal, "
-    "before it starts Spark's work; a message counts as sent when nsqd has acknowledged it. Every message is sent at "
-    "least once: what was on the way when something failed may come twice.",
+    "Publishes the messages of an archive again, or some of them. On a terminal, it shows its plan and asks before it "
+    "starts. A message counts as sent when nsqd has acknowledged it. Every message is sent at least once: messages "
+    "that were not acknowledged when something failed may be sent twice.",
     ReplayOptions,
     examples=(
-        ("See what there is of yesterday's hour, and send nothing",
+        ("Show what there is of an hour of yesterday, and send nothing",
          "spark-replay /archive --topic=orders --start=2025-11-20T10:00:00Z --end=2025-11-20T11:00:00Z --dry-run"),
-        ("Replay it into another topic, ten times as fast as it came",
+        ("Replay it into another topic, ten times as fast as it was published",
          "spark-replay /archive --topic=orders --start=2025-11-20T10:00:00Z --end=2025-11-20T11:00:00Z "
          "--to-topic=orders_again --speed=10x --nsqd-tcp-address=127.0.0.1:4150",
          _AGREE),
-        ("The failed ones of the last two hours, to the cluster that nsqlookupd knows, each only once",
+        ("Replay the failed ones of the last two hours, each once, to the cluster that nsqlookupd knows",
          "spark-replay '/archive/orders.*' --start=-2h --where='json.status >= 500' --dedupe=id "
          "--lookupd-http-address=127.0.0.1:4161",
          _AGREE),
-        ("All that Go's nsqd had not delivered, from a script, so that it can be run again after a failure",
+        ("Replay what Go's nsqd had not delivered, from a script that can be run again after a failure",
          "spark-replay /var/lib/nsq --unread-only --nsqd-tcp-address=127.0.0.1:4150 --checkpoint=/var/lib/replay "
          "--yes --report=replay.json"),
         ("On a cluster, at most 50,000 messages a second",
@@ -164,25 +167,24 @@ PROGRAM = Program("spark_replay", "spark-replay",
     ),
     argument="archive",
     exit_statuses=(
-        (0, "all that matched was sent; after a dry run and a `no` as well"),
-        (1, "failed, or no message matched, and nothing was sent; one line on standard error says why"),
-        (2, "the command line or the config file is wrong; one line on standard error says how to mend it"),
-        (3, "a part was sent: it was stopped, or failed in the middle, or nsqd refused some messages"),
+        (0, "all messages that matched were sent; also after a dry run, and after the answer `no`"),
+        (1, "it failed, or no message matched, and nothing was sent; one line on standard error gives the reason"),
+        (2, "the command line or the config file is wrong; one line on standard error gives the remedy"),
+        (3, "some messages were sent: it was stopped, or it failed in the middle, or nsqd refused some messages"),
     ))
 # fmt: on
 
 
 def check(options: ReplayOptions) -> None:
-    """Raises BadUsage for what cannot be, and ToolError where packages are missing. Reads the clock, for -2h."""
+    """Raise BadUsage for wrong options, and ToolError if packages are missing. Reads the clock, for -2h."""
     if not options.archive:
         raise BadUsage("name an archive: spark-replay /path/of/files, or --archive=/path/of/files")
     _check_destination(options)
     if not (options.yes or options.dry_run or can_ask()):
-        raise BadUsage("nobody can be asked here: --yes starts without a question, --dry-run shows what there is")
+        raise BadUsage("there is no terminal to ask on: --yes starts without asking, --dry-run shows what there is")
     _check_packages()
-    from nsq_spark.replay.command.report import check_report
-    from nsq_spark.replay.command.request import job_of
-    from nsq_spark.replay.command.spark_wanted import spark_of
+    from nsq_spark.replay.arguments import job_of, spark_of
+    from nsq_spark.replay.report import check_report
 
     job_of(options, time.time_ns())
     spark_of(options)
@@ -190,7 +192,7 @@ def check(options: ReplayOptions) -> None:
 
 
 def can_ask() -> bool:
-    """Somebody sits there who can read a question and answer it."""
+    """True if a user can read a question and answer it."""
     return is_terminal(sys.stdin) and is_terminal(sys.stderr)
 
 

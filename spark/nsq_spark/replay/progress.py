@@ -1,8 +1,8 @@
-"""What tasks count while they run, in files of a directory that driver and executors share. No port is needed for it.
+"""ReplayCounts of tasks while they run, in files of a directory that driver and executors share. It needs no port.
 
-Spark tells the driver of a task when it ends. So each process that works on a task writes down a few times a second how
-far it is; the driver reads that, and asks for an end with a file too. Nothing depends on it: where executors do not see
-the directory, an accumulator of Spark brings the figures when tasks end, and Spark cancels the tasks.
+Spark tells the driver of a task when it ends. So each process that works on a task writes its counts a few times a
+second; the driver reads them, and asks for an end with a file too. Where executors do not see the directory, an
+accumulator of Spark brings the counts when tasks end, and Spark cancels the tasks.
 """
 
 from __future__ import annotations
@@ -26,12 +26,11 @@ if TYPE_CHECKING:
 
 REPORT_INTERVAL_S = 0.2
 _STOP, _JOB = "stop", "job"
-_Role = Literal["read", "send"]
 
 
 @dataclass(slots=True)
-class Counts:
-    """Of one task, or of several. Bytes are of files for `read`, of bodies for `sent`."""
+class ReplayCounts:
+    """Messages and bytes of one or several tasks: `read_bytes` are of files, `sent_bytes` of bodies."""
 
     read: int = 0
     read_bytes: int = 0
@@ -40,13 +39,13 @@ class Counts:
     sent_bytes: int = 0
     failed: int = 0
 
-    def add(self, other: Counts) -> None:
+    def add(self, other: ReplayCounts) -> None:
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
 
-class Report(NamedTuple):
-    """What a try of a task has counted, and why it failed. `job` counts the jobs of a replay; 0: not known there."""
+class TaskReport(NamedTuple):
+    """The counts of one try of a task, and its error. `job` is the number of the Spark job; 0 if it is not known."""
 
     job: int
     role: str
@@ -57,17 +56,17 @@ class Report(NamedTuple):
 
 
 class Board:
-    """The driver's side. `totals`, and `failure`, what the first task that failed says, may be asked at any time."""
+    """The driver's side. `failure` is the error of the first task that failed."""
 
     def __init__(self, context: SparkContext, parent: str | None = None) -> None:
-        """In `parent`, or among the temporary files of Spark: a directory that `close` removes."""
+        """Make a directory in `parent`, or among Spark's temporary files; `close` removes it."""
         from pyspark.accumulators import AccumulatorParam
 
-        class Joined(AccumulatorParam[list[Report]]):
-            def zero(self, value: list[Report]) -> list[Report]:
+        class Joined(AccumulatorParam[list[TaskReport]]):
+            def zero(self, value: list[TaskReport]) -> list[TaskReport]:
                 return []
 
-            def addInPlace(self, value1: list[Report], value2: list[Report]) -> list[Report]:
+            def addInPlace(self, value1: list[TaskReport], value2: list[TaskReport]) -> list[TaskReport]:
                 return value1 + value2
 
         if parent is None:
@@ -79,33 +78,33 @@ class Board:
         self.failure = ""
 
     def begin_job(self) -> None:
-        """What was counted before counts no more."""
+        """Count from zero again."""
         self._job += 1
         self._earlier = len(self._ended.value)
         _replace(self._directory / _JOB, str(self._job).encode())
 
-    def totals(self) -> Counts:
-        """Of each task its last try."""
-        last: dict[tuple[str, int], Report] = {}
+    def totals(self) -> ReplayCounts:
+        """Return the sum over all tasks; of each, the last try counts."""
+        last: dict[tuple[str, int], TaskReport] = {}
         for report in (*self._ended.value[self._earlier :], *self._written()):
             key = report.role, report.task
             if report.job in (0, self._job) and (key not in last or report.attempt >= last[key].attempt):
                 last[key] = report
                 self.failure = self.failure or report.failure
-        found = Counts()
+        found = ReplayCounts()
         for report in last.values():
-            found.add(Counts(**report.counts))
+            found.add(ReplayCounts(**report.counts))
         return found
 
-    def _written(self) -> list[Report]:
+    def _written(self) -> list[TaskReport]:
         found = []
         for path in self._directory.glob("*.report"):
             with suppress(OSError, ValueError, TypeError):
-                found.append(Report(*orjson.loads(path.read_bytes())))
+                found.append(TaskReport(*orjson.loads(path.read_bytes())))
         return found
 
     def stop(self) -> None:
-        """Tell all tasks to end."""
+        """Ask all tasks to end."""
         with suppress(OSError):
             (self._directory / _STOP).touch()
 
@@ -115,26 +114,28 @@ class Board:
 
 @dataclass(frozen=True, slots=True)
 class BoardPlace:
-    """Where tasks write; for executors."""
+    """The board as executors use it."""
 
     directory: str
     ended: Any = None
 
 
 class TaskLine:
-    """A task's side. Whoever works calls `look` often, and waits with `rest`: both raise Stopped."""
+    """A task's side. Its worker calls `look` often, and waits with `rest`; both raise Stopped.
+
+    A task through Spark SQL has two workers: one reads, the other one sends.
+    """
 
     def __init__(
         self,
         place: BoardPlace | None,
-        role: _Role,
+        role: Literal["read", "send"],
         task: int,
         attempt: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.task = task
-        self.counts = Counts()
-        self.is_stopped = False
+        self.counts = ReplayCounts()
         self._clock = clock
         self._place = place
         self._directory: Path | None = None if place is None else Path(place.directory)
@@ -142,9 +143,11 @@ class TaskLine:
         if self._directory is not None:
             try:
                 job = int((self._directory / _JOB).read_bytes())
-            except (OSError, ValueError):  # not seen from here
+            except (OSError, ValueError):  # executors do not see it
                 self._directory = None
         self._head = (job, role, task, attempt)
+        self._enough = f"enough-{job}-{task}"
+        self._is_stopped = False
         self._reported_s = 0.0
 
     def look(self) -> None:
@@ -152,24 +155,34 @@ class TaskLine:
         if now_s - self._reported_s >= REPORT_INTERVAL_S:
             self._reported_s = now_s
             self._write("")
-            self.is_stopped = self.is_stopped or (self._directory is not None and (self._directory / _STOP).exists())
-        if self.is_stopped:
+            self._is_stopped = self._is_stopped or self._has_file(_STOP)
+            self._is_stopped = self._is_stopped or (self._head[1] == "read" and self._has_file(self._enough))
+        if self._is_stopped:
             raise Stopped("stopped")
 
     def rest(self, seconds: float) -> None:
-        """Wait; not longer than until the next report is due."""
+        """Wait, but not longer than until the next report."""
         self.look()
         time.sleep(min(seconds, REPORT_INTERVAL_S))
         self.look()
 
+    def enough(self) -> None:
+        """Ask the reader of this task to stop: its sender needs no more."""
+        if self._directory is not None:
+            with suppress(OSError):
+                (self._directory / self._enough).touch()
+
     def end(self, failure: str = "") -> None:
-        """What was counted in the end. With a failure, the driver ends the other tasks."""
+        """Write the last counts. After a failure, the driver ends the other tasks."""
         report = self._write(failure)
         if self._place is not None and self._place.ended is not None:
             self._place.ended.add([report])
 
-    def _write(self, failure: str) -> Report:
-        report = Report(*self._head, asdict(self.counts), failure)
+    def _has_file(self, name: str) -> bool:
+        return self._directory is not None and (self._directory / name).exists()
+
+    def _write(self, failure: str) -> TaskReport:
+        report = TaskReport(*self._head, asdict(self.counts), failure)
         if self._directory is not None:
             name = "-".join(map(str, self._head))
             with suppress(OSError):
@@ -178,7 +191,6 @@ class TaskLine:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Whole, or not at all."""
     new = path.with_suffix(f".{os.getpid()}.new")
     new.write_bytes(data)
     new.replace(path)

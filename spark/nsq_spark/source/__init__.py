@@ -1,14 +1,12 @@
 """`nsq`, a data source of PySpark: archives as tables and streams, and tables and streams into topics.
 
 data_source    what Spark registers; which class does what     options: all of them, by their names
-batch_reader   which task reads what                           partition: the reading
+archive_table  archives as tables that Spark's own readers read
+batch_reader   which task reads what, and the reading          columns: which columns there are
 stream_reader  the same, batch after batch                     offsets: how far it is, and what it has to remember
-               admission: how much of what is there is next    portions: who reads it
-               tails: to where a file that grows can be read
-live           streams of a topic that is alive, out of what its nsqds keep
-writer         what a task publishes                           publishing: rows as commands
-               publisher: until nsqd has them
-columns        which columns there are                         damage_report: what could not be read
+               portions: how much of which file is next, and which task reads it
+live           a live topic, from what its nsqds keep
+writer         what a task publishes
 
 PySpark finds it by the package `pyspark_nsq`, where that is installed.
 

@@ -7,6 +7,7 @@ of processor time each.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar
 
@@ -97,9 +98,16 @@ def _need(module: str, name: str, what: str) -> None:
         raise BadOption(f"nsq: {what}, PySpark needs {name}, which {pyspark.__version__} does not have; update pyspark")
 
 
-def register(session: SparkSession) -> None:
-    """Register `nsq` with the session, and let it read from where Spark does, by the session's `spark.hadoop.fs.…`."""
+def hadoop_settings(session: SparkSession) -> dict[str, str]:
+    """Return the session's settings of Hadoop's file systems: `spark.hadoop.fs.…` without the first two words."""
     prefix = "spark.hadoop."
     given = session.conf.getAll.items()
-    settings = {name.removeprefix(prefix): value for name, value in given if name.startswith(f"{prefix}fs.")}
-    session.dataSource.register(type("NsqDataSource", (NsqDataSource,), {"settings": settings}))
+    return {name.removeprefix(prefix): value for name, value in given if name.startswith(f"{prefix}fs.")}
+
+
+def register(session: SparkSession, settings: Mapping[str, str] | None = None) -> None:
+    """Register `nsq` with the session, and let it read from where Spark does: with these `settings` of Hadoop's file
+    systems, by default the session's.
+    """
+    found = hadoop_settings(session) if settings is None else dict(settings)
+    session.dataSource.register(type("NsqDataSource", (NsqDataSource,), {"settings": found}))

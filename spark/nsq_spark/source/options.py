@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nsq_spark.archive.errors import ArchiveError
+from nsq_spark.archive.damage import ArchiveError
 from nsq_spark.archive.listing import TOPIC_FROM_NAME, Hints
 from nsq_spark.archive.splits import DEFAULT_SPLIT_BYTES
 from nsq_spark.archive.storage import Storage, is_local

@@ -1,15 +1,127 @@
-"""Portions of files become pieces for tasks. Pure."""
+"""How much of which file the next batch of a stream reads, and which tasks read it.
+
+A file that may still grow is read up to its last whole message. What counts messages is an argument.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from nsq_spark.archive.formats import Format
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxFiles, ReadMaxRows
+
+from nsq_spark.archive.damage import Damage
+from nsq_spark.archive.formats import Compression, Format
+from nsq_spark.archive.read import read
 from nsq_spark.archive.splits import FileInfo, pack, plan_splits
-from nsq_spark.source.admission import begin_of, end_of, has_byte_positions
-from nsq_spark.source.offsets import FINISHED, NOTHING, Portion, is_byte_mark, next_byte
-from nsq_spark.source.partition import Piece
+from nsq_spark.archive.storage import Storage
+from nsq_spark.source.batch_reader import Piece
+from nsq_spark.source.offsets import FINISHED, NOTHING, Portion, byte_mark, is_byte_mark, next_byte
+from nsq_spark.source.options import StreamOptions
+
+# ---- how much is admitted
+
+# Counts the messages of a portion up to a limit: (how many, position of the last), or less than the limit: all.
+Count = Callable[[Portion, int], tuple[int, int]]
+
+
+@dataclass(slots=True)
+class Room:
+    """What a batch may still have; None is any number."""
+
+    files: int | None = None
+    size_bytes: int | None = None
+    messages: int | None = None
+    is_full: bool = False
+    is_empty: bool = True
+
+    @classmethod
+    def of(cls, limit: ReadLimit, options: StreamOptions) -> Room:
+        """`ReadAllAvailable` goes before all options; another limit comes with them."""
+        if isinstance(limit, ReadAllAvailable):
+            return cls()
+        room = cls(options.max_files, options.max_bytes, options.max_rows)
+        if isinstance(limit, ReadMaxFiles):
+            room.files = limit.max_files
+        elif isinstance(limit, ReadMaxBytes):
+            room.size_bytes = limit.max_bytes
+        elif isinstance(limit, ReadMaxRows):
+            room.messages = limit.max_rows
+        return room
+
+    def admit(self, portion: Portion, info: FileInfo, count: Count) -> Portion | None:
+        """As much of it as there is room for. None: it has to wait. What cannot be cut is let in if it is the first."""
+        taken = self._within_bytes(portion, info)
+        if taken is None:
+            self.is_full = True
+            return None
+        if self.messages is not None:
+            taken = self._within_messages(taken, count)
+        if self.files is not None:
+            self.files -= 1
+            self.is_full = self.is_full or self.files <= 0
+        self.is_empty = False
+        return taken
+
+    def _within_bytes(self, portion: Portion, info: FileInfo) -> Portion | None:
+        if self.size_bytes is None:
+            return portion
+        size = size_of(portion, info)
+        if size < self.size_bytes:
+            self.size_bytes -= size
+            return portion
+        if size > self.size_bytes and not has_byte_positions(info) and not self.is_empty:
+            return None
+        self.is_full = True
+        if size == self.size_bytes or not has_byte_positions(info):
+            return portion
+        return portion._replace(until=byte_mark(begin_of(portion, info) + self.size_bytes))
+
+    def _within_messages(self, portion: Portion, count: Count) -> Portion:
+        assert self.messages is not None
+        found, last = count(portion, self.messages)
+        if found < self.messages:
+            self.messages -= found
+            return portion
+        self.is_full = True
+        return portion._replace(until=last)
+
+
+def default_limit(options: StreamOptions) -> ReadLimit:
+    """The one that Spark is told of; the others hold too."""
+    if options.max_rows is not None:
+        return ReadMaxRows(options.max_rows)
+    if options.max_bytes is not None:
+        return ReadMaxBytes(options.max_bytes)
+    return ReadMaxFiles(options.max_files) if options.max_files is not None else ReadAllAvailable()
+
+
+def has_byte_positions(info: FileInfo) -> bool:
+    """Whether it can be read up to any byte: a position says at which one a message begins."""
+    return info.can_be_split and info.format is not Format.PARQUET
+
+
+def begin_of(portion: Portion, info: FileInfo) -> int:
+    """The byte where reading begins."""
+    if portion.after == NOTHING or not has_byte_positions(info):
+        return info.start
+    return next_byte(portion.after)
+
+
+def end_of(portion: Portion, info: FileInfo) -> int:
+    """The byte before which all begins that is read."""
+    if portion.until == FINISHED or not has_byte_positions(info):
+        return portion.size_bytes
+    if is_byte_mark(portion.until):
+        return min(portion.size_bytes, next_byte(portion.until))
+    return next_byte(portion.until) + 1
+
+
+def size_of(portion: Portion, info: FileInfo) -> int:
+    return end_of(portion, info) - begin_of(portion, info)
+
+
+# ---- pieces for tasks
 
 
 def pieces_of(portion: Portion, info: FileInfo, target_bytes: int) -> list[Piece]:
@@ -25,11 +137,78 @@ def pieces_of(portion: Portion, info: FileInfo, target_bytes: int) -> list[Piece
     return [Piece(replace(split, file_bytes=file_bytes, after=portion.after), until) for split in splits]
 
 
-def packed(
-    portions: Sequence[Portion], infos: Mapping[str, FileInfo], target_bytes: int
-) -> Iterator[list[Piece]]:
+def packed(portions: Sequence[Portion], infos: Mapping[str, FileInfo], target_bytes: int) -> Iterator[list[Piece]]:
     """For each task its pieces."""
     pieces = [piece for portion in portions for piece in pieces_of(portion, infos[portion.path], target_bytes)]
     splits = [replace(piece.split, index=index) for index, piece in enumerate(pieces)]
     for group in pack(splits, target_bytes=target_bytes):
         yield [pieces[split.index] for split in group]
+
+
+# ---- the end of a file that may still grow
+
+_FIRST_LOOK_BYTES = 1024 * 1024
+_STEP = 4
+
+
+def can_grow(info: FileInfo) -> bool:
+    """Other files are put into their place when they are complete."""
+    return info.compression is Compression.NONE and info.format is not Format.PARQUET
+
+
+def readable_until(info: FileInfo, after: int, storage: Storage) -> int | None:
+    """The mark up to which it can be read now; None where that is not above `after`.
+
+    A byte mark where it ends with a whole message, else that of its last whole one: a message that is being written
+    is waited for. Raises ArchiveError.
+    """
+    begin = next_byte(after) if after != NOTHING else info.start
+    if begin >= info.size_bytes and not info.is_live:
+        return None
+    last, is_torn = NOTHING, False
+    for start in _starts(info, begin):
+        last, is_torn = _last_from(info, start, storage)
+        if last != NOTHING:
+            break
+    if info.format in (Format.LINES, Format.JSONL):
+        is_torn = not _ends_with_newline(info, storage)  # else a last line that is no JSON would seem to be torn
+    until = last if is_torn or info.is_live else byte_mark(info.size_bytes)
+    return until if until > after else None
+
+
+def _starts(info: FileInfo, begin: int) -> Iterator[int]:
+    """From where to look for the last message: from near the end, if it is where the end of what is written is."""
+    size = _FIRST_LOOK_BYTES
+    while info.can_be_split and not info.is_live and info.size_bytes - size > begin:
+        yield info.size_bytes - size
+        size *= _STEP
+    yield begin
+
+
+def _last_from(info: FileInfo, start: int, storage: Storage) -> tuple[int, bool]:
+    """The position of the last message from a byte on, and whether the file ends with something else."""
+    damage = _Tail(info.size_bytes)
+    last = NOTHING
+    for split in plan_splits([_from(info, start)], info.size_bytes):
+        for chunk in read(split, storage, damage=damage):
+            last = int(chunk.positions[-1])
+    return last, damage.reaches_end
+
+
+def _from(info: FileInfo, start: int) -> FileInfo:
+    return replace(info, start=start)
+
+
+def _ends_with_newline(info: FileInfo, storage: Storage) -> bool:
+    with storage.open(info.path) as file:
+        return file.read_at(info.size_bytes - 1, 1) == b"\n"
+
+
+class _Tail(Damage):
+    def __init__(self, size_bytes: int) -> None:
+        super().__init__("skip")
+        self._size_bytes = size_bytes
+        self.reaches_end = False
+
+    def found(self, path: str, start: int, end: int, what: str) -> None:
+        self.reaches_end = self.reaches_end or end >= self._size_bytes

@@ -10,19 +10,15 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
-from nsq_spark.archive.damage import Damage
-from nsq_spark.archive.errors import ArchiveError
-from nsq_spark.archive.go_copies import Topic, channels_in, chosen_channels
+from nsq_spark.archive.damage import ArchiveError, Damage
 from nsq_spark.archive.listing import find, recognised
+from nsq_spark.archive.sidecars import Topic, channels_in, chosen_channels
 from nsq_spark.archive.splits import FileInfo
 from nsq_spark.archive.storage import Entry, name_of
-from nsq_spark.source.admission import Room, default_limit, size_of
-from nsq_spark.source.batch_reader import reading_of
+from nsq_spark.source.batch_reader import ArchivePartition, partitions_of, read_partition, read_piece, reading_of
 from nsq_spark.source.offsets import FINISHED, NOTHING, Offset, Portion, is_byte_mark, moment_of, next_byte
 from nsq_spark.source.options import ReadOptions, StreamOptions, split_bytes
-from nsq_spark.source.partition import ArchivePartition, partitions_of, read_partition, read_piece
-from nsq_spark.source.portions import packed, pieces_of
-from nsq_spark.source.tails import can_grow, readable_until
+from nsq_spark.source.portions import Room, can_grow, default_limit, packed, pieces_of, readable_until, size_of
 from nsqd_py.diskqueue.files import parse_log_file_name
 
 # So many new files are looked into together, which is faster where they are far away.

@@ -1,107 +1,172 @@
-"""The writers: each task publishes its rows, at least once, and says how many nsqd acknowledged."""
+"""The writers of the data source: each task publishes its rows, at least once, and returns what nsqd acknowledged.
+
+Rows become batches by the column; no single row is looked at, unless it is deferred.
+"""
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+import pyarrow.compute as pc
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from nsq_spark.archive.payload import Payload
+from nsq_spark.publish_batch import NotPublished, PublishBatch, PublishCounts, PublishObserver
+from nsq_spark.publisher import MOST_DEFERRED, Producers, TaskPublisher
 from nsq_spark.source.columns import WriteColumns
 from nsq_spark.source.options import WriteOptions
-from nsq_spark.source.publisher import Publisher
-from nsq_spark.source.publishing import sends
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+else:  # PySpark 4.0 has no such class; the data source refuses to publish a stream there
+    DataSourceStreamArrowWriter = getattr(datasource, "DataSourceStreamArrowWriter", object)
 
 _log = logging.getLogger("nsqd_py.spark")
 
 
-@dataclass
-class Published(WriterCommitMessage):
-    """What a task published. `possible_duplicates` of them were sent again while nobody knew whether nsqd had them."""
+class PublishGaveUp(Exception):
+    """nsqd did not take messages; the text gives its address, and how many messages the task had published before."""
 
-    messages: int = 0
-    size_bytes: int = 0
-    possible_duplicates: int = 0
-    topics: dict[str, int] = field(default_factory=dict)
+
+class BadRow(ValueError):
+    """A row that cannot be published; the text names the column and the reason."""
+
+
+class Published(PublishCounts, WriterCommitMessage):
+    """What a task published."""
 
 
 @dataclass(frozen=True)
 class Writing:
-    """What is the same for all tasks. Goes to the executors as it is."""
+    """What all tasks of a query have in common; it is sent to the executors."""
 
     options: WriteOptions
     columns: WriteColumns
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Published:
-        """Returns when nsqd has acknowledged all. Raises PublishGaveUp and BadRow."""
-        options = self.options
-        with Publisher(options) as publisher:
-            for batch in batches:
-                for send in sends(batch, self.columns, options.topic, options.batch_bytes):
-                    publisher.send(send)
+        """Return when nsqd has acknowledged all rows. Raises PublishGaveUp and BadRow."""
+        options, limit_s = self.options, self.options.give_up_after_s
+        producers = Producers(
+            options.nsqd_tcp_addresses, options.lookupd_http_addresses, options.client, limit_s,
+            window_bytes=options.window_bytes,
+        )  # fmt: skip
+        # The producer bounds what is unanswered on each connection.
+        publisher = TaskPublisher(producers, PublishObserver(), give_up_after_s=limit_s, window_bytes=math.inf)
+        try:
+            for rows in batches:
+                for batch in batches_of(rows, self.columns, options.topic, options.batch_bytes):
+                    publisher.send(batch)
+            publisher.finish()
+        except NotPublished as error:
+            count = publisher.counts.messages
+            raise PublishGaveUp(f"nsq: {error} (this task had published {count} messages)") from None
+        finally:
+            publisher.close()
         counts = publisher.counts
         return Published(counts.messages, counts.size_bytes, counts.possible_duplicates, counts.topics)
 
 
+# ---- rows
+
+
+def batches_of(rows: pa.RecordBatch, columns: WriteColumns, topic: str, batch_bytes: int) -> Iterator[PublishBatch]:
+    """Yield batches of all rows. The rows of a topic stay in order, except that deferred ones come first.
+
+    Raises BadRow.
+    """
+    bodies = _bodies(rows.column(columns.body))
+    for name, index in _by_topic(rows, columns, topic):
+        part = bodies if index is None else bodies.take(index)
+        if columns.defer_ms is not None:
+            delays = _delays(rows.column(columns.defer_ms))
+            delays = delays if index is None else delays.take(index)
+            is_deferred = pc.greater(delays, 0)
+            yield from _deferred(name, part.filter(is_deferred), delays.filter(is_deferred))
+            part = part.filter(pc.equal(delays, 0))
+        payload = Payload.of_array(part)
+        for begin, end in payload.cuts(len(payload), batch_bytes):
+            yield PublishBatch(name, payload, begin, end)
+
+
+def _deferred(topic: str, bodies: pa.Array, delays: pa.Array) -> Iterator[PublishBatch]:
+    payload, delays_ms = Payload.of_array(bodies), delays.to_pylist()
+    for begin in range(0, len(payload), MOST_DEFERRED):
+        yield PublishBatch(topic, payload, begin, min(begin + MOST_DEFERRED, len(payload)), delays_ms)
+
+
+def _bodies(column: pa.Array) -> pa.Array:
+    bodies = column.cast(pa.binary())
+    if bodies.null_count:
+        raise BadRow("nsq: column body is null in a row, but a message has a body")
+    if len(bodies) and pc.min(pc.binary_length(bodies)).as_py() == 0:
+        raise BadRow("nsq: column body is empty in a row, but nsqd takes no empty message")
+    return bodies
+
+
+def _by_topic(rows: pa.RecordBatch, columns: WriteColumns, topic: str) -> Iterator[tuple[str, pa.Array | None]]:
+    """Yield the topics, in the order in which they come, with the indices of their rows; None stands for all rows."""
+    if columns.topic is None:
+        yield topic, None
+        return
+    column = rows.column(columns.topic).cast(pa.string())
+    if column.null_count:
+        raise BadRow("nsq: column topic is null in a row; give the option topic, or a topic in each row")
+    encoded = column.dictionary_encode()
+    names = encoded.dictionary.to_pylist()
+    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    for code, name in enumerate(names):
+        yield name, None if len(names) == 1 else pa.array(np.flatnonzero(codes == code))
+
+
+def _delays(column: pa.Array) -> pa.Array:
+    delays = pc.fill_null(column.cast(pa.int64()), 0)
+    if len(delays) and pc.min(delays).as_py() < 0:
+        raise BadRow("nsq: column defer_ms is less than 0 in a row")
+    return delays
+
+
+# ---- for Spark
+
+
 def total(messages: Sequence[WriterCommitMessage | None]) -> Published:
-    """Of all tasks; None is one that failed."""
-    sum_of_all = Published()
+    """Return the sum of all tasks; None is a task that failed."""
+    found = Published()
     for message in messages:
         if isinstance(message, Published):
-            sum_of_all.messages += message.messages
-            sum_of_all.size_bytes += message.size_bytes
-            sum_of_all.possible_duplicates += message.possible_duplicates
-            for topic, count in message.topics.items():
-                sum_of_all.topics[topic] = sum_of_all.topics.get(topic, 0) + count
-    return sum_of_all
+            found.add(message)
+    return found
 
 
-def _committed(messages: Sequence[WriterCommitMessage | None]) -> None:
-    done = total(messages)
-    _log.info("%d messages published, %d bytes: %s", done.messages, done.size_bytes, done.topics)
-    if done.possible_duplicates:
-        _log.warning("%d of %d messages may be there twice", done.possible_duplicates, done.messages)
+class _Writer:
+    """What the writers of tables and of streams have in common."""
+
+    def __init__(self, writing: Writing) -> None:
+        self._writing = writing
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
+        return self._writing.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int = -1) -> None:
+        done = total(messages)
+        _log.info("%d messages published, %d bytes: %s", done.messages, done.size_bytes, done.topics)
+        if done.possible_duplicates:
+            _log.warning("%d of %d messages may be stored twice", done.possible_duplicates, done.messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int = -1) -> None:
+        done = total(messages).messages
+        _log.warning("failed; %d messages were published, and are stored twice if they are written again", done)
 
 
-def _aborted(messages: Sequence[WriterCommitMessage | None]) -> None:
-    """What is published cannot be taken back."""
-    done = total(messages)
-    _log.warning("failed; %d messages were published, and will be there twice if it is done again", done.messages)
-
-
-class NsqWriter(DataSourceArrowWriter):
+class NsqWriter(_Writer, DataSourceArrowWriter):
     """`df.write.format("nsq").mode("append")`."""
 
-    def __init__(self, writing: Writing) -> None:
-        self._writing = writing
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
-        return self._writing.write(iterator)
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        _committed(messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        _aborted(messages)
-
-
-class NsqStreamWriter(DataSourceStreamArrowWriter):
+class NsqStreamWriter(_Writer, DataSourceStreamArrowWriter):
     """`df.writeStream.format("nsq")`. A batch that failed half-way is published again as a whole."""
-
-    def __init__(self, writing: Writing) -> None:
-        self._writing = writing
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
-        return self._writing.write(iterator)
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        _committed(messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        _aborted(messages)

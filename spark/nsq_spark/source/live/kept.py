@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import http.client
 import json
+import logging
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
-from nsq_spark.archive.errors import ArchiveError
+from nsq_spark.archive.damage import ArchiveError
 from nsqd_py.protocol.strangers import not_http
 
 _TIMEOUT_S = 30.0
@@ -81,3 +84,42 @@ def ask_json(address: str, path: str) -> Any:
         return json.loads(body)
     except ValueError as error:
         raise ArchiveError(f"nsq: {address} gives no JSON for {path}: {error}") from error
+
+
+def tcp_address(nsqd: str) -> str:
+    """What consumers know an nsqd by. Raises ArchiveError."""
+    document = ask_json(nsqd, "/info")
+    try:
+        return address_of(document["broadcast_address"], document["tcp_port"])
+    except (KeyError, TypeError) as error:
+        raise ArchiveError(f"nsq: {nsqd} does not answer as an nsqd: {error!r}") from error
+
+
+def address_of(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+# ---- asking again while nsqds are away
+
+T = TypeVar("T")
+
+_PAUSE_S = 0.2
+_log = logging.getLogger("nsqd_py.spark")
+
+
+def patiently(question: Callable[[], T], give_up_after_s: float) -> T:
+    """The answer. Raises NoTopic at once, and ArchiveError after so long."""
+    deadline_s = time.monotonic() + give_up_after_s
+    is_told = False
+    while True:
+        try:
+            return question()
+        except NoTopic:
+            raise
+        except ArchiveError as error:
+            if time.monotonic() >= deadline_s:
+                raise
+            if not is_told:
+                _log.warning("%s; trying again for %g s", error, give_up_after_s)
+                is_told = True
+            time.sleep(_PAUSE_S)

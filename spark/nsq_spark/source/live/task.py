@@ -15,16 +15,12 @@ from pyspark.sql.datasource import InputPartition
 
 from nsq_spark.archive.chunk import Chunk
 from nsq_spark.archive.columns import Numbers, index_in_records
-from nsq_spark.archive.damage import Damage
-from nsq_spark.archive.errors import ArchiveError
+from nsq_spark.archive.damage import ArchiveError, Damage
 from nsq_spark.archive.formats import Compression, Format
-from nsq_spark.archive.record_file import walk
+from nsq_spark.archive.record_file import PublishedRecords, walk
 from nsq_spark.archive.splits import Split
-from nsq_spark.archive.topic_log import PublishedRecords
 from nsq_spark.archive.wanted import Wanted
-from nsq_spark.source.live.kept import NoTopic, read
-from nsq_spark.source.live.patience import patiently
-from nsq_spark.source.live.places import tcp_address
+from nsq_spark.source.live.kept import NoTopic, patiently, read, tcp_address
 from nsqd_py.diskqueue.records import PUBLISHED
 
 _log = logging.getLogger("nsqd_py.spark")

@@ -1,21 +1,54 @@
-"""A topic on its nsqds: what each keeps of it, and where reading begins and ends."""
+"""A topic on its nsqds: which nsqds have it, what each keeps of it, and where reading begins and ends."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
 from functools import partial
+from typing import Any
+from urllib.parse import urlencode
 
-from nsq_spark.archive.errors import ArchiveError
-from nsq_spark.source.live.kept import Kept, NoTopic, ends, read
+from nsq_spark.archive.damage import ArchiveError
+from nsq_spark.source.live.kept import Kept, NoTopic, address_of, ask_json, ends, patiently, read
 from nsq_spark.source.live.offsets import Stretch, TopicOffset
 from nsq_spark.source.live.options import EARLIEST, LATEST, LiveOptions, Place
-from nsq_spark.source.live.patience import patiently
-from nsq_spark.source.live.places import nsqds_of
 from nsq_spark.source.live.task import TopicPartition
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RecordHeader, decode_header
 
+# ---- which nsqds have the topic
+
 _log = logging.getLogger("nsqd_py.spark")
+
+
+def nsqds_of(options: LiveOptions, known: Iterable[str]) -> list[str]:
+    """Addresses of HTTP sides. Where no nsqlookupd answers, those that are known. Raises ArchiveError if none is."""
+    found, failures = set(options.nsqds), []
+    for lookupd in options.lookupds:
+        try:
+            found |= _looked_up(lookupd, options.topic)
+        except ArchiveError as error:
+            failures.append(str(error))
+            _log.warning("%s", error)
+    if failures and len(failures) == len(options.lookupds):
+        found |= set(known)
+        if not found:
+            raise ArchiveError(failures[0])
+    return sorted(found)
+
+
+def _looked_up(lookupd: str, topic: str) -> set[str]:
+    """Raises ArchiveError."""
+    try:
+        document: Any = ask_json(lookupd, f"/lookup?{urlencode({'topic': topic})}")
+    except NoTopic:
+        return set()
+    try:
+        return {address_of(one["broadcast_address"], one["http_port"]) for one in document["producers"]}
+    except (KeyError, TypeError) as error:
+        raise ArchiveError(f"nsq: {lookupd} does not answer as an nsqlookupd: {error!r}") from error
+
+
+# ---- what they keep
 
 
 class LiveTopic:

@@ -1,0 +1,214 @@
+"""The listening sockets of a daemon: they accept connections, and refuse those above a limit."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+from nsqd_py.errors import StartError
+from nsqd_py.net.addresses import join_address, split_address
+from nsqd_py.net.limits import Connections
+from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.systemd import InheritedSockets
+
+BACKLOG = 4096
+_ACCEPTS_PER_EVENT = 256
+_DISCARDED_BYTES = 64 * 1024
+_PAUSE_WITHOUT_DESCRIPTORS_S = 0.1
+_OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+_READ = 1
+
+# Called with the socket and the name of its peer.
+OnConnection = Callable[[socket.socket, str], None]
+# Returns the bytes that a refused client gets.
+Refusal = Callable[[], bytes]
+
+
+class ConnectionGate(Protocol):
+    """Decides which connections are accepted; `nsqd_py.net.limits.Connections` is one."""
+
+    def refuses(self, peer: str, descriptor: int) -> str: ...
+
+
+def peer_name(peer: Any) -> str:
+    """Return the name of a client for logs and stats: `host:port`, the path of its unix socket, or "@"."""
+    return join_address(peer[0], peer[1]) if isinstance(peer, tuple) else str(peer or "@")
+
+
+class Listener:
+    """A bound socket that passes each connection to `on_connection`. `port` is -1 for a unix socket."""
+
+    def __init__(
+        self, name: str, address: str, loop: Any, log: Log, on_connection: OnConnection,
+        inherited: socket.socket | None = None,
+    ) -> None:  # fmt: skip
+        """Bind `address`, or use `inherited`, a socket that listens already. Raises StartError."""
+        self.name = name
+        self._log = log
+        self._loop = loop
+        self._on_connection = on_connection
+        self._gate: ConnectionGate | None = None
+        self._refusal: Refusal = bytes
+        self._path: str | None = None
+        self._own_file: os.stat_result | None = None
+        try:
+            self._sock = self._bind(address) if inherited is None else inherited
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise StartError(f"listen ({address}) failed - {reason}") from error
+        self._sock.setblocking(False)
+        bound = self._sock.getsockname()
+        self.port = bound[1] if isinstance(bound, tuple) else -1
+        self.address = peer_name(bound)
+        self._watcher = loop.io(self._sock.fileno(), _READ)
+        self._pause = loop.timer(_PAUSE_WITHOUT_DESCRIPTORS_S)
+
+    def _bind(self, address: str) -> socket.socket:
+        parsed = split_address(address)
+        if parsed is None:
+            return self._bind_path(address)
+        host, port = parsed
+        if not host:
+            if socket.has_dualstack_ipv6():
+                return socket.create_server(("", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
+            return socket.create_server(("", port), backlog=BACKLOG)
+        family, _, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        return socket.create_server(target[:2], family=family, backlog=BACKLOG)
+
+    def _bind_path(self, path: str) -> socket.socket:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            _remove_dead_socket(Path(path))
+            sock.bind(path)
+            sock.listen(BACKLOG)
+        except OSError:
+            sock.close()
+            raise
+        self._path, self._own_file = path, os.lstat(path)
+        return sock
+
+    def guard(self, gate: ConnectionGate, refusal: Refusal) -> None:
+        """Accept only connections that `gate` does not refuse. Refused clients get the bytes of `refusal`."""
+        self._gate = gate
+        self._refusal = refusal
+
+    def start(self) -> None:
+        self._log.info("%s: listening on %s", self.name, self.address)
+        self._watcher.start(self._on_readable)
+
+    def _on_readable(self) -> None:
+        for _ in range(_ACCEPTS_PER_EVENT):
+            try:
+                sock, peer = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._log.of_clients.warning("temporary Accept() failure - %s", error)
+                if error.errno in _OUT_OF_RESOURCES:
+                    self._watcher.stop()
+                    self._pause.start(self._resume)
+                return
+            name = peer_name(peer)
+            if self._gate is not None and self._gate.refuses(name, sock.fileno()):
+                _refuse(sock, self._refusal())
+                continue
+            try:
+                self._on_connection(sock, name)
+            except OSError as error:  # the peer is gone already
+                self._log.of_clients.info("%s: client(%s) - %s", self.name, name, error)
+                sock.close()
+
+    def _resume(self) -> None:
+        self._pause.stop()
+        self._watcher.start(self._on_readable)
+
+    def close(self) -> None:
+        self._log.info("%s: closing %s", self.name, self.address)
+        self._watcher.stop()
+        self._watcher.close()
+        self._pause.stop()
+        self._pause.close()
+        self._sock.close()
+        if self._path is not None:
+            _remove_file(Path(self._path), self._own_file)
+
+
+def _remove_file(path: Path, own: os.stat_result | None) -> None:
+    """Remove a socket's file, unless another process has replaced it meanwhile."""
+    with suppress(FileNotFoundError):
+        if own is not None and os.path.samestat(path.lstat(), own):
+            path.unlink()
+
+
+def _refuse(sock: socket.socket, refusal: bytes) -> None:
+    """Send as much of `refusal` as fits into the socket's buffer, and close, without waiting."""
+    with sock, suppress(OSError):
+        sock.setblocking(False)
+        sock.send(refusal)
+        sock.shutdown(socket.SHUT_WR)
+        sock.recv(_DISCARDED_BYTES)  # closing on unread input resets the connection, and the client may miss the rest
+
+
+def _remove_dead_socket(path: Path) -> None:
+    """Remove a socket file on which no process listens, so that a new one can be bound there. Raises OSError."""
+    try:
+        if not stat.S_ISSOCK(os.stat(path).st_mode):
+            return
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+
+
+class Listeners:
+    """The listeners of one daemon: `add` binds them; they accept from `start` to `close`.
+
+    refusals  the answer to a client above the limit of connections, by the name of the listener
+    """
+
+    def __init__(self, connections: Connections, refusals: Mapping[str, Refusal], loop: Any, log: Log) -> None:
+        self._connections = connections
+        self._refusals = refusals
+        self._loop = loop
+        self._log = log
+        self._inherited = InheritedSockets.from_environment(log)
+        self._listeners: list[Listener] = []
+
+    def add(self, name: str, address: str, on_connection: OnConnection) -> Listener:
+        """Bind the address, or use the sockets that systemd passed for `name`. Raises StartError.
+
+        Return the listener, if possible one with a port.
+        """
+        sockets = self._inherited.take(name.lower(), address)
+        added = [Listener(name, address, self._loop, self._log, on_connection, sock) for sock in sockets]
+        for listener in added:
+            listener.guard(self._connections, self._refusals[name])
+        self._listeners += added
+        return max(added, key=lambda listener: listener.port)
+
+    def close_others(self) -> None:
+        """Close the sockets from systemd that no listener uses."""
+        self._inherited.close_others()
+
+    @property
+    def address(self) -> str:
+        """The address of the first listener."""
+        return self._listeners[0].address
+
+    def start(self) -> None:
+        for listener in self._listeners:
+            listener.start()
+
+    def close(self) -> None:
+        for listener in self._listeners:
+            listener.close()

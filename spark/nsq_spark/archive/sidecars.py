@@ -1,0 +1,246 @@
+"""What the files beside a file say about it: whether nsqd still writes to it, and what was consumed of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import orjson
+import pyarrow as pa
+
+from nsq_spark.archive.damage import ArchiveError
+from nsq_spark.archive.formats import Compression, Format, name_without_compression, parse_go_queue_name
+from nsq_spark.archive.storage import Entry, Storage, directory_of, name_of
+from nsq_spark.archive.wanted import Wanted
+from nsqd_py.diskqueue.files import parse_log_file_name
+from nsqd_py.diskqueue.go_files import GO_POSITION_SUFFIX, GoPosition, parse_go_position
+
+
+@dataclass(frozen=True, slots=True)
+class GoQueueFile:
+    """A file of Go's disk queue.
+
+    read_position  where what is unread begins; None: nothing is. 0 where nobody knows
+    settled_bytes  nsqd knew that these were written
+    """
+
+    topic: str
+    channel: str | None
+    is_live: bool = False
+    read_position: int | None = 0
+    settled_bytes: int = 0
+
+
+class Companions:
+    """Looks at each directory once."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._last_logs: dict[str, dict[str, int]] = {}
+        self._last_queues: dict[str, dict[str, int]] = {}
+
+    def topic_log(self, path: str) -> tuple[str, bool]:
+        """The topic by its name, and whether it is the topic's last file. ("", False) for a name of another kind."""
+        parsed = parse_log_file_name(name_without_compression(name_of(path)))
+        if parsed is None:
+            return "", False
+        topic, seq = parsed
+        return topic, seq >= self._last_log(directory_of(path)).get(topic, seq)
+
+    def _last_log(self, directory: str) -> dict[str, int]:
+        if directory not in self._last_logs:
+            last: dict[str, int] = {}
+            for topic, seq in filter(None, map(parse_log_file_name, self._storage.names(directory))):
+                last[topic] = max(seq, last.get(topic, 0))
+            self._last_logs[directory] = last
+        return self._last_logs[directory]
+
+    def go_queue(self, path: str) -> GoQueueFile:
+        name = name_without_compression(name_of(path))
+        parsed = parse_go_queue_name(name)
+        if parsed is None:
+            return GoQueueFile("", None)
+        topic, channel, number = parsed
+        queue = name.partition(".diskqueue.")[0]
+        position = self._go_position(f"{directory_of(path)}/{queue}{GO_POSITION_SUFFIX}")
+        if position is None:
+            return GoQueueFile(topic, channel, number >= self._last_queue(directory_of(path)).get(queue, number))
+        read, write = position.read_number, position.write_number
+        return GoQueueFile(
+            topic,
+            channel,
+            is_live=number >= write,
+            read_position=None if number < read else position.read_offset if number == read else 0,
+            settled_bytes=position.write_offset if number == write else 0,
+        )
+
+    def _go_position(self, path: str) -> GoPosition | None:
+        try:
+            with self._storage.open(path) as file:
+                return parse_go_position(file.read_at(0, file.size_bytes))
+        except (ArchiveError, OSError):
+            return None
+
+    def _last_queue(self, directory: str) -> dict[str, int]:
+        if directory not in self._last_queues:
+            last: dict[str, int] = {}
+            for name in self._storage.names(directory):
+                parsed = parse_go_queue_name(name)
+                if parsed is not None:
+                    queue = name.partition(".diskqueue.")[0]
+                    last[queue] = max(parsed[2], last.get(queue, 0))
+            self._last_queues[directory] = last
+        return self._last_queues[directory]
+
+
+# ---- which queues of a Go data directory are read, so that each message comes once
+
+ALL_QUEUES = "all"
+
+Topic = tuple[str, str]  # a directory, and a topic in it
+
+
+def queue_of(path: str) -> tuple[Topic, str | None] | None:
+    """The topic and the channel of a file of a disk queue; None for another file."""
+    parsed = parse_go_queue_name(name_without_compression(name_of(path)))
+    return None if parsed is None else ((directory_of(path), parsed[0]), parsed[1])
+
+
+def channels_in(entries: Iterable[Entry]) -> dict[Topic, Counter[str]]:
+    """By topic, how many bytes the files of each channel have."""
+    found: dict[Topic, Counter[str]] = {}
+    for entry in entries:
+        queue = queue_of(entry.path)
+        if queue is not None and queue[1] is not None:
+            found.setdefault(queue[0], Counter())[queue[1]] += entry.size_bytes
+    return found
+
+
+def chosen_channels(entries: Iterable[Entry], wanted: str | None) -> dict[Topic, str]:
+    """The channel of each topic that is read: the one that is wanted, or the largest; empty where all are."""
+    if wanted == ALL_QUEUES:
+        return {}
+    channels = channels_in(entries)
+    if wanted:
+        return dict.fromkeys(channels, wanted)
+    return {topic: min(sizes, key=lambda name: (-sizes[name], name)) for topic, sizes in channels.items()}
+
+
+def copies_text(entries: Iterable[Entry], chosen: Mapping[Topic, str]) -> list[str]:
+    """For people, of each topic with several channels: which one is read."""
+    lines = []
+    for topic, sizes in channels_in(entries).items():
+        others = sorted(name for name in sizes if name != chosen.get(topic, name))
+        if others:
+            lines.append(
+                f"topic {topic[1]}: read from the queue of channel {chosen[topic]} and from the topic's own; "
+                f"left out, as copies: {', '.join(others)}"
+            )
+    return lines
+
+
+# ---- the manifest of nsq-to-file: it only saves work; where it does not describe all of a file, the file is opened
+
+NAME = "_manifest.jsonl"
+# These formats are compressed as a whole; the others compress parts of a file.
+_COMPRESSED_AS_A_WHOLE = (Format.LINES, Format.JSONL)
+
+
+class Stretch(NamedTuple):
+    """A part of a file, from `offset` on, whose messages have one topic; times in ns, None where they are not known."""
+
+    offset: int
+    size_bytes: int
+    format: Format
+    compression: Compression
+    topic: str
+    first_ns: int | None
+    last_ns: int | None
+
+    def may_hold(self, wanted: Wanted) -> bool:
+        """True if a message in it may be wanted. Raises ArchiveError for a bad pattern."""
+        if not wanted.has_topic(self.topic):
+            return False
+        return self.first_ns is None or self.last_ns is None or wanted.overlaps(self.first_ns, self.last_ns)
+
+
+class Manifests:
+    """The manifests above files. Each is read once."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._read: dict[str, dict[str, list[Stretch]]] = {}
+
+    def complete(self, entry: Entry) -> list[Stretch]:
+        """Return the parts of a file that nsq-to-file has finished; nothing if they do not make up the whole file."""
+        stretches = self._stretches(entry.path)
+        end = 0
+        for stretch in stretches:
+            if stretch.offset != end:
+                return []
+            end += stretch.size_bytes
+        return stretches if end == entry.size_bytes else []
+
+    def unwanted(self, entry: Entry, wanted: Wanted, topic_in_name: str) -> Stretch | None:
+        """Return the first part of a file in which nothing is wanted; None if something may be, or nobody knows.
+
+        Files of `lines` are read as messages of the topic in their names, so that one counts. Raises ArchiveError for a
+        bad pattern.
+        """
+        stretches = [
+            stretch._replace(topic=topic_in_name) if stretch.format is Format.LINES else stretch
+            for stretch in self.complete(entry)
+        ]
+        return None if any(stretch.may_hold(wanted) for stretch in stretches) else next(iter(stretches), None)
+
+    def _stretches(self, path: str) -> list[Stretch]:
+        """From the manifest nearest to the root that names the file: it mostly is there, and one serves all files."""
+        for directory in _directories(path):
+            if directory not in self._read:
+                self._read[directory] = self._manifest(directory)
+            if found := self._read[directory].get(path.removeprefix(f"{directory}/")):
+                return found
+        return []
+
+    def _manifest(self, directory: str) -> dict[str, list[Stretch]]:
+        """Return the parts of each file in order; a file that begins again replaces the earlier one of its name."""
+        found: dict[str, list[Stretch]] = {}
+        try:
+            with self._storage.open(f"{directory}/{NAME}") as file:
+                data = file.read_at(0, file.size_bytes)
+        except (ArchiveError, OSError, pa.ArrowException):
+            return found
+        for line in data.splitlines():
+            try:
+                fields = orjson.loads(line)
+                path, stretch = fields["path"], _stretch(fields)
+            except (ValueError, KeyError, TypeError):
+                continue  # torn by a kill, or of a later version
+            if stretch.offset == 0:
+                found[path] = []
+            found.setdefault(path, []).append(stretch)
+        return found
+
+
+def _stretch(fields: Any) -> Stretch:
+    """Raises KeyError, TypeError and ValueError."""
+    form, compression = Format(fields["format"]), Compression(fields["compress"])
+    numbers = (fields["offset"], fields["bytes"])
+    times = (fields["first_timestamp"], fields["last_timestamp"])
+    topic = fields["topic"]
+    if not isinstance(topic, str) or any(type(number) is not int for number in numbers):
+        raise TypeError
+    if any(type(time) is not int for time in times):
+        times = None, None
+    whole = compression if form in _COMPRESSED_AS_A_WHOLE else Compression.NONE
+    return Stretch(*numbers, form, whole, topic, *times)
+
+
+def _directories(path: str) -> Iterator[str]:
+    """The directories above a file, the root (or the bucket) first, without a slash at the end."""
+    scheme, separator, rest = path.rpartition("://")
+    names = directory_of(rest).split("/")
+    for count in range(1, len(names) + 1):
+        yield scheme + separator + "/".join(names[:count])

@@ -1,0 +1,315 @@
+"""Publish messages of a Spark task until nsqd has acknowledged them; the data source and spark-replay share it.
+
+The client's producer already sends a publish to another nsqd when a connection breaks. This module adds what a batch
+job needs: it retries with growing pauses for a given time, halves batches that are too large for nsqd, keeps an ordered
+stream in order, and counts what may have been stored twice. It drops nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
+
+from nsq_spark.publish_batch import (
+    GaveUp,
+    NotPublished,
+    PublishBatch,
+    PublishCounts,
+    PublishObserver,
+    Refused,
+    is_final,
+    is_too_large,
+)
+from nsqd_py.client.blocking.lookup import LookupClient
+from nsqd_py.client.blocking.producer import Producer
+from nsqd_py.client.errors import BadName, ConnectionLost, NoNsqd, NsqClientError, TimedOut
+from nsqd_py.client.options import ClientOptions
+from nsqd_py.runtime.outages import Backoff
+
+# The limit of unanswered bytes, and so of what may be stored twice after a failure. Two batches for each nsqd may be
+# unanswered whatever their size, so that no nsqd has to wait.
+WINDOW_BYTES = 8 * 1024 * 1024
+_BATCHES_EACH = 2
+# Messages in one batch whose messages are published one by one, because they are deferred.
+MOST_DEFERRED = 500
+_STEP_S = 0.2
+_FIRST_PAUSE_S, _MOST_PAUSE_S = 0.1, 5.0
+_ENDING_S = 1.0
+# After this time an ordered stream goes to the next nsqd.
+_FAIL_OVER_S = 10.0
+# Larger than a window of ours: the producer never makes its caller wait.
+_PRODUCER_WINDOW, _PRODUCER_WINDOW_BYTES = 10_000, 64 << 20
+
+# The caller reports what goes wrong, with the messages that it goes wrong for.
+_log = logging.getLogger("nsq_spark.publisher")
+_log.addHandler(logging.NullHandler())
+_log.propagate = False
+
+
+@dataclass(slots=True)
+class Producers:
+    """Opens the producer of a task, and the next one after a failure.
+
+    Unordered, one producer spreads over all nsqds. An ordered stream goes to one nsqd at a time; `turn` says which, and
+    differs from task to task at first.
+    """
+
+    nsqds: Sequence[str]
+    lookupds: Sequence[str]
+    options: ClientOptions
+    give_up_after_s: float
+    is_ordered: bool = False
+    turn: int = 0
+    window_bytes: int = _PRODUCER_WINDOW_BYTES
+
+    def open(self) -> Producer:
+        """Raises NsqClientError."""
+        if not self.is_ordered:
+            return self._producer(self.nsqds, self.lookupds, self.give_up_after_s)
+        nsqds = self._known_nsqds()
+        nsqd = nsqds[self.turn % len(nsqds)]
+        self.turn += 1
+        limit_s = self.give_up_after_s if len(nsqds) == 1 else min(self.give_up_after_s, _FAIL_OVER_S)
+        return self._producer((nsqd,), (), limit_s)
+
+    def _producer(self, nsqds: Sequence[str], lookupds: Sequence[str], limit_s: float) -> Producer:
+        return Producer(
+            nsqd_tcp_addresses=nsqds,
+            lookupd_http_addresses=lookupds,
+            options=self.options,
+            window=_PRODUCER_WINDOW,
+            window_bytes=self.window_bytes,
+            publish_timeout_s=max(0.1, limit_s),
+            log=_log,
+        )
+
+    def _known_nsqds(self) -> list[str]:
+        """Return all nsqds, and ask the nsqlookupds for them now. Raises NoNsqd."""
+        found, failures = list(self.nsqds), []
+        client = LookupClient(self.options)
+        for lookupd in self.lookupds:
+            try:
+                found += client.nodes(lookupd)
+            except NsqClientError as error:
+                failures.append(str(error))
+        if not found:
+            raise NoNsqd("; ".join(failures) or "nsqlookupd knows no nsqd")
+        return sorted(set(found))
+
+
+class TaskPublisher:
+    """Publishes the messages of one task."""
+
+    def __init__(
+        self,
+        producers: Producers,
+        observer: PublishObserver,
+        *,
+        give_up_after_s: float,
+        is_ordered: bool = False,
+        window_bytes: float = WINDOW_BYTES,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._producers = producers
+        self._observer = observer
+        self._give_up_after_s = give_up_after_s
+        self._is_ordered = is_ordered
+        self._window_bytes = window_bytes
+        self._clock = clock
+        self._producer: Producer | None = None
+        self._pause = Backoff(_FIRST_PAUSE_S, _MOST_PAUSE_S)
+        self._under_way: dict[int, PublishBatch] = {}
+        self._under_way_bytes = 0
+        self._returned: deque[PublishBatch] = deque()
+        self._fatal: NotPublished | None = None
+        self._stepped_s = 0.0
+        self._sent_count = 0
+        self._unsure_bytes = 0
+        self.counts = PublishCounts()
+
+    def send(self, batch: PublishBatch) -> None:
+        """Start to publish a batch, as soon as there is room for it. Raises NotPublished."""
+        self._make_room(batch)
+        self._sent_count += 1
+        batch.number = self._sent_count
+        batch.deadline_s = self._clock() + self._give_up_after_s
+        self._start(batch)
+
+    def wait(self, seconds: float) -> None:
+        """Wait for at most so long, and meanwhile go on with what is under way. Raises NotPublished."""
+        if self._under_way or self._returned:
+            self._observer.look()
+            self._send_returned()
+            self._step(min(seconds, _STEP_S))
+        else:
+            self.idle()
+            self._observer.rest(seconds)
+
+    def idle(self) -> None:
+        """Answer nsqd's heartbeats. To be called often while nothing is sent."""
+        self._observer.look()
+        if self._producer is not None:
+            self._step_if_due()
+
+    def resumed(self) -> None:
+        """Count the next messages as possible duplicates: an earlier try may have sent them without an answer."""
+        self._unsure_bytes = WINDOW_BYTES
+
+    def finish(self) -> None:
+        """Wait until nsqd has acknowledged all, and close the connections. Raises NotPublished."""
+        while self._under_way or self._returned:
+            self._observer.look()
+            self._send_returned()
+            self._step(_STEP_S)
+        if self._fatal is not None:
+            raise self._fatal
+        self.close(0.0)
+
+    @property
+    def is_settled(self) -> bool:
+        """True if nsqd can have stored nothing that was not acknowledged."""
+        return not self._under_way and not any(batch.may_be_there for batch in self._returned)
+
+    def close(self, ending_s: float = _ENDING_S) -> None:
+        """Handle the answers of the next second, and give up the rest: after an error, or a stop."""
+        deadline_s = self._clock() + ending_s
+        producer, self._producer = self._producer, None
+        if producer is None:
+            return
+        with suppress(NsqClientError):  # its batches come back, and are not acknowledged
+            while self._under_way and (left_s := deadline_s - self._clock()) > 0:
+                producer.step(min(left_s, _STEP_S))
+            producer.close(0.0)
+        self._observer.stepped()
+
+    # ---- room
+
+    def _make_room(self, batch: PublishBatch) -> None:
+        while True:
+            self._observer.look()
+            self._send_returned()
+            self._step_if_due()
+            least = _BATCHES_EACH * (self._producer.nsqd_count if self._producer is not None else 1)
+            is_large = self._under_way_bytes + batch.size_bytes > self._window_bytes or batch.defer_ms != 0
+            if not self._returned and not (is_large and len(self._under_way) >= least):
+                return
+            self._step(_STEP_S)
+
+    def _step_if_due(self) -> None:
+        if self._clock() - self._stepped_s >= _STEP_S:
+            self._step(0.0)
+
+    def _step(self, seconds: float) -> None:
+        self._stepped_s = self._clock()
+        if self._producer is not None and (self._under_way or not self._returned):
+            self._producer.step(seconds)
+        elif self._returned:
+            self._observer.rest(min(seconds, self._pause.wait_s(self._clock())))
+        self._observer.stepped()
+        if self._fatal is not None:
+            raise self._fatal
+
+    # ---- under way
+
+    def _start(self, batch: PublishBatch) -> None:
+        self._under_way[id(batch)] = batch
+        self._under_way_bytes += batch.size_bytes
+        try:
+            producer = self._producer or self._open()
+            if batch.defer_ms:
+                self._start_deferred(producer, batch)
+            else:
+                pieces = batch.payload.mpub_pieces(batch.begin, batch.end)
+                batch.publish = producer.send_mpub_pieces(batch.topic, pieces, partial(self._ended, batch))
+        except (NsqClientError, BadName) as error:
+            self._ended(batch, error)
+
+    def _open(self) -> Producer:
+        producer = self._producer = self._producers.open()
+        while not producer.has_discovered:
+            self._observer.look()
+            producer.step(_STEP_S)
+        return producer
+
+    def _start_deferred(self, producer: Producer, batch: PublishBatch) -> None:
+        """Publish message by message: NSQ has no MPUB that defers."""
+        batch.unanswered, batch.error = batch.count, None
+        bodies = batch.payload.take(slice(batch.begin, batch.end)).array().to_pylist()
+        delays = repeat(batch.defer_ms) if isinstance(batch.defer_ms, int) else batch.defer_ms[batch.begin : batch.end]
+        on_done = partial(self._one_ended, batch)
+        begun = 0
+        try:
+            for body, delay_ms in zip(bodies, delays, strict=False):
+                begun += 1
+                producer.publish_soon(batch.topic, body, on_done, defer_s=delay_ms / 1000)
+        except (NsqClientError, BadName) as error:
+            batch.unanswered -= batch.count - begun
+            on_done(error)
+
+    def _one_ended(self, batch: PublishBatch, error: Exception | None) -> None:
+        batch.unanswered -= 1
+        batch.error = batch.error or error
+        if not batch.unanswered:
+            self._ended(batch, batch.error)
+
+    def _ended(self, batch: PublishBatch, error: Exception | None) -> None:
+        """Acknowledge, halve, return or refuse a batch that the producer is done with."""
+        if self._under_way.pop(id(batch), None) is None:
+            return
+        self._under_way_bytes -= batch.size_bytes
+        # Each refers to the other, and to megabytes: without this they would stay until garbage is collected.
+        publish, batch.publish = batch.publish, None
+        batch.may_be_there = batch.may_be_there or (publish is not None and publish.losses > 0)
+        if error is None:
+            self._acknowledged(batch)
+        elif is_too_large(error):
+            self._too_large(batch, error)
+        elif is_final(error) or (self._producer is not None and self._producer.is_refused):
+            self._fatal = self._fatal or Refused(f"not published: {error}")
+        elif self._clock() >= batch.deadline_s:
+            self._fatal = self._fatal or GaveUp(f"not published in {self._give_up_after_s:g}s: {error}")
+        else:
+            batch.may_be_there = batch.may_be_there or isinstance(error, ConnectionLost | TimedOut)
+            self._returned.append(batch)
+            self._pause.failed(self._clock())
+
+    def _acknowledged(self, batch: PublishBatch) -> None:
+        self._pause.reset()
+        count, body_bytes = batch.count, batch.body_bytes
+        is_unsure = batch.may_be_there or self._unsure_bytes > 0
+        self._unsure_bytes = max(0, self._unsure_bytes - body_bytes)
+        self.counts.add(PublishCounts(count, body_bytes, count if is_unsure else 0, {batch.topic: count}))
+        self._observer.acknowledged(batch)
+
+    def _too_large(self, batch: PublishBatch, error: Exception) -> None:
+        if batch.count > 1:
+            self._returned.extend(batch.halves())
+            return
+        try:
+            self._observer.too_large(batch, error)
+        except NotPublished as refused:
+            self._fatal = self._fatal or refused
+
+    # ---- again
+
+    def _send_returned(self) -> None:
+        """Send batches that came back, before all new ones. An ordered stream starts again with the next nsqd."""
+        if not self._returned or self._pause.wait_s(self._clock()):
+            return
+        if self._is_ordered:  # all batches come back, and are sent in their order
+            for batch in self._under_way.values():
+                batch.may_be_there = True
+            producer, self._producer = self._producer, None
+            if producer is not None:
+                with suppress(NsqClientError):
+                    producer.close(0.0)
+        returned = sorted(self._returned, key=lambda batch: (batch.number, batch.begin))
+        self._returned.clear()
+        for batch in returned:
+            self._start(batch)

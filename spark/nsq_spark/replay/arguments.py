@@ -1,0 +1,219 @@
+"""The job and the Spark that the command's options ask for. Pure, but for the size of the archive."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from glob import iglob
+
+from nsq_tools.cli import BadUsage
+from nsq_tools.options import client_options, user_agent
+from nsq_tools.tail.rendering import compile_search
+
+from nsq_spark.archive.listing import TOPIC_FROM_NAME, Hints
+from nsq_spark.archive.storage import is_local
+from nsq_spark.archive.wanted import Wanted
+from nsq_spark.replay.errors import BadJob
+from nsq_spark.replay.filter import needs_spark
+from nsq_spark.replay.job import Destination, Job, Pacing, Safety, Selection
+from nsq_spark.replay.options import BY_TIME, MAX_SPEED, ReplayOptions
+from nsq_spark.session import BadMaster, check_master
+from nsqd_py.protocol.names import is_valid_name
+from nsqd_py.settings.durations import SECOND_NS
+from nsqd_py.settings.timestamps import parse_time
+
+_HADOOP = "spark.hadoop."
+_SPEED = re.compile(r"(\d+(?:\.\d+)?|\.\d+)x")
+_SHARE = re.compile(r"(\d+(?:\.\d+)?|\.\d+)(%?)")
+# A replay with a predicate takes 21 s of processor time to its first message with the optimising compiler and G1, and
+# 11 s without. Then Spark SQL takes 4 us a message, and 7 us without: equal at 3 million messages, which an archive of
+# this size does not have, unless it is compressed well.
+_SMALL_BYTES = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class SparkWanted:
+    """The Spark to start. `is_light`: its JVM computes little."""
+
+    master: str
+    conf: Mapping[str, str]
+    is_light: bool
+
+
+# ---- the job
+
+
+def job_of(options: ReplayOptions, now_ns: int) -> Job:
+    """Raises BadUsage."""
+    if options.checkpoint and not is_local(options.checkpoint):
+        raise BadUsage(
+            f"--checkpoint {options.checkpoint}: it must be a local or mounted directory; an object store can neither "
+            "lock a file nor append to it"
+        )
+    try:
+        return Job(
+            paths=tuple(options.archive),
+            selection=_selection(options, now_ns),
+            destination=Destination(
+                tuple(options.nsqd_tcp_address),
+                tuple(options.lookupd_http_address),
+                client_options(options.producer_opt, "producer-opt", user_agent=user_agent("spark_replay")),
+                parse_topic_map(options.topic_map),
+                options.to_topic or None,
+                options.defer_ns / SECOND_NS,
+                options.batch_bytes,
+            ),
+            pacing=Pacing(options.rate, parse_speed(options.speed), options.order == BY_TIME),
+            safety=Safety(options.checkpoint or None, options.skip_damaged, options.give_up_after_ns / SECOND_NS),
+            storage={
+                name.removeprefix(_HADOOP): value
+                for name, value in parse_conf(options.conf).items()
+                if name.startswith(_HADOOP)
+            },
+            hints=_hints(options),
+            parallelism=options.parallelism,
+        )
+    except BadJob as error:
+        raise BadUsage(str(error)) from None
+
+
+def parse_speed(text: str) -> float | None:
+    """Return 1 for the gaps of the archive, 2 for half of them; None for max. Raises BadUsage."""
+    if text == MAX_SPEED:
+        return None
+    if text == "original":
+        return 1.0
+    match = _SPEED.fullmatch(text)
+    if not match or not float(match[1]):
+        raise BadUsage(f"--speed must be original, max, or a factor such as 2x, got {text!r}")
+    return float(match[1])
+
+
+def parse_share(text: str) -> float | None:
+    """Return 0.01 for `0.01` and for `1%`; None for no text. Raises BadUsage."""
+    if not text:
+        return None
+    match = _SHARE.fullmatch(text)
+    share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
+    if not 0 < share <= 1:
+        raise BadUsage(f"--sample must be more than 0 and at most 1, or 100%, got {text!r}")
+    return share
+
+
+def parse_topic_map(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Return the (old, new) of each `old=new`. Raises BadUsage."""
+    pairs: dict[str, str] = {}
+    for text in given:
+        old, equals, new = text.partition("=")
+        if not equals or not old or not is_valid_name(new.encode("utf-8", "surrogateescape")):
+            raise BadUsage(f"--topic-map must be old=new, where new is a valid topic name, got {text!r}")
+        if pairs.get(old, new) != new:
+            raise BadUsage(f"--topic-map gives two names to {old!r}: {pairs[old]!r} and {new!r}")
+        pairs[old] = new
+    return tuple(pairs.items())
+
+
+def _selection(options: ReplayOptions, now_ns: int) -> Selection:
+    start_ns, end_ns = (_time(flag, getattr(options, flag), now_ns) for flag in ("start", "end"))
+    if start_ns is not None and end_ns is not None and start_ns >= end_ns:
+        raise BadUsage(f"--start {options.start!r} must be before --end {options.end!r}")
+    for flag, pattern in ("topic-pattern", options.topic_pattern), ("grep", options.grep):
+        try:
+            compile_search(pattern)
+        except ValueError as error:
+            raise BadUsage(f"--{flag} {pattern!r} is not a regular expression: {error}") from None
+    return Selection(
+        Wanted(frozenset(options.topic) or None, options.topic_pattern or None, start_ns, end_ns),
+        options.where or None,
+        options.grep or None,
+        parse_share(options.sample),
+        options.limit,
+        options.dedupe,
+        options.start,
+        options.end,
+        options.json_schema or None,
+    )
+
+
+def _time(flag: str, text: str, now_ns: int) -> int | None:
+    try:
+        return parse_time(text, now_ns) if text else None
+    except ValueError as error:
+        raise BadUsage(f"--{flag}: {error}") from None
+
+
+def _hints(options: ReplayOptions) -> Hints:
+    pattern = options.topic_from_name or TOPIC_FROM_NAME
+    try:
+        has_topic = "topic" in re.compile(pattern).groupindex
+    except re.error as error:
+        raise BadUsage(f"--topic-from-name {pattern!r} is not a regular expression: {error}") from None
+    if not has_topic:
+        raise BadUsage(f"--topic-from-name {pattern!r} has no group (?P<topic>...)")
+    return Hints(
+        options.format or None,
+        None,
+        options.default_topic or None,
+        pattern,
+        options.unread_only,
+        options.go_channel or None,
+        options.file_time_zone,
+    )
+
+
+# ---- Spark
+
+
+def spark_of(options: ReplayOptions) -> SparkWanted:
+    """Raises BadUsage."""
+    try:
+        check_master(options.master)
+    except BadMaster as error:
+        raise BadUsage(f"--master: {error}") from None
+    conf, master = parse_conf(options.conf), options.master
+    if options.parallelism and master == "local[*]":
+        master = f"local[{options.parallelism}]"
+    if options.parallelism and master.startswith("spark:"):
+        conf.setdefault("spark.cores.max", str(options.parallelism))
+    conf.setdefault("spark.app.name", "spark-replay")
+    computes_much = options.dedupe or needs_spark(options.where or None, options.json_schema or None)
+    return SparkWanted(master, conf, is_light=not computes_much or _is_small(options.archive))
+
+
+def parse_conf(given: Sequence[str]) -> dict[str, str]:
+    """Return the values of --conf. Raises BadUsage."""
+    conf = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise BadUsage(f"--conf must be spark.name=value, got {text!r}")
+        conf[name] = value
+    if "spark.master" in conf:
+        raise BadUsage("use --master in place of --conf spark.master")
+    return conf
+
+
+def _is_small(paths: Sequence[str]) -> bool:
+    """True if the archive is on this machine and is known to be small."""
+    total_bytes = 0
+    for path in paths:
+        if "://" in path:
+            return False
+        for size_bytes in _sizes(path):
+            total_bytes += size_bytes
+            if total_bytes > _SMALL_BYTES:
+                return False
+    return total_bytes > 0
+
+
+def _sizes(path: str) -> Iterator[int]:
+    """Yield the sizes of the files below a path or glob. Files that cannot be read are left out."""
+    for found in [path] if os.path.exists(path) else iglob(path):
+        files = [os.path.join(directory, name) for directory, _, names in os.walk(found) for name in names]
+        for file in files or [found]:
+            try:
+                yield os.stat(file).st_size
+            except OSError:
+                continue

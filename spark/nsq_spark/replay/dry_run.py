@@ -1,0 +1,203 @@
+"""A dry run: count messages instead of sending them, and show topics, a histogram, and the first messages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+
+import numpy as np
+
+from nsq_spark.replay.figures import count_text, rows_text, shown, size_text, time_text
+from nsq_spark.replay.positions import SENDING, Block, Mark
+from nsq_spark.replay.progress import ReplayCounts
+from nsq_spark.replay.task import Sink, TaskResult
+from nsqd_py.settings.durations import HOUR_NS, MINUTE_NS, SECOND_NS, format_duration
+
+_DAY_NS = 24 * HOUR_NS
+_FIRST = 10
+_BODY_BYTES = 200
+_MOST_BUCKETS = 2048
+# Widths of buckets; each is a multiple of the one before it.
+_BUCKETS_S = (1, 5, 15, 60, 300, 900, 3600, 21_600, *(86_400 * days for days in (1, 7, 28, 84)))
+_MOST_ROWS = 24
+_BAR_CELLS = 40
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+# Widths of rows that people read easily.
+_ROWS_NS = (
+    *(number * unit for unit in (SECOND_NS, MINUTE_NS) for number in (1, 2, 5, 10, 15, 30)),
+    *(number * HOUR_NS for number in (1, 2, 3, 6, 12)),
+    *(number * _DAY_NS for number in (1, 2, 7, 28, 91, 364)),
+)
+
+
+@dataclass(slots=True)
+class TopicCount:
+    """The messages of one topic; times are None if they are not known."""
+
+    count: int = 0
+    size_bytes: int = 0
+    first_ns: int | None = None
+    last_ns: int | None = None
+
+    def add(self, other: TopicCount) -> None:
+        self.count += other.count
+        self.size_bytes += other.size_bytes
+        self.first_ns = min((ns for ns in (self.first_ns, other.first_ns) if ns is not None), default=None)
+        self.last_ns = max((ns for ns in (self.last_ns, other.last_ns) if ns is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """One of the first messages, with the beginning of its body."""
+
+    mark: Mark
+    topic: str
+    timestamp_ns: int | None
+    id: str | None
+    body: bytes
+    size_bytes: int
+    file: str
+
+
+@dataclass(slots=True)
+class Look:
+    """What a dry run finds. `buckets` has the number of messages in each `bucket_ns`, from a multiple of it on."""
+
+    topics: dict[str, TopicCount] = field(default_factory=dict)
+    buckets: dict[int, int] = field(default_factory=dict)
+    bucket_ns: int = SECOND_NS
+    first: list[Match] = field(default_factory=list)
+
+    def add(self, other: Look) -> None:
+        for topic, found in other.topics.items():
+            self.topics.setdefault(topic, TopicCount()).add(found)
+        while self.bucket_ns < other.bucket_ns:
+            self._widen()
+        for bucket, messages in other.buckets.items():
+            self.add_to_bucket(bucket * other.bucket_ns, messages)
+        self.first = sorted([*self.first, *other.first], key=lambda match: match.mark)[:_FIRST]
+
+    def add_to_bucket(self, time_ns: int, messages: int) -> None:
+        bucket = time_ns // self.bucket_ns
+        self.buckets[bucket] = self.buckets.get(bucket, 0) + messages
+        while len(self.buckets) > _MOST_BUCKETS:
+            self._widen()
+
+    def _widen(self) -> None:
+        width_ns = next((s * SECOND_NS for s in _BUCKETS_S if s * SECOND_NS > self.bucket_ns), 2 * self.bucket_ns)
+        self.buckets, self.bucket_ns = _regrouped(self.buckets, width_ns // self.bucket_ns), width_ns
+
+    def take(self, block: Block) -> None:
+        chunk, times_ns = block.chunk, block.times_ns
+        found = TopicCount(chunk.count, chunk.size_bytes)
+        if times_ns is not None:
+            found.first_ns, found.last_ns = int(times_ns.min()), int(times_ns.max())
+            for bucket, messages in zip(*np.unique(times_ns // self.bucket_ns, return_counts=True), strict=True):
+                self.add_to_bucket(int(bucket) * self.bucket_ns, int(messages))
+        self.topics.setdefault(chunk.topic, TopicCount()).add(found)
+        # Blocks come in order, so the first messages that come are the first of the task.
+        wanted = max(0, min(block.count, _FIRST - len(self.first)))
+        for number, row in enumerate(chunk.slice(0, wanted).arrow().to_pylist()):
+            body: bytes = row["body"]
+            self.first.append(
+                Match(
+                    block.marks.at(number), row["topic"], row["timestamp_ns"], row["id"], body[:_BODY_BYTES],
+                    len(body), row["file"],
+                )
+            )  # fmt: skip
+
+
+def _regrouped(buckets: Mapping[int, int], times: int) -> dict[int, int]:
+    """Return buckets that are so many times as wide."""
+    found: dict[int, int] = {}
+    for bucket, messages in buckets.items():
+        found[bucket // times] = found.get(bucket // times, 0) + messages
+    return found
+
+
+class LookSink(Sink):
+    """ReplayCounts the messages of a task. What earlier runs have sent does not count."""
+
+    columns = (*SENDING, "id", "file")
+    _look: Look | None = None
+
+    def take(self, block: Block, lane: str, last: Mark) -> None:
+        self._look = self._look or Look()
+        self._look.take(block)
+
+    def report(self, result: TaskResult) -> None:
+        result.payload = self._look
+
+
+# ---- what it prints
+
+
+def dry_run_text(look: Look, counts: ReplayCounts) -> str:
+    """Return the whole output. Bytes of messages cannot control the terminal."""
+    if not look.topics:
+        return f"nothing matches, of {count_text(counts.read, 'message')} that were read"
+    first = "\n".join([f"the first {count_text(len(look.first), 'message')}", *map(_match_text, look.first)])
+    return "\n\n".join(filter(None, [topics_text(look.topics), histogram_text(look.buckets, look.bucket_ns), first]))
+
+
+def topics_text(topics: Mapping[str, TopicCount]) -> str:
+    """Return a row for each topic, and one for all of them."""
+    rows = [("topic", "messages", "size", "first", "last")]
+    rows += [_topic_row(shown(name), topics[name]) for name in sorted(topics)]
+    if len(topics) > 1:
+        everything = TopicCount()
+        for found in topics.values():
+            everything.add(found)
+        rows.append(_topic_row("all", everything))
+    return rows_text(rows, right=(1, 2), indent="")
+
+
+def _topic_row(name: str, found: TopicCount) -> tuple[str, str, str, str, str]:
+    first, last = ("-" if time_ns is None else time_text(time_ns) for time_ns in (found.first_ns, found.last_ns))
+    return (name, f"{found.count:,}", size_text(found.size_bytes), first, last)
+
+
+def histogram_text(buckets: Mapping[int, int], bucket_ns: int) -> str:
+    """Return a bar for each period, as many as fit on a screen; empty if no times are known."""
+    if not buckets:
+        return ""
+    width_ns = row_width(min(buckets) * bucket_ns, max(buckets) * bucket_ns, bucket_ns)
+    rows = _regrouped(buckets, width_ns // bucket_ns)
+    most = max(rows.values())
+    lines = [
+        (time_text(row * width_ns), f"{rows.get(row, 0):,}", bar(rows.get(row, 0) / most))
+        for row in range(min(rows), max(rows) + 1)
+    ]
+    days, rest = divmod(width_ns, _DAY_NS)
+    width = re.sub(r"(?<=[hm])0[ms]", "", format_duration(width_ns)) if rest else count_text(days, "day")
+    return f"messages in each {width}\n{rows_text(lines, right=(1,), indent='')}"
+
+
+def row_width(first_ns: int, last_ns: int, bucket_ns: int) -> int:
+    """Return a width of which few enough periods cover all: whole buckets, and a width that people read easily."""
+
+    def fits(width_ns: int) -> bool:
+        return last_ns // width_ns - first_ns // width_ns < _MOST_ROWS
+
+    narrowest_ns = next(width_ns for width_ns in count(bucket_ns, bucket_ns) if fits(width_ns))
+    good_ns = (width_ns for width_ns in _ROWS_NS if width_ns % bucket_ns == 0 and fits(width_ns))
+    return next((width_ns for width_ns in good_ns if width_ns <= 4 * narrowest_ns), narrowest_ns)
+
+
+def bar(part: float) -> str:
+    """Return a bar for a part of the whole, to an eighth of a cell; every part above 0 is visible."""
+    eighths = max(round(part * _BAR_CELLS * 8), 1 if part > 0 else 0)
+    return (_EIGHTHS[8] * (eighths // 8) + _EIGHTHS[eighths % 8]).rstrip()
+
+
+def _match_text(match: Match) -> str:
+    def words() -> Iterator[str]:
+        yield "-" if match.timestamp_ns is None else time_text(match.timestamp_ns)
+        yield shown(match.topic)
+        yield "-" if match.id is None else shown(match.id)
+        is_cut = match.size_bytes > len(match.body)
+        yield f"{shown(match.body)}... ({size_text(match.size_bytes)})" if is_cut else shown(match.body)
+
+    return " ".join(words())

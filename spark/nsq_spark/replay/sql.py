@@ -1,0 +1,303 @@
+"""The way through Spark SQL: for a predicate, and to find messages that are there twice.
+
+    tasks → mapInArrow(read) → where → [shuffle by key, the first of each] → mapInArrow(send) → results
+
+Reader and sender of a task are two Python processes, with the JVM between them. Only the columns that are needed make
+the journey. The last row of a reader has a negative file number and its TaskResult as body; it passes all filters.
+
+A plain ordered replay does not come here: 2 M messages of 190 bytes take 5.9 s of processor time in the order that
+`ordering` makes, and 32 s through a shuffle. `dropDuplicates` would keep any copy; a resumed job needs the same one.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from nsq_spark.archive.damage import Damage
+from nsq_spark.replay import predicate
+from nsq_spark.replay.errors import BadPredicate, Stopped
+from nsq_spark.replay.filter import needs_spark
+from nsq_spark.replay.job import Selection
+from nsq_spark.replay.json_types import Typed, typed
+from nsq_spark.replay.pace import PaceOfTask
+from nsq_spark.replay.planning import Part, Plan, Task, packed
+from nsq_spark.replay.positions import (
+    BY_FILE,
+    FILE_NUMBER,
+    KEYS,
+    PART,
+    SENDING,
+    Mark,
+    by_file,
+    ddl_of,
+    rows_of,
+    schema_of,
+)
+from nsq_spark.replay.progress import TaskLine
+from nsq_spark.replay.reading import Reader
+from nsq_spark.replay.task import Sink, TaskContext, TaskResult, ended, errors_in, ordered_rows, this_attempt
+from nsq_spark.schema import COLUMNS
+
+_RESULT = "result BINARY"
+# What is JSON for Spark SQL is JSON for `filter`.
+JSON_OPTIONS = {"allowSingleQuotes": "false"}
+_COPIES = {"id": "coalesce(id, concat(file_number, ':', position))", "body": "body"}
+_NO_FILE = -1
+
+Batches = Iterator[pa.RecordBatch]
+# Runs an action of Spark, and returns its value.
+RunAction = Callable[[Callable[[], Any]], Any]
+
+
+class SqlReplay:
+    """The jobs of one plan that go through Spark SQL. `run` raises JobFailed, Stopped and BadPredicate."""
+
+    def __init__(self, spark: Any, plan: Plan, run: RunAction, context: TaskContext, make_sink: type[Sink]) -> None:
+        self._session = _own_session(spark if isinstance(spark, SparkSession) else SparkSession(spark))
+        self._plan = plan
+        self._run = run
+        self._context = context
+        self._make_sink = make_sink
+        self._keys = KEYS if plan.is_ordered else KEYS[1:]
+
+    def replay(self, tasks: Sequence[Task]) -> list[TaskResult]:
+        """Run tasks without a shuffle: each is a partition from its beginning to its end."""
+        columns = self._make_sink.columns if self._plan.is_ordered else (*self._make_sink.columns, PART)
+        return self._send(self._chosen(tasks, columns).select(*columns), tuple(tasks))
+
+    def replay_shuffled(self) -> list[TaskResult]:
+        """Send the first of all copies: in `shuffle_parts` tasks, or by time with each topic in one task."""
+        plan, pacing = self._plan, self._plan.job.pacing
+        frame = self._first_of_each(self._make_sink.columns)
+        if plan.job.selection.limit is not None:
+            frame = self._within(frame, plan.job.selection.limit)
+        count, parts = plan.shuffle_parts, plan.shuffle_parts
+        pace = PaceOfTask(pacing.rate and pacing.rate / min(count, plan.slots))
+        if plan.is_ordered:
+            count, parts = plan.slots, 0
+            pace = replace(pace, speed=pacing.speed, origin_ns=self._origin_ns(), start_s=time.time())
+            frame = frame.repartition(count, "topic")
+        frame = frame.sortWithinPartitions(*self._keys).select(*self._make_sink.columns)
+        return self._send(frame, tuple(Task(number, pace=pace) for number in range(count)), parts)
+
+    def _send(self, frame: DataFrame, tasks: tuple[Task, ...], shuffled_into: int = 0) -> list[TaskResult]:
+        sends = _Sends(self._context, self._make_sink, tasks, shuffled_into)
+        rows = self._run(frame.mapInArrow(sends, _RESULT).collect)
+        return [pickle.loads(row[0]) for row in rows]
+
+    def _chosen(self, tasks: Sequence[Task], columns: Sequence[str]) -> DataFrame:
+        """Return the rows that match, and the last rows of readers. Raises BadPredicate."""
+        selection = self._plan.job.selection
+        named = predicate.names_in(selection.where) if selection.where is not None else set()
+        wanted = {*columns, *SENDING, *named, *(("id",) if selection.dedupe == "id" else ())}
+        numbers = (FILE_NUMBER, PART) if PART in wanted else (FILE_NUMBER,)
+        names = (*numbers, *(column.name for column in COLUMNS if column.name in wanted))
+        reads = _Reads(self._context, names, tuple(tasks))
+        rows = self._session.range(0, len(tasks), 1, len(tasks)).mapInArrow(reads, ddl_of(names))
+        return _where(rows, selection) if needs_spark(selection.where, selection.json_schema) else rows
+
+    def _first_of_each(self, columns: Sequence[str]) -> DataFrame:
+        plan = self._plan
+        rows = self._chosen(packed(plan.parts, 4 * plan.slots), columns)
+        keys = [F.col("topic"), F.expr(_COPIES[plan.job.selection.dedupe])]
+        numbered = rows.repartition(plan.shuffle_parts, *keys).withColumn(
+            "copy", F.row_number().over(Window.partitionBy(*keys).orderBy(FILE_NUMBER, "position"))
+        )
+        return numbered.where((F.col("copy") == 1) | (F.col(FILE_NUMBER) < 0)).drop("copy")
+
+    def _within(self, frame: DataFrame, limit: int) -> DataFrame:
+        """Return the first rows, up to the mark that the limit is reached at."""
+        messages = frame.where(F.col(FILE_NUMBER) >= 0).select(*self._keys)
+        first = messages.orderBy(*self._keys).limit(limit)
+        count, last = self._run(first.agg(F.count("*"), F.max(F.struct(*self._keys))).collect)[0]
+        return frame if count < limit else frame.where((F.col(FILE_NUMBER) < 0) | _up_to((*last,), self._keys))
+
+    def _origin_ns(self) -> int:
+        """Return the timestamp that the schedule begins with: that of the first message that is not sent yet."""
+        if self._plan.job.pacing.speed is None:
+            return 0
+        marks = [self._plan.sent_up_to(topic) for topic in self._plan.done]
+        if marks:
+            return min(mark[0] for mark in marks if mark is not None)
+        rows = self._run(self._first_of_each(SENDING).agg(F.min("timestamp_ns")).collect)
+        return int(rows[0][0] or 0)
+
+
+def _own_session(session: SparkSession) -> SparkSession:
+    """Return a session with other settings. Spark would parse a body once for each field that a predicate names; with
+    these, once for all: half the processor time for three fields. And a cast that fails gives null: one body must not
+    end a replay.
+    """
+    own = session.newSession()
+    own.conf.set("spark.sql.optimizer.enableJsonExpressionOptimization", "false")
+    own.conf.set("spark.sql.ansi.enabled", "false")
+    return own
+
+
+def _where(rows: DataFrame, selection: Selection) -> DataFrame:
+    """Return the rows for which the predicate is true, and the last rows of readers. Raises BadPredicate."""
+    where = selection.where
+    assert where is not None
+    try:
+        F.expr(f"({where}\n)")  # as the user wrote it, so that Spark's error is about that
+        found = typed(where) if selection.json_schema is None else Typed(where, {predicate.JSON: selection.json_schema})
+        text = F.col("body").cast("string")
+        options = JSON_OPTIONS if selection.json_schema is None else {}
+        rows = rows.withColumns({name: F.from_json(text, schema, options) for name, schema in found.columns.items()})
+        wanted = F.expr(f"({found.where}\n)")
+        rows.where(wanted)  # alone, so that Spark's error is about nothing else
+        return rows.where(wanted | (F.col(FILE_NUMBER) < 0))
+    except PySparkException as error:
+        raise BadPredicate(f"the predicate {where!r} cannot be used: {predicate.reason(str(error))}") from error
+
+
+def _up_to(mark: Mark, keys: Sequence[str]) -> Column:
+    """Return the condition that a row is not after a mark."""
+    values = [F.lit(value).cast("bigint") for value in mark]
+    return F.struct(*(F.col(key).cast("bigint") for key in keys)) <= F.struct(*values)
+
+
+# ---- on executors
+
+
+@dataclass(frozen=True, slots=True)
+class _Reads:
+    """Yields the rows of the tasks whose numbers come, then the last row."""
+
+    context: TaskContext
+    names: tuple[str, ...]
+    tasks: tuple[Task, ...]
+
+    def __call__(self, batches: Batches) -> Batches:
+        attempt = this_attempt()
+        line = TaskLine(self.context.line, "read", attempt.task, attempt.number)
+        reader = Reader(self.context.job, line.counts, line.look)
+        result = TaskResult(attempt.task, line.counts, damage=reader.damage.counts)
+        with errors_in(result, line):
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    yield from self._rows(reader, self.tasks[number])
+        values = {FILE_NUMBER: _NO_FILE, "body": pickle.dumps(result)}
+        last = {name: values.get(name) for name in self.names}
+        yield pa.RecordBatch.from_pylist([last], schema=schema_of(self.names))
+
+    def _rows(self, reader: Reader, task: Task) -> Batches:
+        if task.sources:
+            yield from ordered_rows(reader, task, self.context, self.names)
+            return
+        for part in task.parts:
+            for block in reader.by_file(part):
+                yield rows_of(block, self.names, part.split.index)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sends:
+    """Hands rows to the sink of the task with the number of the partition, and yields its result, pickled.
+
+    shuffled_into  the number of tasks, if rows were shuffled and are in the order of files
+    """
+
+    context: TaskContext
+    make_sink: type[Sink]
+    tasks: tuple[Task, ...]
+    shuffled_into: int = 0
+
+    def __call__(self, batches: Batches) -> Batches:
+        attempt = this_attempt()
+        task = self.tasks[attempt.task]
+        line = TaskLine(self.context.line, "send", task.number, attempt.number)
+        readers = _ReaderResults()
+        work = partial(self._work, readers.without_last_rows(batches), task, readers, line)
+        make_sink = partial(self.make_sink, self.context, task, attempt, line)
+        result = ended(line, readers.damage, make_sink, work)
+        readers.add_to(result)
+        yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(result)]})
+
+    def _work(self, batches: Batches, task: Task, readers: _ReaderResults, line: TaskLine, sink: Sink) -> None:
+        parts = None if task.sources or not task.parts else _Parts(task.parts, sink)
+        for rows in batches:
+            sink.idle()
+            if sink.is_full:
+                line.enough()
+            elif parts is not None:
+                parts.offer(rows)
+            elif self.shuffled_into:
+                for _, block in by_file(rows):
+                    sink.offer(block, f"part {task.number} of {self.shuffled_into}")
+            else:
+                sink.offer_rows(rows)
+        if not sink.is_full:
+            readers.check()
+            if parts is not None:
+                parts.finish()
+
+
+class _ReaderResults:
+    """The results in the last rows of readers."""
+
+    def __init__(self) -> None:
+        self.damage = Damage("skip")
+        self._results: list[TaskResult] = []
+
+    def without_last_rows(self, batches: Batches) -> Batches:
+        for rows in batches:
+            is_last = pc.less(rows.column(FILE_NUMBER), 0)
+            if pc.any(is_last).as_py():
+                self._results += map(pickle.loads, rows.filter(is_last).column("body").to_pylist())
+                rows = rows.filter(pc.invert(is_last))
+            if rows.num_rows:
+                yield rows
+
+    def check(self) -> None:
+        """Raise the error of a reader."""
+        for found in self._results:
+            if found.error is not None:
+                raise found.error
+            if found.is_stopped:
+                raise Stopped("stopped")
+
+    def add_to(self, result: TaskResult) -> None:
+        for found in self._results:
+            result.counts.add(found.counts)
+            self.damage.add(found.damage)
+
+
+class _Parts:
+    """Tells a sink where parts begin and end: in the order of the task, and also those without rows."""
+
+    def __init__(self, parts: Sequence[Part], sink: Sink) -> None:
+        self._left = deque(parts)
+        self._current: Part | None = None
+        self._sink = sink
+
+    def offer(self, rows: pa.RecordBatch) -> None:
+        for number, block in by_file(rows, PART):
+            while self._current is None or self._current.split.index != number:
+                self._next()
+            self._sink.offer(block, BY_FILE)
+            if self._sink.is_full:
+                return
+
+    def finish(self) -> None:
+        while self._left:
+            self._next()
+        if self._current is not None:
+            self._sink.end(self._current)
+
+    def _next(self) -> None:
+        if self._current is not None:
+            self._sink.end(self._current)
+        self._current = self._left.popleft()
+        self._sink.begin(self._current)

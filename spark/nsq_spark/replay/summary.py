@@ -1,0 +1,130 @@
+"""What spark-replay prints before and after its work: the plan, and the summary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nsq_spark.replay.arguments import SparkWanted
+from nsq_spark.replay.checkpoint import Checkpoint
+from nsq_spark.replay.driver import ALL_SENT, FAILED, PARTLY_SENT, Outcome
+from nsq_spark.replay.figures import count_text, duration_text, rows_text, shown, size_text, time_text
+from nsq_spark.replay.job import Job
+from nsq_spark.replay.planning import Plan
+
+_TOPICS_SHOWN = 6
+_FILES_SHOWN = 10
+_WORDS = {ALL_SENT: "sent", FAILED: "failed", PARTLY_SENT: "partly sent"}
+
+
+# ---- the plan
+
+
+def plan_text(plan: Plan, spark: SparkWanted, checkpoint: Checkpoint | None = None, *, is_dry: bool = False) -> str:
+    """Return a few lines that tell what the command is going to do."""
+    rows = [
+        ("archive", " ".join(plan.job.paths)),
+        *plan.describe(),
+        *_selected(plan),
+        *(() if is_dry else _sent(plan.job)),
+        ("spark", spark.master),
+    ]
+    if checkpoint is not None:
+        done = f", where {count_text(checkpoint.acknowledged, 'message')} are done" if checkpoint.acknowledged else ""
+        rows.append(("checkpoint", f"{plan.job.safety.checkpoint}{done}"))
+    if plan.job.safety.skip_damaged:
+        rows.append(("damage", "is passed over and counted"))
+    return f"{'look at' if is_dry else 'replay'}\n{rows_text((name, shown(text)) for name, text in rows)}"
+
+
+def _selected(plan: Plan) -> Iterator[tuple[str, str]]:
+    selection = plan.job.selection
+    wanted = selection.wanted
+    asked = sorted(wanted.topics or ()) + ([f"/{wanted.topic_pattern}/"] if wanted.topic_pattern else [])
+    topics = asked or plan.topics
+    more = len(topics) - _TOPICS_SHOWN
+    yield "topics", (", ".join(topics[:_TOPICS_SHOWN]) or "all") + (f" and {more} more" if more > 0 else "")
+    for name, time_ns in (("from", wanted.start_ns), ("until", wanted.end_ns)):
+        if time_ns is not None:
+            yield name, time_text(time_ns)
+    if wanted.has_range and any(not info.format.has_timestamps for info in plan.files):
+        yield "times", "of files of lines: by the hours in their names, the files as a whole"
+    for name, value in (("where", selection.where), ("grep", selection.grep)):
+        if value is not None:
+            yield name, value
+    if selection.sample is not None:
+        yield "sample", f"{selection.sample:.4%}".rstrip("0%").rstrip(".") + " %"
+    if selection.dedupe:
+        yield "dedupe", f"one of each {selection.dedupe}"
+    if selection.limit is not None:
+        yield "limit", f"the first {count_text(selection.limit, 'message')}"
+
+
+def _sent(job: Job) -> Iterator[tuple[str, str]]:
+    destination, pacing = job.destination, job.pacing
+    lookupds = [f"those that nsqlookupd {address} knows" for address in destination.lookupd_http_addresses]
+    yield "to nsqd", ", ".join([*destination.nsqd_tcp_addresses, *lookupds])
+    names = [f"{old} as {new}" for old, new in destination.topic_map]
+    if destination.to_topic:
+        names.append(f"{'others' if names else 'all'} as {destination.to_topic}")
+    if names:
+        yield "to topics", ", ".join(names)
+    if destination.defer_s:
+        yield "deferred", duration_text(destination.defer_s)
+    pace = ["as fast as it goes"] if pacing.rate is None and pacing.speed is None else []
+    if pacing.speed is not None:
+        pace.append("with the gaps of the archive" + (f", {pacing.speed:g} x as fast" if pacing.speed != 1 else ""))
+    if pacing.rate is not None:
+        pace.append(f"at most {pacing.rate:,.0f} messages a second")
+    yield "pace", ", ".join(pace) + (", in order of time" if pacing.by_time else "")
+
+
+# ---- the summary
+
+
+def status_word(outcome: Outcome) -> str:
+    """Return the status, for people and for the report."""
+    return _WORDS[outcome.exit_code]
+
+
+def summary(outcome: Outcome) -> str:
+    """Return the counts, and below them what went wrong."""
+    counts = outcome.counts
+    figures = [
+        f"read {counts.read:,}",
+        f"matched {counts.matched:,}",
+        f"sent {counts.sent:,}",
+        f"failed {counts.failed:,}",
+        f"skipped {outcome.skipped:,}",
+        size_text(counts.sent_bytes),
+        f"{outcome.seconds:.2f} s",
+    ]
+    rate = f" ({counts.sent / outcome.seconds:,.0f}/s)" if counts.sent > 1 and outcome.seconds > 0 else ""
+    return "\n".join([f"{status_word(outcome)}: {', '.join(figures)}{rate}", *_notes(outcome)])
+
+
+def _notes(outcome: Outcome) -> Iterator[str]:
+    if outcome.before:
+        yield f"  {count_text(outcome.before, 'message')} had been sent by earlier runs"
+    if outcome.possible_duplicates:
+        yield f"  {count_text(outcome.possible_duplicates, 'message')} may have been sent twice"
+    for path, found in list(outcome.damage.items())[:_FILES_SHOWN]:
+        records = count_text(found.records, "record")
+        yield f"  damaged: {shown(path)}: {records}, {size_text(found.size_bytes)} passed over"
+    if len(outcome.damage) > _FILES_SHOWN:
+        yield f"  damaged: {len(outcome.damage) - _FILES_SHOWN:,} more files"
+    for error in outcome.errors:
+        yield f"  error: {shown(error)}"
+
+
+def how_to_resume(outcome: Outcome, checkpoint: str | None, command_line: str) -> str:
+    """Return how to send the rest; empty if nothing is left to send."""
+    if outcome.is_complete:
+        return ""
+    if checkpoint:
+        return f"to go on where it ended:\n  {command_line}"
+    if not outcome.counts.sent:
+        return ""
+    return (
+        f"without --checkpoint, the same command would send these {count_text(outcome.counts.sent, 'message')} again; "
+        "with one, an ended replay goes on"
+    )

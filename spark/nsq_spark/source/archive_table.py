@@ -1,0 +1,223 @@
+"""Archives as tables that Spark's own readers read, with files chosen by us.
+
+    orders = nsq_archive(spark, "/archive", topic="orders")
+
+`parquet`, `jsonl` and `lines` files are read by `spark.read.parquet`, `.json` and `.text`: rows never leave the JVM,
+and filters and column pruning reach the files. A file is left to our reader (`format("nsq")`) where Spark's would give
+other rows: see `choose_readers`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from nsq_spark.archive.formats import Compression, Format
+from nsq_spark.archive.listing import list_files
+from nsq_spark.archive.parquet import SeekableFile
+from nsq_spark.archive.sidecars import Manifests
+from nsq_spark.archive.splits import FileInfo
+from nsq_spark.archive.storage import Entry, Storage, is_hidden, name_of
+from nsq_spark.archive.wanted import Wanted
+from nsq_spark.schema import COLUMNS
+from nsq_spark.source.data_source import hadoop_settings, register
+from nsq_spark.source.options import ReadOptions, columns_ddl, parse_list, read_options
+from nsqd_py.settings.durations import SECOND_NS
+
+# A file that nothing was written to for this time is taken as finished, if no manifest says so.
+_SETTLED_NS = 3600 * SECOND_NS
+# Spark takes `*`, `[` and `{` in a path for a glob, and shows other characters as escapes.
+_PLAIN_PATH = re.compile(r"(?:hdfs://|viewfs://|/)[\w./=@+:,~-]*", re.ASCII)
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_POSITION = "position"
+# Whatever the session says: a damaged file or line ends the query, and lines end with a newline alone.
+_STRICT = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false", "recursiveFileLookup": "false"}
+_LINES = {**_STRICT, "lineSep": "\n"}
+_READING: dict[Format, dict[str, str]] = {
+    Format.PARQUET: {**_STRICT, "parquet.page.verify-checksum.enabled": "true", "mergeSchema": "false"},
+    Format.JSONL: {**_LINES, "mode": "FAILFAST", "allowSingleQuotes": "false", "allowNonNumericNumbers": "false"},
+    Format.LINES: _LINES,
+}
+_PARQUET_TYPES = {
+    "topic": pa.string(), "channel": pa.string(), "timestamp": pa.int64(), "id": pa.string(), "attempts": pa.int32(),
+    "body": pa.binary(), "nsqd": pa.string(),
+}  # fmt: skip
+_PARQUET_DDL = "topic STRING, channel STRING, timestamp BIGINT, id STRING, attempts INT, body BINARY, nsqd STRING"
+_JSON_DDL = _PARQUET_DDL.replace("BINARY", "STRING") + ", body_base64 STRING"
+_NO_BODY = "CAST(raise_error('nsq: a message has no body, or two') AS BINARY)"
+_JSON_BODY = (
+    "CASE WHEN body_base64 IS NULL AND body IS NOT NULL THEN CAST(body AS BINARY) "
+    f"WHEN body IS NULL AND body_base64 IS NOT NULL THEN to_binary(body_base64, 'base64') ELSE {_NO_BODY} END"
+)
+# The columns of `nsq_spark.schema` from those of nsq-to-file's files; `topic` depends on the file.
+_STORED = {
+    "channel": "nullif(channel, '')",
+    # Rounded down, as everywhere else: DIV alone rounds towards zero.
+    "timestamp": "timestamp_micros((timestamp - pmod(timestamp, 1000)) DIV 1000)",
+    "timestamp_ns": "timestamp",
+    "id": "id",
+    "attempts": "attempts",
+    "nsqd": "nullif(nsqd, '')",
+    "file": "if(startswith(_metadata.file_path, 'file:'), regexp_replace(_metadata.file_path, '^file:/*', '/'), "
+    "_metadata.file_path)",
+}
+_EXPRESSIONS: dict[Format, Mapping[str, str]] = {
+    Format.PARQUET: {**_STORED, "body": f"coalesce(body, {_NO_BODY})", _POSITION: "_metadata.row_index"},
+    Format.JSONL: {**_STORED, "body": _JSON_BODY},
+    Format.LINES: {"body": "CAST(value AS BINARY)", "file": _STORED["file"]},
+}
+
+
+class Choice(NamedTuple):
+    """A kind of files that Spark reads together. `topic` is that of messages that do not tell theirs."""
+
+    format: Format
+    topic: str
+
+
+def nsq_archive(spark: SparkSession, *paths: str, **options: object) -> DataFrame:
+    """Return the messages of archives as a table, with the columns and options of `spark.read.format("nsq")`.
+
+    Without the option `columns`, these are all columns but `position`: of `jsonl` and `lines`, Spark's readers do not
+    know it, so a table with `position` leaves such files to our reader. The files are listed now, not by each query.
+    Raises BadOption and ArchiveError.
+    """
+    settings = hadoop_settings(spark)
+    given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+    now_ns = time.time_ns()
+    read = read_options({**settings, **given, "paths": json.dumps(paths)}, now_ns)
+    columns = _columns(given)
+    files = list_files(read.paths, read.storage, read.hints, read.wanted)
+    by_spark, ours = choose_readers(files, read, columns, now_ns)
+    frames = [_by_spark(spark, choice, some, columns, read.wanted) for choice, some in by_spark.items()]
+    if ours or not frames:
+        register(spark, settings)
+        reader = spark.read.format("nsq").options(**{**given, "columns": ",".join(columns)})
+        frames.append(reader.load([info.path for info in ours] if frames else list(paths)))
+    return reduce(DataFrame.union, frames)
+
+
+def _columns(given: Mapping[str, str]) -> list[str]:
+    """Raises BadOption."""
+    if columns_ddl(given):
+        return list(parse_list(next(value for name, value in given.items() if name.lower() == "columns")))
+    return [column.name for column in COLUMNS if column.name != _POSITION]
+
+
+# ---- which reader
+
+
+def choose_readers(
+    files: Sequence[FileInfo], read: ReadOptions, columns: Sequence[str], now_ns: int
+) -> tuple[dict[Choice, list[str]], list[FileInfo]]:
+    """Return the paths that Spark reads, and the files that our reader reads. Raises ArchiveError.
+
+    Ours are: all files if damage is to be skipped; other formats and zstd; files that may grow, or whose last line is
+    torn; columns and options that Spark's reader of the format does not know; stores other than local ones and HDFS;
+    names that Spark would take for something else.
+    """
+    by_spark: dict[Choice, list[str]] = {}
+    ours: list[FileInfo] = []
+    manifests = Manifests(read.storage)
+    for info in files:
+        if not info.may_hold(read.wanted):
+            continue
+        is_complete = bool(manifests.complete(Entry(info.path, info.size_bytes, info.modified_ns)))
+        if _suits_options(info, read, columns) and _is_as_spark_reads(info, read.storage, is_complete, now_ns):
+            has_topics = is_complete and info.format is not Format.LINES
+            by_spark.setdefault(Choice(info.format, "" if has_topics else info.topic), []).append(info.path)
+        else:
+            ours.append(info)
+    return by_spark, ours
+
+
+def _suits_options(info: FileInfo, read: ReadOptions, columns: Sequence[str]) -> bool:
+    expressions = _EXPRESSIONS.get(info.format)
+    if expressions is None or read.skip_damaged:
+        return False
+    if _POSITION in columns and _POSITION not in expressions:
+        return False
+    # Java's regular expressions are not RE2's.
+    return info.format is Format.LINES or read.wanted.topic_pattern is None
+
+
+def _is_as_spark_reads(info: FileInfo, storage: Storage, is_complete: bool, now_ns: int) -> bool:
+    """True if Spark's reader finds the same messages in the file as ours. Raises ArchiveError."""
+    if not _PLAIN_PATH.fullmatch(info.path) or is_hidden(name_of(info.path)):
+        return False
+    if info.compression is Compression.GZIP and info.format is not Format.PARQUET:
+        return is_complete and info.path.endswith(".gz")
+    if info.compression is not Compression.NONE:
+        return False
+    if info.format is Format.PARQUET:
+        return is_complete or _has_our_types(info.path, storage)
+    is_finished = is_complete or now_ns - info.modified_ns > _SETTLED_NS
+    return is_finished and _holds_whole_lines(info, storage)
+
+
+def _holds_whole_lines(info: FileInfo, storage: Storage) -> bool:
+    """True unless the last line is torn, or the first begins with a byte order mark, which Spark would remove."""
+    with storage.open(info.path) as file:
+        begins_well = file.read_at(0, len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK
+        return begins_well and file.read_at(info.size_bytes - 1, 1) == b"\n"
+
+
+def _has_our_types(path: str, storage: Storage) -> bool:
+    try:
+        with storage.open(path) as file:
+            schema = pq.read_schema(pa.PythonFile(SeekableFile(file), "r"))
+    except (pa.ArrowException, OSError, ValueError):
+        return False
+    types = dict(zip(schema.names, schema.types, strict=True))
+    has_types = all(types[name] == kind for name, kind in _PARQUET_TYPES.items() if name in types)
+    return "body" in types and "timestamp_ns" not in types and has_types
+
+
+# ---- reading with Spark
+
+
+def _by_spark(
+    spark: SparkSession, choice: Choice, paths: Sequence[str], columns: Sequence[str], wanted: Wanted
+) -> DataFrame:
+    form, reader = choice.format, spark.read.options(**_READING[choice.format])
+    if form is Format.PARQUET:
+        rows = reader.schema(_PARQUET_DDL).parquet(*paths)
+    elif form is Format.JSONL:
+        rows = reader.schema(_JSON_DDL).json(list(paths))
+    else:
+        rows = reader.text(list(paths)).where("value != ''")
+    topic = _topic(choice)
+    for condition in _conditions(wanted, topic) if form is not Format.LINES else ():
+        rows = rows.where(condition)
+    expressions = {"topic": topic, **_EXPRESSIONS[form]}
+    types = {column.name: column.ddl for column in COLUMNS}
+    return rows.selectExpr(*(f"CAST({expressions.get(name, 'NULL')} AS {types[name]}) AS {name}" for name in columns))
+
+
+def _topic(choice: Choice) -> str:
+    default = _literal(choice.topic)
+    if choice.format is Format.LINES:
+        return default
+    return f"coalesce(nullif(topic, ''), {default})" if choice.topic else "topic"
+
+
+def _conditions(wanted: Wanted, topic: str) -> Iterator[str]:
+    if wanted.topics is not None:
+        yield f"{topic} IN ({', '.join(map(_literal, sorted(wanted.topics)))})"
+    if wanted.start_ns is not None:
+        yield f"timestamp >= {wanted.start_ns}L"
+    if wanted.end_ns is not None:
+        yield f"timestamp < {wanted.end_ns}L"
+
+
+def _literal(text: str) -> str:
+    """A text that has no escapes, whatever the session's settings say about those."""
+    return f"CAST(X'{text.encode().hex()}' AS STRING)"
