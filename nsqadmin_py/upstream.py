@@ -18,7 +18,6 @@ from nsqadmin_py.shapes import rows_in
 from nsqadmin_py.web.proxies import Proxies
 from nsqd_py.errors import StartError
 from nsqd_py.lookup.endpoints import literal_endpoint
-from nsqd_py.net.foreign_json import load_foreign_json
 from nsqd_py.net.http.client import (
     MAX_STATS_BYTES,
     BadStatus,
@@ -30,6 +29,7 @@ from nsqd_py.net.http.client import (
     parse_url,
     resolve_by_hub,
 )
+from nsqd_py.net.http.foreign_json import load_foreign_json
 from nsqd_py.net.tls_options import http_client_context
 from nsqd_py.protocol.names import quote
 from nsqd_py.runtime.logs import one_line

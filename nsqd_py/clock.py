@@ -1,4 +1,4 @@
-"""The two clocks: the wall clock for what a message says of itself, a steady one for all deadlines, ages and ids."""
+"""The two clocks: the wall clock for timestamps of messages, a steady one for all deadlines, ages and ids."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ wall_ns = time.time_ns
 
 
 class SteadyClock:
-    """ns since the epoch as of the first start, advancing evenly: a step of the wall clock fires no time-out."""
+    """A clock in ns since the epoch that advances evenly: a step of the wall clock triggers no time-out."""
 
     __slots__ = ("_offset_ns",)
 
@@ -19,5 +19,5 @@ class SteadyClock:
         return time.monotonic_ns() + self._offset_ns
 
     def go_on_at(self, now_ns: int) -> None:
-        """Show this time now. To be called before anything has asked for the time."""
+        """Set the current time. Call it before anything has read the clock."""
         self._offset_ns = now_ns - time.monotonic_ns()

@@ -1,4 +1,4 @@
-"""nsqd as a process: lock, load, listen, and stop without losing anything."""
+"""The nsqd process: it builds all objects, locks the data path, loads it, serves, and stops without losing messages."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ from nsqd_py.errors import StartError, is_full
 from nsqd_py.go_import.signs import may_have_go_files
 from nsqd_py.lookup.on_demand import LookupsOnDemand
 from nsqd_py.net.limits import connections
-from nsqd_py.net.listening import Listeners
+from nsqd_py.net.listeners import Listeners, Refusal
 from nsqd_py.net.loop_iteration import Turn
-from nsqd_py.net.server import Farewell
 from nsqd_py.net.tls_options import TLS_NOT_REQUIRED
 from nsqd_py.net.transport import Stream
 from nsqd_py.options import NsqdOptions
@@ -54,23 +53,23 @@ if TYPE_CHECKING:
     from nsqd_py.stats.statsd import StatsdReporter
 
 _LOOK_FOR_SIGNALS_EVERY_S = 0.05
-_TURN_OF_LOOP_S = 0.001  # with 0 it does not get as far as signals
+_TURN_OF_LOOP_S = 0.001  # with 0 the loop does not reach signals
 CHECK_CERTIFICATE_NS = 2_000_000_000
 _MS = 1_000_000
 _DISK_THREADS = 16
 
-# What clients hear that are one too many. Through TLS nothing can be said without its handshake.
-_FAREWELLS: dict[str, Farewell] = {
-    "TCP": lambda: TOO_MANY_CONNECTIONS, "HTTP": lambda: _http_farewell(), "HTTPS": bytes,
+# The answers to connections above the limit. With TLS there is none, since a handshake would have to come first.
+_REFUSALS: dict[str, Refusal] = {
+    "TCP": lambda: TOO_MANY_CONNECTIONS, "HTTP": lambda: _http_refusal(), "HTTPS": bytes,
 }  # fmt: skip
 
 
 class _Stopped(Exception):
-    """It is to stop, and has not begun to serve."""
+    """A signal asked nsqd to stop before it began to serve."""
 
 
 class Daemon:
-    """Everything that runs in one nsqd. `options` are those of `nsqd_py.options`."""
+    """Everything that runs in one nsqd."""
 
     def __init__(self, options: NsqdOptions, log: Log) -> None:
         self._options = options
@@ -80,7 +79,7 @@ class Daemon:
         self._turn = Turn(self._hub, log)
         self._alarms = Alarms()
         self._timer = self._loop.timer(0.0)
-        # Apart from those that ask for names: a disk that stalls keeps nobody else.
+        # Not gevent's pool, which resolves names: a stalled disk must not delay them.
         self._disk_threads = DiskThreads(_DISK_THREADS)
         self._write_threads = DiskThreads(_DISK_THREADS)
         self._broker = Broker(options, log, self._turn, self._alarms, self._disk_threads, self._write_threads)
@@ -97,7 +96,7 @@ class Daemon:
         self._connections.on_sweep = self._broker.count_buffers
         self._connections.share_with_files(OPEN_FILES.make_room)
         self._notifier = Notifier.from_environment()
-        self._listeners = Listeners(self._connections, _FAREWELLS, self._loop, log)
+        self._listeners = Listeners(self._connections, _REFUSALS, self._loop, log)
         self._handlers: list[Any] = []
         self._drainer: gevent.Greenlet[..., None] | None = None
         self._lock: int | None = None
@@ -154,7 +153,7 @@ class Daemon:
             self._shut_down()
 
     def _listen_to_signals(self) -> None:
-        """Handle SIGHUP and SIGUSR1, which have been held back since the command began: a drain needs all topics."""
+        """Handle SIGHUP and SIGUSR1. They were held back since the command began: a drain needs all topics."""
         self._handlers = [
             gevent.signal_handler(signal.SIGHUP, self._reload),
             gevent.signal_handler(signal.SIGUSR1, self._broker.drain.begin),
@@ -162,8 +161,7 @@ class Daemon:
         early_signals.release()
 
     def _load(self, signals: StopSignals) -> None:
-        """Raises StartError, OSError and _Stopped."""
-
+        """Load the data path. Raises StartError, OSError and _Stopped."""
         next_look_s = 0.0
 
         def on_progress() -> None:
@@ -180,7 +178,7 @@ class Daemon:
         self._notifier.status("loading messages")
         self._broker.is_same_boot = self._clocks.restore()
         if _may_have_go_files(directory):
-            from nsqd_py.go_import.take_over import take_over  # only then: it takes long to import
+            from nsqd_py.go_import.take_over import take_over  # slow to import
 
             take_over(directory, self._options.max_bytes_per_file, self._log, time.time(), on_progress)
         load(self._broker, directory)
@@ -192,7 +190,7 @@ class Daemon:
         signals.stop()
 
     def _start_statsd(self) -> None:
-        """Report to statsd, if it has an address. The prefix of its keys may hold a port: the ports are known now."""
+        """Report to statsd, if it has an address. Its prefix may contain a port, so the ports must be known."""
         options = self._options
         if not options.statsd_address:
             options.statsd_prefix = full_prefix(
@@ -222,7 +220,7 @@ class Daemon:
             if options.https_address:
                 broker.https_port = self._listeners.add("HTTPS", options.https_address, self._on_https).port
         self._listeners.close_others()
-        # What others are told, and `/config` shows.
+        # nsqlookupds and `/config` get these.
         options.broadcast_tcp_port = options.broadcast_tcp_port or max(0, broker.tcp_port)
         options.broadcast_http_port = options.broadcast_http_port or max(0, broker.http_port)
 
@@ -234,14 +232,14 @@ class Daemon:
         self._start(client)
 
     def _on_http(self, sock: socket.socket, peer: str) -> None:
-        # With the first connection: the API and its parser take 15 ms to import, which the start does without.
+        # Imported at the first connection: the API and its parser take 15 ms, which the start saves.
         from nsqd_py.api.publishing import PublishingConnection
 
         self._start(PublishingConnection(sock, peer, self._loop, self._turn, self._log, self._broker))
 
     def _on_https(self, sock: socket.socket, peer: str) -> None:
         from nsqd_py.api.publishing import PublishingConnection
-        from nsqd_py.net.tls import TlsLayer  # only where TLS is asked for: it is slow to import
+        from nsqd_py.net.tls import TlsLayer  # slow to import; only TLS needs it
 
         assert self._broker.tls is not None
         connection = PublishingConnection(sock, peer, self._loop, self._turn, self._log, self._broker)
@@ -258,7 +256,7 @@ class Daemon:
         self._certificate_alarm.set(now_ns + CHECK_CERTIFICATE_NS)
 
     def _reload(self) -> None:
-        """SIGHUP: read again what may have changed on disk."""
+        """Handle SIGHUP: reload the certificate."""
         self._log.info("NSQ: reloading")
         with self._notifier.reloading():
             if self._broker.tls is not None:
@@ -267,14 +265,14 @@ class Daemon:
     # ---- time
 
     def _set_timer(self, due_ns: int) -> None:
-        """One timer of the loop serves all deadlines of the process."""
+        """Set the loop's only timer, which serves all alarms."""
         delay_s = max(0.0, (due_ns - self._broker.clock()) / 1e9)
         self._timer.close()
         self._timer = self._loop.timer(delay_s)
         self._timer.start(self._on_timer)
 
     def _on_timer(self) -> None:
-        self._alarms.on_earlier = None  # ringing sets alarms; the timer is set once, for the earliest of all
+        self._alarms.on_earlier = None  # ringing sets alarms; the timer is set once below, for the earliest
         try:
             self._alarms.ring_due(self._broker.clock())
         finally:
@@ -289,7 +287,7 @@ class Daemon:
         self._notifier.stopping()
         if self._drainer is not None:
             self._drainer.kill()
-        self._lookups.close()  # first of all, so that consumers stop finding what is about to go
+        self._lookups.close()  # first, so that consumers stop finding this nsqd
         if self._statsd is not None:
             self._statsd.stop()
         self._broker.loop_lag.stop()
@@ -297,7 +295,7 @@ class Daemon:
         self._turn.end()
         for client in [*self._broker.clients, *self._broker.http_clients]:
             client.close("nsqd is stopping")
-        if self._is_loaded:  # a start that failed leaves what is on disk as it is
+        if self._is_loaded:  # a failed start must not change the disk
             self._broker.close()
             self._clocks.close()
         self._timer.close()
@@ -308,7 +306,6 @@ class Daemon:
 
 
 def _limits(options: NsqdOptions) -> Limits:
-    """The options as the protocol wants them."""
     return Limits(
         max_msg_size=options.max_msg_size,
         max_body_size=options.max_body_size,
@@ -334,22 +331,22 @@ def _limits(options: NsqdOptions) -> Limits:
 
 
 def keep_certificate(options: NsqdOptions, log: Log) -> CertificateKeeper | None:
-    """The certificate to show to clients; None without TLS. Raises OSError."""
+    """Return the certificate for clients; None without TLS. Raises OSError."""
     if not options.tls_cert:
         return None
-    from nsqd_py.net import certificates  # only where TLS is asked for: it is slow to import
+    from nsqd_py.net import certificates  # slow to import; only TLS needs it
 
     return certificates.keep_certificate(options, log)
 
 
-def _http_farewell() -> bytes:
+def _http_refusal() -> bytes:
     from nsqd_py.net.http import answers
 
-    return answers.farewell()
+    return answers.refused_connection()
 
 
 def _admin_guard(options: NsqdOptions, log: Log) -> AdminGuard | None:
-    """The guard of the admin paths; None where all may administer. Raises StartError."""
+    """Return the guard of admin paths; None if everyone may use them. Raises StartError."""
     if not options.http_auth_file:
         return None
     from nsqd_py.net.http.guard import admin_guard
@@ -365,10 +362,10 @@ def _may_have_go_files(directory: Path) -> bool:
 
 
 def _guard_maker(options: NsqdOptions, broker: Broker) -> Callable[[Guarded], Guard] | None:
-    """What makes the guard of a client; None where clients need no authorization."""
+    """Return a function that makes the guard of a client; None if clients need no AUTH."""
     if not options.auth_http_address:
         return None
-    from nsqd_py.auth.guard import Guard  # only where there is an auth server: it needs the regular expressions
+    from nsqd_py.auth.guard import Guard  # slow to import: it needs RE2
     from nsqd_py.auth.servers import configured_servers
     from nsqd_py.lookup.resolver import Resolver
 
@@ -377,17 +374,17 @@ def _guard_maker(options: NsqdOptions, broker: Broker) -> Callable[[Guarded], Gu
 
 
 def _lookup_peers(broker: Broker, options: NsqdOptions, log: Log) -> LookupPeers:
-    """Raises StartError."""
+    """Return the connections to nsqlookupds. Raises StartError."""
     from nsqd_py.lookup.peers import LookupPeers
 
     return LookupPeers(broker, options, log, _lookupd_tls(options))
 
 
 def _lookupd_tls(options: NsqdOptions) -> Any:
-    """The TLS context for nsqlookupds, None without TLS. Raises StartError."""
+    """Return the TLS context for nsqlookupds; None without TLS. Raises StartError."""
     if not options.lookupd_tls:
         return None
-    from gevent import ssl  # only where TLS is asked for: it is slow to import
+    from gevent import ssl  # slow to import; only TLS needs it
 
     from nsqd_py.lookup.tls import client_context
 
@@ -398,7 +395,7 @@ def _lookupd_tls(options: NsqdOptions) -> Any:
 
 
 def _lock_directory(path: str) -> int:
-    """Lock the data path against a second nsqd, Go's included (it locks the directory too). Raises StartError."""
+    """Lock the data path against a second nsqd; Go's nsqd uses the same lock. Raises StartError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:

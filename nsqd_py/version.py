@@ -1,4 +1,4 @@
-"""The version of this project, and the release of NSQ whose behaviour it has."""
+"""The version of this project, and the release of NSQ that it behaves like."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import sys
 # constant: importlib.metadata would take 30 ms of their start, and finds nothing in an archive for Spark's executors.
 PROJECT_VERSION = "0.1.0"
 
-# What clients, nsqlookupd, /info and /stats are told: tools of NSQ compare it with the releases of Go's nsqd.
+# The version for clients, nsqlookupd, /info and /stats: NSQ's tools compare it with the releases of Go's nsqd.
 NSQ_VERSION = "1.3.0"
 
 
 def version_string(program: str) -> str:
-    """Return what `--version`, the first log line and /stats print: `nsqd v1.3.0 (built w/nsqd-py-0.1.0,python3.11.7)`.
+    """Return `nsqd v1.3.0 (built w/nsqd-py-0.1.0,python3.11.7)`, for `--version`, the first log line and /stats.
 
-    Go's programs print `nsqd v1.3.0 (built w/go1.21.5)`. Scripts that read that find the release of NSQ where it
-    was; what it is built with names this project and its version.
+    Go's programs print `nsqd v1.3.0 (built w/go1.21.5)`. Scripts that parse this line find the release of NSQ in the
+    same place; the version of this project is in the parentheses.
     """
     python = ".".join(str(part) for part in sys.version_info[:3])
     return f"{program} v{NSQ_VERSION} (built w/nsqd-py-{PROJECT_VERSION},python{python})"

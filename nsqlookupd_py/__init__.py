@@ -1,10 +1,10 @@
-"""nsqlookupd: tells consumers which nsqd has which topics and channels. nsqds register over TCP; anyone asks over HTTP.
+"""nsqlookupd tells consumers which nsqds have a topic. nsqds register over TCP; clients ask over HTTP.
 
 daemon      the process
 options     its settings
-registry    which nsqd has what                                             pure
-room        bounds what nsqds and clients can register                      pure
-peer        a registered nsqd                                               pure
+registry    which nsqd has which topics and channels                        pure
+limits      limits on what nsqds and clients can register                   pure
+peer        a registered nsqd, and the cached answers about nsqds           pure
 parser      the commands of the TCP protocol                                pure
 connection  the connection of one nsqd
 commands    the handler of each command

@@ -1,4 +1,4 @@
-"""What each command of the TCP protocol does. Every error ends the connection, except that there is no room."""
+"""The handlers of the TCP protocol's commands. Every error except E_REGISTER_FAILED ends the connection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STEPS_AT_ONCE = 200
 
 
 class Client(Protocol):
-    """The connection of an nsqd; `identified` once it said who it is."""
+    """The connection of an nsqd. `identified` is None before IDENTIFY."""
 
     @property
     def identified(self) -> Peer | None: ...
@@ -34,7 +34,7 @@ class Client(Protocol):
 
 
 class Removal:
-    """Registrations of a peer on their way out of the registry: 10,000 channels take 20 ms."""
+    """Removes registrations of a peer in steps: 10,000 channels take 20 ms."""
 
     def __init__(self, steps: Iterator[tuple[str, str] | None], peer: str, log: Log) -> None:
         """`steps` yields (topic, channel or "") for what was removed, None for a step that removed nothing."""
@@ -43,11 +43,11 @@ class Removal:
         self._log = log
 
     def work(self) -> bool:
-        """Remove some; True if there are more."""
+        """Remove some registrations; return True if there are more."""
         for number, removed in enumerate(self._steps, start=1):
             if removed:
                 self._tell(*removed)
-            if removed is None or number == STEPS_AT_ONCE:  # a step that removes nothing takes longer
+            if removed is None or number == STEPS_AT_ONCE:  # a step that removes nothing has looked at many
                 return True
         return False
 
@@ -56,7 +56,7 @@ class Removal:
 
 
 class TopicRemoval(Removal):
-    """A topic that its nsqd has no more, although it still has channels of it."""
+    """Removes a topic of a peer, and warns of channels that the peer did not unregister before."""
 
     def _tell(self, topic: str, channel: str) -> None:
         if channel:  # nsqd unregisters channels first
@@ -66,7 +66,7 @@ class TopicRemoval(Removal):
 
 
 def ping(client: Client, words: Sequence[str]) -> bytes:
-    """Alive; also before IDENTIFY."""
+    """Note that the peer is alive. Allowed before IDENTIFY."""
     peer = client.identified
     if peer is not None:
         now_ns = client.now_ns()
@@ -86,7 +86,7 @@ def register(client: Client, words: Sequence[str]) -> bytes:
 
 
 def unregister(client: Client, words: Sequence[str]) -> bytes | Removal:
-    """The answer is OK when the removal is done."""
+    """Unregister a channel or a topic. OK is sent at the end of a removal that takes long."""
     peer = _identified(client)
     topic, channel = _names(words)
     if channel:
@@ -97,7 +97,7 @@ def unregister(client: Client, words: Sequence[str]) -> bytes | Removal:
     return removal if removal.work() else OK
 
 
-# IDENTIFY is not among them: it has a body.
+# Without IDENTIFY, which has a body.
 COMMANDS: dict[str, Callable[[Client, Sequence[str]], bytes | Removal]] = {
     "PING": ping,
     "REGISTER": register,
@@ -106,7 +106,7 @@ COMMANDS: dict[str, Callable[[Client, Sequence[str]], bytes | Removal]] = {
 
 
 def in_words(topic: str, channel: str) -> str:
-    """A registration as the log has it."""
+    """Return a registration in the form of Go's log lines."""
     return f"category:{'channel' if channel else 'topic'} key:{topic} subkey:{channel}"
 
 
@@ -117,7 +117,7 @@ def _identified(client: Client) -> Peer:
 
 
 def _names(words: Sequence[str]) -> tuple[str, str]:
-    """The topic and channel of a command; the channel is empty where there is none. Raises ClientError."""
+    """Return the topic and channel of a command; the channel may be empty. Raises ClientError."""
     command = words[0]
     if len(words) < 2:
         raise Invalid(f"{command} insufficient number of params")

@@ -20,20 +20,20 @@ from nsqlookupd_py.registry import Registry
 COMMANDS_AT_ONCE = 4
 TOO_MANY_CONNECTIONS = b"E_TOO_MANY_CONNECTIONS"
 
-# A host that is gone without a word is found out after these, as by Go's nsqlookupd: s, s, number of probes.
+# TCP keepalive detects a host that disappeared, with the values of Go's nsqlookupd: s, s, number of probes.
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 15), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 9))
 
 
 def frame(data: bytes) -> bytes:
-    """A response: `[4-byte size][data]`."""
+    """Return the frame of a response: `[4-byte size][data]`."""
     return len(data).to_bytes(4, "big") + data
 
 
 class PeerConnection(Stream):
-    """An nsqd that registers its topics and channels. They are gone with the connection.
+    """The connection of an nsqd that registers its topics and channels. They are removed when it closes.
 
-    registry    where they are put down
-    identified  who it is, once it said so
+    registry    the registry that all connections share
+    identified  the nsqd; None before IDENTIFY
     """
 
     __slots__ = (
@@ -71,7 +71,7 @@ class PeerConnection(Stream):
         self._parser: LookupParser | None = None
         self._awaits_body = False
         self._has_spoken = False
-        self._removal: Removal | None = None  # the answer to the last command waits for it
+        self._removal: Removal | None = None  # of the last command, which is answered at the end of the removal
         self._begun_s = loop.now()
 
     def now_ns(self) -> int:
@@ -88,7 +88,7 @@ class PeerConnection(Stream):
         self.act()
 
     def act(self) -> None:
-        """Do a few of the commands that are here, or a part of one that takes long."""
+        """Handle a few of the received commands, or a part of one that takes long."""
         parser = self._parser
         assert parser is not None
         if not self._has_removed():
@@ -113,7 +113,7 @@ class PeerConnection(Stream):
         self._fall_behind()
 
     def _has_removed(self) -> bool:
-        """Go on with the removal that the last command began; False if it is not at its end."""
+        """Continue the removal that the last command began; return False if it is not complete."""
         removal = self._removal
         if removal is not None:
             if removal.work():
@@ -137,7 +137,7 @@ class PeerConnection(Stream):
             self.send(frame(error.wire))
 
     def _read_magic(self, data: bytes) -> bytes:
-        """What follows the magic, once that is complete."""
+        """Read the magic; return the data after it."""
         missing = len(MAGIC_V1) - len(self._magic)
         self._magic += data[:missing]
         if self._magic == MAGIC_V1:
@@ -182,7 +182,7 @@ class PeerConnection(Stream):
         return self._introduction
 
     def overdue(self, now_s: float, limits: TimeLimits) -> str:
-        """There are no heartbeats here: magic and a first command have to come in one limit."""
+        """Return HANDSHAKE if magic and first command took too long. nsqlookupd sends no heartbeats."""
         waits = not self._has_spoken and not self._is_behind
         if waits and limits.handshake_s and now_s - self._begun_s >= limits.handshake_s:
             return HANDSHAKE

@@ -1,4 +1,4 @@
-"""nsqlookupd as a process: two listeners over one registry, all in memory."""
+"""The nsqlookupd process: a TCP and an HTTP listener on one registry, which is in memory only."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from nsqd_py.net.certificates import CHECK_EVERY_S, CertificateKeeper, keep_cert
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.guard import admin_guard
 from nsqd_py.net.limits import connections
-from nsqd_py.net.listening import Listeners
+from nsqd_py.net.listeners import Listeners, Refusal
 from nsqd_py.net.loop_iteration import Turn
-from nsqd_py.net.server import Farewell
 from nsqd_py.net.tls import TlsIfAsked
 from nsqd_py.net.tls_options import TLS_NOT_REQUIRED, TLS_REQUIRED
 from nsqd_py.net.transport import Stream
@@ -28,19 +27,20 @@ from nsqd_py.runtime.systemd import Notifier
 from nsqd_py.version import NSQ_VERSION, version_string
 from nsqlookupd_py.connection import TOO_MANY_CONNECTIONS, PeerConnection, frame
 from nsqlookupd_py.http import LookupApi, LookupHttpConnection
+from nsqlookupd_py.limits import UNLIMITED, RegistryLimits
 from nsqlookupd_py.options import NsqlookupdOptions
 from nsqlookupd_py.registry import Registry
-from nsqlookupd_py.room import UNLIMITED, RegistryLimits
 
-# Registrations are sets that live long: to look at 200,000 of them took 40 ms, to look at 10,000 takes 2 ms.
+# Thresholds of the garbage collector. Registrations are long-lived sets: a collection of 200,000 of them took 40 ms,
+# one of 10,000 takes 2 ms.
 COLLECT_EVERY = (10_000, 1_000)
 
-# What clients hear that are one too many.
-_FAREWELLS: dict[str, Farewell] = {"TCP": lambda: frame(TOO_MANY_CONNECTIONS), "HTTP": answers.farewell}
+# The answers to connections above the limit.
+_REFUSALS: dict[str, Refusal] = {"TCP": lambda: frame(TOO_MANY_CONNECTIONS), "HTTP": answers.refused_connection}
 
 
 def registry_limits(options: NsqlookupdOptions) -> RegistryLimits:
-    """Return the limits of the registry; 0 is none."""
+    """Return the limits of the registry. An option of 0 means no limit."""
     return RegistryLimits(
         names=options.max_topics_and_channels or UNLIMITED,
         registrations=options.max_registrations or UNLIMITED,
@@ -49,7 +49,7 @@ def registry_limits(options: NsqlookupdOptions) -> RegistryLimits:
 
 
 class Daemon:
-    """Everything that runs in one nsqlookupd. `options` are those of `nsqlookupd_py.options`."""
+    """Everything that runs in one nsqlookupd."""
 
     def __init__(self, options: NsqlookupdOptions, log: Log) -> None:
         self._options = options
@@ -65,7 +65,7 @@ class Daemon:
         self._peers: dict[PeerConnection, None] = {}
         self._connections = connections(options, log, self._loop)
         self._notifier = Notifier.from_environment()
-        self._listeners = Listeners(self._connections, _FAREWELLS, self._loop, log)
+        self._listeners = Listeners(self._connections, _REFUSALS, self._loop, log)
         self._tls: CertificateKeeper | None = None
         self._certificate_timer = self._loop.timer(CHECK_EVERY_S, CHECK_EVERY_S)
         self._introduction = b""
@@ -99,7 +99,7 @@ class Daemon:
                 reload.cancel()
 
     def _reload(self) -> None:
-        """SIGHUP: read again what may have changed on disk."""
+        """Handle SIGHUP: reload the certificate."""
         self._log.info("NSQLOOKUPD: reloading")
         with self._notifier.reloading():
             if self._tls is not None:

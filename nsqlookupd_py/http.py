@@ -1,4 +1,4 @@
-"""nsqlookupd's HTTP API. The order of the checks is that of Go's nsqlookupd."""
+"""nsqlookupd's HTTP API. The checks have the order of Go's nsqlookupd."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.pacing import Pace
 from nsqd_py.version import NSQ_VERSION
+from nsqlookupd_py.limits import TooManyNames
 from nsqlookupd_py.names import STEP, Rest, json_list, no_rest
-from nsqlookupd_py.peer import NodeView, Peer
-from nsqlookupd_py.registry import QUICK_NAMES, Registration, Registry, TopicView
-from nsqlookupd_py.room import TooManyNames
+from nsqlookupd_py.peer import NodeView, Peer, TopicView
+from nsqlookupd_py.registry import QUICK_NAMES, Registration, Registry
 
-# What Go's zero time is in nanoseconds: how /debug says "never".
+# Go's zero time in ns, which /debug shows for "never".
 _NEVER_TOMBSTONED = -6795364578871345152
 
 
 class LookupApi:
-    """What the handlers work on. `clock` gives ns."""
+    """The application of the handlers. `clock` returns ns."""
 
     def __init__(self, registry: Registry, clock: Callable[[], int], log: Log, requires_tls: bool) -> None:
         self.registry = registry
@@ -49,7 +49,7 @@ class LookupApi:
         self._topics_revision = -1
 
     def topics(self, rest: Rest) -> list[str]:
-        """Return the sorted topics. They are sorted again only after topics came or went."""
+        """Return the sorted topics. They are sorted again only after the set of topics changed."""
         registry = self.registry
         revision = registry.revision
         if self._topics_revision != revision:
@@ -72,7 +72,7 @@ class LookupHttpConnection(HttpConnection[LookupApi]):
         return None
 
 
-# ---- looking
+# ---- queries
 
 
 def ping(request: Request[LookupApi]) -> Reply:
@@ -147,7 +147,7 @@ def _node_pieces(peer: Peer, view: NodeView, rest: Rest) -> Iterator[bytes]:
 
 
 def debug(request: Request[LookupApi]) -> Reply:
-    """Everything, as `category:topic:channel` to its producers. It may be long: others are served in between."""
+    """Return all registrations: `category:topic:channel` and its producers. The answer is made in pieces."""
     return answers.json_in_pieces(_registration_pieces(request.app.registry, _rest()))
 
 
@@ -237,8 +237,9 @@ def _add(registry: Registry, topic: str, channel: str) -> None:
 
 
 def _rest() -> Rest:
-    """Return a function that lets others run now and then. In the event loop itself, which makes short answers, it does
-    nothing.
+    """Return a function that lets other greenlets run now and then.
+
+    In the event loop, which makes short answers, it does nothing.
     """
     return no_rest if gevent.getcurrent() is gevent.get_hub() else Pace().rest_if_due
 

@@ -19,7 +19,7 @@ SHORT = 2 * STEP
 
 
 def no_rest() -> None:
-    """Do nothing: the list is short."""
+    """Do nothing, for short lists."""
 
 
 def sorted_names(names: Collection[str], rest: Rest = no_rest) -> list[str]:

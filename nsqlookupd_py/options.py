@@ -1,4 +1,4 @@
-"""The settings of nsqlookupd. Names, kinds and defaults are those of Go's; those for TLS are nsqd's."""
+"""The settings of nsqlookupd. Names, types and defaults are those of Go's; the TLS settings are nsqd's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ def _check_auth_policy(value: str) -> str | None:
     return None if value in ("", "require-verify") else "must be require-verify"
 
 
-# Each: name, kind, default; then what it does.
 # fmt: off
 class _General(LogOptions, title="General"):
     log_prefix: str = log_prefix_setting(LOG_PREFIX)
@@ -85,7 +84,7 @@ NSQLOOKUPD = Program(
 
 
 def read_options(argv: Sequence[str]) -> NsqlookupdOptions:
-    """Return nsqlookupd's options from its command line and config file, settled. Raises as `Program.read`."""
+    """Return nsqlookupd's options from its command line and config file. Raises as `Program.read`."""
     options = NSQLOOKUPD.read(argv)
     return options.replace(tls_required=implied_tls_required(options))
 

@@ -1,4 +1,4 @@
-"""The commands of nsqlookupd's TCP protocol: lines, and one body. Bytes in, commands out, no I/O."""
+"""The parser of nsqlookupd's TCP protocol: lines, and the body of IDENTIFY. Bytes in, commands out, no I/O."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SPACE = b" \t\n\v\f\r"
 
 
 class LookupParser:
-    """Bytes of one connection, behind its magic."""
+    """Parses the bytes of one connection after its magic."""
 
     __slots__ = ("_buffer", "_position")
 
@@ -25,7 +25,7 @@ class LookupParser:
         self._position = 0
 
     def next_line(self) -> list[str] | None:
-        """The words of the next line; None while it is not complete. Raises Invalid for one that never ends.
+        """Return the words of the next line; None while it is incomplete. Raises Invalid if it is too long.
 
         Bytes that are not UTF-8 become surrogates.
         """
@@ -39,7 +39,7 @@ class LookupParser:
         return line.strip(_SPACE).decode("utf-8", "surrogateescape").split(" ")
 
     def next_body(self) -> bytes | None:
-        """`[4-byte size][data]`: the data; None while it is not complete. Raises BadBody."""
+        """Return the data of `[4-byte size][data]`; None while they are incomplete. Raises BadBody."""
         start = self._position + SIZE_BYTES
         if len(self._buffer) < start:
             return None
@@ -52,6 +52,6 @@ class LookupParser:
         return self._buffer[start : start + size]
 
     def cut_short(self) -> BadBody:
-        """Why a body is missing whose rest will not come."""
+        """Return the error for a body whose rest will not arrive."""
         missing = "body size" if len(self._buffer) - self._position < SIZE_BYTES else "body"
         return BadBody(f"IDENTIFY failed to read {missing}")

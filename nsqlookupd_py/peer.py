@@ -1,4 +1,4 @@
-"""An nsqd that registered itself."""
+"""A producer: an nsqd that has sent IDENTIFY; and the cached answers about producers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import orjson
 from nsqd_py.errors import BadBody
 from nsqd_py.protocol.fields import INT64, Kind, decode_fields
 
-# In the order of the answers.
+# In the order of their appearance in answers.
 _TEXTS = ("hostname", "broadcast_address")
 _PORTS = ("tcp_port", "http_port")
 _DETAILS = ("version", "topology_zone", "topology_region")
@@ -24,12 +24,12 @@ _REQUIRED = ("broadcast_address", "tcp_port", "http_port", "version")
 class Peer:
     """One connected nsqd.
 
-    remote_address  where its connection comes from, which is also its id: an nsqd that connects twice counts twice
-    node            `broadcast address:HTTP port`, how it is named when it is tombstoned
-    updated_ns      when it was last heard from
-    topics          the topics that it is registered for, each with the number of its channels there
+    remote_address  `host:port` of its connection, and its id: an nsqd that connects twice counts twice
+    node            `broadcast address:HTTP port`, its name in a request for a tombstone
+    updated_ns      time of its last command
+    topics          the topics that it registered, each with the number of its channels there
     registrations   the number of its topics and channels
-    node_view       what /nodes says of it, kept by the registry
+    node_view       its entry in /nodes, cached by the registry
     """
 
     __slots__ = ("info", "info_json", "node", "node_view", "registrations", "remote_address", "topics", "updated_ns")
@@ -46,9 +46,9 @@ class Peer:
 
 
 class NodeView:
-    """What /nodes says of a peer beside `info`, until `valid_until_ns` or its next change.
+    """A peer's entry in /nodes, without `info`. It is valid until `valid_until_ns` or the peer's next change.
 
-    encoded  the answer's bytes, kept by who makes them if they are few
+    encoded  the entry's JSON, cached by the HTTP handler if it is short
     """
 
     __slots__ = ("encoded", "tombstones", "topics", "valid_until_ns")
@@ -60,8 +60,23 @@ class NodeView:
         self.encoded: bytes | None = None
 
 
+class TopicView:
+    """The answer of /lookup for a topic, valid until `valid_until_ns` or the topic's next change.
+
+    encoded  the answer's JSON, cached by the HTTP handler
+    """
+
+    __slots__ = ("channels", "encoded", "producers", "valid_until_ns")
+
+    def __init__(self, channels: list[str], producers: list[Peer], valid_until_ns: int) -> None:
+        self.channels = channels
+        self.producers = producers
+        self.valid_until_ns = valid_until_ns
+        self.encoded: bytes | None = None
+
+
 def identify(remote_address: str, body: bytes, now_ns: int) -> Peer:
-    """The peer that an IDENTIFY body describes. Raises BadBody."""
+    """Return the peer that an IDENTIFY body describes. Raises BadBody."""
     try:
         fields = decode_fields(body, _FIELDS)
     except ValueError as error:

@@ -1,12 +1,12 @@
-"""Who has which topics and channels. No I/O in here; times are in ns and come as arguments.
+"""The registry: which producers (nsqds) have which topics and channels. No I/O; times are arguments, in ns.
 
-A topic or channel stays known when its last producer leaves, unless it is ephemeral: consumers of a topic that
-nobody has for a moment are told of its channels, and a new nsqd makes them before its first message.
+A topic or channel remains when its last producer leaves, unless it is ephemeral. So consumers find the channels of a
+topic that has no producer for a moment, and a new nsqd creates them before its first message.
 
-Answers are remembered as views until something in them changes: with 200 producers, /lookup costs 30 us less.
+Answers are cached as views until something in them changes: with 200 producers, /lookup costs 30 us less.
 
-What can take long is done in steps: methods with `rest` call it now and then, and iterators yield None. The registry
-may change meanwhile.
+Long work is done in steps: methods call `rest` now and then, and iterators yield None. The registry may change
+between two steps.
 """
 
 from __future__ import annotations
@@ -15,29 +15,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from nsqd_py.protocol.names import is_ephemeral
+from nsqlookupd_py.limits import RegistryLimits, Room
 from nsqlookupd_py.names import SHORT, STEP, Rest, no_rest, sorted_names
-from nsqlookupd_py.peer import NodeView, Peer
-from nsqlookupd_py.room import RegistryLimits, Room
+from nsqlookupd_py.peer import NodeView, Peer, TopicView
 
 NEVER_NS = 1 << 63
 _NOT_TOMBSTONED = 0
-# An answer with at most this many names is made in 1 ms, without rests.
+# An answer with at most this many names takes 1 ms, and is made without rests.
 QUICK_NAMES = SHORT
-
-
-class TopicView:
-    """What /lookup says of a topic, until `valid_until_ns` or its next change.
-
-    encoded  the answer's bytes, kept by who makes them
-    """
-
-    __slots__ = ("channels", "encoded", "producers", "valid_until_ns")
-
-    def __init__(self, channels: list[str], producers: list[Peer], valid_until_ns: int) -> None:
-        self.channels = channels
-        self.producers = producers
-        self.valid_until_ns = valid_until_ns
-        self.encoded: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +36,10 @@ class Registration:
 
 
 class Registry:
-    """All that an nsqlookupd knows.
+    """All topics, channels and producers of an nsqlookupd.
 
-    revision  counts the changes of the set of topics
-    room      counts topics, channels and registrations
+    revision  number of changes of the set of topics
+    room      numbers of topics, channels and registrations, and their limits
     """
 
     def __init__(
@@ -66,9 +51,9 @@ class Registry:
         self._inactive_after_ns = inactive_producer_timeout_ns
         self._tombstone_lifetime_ns = tombstone_lifetime_ns
         self._peers: dict[Peer, None] = {}
-        # By topic: its producers, each with the time at which it was tombstoned.
+        # By topic: its producers, each with the time of its tombstone.
         self._topics: dict[str, dict[Peer, int]] = {}
-        # By topic and channel: who has it. Whoever has a channel is among the producers of its topic.
+        # By topic and channel: its producers, which are all producers of the topic too.
         self._channels: dict[str, dict[str, set[Peer]]] = {}
         self._views: dict[str, TopicView] = {}
         self._changes = 0
@@ -81,8 +66,8 @@ class Registry:
         self._peers[peer] = None
 
     def ping(self, peer: Peer, now_ns: int) -> None:
-        """The peer is alive."""
-        if not self._is_active(peer, now_ns):  # views left it out
+        """Note that a peer is alive."""
+        if not self._is_active(peer, now_ns):  # views do not contain it
             self._forget_views(peer)
         peer.updated_ns = now_ns
 
@@ -106,7 +91,7 @@ class Registry:
         for number, channel in enumerate(list(self._channels.get(topic, ()))):
             if peer in self._channels.get(topic, {}).get(channel, ()):
                 yield channel
-                if not peer.topics.get(topic):  # that was the last
+                if not peer.topics.get(topic):  # the caller has removed the last one
                     return
             elif number % STEP == 0:
                 yield None
@@ -117,7 +102,7 @@ class Registry:
     # ---- registrations
 
     def register(self, peer: Peer, topic: str, channel: str = "") -> list[tuple[str, str]]:
-        """Register a topic of a peer, and a channel of it unless that is empty; return which of them are new.
+        """Register a topic of a peer, and a channel unless that is empty; return the new registrations.
 
         Raises RegisterFailed if a limit is reached; then nothing is registered.
         """
@@ -140,7 +125,7 @@ class Registry:
         return added
 
     def _missing(self, peer: Peer, topic: str, channel: str) -> list[tuple[str, str]]:
-        """Return what a peer does not have of a topic and a channel, the channel first."""
+        """Return those of a channel and its topic that the peer has not registered, the channel first."""
         missing = []
         if channel and peer not in self._channels.get(topic, {}).get(channel, ()):
             missing.append((topic, channel))
@@ -149,10 +134,10 @@ class Registry:
         return missing
 
     def _make_room(self, topic: str, channel: str) -> None:
-        """Make room for a topic and a channel that may be new, by removing names that no producer has."""
+        """Remove unused names until the limit allows a topic and a channel. Raises TooManyNames."""
         room = self.room
         if room.names + 2 > room.limits.names:
-            # These must not be removed to make room for themselves.
+            # The two names themselves must not be removed.
             was_unused = [name for name in ((topic, channel), (topic, "")) if name in room.unused]
             for name in was_unused:
                 del room.unused[name]
@@ -176,7 +161,10 @@ class Registry:
         self.room.registrations += change
 
     def unregister_channel(self, peer: Peer, topic: str, channel: str) -> bool:
-        """Remove a channel of a peer; False if it had none. An ephemeral one goes with its last peer."""
+        """Remove a channel of a peer; return False if the peer did not have it.
+
+        An ephemeral channel is removed with its last peer.
+        """
         peers = self._channels.get(topic, {}).get(channel)
         if peers is None:
             return False
@@ -193,14 +181,14 @@ class Registry:
         return had
 
     def unregister_topic(self, peer: Peer, topic: str) -> list[tuple[str, str]]:
-        """Remove a topic of a peer, and all channels of it; return what it had, channels first.
+        """Remove a topic of a peer, and the peer's channels of it; return the removed registrations, channels first.
 
-        An ephemeral topic goes with its last peer, and so do its channels.
+        An ephemeral topic and its channels are removed with its last peer.
         """
         return [removed for removed in self.begin_to_unregister(peer, topic) if removed]
 
     def begin_to_unregister(self, peer: Peer, topic: str) -> Iterator[tuple[str, str] | None]:
-        """As `unregister_topic`, as the caller iterates."""
+        """Do the same as `unregister_topic`, in steps, as the caller iterates."""
         for channel in self._channels_of(peer, topic):
             if channel is None:
                 yield None
@@ -227,11 +215,11 @@ class Registry:
     # ---- administration
 
     def add_topic(self, topic: str) -> None:
-        """Make a topic known that no producer has yet. Raises TooManyNames."""
+        """Add a topic that may have no producer. Raises TooManyNames."""
         self.add_channel(topic, "")
 
     def add_channel(self, topic: str, channel: str) -> None:
-        """Make a channel known, and its topic with it. Raises TooManyNames."""
+        """Add a channel, and its topic, that may have no producer. Raises TooManyNames."""
         self.room.check_names(self._new_names(topic, channel))
         unused = self.room.unused
         if channel and not self._channel(topic, channel):
@@ -241,11 +229,11 @@ class Registry:
             unused.move_to_end((topic, ""))  # behind its channels
 
     def remove_topic(self, topic: str) -> list[str]:
-        """Forget a topic, its producers and its channels; return the names of the channels."""
+        """Remove a topic and its channels; return the names of the channels."""
         return list(self.begin_to_remove_topic(topic))
 
     def begin_to_remove_topic(self, topic: str) -> Iterator[str]:
-        """Forget a topic at once. What it leaves is freed as the caller iterates over its channels, to the end."""
+        """Remove a topic at once. Its channels are freed as the caller iterates over them; it must do so to the end."""
         channels = self._channels.pop(topic, {})
         producers = self._topics.get(topic, {})
         for peer in producers:
@@ -265,7 +253,7 @@ class Registry:
             yield channel
 
     def remove_channel(self, topic: str, channel: str) -> None:
-        """Forget a channel. Raises KeyError."""
+        """Remove a channel. Raises KeyError."""
         channels = self._channels[topic]
         for peer in channels.pop(channel):
             peer.topics[topic] -= 1
@@ -277,7 +265,7 @@ class Registry:
         self._forget_view(topic)
 
     def tombstone(self, topic: str, node: str, now_ns: int) -> None:
-        """Hide a producer of a topic for a while: it is about to delete it."""
+        """Hide a producer of a topic for the tombstone's lifetime, because it is about to delete the topic."""
         producers = self._topics.get(topic, {})
         for peer in producers:
             if peer.node == node:
@@ -302,7 +290,7 @@ class Registry:
         return channel in self._channels.get(topic, ())
 
     def lookup(self, topic: str, now_ns: int, rest: Rest = no_rest) -> TopicView | None:
-        """The channels of a topic and the producers that are alive and not tombstoned; None for an unknown topic."""
+        """Return a topic's channels, and its producers that are alive and not tombstoned; None for an unknown topic."""
         view = self._views.get(topic)
         if view is None or view.valid_until_ns <= now_ns:
             producers = self._topics.get(topic)
@@ -319,11 +307,11 @@ class Registry:
         valid_until_ns = NEVER_NS
         for peer, tombstoned_ns in producers.items():
             if not self._is_active(peer, now_ns):
-                continue  # its next PING makes the view invalid
+                continue  # its next PING invalidates the view
             if self._is_tombstoned(tombstoned_ns, now_ns):
                 valid_until_ns = min(valid_until_ns, tombstoned_ns + self._tombstone_lifetime_ns)
                 continue
-            # A PING before then only makes it valid for longer.
+            # An earlier PING only extends the validity.
             valid_until_ns = min(valid_until_ns, peer.updated_ns + self._inactive_after_ns + 1)
             found.append(peer)
         return TopicView(self.channels(topic, rest), found, valid_until_ns)
@@ -332,7 +320,7 @@ class Registry:
         return tombstoned_ns != _NOT_TOMBSTONED and now_ns - tombstoned_ns < self._tombstone_lifetime_ns
 
     def nodes(self, now_ns: int, rest: Rest = no_rest) -> Iterator[tuple[Peer, NodeView]]:
-        """Yield every peer that is alive, with its topics, and which of them it is tombstoned for."""
+        """Yield every peer that is alive, with its topics and tombstones."""
         for peer in list(self._peers):
             if self._is_active(peer, now_ns):
                 view = peer.node_view
@@ -358,7 +346,7 @@ class Registry:
         return NodeView(topics, tombstones, valid_until_ns)
 
     def registrations(self, rest: Rest = no_rest) -> Iterator[Registration]:
-        """Everything that is registered, for /debug. The registry may change between two of them."""
+        """Yield everything that is registered, for /debug. The registry may change meanwhile."""
         yield Registration("client", "", "", [(peer, _NOT_TOMBSTONED) for peer in self._peers])
         for topic in self.topics(rest):
             yield Registration("topic", topic, "", list(self._topics.get(topic, {}).items()))

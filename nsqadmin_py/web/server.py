@@ -14,11 +14,11 @@ from gevent.pywsgi import Input, WSGIHandler, WSGIServer
 
 from nsqd_py.errors import StartError
 from nsqd_py.net.addresses import split_address
+from nsqd_py.net.http.yielding_file import yielding_reader
 from nsqd_py.net.limits import BODY, HEAD, Connections, TimeLimits
-from nsqd_py.net.server import Listener
+from nsqd_py.net.listeners import Listener
 from nsqd_py.net.tls_context import advised, set_level, set_lowest_version
 from nsqd_py.net.tls_options import DEFAULT_TLS_VERSION
-from nsqd_py.net.yielding_file import yielding_reader
 from nsqd_py.runtime.logs import Log
 
 # Without progress for so long, a connection is closed: idle, dribbling, or not reading.

@@ -1,6 +1,6 @@
-"""The two bodies of /mpub, in the form that batches have: `[4-byte big-endian size][message]` per message.
+"""The two body formats of /mpub, converted to batches: `[4-byte big-endian size][message]` for each message.
 
-Both are read in slices, with a call of `rest` between two of them, and give the messages in parts: one for each batch.
+Both are converted in slices, with a call of `rest` between two slices. The result is one part for each batch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from nsqd_py.protocol.multi_body import SLICE_MESSAGES, MessageWalk, Part, check
 
 # Bytes of lines in one slice: 16 KiB of empty lines take 0.3 ms, of lines of one byte 1 ms.
 _SLICE_BYTES = 16 * 1024
-# Where lines are long, less than this is not worth a batch.
+# Lines are collected to batches of this size, or of SLICE_MESSAGES.
 _FULL_BYTES = 256 * 1024
 
 _pack_size = Struct(">I").pack
@@ -23,7 +23,7 @@ _read_int32 = Struct(">i").unpack_from
 
 
 def from_lines(text: bytes, max_msg_size: int, rest: Callable[[], object]) -> list[Part]:
-    """One message a line, empty lines left out; there may be none. Raises HttpError 413."""
+    """Convert lines to messages; empty lines are left out. The result may be empty. Raises HttpError 413."""
     parts: list[Part] = []
     lines: list[bytes] = []
     size_bytes = 0
@@ -46,7 +46,7 @@ def from_lines(text: bytes, max_msg_size: int, rest: Callable[[], object]) -> li
 
 
 def _add_part(parts: list[Part], lines: list[bytes], max_msg_size: int) -> None:
-    """Raises HttpError 413."""
+    """Add the lines as one part, unless there are none. Raises HttpError 413."""
     sizes = set(map(len, lines))
     if not sizes:
         return
@@ -65,7 +65,7 @@ def _add_part(parts: list[Part], lines: list[bytes], max_msg_size: int) -> None:
 
 
 def from_binary(data: bytes, max_msg_size: int, max_body_size: int, rest: Callable[[], object]) -> list[Part]:
-    """`[4-byte count]([4-byte size][message])...`; what follows the last message is ignored.
+    """Convert `[4-byte count]([4-byte size][message])...`; bytes after the last message are ignored.
 
     Raises BadBody and BadMessage, as MPUB does.
     """

@@ -1,6 +1,6 @@
-"""What each path does. A handler takes a request and gives the reply, or raises HttpError.
+"""The handlers of nsqd's HTTP paths. A handler takes a request and returns the reply, or raises HttpError.
 
-The order of the checks is that of Go's nsqd: it decides which of several errors a client sees.
+The checks have the order of Go's nsqd: it decides which of several errors a client gets.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.errors import ClientError, Draining, HttpError
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.answers import Reply
-from nsqd_py.net.http.query import parse_int64
-from nsqd_py.net.http.request import Request
+from nsqd_py.net.http.request import Request, parse_int64
 from nsqd_py.protocol.commands import milliseconds_to_ns
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.queue.channel import Channel
@@ -31,9 +30,9 @@ from nsqd_py.stats.health import health_of
 from nsqd_py.stats.text import render_text
 from nsqd_py.version import NSQ_VERSION
 
-# How long /stats waits for what a new topic is about to learn.
+# The time for which /stats waits for the channels of new topics.
 NEW_TOPICS_S = 0.25
-# The most addresses of nsqlookupds that PUT /config takes: each one costs a greenlet and a socket.
+# The most nsqlookupd addresses that PUT /config accepts: each one costs a greenlet and a socket.
 MOST_LOOKUPDS = 100
 
 _BOOLS = {"true": True, "1": True, "false": False, "0": False}
@@ -42,7 +41,7 @@ _BOOLS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def get_option(request: Request[Broker]) -> Reply:
-    """An option by its key in the configuration file."""
+    """Return the value of an option, named by its key in the configuration file."""
     try:
         value = request.app.options.by_config_key(request.target.argument)
     except KeyError:
@@ -51,7 +50,7 @@ def get_option(request: Request[Broker]) -> Reply:
 
 
 def put_option(request: Request[Broker]) -> Reply:
-    """Change one of the few options that may change while nsqd runs; the new value is the answer."""
+    """Change one of the few options that can change while nsqd runs, and return its new value."""
     if not request.body:
         raise HttpError(413, "INVALID_VALUE")
     change = _CHANGES.get(request.target.argument)
@@ -100,7 +99,7 @@ def pub(request: Request[Broker]) -> Reply:
 
 
 def mpub(request: Request[Broker]) -> Reply:
-    """Many messages. A long body is read in slices, in the greenlet of its connection."""
+    """Publish many messages. A long body is converted in slices, in the greenlet of its connection."""
     topic = _topic_to_publish_to(request)
     defer_ns = _defer_ns(request)
     options = request.app.options
@@ -112,7 +111,7 @@ def mpub(request: Request[Broker]) -> Reply:
             raise HttpError(413, error.code.removeprefix("E_")) from error
     else:
         parts = bodies.from_lines(request.body, options.max_msg_size, rest)
-    if topic.is_closed:  # it was deleted meanwhile
+    if topic.is_closed:  # it was deleted during a slice
         topic = _topic_to_publish_to(request)
     if len(parts) == 1:
         topic.publish(*parts[0], request.connection, request.ticket, defer_ns)
@@ -122,11 +121,11 @@ def mpub(request: Request[Broker]) -> Reply:
 
 
 def _never_rest() -> None:
-    """A short body is read at once."""
+    """Do nothing: a short body is converted at once."""
 
 
 def topic_name(request: Request[Broker]) -> str:
-    """The topic's name of a publish. Raises HttpError."""
+    """Return the topic of a publish. Raises HttpError."""
     name = request.params.get("topic")
     if name is None:
         raise HttpError(400, "MISSING_ARG_TOPIC")
@@ -140,7 +139,7 @@ def _topic_to_publish_to(request: Request[Broker]) -> Topic:
 
 
 def _defer_ns(request: Request[Broker]) -> int:
-    """Return the delay of the messages; 0 for none. Raises HttpError."""
+    """Return the delay of the messages in ns; 0 if they are not deferred. Raises HttpError."""
     defer = request.params.get("defer")
     if defer is None:
         return 0
@@ -154,7 +153,7 @@ def _defer_ns(request: Request[Broker]) -> int:
 
 
 def _is_binary(request: Request[Broker]) -> bool:
-    """Lines are the default; a word that means nothing means binary."""
+    """True if the query asks for the binary format. As in Go, an unknown value means binary."""
     word = request.params.get("binary")
     if word is None:
         return False
@@ -163,17 +162,17 @@ def _is_binary(request: Request[Broker]) -> bool:
     return _BOOLS.get(word, True)
 
 
-# ---- looking
+# ---- figures and health
 
 
 def ping(request: Request[Broker]) -> Reply:
-    """Liveness: OK, or 500 and what is wrong with the disk of this node. A drain or a full topic needs no restart."""
+    """Liveness: OK, or 500 with the error of this node's disk. A drain or a full topic does not fail it."""
     trouble = request.app.node_trouble()
     return answers.plain(200, "OK") if trouble is None else answers.plain(500, f"NOK - {trouble}")
 
 
 def health(request: Request[Broker]) -> Reply:
-    """Readiness and the topics that are in trouble: 200 if clients should come here, else 503."""
+    """Readiness, and the topics with errors: 200 if clients should use this nsqd, else 503."""
     state = health_of(request.app)
     status = 200 if state.is_ready else 503
     if request.params.get("format") == "json":
@@ -205,7 +204,7 @@ def info(request: Request[Broker]) -> Reply:
 def stats(request: Request[Broker]) -> Reply:
     params = request.params
     broker = request.app
-    # Whoever published to a new topic looks for its channels next: they are about to be known.
+    # A client that published to a new topic looks for its channels next; nsqlookupds are being asked for them.
     broker.wait_until_all_started(NEW_TOPICS_S)
     figures = collect(
         broker,
@@ -220,7 +219,7 @@ def stats(request: Request[Broker]) -> Reply:
 
 
 def metrics(request: Request[Broker]) -> Reply:
-    """Figures for Prometheus. Its library takes 50 ms to import: at the first scrape, in a thread."""
+    """Figures for Prometheus. Its library takes 50 ms to import; that happens at the first scrape, in a thread."""
     in_thread(gevent.get_hub().threadpool, _import_metrics)
     from nsqd_py.stats.prometheus import CONTENT_TYPE, exposition
 
@@ -231,11 +230,11 @@ def _import_metrics() -> None:
     import nsqd_py.stats.prometheus  # noqa: F401
 
 
-# ---- going out of service
+# ---- drain
 
 
 def drain(request: Request[Broker]) -> Reply:
-    """Take no more messages, deliver those that are here, end. `timeout` limits that; a later one replaces it."""
+    """Begin a drain: refuse publishes, deliver the backlog, exit. `timeout` limits it; a later call replaces that."""
     timeout = request.params.get("timeout")
     try:
         timeout_ns = None if timeout is None else parse_duration(timeout)
@@ -251,7 +250,7 @@ def drain(request: Request[Broker]) -> Reply:
 
 
 def create_topic(request: Request[Broker]) -> Reply:
-    """Returns when the topic has its channels: nsqlookupds are asked for those that it has elsewhere."""
+    """Create a topic; answer when it has the channels that nsqlookupds know of it."""
     topic = _topic_to_publish_to(request)
     request.app.wait_until_started(topic)
     return answers.EMPTY
@@ -280,7 +279,7 @@ def pause_topic(request: Request[Broker], *, paused: bool) -> Reply:
 
 
 def named_topic(request: Request[Broker]) -> Topic:
-    """The topic of the query, which must exist. Raises HttpError."""
+    """Return the topic of the query, which must exist. Raises HttpError."""
     name = request.params.get("topic")
     if name is None:
         raise HttpError(400, "MISSING_ARG_TOPIC")
@@ -325,7 +324,7 @@ def pause_channel(request: Request[Broker], *, paused: bool) -> Reply:
 
 
 def named_channel(request: Request[Broker]) -> tuple[Topic, Channel]:
-    """The topic and channel of the query, which must exist. Raises HttpError."""
+    """Return the topic and channel of the query, which must exist. Raises HttpError."""
     topic, name = topic_and_channel_name(request)
     channel = topic.channels.get(name)
     if channel is None:
@@ -334,7 +333,7 @@ def named_channel(request: Request[Broker]) -> tuple[Topic, Channel]:
 
 
 def topic_and_channel_name(request: Request[Broker]) -> tuple[Topic, str]:
-    """The topic, which must exist, and a channel's name. Raises HttpError."""
+    """Return the topic of the query, which must exist, and a channel's name. Raises HttpError."""
     topic = _valid_argument(request, "topic")
     channel = _valid_argument(request, "channel")
     return _existing_topic(request, topic), channel
@@ -350,5 +349,5 @@ def _valid_argument(request: Request[Broker], key: str) -> str:
 
 
 def is_valid(name: str) -> bool:
-    """True for the name of a topic or channel, as it comes from a query."""
+    """True if a text of the query is a valid name of a topic or channel."""
     return is_valid_name(name.encode("utf-8", "surrogateescape"))

@@ -1,4 +1,4 @@
-"""What a topic's log keeps: looking at it, reading it by number."""
+"""The handlers that read a topic's log by sequence number, move channels in it, or show queued messages."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from nsqd_py.api.handlers import named_channel, named_topic
 from nsqd_py.broker import seek
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.compactor import living_of
+from nsqd_py.broker.peek import Peek
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.kept import read_kept
 from nsqd_py.diskqueue.log import TopicLog
@@ -20,19 +21,23 @@ from nsqd_py.diskqueue.timeline import first_record
 from nsqd_py.errors import Draining, HttpError
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.answers import Reply
-from nsqd_py.net.http.query import parse_int64
-from nsqd_py.net.http.request import Request
+from nsqd_py.net.http.request import Request, parse_int64
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.pacing import ONE_ROUND_S, Pace
 from nsqd_py.runtime.threads import in_thread
 
 _DEFAULT_READ_BYTES = 1024 * 1024
-# A larger `max_bytes` gets this much: the reader asks again, from X-Nsq-Next-Seq on.
+# The bound on `max_bytes`. The reader asks again, from X-Nsq-Next-Seq on.
 _MOST_READ_BYTES = 4 * 1024 * 1024
+_DEFAULT_PEEK = "10"
+_MOST_PEEK = 1000
 
 
 def read_topic(request: Request[Broker]) -> Reply:
-    """Kept records from a number on, as a file of the log: whoever follows a topic with a checkpoint of his own."""
+    """Return kept records from a sequence number on, in the format of a log file.
+
+    This is for readers that keep their own checkpoint of a topic.
+    """
     _, log = _topic_and_log(request)
     seq = _seq(request)
     most_bytes = min(_number(request, "max_bytes", _DEFAULT_READ_BYTES, lowest=1), _MOST_READ_BYTES)
@@ -47,7 +52,7 @@ def read_topic(request: Request[Broker]) -> Reply:
 
 
 def topic_log(request: Request[Broker]) -> Reply:
-    """What the log keeps, file by file, and what the settings say of it; 0 is no limit."""
+    """Return the contents of the log, file by file, and its limits; 0 is no limit."""
     topic, log = _topic_and_log(request)
     options, policy = request.app.options, topic.policy
     pace = Pace(ONE_ROUND_S)
@@ -88,7 +93,7 @@ def _file_figures(topic: Topic, file: LogFile, pace: Pace) -> dict[str, Any]:
 
 
 def seek_channel(request: Request[Broker]) -> Reply:
-    """Move a channel, which must exist, to `to`."""
+    """Move a channel, which must exist, to the place `to` in the log."""
     topic, channel = named_channel(request)
     _refuse_ephemeral(topic)
     target = _target(request, "to")
@@ -99,7 +104,7 @@ def seek_channel(request: Request[Broker]) -> Reply:
 
 
 def create_channel(request: Request[Broker]) -> Reply:
-    """A channel; one that is new begins at `from`, where that is given."""
+    """Create a channel; if `from` is given, a new channel begins there."""
     target = _target(request, "from")
     if target is None:
         return handlers.create_channel(request)
@@ -113,7 +118,7 @@ def create_channel(request: Request[Broker]) -> Reply:
 
 
 def _target(request: Request[Broker], key: str) -> str | int | None:
-    """A place in a log: `earliest`, `latest`, or a time; None where none is given. Raises HttpError."""
+    """Return a place in a log: `earliest`, `latest`, or a time; None if the query has none. Raises HttpError."""
     text = request.params.get(key)
     if text is None:
         return None
@@ -129,7 +134,7 @@ def _refuse_ephemeral(topic: Topic) -> None:
 
 
 def _topic_and_log(request: Request[Broker]) -> tuple[Topic, TopicLog]:
-    """The query's topic. Raises HttpError."""
+    """Return the topic of the query and its log. Raises HttpError."""
     topic = named_topic(request)
     if topic.log is None:
         raise HttpError(400, "TOPIC_IS_EPHEMERAL")
@@ -137,14 +142,14 @@ def _topic_and_log(request: Request[Broker]) -> tuple[Topic, TopicLog]:
 
 
 def _seq(request: Request[Broker]) -> int:
-    """From which number on; the earliest is a number that nothing is before."""
+    """Return the sequence number of the query; 0 for `earliest`. Raises HttpError."""
     if request.params.get("seq") is None:
         raise HttpError(400, "MISSING_ARG_SEQ")
     return 0 if request.params["seq"] == "earliest" else _number(request, "seq", 0, lowest=0)
 
 
 def _number(request: Request[Broker], key: str, otherwise: int, *, lowest: int) -> int:
-    """A number of the query. Raises HttpError."""
+    """Return a number of the query, or `otherwise` if it is missing. Raises HttpError."""
     text = request.params.get(key)
     if text is None:
         return otherwise
@@ -155,3 +160,35 @@ def _number(request: Request[Broker], key: str, otherwise: int, *, lowest: int) 
     if number < lowest:
         raise HttpError(400, f"INVALID_ARG_{key.upper()}")
     return number
+
+
+# ---- peek
+
+
+def peek(request: Request[Broker]) -> Reply:
+    """Return the next `n` queued messages of a channel; they stay queued."""
+    topic, channel = named_channel(request)
+    found = Peek(topic, channel, _count(request))
+    found.look(gevent.get_hub().threadpool)
+    figures = {
+        "topic": topic.name,
+        "channel": channel.name,
+        "depth": channel.depth,
+        "in_flight_count": channel.in_flight_count,
+        "deferred_count": channel.deferred_count,
+        "messages": found.rows,
+    }
+    if found.unreadable_count:
+        figures["unreadable_count"] = found.unreadable_count
+    return answers.json(figures)
+
+
+def _count(request: Request[Broker]) -> int:
+    """Return `n` of the query. Raises HttpError."""
+    try:
+        count = parse_int64(request.params.get("n", _DEFAULT_PEEK))
+    except ValueError as error:
+        raise HttpError(400, "INVALID_ARG_N") from error
+    if not 1 <= count <= _MOST_PEEK:
+        raise HttpError(400, "INVALID_ARG_N")
+    return count

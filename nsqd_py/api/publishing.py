@@ -1,13 +1,18 @@
-"""An HTTP connection of nsqd, with a short way for plain publishes."""
+"""An HTTP connection of nsqd, with a fast path for plain publishes: requests whose head is known are not parsed.
+
+A client sends the same head with each publish, except for the length.
+"""
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from typing import Any
 
-from nsqd_py.api import handlers, known_heads
+from nsqd_py.api import handlers
 from nsqd_py.api.routes import PUB, ROUTER
+from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.broker.broker import Broker
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.answers import PREPARED, Reply
@@ -16,9 +21,21 @@ from nsqd_py.net.loop_iteration import Turn
 from nsqd_py.net.tls_options import TLS_REQUIRED
 from nsqd_py.runtime.logs import Log
 
+MAX_KNOWN_HEAD_BYTES = 2048
+_MOST_KNOWN_HEADS = 1024
+
+_LENGTH_LINE = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ([1-9][0-9]{0,8})\r\n")
+
+# The contents of a known head: (topic, size of the body, that size as in a batch).
+Publish = tuple[str, int, bytes]
+
+KNOWN_HEADS: dict[bytes, Publish] = {}
+# By the head without the digits of its length.
+_TOPICS_BY_SHAPE: dict[bytes, str] = {}
+
 
 class PublishingConnection(HttpConnection[Broker]):
-    """A client of nsqd's HTTP API; the `Publisher` of what it publishes."""
+    """A client of nsqd's HTTP API. Topics notify it, as a `Publisher`, if a write fails."""
 
     __slots__ = ("_max_msg_size", "_refuses_plain")
 
@@ -28,7 +45,7 @@ class PublishingConnection(HttpConnection[Broker]):
         self._refuses_plain = broker.options.tls_required == TLS_REQUIRED
 
     def check_client(self) -> Reply | None:
-        """Where TLS is required, a plain connection is told where to get it."""
+        """Return a 403 with the HTTPS port if TLS is required and this connection has none."""
         if self._refuses_plain and not self.is_secure:
             return answers.tls_required(self._app.https_port)
         return None
@@ -40,19 +57,19 @@ class PublishingConnection(HttpConnection[Broker]):
         return self._learn(data) if data else data
 
     def _publish_known(self, data: bytes) -> bytes:
-        """Publish as long as whole requests come whose heads are known; gives the rest.
+        """Publish the leading complete requests whose heads are known; return the rest of the data.
 
-        A client sends the same head each time, but for the length. To look it up in place of parsing it saves three
-        quarters of the user time: 7 us per request in all of nsqd, not 30. 16 connections, 200 bytes, on 2 busy
-        cores: 41-60 k/s; 18-23 k/s with parsing, and 15-29 k/s of Go's nsqd in the same minutes.
+        Looking up a head instead of parsing it saves three quarters of the user time: 7 us per request in all of nsqd,
+        not 30. 16 connections, 200 bytes, on 2 busy cores: 41-60 k/s; 18-23 k/s with parsing, and 15-29 k/s with Go's
+        nsqd in the same minutes.
         """
-        known = known_heads.KNOWN
+        known = KNOWN_HEADS
         start = 0
         while (end := data.find(b"\r\n\r\n", start) + 4) > 3:
-            if end - start > known_heads.MAX_KNOWN_BYTES:
+            if end - start > MAX_KNOWN_HEAD_BYTES:
                 break
             head = data[start:end]
-            publish = known.get(head) or known_heads.recognise(head)
+            publish = known.get(head) or recognise_head(head)
             if publish is None:
                 break
             topic_name, size, prefix = publish
@@ -61,11 +78,11 @@ class PublishingConnection(HttpConnection[Broker]):
                 break
             out = self.out
             topic = self._app.open_topics.get(topic_name)
-            if topic is None:  # the handler makes it, or says why not
+            if topic is None:  # the handler creates it, or answers with the reason why not
                 break
             topic.publish(prefix + data[end:after], 1, 4 + size, self, self.early.ticket())
-            if time.time() >= PREPARED.valid_until_s:
-                PREPARED.renew(time.time())
+            if time.monotonic() >= PREPARED.valid_until_s:
+                PREPARED.renew()
             out.append(PREPARED.ok)
             start = after
         if start:
@@ -74,12 +91,12 @@ class PublishingConnection(HttpConnection[Broker]):
         return data
 
     def _learn(self, data: bytes) -> bytes:
-        """Parse a head alone, and remember it when it asks for a plain publish; gives the rest.
+        """Parse a head alone, and remember it if it is a plain publish; return the rest of the data.
 
-        That exactly one request began, and is waiting for its body now, proves that all these bytes are its head.
+        The bytes are the head of one request if exactly one request began and waits for its body now.
         """
         end = data.find(b"\r\n\r\n") + 4
-        if not 3 < end <= known_heads.MAX_KNOWN_BYTES:
+        if not 3 < end <= MAX_KNOWN_HEAD_BYTES:
             return data
         head = data[:end]
         self._begun = 0
@@ -88,10 +105,41 @@ class PublishingConnection(HttpConnection[Broker]):
         if request is not None and self._begun == 1 and request.target.route is PUB and self._head.is_plain:
             params = request.target.params
             if params is not None and params.keys() == {"topic"} and handlers.is_valid(params["topic"]):
-                known_heads.remember(head, params["topic"], self._head.content_length)
+                remember_head(head, params["topic"], self._head.content_length)
         return data[end:]
 
     def publish_failed(self, ticket: int, error: OSError) -> None:
-        """The OK that is under way was too early: it is replaced."""
+        """Replace an OK in the output buffer: the write of its message failed."""
         if not self.closed:
             self.early.replace(ticket, lambda answer: answers.in_place_of(answer, answers.EXITING))
+
+
+def recognise_head(head: bytes) -> Publish | None:
+    """Return the contents of a head that differs from a remembered one only in its length; else None."""
+    length = _LENGTH_LINE.search(head)
+    topic_name = _TOPICS_BY_SHAPE.get(_shape(head, length)) if length is not None else None
+    if length is None or topic_name is None:
+        return None
+    return _keep(head, topic_name, int(length[1]))
+
+
+def remember_head(head: bytes, topic_name: str, size_bytes: int) -> None:
+    """Remember a head of a plain publish of `size_bytes` to a topic with a valid name."""
+    _keep(head, topic_name, size_bytes)
+    length = _LENGTH_LINE.search(head)
+    if length is not None:
+        if len(_TOPICS_BY_SHAPE) >= _MOST_KNOWN_HEADS:
+            _TOPICS_BY_SHAPE.clear()
+        _TOPICS_BY_SHAPE[_shape(head, length)] = topic_name
+
+
+def _keep(head: bytes, topic_name: str, size_bytes: int) -> Publish:
+    if len(KNOWN_HEADS) >= _MOST_KNOWN_HEADS:
+        KNOWN_HEADS.clear()
+    publish = KNOWN_HEADS[head] = topic_name, size_bytes, size_bytes.to_bytes(SIZE_BYTES, "big")
+    return publish
+
+
+def _shape(head: bytes, length: re.Match[bytes]) -> bytes:
+    """Return the head without the digits of its length. The parser accepts no head without these digits."""
+    return head[: length.start(1)] + head[length.end(1) :]

@@ -2,5 +2,5 @@
 
 guard        checks the commands of one client, and renews its permissions
 servers      asks the auth servers over HTTP
-permissions  reads the answer of an auth server, and decides                pure
+permissions  parses the answer of an auth server, and decides               pure
 """

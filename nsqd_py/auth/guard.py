@@ -1,4 +1,4 @@
-"""What stands between one client and the topics, where clients have to be authorized."""
+"""Checks whether a client may publish or subscribe, if clients have to AUTH."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import gevent
 from nsqd_py.auth.permissions import Authorization
 from nsqd_py.auth.servers import AuthServers, NoAuthorization, Question
 from nsqd_py.errors import AuthError, AuthFailed, AuthFirst, ClientError, Invalid, Unauthorized
-from nsqd_py.net.addresses import split_address
+from nsqd_py.net.addresses import host_of
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.names import quote
 from nsqd_py.runtime.logs import Log
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
     from nsqd_py.net.tls import TlsInfo
 
 _MOST_REMEMBERED = 1024
-# An alarm stays in memory until its time, and its client with it, though it may be gone; an authorization may
-# be good for days.
+# An authorization may be valid for days. An alarm keeps its client in memory until it rings, even after a disconnect,
+# so it rings at least this often.
 LOOK_EVERY_NS = 60 * SECOND_NS
 
 Step = Callable[[], None]
 
 
 class Guarded(Protocol):
-    """The connection, as its guard sees it."""
+    """The methods of a connection that its guard uses."""
 
     log: Log
     peer: str
 
     def pause(self) -> None:
-        """Act on nothing until `go_on`."""
+        """Handle no commands until `go_on`."""
 
     def go_on(self, step: Step) -> None:
-        """Take `step`, which may raise ClientError, and then what came meanwhile."""
+        """Call `step`, which may raise ClientError, and then handle the commands that arrived meanwhile."""
 
     def forget_pub(self) -> None:
-        """Ask again whether the next PUB is permitted."""
+        """Check the permission of the next PUB again."""
 
     @property
     def tls_info(self) -> TlsInfo | None: ...
@@ -53,8 +53,8 @@ class Guarded(Protocol):
 class Guard:
     """The authorization of one client, from AUTH on, and its renewal.
 
-    What was permitted is remembered until the authorization expires: then the guard asks the auth servers again,
-    when the client next wants to do something. While it asks, the client is on hold and nobody else.
+    Permitted topics and channels are remembered until the authorization expires. At the client's next command after
+    that, the guard asks the auth servers again. Meanwhile this client waits, and no other.
     """
 
     __slots__ = ("_alarm", "_authorization", "_client", "_clock", "_expires_ns", "_greenlet", "_is_fresh", "_permitted",
@@ -74,14 +74,14 @@ class Guard:
 
     @property
     def authorization(self) -> Authorization | None:
-        """What the client may do; None where that is nothing."""
+        """The client's authorization; None if it permits nothing."""
         found = self._authorization
         return found if found is not None and found.rules else None
 
     # ---- commands
 
     def authenticate(self, secret: bytes, answer: Callable[[bytes], None]) -> None:
-        """AUTH: find out what the client may do; `answer` gets the data of the response. Raises Invalid."""
+        """Handle AUTH: ask the auth servers, then call `answer` with the data of the response. Raises Invalid."""
         if self.authorization is not None:
             raise Invalid("AUTH already set")
         self._secret = secret
@@ -99,7 +99,7 @@ class Guard:
         answer(json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode())
 
     def check(self, command: str, topic_name: bytes, channel_name: bytes, act: Step) -> None:
-        """Call `act` if the client may do this; later, where the auth servers have to be asked first.
+        """Call `act` if the command is permitted; later, if the auth servers have to be asked first.
 
         Raises AuthFirst and Unauthorized.
         """
@@ -140,14 +140,14 @@ class Guard:
             client.close("internal error")
 
     def _answered(self, then: Step) -> Step:
-        """What follows from asking the auth servers."""
+        """Ask the auth servers; return `then`, or a step that raises the client's error."""
         client = self._client
         try:
             self._accept(self._servers.ask(self._question()))
         except NoAuthorization as error:
             client.log.of_clients.warning("PROTOCOL(V2): [%s] AUTH failed %s", client.peer, error)
-            return partial(_fail, AuthFailed("AUTH failed"))  # why is not for clients to know
-        except Exception as error:  # a bug in here must not leave the client on hold for ever
+            return partial(_fail, AuthFailed("AUTH failed"))  # clients must not learn the reason
+        except Exception as error:  # a bug here must not leave the client waiting
             client.log.exception("PROTOCOL(V2): [%s] AUTH error %r", client.peer, error)
             return partial(_fail, AuthError("AUTH error"))
         return then
@@ -155,7 +155,7 @@ class Guard:
     def _question(self) -> Question:
         tls = self._client.tls_info
         common_name = tls.common_name if tls is not None else ""
-        return Question(self._secret, remote_ip(self._client.peer), tls is not None, common_name)
+        return Question(self._secret, host_of(self._client.peer), tls is not None, common_name)
 
     def _accept(self, found: Authorization) -> None:
         self._authorization = found
@@ -166,7 +166,7 @@ class Guard:
         self._look(now_ns)
 
     def _look(self, now_ns: int) -> None:
-        """Let nothing be remembered when the authorization has expired."""
+        """Forget all permissions if the authorization has expired; else set the next alarm."""
         if now_ns < self._expires_ns:
             self._alarm.set(min(self._expires_ns, now_ns + LOOK_EVERY_NS))
         else:
@@ -175,16 +175,10 @@ class Guard:
             self._client.forget_pub()
 
     def close(self) -> None:
-        """The client is gone."""
+        """Release the alarm and the greenlet: the client has disconnected."""
         self._alarm.set(None)
         if self._greenlet is not None:
             self._greenlet.kill(block=False)
-
-
-def remote_ip(peer: str) -> str:
-    """The IP address of a client, empty on a unix socket. One of IPv4 that came to an IPv6 socket is of IPv4."""
-    parts = split_address(peer)
-    return parts[0].removeprefix("::ffff:") if parts is not None else ""
 
 
 def _fail(error: ClientError) -> None:

@@ -1,10 +1,10 @@
-"""The answer of an auth server, and what it permits.
+"""The answer of an auth server, and the permissions in it.
 
     {"ttl": 3600, "identity": "...", "identity_url": "...",
      "authorizations": [{"topic": "...", "channels": ["..."], "permissions": ["publish", "subscribe"]}]}
 
-Topic and channels are regular expressions that match anywhere in a name. They are run by RE2, in time linear in
-the length of the name: another engine could be made to hang by what an auth server answers.
+Topic and channels are regular expressions that match anywhere in a name. RE2 matches them in time linear in the
+length of the name. With another engine, an expression in an answer could take exponential time.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ SUBSCRIBE = "subscribe"
 _PERMISSIONS = frozenset((PUBLISH, SUBSCRIBE))
 _MAX_INT = (1 << 63) - 1
 
-# Bounds of what one answer may cost: bytes of one compiled expression, and instructions of all together.
-# 250 k instructions hold some ten thousand names; to try all on one name then takes up to 50 ms.
+# Bounds on the cost of one answer: bytes of one compiled expression, and instructions of all expressions.
+# 250 k instructions are some ten thousand names; matching all of them with one name takes up to 50 ms.
 MAX_EXPRESSION_BYTES = 1024 * 1024
 MAX_INSTRUCTIONS = 250_000
 _SHARED_EXPRESSIONS = 1024
 
 
 class BadAnswer(Exception):
-    """Not what an auth server answers; the text says why."""
+    """The document is not a valid answer of an auth server; str(error) says why."""
 
 
 class Grant(NamedTuple):
-    """One of the authorizations, as it came."""
+    """One of the authorizations in an answer."""
 
     topic: str
     channels: list[str]
@@ -42,7 +42,7 @@ class Grant(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The whole answer, checked but for its regular expressions."""
+    """A whole answer, with its regular expressions not yet compiled."""
 
     ttl_s: int
     identity: str
@@ -51,14 +51,17 @@ class Answer(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """A grant that can be asked."""
+    """A grant with compiled expressions."""
 
     topic: Any
     channels: list[Any]
     permissions: frozenset[str]
 
     def permits(self, topic_name: bytes, channel_name: bytes) -> bool:
-        """Publishing is asked for with an empty channel name, which an expression for channels has to match too."""
+        """True if the rule permits to subscribe to the channel; with an empty channel, to publish to the topic.
+
+        As in Go, an expression for channels has to match the empty channel too.
+        """
         if (SUBSCRIBE if channel_name else PUBLISH) not in self.permissions:
             return False
         return _matches(self.topic, topic_name) and any(_matches(channel, channel_name) for channel in self.channels)
@@ -66,7 +69,7 @@ class Rule(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Authorization:
-    """What the holder of a secret may do, for `ttl_s` seconds."""
+    """The permissions of the holder of a secret, valid for `ttl_s` seconds."""
 
     ttl_s: int
     identity: str
@@ -74,7 +77,7 @@ class Authorization:
     rules: Sequence[Rule]
 
     def permits(self, topic_name: bytes, channel_name: bytes) -> bool:
-        """Whether one of its rules lets a client subscribe to the channel; without a channel, publish to the topic."""
+        """True if a rule permits to subscribe to the channel; with an empty channel, to publish to the topic."""
         return any(rule.permits(topic_name, channel_name) for rule in self.rules)
 
 
@@ -82,11 +85,14 @@ class Authorization:
 
 
 def read_answer(document: Any) -> Answer:
-    """Raises BadAnswer. Keys are taken in upper and lower case, null is as nothing, as Go's JSON decoder has it."""
+    """Check and return an answer. Raises BadAnswer.
+
+    As in Go's JSON decoder, the case of keys does not matter, and null means that a key is missing.
+    """
     fields = _object(document, "the answer")
     ttl_s = fields.get("ttl", 0)
     if type(ttl_s) is not int or ttl_s > _MAX_INT:
-        raise BadAnswer("ttl is no whole number")
+        raise BadAnswer("ttl is not an integer")
     grants = [_read_grant(entry) for entry in _list(fields, "authorizations")]
     if ttl_s <= 0:
         raise BadAnswer(f"invalid TTL {ttl_s} (must be >0)")
@@ -106,14 +112,14 @@ def _object(value: Any, what: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise BadAnswer(f"{what} is no object")
+        raise BadAnswer(f"{what} is not an object")
     return {key.lower(): item for key, item in value.items() if item is not None}
 
 
 def _list(fields: dict[str, Any], name: str) -> list[Any]:
     value = fields.get(name, [])
     if not isinstance(value, list):
-        raise BadAnswer(f"{name} is no list")
+        raise BadAnswer(f"{name} is not a list")
     return value
 
 
@@ -127,7 +133,7 @@ def _text(fields: dict[str, Any], name: str) -> str:
 
 def _checked_text(value: Any, name: str) -> str:
     if not isinstance(value, str):
-        raise BadAnswer(f"{name} is no text")
+        raise BadAnswer(f"{name} is not a string")
     return value
 
 
@@ -135,7 +141,7 @@ def _checked_text(value: Any, name: str) -> str:
 
 
 def compile_rules(grants: Sequence[Grant]) -> Iterator[Rule]:
-    """The rules one after the other, so that others get their turn meanwhile. Raises BadAnswer."""
+    """Yield the rules one by one, so that the caller can let other greenlets run. Raises BadAnswer."""
     instructions = 0
     for grant in grants:
         topic = _compiled("topic", grant.topic)
@@ -155,7 +161,7 @@ def _compiled(what: str, pattern: str) -> Any:
 
 @lru_cache(maxsize=_SHARED_EXPRESSIONS)
 def _compile(pattern: str) -> Any:
-    """Clients with the same permissions share their expressions."""
+    """Compile an expression. Clients with the same permissions share the result."""
     return compiled(pattern.encode(), most_bytes=MAX_EXPRESSION_BYTES, captures=False)
 
 

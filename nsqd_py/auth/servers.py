@@ -1,4 +1,4 @@
-"""Asking auth servers: which, how, and what when one does not answer."""
+"""Asks the auth servers for the permissions of a client."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _RULES_AT_A_TIME = 16
 
 
 class NoAuthorization(Exception):
-    """No auth server gave an answer; the text says why of each. It is not for clients to see."""
+    """No auth server gave a valid answer; str(error) has the reason of each. Clients must not see it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What an auth server is told of a client. `common_name` is that of its TLS certificate."""
+    """The facts about a client that an auth server gets. `common_name` is that of the client's TLS certificate."""
 
     secret: bytes
     remote_ip: str
@@ -52,7 +52,7 @@ class Question:
 
     @property
     def document(self) -> dict[str, list[str]]:
-        """The form as JSON, in which each name has a list of values."""
+        """The JSON document of a POST, in which each name has a list of values."""
         return {
             name: [value.decode(errors="replace") if isinstance(value, bytes) else value]
             for name, value in self.values.items()
@@ -60,7 +60,7 @@ class Question:
 
 
 class AuthServers:
-    """Each question begins at one of the servers by chance, and goes on to the others where it fails."""
+    """The auth servers. A question is sent to a random one first, and to the others in turn if that fails."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class AuthServers:
         make_tls: Callable[[], Any],
         choose: Callable[[int], int] = random.randrange,
     ) -> None:
-        """`make_tls` gives the context (of gevent.ssl) for https; it is called when that is first needed."""
+        """`make_tls` returns the TLS context (of gevent.ssl) for https; it is called at the first https request."""
         self._urls = {address: auth_url(address) for address in addresses}
         self._is_post = method == "post"
         self._client = replace(client, max_answer_bytes=MAX_ANSWER_BYTES)
@@ -78,7 +78,7 @@ class AuthServers:
         self._choose = choose
 
     def ask(self, question: Question) -> Authorization:
-        """What the client may do. Blocks this greenlet. Raises NoAuthorization."""
+        """Return the permissions of a client. Blocks this greenlet. Raises NoAuthorization."""
         addresses = list(self._urls)
         start = self._choose(len(addresses))
         failures = []
@@ -112,26 +112,26 @@ class AuthServers:
 
 
 def auth_url(address: str) -> Url:
-    """`host:port` means http, and the path /auth; anything else is a URL. Raises ValueError."""
+    """Parse an address: `host:port` means `http://host:port/auth`, others are URLs. Raises ValueError."""
     return parse_url(address if "://" in address else f"http://{address}/auth")
 
 
 def https_instead(url: Url, refusal: BadStatus) -> Url | None:
-    """Where a server that answers 403 wants to be asked: `{"message": "TLS_REQUIRED", "https_port": 4152}`."""
+    """Return the https URL that a 403 names: `{"message": "TLS_REQUIRED", "https_port": 4152}`; None if it has none."""
     if refusal.status != _FORBIDDEN or url.is_secure:
         return None
     try:
-        told = orjson.loads(refusal.body)
+        document = orjson.loads(refusal.body)
     except ValueError:
         return None
-    port = told.get("https_port") if isinstance(told, dict) else None
+    port = document.get("https_port") if isinstance(document, dict) else None
     if type(port) is not int or not 0 < port <= _HIGHEST_PORT:
         return None
     return replace(url, is_secure=True, port=port)
 
 
 def authorization(document: Any) -> Authorization:
-    """Raises BadAnswer. Lets other greenlets run between its regular expressions."""
+    """Return the permissions in an answer. Raises BadAnswer. Lets other greenlets run between expressions."""
     answer = read_answer(document)
     rules = []
     for rule in compile_rules(answer.grants):
@@ -142,7 +142,7 @@ def authorization(document: Any) -> Authorization:
 
 
 def configured_servers(options: NsqdOptions, resolve: Resolve) -> AuthServers:
-    """The servers of `--auth-http-address`."""
+    """Return the servers of `--auth-http-address`."""
     connect_timeout_s = limit_s(options.http_client_connect_timeout_ns)
     request_timeout_s = limit_s(options.http_client_request_timeout_ns)
     client = HttpClient(connect_timeout_s, request_timeout_s, resolve)

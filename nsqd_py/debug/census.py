@@ -1,7 +1,7 @@
-"""Which types use the memory: all objects that can be reached, counted by type.
+"""A census of objects: number and size of all reachable objects, by type.
 
-The collector's own list would not do: it knows no `bytes`, which is what messages are, and nothing that was there
-when the daemon had started (`gc.freeze`). So this follows references, from what the program works on.
+It follows references from given roots. The garbage collector's list is not enough: it has neither `bytes`, which
+messages are, nor objects from before the end of the daemon's start (`gc.freeze`).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 _AT_ONCE = 100
-# Each of the sets grows by itself, which takes it a few ms at most.
+# Addresses are divided among many sets, because one large set would take long to grow; each of these takes a few ms.
 _SETS = 256
 
 
 class TypeRow(NamedTuple):
-    """All objects of one type; their sizes without what they refer to."""
+    """The objects of one type. Their sizes are without the objects that they refer to."""
 
     name: str
     objects: int
@@ -25,7 +25,7 @@ class TypeRow(NamedTuple):
 
 
 class Census:
-    """Counts what can be reached from `roots`. Objects come and go meanwhile: it is no picture of one moment."""
+    """Counts the objects that are reachable from `roots`. It is no snapshot: objects may appear and go meanwhile."""
 
     __slots__ = ("_counts", "_pending", "_seen", "_sizes_bytes")
 
@@ -36,7 +36,7 @@ class Census:
         self._sizes_bytes: dict[type, int] = {}
 
     def count_some(self) -> bool:
-        """Count a few more; False when all are counted."""
+        """Count some objects; return False when all are counted."""
         pending, seen = self._pending, self._seen
         for _ in range(min(_AT_ONCE, len(pending))):
             thing = pending.pop()
@@ -49,7 +49,7 @@ class Census:
         return bool(pending)
 
     def forget_some(self) -> bool:
-        """To be called at the end: letting go of the memory of a million objects at once would take 0.1 s."""
+        """Free a part of the census's memory; return False when all is free. At once, a million objects take 0.1 s."""
         if self._seen:
             self._seen.pop()
         return bool(self._seen)
@@ -60,7 +60,7 @@ class Census:
         self._sizes_bytes[kind] = self._sizes_bytes.get(kind, 0) + _size_bytes(thing)
 
     def rows(self) -> list[TypeRow]:
-        """The largest first."""
+        """Return the types, the largest total size first."""
         rows = [
             TypeRow(f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins."), count, self._sizes_bytes[kind])
             for kind, count in self._counts.items()
@@ -71,5 +71,5 @@ class Census:
 def _size_bytes(thing: object) -> int:
     try:
         return sys.getsizeof(thing)
-    except Exception:  # noqa: BLE001 - a type may compute its size in code of its own, which is not our concern
+    except Exception:  # noqa: BLE001 - a type may have a __sizeof__ that raises anything
         return 0

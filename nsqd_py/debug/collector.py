@@ -1,4 +1,4 @@
-"""What the garbage collector did, and how long all else stood still for it."""
+"""Counts and pauses of the garbage collector."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PAUSES_KEPT = 128
 
 
 class Collections:
-    """The collections of this process since `watch`. Costs 1 us a collection, and nothing in between."""
+    """The garbage collections of this process since `watch`. It costs 1 us a collection, and nothing in between."""
 
     def __init__(self) -> None:
         self._started_ns = 0
@@ -21,7 +21,7 @@ class Collections:
         self._frozen, self._frozen_until_s = 0, 0.0
 
     def watch(self) -> None:
-        """Begin to take times. Idempotent."""
+        """Begin to time collections. Idempotent."""
         if self._on_phase not in gc.callbacks:
             gc.callbacks.append(self._on_phase)
 
@@ -42,11 +42,11 @@ class Collections:
 
     @property
     def last_pauses_ns(self) -> list[int]:
-        """How long the last collections took, the latest last."""
+        """The durations of the last collections, the latest last."""
         return [collection["pause_ns"] for collection in self._last]
 
     def report(self) -> dict[str, Any]:
-        """The collector's settings and counters, each generation's, and the last pauses, the latest first."""
+        """Return the collector's settings, the counters of each generation, and the last pauses, the latest first."""
         counts, thresholds = gc.get_count(), gc.get_threshold()
         generations = [
             {
@@ -66,9 +66,8 @@ class Collections:
             "last_pauses": list(reversed(self._last)),
         }
 
-
     def _count_frozen(self) -> int:
-        """Of the last second: Python counts them one by one, 0.5 ms after a start."""
+        """Return the number of frozen objects, at most 1 s old: Python counts them one by one, which takes 0.5 ms."""
         now_s = time.monotonic()
         if now_s >= self._frozen_until_s:
             self._frozen, self._frozen_until_s = gc.get_freeze_count(), now_s + 1.0

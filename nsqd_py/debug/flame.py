@@ -1,6 +1,6 @@
-"""Stacks that were seen so many times, as a flame graph (an SVG without scripts) or in folded lines.
+"""Draws sampled stacks as a flame graph (an SVG without scripts), or writes them as folded lines.
 
-A box is a function. Its width is its share of all samples; what it called stands on top of it.
+A box is a function. Its width is its share of all samples; the functions that it called are drawn on top of it.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ _ROW_HEIGHT = 17
 _TITLE_HEIGHT = 30
 _TEXT_SIZE = 12
 _CHARACTER_WIDTH = 7.3
-_SMALLEST_WIDTH = 0.4  # narrower boxes are left out, with all that stands on them
+_SMALLEST_WIDTH = 0.4  # narrower boxes are left out, with all boxes on top of them
 
-# Hue by what a function's name begins with: our own code, the event loop, and everything else.
+# Hue by the first package of a function's name: this project, the event loop; others have _OTHER_HUE.
 _HUES = {"nsqd_py": 24, "nsqlookupd_py": 24, "nsq_apps": 24, "gevent": 130, "greenlet": 130}
 _OTHER_HUE = 205
 
 
 class _Box:
-    """A function as it was called from those below it."""
+    """A function, called through the functions below it."""
 
     __slots__ = ("callees", "name", "samples")
 
@@ -42,12 +42,12 @@ class _Box:
 
     @property
     def height(self) -> int:
-        """Rows of boxes, with this one."""
+        """The number of rows of boxes, including this one."""
         return 1 + max((box.height for box in self.callees.values()), default=0)
 
 
 def folded(stacks: Mapping[Stack, int]) -> str:
-    """`outer;inner 12`, a line each: what other programs that draw flame graphs read."""
+    """Return the stacks as lines `outer;inner 12`, which other flame-graph programs read."""
     lines = [f"{';'.join(map(_folded_name, stack))} {samples}\n" for stack, samples in sorted(stacks.items())]
     return "".join(lines)
 
@@ -57,7 +57,7 @@ def _folded_name(name: str) -> str:
 
 
 def draw(stacks: Mapping[Stack, int], title: str) -> str:
-    """The flame graph as SVG. Pointing at a box shows its function, samples and share."""
+    """Return the flame graph as SVG. The title of a box shows its function, samples and share."""
     root = _tree(stacks)
     height = _TITLE_HEIGHT + root.height * _ROW_HEIGHT
     boxes = _draw_box(root, 0.0, height - _ROW_HEIGHT, root.samples) if root.samples else ()
@@ -86,7 +86,7 @@ def _beginning(height: int, title: str) -> tuple[str, ...]:
 
 
 def _draw_box(box: _Box, left: float, top: int, total: int) -> Iterator[str]:
-    """A box, and those on top of it from left to right, in the order of their names."""
+    """Yield a box, and the boxes on top of it from left to right, ordered by name."""
     width = WIDTH * box.samples / total
     if width < _SMALLEST_WIDTH:
         return
@@ -102,7 +102,7 @@ def _draw_box(box: _Box, left: float, top: int, total: int) -> Iterator[str]:
 
 
 def _label(name: str, left: float, top: int, width: float) -> str:
-    """As much of the name's end as fits: it begins with packages, which the neighbours share."""
+    """Return the text of a box: the end of the name, as much as fits. Its beginning, packages, is common."""
     room = int((width - 6) / _CHARACTER_WIDTH)
     if room < 3:
         return ""
@@ -111,7 +111,7 @@ def _label(name: str, left: float, top: int, width: float) -> str:
 
 
 def _colour(name: str) -> str:
-    """The same for a function each time, and about the same for those of a package."""
+    """Return the colour of a function: always the same, and similar within a package."""
     hue = _HUES.get(name.partition(".")[0], _OTHER_HUE)
     shade = zlib.crc32(name.encode("utf-8", "replace"))
     return f"hsl({hue + shade % 21 - 10},{70 + shade // 21 % 20}%,{64 + shade // 420 % 14}%)"

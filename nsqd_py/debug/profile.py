@@ -1,11 +1,11 @@
-"""Which functions use the processor: a sampling profile of the process while it works.
+"""A sampling profile of the running process: which functions use the processor.
 
-The kernel sends SIGPROF after every few ms of processor time that the process used, and Python then calls the
-handler with the frame that is running. So nothing is counted while the process waits, and C code counts for the
-function that called it. (A thread that looks at the frames would need the interpreter lock, and would get it mostly
-from functions that give it away: every profile would say `recv` and `send`.)
+The kernel sends SIGPROF after every few ms of processor time that the process used, and Python calls the handler
+with the running frame. So time in which the process waits does not count, and C code counts for the function that
+called it. (A thread that samples frames would need the interpreter lock, and would get it mostly from functions that
+release it: every profile would show `recv` and `send`.)
 
-A sample costs 8 us, all of them together 0.2 % of a core. The kernel's tick may make them rarer than asked for.
+A sample costs 8 us, all samples 0.2 % of a core. The kernel's tick may make samples less frequent than INTERVAL_S.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ INTERVAL_S = 0.005
 _MOST_FRAMES = 128
 _MOST_STACKS = 2000
 
-# Code objects, innermost first: to name them can wait.
+# Code objects, innermost first. They are named at the end of the profile.
 _RawStack = tuple[CodeType, ...]
 
 
 class ProfileUnderWay(Exception):
-    """There is one timer of this kind in a process, so one profile at a time."""
+    """A profile is running already; a process has only one timer of this kind."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """How often each stack was running.
+    """The number of samples of each stack.
 
-    wall_s, cpu_s  how long it was watched, and how much processor time the process used meanwhile
+    wall_s, cpu_s  duration of the profile, and processor time of the process in it
     """
 
     stacks: dict[Stack, int]
@@ -55,13 +55,13 @@ class Profiler:
         self._counts: dict[_RawStack, int] | None = None
 
     def profile(self, seconds: float) -> Profile:
-        """Watch for so long; blocks this greenlet only. Raises ProfileUnderWay."""
+        """Profile for this time; blocks this greenlet only. Raises ProfileUnderWay."""
         if self._counts is not None:
             raise ProfileUnderWay
         counts = self._counts = {}
         wall_s, cpu_s = time.perf_counter(), time.process_time()
         try:
-            # Its handler stays: a signal that is still under way at the end must find one, or the process dies of it.
+            # The handler stays after the profile: without one, a late signal would end the process.
             signal.signal(signal.SIGPROF, self._on_signal)
             signal.siginterrupt(signal.SIGPROF, False)
             signal.setitimer(signal.ITIMER_PROF, INTERVAL_S, INTERVAL_S)
@@ -85,7 +85,7 @@ class Profiler:
         counts[stack] = counts.get(stack, 0) + 1
 
 
-# The timer belongs to the process, and so does this.
+# One for the process, like the timer.
 PROFILER = Profiler()
 
 
@@ -99,10 +99,10 @@ def _named(counts: dict[_RawStack, int]) -> dict[Stack, int]:
 
 
 def modules_by_file() -> dict[str, str]:
-    """The names of the modules that are loaded, by the file that each came from."""
+    """Return the names of the loaded modules, by file."""
     return {getattr(module, "__file__", None) or "": name for name, module in list(sys.modules.items())}
 
 
 def function_name(code: CodeType, modules: dict[str, str]) -> str:
-    """`nsqd_py.queue.topic.Topic.commit`."""
+    """Return a name such as `nsqd_py.queue.topic.Topic.commit`."""
     return f"{modules.get(code.co_filename, code.co_filename)}.{code.co_qualname}"

@@ -19,11 +19,12 @@ def join_address(host: str, port: int) -> str:
 
 
 def host_and_port(address: str) -> tuple[str, str]:
-    """Return the host without brackets and the text of the port; ("", address) if there is no colon."""
+    """Return the host without brackets, and the port as text; ("", address) if there is no colon."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), port
 
 
 def host_of(peer: str) -> str:
-    """Return the IP address of a peer, in one form for IPv4 on any socket; "" for a unix socket."""
-    return host_and_port(peer)[0].removeprefix("::ffff:")
+    """Return the IP address of a peer; "" for a unix socket. An IPv4 address on an IPv6 socket is returned as IPv4."""
+    parts = split_address(peer)
+    return parts[0].removeprefix("::ffff:") if parts is not None else ""

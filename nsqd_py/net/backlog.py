@@ -1,7 +1,7 @@
-"""What arrived faster than it may be acted on: it is done in slices, so that other clients do not wait for it.
+"""Input that takes long is handled in slices, so that other clients do not wait for it.
 
-A nsqd that acts on a million commands of one client, or a nsqlookupd at which hundreds of nsqd register thousands of
-channels at the same moment, goes on serving everybody else.
+Examples: one client sends a million commands to nsqd; hundreds of nsqds register thousands of channels with nsqlookupd
+at the same moment.
 """
 
 from __future__ import annotations
@@ -10,30 +10,30 @@ import time
 from collections import OrderedDict
 from typing import Any, Protocol
 
-# Of each turn of the event loop, for all workers together.
+# Time for all workers together in one iteration of the event loop.
 SLICE_S = 0.002
-# Those that cause very many errors have this part of the time together, beside all others.
+# Part of the time that all slow workers share: connections that cause very many errors.
 SLOW_PART = 0.05
 _SLOW_SLICE_S = 0.0005
-# For what one read brought: as long as nobody is behind, and while somebody is.
+# Time for the input of one read: while the backlog is empty, and while it is not.
 _QUIET_S = 0.002
 _BUSY_S = 0.0002
 
 
 class Worker(Protocol):
-    """A connection with something left to do."""
+    """A connection with input that is not handled yet."""
 
     def work(self) -> bool:
-        """Do some of it, for about 0.2 ms; True when there is more to be done now. Raises nothing."""
+        """Handle some input, for about 0.2 ms; return True if more can be handled now. Raises nothing."""
 
 
 class Backlog:
-    """Connections with something left to do, in turn, for 2 ms of each turn of the event loop.
+    """Connections with unhandled input. They take turns, for 2 ms of each event-loop iteration.
 
-    slice_s  how long a connection may act at once on what it reads
+    slice_s  time that a connection may spend at once on the input of one read
     """
 
-    __slots__ = ("_is_coming", "_loop", "_slow", "_slow_timer", "_timer", "_workers", "slice_s")
+    __slots__ = ("_is_scheduled", "_loop", "_slow", "_slow_timer", "_timer", "_workers", "slice_s")
 
     def __init__(self, loop: Any) -> None:
         self.slice_s = _QUIET_S
@@ -42,22 +42,22 @@ class Backlog:
         self._loop = loop
         self._timer = loop.timer(0.0)
         self._slow_timer: Any = None
-        self._is_coming = False
+        self._is_scheduled = False
 
     def add_slow(self, worker: Worker) -> None:
-        """Let it go on when it is its turn among those that have SLOW_PART of the time together."""
+        """Add a worker to the slow ones, which share SLOW_PART of the time."""
         self._workers.pop(worker, None)
         self._slow[worker] = None
         if self._slow_timer is None:
             self._rest_of_slow(_SLOW_SLICE_S)
 
     def add(self, worker: Worker) -> None:
-        """Let it go on when it is its turn."""
+        """Add a worker; its `work` is called when its turn comes."""
         self._slow.pop(worker, None)
         self._workers[worker] = None
         self.slice_s = _BUSY_S
-        if not self._is_coming:
-            self._is_coming = True
+        if not self._is_scheduled:
+            self._is_scheduled = True
             self._timer.start(self._work)
 
     def _work(self) -> None:
@@ -71,7 +71,7 @@ class Backlog:
         if workers:
             self._timer.start(self._work)
         else:
-            self._is_coming = False
+            self._is_scheduled = False
             self.slice_s = _QUIET_S
 
     def _rest_of_slow(self, worked_s: float) -> None:

@@ -1,4 +1,4 @@
-"""The certificate that a server shows, kept up to date: renewed files are taken without a restart."""
+"""The certificate of a server. When its files change, they are loaded without a restart."""
 
 from __future__ import annotations
 
@@ -11,29 +11,32 @@ from nsqd_py.runtime.logs import Log
 
 CHECK_EVERY_S = 2.0
 
-# (modification time in ns, inode, size) of a file; a tool may replace it, or write into it.
+# (modification time in ns, inode, size) of a file; a tool may replace the file, or overwrite it.
 _Stamp = tuple[int, int, int]
 
 
 class CertificateKeeper:
-    """`server` makes the TLS side of new connections; those that there are keep what they began with."""
+    """Reloads a certificate when its files change.
+
+    server  makes the TLS engines of new connections; open connections keep theirs
+    """
 
     def __init__(self, files: TlsFiles, log: Log) -> None:
-        """Raises OSError for files that cannot be used."""
+        """Load the files. Raises OSError if they cannot be used."""
         self._files = files
         self._log = log
-        self._stamps = self._look()
+        self._stamps = self._read_stamps()
         self.server: TlsServer = _make_server(files)
 
     def check(self) -> None:
-        """Take the files if they changed."""
-        stamps = self._look()
+        """Reload the files if they changed."""
+        stamps = self._read_stamps()
         if stamps != self._stamps:
             self._stamps = stamps
             self.reload()
 
     def reload(self) -> None:
-        """Take the files as they are now; where they cannot be used, the old ones stay."""
+        """Load the files; if they cannot be used, log that and keep the old certificate."""
         try:
             self.server = _make_server(self._files)
         except (OSError, LayerError) as error:
@@ -41,7 +44,7 @@ class CertificateKeeper:
         else:
             self._log.info("TLS: certificate loaded from %s", self._files.cert_file)
 
-    def _look(self) -> list[_Stamp | None]:
+    def _read_stamps(self) -> list[_Stamp | None]:
         paths = [self._files.cert_file, self._files.key_file, self._files.root_ca_file]
         return [_stamp(path) for path in paths if path]
 
@@ -55,7 +58,7 @@ def _stamp(path: str) -> _Stamp | None:
 
 
 def keep_certificate(options: ServerTlsOptions, log: Log) -> CertificateKeeper | None:
-    """Return the certificate of a server; None without TLS. Raises OSError for files that cannot be used."""
+    """Return the certificate of a server; None without TLS. Raises OSError if its files cannot be used."""
     if not options.tls_cert:
         return None
     files = TlsFiles(
@@ -70,7 +73,7 @@ def keep_certificate(options: ServerTlsOptions, log: Log) -> CertificateKeeper |
 
 
 def _make_server(files: TlsFiles) -> TlsServer:
-    """Return the TLS side of connections. Raises OSError (ssl.SSLError is one) for files that cannot be used."""
+    """Return the maker of TLS engines for the files. Raises OSError (ssl.SSLError is one) if they cannot be used."""
     if files.client_auth_policy == REQUIRE:
         from nsqd_py.net.tls_any_certificate import AnyCertificateServer  # pyOpenSSL is slow to import
 

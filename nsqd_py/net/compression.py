@@ -1,7 +1,7 @@
 """Compression on a connection, as layers of a `Stream`: bytes in and bytes out.
 
-Both are bounded: `decode` gives at most `STEP_BYTES` at a time, however much a few bytes would become, and takes no
-more than 5 ms, however many pieces they are of.
+A call of `decode` is bounded: it returns about `STEP_BYTES`, whatever its input expands to, and takes no more than
+5 ms, whatever number of chunks the input has.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import google_crc32c
 from nsqd_py.errors import LayerError
 
 STEP_BYTES = 256 * 1024
-# Chunks of one step: empty ones take 1 us each, and 64 KiB are 16,000 of them.
+# Chunks of one step: an empty one takes 1 us, and 64 KiB hold 16,000 of them.
 _MOST_CHUNKS = 1024
-# Input of one step of deflate: blocks that are little else than the tables of their codes take 0.1 us a byte.
+# Input of one step of deflate: blocks that consist of little more than code tables take 0.1 us a byte.
 _MOST_INPUT_BYTES = 32 * 1024
 
 # ---- snappy
@@ -28,9 +28,9 @@ _MAGIC = _IDENTIFIER[4:]
 _COMPRESSED, _PLAIN, _FIRST_SKIPPABLE, _IDENTIFIER_TYPE = 0x00, 0x01, 0x80, 0xFF
 _HEADER_BYTES = 4
 _CRC_BYTES = 4
-_CHUNK_BYTES = 65536  # the most that a chunk may carry
-_LARGEST_CHUNK = _CRC_BYTES + 76490  # what such a chunk becomes at worst, which is snappy's bound for 64 KiB
-_WORTH_IT = 7 / 8  # a chunk that shrinks by less is sent as it is
+_CHUNK_BYTES = 65536  # the most uncompressed data in a chunk
+_LARGEST_CHUNK = _CRC_BYTES + 76490  # snappy's bound for 64 KiB that do not compress
+_WORTH_IT = 7 / 8  # a chunk that does not shrink to less is sent uncompressed
 
 _crc32c = google_crc32c.value
 _compress = cramjam.snappy.compress_raw
@@ -44,8 +44,8 @@ def masked_crc32c(data: bytes) -> bytes:
 
 
 class SnappyLayer:
-    """Snappy in the framing format. The checksums are the processor's own: a library that frames takes ten times as
-    long (54 us, not 6, for 40 kB).
+    """Snappy in the framing format. google_crc32c computes the checksums with instructions of the processor: 40 kB take
+    6 us, and 54 us with a library that frames.
     """
 
     __slots__ = ("_has_begun", "_input", "_is_identified", "_skip_bytes", "has_more")
@@ -56,11 +56,11 @@ class SnappyLayer:
         self._input = b""
         self._is_identified = False
         self._has_begun = False
-        self._skip_bytes = 0  # of a chunk that carries nothing, and may be 16 MB long: it is not kept
+        self._skip_bytes = 0  # rest of a chunk without data; it may be 16 MB long, and is not kept
         self.has_more = False
 
     def decode(self, received: bytes) -> bytes:
-        """Raises LayerError for what is no snappy."""
+        """Raises LayerError for input that is not snappy."""
         if self._skip_bytes:
             skipped = min(self._skip_bytes, len(received))
             self._skip_bytes -= skipped
@@ -90,7 +90,7 @@ class SnappyLayer:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _check(self, kind: int, size: int) -> None:
-        """Refuse a chunk before its data is waited for."""
+        """Raise LayerError for a wrong chunk header, before the chunk's data have arrived."""
         if not self._is_identified and kind != _IDENTIFIER_TYPE:
             raise LayerError("snappy: the stream has no identifier")
         if kind in (_COMPRESSED, _PLAIN):
@@ -151,7 +151,7 @@ class SnappyLayer:
 
 
 class DeflateLayer:
-    """Raw deflate (RFC 1951), flushed after everything that is sent, so that nothing waits in a half block."""
+    """Raw deflate (RFC 1951), flushed after each write, so that no data wait in an incomplete block."""
 
     __slots__ = ("_compressor", "_decompressor", "_input", "has_more")
 
@@ -164,7 +164,7 @@ class DeflateLayer:
         self.has_more = False
 
     def decode(self, received: bytes) -> bytes:
-        """Raises LayerError for what is no deflate."""
+        """Raises LayerError for input that is not deflate."""
         if self._decompressor.eof:
             raise LayerError("deflate: the stream has ended")
         received = self._input + received
@@ -173,7 +173,7 @@ class DeflateLayer:
         except zlib.error as error:
             raise LayerError(f"deflate: {error}") from error
         self._input = self._decompressor.unconsumed_tail + received[_MOST_INPUT_BYTES:]
-        # What fills the step may have more behind it, that needs no more input.
+        # If the output fills the step, zlib may hold more output that needs no more input.
         self.has_more = (bool(self._input) or len(data) == STEP_BYTES) and not self._decompressor.eof
         return data
 

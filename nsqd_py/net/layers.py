@@ -1,4 +1,4 @@
-"""What may lie between the socket and the protocol on a connection: TLS, compression, one on the other."""
+"""Layers between the socket and the protocol of a connection: TLS, compression, or compression on TLS."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Protocol
 
 
 class Layer(Protocol):
-    """What turns the bytes of the socket into those of the protocol, and back.
+    """Converts bytes of the socket to bytes of the protocol, and back.
 
-    is_secure  nobody on the way can read or change what passes
-    has_more   `decode(b"")` gives more of what has arrived
+    is_secure  True if nobody on the network can read or change the bytes
+    has_more   True if `decode(b"")` returns more of the input
     """
 
     @property
@@ -19,20 +19,20 @@ class Layer(Protocol):
     def has_more(self) -> bool: ...
 
     def decode(self, received: bytes) -> bytes:
-        """The bytes for the parser, at most a few MB at a time; may be empty. Raises LayerError."""
+        """Return bytes for the parser, at most a few MB at a time; they may be empty. Raises LayerError."""
 
     def encode(self, data: bytes) -> bytes:
-        """The bytes for the socket; empty while they have to wait for the peer."""
+        """Return bytes for the socket; empty while the layer has to wait for the peer."""
 
     def take_output(self) -> bytes:
-        """What the layer itself has to send: a handshake, and what waited for its end."""
+        """Return bytes that the layer itself has to send: a handshake, and data that waited for its end."""
 
     def end(self) -> bytes:
-        """What says to the peer that nothing follows."""
+        """Return the bytes that tell the peer that no more data follow."""
 
 
 class Stacked:
-    """A layer on top of another."""
+    """A layer on top of another: received bytes pass `lower` first, sent bytes pass `upper` first."""
 
     __slots__ = ("_lower", "_upper", "is_secure")
 
@@ -46,7 +46,6 @@ class Stacked:
         return self._upper.has_more or self._lower.has_more
 
     def decode(self, received: bytes) -> bytes:
-        """As `Layer.decode`. Raises LayerError."""
         data = self._lower.decode(received) if received or self._lower.has_more else b""
         return self._upper.decode(data) if data or self._upper.has_more else b""
 

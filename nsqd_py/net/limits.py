@@ -1,7 +1,8 @@
-"""Limits against abuse: how many connections there may be, and how long a client may keep a daemon waiting.
+"""Limits against abuse: the number of connections, and the time that a client may keep a daemon waiting.
 
-All connections of a daemon stand in one table, which is swept about once a second. So a time limit costs a connection
-no timer, and a request no look at the clock: a connection notes that something happened, and the sweep when.
+All connections of a daemon are in one table, and a sweep goes through it about once a second. So a time limit needs no
+timer for each connection and no clock call for each request: connections note that something happened, and the sweep
+notes the time.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from nsqd_py.net.addresses import host_of
 from nsqd_py.runtime.logs import Log
 from nsqd_py.settings.groups import LimitOptions
 
-# Why a connection is closed, and not let in: what `Connections` counts, and the log's words for it.
+# Reasons to close a connection, and reasons to refuse one. `Connections` counts them; REASON_TEXTS has the log's words.
 HANDSHAKE, HEAD, BODY, IDLE, WRITE = "handshake", "head", "body", "idle", "write"
 ALL, ADDRESS, DESCRIPTORS = "all", "address", "descriptors"
-WORDS = {
+REASON_TEXTS = {
     HANDSHAKE: "said nothing in time",
     HEAD: "no request in time",
     BODY: "the body of a request came too slowly",
@@ -30,12 +31,12 @@ WORDS = {
     DESCRIPTORS: "the last file descriptors are kept for files",
 }
 
-# Of the descriptors that the process may have, this part is for files only; but not more than so many.
+# One descriptor in this many is reserved for files, but at most _MOST_KEPT.
 _KEPT_PART = 16
-# Of those of a daemon with many files: they have more while there are few connections.
+_MOST_KEPT = 1024
+# The same for a daemon with many files. While there are few connections, its files have more descriptors.
 _KEPT_PART_OF_MANY = 8
 _LEAST_KEPT_OF_MANY = 64
-_MOST_KEPT = 1024
 _SWEEP_S = 1.0
 _SHORTEST_SWEEP_S = 0.05
 _LOG_INTERVAL_S = 10.0
@@ -43,12 +44,12 @@ _LOG_INTERVAL_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class TimeLimits:
-    """How long a client may keep a daemon waiting, in s; 0 is for ever.
+    """The times for which a daemon waits for a client, in s; 0 means no limit.
 
     handshake_s  for the magic of a TCP connection
     head_s       for the first byte of an HTTP connection, for the head of a request, for progress of its body
     idle_s       for the next request
-    write_s      for it to take anything of what is sent to it
+    write_s      for the client to accept any of the bytes that are sent to it
     """
 
     handshake_s: float = 0.0
@@ -58,29 +59,29 @@ class TimeLimits:
 
     @property
     def sweep_s(self) -> float:
-        """How often to look: often enough for the shortest of them."""
-        wanted = [limit_s / 4 for limit_s in (self.handshake_s, self.head_s, self.idle_s, self.write_s) if limit_s]
-        return max(_SHORTEST_SWEEP_S, min([_SWEEP_S, *wanted]))
+        """The time between two sweeps: at most a quarter of the shortest limit."""
+        quarters = [limit_s / 4 for limit_s in (self.handshake_s, self.head_s, self.idle_s, self.write_s) if limit_s]
+        return max(_SHORTEST_SWEEP_S, min([_SWEEP_S, *quarters]))
 
 
-class Guest(Protocol):
-    """A connection as the table knows it; `nsqd_py.net.transport.Stream` is one."""
+class LimitedConnection(Protocol):
+    """A connection in the table; `nsqd_py.net.transport.Stream` is one."""
 
     peer: str
     owner: Any
 
     def overdue(self, now_s: float, limits: TimeLimits) -> str:
-        """For what it keeps the daemon waiting too long; empty where it does not."""
+        """Return the reason to close a connection that keeps the daemon waiting too long; else ""."""
 
     def time_out(self, reason: str) -> None:
-        """End it for that reason."""
+        """Close the connection for that reason."""
 
 
 class Connections:
-    """All connections of a daemon. It closes those that keep it waiting, and says who may not come in.
+    """All connections of a daemon. It closes those that keep the daemon waiting, and refuses those above a limit.
 
-    refused, timed_out  how many so far, by reason (`WORDS` has them)
-    on_sweep            called after each look at them, about once a second
+    refused, timed_out  numbers of connections since the start, by reason (see `REASON_TEXTS`)
+    on_sweep            called after each sweep, about once a second
     """
 
     def __init__(self, most: int, most_per_host: int, times: TimeLimits, log: Log, loop: Any) -> None:
@@ -93,7 +94,7 @@ class Connections:
         self._log = log
         self._loop = loop
         self._timer = loop.timer(times.sweep_s, times.sweep_s)
-        self._hosts: dict[Guest, str] = {}
+        self._hosts: dict[LimitedConnection, str] = {}
         self._per_host: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.timed_out: Counter[str] = Counter()
@@ -104,16 +105,16 @@ class Connections:
         return len(self._hosts)
 
     def share_with_files(self, close_files: Callable[[], int]) -> None:
-        """Where there are few descriptors, `close_files` closes some files for each new connection; how many."""
+        """Call `close_files` for a new connection while few descriptors are left; it returns the number it closed."""
         self._close_files = close_files
 
-    # ---- who is here
+    # ---- adding and removing
 
     def refuses(self, peer: str, descriptor: int) -> str:
-        """Why another connection is not let in; empty where it is. Counted and logged here.
+        """Return the reason to refuse another connection; "" to accept it. A refusal is counted and logged here.
 
-        `descriptor` is that of its socket: the system gives the lowest that is free, so a high one says that there
-        are few left, whoever has them.
+        `descriptor` is the number of its socket. The system assigns the lowest free number, so a high one shows that
+        few are left.
         """
         reason = self._why_refused(peer, descriptor)
         if reason:
@@ -125,8 +126,8 @@ class Connections:
         if self._most and len(self._hosts) >= self._most:
             return ALL
         if descriptor > self._files_yield_above:
-            is_room_made = self._close_files is not None and self._close_files()
-            if descriptor > self._highest_descriptor and not is_room_made:
+            closed_files = self._close_files is not None and self._close_files()
+            if descriptor > self._highest_descriptor and not closed_files:
                 return DESCRIPTORS
         if self._most_per_host:
             host = host_of(peer)
@@ -134,15 +135,15 @@ class Connections:
                 return ADDRESS
         return ""
 
-    def add(self, guest: Guest) -> None:
-        """It is let in; it says `remove` when it closes."""
-        host = host_of(guest.peer)
-        guest.owner = self
-        self._hosts[guest] = host
+    def add(self, connection: LimitedConnection) -> None:
+        """Add an accepted connection. It calls `remove` when it closes."""
+        host = host_of(connection.peer)
+        connection.owner = self
+        self._hosts[connection] = host
         self._per_host[host] += 1
 
-    def remove(self, guest: Guest) -> None:
-        host = self._hosts.pop(guest)
+    def remove(self, connection: LimitedConnection) -> None:
+        host = self._hosts.pop(connection)
         self._per_host[host] -= 1
         if not self._per_host[host]:
             del self._per_host[host]
@@ -150,11 +151,11 @@ class Connections:
     # ---- time
 
     def start(self) -> None:
-        """Begin to sweep. The limit of descriptors is the one of this moment."""
+        """Begin to sweep. The limit on descriptors is read now."""
         self._highest_descriptor = self._files_yield_above = highest_descriptor()
         if self._close_files is not None:
             self._highest_descriptor = highest_descriptor(_KEPT_PART_OF_MANY, _LEAST_KEPT_OF_MANY)
-            # Some time before: files may have to be synced before they are closed.
+            # Close files early: they may have to be synced first.
             self._files_yield_above = self._highest_descriptor * 3 // 4
         self._timer.start(self._on_timer)
 
@@ -165,20 +166,20 @@ class Connections:
         self.sweep(self._loop.now())
 
     def sweep(self, now_s: float) -> None:
-        """Close whoever is overdue."""
+        """Close the connections that are overdue."""
         times = self._times
-        late = [(guest, reason) for guest in self._hosts if (reason := guest.overdue(now_s, times))]
-        for guest, reason in late:
-            if guest in self._hosts:  # else the end of another was its end too
+        late = [(one, reason) for one in self._hosts if (reason := one.overdue(now_s, times))]
+        for connection, reason in late:
+            if connection in self._hosts:  # closing one connection may close another
                 self.timed_out[reason] += 1
-                self._note(reason, guest.peer)
-                guest.time_out(reason)
+                self._note(reason, connection.peer)
+                connection.time_out(reason)
         self._log_noted(now_s)
         self._log.of_clients.tell()
         if self.on_sweep is not None:
             self.on_sweep()
 
-    # ---- the log: under attack it gets a line in a while, not one for each connection
+    # ---- the log: one line for each reason every 10 s, not one for each connection
 
     def _note(self, reason: str, peer: str) -> None:
         count, _ = self._to_log.get(reason, (0, ""))
@@ -189,10 +190,11 @@ class Connections:
             return
         self._logged_s = now_s
         for reason, (count, peer) in self._to_log.items():
+            text = REASON_TEXTS[reason]
             if reason in self.refused:
-                self._log.warning("refused %d connections, the last of client(%s) - %s", count, peer, WORDS[reason])
+                self._log.warning("refused %d connections, the last of client(%s) - %s", count, peer, text)
             else:
-                self._log.info("closed %d connections, the last of client(%s) - %s", count, peer, WORDS[reason])
+                self._log.info("closed %d connections, the last of client(%s) - %s", count, peer, text)
         self._to_log.clear()
 
 
@@ -208,7 +210,7 @@ def connections(options: LimitOptions, log: Log, loop: Any) -> Connections:
 
 
 def highest_descriptor(kept_part: int = _KEPT_PART, least_kept: int = 0) -> int:
-    """The highest number that a socket may have, where one part in `kept_part`, or `least_kept`, is for files."""
+    """Return the highest descriptor for a socket. One in `kept_part`, and at least `least_kept`, are for files."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return 1 << 31

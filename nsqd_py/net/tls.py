@@ -1,4 +1,4 @@
-"""TLS as a layer of a connection: no socket in here, bytes in and bytes out. `client.tls` makes engines of clients."""
+"""TLS as a layer of a connection: bytes in and bytes out, no socket. `client.tls` makes the engines of clients."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from nsqd_py.net.tls_context import OPENSSL_DEFAULT, advised, set_level
 REQUIRE = "require"
 REQUIRE_VERIFY = "require-verify"
 
-# A TLS connection begins with a handshake record, and no text protocol with this byte.
+# The first byte of a TLS connection, a handshake record. No text protocol begins with it.
 _HANDSHAKE = 0x16
 _READ_BYTES = 256 * 1024
-# Records of one step: one of a single byte takes 3 us, and 64 KiB are 2,800 of them.
+# Records of one step: a record of a single byte takes 3 us, and 64 KiB hold 2,800 of them.
 MOST_RECORDS = 512
 
-# OpenSSL's names of what TLS 1.2 and older agree on, as clients of Go's nsqd know them.
+# The key exchanges in OpenSSL's names of cipher suites for TLS 1.2 and older.
 _EXCHANGES = ("ECDHE-ECDSA", "ECDHE-RSA", "DHE-RSA")
 
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """What a server needs to know for TLS.
+    """The files and settings of a server's TLS.
 
-    client_auth_policy  "", "require" (clients show any certificate) or "require-verify" (signed by `root_ca_file`)
-    min_version         number of the lowest version of the protocol, as `ssl.TLSVersion` has it
+    client_auth_policy  "", "require" (clients need any certificate) or "require-verify" (signed by `root_ca_file`)
+    min_version         the lowest version of the protocol, as a number of `ssl.TLSVersion`
     level               security level of OpenSSL; see `nsqd_py.net.tls_context`
     """
 
@@ -42,9 +42,9 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class TlsInfo:
-    """What a client and this server agreed on. `common_name` is that of the client's certificate.
+    """The result of a handshake. `common_name` is that of the client's certificate.
 
-    `negotiated_protocol_is_mutual` is always true, as Go's TLS says since long.
+    `negotiated_protocol_is_mutual` is always true, as in Go's TLS.
     """
 
     version: str
@@ -58,27 +58,27 @@ class Engine(Protocol):
     """One side of one TLS connection, in memory."""
 
     def write_received(self, data: bytes) -> None:
-        """What came from the peer."""
+        """Add encrypted bytes from the peer."""
 
     def do_handshake(self) -> bool:
-        """Go on with the handshake; True when it is over. Raises LayerError."""
+        """Continue the handshake; return True when it is complete. Raises LayerError."""
 
     def read(self) -> tuple[bytes, bool]:
-        """What the peer said, as far as it is complete, in one step; and whether there is more. Raises LayerError."""
+        """Return (decrypted bytes of one step, True if there are more). Raises LayerError."""
 
     def write(self, data: bytes) -> None: ...
 
     def take_output(self) -> bytes:
-        """What has to go to the peer."""
+        """Return the encrypted bytes for the peer."""
 
     def end(self) -> None:
-        """Say that nothing follows."""
+        """Tell the peer that no more data follow."""
 
     def info(self) -> TlsInfo: ...
 
 
 class TlsServer(Protocol):
-    """Makes an engine for each connection, of a server or of a client."""
+    """Makes a TLS engine for each connection, of a server or of a client."""
 
     def engine(self) -> Engine: ...
 
@@ -87,7 +87,7 @@ class StandardServer:
     """TLS of the standard library."""
 
     def __init__(self, files: TlsFiles) -> None:
-        """Raises OSError."""
+        """Load the files. Raises OSError if they cannot be used."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         set_level(context, files.level)
         if files.min_version:
@@ -110,7 +110,7 @@ class StandardEngine:
     __slots__ = ("_incoming", "_outgoing", "_tls")
 
     def __init__(self, context: ssl.SSLContext, server_name: str | None = None) -> None:
-        """`server_name` is whom a client expects; without one this is a server."""
+        """Make the engine of a client that expects the certificate of `server_name`; if that is None, of a server."""
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         is_server = server_name is None
@@ -136,7 +136,7 @@ class StandardEngine:
                 if len(parts) == MOST_RECORDS:
                     return b"".join(parts), True
         except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
-            pass  # no more is here; or the peer will send no more, and the socket will say so too
+            pass  # all input is read; or the peer has ended the stream, and the socket will report that too
         except ssl.SSLError as error:
             raise LayerError(f"TLS: {_reason(error)}") from error
         return b"".join(parts), False
@@ -148,7 +148,7 @@ class StandardEngine:
         return self._outgoing.read()
 
     def end(self) -> None:
-        with suppress(ssl.SSLError):  # it wants to see the peer's end too
+        with suppress(ssl.SSLError):  # OpenSSL reports that the peer has not ended the stream too
             self._tls.unwrap()
 
     def info(self) -> TlsInfo:
@@ -161,12 +161,12 @@ class StandardEngine:
 
 
 def _reason(error: ssl.SSLError) -> object:
-    """What is wrong with a certificate, where it is that; else OpenSSL's word for it."""
+    """Return the problem of the certificate if there is one, else OpenSSL's reason."""
     return getattr(error, "verify_message", "") or error.reason or error
 
 
 def cipher_name(openssl_name: str) -> str:
-    """The name that the standard gives to a cipher suite: TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256."""
+    """Return the standard name of a cipher suite, such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256."""
     if not openssl_name or openssl_name.startswith("TLS_"):
         return openssl_name
     for exchange in _EXCHANGES:
@@ -190,9 +190,9 @@ def _common_name(certificate: Any) -> str:
 
 
 class TlsLayer:
-    """One side of TLS. What is sent before the handshake is over waits for its end.
+    """One side of a TLS connection. Data that are sent during the handshake wait for its end.
 
-    is_open  the handshake is over
+    is_open  True after the handshake
     """
 
     __slots__ = ("_engine", "_waiting", "has_more", "is_open")
@@ -206,7 +206,7 @@ class TlsLayer:
         self._waiting: list[bytes] = []
 
     def decode(self, received: bytes) -> bytes:
-        """What the peer sent, as far as it is complete. Raises LayerError."""
+        """Return decrypted bytes. Raises LayerError."""
         engine = self._engine
         if received:
             engine.write_received(received)
@@ -237,12 +237,12 @@ class TlsLayer:
 
     @property
     def info(self) -> TlsInfo | None:
-        """What was agreed on; None before that."""
+        """The result of the handshake; None before its end."""
         return self._engine.info() if self.is_open else None
 
 
 class TlsIfAsked:
-    """TLS for a peer whose first byte asks for it, and nothing in between for others."""
+    """TLS for a peer whose first byte begins a TLS handshake; the bytes of other peers pass unchanged."""
 
     __slots__ = ("_is_plain", "_layer", "_server", "is_secure")
 
@@ -257,7 +257,7 @@ class TlsIfAsked:
         return self._layer is not None and self._layer.has_more
 
     def decode(self, received: bytes) -> bytes:
-        """As `TlsLayer.decode`. Raises LayerError."""
+        """Return bytes for the parser. Raises LayerError."""
         if self._layer is None:
             if self._is_plain or received[0] != _HANDSHAKE:
                 self._is_plain = True

@@ -1,6 +1,6 @@
-"""TLS that asks clients for a certificate and takes any (`--tls-client-auth-policy=require`).
+"""TLS that requires a certificate of clients and accepts any (`--tls-client-auth-policy=require`).
 
-The standard library cannot: it refuses what no authority has signed before anybody may look at it.
+It needs pyOpenSSL: the standard library refuses certificates that no trusted authority has signed.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _BIO_BYTES = 64 * 1024
 
 
 class AnyCertificateServer:
-    """As `nsqd_py.net.tls.StandardServer`, for this one policy."""
+    """Makes the TLS engines of a server with the policy "require"."""
 
     def __init__(self, files: TlsFiles) -> None:
-        """Raises OSError."""
+        """Load the files. Raises OSError if they cannot be used."""
         context = SSL.Context(SSL.TLS_SERVER_METHOD)
         if files.level != OPENSSL_DEFAULT:
             context.set_cipher_list(cipher_list(files.level).encode())
@@ -34,19 +34,19 @@ class AnyCertificateServer:
                 context.load_verify_locations(files.root_ca_file)
         except SSL.Error as error:
             raise OSError(f"cannot use {files.cert_file} with {files.key_file}: {advised(error)}") from error
-        context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, _take_any)
+        context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, _accept_any)
         self._context = context
 
     def engine(self) -> Engine:
         return AnyCertificateEngine(self._context)
 
 
-def _take_any(connection: SSL.Connection, certificate: crypto.X509, error: int, depth: int, is_good: int) -> bool:
+def _accept_any(connection: SSL.Connection, certificate: crypto.X509, error: int, depth: int, is_good: int) -> bool:
     return True
 
 
 class AnyCertificateEngine:
-    """An `Engine` on pyOpenSSL's connection in memory."""
+    """An `Engine` on an in-memory connection of pyOpenSSL."""
 
     __slots__ = ("_connection",)
 
@@ -74,7 +74,7 @@ class AnyCertificateEngine:
                 if len(parts) == MOST_RECORDS:
                     return b"".join(parts), True
         except (SSL.WantReadError, SSL.ZeroReturnError):
-            pass  # no more is here; or the peer will send no more, and the socket will say so too
+            pass  # all input is read; or the peer has ended the stream, and the socket will report that too
         except SSL.Error as error:
             raise LayerError(f"TLS: {error}") from error
         return b"".join(parts), False
@@ -89,7 +89,7 @@ class AnyCertificateEngine:
             while part := self._connection.bio_read(_BIO_BYTES):
                 parts.append(part)
         except SSL.WantReadError:
-            pass  # that was all
+            pass  # all output is read
         return b"".join(parts)
 
     def end(self) -> None:

@@ -4,7 +4,7 @@ The level sets the shortest key, the weakest signature and the oldest protocol t
 (SSL_CTX_set_security_level(3)). OpenSSL refuses certificates below 2048 bits at level 2, its usual default, and TLS 1.0
 and 1.1 at every level above 0, whatever the lowest version of the context is.
 
-Callers pass the context, or the class of contexts: that of `ssl`, or of `gevent.ssl` in a program with greenlets.
+Callers pass a context, or its class: the one of `ssl`, or of `gevent.ssl` in a program with greenlets.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def client_context(
     lowest_version: int | None = None,
     verifies: bool = True,
 ) -> Any:
-    """Return the context of a client. Raises OSError, whose text names the file.
+    """Return the TLS context of a client. Raises OSError, whose text names the file that cannot be used.
 
-    root_ca_file: the authorities that sign for servers; "" means those of the system.
-    cert_file, key_file: the client's own certificate; the key may be in the certificate's file.
-    verifies: False accepts every certificate.
+    root_ca_file         certificates of the authorities that may sign for servers; "" means those of the system
+    cert_file, key_file  the client's own certificate; the key may be in the certificate's file
+    verifies             False accepts every certificate
     """
     import ssl  # slow to import; only TLS needs it
 
@@ -75,21 +75,21 @@ def _load(files: str, load: Callable[[], None]) -> None:
 
 
 def set_level(context: Any, level: int) -> None:
-    """Set the level of an `ssl.SSLContext`. Call it before certificates are loaded: loading checks them."""
+    """Set the level of an `ssl.SSLContext`. Call this before certificates are loaded, because loading checks them."""
     if level != OPENSSL_DEFAULT:
         context.set_ciphers(cipher_list(level))
 
 
 def set_lowest_version(context: Any, level: int, version: int) -> None:
-    """Set the lowest protocol version of a client's `ssl.SSLContext`, as a number.
+    """Set the lowest protocol version of a client's `ssl.SSLContext`, as a number of `ssl.TLSVersion`.
 
-    At levels above 0 it is not set below Python's default.
+    At levels above 0 it stays at least Python's default.
     """
     context.minimum_version = version if level == 0 else max(context.minimum_version, version)
 
 
 def advised(reason: object) -> str:
-    """Return an error text of OpenSSL, followed by the setting that helps, if there is one."""
+    """Return an error text of OpenSSL, followed by advice if a lower security level would prevent the error."""
     text = str(reason)
     words = text.lower().replace("_", " ")
     return f"{text}; {_ADVICE}" if any(weakness in words for weakness in _TOO_WEAK) else text

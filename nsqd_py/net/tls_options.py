@@ -1,4 +1,4 @@
-"""The settings of servers and of HTTP clients for TLS, and their checks."""
+"""The TLS settings of servers and of HTTP clients, and their checks."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ HTTP_AUTH_FILE = setting(STRING, "",
 
 
 class ServerTlsOptions(Options):
-    """The settings of nsqd and nsqlookupd for TLS and for administrators."""
+    """The settings of nsqd and nsqlookupd for TLS, and for the accounts of administrators."""
 
     tls_cert: str = setting(STRING, "", "Server certificate (PEM file). Enables TLS.")
     tls_key: str = KEY_FILE
@@ -88,7 +88,7 @@ class ServerTlsOptions(Options):
 
 
 class HttpClientOptions(Options):
-    """The settings of nsqadmin and the tools for HTTP requests. A program can override them."""
+    """The settings of nsqadmin and the tools for HTTP requests. A program may declare other defaults."""
 
     http_client_connect_timeout_ns: int = setting(DURATION, 2 * SECOND_NS, "Timeout for connecting to an HTTP server.")
     http_client_request_timeout_ns: int = setting(DURATION, 5 * SECOND_NS, "Timeout for an HTTP response.")
@@ -101,7 +101,7 @@ class HttpClientOptions(Options):
 
 
 def http_client_context(options: HttpClientOptions, context_class: Any, *, verifies: bool = True) -> Any:
-    """Return the TLS context of HTTP requests. Raises BadOptions for files that cannot be used."""
+    """Return the TLS context of HTTP requests. Raises BadOptions if a file cannot be used."""
     try:
         return client_context(
             context_class,
@@ -117,14 +117,14 @@ def http_client_context(options: HttpClientOptions, context_class: Any, *, verif
 
 
 def implied_tls_required(options: ServerTlsOptions) -> int:
-    """Return the value of --tls-required, which --tls-client-auth-policy implies."""
+    """Return the value of --tls-required, or TLS_REQUIRED if --tls-client-auth-policy implies it."""
     if options.tls_client_auth_policy and options.tls_required == TLS_NOT_REQUIRED:
         return TLS_REQUIRED
     return options.tls_required
 
 
 def check_tls(options: ServerTlsOptions) -> None:
-    """Raise BadOptions if the options for TLS or for administrators cannot be used. It reads the files."""
+    """Read the files that the options name; raise BadOptions if one cannot be used, or if options contradict."""
     has_certificate = bool(options.tls_cert or options.tls_key)
     if options.tls_required != TLS_NOT_REQUIRED and not has_certificate:
         raise BadOptions("--tls-required (or --tls-client-auth-policy) needs --tls-cert and --tls-key")
@@ -138,7 +138,7 @@ def check_tls(options: ServerTlsOptions) -> None:
 def check_certificate(cert_path: str, key_path: str, flags: str = "tls", *, level: int) -> None:
     """Raise BadOptions if OpenSSL refuses a certificate and its key at this security level.
 
-    The files are those of the flags --`flags`-cert and --`flags`-key.
+    `flags` is the beginning of the two flags' names: "tls" for --tls-cert and --tls-key.
     """
     if not cert_path or not key_path:
         raise BadOptions(f"--{flags}-cert and --{flags}-key must be given together; only one of them is")
@@ -155,7 +155,7 @@ def check_certificate(cert_path: str, key_path: str, flags: str = "tls", *, leve
 
 
 def check_authorities(path: str, flag: str) -> None:
-    """Raise BadOptions for a file without certificates."""
+    """Raise BadOptions if the file has no certificates."""
     import ssl
 
     try:
@@ -165,8 +165,8 @@ def check_authorities(path: str, flag: str) -> None:
 
 
 def check_auth_file(path: str) -> None:
-    """Raise BadAuthFile if the file of --http-auth-file cannot be used. "" is no file."""
+    """Raise BadAuthFile if the file of --http-auth-file cannot be used; "" means that there is none."""
     if path:
-        from nsqd_py.net.http.credentials import read_credentials  # it imports OpenSSL's hashes
+        from nsqd_py.net.http.credentials import read_credentials  # slow: it imports OpenSSL's hashes
 
         read_credentials(path)

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from nsqd_py.errors import LayerError
 from nsqd_py.net.layers import Layer, Stacked
-from nsqd_py.net.limits import WORDS, WRITE, TimeLimits
+from nsqd_py.net.limits import REASON_TEXTS, WRITE, TimeLimits
 from nsqd_py.net.loop_iteration import Turn
 from nsqd_py.runtime.logs import Log
 
@@ -327,7 +327,7 @@ class Stream:
         """End it, for a reason that `overdue` gave."""
         if reason == WRITE:  # the system forgets what it holds for the peer too, which may be a few MB
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGERING)
-        self.close(WORDS[reason])
+        self.close(REASON_TEXTS[reason])
 
     def _untaken_bytes(self) -> int:
         """What waits here and in the socket, where something waits here; else 0.

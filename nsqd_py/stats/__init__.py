@@ -1,4 +1,4 @@
-"""The figures of an nsqd, collected once and told in four ways.
+"""The figures of an nsqd, collected once and reported in four formats.
 
 collect        figures of topics, channels and clients; /stats as JSON
 text           /stats as text

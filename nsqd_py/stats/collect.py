@@ -1,7 +1,7 @@
-"""What /stats says: figures of topics, channels and clients, in the words and order of Go's nsqd.
+"""The figures of /stats: topics, channels and clients, with the keys and the order of Go's nsqd.
 
-Where there are thousands of them this takes a while: the work rests now and then, so that messages go on flowing.
-What is seen then is no single moment: topics, channels and clients may come and go in between.
+Thousands of channels take a while. The work pauses now and then, so that messages continue to flow. So the result is
+not a snapshot of one moment: topics, channels and clients may be added and removed meanwhile.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import orjson
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.debug.process_memory import memory_figures
+from nsqd_py.debug.memory import memory_figures
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.position import GLOBAL, REGION_LOCAL, ZONE_LOCAL
 from nsqd_py.queue.topic import Topic
@@ -32,20 +32,20 @@ _TOPOLOGY_COUNTS = (
 class Stats(NamedTuple):
     """Topics by name with their channels, and the clients that published, in the order of connecting.
 
-    `topics` is None when a topic was asked for that does not exist; `producers` when there are none.
+    `topics` is None if the selected topic does not exist; `producers` is None without any.
     """
 
     topics: list[Figures] | None
     producers: list[Figures] | None
 
 
-# ---- gathering
+# ---- collecting
 
 
 def collect(broker: Broker, topic: str, channel: str, *, include_clients: bool) -> Stats:
-    """The figures of all topics and channels, or of one where `topic` or `channel` is not empty.
+    """Return the figures of all topics and channels, or only of those named `topic` or `channel`, unless empty.
 
-    Blocks this greenlet while it rests.
+    Blocks this greenlet during its pauses.
     """
     if topic and topic not in broker.topics:
         return Stats(None, None)
@@ -53,7 +53,7 @@ def collect(broker: Broker, topic: str, channel: str, *, include_clients: bool) 
     topics = [
         collector.topic(found, channels)
         for found in _selected(broker.topics, topic)
-        if broker.topics.get(found.name) is found  # not deleted during a rest
+        if broker.topics.get(found.name) is found  # not deleted during a pause
         if (channels := _selected(found.channels, channel)) or not channel
     ]
     producers = None
@@ -64,7 +64,7 @@ def collect(broker: Broker, topic: str, channel: str, *, include_clients: bool) 
 
 
 def _selected(things: Mapping[str, _Named], name: str) -> list[_Named]:
-    """The one of that name, or all by name."""
+    """Return the thing of that name, or all, sorted by name, if `name` is empty."""
     if name:
         return [things[name]] if name in things else []
     return [things[key] for key in sorted(things)]
@@ -90,7 +90,7 @@ class _Collector:
             "e2e_processing_latency": _latency(topic.channels.values()),
         }
         if topic.log is not None and topic.log.damaged_bytes:
-            figures["damaged_bytes"] = topic.log.damaged_bytes  # ours: what of its log could not be read
+            figures["damaged_bytes"] = topic.log.damaged_bytes  # bytes of its log that could not be read
         if topic.log is not None and topic.log.damage.missing_count:
             figures["missing_count"] = topic.log.damage.missing_count  # messages that were in no file at the start
         if topic.log is not None and topic.log.damage.removed_files:
@@ -130,19 +130,19 @@ class _Collector:
 
 
 def _latency(channels: Iterable[Channel]) -> Figures:
-    """Of all these channels together."""
+    """Return the percentiles of all these channels together."""
     meters = [channel.latency for channel in channels if channel.latency is not None]
     return meters[0].figures(meters[1:]) if meters else {"count": 0, "percentiles": None}
 
 
 def _topology_counts(channel: Channel) -> Figures:
-    """Those that are not 0, as with Go's nsqd."""
+    """Return the counts that are not 0, as Go's nsqd does."""
     counts = channel.counts_by_nearness
     return {name: counts[nearness] for name, nearness in _TOPOLOGY_COUNTS if counts[nearness]}
 
 
 def _own_counts(channel: Channel) -> Figures:
-    """Of messages that took ways which Go's nsqd does not have; those that are not 0."""
+    """Return the counts that Go's nsqd does not have, unless they are 0."""
     counts = {
         "dead_letter_count": channel.dead_letter_count,
         "expired_count": channel.handout.expired_count,
@@ -174,7 +174,7 @@ def _client_figures(client: ClientConnection, topic_filter: str) -> Figures:
         "topology_zone": session.topology_zone,
         "topology_region": session.topology_region,
     }
-    # All topics that it published to; Go's nsqd leaves off after one of them, whichever its map gives first.
+    # All topics that it published to. Go's nsqd shows only one of them, the first in its unordered map.
     pub_counts = [
         {"topic": topic, "count": count}
         for topic, count in client.pub_counts.items()
@@ -186,7 +186,7 @@ def _client_figures(client: ClientConnection, topic_filter: str) -> Figures:
 
 
 def _authorization_figures(client: ClientConnection) -> Figures:
-    """Nothing of a client without an AUTH; no identity where the auth server gave none."""
+    """Return the fields of AUTH: none for a client without AUTH, no identity if the auth server sent none."""
     authorization = client.authorization
     if authorization is None:
         return {}
@@ -210,7 +210,7 @@ def _tls_figures(client: ClientConnection) -> Figures:
 
 
 def health_text(broker: Broker) -> str:
-    """OK, or what is wrong."""
+    """Return `OK`, or `NOK` with the reason."""
     trouble = broker.health()
     return "OK" if trouble is None else f"NOK - {trouble}"
 
@@ -219,7 +219,7 @@ def health_text(broker: Broker) -> str:
 
 
 def render_json(broker: Broker, stats: Stats, *, include_memory: bool) -> Figures:
-    """What `/stats?format=json` answers, its large parts encoded already. Blocks this greenlet while it rests."""
+    """Return the document of `/stats?format=json`, with its large parts encoded. Blocks this greenlet in its pauses."""
     pace = Pace(ONE_ROUND_S)
     document: Figures = {
         "version": NSQ_VERSION,
@@ -241,7 +241,7 @@ def _encoded_topics(topics: list[Figures] | None, pace: Pace) -> list[orjson.Fra
 
 
 def _encoded(rows: list[Figures] | None, pace: Pace) -> list[orjson.Fragment] | None:
-    """Each row by itself: all in one would take as long as there are many."""
+    """Encode each row separately, with pauses: encoding many rows at once would delay the event loop."""
     if rows is None:
         return None
     fragments = []

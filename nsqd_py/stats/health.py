@@ -1,4 +1,4 @@
-"""The health of an nsqd: is it alive, should it be sent work, and which topics are in trouble."""
+"""The health of an nsqd: liveness, readiness, and the topics with errors."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ OK, DEGRADED, DRAINING, FAILING = "ok", "degraded", "draining", "failing"
 class Health(NamedTuple):
     """The answer to `/health`.
 
-    status   OK; DEGRADED: some topics refuse publishes, the others work; DRAINING; FAILING: the disk of the whole node
-    reason   of DRAINING and FAILING
-    topics   (name, reason) of each topic that is in trouble
+    status  OK; DEGRADED if some topics refuse publishes; DRAINING; FAILING if the disk of the whole node has an error
+    reason  the reason for DRAINING and FAILING
+    topics  (name, reason) of each topic with an error
     """
 
     status: str
@@ -24,16 +24,16 @@ class Health(NamedTuple):
 
     @property
     def is_live(self) -> bool:
-        """False if a restart may help. A drain goes on without one, and so do a topic's own limits."""
+        """False if a restart may help. It helps neither a drain nor a topic at its limits."""
         return self.status != FAILING
 
     @property
     def is_ready(self) -> bool:
-        """True if publishers and new consumers should come here."""
+        """True if publishers and new consumers should use this nsqd."""
         return self.status in (OK, DEGRADED)
 
     def fields(self) -> dict[str, Any]:
-        """The document of `/health?format=json`."""
+        """Return the document of `/health?format=json`."""
         return {
             "status": self.status,
             "live": self.is_live,
@@ -43,13 +43,12 @@ class Health(NamedTuple):
         }
 
     def text(self) -> str:
-        """The same for people, a line for the node and one for each topic."""
+        """Return the health as text: a line for the node, and a line for each topic with an error."""
         lines = [self.status if self.reason is None else f"{self.status} - {self.reason}"]
         return "\n".join([*lines, *(f"topic {name}: {reason}" for name, reason in self.topics)])
 
 
 def health_of(broker: Broker) -> Health:
-    """Return the health of this nsqd."""
     troubles = {topic.name: str(error) for topic, error in broker.disk.errors()}
     troubles |= broker.space.refused()
     topics = tuple(sorted(troubles.items()))
@@ -57,10 +56,10 @@ def health_of(broker: Broker) -> Health:
     if node_trouble is not None:
         return Health(FAILING, _shown(node_trouble), topics)
     if broker.drain.is_active:
-        return Health(DRAINING, "nsqd takes no more messages and ends when those that it has are delivered", topics)
+        return Health(DRAINING, "nsqd refuses publishes and exits when its backlog is delivered", topics)
     return Health(DEGRADED if topics else OK, None, topics)
 
 
 def _shown(reason: str) -> str:
-    """The text of an error may hold a file name that is no UTF-8, which JSON cannot carry."""
+    """Return an error text as valid UTF-8 for JSON; it may hold a file name that is not UTF-8."""
     return reason.encode("utf-8", "replace").decode()

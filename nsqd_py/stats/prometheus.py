@@ -1,7 +1,7 @@
-"""What /metrics says, for Prometheus: topics, channels, the log, the loop, the process.
+"""/metrics for Prometheus: topics, channels, the log, the event loop, the process.
 
-prometheus-client writes the text. It takes the samples of a family one by one, so that this can rest in between:
-a thousand topics of three channels have 40,000 of them, and one takes 3 us.
+prometheus-client writes the text. It iterates over the samples of a family, so that the work can pause in between: a
+thousand topics of three channels have 40,000 samples, and one takes 3 us.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Labels = dict[str, str]
 
 
 class Family(NamedTuple):
-    """One metric of each topic, channel or log. `name` is without the `_total` of a counter."""
+    """A metric of each topic, channel or log. `name` is without the `_total` of a counter."""
 
     name: str
     kind: str
@@ -60,37 +60,37 @@ def _figure(key: str) -> Callable[[Figures], float]:
 TOPIC_FAMILIES = (
     Family("nsqd_topic_messages", COUNTER, "Messages published to the topic.", _figure("message_count")),
     Family("nsqd_topic_message_bytes", COUNTER, "Bytes of messages published to the topic.", _figure("message_bytes")),
-    Family("nsqd_topic_depth", GAUGE, "Messages that no channel has yet.", _figure("depth")),
-    Family("nsqd_topic_backend_depth", GAUGE, "That part of the depth that is not in memory.",
+    Family("nsqd_topic_depth", GAUGE, "Messages that no channel has received yet.", _figure("depth")),
+    Family("nsqd_topic_backend_depth", GAUGE, "Messages of the depth that are not in memory.",
         _figure("backend_depth")),
     Family("nsqd_topic_paused", GAUGE, "1 while the topic is paused.", _figure("paused")),
 )
 CHANNEL_FAMILIES = (
-    Family("nsqd_channel_messages", COUNTER, "Messages that came to the channel.", _figure("message_count")),
+    Family("nsqd_channel_messages", COUNTER, "Messages that the channel received.", _figure("message_count")),
     Family("nsqd_channel_requeued", COUNTER, "Messages that consumers requeued.", _figure("requeue_count")),
-    Family("nsqd_channel_timed_out", COUNTER, "Messages that timed out with consumers.", _figure("timeout_count")),
-    Family("nsqd_channel_depth", GAUGE, "Messages that could be delivered now.", _figure("depth")),
-    Family("nsqd_channel_backend_depth", GAUGE, "That part of the depth that is not in memory.",
+    Family("nsqd_channel_timed_out", COUNTER, "Messages that timed out in flight.", _figure("timeout_count")),
+    Family("nsqd_channel_depth", GAUGE, "Messages queued for delivery.", _figure("depth")),
+    Family("nsqd_channel_backend_depth", GAUGE, "Messages of the depth that are not in memory.",
         _figure("backend_depth")),
-    Family("nsqd_channel_in_flight", GAUGE, "Messages that consumers have.", _figure("in_flight_count")),
-    Family("nsqd_channel_deferred", GAUGE, "Messages that wait for their time.", _figure("deferred_count")),
-    Family("nsqd_channel_clients", GAUGE, "Consumers that are connected.", _figure("client_count")),
+    Family("nsqd_channel_in_flight", GAUGE, "Messages in flight.", _figure("in_flight_count")),
+    Family("nsqd_channel_deferred", GAUGE, "Deferred messages.", _figure("deferred_count")),
+    Family("nsqd_channel_clients", GAUGE, "Connected consumers.", _figure("client_count")),
     Family("nsqd_channel_paused", GAUGE, "1 while the channel is paused.", _figure("paused")),
 )
 OWN_TOPIC_FAMILIES = (
-    Family("nsqd_topic_memory_bytes", GAUGE, "Bytes of memory that the topic's newest messages take.",
+    Family("nsqd_topic_memory_bytes", GAUGE, "Bytes of the topic's messages in memory.",
         lambda topic: topic.held_bytes),
-    Family("nsqd_topic_expired", COUNTER, "Messages that were too old before a channel had them.",
+    Family("nsqd_topic_expired", COUNTER, "Messages that expired before a channel received them.",
         lambda topic: topic.expired_count),
 )
 OWN_CHANNEL_FAMILIES = (
-    Family("nsqd_channel_lost", COUNTER, "Messages that could not be read for the channel.",
+    Family("nsqd_channel_lost", COUNTER, "Messages of the channel that could not be read and were skipped.",
         lambda channel: channel.lost_count),
-    Family("nsqd_channel_unreadable", GAUGE, "Messages that wait for the disk to give them.",
+    Family("nsqd_channel_unreadable", GAUGE, "Messages of the channel that cannot be read at present.",
         lambda channel: channel.handout.unreadable_count),
-    Family("nsqd_channel_expired", COUNTER, "Messages that were dropped, since they were too old.",
+    Family("nsqd_channel_expired", COUNTER, "Messages that expired in the channel.",
         lambda channel: channel.handout.expired_count),
-    Family("nsqd_channel_dead_letters", COUNTER, "Messages that were tried too often, and moved.",
+    Family("nsqd_channel_dead_letters", COUNTER, "Messages moved to the dead-letter topic.",
         lambda channel: channel.dead_letter_count),
 )
 LOG_FAMILIES = (
@@ -98,33 +98,33 @@ LOG_FAMILIES = (
     Family("nsqd_log_files", GAUGE, "Files of the topic's log.", lambda log: log.file_count),
     Family("nsqd_log_damaged_bytes", COUNTER, "Bytes of the topic's log that could not be read.",
         lambda log: log.damaged_bytes),
-    Family("nsqd_log_missing_messages", COUNTER, "Messages that were needed, and in no file at the start.",
+    Family("nsqd_log_missing_messages", COUNTER, "Messages that were in no file of the log at the start.",
         lambda log: log.damage.missing_count),
-    Family("nsqd_log_removed_files", COUNTER, "Files that were removed while they were in use, and written anew.",
+    Family("nsqd_log_removed_files", COUNTER, "Files that another process removed while nsqd used them.",
         lambda log: log.damage.removed_files),
 )
 BROKER_FAMILIES = (
-    Family("nsqd_healthy", GAUGE, "1 while the health in /stats is OK.", lambda broker: broker.health() is None),
-    Family("nsqd_draining", GAUGE, "1 while it goes out of service.", lambda broker: broker.drain.is_active),
-    Family("nsqd_start_time_seconds", GAUGE, "When it started, since the Unix epoch.",
+    Family("nsqd_healthy", GAUGE, "1 if the health in /stats is OK.", lambda broker: broker.health() is None),
+    Family("nsqd_draining", GAUGE, "1 during a drain.", lambda broker: broker.drain.is_active),
+    Family("nsqd_start_time_seconds", GAUGE, "Start time, in seconds since the Unix epoch.",
         lambda broker: broker.start_time),
-    Family("nsqd_topics", GAUGE, "Topics that there are.", lambda broker: len(broker.topics)),
+    Family("nsqd_topics", GAUGE, "Number of topics.", lambda broker: len(broker.topics)),
     Family("nsqd_memory_limit_bytes", GAUGE, "The value of --mem-queue-bytes.",
         lambda broker: broker.memory.limit_bytes),
-    Family("nsqd_log_write_errors", COUNTER, "Writes to logs that failed.", lambda broker: broker.disk.write_errors),
-    Family("nsqd_gc_pause_seconds", COUNTER, "Time that all stood still for the garbage collector.",
+    Family("nsqd_log_write_errors", COUNTER, "Failed writes to logs.", lambda broker: broker.disk.write_errors),
+    Family("nsqd_gc_pause_seconds", COUNTER, "Time that the process stood still for the garbage collector.",
         lambda _: COLLECTIONS.total_pause_ns / _NS_PER_S),
 )
 # fmt: on
 
 
 def exposition(broker: Broker) -> bytes:
-    """All metrics in Prometheus' text format. Blocks this greenlet while it rests."""
+    """Return all metrics in Prometheus' text format. Blocks this greenlet in its pauses."""
     return generate_latest(_Metrics(broker))
 
 
 class _Metrics(Collector):
-    """What `generate_latest` asks for metrics; one scrape."""
+    """The collector of one scrape, for `generate_latest`."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -141,7 +141,7 @@ class _Metrics(Collector):
             for name, topic in by_name
             for channel in topic.channels.values()
         ]
-        yield InfoMetricFamily("nsqd_build", "Which nsqd this is.", _build_info())
+        yield InfoMetricFamily("nsqd_build", "Versions of this nsqd.", _build_info())
         yield from self._families(BROKER_FAMILIES, [({}, broker)])
         yield from _connections(broker)
         yield _memory(broker)
@@ -151,9 +151,9 @@ class _Metrics(Collector):
         yield from self._families(OWN_CHANNEL_FAMILIES, channels)
         yield from self._latencies(topics)
         yield from self._families(LOG_FAMILIES, logs)
-        yield _histogram("nsqd_log_sync_duration_seconds", "How long syncs took.", broker.sync.durations_s)
-        yield _histogram("nsqd_event_loop_lag_seconds", "How late the event loop was.", broker.loop_lag.lags_s)
-        yield from _of_the_process()
+        yield _histogram("nsqd_log_sync_duration_seconds", "Duration of fsyncs of logs.", broker.sync.durations_s)
+        yield _histogram("nsqd_event_loop_lag_seconds", "Delay of the event loop.", broker.loop_lag.lags_s)
+        yield from _process_metrics()
 
     def _families(self, families: Iterable[Family], things: list[tuple[Labels, Any]]) -> Iterator[Metric]:
         for family in families:
@@ -161,7 +161,7 @@ class _Metrics(Collector):
             yield self._metric(family.name, family.help, family.kind, samples)
 
     def _metric(self, name: str, text: str, kind: str, values: Iterable[tuple[Labels, float]]) -> Metric:
-        """A metric whose samples are made as they are asked for."""
+        """Return a metric whose samples are generated when they are read."""
         metric = Metric(name, text, kind)
         metric.samples = self._samples(name + "_total" if kind is COUNTER else name, values)  # type: ignore[assignment]
         return metric
@@ -172,7 +172,7 @@ class _Metrics(Collector):
             yield Sample(name, labels, value)
 
     def _latencies(self, topics: list[Figures]) -> Iterator[Metric]:
-        """Where percentiles are asked for."""
+        """Yield the metrics of percentiles, if percentiles are configured."""
         for things, name, text in (
             (_labelled_topics(topics), "nsqd_topic_e2e_latency_seconds", "From publish to finish, all channels."),
             (_labelled_channels(topics), "nsqd_channel_e2e_latency_seconds", "From publish to finish."),
@@ -203,7 +203,7 @@ def _build_info() -> Labels:
 
 
 def _memory(broker: Broker) -> Metric:
-    """Bytes that count against --mem-queue-bytes."""
+    """Return the bytes that count towards --mem-queue-bytes."""
     budget = broker.memory
     family = GaugeMetricFamily("nsqd_memory_bytes", "Bytes of messages and buffers in memory.", labels=["kind"])
     family.add_metric(["log"], budget.cached_bytes)
@@ -213,16 +213,16 @@ def _memory(broker: Broker) -> Metric:
 
 
 def _connections(broker: Broker) -> Iterator[Metric]:
-    """Who is connected, who was not let in, and who was closed for keeping nsqd waiting."""
-    connected = GaugeMetricFamily("nsqd_connections", "Connections that there are.", labels=["protocol"])
+    """Yield the numbers of open, refused and timed-out connections."""
+    connected = GaugeMetricFamily("nsqd_connections", "Open connections.", labels=["protocol"])
     connected.add_metric(["tcp"], len(broker.clients))
     connected.add_metric(["http"], len(broker.http_clients))
     yield connected
     if broker.connections is None:
         return
     for name, text, counts in (
-        ("nsqd_connections_refused", "Connections that were not let in.", broker.connections.refused),
-        ("nsqd_connections_timed_out", "Connections that were closed for a time-out.", broker.connections.timed_out),
+        ("nsqd_connections_refused", "Connections that were refused.", broker.connections.refused),
+        ("nsqd_connections_timed_out", "Connections that timed out.", broker.connections.timed_out),
     ):
         family = CounterMetricFamily(name, text, labels=["reason"])
         for reason, count in sorted(counts.items()):
@@ -235,9 +235,9 @@ def _histogram(name: str, text: str, histogram: Histogram) -> Metric:
     return HistogramMetricFamily(name, text, buckets, histogram.total)
 
 
-def _of_the_process() -> Iterator[Metric]:
-    """Processor time, memory, descriptors and collections, under the names that all Python programs have."""
-    registry = CollectorRegistry()  # of this scrape: that of the library belongs to whoever embeds us
+def _process_metrics() -> Iterator[Metric]:
+    """Yield processor time, memory, descriptors and collections, with the library's usual names."""
+    registry = CollectorRegistry()  # not the library's global one, which belongs to a program that embeds nsqd
     ProcessCollector(registry=registry)
     GCCollector(registry=registry)
     yield from registry.collect()

@@ -1,7 +1,7 @@
-"""Reports to a statsd, over UDP: the keys of Go's nsqd, counters as what came since the last report.
+"""Reports to statsd over UDP, with the keys of Go's nsqd. A counter is sent as its increase since the last report.
 
-A report is gathered at once and its packets leave spread over the interval, but for its last second, so that
-statsd's socket need not hold them all.
+A report is collected at once. Its packets are spread over the interval, except for the last second of it, so that
+statsd's socket buffer need not hold them all.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import gevent
 from gevent.event import Event
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.debug.process_memory import memory_figures
+from nsqd_py.debug.memory import memory_figures
 from nsqd_py.lookup.endpoints import Endpoint, parse_address
 from nsqd_py.lookup.resolver import Resolver
 from nsqd_py.protocol.names import is_ephemeral
@@ -24,11 +24,11 @@ from nsqd_py.stats.collect import Figures, collect
 from nsqd_py.stats.statsd_prefix import full_prefix
 
 COUNTER, GAUGE = "c", "g"
-DEFAULT_PACKET_BYTES = 4096  # where the option gives no size
+DEFAULT_PACKET_BYTES = 4096  # if the option is 0
 _NOT_SPREAD_S = 1.0
 _STOP_S = 1.0
 
-# Each: name in statsd, name in /stats, what it is.
+# (name in statsd, name in /stats, COUNTER or GAUGE).
 Row = tuple[str, str, str]
 TOPIC_ROWS: tuple[Row, ...] = (
     ("message_count", "message_count", COUNTER),
@@ -58,11 +58,11 @@ MEMORY_ROWS: tuple[Row, ...] = (
     ("gc_runs", "gc_total_runs", COUNTER),
 )
 
-# ---- what is reported
+# ---- the lines of a report
 
 
 class Reports:
-    """The lines of one report after the other, `key:value|c` or `|g` each; they remember what was counted."""
+    """Makes the lines of each report, `key:value|c` or `key:value|g`, and remembers the counters of the last one."""
 
     def __init__(self, prefix: str, *, exclude_ephemeral: bool) -> None:
         self._prefix = prefix
@@ -71,13 +71,13 @@ class Reports:
         self._counting: dict[str, int] = {}
 
     def lines(self, topics: Iterable[Figures], memory: Figures | None) -> Iterator[str]:
-        """The next report, to be read to its end."""
+        """Yield the lines of the next report. The caller must iterate to the end."""
         self._counting = {}
-        for topic in self._wanted(topics, "topic_name"):
+        for topic in self._included(topics, "topic_name"):
             place = f"topic.{topic['topic_name']}."
             yield from self._rows(place, TOPIC_ROWS, topic)
             yield from self._percentiles(place, topic)
-            for channel in self._wanted(topic["channels"], "channel_name"):
+            for channel in self._included(topic["channels"], "channel_name"):
                 inner = f"{place}channel.{channel['channel_name']}."
                 yield from self._rows(inner, CHANNEL_ROWS, channel)
                 yield from self._percentiles(inner, channel)
@@ -85,7 +85,7 @@ class Reports:
             yield from self._rows("mem.", MEMORY_ROWS, memory)
         self._counted = self._counting
 
-    def _wanted(self, things: Iterable[Figures], name: str) -> Iterator[Figures]:
+    def _included(self, things: Iterable[Figures], name: str) -> Iterator[Figures]:
         for thing in things:
             if not (self._exclude_ephemeral and is_ephemeral(thing[name])):
                 yield thing
@@ -103,7 +103,7 @@ class Reports:
             yield self._line(name, int(entry["value"]), GAUGE)
 
     def _since_last(self, key: str, count: int) -> int:
-        """A count that is lower than it was began anew, with another topic or channel of that name."""
+        """Return the increase of a counter. A lower count belongs to a new topic or channel of that name."""
         self._counting[key] = count
         before = self._counted.get(key, 0)
         return count - before if count >= before else count
@@ -113,7 +113,7 @@ class Reports:
 
 
 def packets(lines: Iterable[str], size_bytes: int) -> list[bytes]:
-    """Whole lines in packets of up to this size; a line that is longer is one by itself."""
+    """Join lines to packets of up to `size_bytes`. A longer line is a packet by itself."""
     most = size_bytes if size_bytes > 0 else DEFAULT_PACKET_BYTES
     full = []
     packet = b""
@@ -126,11 +126,11 @@ def packets(lines: Iterable[str], size_bytes: int) -> list[bytes]:
     return [*full, packet] if packet else full
 
 
-# ---- sending it
+# ---- sending
 
 
 class StatsdReporter:
-    """A greenlet that reports every `--statsd-interval`, where there is a `--statsd-address`."""
+    """A greenlet that sends a report every `--statsd-interval`, if there is a `--statsd-address`."""
 
     def __init__(self, broker: Broker, resolver: Resolver, stop_s: float = _STOP_S) -> None:
         self._broker = broker
@@ -140,7 +140,7 @@ class StatsdReporter:
         self._greenlet: gevent.Greenlet[..., None] | None = None
 
     def start(self) -> None:
-        """To be called when the ports are known; the prefix is part of the options from then on."""
+        """Start reporting. The ports must be known: they may be part of the prefix, which is set in the options."""
         broker, options = self._broker, self._broker.options
         http_port = options.broadcast_http_port or max(0, broker.http_port)
         options.statsd_prefix = full_prefix(options.statsd_prefix, options.broadcast_address, http_port)
@@ -148,7 +148,7 @@ class StatsdReporter:
             self._greenlet = gevent.spawn(self._run)
 
     def stop(self) -> None:
-        """What is left of a report leaves at once; a look-up of statsd's name is not waited for."""
+        """Send the rest of a report at once, and end. A look-up of statsd's name may take at most `stop_s`."""
         self._stopping.set()
         if self._greenlet is not None:
             self._greenlet.join(self._stop_s)
@@ -180,7 +180,7 @@ class StatsdReporter:
             broker.log.warning("STATSD: %s did not take all of it - %s", address, refused)
 
     def _connect(self, address: str) -> socket.socket:
-        """A socket to the first endpoint of the name that can be reached. Raises OSError and ValueError."""
+        """Return a socket to the first endpoint of the name that can be reached. Raises OSError and ValueError."""
         parsed = parse_address(address)
         failed = OSError(f"{parsed.host} has no address")
         for endpoint in self._resolver.resolve(parsed.host, parsed.port):
@@ -199,7 +199,7 @@ class StatsdReporter:
             yield line
 
     def _send(self, sock: socket.socket, report: list[bytes], spread_s: float) -> OSError | None:
-        """Packets that are not taken are lost, as is the way of statsd; the last error, None without."""
+        """Send packets, spread over `spread_s`; return the last error, or None. Packets with an error are lost."""
         last_error = None
         for packet in report:
             try:
@@ -211,7 +211,7 @@ class StatsdReporter:
 
 
 def _udp_socket(endpoint: Endpoint) -> socket.socket:
-    """Neither connecting nor sending waits for anything with UDP. Raises OSError."""
+    """Return a connected UDP socket that never blocks. Raises OSError."""
     sock = socket.socket(endpoint.family, socket.SOCK_DGRAM)
     try:
         sock.setblocking(False)

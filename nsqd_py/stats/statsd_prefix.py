@@ -1,4 +1,4 @@
-"""The beginning of all keys that are reported to statsd."""
+"""The prefix of all keys for statsd. A start needs it without statsd too, for `/config`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from nsqd_py.net.addresses import join_address
 
 
 def full_prefix(template: str, broadcast_address: str, http_port: int) -> str:
-    """What all keys begin with; `%s` in the template becomes this nsqd's address, and a dot ends it."""
+    """Return the template with `%s` replaced by this nsqd's address, and with a dot at its end."""
     address = join_address(broadcast_address, http_port).replace(".", "_").replace(":", "_")
     prefix = template.replace("%s", address)
     return prefix if not prefix or prefix.endswith(".") else prefix + "."

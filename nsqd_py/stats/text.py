@@ -1,4 +1,4 @@
-"""What /stats answers to people, in the layout of Go's nsqd."""
+"""/stats as text, in the layout of Go's nsqd."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.debug.process_memory import memory_figures
+from nsqd_py.debug.memory import memory_figures
 from nsqd_py.net.addresses import host_and_port
 from nsqd_py.runtime.pacing import ONE_ROUND_S, Pace
 from nsqd_py.settings.durations import SECOND_NS, format_duration
@@ -18,7 +18,7 @@ _UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"))
 
 
 def render_text(broker: Broker, stats: Stats, *, include_memory: bool, now_s: float | None = None) -> str:
-    """The whole text; `now_s` is the time in s since the epoch. Blocks this greenlet while it rests."""
+    """Return the whole text. `now_s` is the time in s since the epoch. Blocks this greenlet in its pauses."""
     lines = []
     pace = Pace(ONE_ROUND_S)
     for line in _lines(broker, stats, include_memory, time.time() if now_s is None else now_s):
@@ -71,7 +71,7 @@ def _latency_text(latency: Figures) -> str:
 
 
 def _nanoseconds_text(value_ns: float) -> str:
-    """In the largest unit of which it is more than one: `1.5ms`."""
+    """Return a duration in the largest unit of which it is more than 1: `1.5ms`."""
     for unit_ns, name in _UNITS:
         if value_ns > unit_ns:
             return f"{value_ns / unit_ns:.1f}{name}"

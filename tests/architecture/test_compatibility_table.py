@@ -25,7 +25,7 @@ ROUTES = ("nsqd_py/api/routes.py", "nsqd_py/net/http/debug.py")
 KEYS = (
     ("nsqd_py/protocol/session.py", ""),
     ("nsqd_py/stats/collect.py", ""),
-    ("nsqd_py/debug/process_memory.py", ""),
+    ("nsqd_py/debug/memory.py", ""),
     ("nsqd_py/broker/metadata.py", ""),
     ("nsqd_py/broker/drain.py", "figures"),
     ("nsqd_py/api/handlers.py", "info"),

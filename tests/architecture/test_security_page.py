@@ -15,8 +15,8 @@ from nsqd_py.api.routes import ROUTES as NSQD_ROUTES
 from nsqd_py.auth import servers
 from nsqd_py.debug import memory
 from nsqd_py.lookup import query
-from nsqd_py.net import backlog, foreign_json
-from nsqd_py.net.http import answer_room, client, heads, login_queue
+from nsqd_py.net import backlog
+from nsqd_py.net.http import answer_room, client, foreign_json, guard, heads
 from nsqd_py.net.http.access import Access
 from nsqd_py.options import NSQD
 from nsqd_py.protocol import parser
@@ -89,7 +89,7 @@ def test_defaults_of_limits(program: Program[Any], names: tuple[str, ...]) -> No
         (f"{error_charge.ERRORS_AT_ONCE:,}", "connection) | 10,000 at once"),
         (error_charge.ERRORS_PER_S, "at once and 1000 a second"),
         (round(backlog.SLOW_PART * 100), "have 5 % of the event loop"),
-        (login_queue.MOST_PER_ADDRESS, "4 waiting for each address"),
+        (guard.MOST_WAITING_PER_ADDRESS, "4 waiting for each address"),
         (handlers.MOST_LOOKUPDS, "nsqlookupd_tcp_addresses` | 100"),
         (int(memory.REST_S), "once in 10 s"),
         (logs.MAX_MESSAGE_CHARACTERS, "4096 characters"),

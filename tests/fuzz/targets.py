@@ -27,7 +27,7 @@ from nsqd_py.errors import ClientError, LayerError, StartError
 from nsqd_py.net.compression import DeflateLayer, SnappyLayer
 from nsqd_py.net.http.credentials import parse_credentials, parse_login, split_authorization
 from nsqd_py.net.http.heads import Head, Refused
-from nsqd_py.net.http.query import BadQuery, parse_query
+from nsqd_py.net.http.request import BadQuery, parse_query
 from nsqd_py.net.layers import Layer
 from nsqd_py.protocol.parser import CommandParser, LineTooLong
 from nsqd_py.protocol.session import STATE_SUBSCRIBED, Limits, Session

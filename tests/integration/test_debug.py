@@ -72,7 +72,7 @@ def test_what_is_refused(nsqd: NsqdProcess) -> None:
         ("", 'invalid block rate : strconv.Atoi: parsing "": invalid syntax'),
         ("x", 'invalid block rate : strconv.Atoi: parsing "x": invalid syntax'),
         ("9" * 20, f'invalid block rate : strconv.Atoi: parsing "{"9" * 20}": value out of range'),
-        ("1", "there is no profile of blocking here; what waits, and where: /debug/greenlets"),
+        ("1", "Python has no profile of blocking; /debug/greenlets shows where greenlets wait"),
     ):
         answer = nsqd.http("PUT", f"/debug/setblockrate?rate={rate}")
         assert (answer.status, answer.text) == (400, text)

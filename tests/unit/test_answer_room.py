@@ -1,4 +1,4 @@
-"""The room for long answers: how many at once, how much unread, and who waits."""
+"""The bounds on long answers: how many run at once, how many bytes are unread, and which requests wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guard of one client: what it remembers, when it asks again, and what the client gets to see."""
+"""The guard of one client: remembered permissions, renewal, and the errors that the client gets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the answer of an auth server permits, and which answers are none."""
+"""The permissions in the answer of an auth server, and answers that are not valid."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ def test_what_is_absent_or_null_is_empty_and_case_does_not_matter() -> None:
         (None, "invalid TTL 0"),
         ({}, "invalid TTL 0"),
         ({"ttl": -1}, "invalid TTL -1"),
-        ([], "no object"),
-        ("text", "no object"),
-        ({"ttl": "60"}, "ttl is no whole number"),
-        ({"ttl": 60.0}, "ttl is no whole number"),
-        ({"ttl": True}, "ttl is no whole number"),
-        ({"ttl": 1 << 63}, "ttl is no whole number"),
-        ({"ttl": 60, "identity": 7}, "identity is no text"),
-        ({"ttl": 60, "authorizations": {}}, "authorizations is no list"),
-        ({"ttl": 60, "authorizations": ["x"]}, "an authorization is no object"),
-        ({"ttl": 60, "authorizations": [{"topic": 7}]}, "topic is no text"),
-        ({"ttl": 60, "authorizations": [{"channels": "c"}]}, "channels is no list"),
-        ({"ttl": 60, "authorizations": [{"channels": [7]}]}, "channels is no text"),
+        ([], "not an object"),
+        ("text", "not an object"),
+        ({"ttl": "60"}, "ttl is not an integer"),
+        ({"ttl": 60.0}, "ttl is not an integer"),
+        ({"ttl": True}, "ttl is not an integer"),
+        ({"ttl": 1 << 63}, "ttl is not an integer"),
+        ({"ttl": 60, "identity": 7}, "identity is not a string"),
+        ({"ttl": 60, "authorizations": {}}, "authorizations is not a list"),
+        ({"ttl": 60, "authorizations": ["x"]}, "an authorization is not an object"),
+        ({"ttl": 60, "authorizations": [{"topic": 7}]}, "topic is not a string"),
+        ({"ttl": 60, "authorizations": [{"channels": "c"}]}, "channels is not a list"),
+        ({"ttl": 60, "authorizations": [{"channels": [7]}]}, "channels is not a string"),
         ({"ttl": 60, "authorizations": [{"permissions": ["publish", "fly"]}]}, "unknown permission fly"),
     ],
 )

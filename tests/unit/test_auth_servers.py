@@ -1,4 +1,4 @@
-"""How auth servers are asked, and what happens when one of them fails."""
+"""Requests to auth servers, and failures of some of them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import gevent
 import pytest
 
-from nsqd_py.auth.guard import remote_ip
 from nsqd_py.auth.servers import AuthServers, NoAuthorization, Question, auth_url, authorization
 from nsqd_py.lookup.resolver import Resolver
+from nsqd_py.net.addresses import host_of
 from nsqd_py.net.http.client import HttpClient, Url, parse_url
 from tests.support.auth_server import EVERYTHING, HOST, AuthServer, answer_of
 from tests.support.certificates import Certificates, make_certificates
@@ -96,7 +96,7 @@ def test_logs_do_not_show_what_may_be_secret() -> None:
     ],
 )
 def test_the_remote_ip_of_a_client(peer: str, ip: str) -> None:
-    assert remote_ip(peer) == ip
+    assert host_of(peer) == ip
 
 
 # --- questions

@@ -1,4 +1,4 @@
-"""Memory that is given back because somebody asked for it."""
+"""Unused memory is returned to the system on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sampling profile of this process, and what the garbage collector did in it."""
+"""The sampling profile of this process, and the counts of its garbage collector."""
 
 from __future__ import annotations
 

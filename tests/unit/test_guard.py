@@ -1,4 +1,4 @@
-"""Who may use admin paths: the file, headers, what is remembered, and floods of wrong passwords."""
+"""The guard of admin paths: its file, headers, remembered passwords, and floods of wrong passwords."""
 
 from __future__ import annotations
 
@@ -16,8 +16,14 @@ import pytest
 from nsqd_py.net.http import guard as guard_module
 from nsqd_py.net.http.answers import TOO_MANY_LOGINS, UNAUTHORIZED
 from nsqd_py.net.http.credentials import BadAuthFile, Login, parse_credentials, parse_login, read_credentials
-from nsqd_py.net.http.guard import REMEMBERED_S, Guard
-from nsqd_py.net.http.login_queue import MOST_ADDRESSES, MOST_PER_ADDRESS, LoginQueue, TooManyLogins
+from nsqd_py.net.http.guard import (
+    MOST_WAITING_ADDRESSES,
+    MOST_WAITING_PER_ADDRESS,
+    REMEMBERED_S,
+    Guard,
+    LoginQueue,
+    TooManyLogins,
+)
 from nsqd_py.runtime.logs import Log
 
 ADDRESS = "198.51.100.7"
@@ -110,11 +116,11 @@ def test_a_user_may_be_called_token() -> None:
         (b"ann:secret", "line 1: expected a hash by bcrypt"),
         (b"ann:$apr1$lZL6V/ci$eIMz/iKDkbtys/uU7LEK00", "line 1: expected a hash by bcrypt"),
         (b"ann:" + HASH[:-1], "line 1: expected a hash by bcrypt"),
-        (b"ann:$2y$17$" + HASH[7:], "line 1: the cost of a hash has to be between 4 and 16"),
-        (b"ann:" + HASH + b"\nann:" + HASH, "line 2: ann is there already"),
+        (b"ann:$2y$17$" + HASH[7:], "line 1: the cost of a hash must be between 4 and 16"),
+        (b"ann:" + HASH + b"\nann:" + HASH, "line 2: ann appears twice"),
         (b"token:ci:secret", "line 1: expected token:name:sha256"),
         (b"token::" + b"0" * 64, "line 1: expected token:name:sha256"),
-        (TOKEN_LINE + b"\n" + TOKEN_LINE, "line 2: ci is there already"),
+        (TOKEN_LINE + b"\n" + TOKEN_LINE, "line 2: ci appears twice"),
     ],
 )
 def test_a_bad_file_is_told_without_its_secrets(text: bytes, problem: str) -> None:
@@ -227,7 +233,7 @@ def test_a_flood_is_sent_away_and_tokens_and_other_addresses_pass(gate: Gate, mo
     attackers = [f"192.0.2.{number}" for number in range(24)]
     flood = [
         gevent.spawn(gate.guard.check, basic(b"ann", b"%d" % attempt), attacker)
-        for attempt in range(MOST_PER_ADDRESS + 10)
+        for attempt in range(MOST_WAITING_PER_ADDRESS + 10)
         for attacker in attackers
     ]
     right = gevent.spawn(gate.guard.check, basic(b"ann", b"secret"), ADDRESS)
@@ -241,7 +247,7 @@ def test_a_flood_is_sent_away_and_tokens_and_other_addresses_pass(gate: Gate, mo
     assert place <= len(attackers) + 1  # behind one password of each, not behind all
     replies = [one.value for one in flood]
     computed = len(gate.computed) - 1
-    assert computed == len(attackers) * MOST_PER_ADDRESS + 1  # one was being checked while the others came
+    assert computed == len(attackers) * MOST_WAITING_PER_ADDRESS + 1  # one was being checked while the others came
     assert replies.count(UNAUTHORIZED) == computed
     assert replies.count(TOO_MANY_LOGINS) == len(flood) - computed
     assert gate.guard.check(basic(b"ann", b"secret"), attackers[0]) is None
@@ -275,7 +281,7 @@ def test_so_many_addresses_wait_and_no_more() -> None:
         except TooManyLogins:
             return False
 
-    crowd = [gevent.spawn(log_in, str(number)) for number in range(MOST_ADDRESSES + 11)]
+    crowd = [gevent.spawn(log_in, str(number)) for number in range(MOST_WAITING_ADDRESSES + 11)]
     gevent.joinall(crowd)
     assert [one.value for one in crowd].count(False) == 10
 

@@ -1,4 +1,4 @@
-"""What a URL says: queries, escapes, numbers, and the route or redirect that a target leads to."""
+"""URLs: queries, escapes, numbers, and the route or redirect of a target."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nsqd_py.api import bodies, known_heads
+from nsqd_py.api import bodies, publishing
 from nsqd_py.api.routes import ROUTER
 from nsqd_py.batch import Batch, uniform_stride
 from nsqd_py.errors import ClientError, HttpError
-from nsqd_py.net.http.query import BadQuery, parse_int64, parse_query, unescape
+from nsqd_py.net.http.request import BadQuery, parse_int64, parse_query, unescape
 from nsqd_py.protocol import multi_body
 from tests.unit.fakes import sized
 
@@ -234,16 +234,16 @@ def test_a_head_is_known_with_other_lengths_too() -> None:
     def head(length: bytes) -> bytes:
         return b"POST /pub?topic=known HTTP/1.1\r\nHost: x\r\nContent-Length: " + length + b"\r\nA: b\r\n\r\n"
 
-    known_heads.remember(head(b"7"), "known", 7)
-    assert known_heads.KNOWN[head(b"7")] == ("known", 7, b"\0\0\0\7")
-    assert known_heads.recognise(head(b"258")) == ("known", 258, b"\0\0\1\2")
+    publishing.remember_head(head(b"7"), "known", 7)
+    assert publishing.KNOWN_HEADS[head(b"7")] == ("known", 7, b"\0\0\0\7")
+    assert publishing.recognise_head(head(b"258")) == ("known", 258, b"\0\0\1\2")
     for other in (b"0", b"01", b"-1", b"1 ", b" 1", b"", b"1" * 10, b"1\r\nContent-Length: 7", b"x"):
-        assert known_heads.recognise(head(other)) is None
-    assert known_heads.recognise(head(b"7").replace(b"A: b", b"A: c")) is None
-    assert known_heads.recognise(head(b"7").replace(b"known", b"other")) is None
+        assert publishing.recognise_head(head(other)) is None
+    assert publishing.recognise_head(head(b"7").replace(b"A: b", b"A: c")) is None
+    assert publishing.recognise_head(head(b"7").replace(b"known", b"other")) is None
 
 
 def test_heads_do_not_pile_up() -> None:
     for number in range(5000):
-        known_heads.remember(b"POST /pub?topic=t HTTP/1.1\r\nContent-Length: 1\r\nN: %d\r\n\r\n" % number, "t", 1)
-    assert len(known_heads.KNOWN) <= 1024
+        publishing.remember_head(b"POST /pub?topic=t HTTP/1.1\r\nContent-Length: 1\r\nN: %d\r\n\r\n" % number, "t", 1)
+    assert len(publishing.KNOWN_HEADS) <= 1024

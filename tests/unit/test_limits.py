@@ -1,4 +1,4 @@
-"""Who may connect, and how long a client may keep a daemon waiting. Time is an argument; the loop is a fake."""
+"""Limits on connections and on the time that clients keep a daemon waiting. Time is an argument; the loop is a fake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions over HTTP, and what nsqlookupds answer to them."""
+"""The HTTP client, and the answers of nsqlookupds."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_nobody_there(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["<b c>", "\0"])
 def test_what_is_no_host(host: str) -> None:
-    with pytest.raises(HttpClientError, match="no name of a host"):
+    with pytest.raises(HttpClientError, match="is not a host name"):
         client().get_json(host, 1, "/")
 
 

@@ -1,4 +1,4 @@
-"""What /stats says of a broker: filters, order, and the two forms that it is shown in."""
+"""The figures of /stats: filters, order, and the two formats."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import orjson
 import pytest
 from gevent.socket import socketpair
 
-from nsqd_py.debug.process_memory import memory_figures
+from nsqd_py.debug.memory import memory_figures
 from nsqd_py.diskqueue.memory_budget import MemoryBudget
 from nsqd_py.queue.in_flight import Delivery
 from nsqd_py.queue.latency import LatencyMeter

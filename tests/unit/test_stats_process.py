@@ -7,7 +7,7 @@ from math import inf
 
 import pytest
 
-from nsqd_py.debug import process_memory
+from nsqd_py.debug import memory
 from nsqd_py.debug.collector import Collections
 from nsqd_py.runtime.histogram import Histogram
 from nsqd_py.runtime.pacing import INTERVAL_NS, LoopLag
@@ -40,16 +40,16 @@ def test_lag_is_by_how_much_the_alarm_rings_too_late() -> None:
     ("part", "ordered", "expected"), [(1.0, [1, 2, 3], 3), (0.5, list(range(100)), 50), (0.95, [7], 7), (0.99, [], 0)]
 )
 def test_percentiles_of_few_values(part: float, ordered: list[int], expected: int) -> None:
-    assert process_memory.percentile(part, ordered) == expected
+    assert memory.percentile(part, ordered) == expected
 
 
 def test_pauses_of_the_collector_are_told_in_microseconds(monkeypatch: pytest.MonkeyPatch) -> None:
     collections = Collections()
-    monkeypatch.setattr(process_memory, "COLLECTIONS", collections)
+    monkeypatch.setattr(memory, "COLLECTIONS", collections)
     collections.watch()
     try:
         gc.collect()
-        figures = process_memory.memory_figures()
+        figures = memory.memory_figures()
     finally:
         gc.callbacks.remove(collections._on_phase)
     pauses_ns = collections.last_pauses_ns

@@ -1,4 +1,4 @@
-"""What a report to statsd says, and how it is cut into packets."""
+"""The lines of a report to statsd, and their packets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import gevent
 import pytest
 from gevent import socket
 
-from nsqd_py.debug.process_memory import memory_figures
+from nsqd_py.debug.memory import memory_figures
 from nsqd_py.lookup.resolver import Resolver
 from nsqd_py.stats.statsd import Reports, StatsdReporter, full_prefix, packets
 from tests.unit.fakes import FakeLog

@@ -28,7 +28,7 @@ COMPLETE = ("--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--post=http://127.0.
         ([*COMPLETE, "--sample=x"], "expected a number"),
         ([*COMPLETE, "--n=0"], "--n must be at least 1"),
         ([*COMPLETE, "--mode=x"], "expected one of round-robin, hostpool, epsilon-greedy, all"),
-        ([*COMPLETE, "--post=127.0.0.1:80"], "--post 127.0.0.1:80: a URL begins with http:// or https:// and a host"),
+        ([*COMPLETE, "--post=127.0.0.1:80"], "--post 127.0.0.1:80: a URL must begin with http:// or https://"),
         ([*COMPLETE, "--topic=a b"], "is not a valid name"),
         ([*COMPLETE, "--consumer-opt=x,1"], '--consumer-opt: there is no client option "x"'),
         ([*COMPLETE, "--http-client-tls-root-ca-file=/nowhere"], "No such file"),

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from nsqd_py.api import known_heads
+from nsqd_py.api import publishing
 from nsqd_py.api.publishing import PublishingConnection
 from nsqd_py.broker.broker import Broker
 from nsqd_py.diskqueue.log import TopicLog
@@ -166,7 +166,7 @@ MakeServer = Callable[..., Server]
 def make_server(tmp_path: Path) -> Iterator[MakeServer]:
     """`make_server(*flags)`; no test passes on which something raised where nothing may."""
     servers: list[Server] = []
-    known_heads.KNOWN.clear()
+    publishing.KNOWN_HEADS.clear()
 
     def make(*flags: str) -> Server:
         servers.append(Server(tmp_path / str(len(servers)), *flags))
@@ -321,13 +321,13 @@ def test_a_known_head_is_held_to_the_limits_of_its_server(make_server: MakeServe
     for _ in range(2):
         assert answers(large.ask(sent))[0].status == 200
         assert answers(small.ask(sent))[0].status == 413
-    assert sent[: -len(b"x" * 50)] in known_heads.KNOWN
+    assert sent[: -len(b"x" * 50)] in publishing.KNOWN_HEADS
 
 
 def test_no_head_is_remembered_of_what_is_no_plain_publish(server: Server) -> None:
     for case in CASES:
         server.ask(case.sent)
-    for head in known_heads.KNOWN:
+    for head in publishing.KNOWN_HEADS:
         assert head.startswith((b"POST /pub?topic=t HTTP/1.1\r\n", b"POST http://h/pub?topic=t HTTP/1.1\r\n"))
         assert b"close" not in head and b"Expect" not in head and b"Upgrade" not in head
 
@@ -497,7 +497,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 def test_any_bytes_get_the_same_answers_however_they_arrive(fuzzed: Server, data: bytes, places: list[int]) -> None:
     whole = fuzzed.ask(data)
     assert undated(fuzzed.ask(*cut(data, places))) == undated(whole)
-    known_heads.KNOWN.clear()
+    publishing.KNOWN_HEADS.clear()
     assert undated(fuzzed.ask(data)) == undated(whole)
     assert fuzzed.log.exceptions == []
 

@@ -18,7 +18,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from nsqd_py.client.lookup import BadLookupAnswer, LookupFailed, lookup_headers, lookup_url, nodes_url, nsqds_in
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.tls import client_context
-from nsqd_py.net.foreign_json import load_foreign_json
+from nsqd_py.net.http.foreign_json import load_foreign_json
 from nsqd_py.protocol.strangers import not_http, not_lookupd_http
 
 _READ_BYTES = 64 * 1024

@@ -1,18 +1,18 @@
 """HTTP for the daemons: a server that parses with httptools, and a client.
 
-connection   one connection: bytes in, requests handled in order, answers out
-heads        the head of a request, and what HTTP forbids in it           pure
-query        the query of a URL                                           pure
-request      a request as handlers see it
-router       the table of paths, and which handler a request needs
-answers      answers as bytes
-answer_room  the memory that long answers may take
+connection     one connection: parses requests, and answers them in order
+heads          the head of a request, and what HTTP forbids in it           pure
+request        a request as handlers see it, and the query of its URL
+router         the table of routes; finds the route of a request
+answers        encodes responses
+answer_room    bounds the memory for long answers
 
-access       the access rules that a route can have
-guard        checks logins and tokens for admin paths
-credentials  the file of --http-auth-file, and the Authorization header
-login_queue  checks passwords of one address after the other
+access         the access rules of routes
+guard          checks passwords and tokens for admin paths
+credentials    the file of --http-auth-file, and the Authorization header
 
-debug        the paths under /debug
-client       questions with short JSON answers, on gevent
+debug          the paths under /debug
+client         asks for short JSON answers, on gevent
+foreign_json   parses JSON of other machines, with a limit on memory
+yielding_file  lets other greenlets run while a peer sends without pause
 """

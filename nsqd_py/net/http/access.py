@@ -1,11 +1,11 @@
-"""Access rules of the HTTP APIs: what each kind of route needs before it runs.
+"""Access rules of the HTTP APIs: what a client needs to use each kind of route.
 
 | route | without `--http-auth-file` | with it |
 |---|---|---|
 | FIGURES, PUBLISH | open | open |
 | BODIES | open; refused if TCP clients must authorize (`--auth-http-address`) | credentials |
-| ADMINISTER | open, but no change at the request of another web site | credentials, and the same |
-| SHUT_DOWN | as ADMINISTER, and from this machine only | as ADMINISTER |
+| ADMINISTER | open, except for changes that a page of another web site requests | credentials, same exception |
+| SHUT_DOWN | as ADMINISTER, and only from this machine | as ADMINISTER |
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nsqd_py.net.http.answers import Reply
 
 
 class Access(Enum):
-    """What a route lets its client do. Every route names one."""
+    """The kind of a route. Every route has one."""
 
     FIGURES = "read figures and names"
     PUBLISH = "publish"
@@ -40,12 +40,12 @@ _READING = ("GET", "HEAD", "OPTIONS")
 def refusal(
     access: Access, method: str, fields: dict[bytes, bytes], peer: str, *, has_guard: bool, clients_authorize: bool
 ) -> Reply | None:
-    """Return the answer to a request that must not run whatever its credentials are; None if they decide.
+    """Return the answer to a request that is refused with any credentials; None if it may run or they decide.
 
-    fields             headers by name in lower case; those of a browser count
+    fields             headers by name in lower case
     peer               `host:port` of the client, `@` or empty for a unix socket
-    has_guard          credentials are asked for (`--http-auth-file`)
-    clients_authorize  TCP clients have to AUTH
+    has_guard          True if credentials are required (`--http-auth-file`)
+    clients_authorize  True if TCP clients have to AUTH
     """
     if access in OPEN:
         return None
@@ -61,9 +61,9 @@ def refusal(
 
 
 def is_cross_site(fields: dict[bytes, bytes]) -> bool:
-    """True if a browser says that a page of another site made it send this. Other clients do not say anything.
+    """True if a browser's headers show that a page of another site sent the request.
 
-    Headers: Fetch Metadata (`Sec-Fetch-Site`), and `Origin` of browsers without it.
+    The headers are `Sec-Fetch-Site` (Fetch Metadata), and `Origin` in browsers without it. Other clients send neither.
     """
     site = fields.get(b"sec-fetch-site")
     if site is not None:

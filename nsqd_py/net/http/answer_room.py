@@ -1,4 +1,4 @@
-"""Bounds the memory that long answers take until their clients have read them."""
+"""Bounds the memory of long answers that clients have not read yet."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from gevent.event import Event
 
 from nsqd_py.net.addresses import host_of
 
-# Handlers of long answers at work at a time: each may hold an answer that nobody has asked the size of before.
+# Handlers of long answers that run at the same time. The size of an answer is unknown until its handler returns.
 MOST_RUNNING = 2
 MOST_UNREAD_BYTES = 32 * 1024 * 1024
-# Of these, what the clients of one address may leave unread, so that one of them does not keep the others away.
+# The part for the clients of one address, so that one address does not keep others from reading.
 MOST_UNREAD_OF_ADDRESS = MOST_UNREAD_BYTES // 4
 WAIT_S = 10.0
 
 
 class AnswerRoom:
-    """Admits requests with long answers while there is room for their answers.
+    """Admits requests with long answers while few bytes of such answers are unread.
 
-    An answer counts from when it is made until the client's socket has taken it. The bound is exceeded by at most
+    An answer counts from its encoding until the client's socket has accepted it. The bound is exceeded by at most
     the MOST_RUNNING answers that were admitted before it was reached.
     """
 
@@ -35,14 +35,14 @@ class AnswerRoom:
         return self._running < MOST_RUNNING and self.has_room(peer)
 
     def has_room(self, peer: str) -> bool:
-        """True if the answers that clients have not read leave room for one to this client."""
+        """True if the unread answers are below the bounds, in total and for the client's address."""
         return (
             self.unread_bytes < MOST_UNREAD_BYTES
             and self._unread_of.get(host_of(peer), 0) < MOST_UNREAD_OF_ADDRESS
         )
 
     def enter(self, peer: str, wait_s: float = WAIT_S) -> bool:
-        """Wait until a request of this client may run, and count it as running; False if that takes too long."""
+        """Wait until a request of this client may run, and count it as running. False if `wait_s` pass before."""
         end_s = time.monotonic() + wait_s
         while not self.is_open(peer):
             self._changed.clear()
@@ -53,17 +53,17 @@ class AnswerRoom:
         return True
 
     def leave(self) -> None:
-        """End what `enter` began."""
+        """End the request that `enter` counted."""
         self._running -= 1
         self._changed.set()
 
     def add(self, peer: str, size_bytes: int) -> None:
-        """Count an answer that this client has not read."""
+        """Count bytes of an answer to this client as unread."""
         self.unread_bytes += size_bytes
         self._unread_of[host_of(peer)] += size_bytes
 
     def remove(self, peer: str, size_bytes: int) -> None:
-        """The client has read it, or is gone."""
+        """Stop counting bytes: the client has read them, or has disconnected."""
         self.unread_bytes -= size_bytes
         host = host_of(peer)
         self._unread_of[host] -= size_bytes

@@ -1,7 +1,4 @@
-"""Answers, as the bytes that leave: head and body in one piece.
-
-Headers and reason phrases are those that Go's nsqd sends.
-"""
+"""HTTP responses, encoded with head and body in one piece. Headers and reason phrases are those of Go's nsqd."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ REASONS = {
 }
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
-# An answer that is longer than this leaves in pieces, each when the client took the one before.
+# A longer answer is sent in pieces; each is sent when the client has taken the previous one.
 MOST_WHOLE_BYTES = 1 << 20
 
 _TEXT = "text/plain; charset=utf-8"
@@ -49,9 +46,10 @@ _NSQ = "X-Nsq-Content-Type: nsq; version=1.0\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What is answered, apart from date and connection. `headers` are whole lines, each with its `\\r\\n`.
+    """A response, without the headers Date and Connection.
 
-    rest  makes what follows `body` when the client has taken that; None if nothing does
+    headers  whole lines, each with its `\\r\\n`
+    rest     yields the pieces that follow `body`, as the client takes them; None if `body` is everything
     """
 
     status: int
@@ -61,11 +59,11 @@ class Reply:
     rest: Iterator[bytes] | None = None
 
 
-# ---- the forms that there are
+# ---- kinds of responses
 
 
 def text(body: str) -> Reply:
-    """A success in plain words."""
+    """Return a 200 with plain text."""
     return Reply(200, _NSQ, body.encode("utf-8", "replace"), _TEXT)
 
 
@@ -74,21 +72,21 @@ EMPTY = Reply(200, _NSQ)
 
 
 def json(data: Any, status: int = 200) -> Reply:
-    """Data, under this status."""
+    """Return a response with `data` encoded as JSON."""
     import orjson
 
     return encoded_json(orjson.dumps(data), status)
 
 
 def encoded_json(body: bytes, status: int = 200) -> Reply:
-    """Data that is JSON already, under this status."""
+    """Return a response with a body that is JSON already."""
     return Reply(status, _NSQ, body, _JSON)
 
 
 def json_in_pieces(pieces: Iterator[bytes]) -> Reply:
-    """Return JSON that the pieces make up.
+    """Return a response with the JSON that the pieces make up.
 
-    Pieces beyond the first MiB are made as the client takes them. A caller that has so many is in a greenlet.
+    Pieces beyond the first MiB are generated as the client takes them; then the caller must run in a greenlet.
     """
     begun: list[bytes] = []
     size_bytes = 0
@@ -116,17 +114,17 @@ def _gathered(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def chunk(data: bytes, *, is_http_1_0: bool) -> bytes:
-    """A piece of a body whose length the head did not say; an empty one is the end."""
+    """Return one chunk of a body without Content-Length; an empty one ends the body."""
     return data if is_http_1_0 else b"%x\r\n%b\r\n" % (len(data), data)
 
 
 def failure(error: HttpError, headers: str = "") -> Reply:
-    """`{"message":"CODE"}` under the error's status."""
+    """Return a response with the error's status and `{"message":"CODE"}`."""
     return Reply(error.status, headers + _NSQ, _small_json({"message": error.message}), _JSON)
 
 
 def tls_required(https_port: int) -> Reply:
-    """Why a plain connection is refused, and where to go instead; a port below 0 is none."""
+    """Return a 403 for a connection without TLS; it names the HTTPS port unless that is below 0."""
     message: dict[str, Any] = {"message": "TLS_REQUIRED"}
     if https_port >= 0:
         message["https_port"] = https_port
@@ -134,23 +132,23 @@ def tls_required(https_port: int) -> Reply:
 
 
 def _small_json(document: dict[str, Any]) -> bytes:
-    """The JSON of an error, without orjson: the constants below are made at the start, and its import takes 12 ms."""
+    """Encode JSON without orjson: the constants below are made at start-up, and orjson takes 12 ms to import."""
     return dumps(document, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 def plain(status: int, body: str, headers: str = "") -> Reply:
-    """Text without NSQ's header: /ping, and what HTTP itself refuses."""
+    """Return a response with text and without NSQ's header, for /ping and errors of HTTP itself."""
     return Reply(status, headers, body.encode("utf-8", "replace"), _TEXT)
 
 
 def refused_by_http(status: int, detail: str = "") -> Reply:
-    """Bytes that are no request that could be served: `400 Bad Request: detail`."""
+    """Return the response to a malformed or unsupported request: `400 Bad Request: detail`."""
     words = f"{status} {REASONS[status]}"
     return plain(status, f"{words}: {detail}" if detail else words)
 
 
 def redirect(status: int, location: str) -> Reply:
-    """Where it is instead; one that is followed with GET says so in HTML too."""
+    """Return a redirect. A 301 has an HTML body with the location too, as in Go."""
     from html import escape  # its table of entities takes a millisecond, and redirects are rare
 
     header = f"Location: {location}\r\n"
@@ -174,34 +172,36 @@ TOO_MANY_LOGINS = failure(HttpError(429, "TOO_MANY_LOGINS"), "Retry-After: 1\r\n
 
 
 def http_date(second: int) -> str:
-    """The time in seconds since the epoch, as in a Date header; email.utils would take 5 ms to import."""
+    """Return a time, in s since the epoch, in the form of a Date header. email.utils would take 5 ms to import."""
     year, month, day, hour, minute, second, weekday, *_ = time.gmtime(second)
     return f"{_DAYS[weekday]}, {day:02} {_MONTHS[month - 1]} {year:04} {hour:02}:{minute:02}:{second:02} GMT"
 
 
 class Prepared:
-    """What stays the same for a second: the date, and the answer to a publish with it."""
+    """The Date header and the encoded answer to a publish, which stay the same for a second.
+
+    valid_until_s  the end of that second, on the monotonic clock: a wall clock that is set back must not prolong it
+    """
 
     __slots__ = ("date", "ok", "valid_until_s")
 
     def __init__(self) -> None:
         self.valid_until_s = 0.0
-        self.renew(time.time())
+        self.renew()
 
-    def renew(self, now_s: float) -> None:
-        """Bring it up to date; times in s since the epoch."""
+    def renew(self) -> None:
+        """Set both to the current second."""
+        now_s = time.time()
         second = int(now_s)
-        # A clock that was set back must not leave a date of the future here for long.
-        self.valid_until_s = second + 1.0
+        self.valid_until_s = time.monotonic() + (second + 1 - now_s)
         self.date = http_date(second)
         self.ok = _bytes(OK, self.date, "HTTP/1.1", "", with_body=True)
 
 
 def encode(reply: Reply, *, is_http_1_0: bool, keep_alive: bool, with_body: bool = True) -> bytes:
-    """The answer to a request of this version; without a body to HEAD."""
-    now_s = time.time()
-    if now_s >= PREPARED.valid_until_s:
-        PREPARED.renew(now_s)
+    """Return the bytes of a response. `with_body` is False in answer to HEAD."""
+    if time.monotonic() >= PREPARED.valid_until_s:
+        PREPARED.renew()
     keep_alive = keep_alive and not (is_http_1_0 and reply.rest)
     if is_http_1_0:
         version, connection = "HTTP/1.0", "Connection: keep-alive\r\n" if keep_alive else ""
@@ -210,13 +210,13 @@ def encode(reply: Reply, *, is_http_1_0: bool, keep_alive: bool, with_body: bool
     return _bytes(reply, PREPARED.date, version, connection, with_body)
 
 
-def farewell() -> bytes:
-    """What a client gets that is not let in."""
+def refused_connection() -> bytes:
+    """Return the response for a connection above the limit."""
     return encode(TOO_MANY_CONNECTIONS, is_http_1_0=False, keep_alive=False)
 
 
 def in_place_of(answer: bytes, reply: Reply) -> bytes:
-    """Another answer to the same request."""
+    """Return another response in place of an encoded one, for the same HTTP version and connection handling."""
     is_http_1_0 = answer.startswith(b"HTTP/1.0")
     head = answer[: answer.index(b"\r\n\r\n")]
     keep_alive = b"Connection: keep-alive" in head if is_http_1_0 else b"Connection: close" not in head

@@ -1,7 +1,7 @@
-"""A small HTTP client on gevent, for questions that have short JSON answers.
+"""A small HTTP client on gevent, for requests with short JSON answers.
 
-It asks nsqlookupds, auth servers and other daemons. Each question has a connection of its own and one deadline
-for everything; call it from a greenlet.
+It asks nsqlookupds, auth servers and other daemons. Each request opens a connection, and one deadline covers all of
+it. Call it from a greenlet.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from urllib.parse import quote, unquote, urlsplit
 import gevent
 from gevent import socket
 
-from nsqd_py.net.foreign_json import load_foreign_json
+from nsqd_py.net.http.foreign_json import load_foreign_json
+from nsqd_py.net.http.yielding_file import yielding_reader
 from nsqd_py.net.tls_context import advised
-from nsqd_py.net.yielding_file import yielding_reader
 from nsqd_py.protocol.strangers import not_http
 
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
-# Of `/stats`: a topic or a channel takes about half a kilobyte, a client about a whole one.
+# For `/stats`: a topic or a channel takes about 0.5 kB, a client about 1 kB.
 MAX_STATS_BYTES = 32 * 1024 * 1024
-# Of an answer that says why there is none.
+# For the body of an answer with another status than 200.
 _MAX_ERROR_BYTES = 64 * 1024
 _READ_BYTES = 64 * 1024
 _BUFFER_BYTES = 8 * 1024
@@ -34,24 +34,24 @@ _SHOWN_BYTES = 200
 _PORTS = {"http": 80, "https": 443}
 _SECOND_NS = 1e9
 
-# A family of addresses, and an address as `connect` takes it.
+# (address family, address for `connect`).
 Target = tuple[int, tuple[Any, ...]]
-# The targets of a host and port, the best first. Raises OSError.
+# Returns the targets of a host and port, the best first. Raises OSError.
 Resolve = Callable[[str, int], Sequence[Target]]
-# Waits until there is room for a body that may have so many bytes.
+# Waits until there is room for a body of at most this many bytes.
 Admit = Callable[[int], object]
 
 
 class HttpClientError(Exception):
-    """There is no answer that could be used; the text says why."""
+    """The request failed, or its answer cannot be used; str(error) says why."""
 
 
 class Unreachable(HttpClientError):
-    """No connection could be made, so nothing was asked."""
+    """Connecting failed, so no request was sent."""
 
 
 class BadStatus(HttpClientError):
-    """An answer came, but with another status than 200."""
+    """The answer has another status than 200."""
 
     def __init__(self, status: int, reason: str, body: bytes) -> None:
         super().__init__(f'got response {status} {reason} "{body[:_SHOWN_BYTES].decode(errors="replace")}"')
@@ -62,7 +62,7 @@ class BadStatus(HttpClientError):
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """Where to ask. `login` is user and password, as `user:password`, or empty."""
+    """The parts of a URL. `path` includes the query; `login` is `user:password`, or empty."""
 
     is_secure: bool
     host: str
@@ -72,7 +72,7 @@ class Url:
 
     @property
     def place(self) -> str:
-        """How it is called in logs: without path, query and login, which may be secrets."""
+        """The URL for logs: without path, query and login, which may be secrets."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self.is_secure else 'http'}://{host}:{self.port}"
 
@@ -81,10 +81,10 @@ class Url:
 
 
 def parse_url(text: str) -> Url:
-    """The parts of an http or https URL. Raises ValueError."""
+    """Parse an http or https URL. Raises ValueError."""
     parts = urlsplit(text)
     if parts.scheme not in _PORTS or not parts.hostname:
-        raise ValueError("a URL begins with http:// or https:// and a host")
+        raise ValueError("a URL must begin with http:// or https:// and a host")
     port = _PORTS[parts.scheme] if parts.port is None else parts.port
     if not port:
         raise ValueError("port 0 cannot be connected")
@@ -94,21 +94,21 @@ def parse_url(text: str) -> Url:
 
 
 def limit_s(duration_ns: int) -> float | None:
-    """A duration as a limit in seconds; 0 is none, as in Go."""
+    """Return a duration in seconds; None, which is no limit, for 0, as in Go."""
     return duration_ns / _SECOND_NS if duration_ns > 0 else None
 
 
 def resolve_by_hub(host: str, port: int) -> list[Target]:
-    """With the resolver that gevent's hub has. Raises OSError."""
+    """Resolve a name with the resolver of gevent's hub. Raises OSError."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [(int(family), target) for family, _, _, _, target in found]
 
 
 @dataclass(frozen=True)
 class HttpClient:
-    """Asks with these limits; None is no limit. `tls` is a context (of gevent.ssl) for https.
+    """Sends requests with these limits; None is no limit.
 
-    With it, `get_json` asks over https; `ask` does what its URL says.
+    tls  TLS context (of gevent.ssl). With one, `get_json` uses https; `ask` and `exchange` use it for https URLs.
     """
 
     connect_timeout_s: float | None
@@ -119,15 +119,15 @@ class HttpClient:
     headers: Mapping[str, str] = field(default_factory=lambda: {"Accept": "application/vnd.nsq; version=1.0"})
 
     def get_json(self, host: str, port: int, path: str, *, tls_name: str = "") -> Any:
-        """The answer to a GET, which has to be 200 and JSON. Raises HttpClientError.
+        """GET a path and return the JSON of a 200. Raises HttpClientError.
 
-        `tls_name` is what the server's certificate has to be for; by default the host.
+        `tls_name` is the name that the server's certificate must have; by default the host.
         """
         connection = _Connection(host, port, lambda: self._connect(host, port, self.tls, tls_name or host))
         return _parsed(self._exchange(connection, "GET", path, None, {}))
 
     def ask(self, url: Url, document: Any = None) -> Any:
-        """The answer to a GET, or to a POST of `document`, which has to be 200 and JSON. Raises HttpClientError."""
+        """GET a URL, or POST `document` to it, and return the JSON of a 200. Raises HttpClientError."""
         if document is None:
             return _parsed(self.exchange("GET", url))
         import orjson  # here, so that the client library works where it is not installed
@@ -142,7 +142,7 @@ class HttpClient:
         headers: Mapping[str, str] | None = None,
         admit: Admit | None = None,
     ) -> bytes:
-        """Return the body of an answer, whatever it is, but its status has to be 200. Raises HttpClientError.
+        """Send a request and return the body of a 200, of any content type. Raises HttpClientError.
 
         `admit` may wait until there is room for the body.
         """
@@ -195,7 +195,7 @@ class HttpClient:
         return body
 
     def _connect(self, host: str, port: int, tls: Any, tls_name: str) -> Any:
-        """Raises Unreachable."""
+        """Return a connected socket. Raises Unreachable."""
         too_late = TimeoutError(f"no connection within {self.connect_timeout_s}s")
         try:
             with gevent.Timeout(self.connect_timeout_s, too_late):
@@ -205,7 +205,7 @@ class HttpClient:
 
 
 class _Response(http.client.HTTPResponse):
-    """A response all of which is read through a `YieldingFile`: its head, its chunks and what follows them."""
+    """A response that is read through a `YieldingFile`: head, chunks and trailers."""
 
     def __init__(self, sock: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(sock, *args, **kwargs)
@@ -214,9 +214,9 @@ class _Response(http.client.HTTPResponse):
 
 
 class _Connection(http.client.HTTPConnection):
-    """The protocol of the standard library, on a socket that it does not make itself.
+    """The standard library's HTTP protocol on a socket that `open_socket` makes.
 
-    Raises HttpClientError for what is no name of a host: others may have told it.
+    Raises HttpClientError if `host` is not a host name: another machine may have sent it.
     """
 
     response_class = _Response
@@ -225,7 +225,7 @@ class _Connection(http.client.HTTPConnection):
         try:
             super().__init__(host, port)
         except http.client.InvalidURL as error:
-            raise HttpClientError(f"{host!r} is no name of a host") from error
+            raise HttpClientError(f"{host!r} is not a host name") from error
         self._open_socket = open_socket
 
     def connect(self) -> None:
@@ -233,12 +233,12 @@ class _Connection(http.client.HTTPConnection):
 
 
 def _read_up_to(response: http.client.HTTPResponse, most_bytes: int, admit: Admit | None = None) -> bytes:
-    """Return the body; where it is longer than `most_bytes`, some of it that is longer too.
+    """Return the body. If it is longer than `most_bytes`, return a part that is longer than that.
 
-    `admit` is called when a body whose length the server did not say turns out to be long.
+    `admit` is called when a body without Content-Length turns out to be long.
     """
     body = bytearray()
-    # A chunk may have one byte: read1 reads one at most, while read would read tens of thousands without a pause.
+    # A chunk may have one byte: read1 reads one chunk at most; read would read tens of thousands without a pause.
     read = response.read1 if response.chunked else response.read
     while len(body) <= most_bytes:
         part = read(_READ_BYTES)
@@ -252,7 +252,7 @@ def _read_up_to(response: http.client.HTTPResponse, most_bytes: int, admit: Admi
 
 
 def connect_any(targets: Sequence[Target], tls: Any, tls_name: str) -> Any:
-    """A connection to the first of the targets that takes one. Raises OSError."""
+    """Return a connection to the first target that accepts one. Raises OSError."""
     failed: OSError = OSError("the name has no address")
     for target in targets:
         try:
@@ -263,14 +263,14 @@ def connect_any(targets: Sequence[Target], tls: Any, tls_name: str) -> Any:
 
 
 def connect(target: Target, tls: Any = None, tls_name: str = "") -> Any:
-    """A connected socket of gevent's, after the handshake where there is a TLS context. Raises OSError."""
+    """Return a connected gevent socket, after the TLS handshake if `tls` is a context. Raises OSError."""
     family, address = target
     sock: Any = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.connect(address)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return sock if tls is None else tls.wrap_socket(sock, server_hostname=tls_name)
-    except BaseException as error:  # a time-out is not even an Exception; the socket must not stay open for it
+    except BaseException as error:  # gevent's time-out is not an Exception; the socket must be closed for it too
         if tls is not None and isinstance(error, OSError):
             error.strerror = advised(error.strerror)
         with suppress(OSError):
@@ -286,6 +286,6 @@ def _parsed(body: bytes) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, http.client.BadStatusLine) and not isinstance(error, OSError):  # one is both: no answer came
+    if isinstance(error, http.client.BadStatusLine) and not isinstance(error, OSError):  # RemoteDisconnected is both
         return not_http(str(error))
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -1,7 +1,8 @@
-"""One HTTP connection: bytes become requests, requests are answered in the order in which they came.
+"""One HTTP connection: it parses requests and answers them in the order in which they arrived.
 
-What never blocks is answered at once, in the callback of the loop that read it. Everything else is done by a
-greenlet of the connection, which neither reads nor sends meanwhile; what was read already waits its turn.
+A request whose handler never blocks is answered at once, in the loop's callback that read it. All others are
+handled by a greenlet of the connection, the worker. While it works, the connection reads nothing, and requests that
+were read already wait in a queue.
 """
 
 from __future__ import annotations
@@ -30,21 +31,21 @@ from nsqd_py.net.transport import Stream
 from nsqd_py.runtime.logs import INFO, Log
 from nsqd_py.settings.durations import format_duration
 
-# Bytes that may come without a request, or a piece of a body, coming out of them: a head, trailers.
+# Bytes that may arrive without completing a head or adding to a body: heads and trailers.
 MAX_STALLED_BYTES = heads.MAX_HEAD_BYTES + 256 * 1024
 # Unread bytes of a refused request's body that are skipped to keep the connection, as in Go.
 MAX_SKIPPED_BYTES = 256 * 1024
-# Bytes of answers to one read that are given at once: about 100 short ones, in 2 ms; the greenlet does the rest.
+# Bytes of answers to one read that are made at once: about 100 short ones, in 2 ms; the worker makes the rest.
 QUICK_ANSWERS_BYTES = 16 * 1024
-# Bytes of answers at which a client that sends many requests at once has to take some first.
+# Above this, a client that sends many requests at once has to take some answers before more are made.
 MAX_ANSWERS_BYTES = 1 << 20
 TAKEN_POLL_S = 0.01
-# A body may come as slowly as this, beside the time that it has in any case.
+# The slowest rate of a body. Its first `head_s` seconds are free.
 MIN_BODY_BYTES_PER_S = 1024
-# How long a refused client may go on sending, so that it reads the answer and no reset, as in Go.
+# Time in which a refused client may still send, so that it reads the answer instead of a reset, as in Go.
 LINGER_S = 0.5
 
-# Each text is a kind of its own to `nsqd_py.runtime.logs`: questions do not hide what changes something.
+# Two texts, because `nsqd_py.runtime.logs` limits lines by text: many GETs must not hide changes.
 _CHANGED = "%d %s %s (%s) %s"
 _ASKED = "%d %s %s (%s) %.32s"
 
@@ -55,16 +56,16 @@ _KEPT_WAITING = {_NEW: HEAD, _AT_START: IDLE, _IN_HEAD: HEAD, _IN_BODY: BODY}
 class HttpConnection(Stream, Generic[App]):
     """A client of the HTTP API of some program.
 
-    _begun      how many requests the parser has seen begin
-    _rest       makes what is still to be sent of a long answer
-    _place      where in a message the parser is
-    _request    the request whose body is read; None also while a body is skipped
-    _is_deaf    no request follows any more, whatever comes
-    _since_s    when a sweep first saw it wait for what it waits for now; 0 when none did
-    _answered_bytes  size of what was answered to what the last read brought
-    _counted_bytes  size of the long answers that the client has not taken
-    _has_ended  the input ended while the worker was busy
-    _worker     the greenlet that does what may block, and meanwhile everything else
+    _begun           number of requests that the parser has seen begin
+    _rest            yields the remaining pieces of a long answer
+    _place           the parser's place in a request: new, at its start, in its head, in its body
+    _request         the request whose body is read; None also while a body is skipped
+    _is_deaf         True if further input is ignored
+    _since_s         when a sweep first saw the connection wait for its current input; 0 if none did
+    _answered_bytes  size of the answers to the last read
+    _counted_bytes   size of the long answers that the client has not taken
+    _has_ended       True if the input ended while the worker was busy
+    _worker          the greenlet that handles requests that may block, and those behind them
     """
 
     __slots__ = (
@@ -102,7 +103,7 @@ class HttpConnection(Stream, Generic[App]):
 
     @property
     def buffered_bytes(self) -> int:
-        """What its socket did not take, and what is here of a request's body."""
+        """Bytes that the socket did not accept, and bytes of a request's body."""
         body_bytes = sum(map(len, self._request.parts)) if self._request is not None else 0
         return super().buffered_bytes + body_bytes
 
@@ -112,7 +113,7 @@ class HttpConnection(Stream, Generic[App]):
         if self._is_deaf:
             return
         self._turn.last_reader = self
-        if self._unsent is not None:  # it does not take its answers: what is here is served, but no more is read
+        if self._unsent is not None:  # the client does not take its answers: handle this input, but read no more
             self._set_reading(False)
         if self._place <= _AT_START and self._worker is None:
             self._place = _AT_START
@@ -121,7 +122,7 @@ class HttpConnection(Stream, Generic[App]):
         self._parse(data)
 
     def take_known(self, data: bytes) -> bytes:
-        """Answer what needs no parsing, at the start of a request; gives the rest."""
+        """Answer requests that need no parsing; return the rest of the data. Called at the start of a request."""
         return data
 
     def _parse(self, data: bytes) -> None:
@@ -142,14 +143,14 @@ class HttpConnection(Stream, Generic[App]):
             self._refuse_bytes(answers.refused_by_http(431))
 
     def _feed(self, parser: HttpRequestParser, data: bytes) -> bytes:
-        """Parse it; gives what follows a head that asks for another protocol. Raises HttpParserError."""
+        """Parse data; return the rest after a head that asks for another protocol. Raises HttpParserError."""
         try:
             parser.feed_data(data)
             return b""
         except HttpParserUpgrade as upgrade:
             rest = data[upgrade.args[0] :]
         if not self._is_deaf:
-            # No protocol to change to: go on behind the head, with a head that asks for no upgrade.
+            # There is no other protocol here: continue after the head, with a copy of it that asks for no upgrade.
             self._parser = HttpRequestParser(self)
             self._parser.feed_data(self._head.without_upgrade())
         return rest
@@ -228,7 +229,7 @@ class HttpConnection(Stream, Generic[App]):
     # ---- requests
 
     def _begin_request(self, head: Head) -> None:
-        """The head of a request is read and sound: refuse what can be refused, else await its body."""
+        """Refuse a request by its head, which is complete and valid, or begin to read its body."""
         url = head.url.decode("latin-1")
         target = self._router.resolve(head.method, url)
         request = Request(self._app, self, head.method, url, target, head.version == "1.0", head.keep_alive)
@@ -238,14 +239,14 @@ class HttpConnection(Stream, Generic[App]):
             return
         self._request = request
         self._owes_continue = head.expects_continue
-        self._pay_continue()
+        self._send_continue()
 
     def check_client(self) -> Reply | None:
-        """Why this client may ask for nothing."""
+        """Return the answer to all requests of a client that may not use the API; None for others."""
         return None
 
     def _check_route(self, request: Request[App], head: Head) -> Reply | None:
-        """Why a request is refused that has a route, by its head alone."""
+        """Return the refusal of a request that follows from its route and head; None if there is none."""
         route = request.route
         if route.access not in OPEN:
             refusal = self._check_access(request, head)
@@ -263,7 +264,7 @@ class HttpConnection(Stream, Generic[App]):
         return None
 
     def _check_access(self, request: Request[App], head: Head) -> Reply | None:
-        """Refuse a client that clearly may not use the route. The worker checks a password later."""
+        """Return the refusal of a client that may not use the route. The worker checks passwords later."""
         app = self._app
         guard = app.admin_guard
         has_guard, clients_authorize = guard is not None, app.clients_authorize
@@ -280,7 +281,7 @@ class HttpConnection(Stream, Generic[App]):
         return answers.UNAUTHORIZED if passes is False else None
 
     def _refuse(self, request: Request[App], reply: Reply) -> None:
-        """Answer without the body, which is skipped, or if that is too long ends the connection."""
+        """Answer a request without its body. The body is skipped; if it is too long, the connection ends."""
         head = self._head
         request.reply = reply
         if head.is_chunked or head.expects_continue or head.content_length > MAX_SKIPPED_BYTES:
@@ -289,7 +290,7 @@ class HttpConnection(Stream, Generic[App]):
         self._dispatch(request)
 
     def _refuse_bytes(self, reply: Reply) -> None:
-        """Answer what is no request, or none that can be served, and listen no more."""
+        """Answer a malformed or unsupported request, and ignore further input."""
         request = Request(self._app, self, "", "", Target(None, is_logged=False), False, False)
         request.reply = reply
         request.is_unread = True
@@ -297,7 +298,7 @@ class HttpConnection(Stream, Generic[App]):
         self._dispatch(request)
 
     def _on_malformed(self) -> None:
-        """The parser gave up, or the input ends inside a request."""
+        """Handle an error of the parser, or input that ends inside a request."""
         request = self._request
         if request is not None:
             self._request = None
@@ -305,14 +306,14 @@ class HttpConnection(Stream, Generic[App]):
             request.keep_alive = False
             request.is_unread = True
             self._dispatch(request)
-        elif self._place == _IN_BODY:  # of a request that is answered already
+        elif self._place == _IN_BODY:  # the request is answered already
             self._is_deaf = True
             self.close_when_sent()
         elif not self._is_deaf:
             self._refuse_bytes(answers.refused_by_http(400))
 
-    def _pay_continue(self) -> None:
-        """Ask for the body of a client that waits for that, once all before it is answered."""
+    def _send_continue(self) -> None:
+        """Send 100 Continue to a client that waits for it, when all earlier requests are answered."""
         if self._owes_continue and self._worker is None:
             self._owes_continue = False
             if self._request is not None:
@@ -321,7 +322,7 @@ class HttpConnection(Stream, Generic[App]):
     # ---- answers
 
     def _dispatch(self, request: Request[App]) -> None:
-        """A request is complete: answer it now, or in its turn."""
+        """Answer a complete request now, or queue it for the worker."""
         if not request.keep_alive:
             self._is_deaf = True
         if self._worker is None and self._is_quick(request) and self._answered_bytes <= QUICK_ANSWERS_BYTES:
@@ -341,11 +342,11 @@ class HttpConnection(Stream, Generic[App]):
             return False
         if route.is_quick is not None and not route.is_quick(request):
             return False
-        # It does not wait for handlers that run: a hot one is at its end when it returns.
+        # It does not wait for running handlers: a hot handler ends before the loop continues.
         return not route.is_long or self._app.answer_room.has_room(self.peer)
 
     def _work(self) -> None:
-        """The greenlet that does what may block. It ends what it began even if the client is gone meanwhile."""
+        """Handle the queued requests. A handler that has begun is not interrupted if the client disconnects."""
         try:
             while self._queue and not self.closed:
                 if self._answered_bytes > MAX_ANSWERS_BYTES:
@@ -355,16 +356,16 @@ class HttpConnection(Stream, Generic[App]):
                 self._perform_in_turn(request)
                 if self._rest is not None:
                     self._send_rest(request, self._rest)
-                gevent.sleep(0)  # a client with many requests is not to keep the others waiting
+                gevent.sleep(0)  # a client with many requests must not keep others waiting
         finally:
             self._worker = None
-            self._pay_continue()
+            self._send_continue()
             self.release()
             if self._has_ended and not self.closed:
                 self.on_end()
 
     def _let_answers_leave(self) -> None:
-        """Wait until the client took its answers, so that a few requests do not fill the memory."""
+        """Wait until the client has taken its answers, so that a few requests do not fill the memory."""
         self.release()
         while not self.closed and (self.out or self._unsent is not None):
             self._set_reading(False)
@@ -372,7 +373,7 @@ class HttpConnection(Stream, Generic[App]):
         self.hold()
 
     def _send_rest(self, request: Request[App], rest: Iterator[bytes]) -> None:
-        """Send the rest of a long answer, each piece when the client has taken the one before."""
+        """Send the rest of a long answer, each piece when the client has taken the previous one."""
         self._rest = None
         try:
             for piece in rest:
@@ -394,7 +395,7 @@ class HttpConnection(Stream, Generic[App]):
             self._perform(request)
             return
         room = self._app.answer_room
-        if not room.is_open(self.peer):  # this client's own answers may fill it, and must not be held meanwhile
+        if not room.is_open(self.peer):  # this client's own answers may fill it: let them leave
             self._let_answers_leave()
         if not room.enter(self.peer):
             request.reply = answers.TOO_MANY_READERS
@@ -436,7 +437,7 @@ class HttpConnection(Stream, Generic[App]):
             self.close_when_sent()
 
     def _refusal(self, request: Request[App]) -> Reply | None:
-        """Why a request is refused whose credentials take time to check."""
+        """Return the refusal of a request whose password is wrong; None if it is right. May block."""
         guard = self._app.admin_guard
         if guard is None or not request.credentials:
             return None
@@ -463,14 +464,14 @@ class HttpConnection(Stream, Generic[App]):
             self._uncount()
 
     def _uncount(self) -> None:
-        """The client took its long answers, or never will."""
+        """Stop counting the long answers: the client has taken them, or is gone."""
         self._app.answer_room.remove(self.peer, self._counted_bytes)
         self._counted_bytes = 0
 
     # ---- time
 
     def overdue(self, now_s: float, limits: TimeLimits) -> str:
-        """While it is not read from, or does not take its answers, it is not the client who is waited for."""
+        """Return the limit that the client exceeded, or "". While nothing is read from it, no time counts."""
         if not self._reading or self._holds or self._unsent is not None or self._is_deaf:
             self._since_s = 0.0
         elif not self._since_s:
@@ -485,7 +486,7 @@ class HttpConnection(Stream, Generic[App]):
         return super().overdue(now_s, limits)
 
     def time_out(self, reason: str) -> None:
-        """Say so to a client whose request has begun and is not answered yet."""
+        """Close the connection; a client whose request has begun and is not answered gets a 408."""
         if reason == HEAD and self._place == _IN_HEAD or reason == BODY and self._request is not None:
             self._refuse_bytes(answers.refused_by_http(408))
         else:
@@ -494,8 +495,8 @@ class HttpConnection(Stream, Generic[App]):
     # ---- the end
 
     def _linger(self) -> None:
-        """Say that no more will come, and let the client finish: closing on unread input resets the connection."""
-        # A timer, not a scheduled callback: those run before the loop polls, and the end of the turn comes after.
+        """Shut down the sending side and let the client finish: closing with unread input resets the connection."""
+        # A timer, not a scheduled callback: callbacks run before the loop polls, so before this iteration's flush.
         self._linger_timer = self._loop.timer(0.0)
         self._linger_timer.start(self._half_close)
 

@@ -1,10 +1,9 @@
-"""Who may use admin paths: the lines of --http-auth-file, and what a request says for itself.
+"""The accounts that may use admin paths (--http-auth-file), and the credentials of a request.
 
     name:$2y$10$...          a user with a password, as `htpasswd -B` writes it
-    token:name:sha256        a bearer token, by the SHA-256 of it in hex; the name is for people
+    token:name:sha256        the SHA-256 of a bearer token in hex; the name is for people
 
-A token is random, so a fast digest is enough for it, and checking one costs nothing. A password is not: its digest
-is slow on purpose.
+A token is random, so a fast digest is enough. A password is not random, so its digest is slow on purpose.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ _DIGEST_CHARACTERS = 31  # of a bcrypt hash, behind its salt
 
 
 class BadAuthFile(StartError):
-    """The file cannot be used; the text says which, and why. It never shows what a line holds."""
+    """The file cannot be used; str(error) names it and the reason, and never shows secrets of a line."""
 
 
 class Login(NamedTuple):
-    """What `Authorization: Basic` says."""
+    """The user and password of `Authorization: Basic`."""
 
     user: bytes
     password: bytes
@@ -52,7 +51,7 @@ class Credentials:
     tokens: tuple[bytes, ...]
 
     def has_token(self, token: bytes) -> bool:
-        """Takes the same time whatever the token, and whichever it is."""
+        """True if the token is known. The time does not depend on the token."""
         digest = hashlib.sha256(token).digest()
         matches = [hmac.compare_digest(known, digest) for known in self.tokens]
         return any(matches)
@@ -60,8 +59,8 @@ class Credentials:
     def hash_of(self, user: bytes) -> bytes:
         """Return the hash to check a password of this user against.
 
-        For an unknown user it is one that no password has, with the cost of some known user, always the same one
-        for a name: the time of a check does not tell which users there are.
+        For an unknown user, return a hash that no password has, with the cost of a known user; it is always the same
+        for a name. So the time of a check does not show which users exist.
         """
         known = self.hashes.get(user)
         if known is not None:
@@ -75,7 +74,7 @@ class Credentials:
 
 
 def read_credentials(path: str) -> Credentials:
-    """Raises BadAuthFile."""
+    """Return the accounts of the file. Raises BadAuthFile."""
     try:
         with open(path, "rb", opener=_open_without_waiting) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # a pipe could not be read again
@@ -89,12 +88,12 @@ def read_credentials(path: str) -> Credentials:
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
-    """A pipe would wait for its writer."""
+    """Open a file; a pipe without a writer does not block."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def parse_credentials(text: bytes, path: str) -> Credentials:
-    """Raises BadAuthFile, also for no lines: a file that is being written looks like that."""
+    """Return the accounts in the text of a file. Raises BadAuthFile, also without any: it may be half written."""
     hashes: dict[bytes, bytes] = {}
     tokens: dict[bytes, bytes] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -109,7 +108,7 @@ def parse_credentials(text: bytes, path: str) -> Credentials:
 
 
 def _add_line(line: bytes, hashes: dict[bytes, bytes], tokens: dict[bytes, bytes]) -> str | None:
-    """What is wrong with the line, or None."""
+    """Add an account of a line; return the problem of the line, or None."""
     name, colon, secret = line.partition(b":")
     if not colon or not name:
         return "expected user:hash or token:name:sha256"
@@ -122,13 +121,13 @@ def _add_line(line: bytes, hashes: dict[bytes, bytes], tokens: dict[bytes, bytes
     if bcrypt is None:
         return "expected a hash by bcrypt ($2y$, $2b$ or $2a$), as htpasswd -B makes it"
     if not 4 <= int(bcrypt[1]) <= _HIGHEST_COST:
-        return f"the cost of a hash has to be between 4 and {_HIGHEST_COST}"
+        return f"the cost of a hash must be between 4 and {_HIGHEST_COST}"
     return _add(name, secret, hashes)
 
 
 def _add(name: bytes, secret: bytes, known: dict[bytes, bytes]) -> str | None:
     if name in known:
-        return f"{name.decode('utf-8', 'backslashreplace')} is there already"
+        return f"{name.decode('utf-8', 'backslashreplace')} appears twice"
     known[name] = secret
     return None
 
@@ -137,13 +136,13 @@ def _add(name: bytes, secret: bytes, known: dict[bytes, bytes]) -> str | None:
 
 
 def split_authorization(header: bytes) -> tuple[bytes, bytes]:
-    """(scheme in lower case, the rest)."""
+    """Return (scheme in lower case, the rest) of an Authorization header."""
     scheme, _, rest = header.partition(b" ")
     return scheme.lower(), rest.strip()
 
 
 def parse_login(encoded: bytes) -> Login | None:
-    """The rest of `Authorization: Basic`; None when it is none, or too long for one."""
+    """Return the login of `Authorization: Basic`, given without the scheme; None if it is malformed or too long."""
     if len(encoded) > _MOST_LOGIN_BYTES:
         return None
     try:

@@ -1,6 +1,6 @@
-"""The paths under /debug: where Go's NSQ has them, so that habits work, and some of our own.
+"""The paths under /debug: those of Go's NSQ, and some that only this project has.
 
-All of them are admin paths: they tell about the inside, and cost time.
+All of them are admin paths: they show the inside of the process, and take time.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from nsqd_py.errors import HttpError
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.access import Access
 from nsqd_py.net.http.answers import Reply
-from nsqd_py.net.http.query import parse_int64
-from nsqd_py.net.http.request import Request
+from nsqd_py.net.http.request import Request, parse_int64
 from nsqd_py.net.http.router import Route
 from nsqd_py.runtime.pacing import Pace
 
@@ -34,15 +33,15 @@ PROFILE_S = range(1, 121)
 _TYPES_SHOWN = 100
 _LINES_SHOWN = 50
 
-# A browser shall show these for what they are, and no old ones.
+# Browsers must neither guess another content type nor cache these pages.
 _HEADERS = "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
 _HTML = "text/html; charset=utf-8"
 _SVG = "image/svg+xml"
 
 _Request = Request[Any]
 
-# Those that look at all objects: a slice of each of many, one after the other, would be a stall.
 _FREEING = memory.Freeing()
+# For handlers that go through all objects in slices: the slices of many handlers together would stall the loop.
 _ONE_AT_A_TIME = gevent.lock.Semaphore()
 
 
@@ -53,11 +52,11 @@ def _text(body: str) -> Reply:
 # ---- the index
 
 _PAGES = (
-    ("/debug/greenlets", "where greenlets are, those at the same place together (?debug=2: one by one), and threads"),
+    ("/debug/greenlets", "stacks of greenlets, equal ones counted (?debug=2: one by one), and of threads"),
     ("/debug/pprof/profile", "a flame graph of the next 10 s (?seconds=1 to 120, &format=svg or folded)"),
     ("/debug/pprof/heap", "objects by type, with their number and size"),
-    ("/debug/gc", "what the garbage collector did, and its last pauses"),
-    ("/debug/pprof/threadcreate", "where threads are"),
+    ("/debug/gc", "counts of the garbage collector, and its last pauses"),
+    ("/debug/pprof/threadcreate", "stacks of threads"),
     ("/debug/pprof/cmdline", "the command line, its words separated by NUL"),
 )
 
@@ -76,7 +75,7 @@ def index(request: _Request) -> Reply:
 
 
 def greenlets(request: _Request) -> Reply:
-    """All stacks; `debug=2` shows each greenlet by itself, as Go does with goroutines."""
+    """Show all stacks; `debug=2` shows each greenlet separately, as Go does with goroutines."""
     each = request.params.get("debug") == "2"
     with _ONE_AT_A_TIME:
         pace = Pace()
@@ -91,7 +90,7 @@ def threads(request: _Request) -> Reply:
 
 
 def profile(request: _Request) -> Reply:
-    """A flame graph, or folded stacks, of the seconds to come."""
+    """Profile the next seconds; answer with a flame graph, or with folded stacks."""
     seconds = _seconds(request)
     form = request.params.get("format", "svg")
     if form not in ("svg", "folded"):
@@ -126,7 +125,7 @@ def _title(taken: Profile) -> str:
 
 
 def heap(request: _Request) -> Reply:
-    """Objects by type, largest first; and where memory was taken, if tracemalloc knows."""
+    """Show objects by type, largest first; and memory by line, if tracemalloc runs."""
     with _ONE_AT_A_TIME:
         rows = _count_objects(request)
     lines = [
@@ -149,7 +148,7 @@ def _count_objects(request: _Request) -> list[TypeRow]:
 
 
 def _roots(request: _Request, pace: Pace) -> list[object]:
-    """What everything hangs on: the program, its modules, and the variables of greenlets other than this one."""
+    """Return objects from which all others are reachable: the program, its modules, variables of other greenlets."""
     roots: list[object] = [request.app, sys.modules]
     for one in living_greenlets(pace):
         frame = None if one is gevent.getcurrent() else frame_of(one)
@@ -160,7 +159,7 @@ def _roots(request: _Request, pace: Pace) -> list[object]:
 
 
 def _traced_lines() -> list[str]:
-    """The lines that took most. To take the snapshot stops everything for a while: tracemalloc is for a test."""
+    """Return the lines that allocated most. The snapshot stops all threads for a while: tracemalloc is for tests."""
     found = tracemalloc.take_snapshot().statistics("lineno")
     return [f"{line.size:14} {line.count:10}  {line.traceback}" for line in found[:_LINES_SHOWN]]
 
@@ -176,7 +175,7 @@ def free_memory(request: _Request) -> Reply:
     )
 
 
-# ---- what Go has and Python has not
+# ---- paths of Go for which Python has no data
 
 
 def command_line(request: _Request) -> Reply:
@@ -184,30 +183,30 @@ def command_line(request: _Request) -> Reply:
 
 
 def symbol(request: _Request) -> Reply:
-    """To pprof's tools: there are no addresses here that could be looked up."""
+    """Tell pprof's tools that there are no addresses to look up."""
     return _text("num_symbols: 0\n")
 
 
 def block(request: _Request) -> Reply:
-    return _text("There is no profile of blocking here. What waits, and where: /debug/greenlets\n")
+    return _text("Python has no profile of blocking. /debug/greenlets shows where greenlets wait.\n")
 
 
 def set_block_rate(request: _Request) -> Reply:
-    """Go's answer to what is no number; 400 to a number too, since there is no such profile."""
+    """Answer 400: with Go's text if `rate` is not a number, else because there is no profile of blocking."""
     rate = request.params.get("rate", "")
     try:
         parse_int64(rate)
     except ValueError:
-        return answers.plain(400, f'invalid block rate : strconv.Atoi: parsing "{rate}": {_trouble(rate)}')
-    return answers.plain(400, "there is no profile of blocking here; what waits, and where: /debug/greenlets")
+        return answers.plain(400, f'invalid block rate : strconv.Atoi: parsing "{rate}": {_parse_error(rate)}')
+    return answers.plain(400, "Python has no profile of blocking; /debug/greenlets shows where greenlets wait")
 
 
-def _trouble(text: str) -> str:
+def _parse_error(text: str) -> str:
     return "value out of range" if re.fullmatch("[+-]?[0-9]+", text) else "invalid syntax"
 
 
 def debug_routes() -> tuple[Route[Any], ...]:
-    """The same for each daemon."""
+    """Return the routes under /debug, which are the same for each daemon."""
     paths = (
         ("GET", "/debug/pprof/", index),
         ("GET", "/debug/greenlets", greenlets),

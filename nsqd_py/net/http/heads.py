@@ -1,4 +1,4 @@
-"""The head of a request: what of it matters, and what HTTP forbids in it."""
+"""The head of a request: its relevant parts, and checks against what HTTP forbids."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from nsqd_py.net.http.answers import Reply, plain, refused_by_http
 
 MAX_HEAD_BYTES = (1 << 20) + 4096  # Go's default, with its slack
 
-_WANTED = {
+_RELEVANT = {
     b"authorization", b"content-length", b"expect", b"host", b"origin", b"sec-fetch-site", b"transfer-encoding",
 }  # fmt: skip
 _HOST = re.compile(rb"[A-Za-z0-9!$%&()*+,\-.:;='\[\]_~]*")
@@ -16,7 +16,7 @@ _VERSIONS = {"1.0", "1.1"}
 
 
 class Refused(Exception):
-    """A head that cannot be served; the connection ends with the reply."""
+    """The head is invalid or not supported. The connection sends `reply` and ends."""
 
     def __init__(self, reply: Reply) -> None:
         super().__init__(reply.status)
@@ -24,10 +24,10 @@ class Refused(Exception):
 
 
 class Head:
-    """A head as the parser finds its parts.
+    """The head of a request, which the parser fills.
 
-    content_length  size of the body in bytes; 0 when the head does not say
-    fields          the headers that mean something here, by name in lower case
+    content_length  size of the body in bytes; 0 without that header
+    fields          the relevant headers, by name in lower case
     """
 
     __slots__ = ("_doubled", "content_length", "fields", "keep_alive", "method", "size_bytes", "url", "version")
@@ -43,17 +43,17 @@ class Head:
         self._doubled = False
 
     def add(self, name: bytes, value: bytes) -> None:
-        """A header. The parser has checked that a content length is a number below 2**64."""
+        """Add a header. The parser has checked that a content length is a number below 2**64."""
         self.size_bytes += len(name) + len(value) + 4
         name = name.lower()
-        if name in _WANTED:
+        if name in _RELEVANT:
             if name in self.fields:
                 if name == b"authorization":  # the first one counts, as in Go
                     return
                 self._doubled = True
             self.fields[name] = value
             if name == b"content-length":
-                self.content_length = int(value.lstrip(b"0 ") or b"0")  # int() gives up on thousands of zeros
+                self.content_length = int(value.lstrip(b"0 ") or b"0")  # int() raises for thousands of zeros
 
     @property
     def is_chunked(self) -> bool:
@@ -65,12 +65,12 @@ class Head:
 
     @property
     def expects_continue(self) -> bool:
-        """True for a client that sends its body only when it is asked to."""
+        """True if the client sends the body only after 100 Continue."""
         return b"expect" in self.fields and self.has_body and self.version == "1.1"
 
     @property
     def is_plain(self) -> bool:
-        """True when only URL and body tell this request from others, and it says how long the body is."""
+        """True if only URL and body matter for the answer, and Content-Length gives the body's size."""
         return (
             self.version == "1.1"
             and self.keep_alive
@@ -80,9 +80,9 @@ class Head:
         )
 
     def check(self) -> None:
-        """Raises Refused, with the answer that Go's HTTP server gives."""
+        """Raise Refused, with the answer of Go's HTTP server, if the head is invalid or not supported."""
         fields = self.fields
-        if self.version == "0.9":  # which is also how the parser calls a line without a version
+        if self.version == "0.9":  # also the parser's version of a request line without one
             raise Refused(refused_by_http(400))
         if self.version not in _VERSIONS:
             raise Refused(refused_by_http(505, "unsupported protocol version"))
@@ -100,7 +100,7 @@ class Head:
             raise Refused(Reply(417))
 
     def without_upgrade(self) -> bytes:
-        """The same head as far as it matters, for a parser that would stop at a request to upgrade."""
+        """Return the head's relevant parts as bytes, without `Upgrade`, at which the parser would stop."""
         lines = [f"{self.method} ".encode() + self.url + b" HTTP/1.1"]
         lines += [name + b": " + value for name, value in self.fields.items()]
         if not self.keep_alive:

@@ -1,7 +1,8 @@
-"""One request, as handlers see it."""
+"""One request, as handlers see it, and the query of its URL."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from nsqd_py.errors import HttpError
@@ -20,9 +21,9 @@ _MOST_PARTS = 64
 class Application(Protocol):
     """The program behind an HTTP API.
 
-    admin_guard        checks the credentials of those who administer; None without `--http-auth-file`
+    admin_guard        checks credentials for admin paths; None without `--http-auth-file`
     clients_authorize  True if TCP clients have to AUTH
-    answer_room        bounds what long answers take
+    answer_room        bounds the memory of long answers
     """
 
     log: Log
@@ -36,12 +37,13 @@ App = TypeVar("App", bound=Application)
 
 
 class Request(Generic[App]):
-    """A request whose head is read; the body follows in `parts`.
+    """A request whose head is read; its body is added to `parts`.
 
-    connection, ticket  who asks, and which of its answers this one will be
-    reply              the answer when it is known before any handler runs
-    credentials        an Authorization header that has to be checked first; empty for none
-    is_unread          the rest of the body will not be read: the connection cannot go on
+    connection   the client's connection
+    ticket       index of the answer in the connection's output buffer
+    reply        the answer if it is known before a handler runs
+    credentials  an Authorization header whose password must be checked first; else empty
+    is_unread    True if the rest of the body will not be read, so that the connection must end
     """
 
     __slots__ = (
@@ -70,19 +72,19 @@ class Request(Generic[App]):
 
     @property
     def route(self) -> Route[App]:
-        """The route; only for requests that have one."""
+        """The route; call it only for requests that have one."""
         route = self.target.route
         assert route is not None
         return route
 
     @property
     def body(self) -> bytes:
-        """All of the body, for the routes that keep it."""
+        """The whole body; empty for routes that ignore it."""
         parts = self.parts
         return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
 
     def keep(self, part: bytes) -> None:
-        """Some more of the body. One that comes byte by byte takes no object for each."""
+        """Add a part of the body. Beyond _MOST_PARTS, parts are joined, so that tiny ones cost no object each."""
         parts = self.parts
         if len(parts) < _MOST_PARTS:
             parts.append(part)
@@ -93,9 +95,62 @@ class Request(Generic[App]):
 
     @property
     def params(self) -> dict[str, str]:
-        """The query's parameters. Raises HttpError 400 when it is malformed."""
+        """The parameters of the query. Raises HttpError 400 if it is malformed."""
         params = self.target.params
         if params is None:
             self.app.log.of_clients.error("failed to parse request params - %s", self.target.query_error)
             raise HttpError(400, "INVALID_REQUEST")
         return params
+
+
+# ---- the query of a URL, parsed as strictly as Go's `net/url` does
+
+_PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})?")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,32}", re.ASCII)
+_INT64 = range(-(1 << 63), 1 << 63)
+
+
+class BadQuery(ValueError):
+    """The query, or an escape in it, is malformed; str(error) says how."""
+
+
+def parse_query(query: bytes) -> dict[str, str]:
+    """Return the parameters of `a=b&c=d`; the first of a repeated one counts. Raises BadQuery.
+
+    Bytes that are not UTF-8 become surrogates, as in file names.
+    """
+    params: dict[str, str] = {}
+    for part in query.split(b"&"):
+        if b";" in part:
+            raise BadQuery("invalid semicolon separator in query")
+        if part:
+            key, _, value = part.partition(b"=")
+            params.setdefault(_text(key), _text(value))
+    return params
+
+
+def _text(escaped: bytes) -> str:
+    return unescape(escaped.replace(b"+", b" ")).decode("utf-8", "surrogateescape")
+
+
+def unescape(escaped: bytes) -> bytes:
+    """Return the bytes with escapes decoded: `%41` becomes `A`. Raises BadQuery."""
+    return _PERCENT.sub(_byte, escaped) if b"%" in escaped else escaped
+
+
+def _byte(match: re.Match[bytes]) -> bytes:
+    digits = match[1]
+    if digits is None:
+        bad = match.string[match.start() : match.start() + 3]
+        raise BadQuery(f'invalid URL escape "{bad.decode("ascii", "backslashreplace")}"')
+    return bytes((int(digits, 16),))
+
+
+def parse_int64(text: str) -> int:
+    """Return a decimal number that fits in 64 bits with a sign. Raises ValueError for other texts."""
+    if _INTEGER.fullmatch(text) is None:  # int() accepts more: spaces, underscores, other scripts' digits
+        raise ValueError(f"not a number: {text!r}")
+    number = int(text)
+    if number not in _INT64:
+        raise ValueError(f"out of range: {text}")
+    return number

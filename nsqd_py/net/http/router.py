@@ -1,6 +1,6 @@
-"""Which path does what, and what a request is for.
+"""The table of routes, and the lookup of a request's route in it.
 
-Paths that are nearly right are redirected, wrong methods are told the right ones, as the routers of Go's NSQ do.
+As in Go's NSQ, a path that is nearly right is redirected, and a 405 lists the allowed methods.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from nsqd_py.errors import HttpError
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.access import Access
 from nsqd_py.net.http.answers import Reply
-from nsqd_py.net.http.query import BadQuery, parse_query, unescape
-from nsqd_py.net.http.request import UNLIMITED, App, Request
+from nsqd_py.net.http.request import UNLIMITED, App, BadQuery, Request, parse_query, unescape
 
 _TARGETS_KEPT = 1024
 _LONGEST_TARGET_KEPT = 512  # bytes
@@ -27,11 +26,11 @@ _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?]*")
 
 @dataclass(frozen=True, slots=True)
 class BodyRule(Generic[App]):
-    """What becomes of a route's body.
+    """The treatment of a route's body.
 
-    limit      gives the most bytes that it may have; None: any number, none is kept
-    too_big    the message of the 413 for more
-    cut_short  the answer when the body ends too early, or is malformed
+    limit      returns the most bytes that the body may have; None if the body is ignored
+    too_big    the message of the 413 for a longer body
+    cut_short  the answer if the body ends too early, or is malformed
     """
 
     limit: Callable[[App], int] | None
@@ -46,12 +45,12 @@ IGNORED: BodyRule[Any] = BodyRule(None, "", answers.failure(HttpError(400, "INVA
 class Route(Generic[App]):
     """One path with one method.
 
-    access      what it lets its client do, which decides who may (`nsqd_py.net.http.access`)
-    is_hot      the handler never blocks, and runs at once
-    quick_bytes  a body longer than this takes the handler a while: it runs in a greenlet, and rests
-    is_quick    False for a request that takes longer than a hot one may: it runs in a greenlet, and rests
-    is_long     the answer grows with what the daemon holds: memory for it is bounded (`nsqd_py.net.http.answer_room`)
-    check_head  what can be refused before the body is read; raises HttpError
+    access       the route's kind, from which its access rule follows (`nsqd_py.net.http.access`)
+    is_hot       True if the handler never blocks; it runs at once, in the event loop
+    quick_bytes  with a longer body, the handler of a hot route runs in a greenlet, and pauses for others
+    is_quick     returns False for a request of a hot route whose handler must run in a greenlet
+    is_long      True if the answer grows with the daemon's data; its memory is bounded (`nsqd_py.net.http.answer_room`)
+    check_head   raises HttpError for a request that can be refused before its body is read
     """
 
     method: str
@@ -69,10 +68,11 @@ class Route(Generic[App]):
 
 @dataclass(frozen=True, slots=True)
 class Target(Generic[App]):
-    """What a method and a URL ask for: a route, or an answer that is known already.
+    """The result of the lookup of a method and a URL: a route, or an answer.
 
-    params    of the query; None when that is malformed, for which `query_error` has the reason
-    argument  the part of the path that stands for `:opt`
+    params       the parameters of the query; None if it is malformed
+    query_error  the reason why the query is malformed
+    argument     the part of the path in the place of `:opt`
     """
 
     route: Route[App] | None
@@ -84,19 +84,19 @@ class Target(Generic[App]):
 
 
 class Router(Generic[App]):
-    """A table of routes, and what is made of it. In a path, `:name` at the end stands for any one part."""
+    """Finds the route of a request. In the path of a route, `:name` at the end stands for any one part."""
 
     def __init__(self, routes: Sequence[Route[App]]) -> None:
         self._by_method_and_path = {(route.method, route.path): route for route in routes}
         self._methods = sorted({route.method for route in routes})
-        # (what the path begins with, the path as the table has it), for paths that end in `:name`
+        # (beginning of the path, path in the table) for paths that end in `:name`
         self._open_ended = sorted(
             {(path[: path.index(":")], path) for _, path in self._by_method_and_path if ":" in path}
         )
         self._resolve_kept = lru_cache(_TARGETS_KEPT)(self._resolve)
 
     def resolve(self, method: str, url: str) -> Target[App]:
-        """The target of a request line."""
+        """Return the target of a request line."""
         return self._resolve_kept(method, url) if len(url) <= _LONGEST_TARGET_KEPT else self._resolve(method, url)
 
     def _resolve(self, method: str, url: str) -> Target[App]:
@@ -119,7 +119,7 @@ class Router(Generic[App]):
         return Target(route, params=params, is_logged=route.is_logged, argument=argument)
 
     def _pattern(self, path: str) -> tuple[str, str]:
-        """The path as the table has it, and what stands for `:name` in it."""
+        """Return (path in the table, part in the place of `:name`)."""
         for beginning, pattern in self._open_ended:
             argument = path.removeprefix(beginning)
             if path.startswith(beginning) and argument and "/" not in argument:
@@ -127,12 +127,12 @@ class Router(Generic[App]):
         return path, ""
 
     def _no_route(self, method: str, path: str, origin: str, query: str) -> Target[App]:
-        """A redirect to what was meant, the methods that there are, or NOT_FOUND."""
+        """Return a redirect to a similar path, a 405 with the allowed methods, or NOT_FOUND."""
         if method != "CONNECT" and path != "/":
-            meant = self._meant_path(method, path)
-            if meant is not None:
+            similar = self._similar_path(method, path)
+            if similar is not None:
                 status = 301 if method == "GET" else 307
-                return Target(None, answers.redirect(status, f"{origin}{meant}{query}"), is_logged=False)
+                return Target(None, answers.redirect(status, f"{origin}{similar}{query}"), is_logged=False)
         methods = self._methods if path == "*" else [m for m in self._methods if (m, path) in self._by_method_and_path]
         if not methods:
             return Target(None, answers.failure(HttpError(404, "NOT_FOUND")))
@@ -141,8 +141,8 @@ class Router(Generic[App]):
             return Target(None, Reply(200, allow), is_logged=False)
         return Target(None, answers.failure(HttpError(405, "METHOD_NOT_ALLOWED"), allow))
 
-    def _meant_path(self, method: str, path: str) -> str | None:
-        """The path of this method from which `path` differs only in case, slashes and dots."""
+    def _similar_path(self, method: str, path: str) -> str | None:
+        """Return the path of this method from which `path` differs only in case, slashes and dots."""
         clean = posixpath.normpath("/" + path.lstrip("/")).lower()
         for candidate in (clean, clean + "/"):
             if (method, candidate) in self._by_method_and_path and candidate != path:
@@ -151,7 +151,7 @@ class Router(Generic[App]):
 
 
 def _split_origin(method: str, url: str) -> tuple[str, str]:
-    """(`http://host`, `/path?query`) of a URL with both; CONNECT asks for a host only, which has no path."""
+    """Return (`http://host`, `/path?query`) of a URL, the first empty if it has none. CONNECT has no path."""
     if url.startswith("/"):
         return "", url
     absolute = _ABSOLUTE.match(url)

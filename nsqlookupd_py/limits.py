@@ -1,4 +1,4 @@
-"""Bounds what nsqds and clients can register. Pure."""
+"""Limits on what nsqds and clients can register. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ UNLIMITED = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class RegistryLimits:
-    """The most topics and channels that are known, that producers register in all, and that one producer registers."""
+    """The limits of a registry.
+
+    names          topics and channels
+    registrations  pairs of a producer and a topic or channel
+    of_producer    registrations of one producer
+    """
 
     names: int = UNLIMITED
     registrations: int = UNLIMITED
@@ -21,9 +26,9 @@ class RegistryLimits:
 
 
 class RegisterFailed(ClientError):
-    """There is no room for a registration.
+    """A limit does not allow a registration.
 
-    Not fatal: an nsqd that is disconnected connects again at once and registers everything again.
+    Not fatal: an nsqd that is disconnected would connect again at once and register everything again.
     """
 
     code = "E_REGISTER_FAILED"
@@ -34,15 +39,15 @@ class RegisterFailed(ClientError):
 
 
 class TooManyNames(RegisterFailed):
-    """The limit of known topics and channels is reached."""
+    """The limit on topics and channels is reached."""
 
 
 class Room:
-    """Counts names and registrations.
+    """The numbers of names and registrations, checked against the limits.
 
-    names          topics and channels that are known
-    registrations  pairs of a producer and a name
-    unused         names that no producer has, the longest unused first, and the channels of a topic before the topic
+    names          number of topics and channels
+    registrations  number of pairs of a producer and a name
+    unused         names that no producer has, the longest unused first; channels of a topic precede the topic
     """
 
     __slots__ = ("limits", "names", "registrations", "unused")
@@ -54,12 +59,12 @@ class Room:
         self.unused: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     def check_names(self, added: int) -> None:
-        """Raise TooManyNames if there is no room for more topics and channels."""
+        """Raise TooManyNames if the limit does not allow `added` more topics and channels."""
         if self.names + added > self.limits.names:
             raise TooManyNames("topics and channels", self.limits.names, "max-topics-and-channels")
 
     def check_registrations(self, added: int, of_producer: int) -> None:
-        """Raise RegisterFailed if a producer that has `of_producer` registrations cannot have more."""
+        """Raise RegisterFailed if a producer with `of_producer` registrations cannot have `added` more."""
         limits = self.limits
         if of_producer + added > limits.of_producer:
             raise RegisterFailed("registrations of this nsqd", limits.of_producer, "max-registrations-per-nsqd")
@@ -67,7 +72,7 @@ class Room:
             raise RegisterFailed("registrations", limits.registrations, "max-registrations")
 
     def make(self, added: int, remove: Callable[[str, str], object]) -> bool:
-        """Call `remove` on unused names until there is room for `added` names; False if too few are unused."""
+        """Call `remove` on unused names until `added` names are allowed; return False if too few are unused."""
         while self.names + added > self.limits.names:
             if not self.unused:
                 return False

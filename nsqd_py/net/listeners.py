@@ -1,4 +1,4 @@
-"""Listening sockets: where connections come from."""
+"""The listening sockets of a daemon: they accept connections, and refuse those above a limit."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import errno
 import os
 import socket
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 from nsqd_py.errors import StartError
 from nsqd_py.net.addresses import join_address, split_address
+from nsqd_py.net.limits import Connections
 from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.systemd import InheritedSockets
 
 BACKLOG = 4096
 _ACCEPTS_PER_EVENT = 256
@@ -23,35 +25,37 @@ _OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 _READ = 1
 
+# Called with the socket and the name of its peer.
 OnConnection = Callable[[socket.socket, str], None]
-Farewell = Callable[[], bytes]
+# Returns the bytes that a refused client gets.
+Refusal = Callable[[], bytes]
 
 
-class Door(Protocol):
-    """Who may come in; `nsqd_py.net.limits.Connections` is one."""
+class ConnectionGate(Protocol):
+    """Decides which connections are accepted; `nsqd_py.net.limits.Connections` is one."""
 
     def refuses(self, peer: str, descriptor: int) -> str: ...
 
 
 def peer_name(peer: Any) -> str:
-    """How a client is called in logs and stats."""
+    """Return the name of a client for logs and stats: `host:port`, the path of its unix socket, or "@"."""
     return join_address(peer[0], peer[1]) if isinstance(peer, tuple) else str(peer or "@")
 
 
 class Listener:
-    """A bound socket that hands on each connection. `port` is -1 for a Unix socket."""
+    """A bound socket that passes each connection to `on_connection`. `port` is -1 for a unix socket."""
 
     def __init__(
         self, name: str, address: str, loop: Any, log: Log, on_connection: OnConnection,
         inherited: socket.socket | None = None,
     ) -> None:  # fmt: skip
-        """Binds, unless it gets a socket that listens already. Raises StartError."""
+        """Bind `address`, or use `inherited`, a socket that listens already. Raises StartError."""
         self.name = name
         self._log = log
         self._loop = loop
         self._on_connection = on_connection
-        self._door: Door | None = None
-        self._farewell: Farewell = bytes
+        self._gate: ConnectionGate | None = None
+        self._refusal: Refusal = bytes
         self._path: str | None = None
         self._own_file: os.stat_result | None = None
         try:
@@ -90,10 +94,10 @@ class Listener:
         self._path, self._own_file = path, os.lstat(path)
         return sock
 
-    def guard(self, door: Door, farewell: Farewell) -> None:
-        """Let in whom `door` does not refuse; the others are told what `farewell` gives."""
-        self._door = door
-        self._farewell = farewell
+    def guard(self, gate: ConnectionGate, refusal: Refusal) -> None:
+        """Accept only connections that `gate` does not refuse. Refused clients get the bytes of `refusal`."""
+        self._gate = gate
+        self._refusal = refusal
 
     def start(self) -> None:
         self._log.info("%s: listening on %s", self.name, self.address)
@@ -112,8 +116,8 @@ class Listener:
                     self._pause.start(self._resume)
                 return
             name = peer_name(peer)
-            if self._door is not None and self._door.refuses(name, sock.fileno()):
-                _turn_away(sock, self._farewell())
+            if self._gate is not None and self._gate.refuses(name, sock.fileno()):
+                _refuse(sock, self._refusal())
                 continue
             try:
                 self._on_connection(sock, name)
@@ -137,23 +141,23 @@ class Listener:
 
 
 def _remove_file(path: Path, own: os.stat_result | None) -> None:
-    """Remove the file of a socket; one that another process has put there meanwhile stays."""
+    """Remove a socket's file, unless another process has replaced it meanwhile."""
     with suppress(FileNotFoundError):
         if own is not None and os.path.samestat(path.lstat(), own):
             path.unlink()
 
 
-def _turn_away(sock: socket.socket, farewell: bytes) -> None:
-    """Close without waiting for anything: what fits into the socket's own buffer is all that is said."""
+def _refuse(sock: socket.socket, refusal: bytes) -> None:
+    """Send as much of `refusal` as fits into the socket's buffer, and close, without waiting."""
     with sock, suppress(OSError):
         sock.setblocking(False)
-        sock.send(farewell)
+        sock.send(refusal)
         sock.shutdown(socket.SHUT_WR)
         sock.recv(_DISCARDED_BYTES)  # closing on unread input resets the connection, and the client may miss the rest
 
 
 def _remove_dead_socket(path: Path) -> None:
-    """A socket file that nobody listens on any more is in the way of a new one. Raises OSError."""
+    """Remove a socket file on which no process listens, so that a new one can be bound there. Raises OSError."""
     try:
         if not stat.S_ISSOCK(os.stat(path).st_mode):
             return
@@ -164,3 +168,47 @@ def _remove_dead_socket(path: Path) -> None:
             probe.connect(str(path))
         except ConnectionRefusedError:
             path.unlink()
+
+
+class Listeners:
+    """The listeners of one daemon: `add` binds them; they accept from `start` to `close`.
+
+    refusals  the answer to a client above the limit of connections, by the name of the listener
+    """
+
+    def __init__(self, connections: Connections, refusals: Mapping[str, Refusal], loop: Any, log: Log) -> None:
+        self._connections = connections
+        self._refusals = refusals
+        self._loop = loop
+        self._log = log
+        self._inherited = InheritedSockets.from_environment(log)
+        self._listeners: list[Listener] = []
+
+    def add(self, name: str, address: str, on_connection: OnConnection) -> Listener:
+        """Bind the address, or use the sockets that systemd passed for `name`. Raises StartError.
+
+        Return the listener, if possible one with a port.
+        """
+        sockets = self._inherited.take(name.lower(), address)
+        added = [Listener(name, address, self._loop, self._log, on_connection, sock) for sock in sockets]
+        for listener in added:
+            listener.guard(self._connections, self._refusals[name])
+        self._listeners += added
+        return max(added, key=lambda listener: listener.port)
+
+    def close_others(self) -> None:
+        """Close the sockets from systemd that no listener uses."""
+        self._inherited.close_others()
+
+    @property
+    def address(self) -> str:
+        """The address of the first listener."""
+        return self._listeners[0].address
+
+    def start(self) -> None:
+        for listener in self._listeners:
+            listener.start()
+
+    def close(self) -> None:
+        for listener in self._listeners:
+            listener.close()

@@ -1,4 +1,4 @@
-"""JSON that another machine wrote. How much memory it may take is decided before it is parsed."""
+"""JSON from another machine. Its number of values is limited before it is parsed, which limits the memory."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 # A value costs up to 200 bytes of memory, but only two bytes of JSON. Figures of an nsqd have 30 bytes for each.
 MAX_VALUES = 1_000_000
-_COUNTED_FROM_BYTES = MAX_VALUES  # less than this cannot hold so many
+_COUNTED_FROM_BYTES = MAX_VALUES  # a shorter document cannot hold more than MAX_VALUES
 _SLICE_BYTES = 1 << 20
-_BEGINS_OF_VALUES = (b",", b"[", b"{")
+_VALUE_STARTS = (b",", b"[", b"{")
 
 
 def load_foreign_json(body: bytes) -> Any:
-    """Return the document. Raises ValueError for what is no JSON, or has more than MAX_VALUES values."""
+    """Return the document. Raises ValueError if `body` is not JSON or has more than MAX_VALUES values."""
     if len(body) > _COUNTED_FROM_BYTES and _has_too_many_values(body):
         raise ValueError(f"the answer has more than {MAX_VALUES} values")
     try:
@@ -31,10 +31,10 @@ def _loads_slowly(body: bytes) -> Any:
 
 
 def _has_too_many_values(body: bytes) -> bool:
-    """Commas and brackets within texts count too: an answer of so many is refused as well."""
+    """True if there are more than MAX_VALUES commas and brackets. Those inside strings count too."""
     count = 0
     for begin in range(0, len(body), _SLICE_BYTES):
-        count += sum(body.count(mark, begin, begin + _SLICE_BYTES) for mark in _BEGINS_OF_VALUES)
+        count += sum(body.count(mark, begin, begin + _SLICE_BYTES) for mark in _VALUE_STARTS)
         if count > MAX_VALUES:
             return True
     return False

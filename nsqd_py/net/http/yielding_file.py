@@ -1,4 +1,4 @@
-"""The file of a socket whose other side never pauses."""
+"""A socket file that lets other greenlets run while the peer sends without pause."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Any
 
 import gevent
 
-_LONGEST_S = 0.002
+_MAX_RUN_S = 0.002
 
 
 class YieldingFile(io.RawIOBase):
     """Reads from the raw file of a socket of gevent, and lets other greenlets run every 2 ms.
 
-    While there is something to read, gevent's sockets do not yield; then neither a time-out nor anybody else runs.
+    gevent's sockets do not yield while there is something to read: neither time-outs nor other greenlets would run.
     """
 
     def __init__(self, file: Any) -> None:
         self._file = file
-        self._since_s = perf_counter()
+        self._resumed_s = perf_counter()
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        if perf_counter() - self._since_s > _LONGEST_S:
+        if perf_counter() - self._resumed_s > _MAX_RUN_S:
             gevent.sleep(0)
-            self._since_s = perf_counter()
+            self._resumed_s = perf_counter()
         count: int | None = self._file.readinto(buffer)
         return count
 
@@ -37,5 +37,5 @@ class YieldingFile(io.RawIOBase):
 
 
 def yielding_reader(sock: Any, buffer_bytes: int) -> io.BufferedReader:
-    """A buffered reader of a socket. What is parsed of one buffer delays all others, so it should be small."""
+    """Return a buffered reader of a socket. Parsing a full buffer delays other greenlets, so it should be small."""
     return io.BufferedReader(YieldingFile(sock.makefile("rb", 0)), buffer_bytes)
