@@ -1,4 +1,4 @@
-"""Bounds the memory of all answers that are received or taken up at a time."""
+"""A limit on the memory of all answers that are being received or processed."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from types import TracebackType
 
 from gevent.event import Event
 
-# Answers up to this size are always received: a thousand of them take less than one that is longer.
+# Answers up to this size need no permission: a thousand of them take less memory than one larger answer.
 FREE_BYTES = 256 * 1024
-# Of answers that are longer than this, one is received at a time.
+# Of the answers that are larger than this, only one is received at a time.
 LARGE_BYTES = 8 * 1024 * 1024
-# Others share this.
+# All other answers share this much memory.
 SHARED_BYTES = 32 * 1024 * 1024
 
 
 class AnswerBudget:
-    """Admits answers while there is room for them. Smaller ones do not wait for large ones."""
+    """Admits answers while memory is left for them. Small answers do not wait for large ones."""
 
     def __init__(self) -> None:
         self.shared_bytes = 0
@@ -48,14 +48,14 @@ class AnswerBudget:
 
 
 class Answer:
-    """One answer, from its request until it is taken up: a context manager."""
+    """One answer, from its request until it has been processed: a context manager."""
 
     def __init__(self, budget: AnswerBudget) -> None:
         self._budget = budget
         self._taken_bytes = 0
 
     def admit(self, most_bytes: int) -> None:
-        """Wait until an answer of this size may be received. The deadline of the request goes on."""
+        """Wait until an answer of this size may be received. The deadline of the request keeps running."""
         if most_bytes > FREE_BYTES and not self._taken_bytes:
             self._budget._take(most_bytes)
             self._taken_bytes = most_bytes

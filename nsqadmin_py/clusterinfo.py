@@ -1,7 +1,7 @@
-"""What Go's nsqadmin asks of a cluster, and the orders it gives, each to all at the same time.
+"""The questions and commands of Go's nsqadmin, each sent to all servers in parallel.
 
-Methods that give a pair give what was learned and the errors of those that could not be asked; where nobody could
-be, they raise `NobodyAnswered`.
+Methods that return a pair return the result and the errors of servers that did not answer. If no server answered, they
+raise `NobodyAnswered`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from time import time
 from typing import Any, TypeVar
 
-from nsqadmin_py.shapes import (
+from nsqadmin_py.go_json import (
     Figures,
     http_address,
     merged_producers,
@@ -29,7 +29,7 @@ Errors = list[UpstreamError]
 
 
 class NobodyAnswered(Exception):
-    """Of those that were asked, none answered; the text says why."""
+    """None of the servers answered; str(error) says why."""
 
     def __init__(self, kind: str, errors: Sequence[UpstreamError]) -> None:
         super().__init__(f"failed to query any {kind}: {joined(errors)}")
@@ -37,13 +37,12 @@ class NobodyAnswered(Exception):
 
 
 def joined(errors: Iterable[UpstreamError]) -> str:
-    """Errors as one text."""
     return "\n".join(map(str, errors))
 
 
 @dataclass
 class ClusterInfo:
-    """The cluster behind some nsqlookupds; where there are none, that of some nsqds."""
+    """The cluster of some nsqlookupds or, if none are given, of some nsqds."""
 
     upstream: Upstream
     lookupds: tuple[str, ...]
@@ -61,7 +60,7 @@ class ClusterInfo:
         return sorted(names), answers.errors
 
     def channels(self, topic: str) -> tuple[list[str], Errors]:
-        """The channels that nsqlookupds know."""
+        """Return the channels that nsqlookupds know."""
         return self._names("/channels", {"topic": topic}, "channels")
 
     def _names(self, path: str, query: Mapping[str, str], key: str) -> tuple[list[str], Errors]:
@@ -71,7 +70,7 @@ class ClusterInfo:
         return sorted(names), answers.errors
 
     def inactive_topics(self, topics: Iterable[str]) -> dict[str, list[str] | None]:
-        """Those that no nsqd has, with the channels that nsqlookupds still know."""
+        """Return the topics that no nsqd has, with the channels that nsqlookupds still know."""
         found = ask_all(topics, self._lookup)
         idle = [topic for topic, producers in found.good.items() if not producers]
         channels = ask_all(idle, self._known_channels)
@@ -90,7 +89,7 @@ class ClusterInfo:
             return None
 
     def producers(self) -> tuple[list[Figures], Errors]:
-        """All nsqds."""
+        """Return all nsqds."""
         if self.lookupds:
             answers = ask_all(self.lookupds, lambda lookupd: self._producers_at(lookupd, "/nodes", {}))
             _check(answers, "nsqlookupd")
@@ -100,7 +99,7 @@ class ClusterInfo:
         return list(nodes.good.values()), nodes.errors
 
     def producers_of(self, topic: str) -> tuple[list[Figures], Errors]:
-        """The nsqds that have a topic."""
+        """Return the nsqds that have a topic."""
         if self.lookupds:
             answers = ask_all(self.lookupds, lambda lookupd: self._producers_at(lookupd, "/lookup", {"topic": topic}))
             _check(answers, "nsqlookupd")
@@ -128,7 +127,7 @@ class ClusterInfo:
     def stats(
         self, producers: Sequence[Figures], topic: str = "", channel: str = "", *, clients: bool = False
     ) -> tuple[list[Figures], Errors]:
-        """The topics of these nsqds, by host; or one topic with all channels or one."""
+        """Return the topics of these nsqds, ordered by host; or one topic with all channels or one."""
         query = {"format": "json", "topic": topic, "channel": channel if topic else ""}
         query["include_clients"] = "" if clients else "false"
         asked = {key: value for key, value in query.items() if value}
@@ -149,7 +148,7 @@ class ClusterInfo:
     # ---- orders; each gives the errors of those that did not do it
 
     def create(self, topic: str, channel: str) -> Errors:
-        """At all nsqlookupds, a channel on the topic's nsqds too; without nsqlookupd, on all nsqds."""
+        """Create at all nsqlookupds, and a channel at the topic's nsqds too; without nsqlookupds, at all nsqds."""
         asked = self.lookupds or self.nsqds
         errors = self._post(asked, "/topic/create", {"topic": topic})
         if channel:
@@ -160,14 +159,14 @@ class ClusterInfo:
         return errors
 
     def delete(self, topic: str, channel: str = "") -> Errors:
-        """A topic, or a channel of it. Who has it is asked first: nsqlookupds forget it."""
+        """Delete a topic or a channel. Its nsqds are asked for first, since nsqlookupds forget them."""
         producers, errors = self.producers_of(topic)
         path, names = _order("delete", topic, channel)
         errors += self._post(self.lookupds, path, names)
         return errors + self._post(map(http_address, producers), path, names)
 
     def tombstone(self, topic: str, node: str) -> Errors:
-        """Hides a topic's nsqd from consumers, and deletes the topic there."""
+        """Hide a topic's nsqd from consumers, and delete the topic there."""
         errors = self._post(self.lookupds, "/topic/tombstone", {"topic": topic, "node": node})
         answers = ask_all([node], self._node)
         _check(answers, "nsqd")

@@ -1,6 +1,6 @@
-"""Puts dead letters back where they came from: read by a consumer, published again, and only then finished.
+"""Publishes dead letters to their topics again. A message is finished only after nsqd has stored it there.
 
-What is cut off in between comes twice, and nothing is lost.
+If the connection is lost in between, a message may be published twice; none is lost.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from nsqd_py.runtime.logs import Log, one_line
 _IN_FLIGHT = 100
 _WORKERS = 20
 _PUBLISH_TIMEOUT_S = 5.0
-# With nothing new for so long, what is left is in the hands of others.
+# If no message has come for this long, other consumers hold the rest.
 _IDLE_S = 2.0
 _LOOK_S = 0.1
 
 
 @dataclass(slots=True)
 class Requeued:
-    """What became of it. `error` is why the last one failed that did, or why the rest did not even come."""
+    """The result. `error` is the last failure, or why the remaining messages did not come."""
 
     count: int = 0
     failed: int = 0
     error: str = ""
 
 
-class _Ear:
-    """The log, and the errors in it: of nsqds that cannot be reached, once for each, a consumer tells nobody else."""
+class _ErrorCapturingLog:
+    """A log that keeps the errors. A consumer reports an nsqd that cannot be reached only in its log, once for each."""
 
     def __init__(self, log: Log) -> None:
         self.errors: list[str] = []
@@ -48,18 +48,18 @@ class _Ear:
         self._error("%s", self.errors[-1])
 
 
-class Letters:
-    """Moves messages from a channel of the topic of dead letters to another topic, each on its own nsqd."""
+class DeadLetterRequeue:
+    """Moves messages from a dead-letter channel to another topic, on the same nsqd."""
 
     def __init__(
         self, nsqds: Mapping[str, int], source: tuple[str, str], target: str, options: ClientOptions, log: Log
     ) -> None:
-        """`nsqds` are TCP addresses, with how many messages each has in the channel `source`."""
+        """`nsqds` maps TCP addresses to the number of messages in the channel `source` there."""
         self._nsqds = dict(nsqds)
         self._source = source
         self._target = target
         self._options = options
-        self._log = _Ear(log)
+        self._log = _ErrorCapturingLog(log)
         self._left = 0
         self._done = Event()
         self._last_s = monotonic()
@@ -67,7 +67,7 @@ class Letters:
         self._producers: dict[str, Producer] = {}
 
     def move(self, limit: int, deadline_s: float) -> Requeued:
-        """At most `limit` of them, for at most `deadline_s`. Blocks this greenlet. Raises NsqClientError."""
+        """Move at most `limit` messages in at most `deadline_s`. Blocks this greenlet. Raises NsqClientError."""
         self._left = min(limit, sum(self._nsqds.values()))
         if not self._left:
             return self._result

@@ -1,4 +1,4 @@
-"""The settings of nsqadmin. Those that Go's has are named as there; `Only here` are ours."""
+"""The settings of nsqadmin. Settings of Go's nsqadmin have the same names; `Only here` marks the others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ipaddress
 import posixpath
 from collections.abc import Sequence
 
-from nsqadmin_py.web.proxies import UNIX
+from nsqadmin_py.address_blocks import UNIX
 from nsqd_py.net.tls_options import (
     HTTP_AUTH_FILE,
     KEY_FILE,
@@ -29,7 +29,7 @@ def _check_poll_interval(value: int) -> str | None:
     return None if value >= _SHORTEST_POLL_NS else "must be at least 250ms"
 
 
-# Each: name, kind, default; then what it does.
+# Each setting: name, type, default, then its help.
 # fmt: off
 class _General(LogOptions, title="General"):
     log_prefix: str = log_prefix_setting(LOG_PREFIX)
@@ -62,7 +62,7 @@ class _Http(Options, title="HTTP"):
     tls_key: str = KEY_FILE
 
 
-class _Safety(Options, title="Safety"):
+class _Safety(Options, title="Access"):
     acl_http_header: str = setting(STRING, "X-Forwarded-User",
         "Header in which an authenticating proxy sends the name of the user.")
     acl_http_header_from: tuple[str, ...] = setting(STRINGS, (),
@@ -216,7 +216,7 @@ def _check_urls(options: NsqadminOptions) -> None:
 def check_packages() -> None:
     """Raise BadOptions if a package that nsqadmin needs is not installed."""
     try:
-        import jinja2  # noqa: F401  only whether it is there
+        import jinja2  # noqa: F401  only to check that it is installed
         import werkzeug  # noqa: F401
     except ImportError as error:
         raise BadOptions(f"{error.name} is not installed: pip install 'nsqd-py[admin]'") from error

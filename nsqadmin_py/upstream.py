@@ -1,4 +1,4 @@
-"""Questions and orders to nsqd and nsqlookupd over HTTP. Each has one deadline for everything."""
+"""HTTP requests to nsqd and nsqlookupd. Each has one deadline for everything."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import gevent
 import orjson
 from gevent import ssl
 
+from nsqadmin_py.address_blocks import AddressBlocks
 from nsqadmin_py.answer_budget import Answer, AnswerBudget
+from nsqadmin_py.go_json import rows_in
 from nsqadmin_py.options import NsqadminOptions
-from nsqadmin_py.shapes import rows_in
-from nsqadmin_py.web.proxies import Proxies
 from nsqd_py.errors import StartError
 from nsqd_py.lookup.endpoints import literal_endpoint
 from nsqd_py.net.http.client import (
@@ -36,10 +36,10 @@ from nsqd_py.runtime.logs import one_line
 from nsqd_py.settings.declaration import BadOptions
 
 _FORBIDDEN = 403
-# In one answer of an nsqlookupd.
+# The most producers in one answer of an nsqlookupd.
 MOST_PRODUCERS = 10_000
 _STARTED_AT_A_TIME = 20
-# Of an answer that says why there is none, in an error.
+# The part of an error answer that the error shows.
 _SHOWN_BYTES = 1024
 _HIGHEST_PORT = 65535
 
@@ -47,9 +47,9 @@ T = TypeVar("T")
 
 
 class UpstreamError(Exception):
-    """One server did not do what it was asked; the text, a single line, says which, and why.
+    """A server did not do what it was asked to; str(error) is a single line that names the server and the reason.
 
-    status  that of its answer; 0 where there was none
+    status  the status of its answer; 0 if it did not answer
     """
 
     def __init__(self, text: str, status: int = 0, message: str = "") -> None:
@@ -60,14 +60,14 @@ class UpstreamError(Exception):
 
 @dataclass
 class Answers(Generic[T]):
-    """What several servers said, by address, and how those failed that said nothing of use."""
+    """The answers of several servers by address, and the errors of the others."""
 
     good: dict[str, T] = field(default_factory=dict)
     errors: list[UpstreamError] = field(default_factory=list)
 
 
 class Upstream:
-    """Asks any number of servers, all at the same time."""
+    """Sends requests to any number of servers in parallel."""
 
     def __init__(self, client: HttpClient, token: TokenRule | None = None) -> None:
         self._client = client
@@ -79,7 +79,7 @@ class Upstream:
         return self._budget.answer()
 
     def get(self, address: str, path: str, query: Mapping[str, str] | None = None) -> Any:
-        """The JSON that a GET is answered with. Raises UpstreamError."""
+        """Return the JSON that answers a GET. Raises UpstreamError."""
         with self.answer() as answer:
             return parsed(address, self.get_bytes(answer, address, path, query))
 
@@ -93,7 +93,7 @@ class Upstream:
             return self._exchange("POST", address, path, query, body, answer)
 
     def ask_url(self, url: str) -> Any:
-        """The JSON behind a whole URL. Raises UpstreamError, ValueError."""
+        """Return the JSON that answers a GET of a whole URL. Raises UpstreamError, ValueError."""
         try:
             return self._client.ask(parse_url(url))
         except HttpClientError as error:
@@ -118,16 +118,16 @@ class Upstream:
             raise UpstreamError(f"{method} {url.place}{path}: {error}") from error
 
     def _exchange_with_login(self, method: str, url: Url, body: bytes | None, answer: Answer) -> bytes:
-        """Show the token to servers that may see it, and to no others."""
+        """Send the token to servers that may see it, and to no others."""
         headers = self._token.headers_for(url) if self._token is not None else {}
         return self._client.exchange(method, url, body, headers, answer.admit)
 
 
 class TokenRule:
-    """The bearer token of `--http-client-token-file`, and which servers get to see it.
+    """The bearer token of `--http-client-token-file`, and the servers that may see it.
 
-    Anybody can register an address with an nsqlookupd. So over plain HTTP the token goes only to hosts that the
-    options of nsqadmin name, and to others only over HTTPS with a certificate that is checked.
+    Anybody can register an address with an nsqlookupd. So over plain HTTP the token is sent only to hosts that the
+    options of nsqadmin name. Other hosts get it only over HTTPS with a certificate that is checked.
     """
 
     def __init__(self, token: str, hosts: Iterable[str], *, checks_certificates: bool) -> None:
@@ -135,7 +135,7 @@ class TokenRule:
         self._headers = {"Authorization": f"Bearer {token}"}
         self._checks_certificates = checks_certificates
         named = [host.lower() for host in hosts]
-        self._blocks = Proxies(host for host in named if "/" in host)
+        self._blocks = AddressBlocks(host for host in named if "/" in host)
         self._hosts = frozenset(host for host in named if "/" not in host)
 
     def headers_for(self, url: Url) -> dict[str, str]:
@@ -146,7 +146,7 @@ class TokenRule:
 
 
 def ask_all(addresses: Iterable[str], ask: Callable[[str], T]) -> Answers[T]:
-    """Asks each address at the same time and waits for all: at most for one deadline."""
+    """Ask each address in parallel, and wait for all answers: at most for one deadline."""
     answers: Answers[T] = Answers()
 
     def one(address: str) -> None:
@@ -164,7 +164,7 @@ def ask_all(addresses: Iterable[str], ask: Callable[[str], T]) -> Answers[T]:
         for address in wanted:
             greenlets.append(gevent.spawn(one, address))
             if not len(greenlets) % _STARTED_AT_A_TIME:
-                gevent.sleep(0)  # each takes 0.2 ms to connect, and there may be thousands
+                gevent.sleep(0)  # each connect takes 0.2 ms, and there may be thousands
         gevent.joinall(greenlets, raise_error=True)
     finally:
         gevent.killall(greenlets, block=False)
@@ -173,7 +173,7 @@ def ask_all(addresses: Iterable[str], ask: Callable[[str], T]) -> Answers[T]:
 
 
 def parsed(address: str, body: bytes) -> Any:
-    """Raises UpstreamError for what is no JSON."""
+    """Return the JSON of an answer. Raises UpstreamError."""
     try:
         return load_foreign_json(body)
     except ValueError as error:
@@ -181,7 +181,7 @@ def parsed(address: str, body: bytes) -> Any:
 
 
 def named_producers(address: str, document: Any) -> list[Mapping[str, Any]]:
-    """The nsqds that an nsqlookupd names. Raises UpstreamError where there are too many: each of them is asked."""
+    """Return the nsqds that an nsqlookupd names. Raises UpstreamError if there are too many to ask."""
     rows = rows_in(document, "producers")
     if len(rows) > MOST_PRODUCERS:
         raise UpstreamError(f"{place_of(address)}: names {len(rows)} nsqds, but at most {MOST_PRODUCERS} can be asked")
@@ -189,19 +189,19 @@ def named_producers(address: str, document: Any) -> list[Mapping[str, Any]]:
 
 
 def place_of(address: str) -> str:
-    """How an address is called: without a user and password, which it may have."""
+    """Return the address as texts show it, without a user and password."""
     return address.rpartition("@")[2].removeprefix("https://").removeprefix("http://")
 
 
 def _url(address: str, path: str) -> Url:
     try:
         return parse_url(f"{address if '://' in address else f'http://{address}'}{path}")
-    except ValueError as error:  # an nsqlookupd may name what is no address
+    except ValueError as error:  # an nsqlookupd may name an invalid address
         raise UpstreamError(f"{place_of(address)}: {error}") from error
 
 
 def https_port(error: BadStatus) -> int:
-    """Where a server that answers 403 wants to be asked; 0 where it does not say."""
+    """Return the HTTPS port that a 403 answer names; 0 if it names none."""
     if error.status != _FORBIDDEN:
         return 0
     try:
@@ -212,7 +212,7 @@ def https_port(error: BadStatus) -> int:
 
 
 def _message(body: bytes) -> str:
-    """The `message` of an answer in JSON, or nothing."""
+    """Return the `message` of a JSON answer; empty if it has none."""
     try:
         document = orjson.loads(body)
     except ValueError:
@@ -236,7 +236,7 @@ def make_upstream(options: NsqadminOptions) -> Upstream:
 
 
 def _resolve(host: str, port: int) -> Sequence[Target]:
-    """An address is known as it is; only names take a thread. Raises OSError."""
+    """Resolve a name in a thread; an IP address needs none. Raises OSError."""
     endpoint = literal_endpoint(host, port)
     return resolve_by_hub(host, port) if endpoint is None else [(endpoint.family, endpoint.target)]
 

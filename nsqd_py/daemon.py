@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import gevent
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.broker.clock_keeping import ClockKeeper
 from nsqd_py.broker.startup import load
+from nsqd_py.broker.state_files import ClockKeeper
 from nsqd_py.debug.collector import COLLECTIONS
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.errors import StartError, is_full

@@ -1,7 +1,7 @@
-"""Every error that nsqd can meet, with the form in which a client sees it.
+"""The errors of nsqd, with the form in which clients see them.
 
-A `ClientError` carries the code that goes over the wire (`E_BAD_TOPIC`), its text, and whether the
-connection ends after it. `HttpError` carries a status and the `message` of its JSON body.
+A `ClientError` has the code that is sent to the client (`E_BAD_TOPIC`), its text, and whether the connection is closed
+after it. An `HttpError` has a status and the `message` of its JSON body.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ class NsqdError(Exception):
 
 
 def is_full(error: OSError) -> bool:
-    """True when the disk, or what this user may have of it, is full."""
+    """True if the disk, or the quota of this user, is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 class StartError(NsqdError):
-    """nsqd cannot start; the text says why and how to mend it."""
+    """nsqd cannot start; the text says why, and what to do."""
 
 
 class LayerError(NsqdError):
-    """What arrived is not encrypted or compressed as agreed; the connection ends."""
+    """Received bytes are not encrypted or compressed as agreed; the connection is closed."""
 
 
 class ClientError(NsqdError):
     """An error that is answered to a client of the TCP protocol.
 
-    `text` may hold undecodable bytes of the client's own command as surrogates; they leave as they came.
+    The text may hold undecodable bytes of the client's command as surrogates; they are sent back unchanged.
     """
 
     code: ClassVar[str] = "E_INVALID"
@@ -127,7 +127,7 @@ class HttpError(NsqdError):
 
 
 class Refusal(HttpError):
-    """nsqd makes no topic or channel now; `reason` says why, to clients of the TCP protocol."""
+    """nsqd creates no topic or channel now; `reason` is the text for clients of the TCP protocol."""
 
     def __init__(self, status: int, message: str, reason: str) -> None:
         super().__init__(status, message)
@@ -135,21 +135,21 @@ class Refusal(HttpError):
 
 
 class Draining(Refusal):
-    """nsqd is going out of service, and takes no new messages, topics or channels."""
+    """nsqd drains, and accepts no new messages, topics or channels."""
 
     def __init__(self) -> None:
         super().__init__(503, "DRAINING", "nsqd is draining")
 
 
 class TooManyTopics(Refusal):
-    """--max-topics are there. Not 503: another attempt does not help before somebody deletes one."""
+    """--max-topics is reached. The status is not 503, since a retry does not help until a topic is deleted."""
 
     def __init__(self, most: int) -> None:
         super().__init__(403, "TOO_MANY_TOPICS", f"topics exceed limit of {most}")
 
 
 class TooManyChannels(Refusal):
-    """The topic has --max-channels-per-topic."""
+    """--max-channels-per-topic is reached."""
 
     def __init__(self, topic: str, most: int) -> None:
         super().__init__(403, "TOO_MANY_CHANNELS", f"channels of {topic} exceed limit of {most}")

@@ -16,12 +16,12 @@ FIRST_ID_NS = TWEPOCH << _TICK_BITS
 
 
 def id_time_ns(message_id: int) -> int:
-    """Return until when the id may have been handed out, in ns since the epoch: the end of its unit of time."""
+    """Return the latest time at which the id may have been generated, in ns since the epoch."""
     return ((message_id >> _TICK_SHIFT) + TWEPOCH + 1 << _TICK_BITS) - 1
 
 
 class GuidFactory:
-    """Hands out ids that only ever rise, also when the clock steps back or ids are used up faster than it runs."""
+    """Generates rising ids, also when the clock steps back or ids are used up faster than it advances."""
 
     __slots__ = ("_next", "_node", "_tick")
 
@@ -31,8 +31,8 @@ class GuidFactory:
         self._next = IDS_PER_TICK
 
     def reserve(self, count: int, now_ns: int) -> int:
-        """The first of `count` consecutive ids, 1 <= count <= IDS_PER_TICK."""
-        tick = max(now_ns >> _TICK_BITS, TWEPOCH)  # a clock that was never set must not make ids negative
+        """Return the first of `count` consecutive ids, 1 <= count <= IDS_PER_TICK."""
+        tick = max(now_ns >> _TICK_BITS, TWEPOCH)  # a clock that was never set must not lead to negative ids
         if tick > self._tick:
             self._tick = tick
             self._next = 0
@@ -44,7 +44,7 @@ class GuidFactory:
         return first
 
     def skip_past(self, used_id: int) -> None:
-        """Never hand out an id as low as `used_id` again (after a restart: the highest one found)."""
+        """Generate only ids above `used_id` from now on; after a restart, that is the highest one found."""
         used_tick = (used_id >> _TICK_SHIFT) + TWEPOCH
         if used_tick >= self._tick:
             self._tick = used_tick

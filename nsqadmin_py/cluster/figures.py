@@ -1,7 +1,7 @@
-"""Figures of a topic or channel on one nsqd, and their sums over all. Pure.
+"""Figures of a topic or channel on one nsqd, and their sums over all nsqds. Pure.
 
-Counts and rates are whole numbers, rates in thousandths a second. A row of /stats that did not change costs one
-comparison, and in a large cluster most of them do not.
+Counts and rates are whole numbers; rates are in thousandths per second. A row of /stats that did not change costs one
+comparison, and in a large cluster most rows do not change.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 Numbers = tuple[int, ...]
 
-MILLI = 1000  # of a rate
+MILLI = 1000  # the unit of rates
 
 
 class TopicCounts(NamedTuple):
@@ -34,12 +34,12 @@ class ChannelCounts(NamedTuple):
 
     @property
     def finished(self) -> int:
-        """Messages that came, and wait no more in any way."""
+        """The number of messages that have left the channel."""
         return self.messages - self.depth - self.in_flight - self.deferred
 
 
 class Rates(NamedTuple):
-    """In thousandths a second; a topic has only the first."""
+    """Rates in thousandths per second. A topic has only the first."""
 
     messages: int = 0
     requeued: int = 0
@@ -51,7 +51,7 @@ QUIET = Rates()
 NO_TOPIC = TopicCounts(0, 0, 0)
 NO_CHANNEL = ChannelCounts(0, 0, 0, 0, 0, 0, 0, 0)
 
-# Of a row of /stats; a KeyError says that it is none.
+# Read the counts of a row of /stats. A KeyError means that the row is not one of nsqd.
 topic_figures = itemgetter("depth", "backend_depth", "message_count")
 channel_figures = itemgetter(
     "depth", "backend_depth", "in_flight_count", "deferred_count",
@@ -59,19 +59,22 @@ channel_figures = itemgetter(
 )  # fmt: skip
 
 
-# Places in TopicCounts and ChannelCounts.
+# Indexes of the fields of TopicCounts and ChannelCounts.
 _MESSAGES_OF_TOPIC = TopicCounts._fields.index("messages")
 _DEPTH, _, _IN_FLIGHT, _DEFERRED, _MESSAGES, _REQUEUED, _TIMED_OUT, _ = range(len(ChannelCounts._fields))
 
 
 def topic_rates(now: Numbers, before: Numbers, scale: float) -> Rates:
-    """`scale` is thousandths a second for each. Nothing where a count fell: the topic was deleted and made again."""
+    """Return the rates of a topic; `scale` converts a difference to thousandths per second.
+
+    If a count fell, the topic was deleted and created again: then all rates are 0.
+    """
     grown = now[_MESSAGES_OF_TOPIC] - before[_MESSAGES_OF_TOPIC]
     return Rates(int(grown * scale)) if grown > 0 else QUIET
 
 
 def channel_rates(now: Numbers, before: Numbers, scale: float) -> Rates:
-    """As `topic_rates`. What is emptied out of a channel is finished."""
+    """Return the rates of a channel, as `topic_rates`. Messages that were emptied count as finished."""
     grown = now[_MESSAGES] - before[_MESSAGES]
     if grown < 0:
         return QUIET
@@ -94,16 +97,16 @@ def plus(one: Numbers, other: Numbers) -> Numbers:
 
 
 def sum_of(rows: Collection[Numbers], nothing: Numbers) -> Numbers:
-    """Number by number; `nothing` where there are no rows."""
+    """Return the sum of each column; `nothing` if there are no rows."""
     return tuple(map(sum, zip(*rows, strict=True))) if rows else nothing
 
 
-# Quantiles and nanoseconds, as an nsqd has them.
+# Pairs of quantile and nanoseconds, as nsqd reports them.
 Latency = tuple[tuple[float, float], ...]
 
 
 def read_latency(row: Mapping[str, Any]) -> Latency:
-    """Empty where nothing is measured."""
+    """Return the latencies of a row of /stats; empty if nsqd measures none."""
     given = row.get("e2e_processing_latency")
     if not given or not given["percentiles"] or not given["count"]:
         return ()
@@ -111,14 +114,14 @@ def read_latency(row: Mapping[str, Any]) -> Latency:
 
 
 def _float(value: Any) -> float:
-    """Raises TypeError for what is no number: text may say that it is none, or infinite."""
+    """Raise TypeError for what is not a number: float() would also accept texts such as "nan" and "inf"."""
     if type(value) is not int and type(value) is not float:
         raise TypeError("a percentile is no number")
     return float(value)
 
 
 def worst(latencies: Iterable[Latency]) -> Latency:
-    """Of several, by quantile, the highest quantile first."""
+    """Return the highest value for each quantile, beginning with the highest quantile."""
     found: dict[float, float] = {}
     for latency in latencies:
         for quantile, value_ns in latency:
@@ -128,7 +131,7 @@ def worst(latencies: Iterable[Latency]) -> Latency:
 
 @dataclass(slots=True)
 class Part:
-    """A topic or channel on one nsqd. `changed` is the tick in which anything of it did last."""
+    """A topic or channel on one nsqd. `changed` is the last tick in which it changed."""
 
     counts: Numbers
     rates: Rates = QUIET
@@ -139,7 +142,7 @@ class Part:
 
 @dataclass(slots=True)
 class TopicPart(Part):
-    """`channel_counts` and `channel_rates` are sums of its channels, as of `add_up`."""
+    """A topic on one nsqd. `add_up` sets `channel_counts` and `channel_rates` to the sums over its channels."""
 
     channels: dict[str, Part] = field(default_factory=dict)
     channel_counts: Numbers = NO_CHANNEL
@@ -147,7 +150,7 @@ class TopicPart(Part):
 
     @property
     def is_moving(self) -> bool:
-        """Itself, or a channel of it."""
+        """True if the topic or one of its channels has a rate."""
         return self.rates is not QUIET or self.channel_rates is not QUIET
 
     def add_up(self) -> None:
@@ -158,16 +161,16 @@ class TopicPart(Part):
 
 @dataclass(slots=True)
 class Sum:
-    """Counts and rates of parts together, as of the latest round in which any of them changed."""
+    """Counts and rates of several parts together, as of the last round in which one of them changed."""
 
     counts: Numbers
     rates: Numbers = QUIET
     paused_parts: int = 0
-    timed_parts: int = 0  # those with latencies
+    timed_parts: int = 0  # parts with latencies
     changed: int = 0
 
     def add_up(self, parts: Collection[Part], nothing: Numbers) -> None:
-        # All parts anew: 0.2 us for each of them. Adding differences took 8 us for each that changed.
+        # Add up all parts again: 0.2 us each. Adding differences took 8 us for each part that changed.
         self.counts = sum_of([part.counts for part in parts], nothing)
         self.rates = sum_of([part.rates for part in parts if part.rates is not QUIET], QUIET)
         self.paused_parts = sum(part.is_paused for part in parts)
@@ -176,7 +179,7 @@ class Sum:
 
 @dataclass(slots=True)
 class ChannelRow(Sum):
-    """A channel over all nsqds, by their addresses."""
+    """A channel over all nsqds. `parts` is keyed by their addresses."""
 
     parts: dict[str, Part] = field(default_factory=dict)
 
@@ -187,7 +190,7 @@ class ChannelRow(Sum):
 
 @dataclass(slots=True)
 class TopicRow(Sum):
-    """A topic over all nsqds, by their addresses."""
+    """A topic over all nsqds. `parts` is keyed by their addresses."""
 
     parts: dict[str, TopicPart] = field(default_factory=dict)
     channels: dict[str, ChannelRow] = field(default_factory=dict)
@@ -197,11 +200,11 @@ class TopicRow(Sum):
         return TopicCounts._make(self.counts)
 
     def channel_totals(self) -> tuple[ChannelCounts, Rates]:
-        """Over all its channels."""
+        """Return the counts and rates of all channels together."""
         counts = sum_of([channel.counts for channel in self.channels.values()], NO_CHANNEL)
         rates = sum_of([channel.rates for channel in self.channels.values()], QUIET)
         return ChannelCounts._make(counts), Rates._make(rates)
 
     def changed_at(self) -> int:
-        """The tick in which anything of it, or of its channels, changed last."""
+        """Return the last tick in which the topic or one of its channels changed."""
         return max([self.changed, *(channel.changed for channel in self.channels.values())])

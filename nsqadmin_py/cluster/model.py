@@ -1,7 +1,7 @@
-"""The cluster as it is known now: nodes, and rows of topics and channels over all of them. Pure.
+"""The current state of the cluster: its nodes, and the topics and channels over all of them. Pure.
 
-Rates are computed for each nsqd over the time between two of its own answers, and then added: an nsqd that answers
-late, restarts or fails for a while distorts nothing.
+Rates are computed for each nsqd over the time between two of its own answers, and then added. So an nsqd that answers
+late, restarts or fails for a while does not distort them.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ from nsqadmin_py.cluster.figures import (
     topic_rates,
     worst,
 )
-from nsqadmin_py.cluster.rows import Channels, News, Rows, Slice
-from nsqadmin_py.shapes import MOST_COUNT, Figures, list_in, number_in, text_in
+from nsqadmin_py.cluster.stats_reader import Channels, News, Rows, Slice
+from nsqadmin_py.go_json import MOST_COUNT, Figures, list_in, number_in, text_in
 
-# Without an answer for so long, the figures of an nsqd are in no sum any more.
+# If an nsqd has not answered for this long, its figures are removed from all sums.
 FORGET_AFTER_S = 30.0
-# Without an answer for so many rounds, its rates are not.
+# If an nsqd has not answered for this many rounds, its rates are removed from all sums.
 _QUIET_AFTER_ROUNDS = 3
-# Of an answer, so many topics are taken up before others run: in about a millisecond.
+# The topics of an answer that are processed before other greenlets run: about 1 ms.
 _ROWS_AT_A_TIME = 50
-# Of all topics and channels with their parts, so many are added up, or removed: in about a millisecond.
+# The parts that are added up or removed before other greenlets run: about 1 ms.
 _PARTS_AT_A_TIME = 500
 _TOPICS_AT_A_TIME = 1000
 
 
 class BadStats(Exception):
-    """The answer is not that of an nsqd; the text says why."""
+    """The answer is not that of an nsqd; str(error) says why."""
 
 
 @dataclass(slots=True)
 class Node:
-    """One nsqd. Times are in s, of a steady clock; `answered_s` is None before its first answer.
+    """One nsqd. Times are in s of a monotonic clock; `answered_s` is None before its first answer.
 
-    told      what nsqlookupds, or it itself in /info, say of it: keys of `shapes.producer`
-    failure   why its last question brought no answer; empty where it did, or is still awaited
+    told      what nsqlookupds, or its own /info, report about it: the keys of `go_json.producer`
+    failure   why its last request failed; empty if it succeeded or is still under way
     """
 
     address: str
@@ -65,8 +65,8 @@ class Node:
     topics: dict[str, TopicPart] = field(default_factory=dict)
     of_topics: Sum = field(default_factory=lambda: Sum(NO_TOPIC))
     of_channels: Sum = field(default_factory=lambda: Sum(NO_CHANNEL))
-    latency: Latency = ()  # the worst of its topics
-    is_moving: bool = False  # some of its parts may have rates
+    latency: Latency = ()  # the highest of its topics
+    is_moving: bool = False  # True if some of its parts may have rates
     start_time: int = 0
     version: str = ""
     health: str = ""
@@ -80,11 +80,11 @@ class Node:
     changed: int = 0
 
     def age_s(self, now_s: float) -> float | None:
-        """Since its last answer."""
+        """Return the time since its last answer."""
         return None if self.answered_s is None else now_s - self.answered_s
 
     def adding_up(self) -> Iterator[None]:
-        """Add up all topics, and of their channels only the sums; yield now and then."""
+        """Add up all topics, and the channel sums of each topic. Yield now and then."""
         counts: Numbers = NO_TOPIC
         rates: Numbers = QUIET
         of_channels: Numbers = NO_CHANNEL
@@ -104,13 +104,13 @@ class Node:
         self.latency = latency
 
     def forget_answer(self) -> None:
-        """The next one is read as a whole."""
+        """Read the next answer completely."""
         self.digest = (0, 0)
         self.rows.forget()
 
 
 class Cluster:
-    """`tick` numbers the rounds: what changes in a round is marked with its number."""
+    """All nodes, topics and channels. `tick` is the number of the round; whatever changes is marked with it."""
 
     def __init__(self) -> None:
         self.tick = 1
@@ -121,7 +121,7 @@ class Cluster:
     # ---- facts
 
     def add_node(self, address: str, told: Figures) -> Node:
-        """One that is there, or is still; `told` may be new."""
+        """Add a node, or update what is `told` about it."""
         node = self.nodes.get(address)
         if node is None:
             node = self.nodes[address] = Node(address, told, changed=self.tick)
@@ -130,29 +130,28 @@ class Cluster:
         return node
 
     def remove_node(self, address: str) -> None:
-        """One that is there no more."""
         for _ in self.removing_node(address):
             pass
 
     def removing_node(self, address: str) -> Iterator[None]:
-        """As `remove_node`: yields whenever others may run that change nothing here."""
+        """Remove a node. Yield whenever other greenlets may run; they must not change the cluster meanwhile."""
         return self._forgetting(self.nodes.pop(address))
 
     def unchanged(self, node: Node, now_s: float) -> None:
-        """It answered the same as before."""
+        """Note an answer that is equal to the one before."""
         self._calm(node)
         self._answered(node, now_s)
 
     def observe(self, node: Node, document: Any, now_s: float) -> None:
-        """A whole answer of `/stats?format=json`. Raises BadStats."""
+        """Process a whole answer of `/stats?format=json`. Raises BadStats."""
         topics = list_in(document, "topics")
         for _ in self.observing(node, News(document, iter((Slice(topics, []),))), now_s):
             pass
 
     def observing(self, node: Node, news: News, now_s: float) -> Iterator[None]:
-        """Take up an answer, and yield whenever others may run. Raises BadStats.
+        """Process an answer, and yield whenever other greenlets may run. Raises BadStats.
 
-        A node that is removed meanwhile takes nothing up any more: the caller closes the iterator.
+        If the node is removed meanwhile, the caller must close the iterator.
         """
         names: set[str] = set()
         document = news.document
@@ -176,7 +175,7 @@ class Cluster:
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             node.forget_answer()
             for part in node.topics.values():
-                part.add_up()  # some have been read, and count
+                part.add_up()  # some of its channels have been read already
             raise BadStats(f"the answer is not that of an nsqd ({type(error).__name__}: {error})") from error
         if len(names) != len(node.topics):
             for name in node.topics.keys() - names:
@@ -194,18 +193,18 @@ class Cluster:
         node.answered_s = now_s
 
     def fail(self, node: Node, reason: str) -> None:
-        """It was asked, and will not answer."""
+        """Note that a request failed."""
         if node.failure != reason:
             node.failure, node.changed = reason, self.tick
         node.forget_answer()
 
     def end_round(self, now_s: float, round_s: float) -> None:
-        """What is too old to be true counts no more."""
+        """Drop figures that are too old, and add up what changed in this round."""
         for _ in self.ending_round(now_s, round_s):
             pass
 
     def ending_round(self, now_s: float, round_s: float) -> Iterator[None]:
-        """As `end_round`: yields whenever others may run that change nothing here."""
+        """As `end_round`. Yield whenever other greenlets may run; they must not change the cluster meanwhile."""
         for node in self.nodes.values():
             age_s = node.age_s(now_s)
             if age_s is None:
@@ -217,7 +216,7 @@ class Cluster:
         yield from self._adding_up()
 
     def _adding_up(self) -> Iterator[None]:
-        """Sums of what changed in this round."""
+        """Add up what changed in this round."""
         work = 0
         for topic in self.topics.values():
             work += 1
@@ -243,7 +242,7 @@ class Cluster:
 
     @staticmethod
     def _scale(node: Node, document: Any, now_s: float) -> float:
-        """What makes rates of differences to the answer before; 0 where they cannot be compared."""
+        """Return the factor from a difference between two answers to a rate; 0 if they cannot be compared."""
         if node.answered_s is None or number_in(document, "start_time") != node.start_time or now_s <= node.answered_s:
             return 0.0
         return MILLI / (now_s - node.answered_s)
@@ -285,7 +284,7 @@ class Cluster:
             self._change(node, of_all, part, counts, topic_rates(counts, part.counts, scale if is_known else 0.0))
         elif part.rates is not QUIET:
             self._change(node, of_all, part, counts, QUIET)
-        part.counts = counts  # even if they are equal: a part that is not new has other zeros than NO_TOPIC
+        part.counts = counts  # Assigned even if equal: a part that is not new must not hold the object NO_TOPIC.
         self._mark(node, of_all, part, row)
         return part
 
@@ -309,7 +308,7 @@ class Cluster:
                 self._mark(node, of_all[name], part, row)
 
     def _change(self, node: Node, row: Sum, part: Part, counts: Numbers, rates: Rates) -> None:
-        """A part has other figures than before: so have the sums that it is in."""
+        """Set new figures of a part, and mark the sums that include it."""
         if type(sum(counts)) is not int or max(counts) > MOST_COUNT or min(counts) < -MOST_COUNT:
             raise ValueError("a count is no whole number, or too large for one")
         part.counts, part.rates = counts, rates
@@ -327,7 +326,7 @@ class Cluster:
             self._touch(node, of_all, part)
 
     def _calm(self, node: Node) -> None:
-        """Nothing moves there, or nothing is known of it."""
+        """Set all rates of a node to 0."""
         if node.is_moving:
             for name in node.topics:
                 self._calm_topic(node, name)
@@ -350,7 +349,7 @@ class Cluster:
     def _add_topic(self, node: Node, name: str) -> TopicPart:
         if not isinstance(name, str):
             raise ValueError("a topic's name is no text")
-        name = intern(name)  # the same one for all nsqds
+        name = intern(name)  # all nsqds share one string
         row = self.topics.get(name)
         if row is None:
             row = self.topics[name] = TopicRow(NO_TOPIC)
@@ -402,7 +401,7 @@ class Cluster:
     # ---- questions
 
     def parts_of(self, topic: str, channel: str = "") -> Iterator[tuple[Node, Part]]:
-        """A topic, or a channel, on each nsqd that has it."""
+        """Yield each nsqd that has the topic or channel, and its part."""
         row = self.topics.get(topic)
         found: TopicRow | ChannelRow | None = row if not channel or row is None else row.channels.get(channel)
         if found is not None:
@@ -410,12 +409,12 @@ class Cluster:
                 yield self.nodes[address], part
 
     def latency_of(self, row: Sum, topic: str, channel: str = "") -> Latency:
-        """The worst of all nsqds."""
+        """Return the highest latencies over all nsqds."""
         return worst(part.latency for _, part in self.parts_of(topic, channel)) if row.timed_parts else ()
 
 
 def totals(cluster: Cluster) -> tuple[Numbers, Rates, Numbers, Rates]:
-    """Counts and rates of all topics, and of all channels."""
+    """Return counts and rates of all topics, and of all channels."""
     topics: Numbers = NO_TOPIC
     topic_pace: Numbers = QUIET
     channels: Numbers = NO_CHANNEL

@@ -1,7 +1,7 @@
-"""Asks all nsqlookupds and all nsqds at the same time, round after round. None of them delays the others.
+"""Asks all nsqlookupds and nsqds in parallel, round after round. No server delays the others.
 
-Who did not answer in time in one round is not waited for in the next ones, until its answers are quick again; what
-it says is used when it comes, and until then what it said last.
+A round does not wait for servers that were late in the round before. Their answers are used when they arrive; until
+then their last figures stay.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ import gevent.event
 import gevent.lock
 
 from nsqadmin_py.cluster.model import BadStats, Cluster, Node
-from nsqadmin_py.cluster.rows import News
-from nsqadmin_py.shapes import Figures, http_address, merged_producers, producer, producer_of_info
+from nsqadmin_py.cluster.stats_reader import News
+from nsqadmin_py.go_json import Figures, http_address, merged_producers, producer, producer_of_info
 from nsqadmin_py.upstream import Upstream, UpstreamError, named_producers, parsed, place_of
 
-# The part of the interval that a round waits for answers, but not longer than this.
+# A round waits for answers for this part of the interval, but not longer than _LONGEST_WAIT_S.
 _WAITING_PART = 0.5
 _LONGEST_WAIT_S = 1.0
-# Reading answers may take this part of a core at most: in a cluster where it is more, rounds become rarer.
+# Reading answers may take this part of a core at most. In a cluster that needs more, rounds become rarer.
 _BUSY_PART = 0.25
 _SHORTEST_PAUSE_S = 0.05
 _STATS = {"format": "json", "include_clients": "false", "include_mem": "false"}
 
 
 class Question:
-    """One that is asked of one place again and again, once at a time."""
+    """A question that is asked of one server again and again, once at a time."""
 
     def __init__(self, ask: Callable[[], None]) -> None:
         self._ask = ask
         self._greenlet: gevent.Greenlet[[], None] | None = None
         self.began_s = 0.0
         self.is_late = False
-        self.is_heard = False  # what is answered is here, and waits to be read
+        self.is_heard = False  # the answer has arrived and waits to be read
 
     @property
     def is_busy(self) -> bool:
         return self._greenlet is not None and not self._greenlet.ready()
 
     def begin(self, now_s: float) -> None:
-        """Asks, unless an answer is still awaited."""
+        """Ask, unless the last answer has not arrived yet."""
         if not self.is_busy:
             self.began_s, self.is_heard = now_s, False
             self._greenlet = gevent.spawn(self._ask)
@@ -60,8 +60,8 @@ class Question:
 class Poller:
     """Keeps `cluster` up to date.
 
-    on_round  called after each round; `interval_s` is the time from the beginning of one to that of the next
-    report    called with a bug that ended a round early
+    on_round  called after each round; `interval_s` is the time from the start of one round to the start of the next
+    report    called with an unexpected exception that ended a round early
     """
 
     def __init__(
@@ -83,13 +83,13 @@ class Poller:
         self._clock = clock
         self._nsqds = {place_of(nsqd): nsqd for nsqd in nsqds}
         self._lookups: dict[str, Question] = {}
-        self._told: dict[str, list[Figures]] = {}  # by nsqlookupd, or by nsqd where there is none
+        self._told: dict[str, list[Figures]] = {}  # keyed by nsqlookupd, or by nsqd if there is no nsqlookupd
         self._digests: dict[str, int] = {}
         self._questions: dict[str, Question] = {}
         self._greenlet: gevent.Greenlet[[], None] | None = None
         self._wake = gevent.event.Event()
         self._reading = gevent.lock.Semaphore(1)
-        self._busy_s = 0.0  # reading, since the last round ended
+        self._busy_s = 0.0  # the time spent on reading answers since the last round ended
         self._ended_s = clock()
         self.set_lookupds(lookupds)
 
@@ -105,7 +105,7 @@ class Poller:
             question.close()
 
     def hurry(self) -> None:
-        """Somebody changed something: do not wait for the next round."""
+        """Begin the next round now: an action changed something."""
         self._wake.set()
 
     def _run(self) -> None:
@@ -114,7 +114,7 @@ class Poller:
             self._wake.clear()
             try:
                 self.round()
-            except Exception as error:  # noqa: BLE001  what a server said must not end the rounds for good
+            except Exception as error:  # noqa: BLE001  an unexpected answer must not end the rounds for good
                 self._report(error)
             pause_s = max(self._interval_s, self._busy_s / _BUSY_PART) - (self._clock() - began_s)
             self._busy_s = 0.0
@@ -139,7 +139,7 @@ class Poller:
     # ---- a round
 
     def round(self) -> None:
-        """Asks all, and waits for those that are usually in time."""
+        """Ask all servers, and wait for those that are usually in time."""
         limit_s = min(self._interval_s * _WAITING_PART, _LONGEST_WAIT_S)
         if self._lookups:
             self._ask(self._lookups.values(), limit_s)
@@ -151,14 +151,14 @@ class Poller:
             self._note_lateness(self.cluster.nodes[address], question)
         now_s = self._clock()
         round_s, self._ended_s = now_s - self._ended_s, now_s
-        with self._reading:  # an answer that is taken up meanwhile could be in no sum
+        with self._reading:  # the sums of this round would miss an answer that is processed meanwhile
             for _ in self.cluster.ending_round(now_s, max(round_s, self._interval_s)):
                 gevent.sleep(0)
             self._on_round()
             self.cluster.tick += 1
 
     def _copies(self) -> dict[str, list[Figures]]:
-        """What nsqlookupds said, to be merged anew."""
+        """Return copies of what the nsqlookupds reported, since merging changes them."""
         return {place_of(lookupd): [dict(node) for node in nodes] for lookupd, nodes in self._told.items()}
 
     def _ask(self, questions: Iterable[Question], limit_s: float) -> None:
@@ -215,7 +215,7 @@ class Poller:
                 with self._reading:
                     self._read(node, body, heard_s)
                     del body
-                    gevent.sleep(0)  # a hundred answers at once must not keep a page waiting
+                    gevent.sleep(0)  # a hundred answers at once must not delay the page
         except (UpstreamError, BadStats) as error:
             self.cluster.fail(node, str(error))
         except Exception as error:  # noqa: BLE001  a bug in reading one answer costs that answer
@@ -224,7 +224,7 @@ class Poller:
         node.took_s = self._clock() - began_s
 
     def _introduce(self, node: Node) -> None:
-        """Without nsqlookupd, it has to say itself who it is: once for each time that it was away."""
+        """Without nsqlookupds, ask the nsqd for its /info: at first, and after each failure."""
         if self._lookups or (self._told.get(node.address) and not node.failure):
             return
         info: Any = self._upstream.get(self._nsqds[node.address], "/info")
@@ -232,10 +232,10 @@ class Poller:
         self.cluster.add_node(node.address, self._told[node.address][0])
 
     def _read(self, node: Node, body: bytes, heard_s: float) -> None:
-        """An idle nsqd says the same again and again: it is not read again."""
-        if self.cluster.nodes.get(node.address) is not node:  # gone meanwhile
+        """Process an answer of /stats, unless it is equal to the one before."""
+        if self.cluster.nodes.get(node.address) is not node:  # removed meanwhile
             return
-        began_s = thread_time()  # not that in which others had the core
+        began_s = thread_time()  # CPU time, not time in which other threads had the core
         digest = (len(body), hash(body))
         if digest == node.digest and node.answered_s is not None:
             self.cluster.unchanged(node, heard_s)
@@ -251,7 +251,7 @@ class Poller:
 
 
 def _told(row: Any) -> Figures:
-    """What an nsqlookupd says of an nsqd. Of its topics, which its figures say better, only those that are hidden."""
+    """Return an nsqd as an nsqlookupd describes it, with only its tombstoned topics: /stats has the others."""
     node = producer(row)
     node["topics"] = [topic for topic in node["topics"] or () if topic["tombstoned"]] or None
     return node

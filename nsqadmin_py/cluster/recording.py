@@ -1,4 +1,4 @@
-"""What of the cluster goes into the history after each round. Pure."""
+"""Selects the figures of the cluster that go into the history after each round. Pure."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from nsqadmin_py.cluster.figures import (
     Rates,
 )
 from nsqadmin_py.cluster.model import Cluster, totals
-from nsqadmin_py.history.book import LATENCIES, MOST_QUANTILES, Key, Values
+from nsqadmin_py.history.series import LATENCIES, MOST_QUANTILES, Key, Values
 
 Record = tuple[Key, Values, tuple[float, ...]]
 
 
 def records(cluster: Cluster) -> Iterator[Record]:
-    """One for the cluster, and one for each topic, channel and nsqd of which figures are known.
+    """Yield a record for the cluster, and one for each topic, channel and nsqd whose figures are known.
 
-    The depth of a topic is all that waits in it: its own, and that of its channels.
+    The depth of a topic includes the depths of its channels.
     """
     yield _cluster(cluster)
     for name, topic in cluster.topics.items():

@@ -1,7 +1,7 @@
-"""What the page gets to see of the cluster, as JSON. Pure.
+"""The JSON of the cluster that the page shows. Pure.
 
-A view is a head, rows by key, and the order of the keys. A row tells the tick in which it changed last, so that who
-knows an earlier tick gets only what is new. Names and texts are those of other people's programs: never markup.
+A view has a head, rows by key, and the order of the keys. Each row has the tick in which it last changed, so that a
+reader of an earlier tick gets only what is new. Names and texts come from other programs: never treat them as markup.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ Json = dict[str, Any]
 
 DEFAULT_LIMIT = 100
 MOST_LIMIT = 1000
-# An nsqd that is waited for so long is slow; the poller says so earlier.
+# An nsqd whose answer takes this long is slow. The poller marks it as late earlier.
 SLOW_AFTER_S = 5.0
 
 
 class BadQuery(ValueError):
-    """What was asked for makes no sense; the text is the message of the answer."""
+    """The query is not valid; str(error) is the message of the answer."""
 
 
 class NotKnown(LookupError):
-    """There is no such thing; the text is the message of the answer."""
+    """The topic, channel or node does not exist; str(error) is the message of the answer."""
 
 
 @dataclass(slots=True)
 class View:
-    """`changed` has for each key the tick in which its row changed last."""
+    """`changed` holds for each key the tick in which its row last changed."""
 
     head: Json
     rows: dict[str, Json] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Which rows of a list, and in which order."""
+    """The rows of a list that a page shows, and their order."""
 
     search: str = ""
     sort: str = "topic"
@@ -64,7 +64,7 @@ class Page:
 
     @classmethod
     def read(cls, query: Mapping[str, str]) -> Page:
-        """From `search`, `sort`, `order` (asc, desc), `offset` and `limit`. Raises BadQuery."""
+        """Read `search`, `sort`, `order` (asc, desc), `offset` and `limit`. Raises BadQuery."""
         sort = query.get("sort") or "topic"
         if sort not in SORTABLE:
             raise BadQuery("INVALID_ARG_SORT")
@@ -88,7 +88,7 @@ def _number(query: Mapping[str, str], name: str, default: int) -> int:
 
 
 def overview(cluster: Cluster, now_s: float) -> View:
-    """Sums, and how the nsqds and nsqlookupds are."""
+    """Return sums over the cluster, and the states of its nsqds and nsqlookupds."""
     topics, topic_rates, channels, channel_rates = totals(cluster)
     states = [state_of(node, now_s) for node in cluster.nodes.values()]
     versions: dict[str, int] = {}
@@ -106,7 +106,7 @@ def overview(cluster: Cluster, now_s: float) -> View:
         "nodes_failed": states.count(FAILED),
         "versions": dict(sorted(versions.items())),
         "failed_lookups": dict(sorted(cluster.failed_lookups.items())),
-        "channel_messages": counts.messages,  # as Go's counter counts
+        "channel_messages": counts.messages,  # counted as by Go's nsqadmin
         **figures,
     }
     return View(head)
@@ -157,9 +157,9 @@ SORTABLE: dict[str, Callable[[Json], Any]] = {
 
 
 def topic_list(cluster: Cluster, page: Page) -> View:
-    """A page of the topics whose name, or a channel's name, has the searched text."""
+    """Return a page of the topics whose name, or a channel's name, contains the searched text."""
     names = [name for name, row in cluster.topics.items() if _is_searched(page.search, name, row)]
-    names.sort()  # those that are equal stay by name
+    names.sort()  # the sort is stable: equal rows stay in the order of names
     if page.sort == "topic":
         ordered = names[::-1] if page.downwards else names
         shown = [_topic_json(name, cluster.topics[name]) for name in ordered[page.offset : page.offset + page.limit]]
@@ -178,7 +178,7 @@ def _is_searched(text: str, name: str, row: TopicRow) -> bool:
 
 
 def topic(cluster: Cluster, name: str, now_s: float) -> View:
-    """A topic: itself, its channels (`channel:…`) and its nsqds (`node:…`). Raises NotKnown."""
+    """Return a topic, its channels (`channel:…`) and its nsqds (`node:…`). Raises NotKnown."""
     row = cluster.topics.get(name)
     if row is None:
         raise NotKnown("TOPIC_NOT_FOUND")
@@ -199,7 +199,7 @@ def topic(cluster: Cluster, name: str, now_s: float) -> View:
 
 
 def _part_json(node: Node, part: Part, now_s: float) -> Json:
-    """What is said of an nsqd beside the figures of its part of a topic or channel."""
+    """Return the keys of an nsqd that are shown beside the figures of its part of a topic or channel."""
     return {
         "node": node.address,
         "hostname": node.told.get("hostname", ""),
@@ -231,7 +231,7 @@ def _channel_figures(counts: ChannelCounts, rates: Numbers) -> Json:
 
 
 def channel(cluster: Cluster, topic_name: str, name: str, now_s: float) -> View:
-    """A channel, and its nsqds by address. Raises NotKnown."""
+    """Return a channel, and its nsqds by address. Raises NotKnown."""
     row: Sum | None = cluster.topics.get(topic_name)
     if row is None:
         raise NotKnown("TOPIC_NOT_FOUND")
@@ -250,7 +250,7 @@ OK, SLOW, FAILED, NEW = "ok", "slow", "failed", "new"
 
 
 def state_of(node: Node, now_s: float) -> str:
-    """ok, slow (what is shown is old), failed (it said no, or nothing at all), new (not asked yet)."""
+    """Return ok, slow (its figures are old), failed (an error or no answer) or new (not asked yet)."""
     if node.failure:
         return FAILED
     age_s = node.age_s(now_s)
@@ -265,7 +265,7 @@ def version_of(node: Node) -> str:
 
 
 def tombstones_of(node: Node) -> list[str]:
-    """Topics for which nsqlookupds hide it."""
+    """Return the topics that nsqlookupds hide on this nsqd."""
     return [row["topic"] for row in node.told.get("topics") or () if row["tombstoned"]]
 
 
@@ -307,14 +307,14 @@ def nodes(cluster: Cluster, now_s: float) -> View:
 
 
 def _node_changed(node: Node, now_s: float, tick: int) -> int:
-    """One that is not well changes all the time: it grows older."""
+    """Return the tick of the last change. The age of a node that does not answer changes in every tick."""
     if state_of(node, now_s) != OK:
         return tick
     return max(node.changed, node.of_topics.changed, node.of_channels.changed)
 
 
 def node(cluster: Cluster, address: str, now_s: float) -> View:
-    """An nsqd, and its topics by name. Raises NotKnown."""
+    """Return an nsqd, and its topics by name. Raises NotKnown."""
     found = cluster.nodes.get(address)
     if found is None:
         raise NotKnown("NODE_NOT_FOUND")

@@ -1,6 +1,6 @@
 """Figures of the last hour in small steps, and of the last day in minutes.
 
-rings  the latest values of one figure                                      pure
-book   the rings of all topics, channels and nsqds                          pure
-file   saves and loads them
+rings   the latest values of one figure                                       pure
+series  the rings of all topics, channels and nsqds                           pure
+file    saves and loads them
 """

@@ -1,9 +1,9 @@
-"""The history in a file: a line that says what it is, then one compressed document, with a checksum.
+"""The file of the history: a header line, then one compressed document with a checksum.
 
     nsqadmin-history 1 <crc32c of the rest, 8 hex digits>\\n
     zstd of: length of the head (4 bytes), head (JSON), values (4 bytes each)
 
-The head says of each ring its place, its first and last step and how many bytes of values are its own.
+The head has for each ring its place, its first and last step, and the size of its values in bytes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import google_crc32c
 import orjson
 from gevent.threadpool import ThreadPool
 
-from nsqadmin_py.history.book import Book, Key, Pair, Series
 from nsqadmin_py.history.rings import Ring
+from nsqadmin_py.history.series import History, Key, Pair, Series
 from nsqd_py.runtime import private_files
 from nsqd_py.runtime.logs import Log
 
@@ -33,44 +33,44 @@ _BAD = (ValueError, KeyError, TypeError, IndexError, struct.error)
 
 
 class BadHistory(Exception):
-    """The file is damaged; the text says how."""
+    """The file is damaged; str(error) says how."""
 
 
-def encode(book: Book) -> bytes:
-    """A book, not compressed."""
+def encode(history: History) -> bytes:
+    """Return the document of a history, not compressed."""
     parts: list[bytes] = []
     rows: list[Any] = []
-    for key, series in book.series.items():
+    for key, series in history.series.items():
         rings = {}
         for name, pair in series.pairs.items():
             dumps = [ring.dump() for ring in pair]
             parts += [data for _, _, data in dumps]
             rings[name] = [(first, last, len(data)) for first, last, data in dumps]
         rows.append([*key, series.quantiles, rings])
-    head = orjson.dumps({"fine_step_s": book.fine_step_s, "series": rows}, option=orjson.OPT_NON_STR_KEYS)
+    head = orjson.dumps({"fine_step_s": history.fine_step_s, "series": rows}, option=orjson.OPT_NON_STR_KEYS)
     return b"".join([_LENGTH.pack(len(head)), head, *parts])
 
 
-def decode(document: bytes, book: Book) -> None:
-    """Fills an empty book. Raises BadHistory."""
+def decode(document: bytes, history: History) -> None:
+    """Fill an empty history. Raises BadHistory."""
     try:
         (length,) = _LENGTH.unpack_from(document)
         head = orjson.loads(document[4 : 4 + length])
-        if head["fine_step_s"] != book.fine_step_s:
-            head["series"] = []  # another poll interval: its steps are other steps
+        if head["fine_step_s"] != history.fine_step_s:
+            head["series"] = []  # another poll interval: its steps have another length
         at = 4 + length
         for topic, channel, node, quantiles, rings in head["series"]:
             series = Series()
             series.quantiles = tuple(map(float, quantiles))
             for name, (fine, coarse) in rings.items():
                 loaded = []
-                for capacity, (first, last, size) in ((book.fine_capacity, fine), (book.coarse_capacity, coarse)):
+                for capacity, (first, last, size) in ((history.fine_capacity, fine), (history.coarse_capacity, coarse)):
                     loaded.append(_ring(capacity, first, last, document[at : at + size]))
                     at += size
                 series.pairs[name] = Pair(*loaded)
-            book.series[Key(topic, channel, node)] = series
+            history.series[Key(topic, channel, node)] = series
     except _BAD as error:
-        book.series.clear()
+        history.series.clear()
         raise BadHistory(f"{type(error).__name__}: {error}") from error
 
 
@@ -84,7 +84,7 @@ def pack(document: bytes) -> bytes:
 
 
 def unpack(data: bytes) -> bytes:
-    """Raises BadHistory."""
+    """Return the document of a file's content. Raises BadHistory."""
     line, _, packed = data.partition(b"\n")
     if not line.startswith(_MAGIC):
         raise BadHistory("it is no history of nsqadmin")
@@ -97,17 +97,17 @@ def unpack(data: bytes) -> bytes:
 
 
 class HistoryFile:
-    """Where the history is kept. Without a path, or where it cannot be written, nowhere."""
+    """The file of the history. With an empty path, or if it cannot be written, nothing is saved."""
 
     def __init__(self, path: str, log: Log) -> None:
-        self._path = os.path.realpath(path) if path else ""  # a symbolic link stays one when the file is replaced
+        self._path = os.path.realpath(path) if path else ""  # replacing the file must keep a symbolic link
         self._log = log
         self._lock: Any = None
         self._has_failed = False
         self._pool = ThreadPool(1)
 
-    def open(self, book: Book) -> None:
-        """Reads what there is. What cannot be read is set aside, and said."""
+    def open(self, history: History) -> None:
+        """Read the file. If it is damaged, rename it and log why."""
         if not self._path or not self._take_lock():
             return
         try:
@@ -119,13 +119,13 @@ class HistoryFile:
             self._log.warning("HISTORY: cannot read %s: %s; it begins anew", self._path, error.strerror)
             return
         try:
-            decode(unpack(data), book)
+            decode(unpack(data), history)
         except BadHistory as error:
             self._set_aside(error)
 
     def _take_lock(self) -> bool:
-        """Two nsqadmins would overwrite each other's."""
-        if os.path.exists(self._path) and not os.path.isfile(self._path):  # /dev/null would be set aside as damaged
+        """Lock the file, since two nsqadmins would overwrite each other's."""
+        if os.path.exists(self._path) and not os.path.isfile(self._path):  # /dev/null must not be renamed as damaged
             self._log.warning("HISTORY: %s: not a regular file; the history is kept in memory only", self._path)
             self._path = ""
             return False
@@ -150,11 +150,11 @@ class HistoryFile:
             os.replace(self._path, aside)
         self._log.error("HISTORY: %s is damaged (%s): set aside as %s; it begins anew", self._path, error, aside)
 
-    def write(self, book: Book) -> None:
-        """Replaces the file. Compressing and writing is done in a thread; blocks this greenlet."""
+    def write(self, history: History) -> None:
+        """Replace the file. A thread compresses and writes; this greenlet waits for it."""
         if not self._path:
             return
-        document = encode(book)
+        document = encode(history)
         try:
             self._pool.apply(_replace, (self._path, document))
             self._has_failed = False

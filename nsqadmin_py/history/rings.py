@@ -1,7 +1,7 @@
-"""Rings: the latest values of one figure, one for each step of time. Pure.
+"""Rings: the latest values of one figure, one for each time step. Pure.
 
-A step has a number, its time divided by its length; so rings need no times of their own. A value takes four bytes,
-and a figure that never changes (most are 0) takes none.
+The number of a step is its time divided by the step's length, so rings need not store times. A value takes four bytes.
+A figure that never changes (most are 0) takes none.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ FLOAT_BYTES = 4
 
 
 class Ring:
-    """`capacity` steps back from the latest. A step of which nothing is known is NaN."""
+    """The values of the last `capacity` steps. A step whose value is unknown is NaN."""
 
     __slots__ = ("capacity", "first", "last", "_constant", "_values")
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self.first = 0  # of the steps that are known
+        self.first = 0  # the first known step
         self.last = -1
         self._constant = nan
         self._values: array[float] | None = None  # None while all known steps have the same value
 
     def put(self, step: int, value: float) -> None:
-        """The value at a step. One that is there already is replaced; one before the latest is left out."""
+        """Set the value of a step. It replaces an existing value; a step before the latest is ignored."""
         if self.last < 0:
             self.first, self.last, self._constant = step, step, value
             return
@@ -51,24 +51,24 @@ class Ring:
             self.first = step - self.capacity + 1
 
     def _spread(self) -> None:
-        """From one value for all steps to a value for each."""
+        """Store a value for each step in place of one for all."""
         values = array(FLOAT, [nan]) * self.capacity
         for step in range(self.first, self.last + 1):
             values[step % self.capacity] = self._constant
         self._values = values
 
     def read(self, begin: int, end: int) -> list[float]:
-        """The values of the steps from `begin` to before `end`."""
+        """Return the values of the steps from `begin` to before `end`."""
         low, high = max(begin, self.first), min(end, self.last + 1)
         if low >= high:
             return [nan] * max(0, end - begin)
         known = self._known(low, high).tolist()
-        if high - low == end - begin:  # most are, and copying takes as long as all of the above
+        if high - low == end - begin:  # true for most, and copying would take as long as all of the above
             return known
         return [nan] * (low - begin) + known + [nan] * (end - high)
 
     def _known(self, begin: int, end: int) -> array[float]:
-        """Of steps that are all between the first and the last."""
+        """Return the values of steps that all lie between the first and the last."""
         if self._values is None:
             return array(FLOAT, [self._constant]) * (end - begin)
         place = begin % self.capacity
@@ -76,16 +76,16 @@ class Ring:
         return to_the_end + self._values[: end - begin - len(to_the_end)]
 
     def means(self, begin: int, width: int, count: int) -> list[float]:
-        """The means of `count` spans of `width` steps each, from `begin` on."""
+        """Return the means of `count` spans of `width` steps each, beginning with step `begin`."""
         if self._values is None and self.first <= begin and begin + width * count <= self.last + 1:
             return [self._constant] * count
         values = self.read(begin, begin + width * count)
         spans = (values[at : at + width] for at in range(0, width * count, width))
-        # The sum of a span with a gap in it is NaN. Most have none, and need no look at each value: 25 us, not 120.
+        # The sum of a span with a gap is NaN. Most have none, so their values are not checked: 25 us, not 120.
         return [mean(span) if isnan(total := sum(span)) else total / width for span in spans]
 
     def mean(self, begin: int, end: int) -> float:
-        """Of the known values of these steps; NaN where there is none."""
+        """Return the mean of the known values of these steps; NaN if there are none."""
         if self._values is None and self.first <= begin and end <= self.last + 1:
             return self._constant
         return mean(self.read(begin, end))
@@ -93,14 +93,14 @@ class Ring:
     # ---- as bytes
 
     def dump(self) -> tuple[int, int, bytes]:
-        """First step, last step, and the values in between; a single one where all are the same."""
+        """Return the first step, the last step, and the values; a single value if all are equal."""
         if self._values is None:
             return self.first, self.last, array(FLOAT, [self._constant]).tobytes()
         return self.first, self.last, self._known(self.first, self.last + 1).tobytes()
 
     @classmethod
     def load(cls, capacity: int, first: int, last: int, data: bytes) -> Ring:
-        """Of what `dump` gave. Raises ValueError."""
+        """Return a ring from the result of `dump`. Raises ValueError."""
         values: array[float] = array(FLOAT)
         values.frombytes(data)
         ring = cls(capacity)

@@ -1,4 +1,4 @@
-"""What the page does: POST /api/v2/actions, each action with a line in the log."""
+"""The actions of the page: POST /api/v2/actions. Each is logged."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 
 from werkzeug.wrappers import Request, Response
 
+from nsqadmin_py.audit import AuditLog
 from nsqadmin_py.cluster.model import Cluster
 from nsqadmin_py.cluster.views import FAILED, OK, state_of
 from nsqadmin_py.clusterinfo import ClusterInfo, Errors, NobodyAnswered, joined
-from nsqadmin_py.notices import Notices
-from nsqadmin_py.shapes import Figures, tcp_address
+from nsqadmin_py.go_json import Figures, tcp_address
 from nsqadmin_py.upstream import Upstream, UpstreamError, ask_all, parsed
+from nsqadmin_py.web.access import Access
 from nsqadmin_py.web.answers import Refusal, as_json
 from nsqadmin_py.web.bodies import object_in, text_of
-from nsqadmin_py.web.looks import ask_nodes, reason_of
-from nsqadmin_py.web.safety import Safety
+from nsqadmin_py.web.node_queries import ask_nodes, reason_of
 from nsqd_py.client.errors import NsqClientError
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol.names import is_valid_name
@@ -30,7 +30,7 @@ _CHANNEL_OF_LETTERS = "nsqadmin"
 
 
 class Order(NamedTuple):
-    """An action as it was asked for. What it does not need may be empty."""
+    """A requested action. Fields that it does not need may be empty."""
 
     action: str
     topic: str
@@ -53,8 +53,8 @@ class Actions:
         info: Callable[[], ClusterInfo],
         upstream: Upstream,
         client_options: ClientOptions,
-        safety: Safety,
-        notices: Notices,
+        access: Access,
+        audit_log: AuditLog,
         log: Log,
         clock: Callable[[], float],
         on_action: Callable[[], None],
@@ -63,12 +63,12 @@ class Actions:
         self._info = info
         self._upstream = upstream
         self._client_options = client_options
-        self._safety = safety
-        self._notices = notices
+        self._access = access
+        self._audit_log = audit_log
         self._log = log
         self._clock = clock
         self._on_action = on_action
-        self._deeds: dict[str, Callable[[Order], Result]] = {
+        self._handlers: dict[str, Callable[[Order], Result]] = {
             "create": self._create,
             "delete": self._delete,
             "pause": self._act,
@@ -82,22 +82,22 @@ class Actions:
 
     def handle(self, request: Request) -> Response:
         """Raises Refusal."""
-        self._safety.check_token(request)
-        self._safety.check_action(request)
+        self._access.check_token(request)
+        self._access.check_action(request)
         order = _order(object_in(request))
-        deed = self._deeds.get(order.action)
-        if deed is None:
+        handler = self._handlers.get(order.action)
+        if handler is None:
             raise Refusal(400, "INVALID_ACTION")
         try:
-            result = deed(order)
+            result = handler(order)
         except Refusal as refusal:
-            self._notices.audit(request, order.action, refusal.message, **order.names)
+            self._audit_log.record(request, order.action, refusal.message, **order.names)
             raise
         except NobodyAnswered as error:
-            self._notices.audit(request, order.action, str(error), **order.names)
+            self._audit_log.record(request, order.action, str(error), **order.names)
             raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
-        self._notices.audit(request, order.action, "; ".join(result["errors"]) or "ok", **order.names)
-        self._notices.notify(request, _notice_name(order), order.topic, order.channel, order.node)
+        self._audit_log.record(request, order.action, "; ".join(result["errors"]) or "ok", **order.names)
+        self._audit_log.notify(request, _notice_name(order), order.topic, order.channel, order.node)
         self._on_action()
         return as_json(result)
 
@@ -123,7 +123,7 @@ class Actions:
     # ---- what it does not
 
     def _seek(self, order: Order) -> Result:
-        """To a time (RFC 3339), `earliest` or `latest`."""
+        """Move a channel to a time (RFC 3339), `earliest` or `latest`."""
         _check_channel(order.channel)
         to = text_of(order.more, "to")
         if not to:
@@ -134,7 +134,7 @@ class Actions:
         return _of_nodes(nodes)
 
     def _publish(self, order: Order) -> Result:
-        """A message to try things out, on one nsqd."""
+        """Publish a test message to one nsqd."""
         _check_topic(order.topic)
         body = _message_body(order.more)
         query = {"topic": order.topic}
@@ -151,7 +151,7 @@ class Actions:
         return {"errors": [], "node": node}
 
     def _some_node(self, order: Order) -> str:
-        """The one that was asked for, one that has the topic, or any: well ones first."""
+        """Return the requested nsqd, or the healthiest one, if possible one that has the topic."""
         if order.node:
             if order.node not in self._cluster.nodes:
                 raise Refusal(404, "NODE_NOT_FOUND")
@@ -167,7 +167,7 @@ class Actions:
         return nodes[0].address
 
     def _requeue_dead_letters(self, order: Order) -> Result:
-        """From `channel` of the topic of dead letters to the topic `target`; at most `limit`."""
+        """Move at most `limit` messages from a channel of the dead-letter topic to the topic `target`."""
         target = text_of(order.more, "target")
         _check_topic(order.topic)
         _check_topic(target)
@@ -178,11 +178,11 @@ class Actions:
             raise Refusal(400, "INVALID_ARG_LIMIT")
         channel = order.channel or self._channel_of_letters(order.topic)
         _check_channel(channel)
-        # Only now: NSQ's clients take a fifth of the time that nsqadmin needs to start.
-        from nsqadmin_py.dead_letters import Letters
+        # Imported late: NSQ's clients take a fifth of the time that nsqadmin needs to start.
+        from nsqadmin_py.dead_letters import DeadLetterRequeue
 
         waiting = self._waiting(order.topic, channel, order.node)
-        letters = Letters(waiting, (order.topic, channel), target, self._client_options, self._log)
+        letters = DeadLetterRequeue(waiting, (order.topic, channel), target, self._client_options, self._log)
         try:
             moved = letters.move(limit, _REQUEUE_DEADLINE_S)
         except NsqClientError as error:
@@ -192,7 +192,7 @@ class Actions:
         return {"errors": [moved.error] if moved.error else [], "requeued": moved.count, "failed": moved.failed}
 
     def _channel_of_letters(self, topic: str) -> str:
-        """Its only channel; without any, a new one gets all that wait in the topic."""
+        """Return the topic's only channel; without channels, a new one that gets all messages of the topic."""
         row = self._cluster.topics.get(topic)
         channels = list(row.channels) if row is not None else []
         if len(channels) > 1:
@@ -200,7 +200,7 @@ class Actions:
         return channels[0] if channels else _CHANNEL_OF_LETTERS
 
     def _waiting(self, topic: str, channel: str, node: str) -> dict[str, int]:
-        """How many messages wait, by TCP address; as the nsqds say now."""
+        """Return how many messages wait, by TCP address, as the nsqds report now."""
         addresses = ask_nodes(self._cluster, topic, "", node)
         producers = [told for address in addresses if (told := self._cluster.nodes[address].told)]
         rows, _ = self._info().stats(producers, topic)
@@ -224,7 +224,7 @@ class Actions:
 
 
 def _depth(topic: Figures, channel: str) -> int:
-    """What a channel would get: what it has, or, as the first one of its topic, what waits there."""
+    """Return how many messages a channel holds; a topic's first channel also gets what waits in the topic."""
     parts = [part for part in topic["channels"] or () if part["channel_name"] == channel]
     own: int = topic["depth"]
     return own + (int(parts[0]["depth"]) if parts else 0)
@@ -243,7 +243,7 @@ def _result(errors: Errors) -> Result:
 
 
 def _of_nodes(nodes: list[Figures]) -> Result:
-    """Raises Refusal where none did it."""
+    """Return the results of all nsqds. Raises Refusal if all failed."""
     errors = [f"{node['node']}: {node['error']}" for node in nodes if "error" in node]
     if len(errors) == len(nodes):
         raise Refusal(502, f"UPSTREAM_ERROR: {'; '.join(errors)}", nodes=nodes)
@@ -265,7 +265,7 @@ def _message_body(document: dict[str, Any]) -> bytes:
 
 
 def _notice_name(order: Order) -> str:
-    """As Go's nsqadmin names its actions."""
+    """Return the name that Go's nsqadmin gives an action in notifications."""
     if order.action == "tombstone":
         return "tombstone_topic_producer"
     if order.action in ("create", "delete", "pause", "unpause", "empty"):

@@ -1,4 +1,4 @@
-"""Answers in the forms of Go's nsqadmin, and refusals."""
+"""Answers in the form of Go's nsqadmin, and refusals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COMPRESSIBLE = ("application/json", "text/", "image/svg", "application/javascri
 
 
 class Refusal(Exception):
-    """A request that is not done: a status, and the `message` of its JSON."""
+    """A refused request: the status, and the `message` of its JSON."""
 
     def __init__(self, status: int, message: str, **more: Any) -> None:
         super().__init__(message)
@@ -29,14 +29,14 @@ class Refusal(Exception):
 
 
 class NotThere(Refusal):
-    """What is asked for is not known (yet)."""
+    """The requested thing is not known (yet)."""
 
     def __init__(self, message: str) -> None:
         super().__init__(404, message)
 
 
 def number_of(query: Mapping[str, str], name: str, default: int, most: int) -> int:
-    """A whole number from 0 to `most` in a query. Raises Refusal."""
+    """Return a whole number from 0 to `most` of a query. Raises Refusal."""
     text = query.get(name) or str(default)
     if not text.isdecimal() or len(text) > _MOST_DIGITS or int(text) > most:
         raise Refusal(400, f"INVALID_ARG_{name.upper()}")
@@ -44,13 +44,13 @@ def number_of(query: Mapping[str, str], name: str, default: int, most: int) -> i
 
 
 def as_json(document: Any, status: int = 200) -> Response:
-    """Of our API: nothing of it is to be stored by anybody."""
+    """Return an answer of our own API, which must not be cached."""
     body = orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS)
     return Response(body, status, {"Content-Type": _JSON, "Cache-Control": "no-store"})
 
 
 def as_go(data: Any, status: int = 200) -> Response:
-    """As Go's nsqadmin answers: text as it is, all else as JSON."""
+    """Return an answer as Go's nsqadmin does: text unchanged, all else as JSON."""
     if isinstance(data, str):
         response = Response(data, status, {"Content-Type": "text/plain; charset=utf-8", "Cache-Control": "no-store"})
     else:
@@ -68,7 +68,7 @@ def plain(text: str) -> Response:
 
 
 def compress(request: Request, response: Response) -> None:
-    """With gzip, where that is wanted and helps."""
+    """Compress the answer with gzip if the client accepts it and it is large enough."""
     if response.is_streamed or response.direct_passthrough or "Content-Encoding" in response.headers:
         return
     if not response.content_type.startswith(_COMPRESSIBLE):

@@ -1,4 +1,4 @@
-"""Requests to handlers: the table of paths, and what holds for all of them."""
+"""Passes requests to handlers: the table of paths, and rules for all requests."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from werkzeug.exceptions import BadRequest, HTTPException, MethodNotAllowed, Not
 from werkzeug.routing import Map, Rule
 from werkzeug.wrappers import Request, Response
 
+from nsqadmin_py.web.access import Access, peer_of
 from nsqadmin_py.web.answers import Handler, Refusal, compress, refused
-from nsqadmin_py.web.safety import Safety, peer_of
 from nsqd_py.runtime.logs import Log, one_line
 
 # A path, and the handler of each method.
 Route = tuple[str, dict[str, Handler]]
 _ASCII = "".join(map(chr, range(128)))
 _QUIET_PARTS = ("/static/", "/api/v2/")
-# Asked without a login: by balancers.
+# Load balancers ask for this without a login.
 _OPEN_PATH = "ping"
 
 
 class App:
     """A WSGI application. All paths are below `base_path`."""
 
-    def __init__(self, routes: Iterable[Route], base_path: str, safety: Safety, log: Log) -> None:
+    def __init__(self, routes: Iterable[Route], base_path: str, access: Access, log: Log) -> None:
         self._base = base_path.rstrip("/")
-        self._safety = safety
+        self._access = access
         self._log = log
         routes = list(routes)
         self._spellings = [(self._base + path).split("/") for path, _ in routes]
@@ -43,11 +43,11 @@ class App:
     def _rule(self, path: str, method: str, handler: Handler) -> Rule:
         rule = Rule((self._base + path).rstrip("/") or "/", methods=[method], endpoint=handler)
         if rule.methods:
-            rule.methods.discard("HEAD")  # that werkzeug adds; Go's nsqadmin has none
+            rule.methods.discard("HEAD")  # werkzeug adds it; Go's nsqadmin does not answer HEAD
         return rule
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        # A raw byte that is no ASCII means the same as its escape; werkzeug reads only the escape.
+        # A raw byte that is not ASCII means the same as its escape; werkzeug reads only the escape.
         environ["QUERY_STRING"] = quote(environ.get("QUERY_STRING", ""), safe=_ASCII, encoding="latin-1")
         request = Request(environ)
         began_s = monotonic()
@@ -56,18 +56,18 @@ class App:
             compress(request, response)
         except Refusal as refusal:
             response = refused(refusal)
-        except Exception as error:  # noqa: BLE001  a bug must not end the connection without a word
+        except Exception as error:  # noqa: BLE001  a bug must not end the connection without an answer
             self._log.exception("%s %s - %r", one_line(request.method), quote(request.path), error)
             response = refused(Refusal(500, "INTERNAL_ERROR"))
-        self._safety.add_headers(response)
+        self._access.add_headers(response)
         response.status = f"{response.status_code} {HTTPStatus(response.status_code).phrase}"  # not in capitals
         self._note(request, response.status_code, monotonic() - began_s)
         return response(environ, start_response)
 
     def _respond(self, request: Request) -> Response:
         if request.path != self._open_path:
-            self._safety.check_login(request)
-        self._safety.check_site(request)
+            self._access.check_login(request)
+        self._access.check_site(request)
         try:
             handler, names = self._match(request, request.path)
             return handler(request, **names)
@@ -84,14 +84,14 @@ class App:
 
     def _match(self, request: Request, path: str) -> tuple[Handler, dict[str, Any]]:
         """Raises NotFound, MethodNotAllowed."""
-        if path.endswith("/") and path != "/":  # werkzeug would take it for the same path
+        if path.endswith("/") and path != "/":  # werkzeug would match it without the slash
             raise NotFound
         adapter = self._routes.bind("", url_scheme=request.scheme, path_info=path, default_method=request.method)
         handler, names = adapter.match(path, request.method)
         return handler, dict(names)
 
     def _elsewhere(self, request: Request) -> Response:
-        """A path with slashes or dots that it should not have, or in other case, leads to the one that is meant."""
+        """Redirect a path with superfluous slashes or dots, or in another case, to the right one."""
         path = self._spelled(posixpath.normpath(f"/{request.path.lstrip('/')}"))
         if path != request.path:
             try:
@@ -104,7 +104,7 @@ class App:
         raise Refusal(404, "NOT_FOUND")
 
     def _spelled(self, path: str) -> str:
-        """With all but the names in it as the table of paths has it."""
+        """Return the path with all fixed words spelled as in the table of paths."""
         parts = path.split("/")
         for pattern in self._spellings:
             has_rest = pattern[-1].startswith("<path:")
@@ -122,7 +122,7 @@ class App:
         return response
 
     def _note(self, request: Request, status: int, took_s: float) -> None:
-        """Each request is a line in the log; those of an open page, every few seconds, only with --log-level=debug."""
+        """Log a request. Requests that an open page sends every few seconds are logged at level debug only."""
         write = self._log.debug if any(part in request.path for part in _QUIET_PARTS) else self._log.info
         query = f"?{one_line(request.query_string.decode('latin-1'))}" if request.query_string else ""
         target, peer = quote(request.path) + query, peer_of(request.environ)

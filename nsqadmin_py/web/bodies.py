@@ -1,4 +1,4 @@
-"""Bodies of requests: read in time, and only so much."""
+"""Reads request bodies, with limits on time and size."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def body_of(request: Request, most_bytes: int = MOST_BYTES) -> bytes:
     try:
         with gevent.Timeout(_DEADLINE_S, too_late):
             body = request.stream.read(most_bytes + 1)
-    except (OSError, HTTPException) as error:  # who asks has gone
+    except (OSError, HTTPException) as error:  # the client has gone
         raise Refusal(400, "BODY_CUT_OFF") from error
     if len(body) > most_bytes:
         raise Refusal(413, "BODY_TOO_BIG")
@@ -32,9 +32,9 @@ def body_of(request: Request, most_bytes: int = MOST_BYTES) -> bytes:
 
 
 def object_in(request: Request, message: str = "") -> dict[str, Any]:
-    """The JSON object that a body begins with; whatever follows does not matter, as in Go.
+    """Return the JSON object at the beginning of a body. What follows it is ignored, as by Go.
 
-    Raises Refusal, with `message` or what is wrong.
+    Raises Refusal, with `message` or the reason.
     """
     try:
         text = body_of(request).decode("utf-8", "replace").lstrip(" \t\r\n")
@@ -51,7 +51,7 @@ def object_in(request: Request, message: str = "") -> dict[str, Any]:
 
 
 def text_of(document: dict[str, Any], name: str, message: str = "") -> str:
-    """A text of an object, empty where there is none; its key in upper or lower case. Raises Refusal."""
+    """Return a string of an object; empty if it is missing. The case of its key does not matter. Raises Refusal."""
     value = document.get(name)
     if value is None:
         value = next((other for key, other in document.items() if key.lower() == name), None)
@@ -63,7 +63,7 @@ def text_of(document: dict[str, Any], name: str, message: str = "") -> str:
 
 
 def _is_unicode(text: str) -> bool:
-    """Half a pair of surrogates is none."""
+    """False if the text has half of a surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError:

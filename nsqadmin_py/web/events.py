@@ -1,8 +1,8 @@
-"""Server-Sent Events: what a page looks at, and then what changes of it, round after round.
+"""Server-sent events: the view that a page shows, and then its changes, round after round.
 
-An event's id is the run of this nsqadmin and the number of its round. Nothing is kept for a reader but what it has
-been sent: one who reads slowly misses rounds, not changes, and one who reads nothing is closed by the socket's
-time-out. A reader that comes back gets what it looks at anew, unless it has missed nothing.
+An event's id holds the run of this nsqadmin and the number of the round. The server keeps only what it has sent to a
+reader. So a slow reader misses rounds but no changes, and the socket's time-out closes one that reads nothing. A reader
+that reconnects gets the whole view again, unless it missed nothing.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _RETRY_MS = 2000
 
 
 class Reader:
-    """What one page knows of one view."""
+    """The state of one view that a page has received."""
 
     def __init__(self, tick: int = -1) -> None:
-        self.tick = tick  # of what it knows
+        self.tick = tick  # of the state that it has received
         self._keys: list[str] | None = None
         self._head: Mapping[str, Any] = {}
 
     def news(self, view: View, tick: int) -> dict[str, Any] | None:
-        """What it has to be told: head, rows that changed, and the order of all where that changed. None: nothing.
+        """Return what to send: the head, changed rows, and the order of rows if that changed. None if nothing changed.
 
-        What it gets first is all there is, and says `full`.
+        The first result holds everything, and has `full`.
         """
         document: dict[str, Any] = {}
         if self._keys is None:
@@ -59,14 +59,14 @@ class Reader:
 
 
     def forget(self, tick: int) -> bool:
-        """What it looks at is not there; true where it has to be told so."""
+        """Note that the view does not exist. True if the reader must be told."""
         was_there = self._keys is not None or self.tick < 0
         self._keys, self._head, self.tick = None, {}, tick
         return was_there
 
 
 class Events:
-    """Tells readers after each round. `close` ends all of them."""
+    """Sends changes to readers after each round. `close` ends all streams."""
 
     def __init__(self, views: Views, wall_clock: Callable[[], float] = time) -> None:
         self._views = views
@@ -78,7 +78,7 @@ class Events:
         self.readers = 0
 
     def publish(self, tick: int) -> None:
-        """A round is over, and the views are those of `tick`."""
+        """Wake readers: a round has ended, and the views are those of `tick`."""
         self._tick = tick
         over, self._round = self._round, Event()
         over.set()
@@ -88,9 +88,9 @@ class Events:
         self._round.set()
 
     def handle(self, request: Request) -> Response:
-        """`view` and its words are as in the queries of the views; see `Views`. Raises Refusal.
+        """Answer with a stream. The query is that of `Views`. Raises Refusal.
 
-        What is not there (yet) is waited for; what makes no sense is refused before the stream begins.
+        The stream waits for a view that does not exist yet. An invalid query is refused before the stream begins.
         """
         query = request.args.to_dict()
         with suppress(NotThere):
@@ -101,7 +101,7 @@ class Events:
         headers = {
             "Content-Type": "text/event-stream; charset=utf-8",
             "Cache-Control": "no-store",
-            "X-Accel-Buffering": "no",  # for proxies that gather answers
+            "X-Accel-Buffering": "no",  # for proxies that would buffer answers
         }
         return Response(self._stream(query, last_id), 200, headers)
 
@@ -112,7 +112,7 @@ class Events:
             reader = Reader()
             if last_id and last_id == self._id():
                 with suppress(NotThere):
-                    reader.news(self._views.read(query), self._tick)  # it knows all this
+                    reader.news(self._views.read(query), self._tick)  # it has received all this before
             while not self._is_closed:
                 coming = self._round
                 event = self._event(reader, query)
@@ -136,7 +136,7 @@ class Events:
         return self._written("change", {"time": self._wall_clock(), "tick": self._tick, **news})
 
     def _written(self, name: str, document: Any) -> bytes:
-        # JSON has no line breaks in it, whatever the names are.
+        # JSON contains no line breaks, whatever the names are.
         return b"event: %s\nid: %s\ndata: %s\n\n" % (name.encode(), self._id().encode(), orjson.dumps(document))
 
     def _id(self) -> str:

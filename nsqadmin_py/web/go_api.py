@@ -10,10 +10,9 @@ from urllib.parse import urlencode
 import orjson
 from werkzeug.wrappers import Request, Response
 
+from nsqadmin_py.audit import AuditLog
 from nsqadmin_py.clusterinfo import ClusterInfo, Errors, NobodyAnswered, joined
-from nsqadmin_py.notices import Notices
-from nsqadmin_py.options import NsqadminOptions
-from nsqadmin_py.shapes import (
+from nsqadmin_py.go_json import (
     Figures,
     by_node_and_nearness,
     http_address,
@@ -22,10 +21,11 @@ from nsqadmin_py.shapes import (
     sum_of_topics,
     without_empty_counts,
 )
+from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.upstream import Upstream, UpstreamError
+from nsqadmin_py.web.access import Access, peer_of
 from nsqadmin_py.web.answers import Refusal, as_go, plain
 from nsqadmin_py.web.bodies import body_of, object_in, text_of
-from nsqadmin_py.web.safety import Safety, peer_of
 from nsqd_py.net.addresses import host_and_port
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.logs import Log, one_line, parse_level
@@ -34,22 +34,22 @@ from nsqd_py.settings.durations import SECOND_NS
 _MOST_CONFIG_BYTES = 1024 * 1024
 # Names of actions in notifications and in the log.
 _ACTIONS = ("pause", "unpause", "empty")
-# That may have passwords in them.
+# These may contain passwords.
 _SECRET_OPTIONS = ("client_opt",)
 
 OnLookupds = Callable[[Sequence[str]], None]
 
 
 class GoApi:
-    """`info` gives the cluster behind the addresses of this moment, which PUT /config may change."""
+    """Handlers of Go's paths. `info()` returns the cluster at the current addresses, which PUT /config may change."""
 
     def __init__(
         self,
         options: NsqadminOptions,
         info: Callable[[], ClusterInfo],
         upstream: Upstream,
-        safety: Safety,
-        notices: Notices,
+        access: Access,
+        audit_log: AuditLog,
         log: Log,
         on_lookupds: OnLookupds,
         on_action: Callable[[], None],
@@ -57,8 +57,8 @@ class GoApi:
         self._options = options
         self._info = info
         self._upstream = upstream
-        self._safety = safety
-        self._notices = notices
+        self._access = access
+        self._audit_log = audit_log
         self._log = log
         self._on_lookupds = on_lookupds
         self._on_action = on_action
@@ -133,7 +133,7 @@ class GoApi:
     # ---- actions
 
     def create(self, request: Request) -> Response:
-        self._safety.check_action(request)
+        self._access.check_action(request)
         body = object_in(request)
         topic, channel = text_of(body, "topic"), text_of(body, "channel")
         _check_topic(topic)
@@ -141,54 +141,54 @@ class GoApi:
             raise Refusal(400, "INVALID_CHANNEL")
         actions = ["create_topic", "create_channel"] if channel else ["create_topic"]
         answer = self._do(request, actions[-1], lambda: self._info().create(topic, channel), topic, channel)
-        self._notices.notify(request, "create_topic", topic)
+        self._audit_log.notify(request, "create_topic", topic)
         if channel:
-            self._notices.notify(request, "create_channel", topic, channel)
+            self._audit_log.notify(request, "create_channel", topic, channel)
         return answer
 
     def delete_topic(self, request: Request, topic: str) -> Response:
-        self._safety.check_action(request)
+        self._access.check_action(request)
         answer = self._do(request, "delete_topic", lambda: self._info().delete(topic), topic)
-        self._notices.notify(request, "delete_topic", topic)
+        self._audit_log.notify(request, "delete_topic", topic)
         return answer
 
     def delete_channel(self, request: Request, topic: str, channel: str) -> Response:
-        self._safety.check_action(request)
+        self._access.check_action(request)
         answer = self._do(request, "delete_channel", lambda: self._info().delete(topic, channel), topic, channel)
-        self._notices.notify(request, "delete_channel", topic, channel)
+        self._audit_log.notify(request, "delete_channel", topic, channel)
         return answer
 
     def tombstone(self, request: Request, node: str) -> Response:
-        self._safety.check_action(request)
+        self._access.check_action(request)
         topic = text_of(object_in(request, "INVALID_BODY"), "topic", "INVALID_BODY")
         _check_topic(topic)
         action = "tombstone_topic_producer"
         answer = self._do(request, action, lambda: self._info().tombstone(topic, node), topic, node=node)
-        self._notices.notify(request, action, topic, "", node)
+        self._audit_log.notify(request, action, topic, "", node)
         return answer
 
     def act(self, request: Request, topic: str, channel: str = "") -> Response:
-        """Pause, unpause or empty."""
-        self._safety.check_action(request)
+        """Pause, unpause or empty a topic or channel."""
+        self._access.check_action(request)
         action = text_of(object_in(request), "action")
         if action not in _ACTIONS:
             raise Refusal(400, "INVALID_ACTION")
         name = f"{action}_{'channel' if channel else 'topic'}"
-        self._notices.notify(request, name, topic, channel)
+        self._audit_log.notify(request, name, topic, channel)
         return self._do(request, name, lambda: self._info().act(action, topic, channel), topic, channel)
 
     def _do(
         self, request: Request, action: str, order: Callable[[], Errors], topic: str, channel: str = "", node: str = ""
     ) -> Response:
-        """Raises Refusal where nobody did it."""
+        """Run a command, record it, and answer. Raises Refusal if no server answered."""
         names = {"topic": topic, "channel": channel, "node": node}
         try:
             errors = order()
         except NobodyAnswered as error:
             self._log.error("failed to %s - %s", action, one_line(str(error)))
-            self._notices.audit(request, action, str(error), **names)
+            self._audit_log.record(request, action, str(error), **names)
             raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
-        self._notices.audit(request, action, joined(errors) or "ok", **names)
+        self._audit_log.record(request, action, joined(errors) or "ok", **names)
         self._on_action()
         return as_go({"message": self._warning(errors)})
 
@@ -215,7 +215,7 @@ class GoApi:
     def config(self, request: Request, opt: str) -> Response:
         self._check_config_address(request)
         if request.method == "PUT":
-            self._safety.check_action(request)
+            self._access.check_action(request)
             self._set_option(opt, _config_value(request))
         if opt in _SECRET_OPTIONS:
             raise Refusal(400, "INVALID_OPTION")
@@ -255,7 +255,7 @@ class GoApi:
     # ---- questions
 
     def _ask(self, failure: str, question: Callable[[], tuple[Any, Errors]]) -> tuple[Any, Errors]:
-        """What was learned, and who did not answer. Raises Refusal where nobody did."""
+        """Return the result and the errors. Raises Refusal if no server answered."""
         try:
             return question()
         except NobodyAnswered as error:

@@ -1,4 +1,4 @@
-"""Graphite behind this nsqadmin, for browsers that cannot reach it: /render, with --proxy-graphite."""
+"""Passes /render on to Graphite, for browsers that cannot reach it: with --proxy-graphite."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class GraphiteProxy:
         query = request.query_string.decode("latin-1")
         url = parse_url(f"{self._url.place}/render" + (f"?{query}" if query else ""))
         try:
-            # The login of who asks is for here; Graphite's own is in --graphite-url.
+            # The client's login is for nsqadmin; that of Graphite is in --graphite-url.
             body = self._client.exchange("GET", replace(url, login=self._url.login))
         except BadStatus as error:
             return Response(error.body, error.status, {"Content-Type": "text/plain; charset=utf-8"})

@@ -1,4 +1,4 @@
-"""gevent's WSGI server behind the listener, the limits and the TLS that the daemons here have."""
+"""gevent's WSGI server behind the listener, limits and TLS of the other daemons."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from nsqd_py.net.tls_context import advised, set_level, set_lowest_version
 from nsqd_py.net.tls_options import DEFAULT_TLS_VERSION
 from nsqd_py.runtime.logs import Log
 
-# Without progress for so long, a connection is closed: idle, dribbling, or not reading.
+# A connection without progress for this long is closed: idle, dribbling, or not reading.
 SOCKET_TIMEOUT_S = 60.0
 # From waiting for a request to the end of its head.
 HEAD_S = 120.0
 # From there to the end of its body, whether it is read or skipped.
 BODY_S = 60.0
-# Chunks of one byte that come together in a buffer are parsed in 3 ms.
+# Chunks of one byte that arrive together in a buffer are parsed in 3 ms.
 _BUFFER_BYTES = 2048
 _STOP_S = 0.5
 _FAREWELL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -35,8 +35,8 @@ _FAREWELL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnectio
 WsgiApp = Callable[..., Any]
 
 
-class Visit:
-    """One connection, as the table of connections knows it."""
+class ServedConnection:
+    """One connection, for the table of connections."""
 
     def __init__(self, peer: str, loop: Any) -> None:
         self.peer = peer
@@ -76,36 +76,36 @@ class Visit:
 
 
 def _is_unfinished(body: Input) -> bool:
-    """True if some of a body has not come yet. A chunk of length 0 ends one that comes in chunks."""
+    """True if a part of a body has not arrived. A chunk of length 0 ends a chunked body."""
     if body.chunked_input:
         return bool(body.chunk_length != 0)
     return bool(body.position < (body.content_length or 0))
 
 
 class _Handler(WSGIHandler):
-    """Tells its visit when it waits. That a client has gone, or takes nothing, is no error of ours."""
+    """Tells its connection when it waits. A client that disconnects or reads nothing causes no error message."""
 
-    visit: Visit
+    connection: ServedConnection
     ignored_socket_errors: Any = (*WSGIHandler.ignored_socket_errors, errno.ETIMEDOUT, "timed out", ssl.SSL_ERROR_EOF)
 
     def read_requestline(self) -> Any:
-        self.visit.awaits_request()
+        self.connection.awaits_request()
         return super().read_requestline()
 
     def read_request(self, raw_requestline: Any) -> Any:
         try:
             return super().read_request(raw_requestline)
         finally:
-            self.visit.has_request()
+            self.connection.has_request()
 
     def get_environ(self) -> dict[str, Any]:
         environ: dict[str, Any] = super().get_environ()
-        self.visit.awaits_body(self.wsgi_input)
+        self.connection.awaits_body(self.wsgi_input)
         return environ
 
 
 class _ErrorLog:
-    """What the server below complains of is about clients, and one line."""
+    """Logs what gevent's server reports, each in one line: it concerns clients only."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -122,13 +122,13 @@ class _ErrorLog:
 
 
 class HttpServer:
-    """Serves `app` from `start` to `close`. Raises StartError where it cannot listen."""
+    """Serves `app` from `start` to `close`. Raises StartError if it cannot listen."""
 
     def __init__(self, app: WsgiApp, address: str, most: int, tls: ssl.SSLContext | None, log: Log) -> None:
         self._log = log
         self._tls = tls
         self._loop = gevent.get_hub().loop
-        self._visits: dict[Visit, None] = {}
+        self._served: dict[ServedConnection, None] = {}
         self._connections = Connections(most, 0, TimeLimits(head_s=HEAD_S), log, self._loop)
         self._listener = Listener("HTTP", address, self._loop, log, self._on_connection)
         self._listener.guard(self._connections, lambda: _FAREWELL)
@@ -137,7 +137,7 @@ class HttpServer:
             "SERVER_NAME": host[0] if host else "localhost", "SERVER_PORT": str(host[1] if host else 0),
             "wsgi.url_scheme": "https" if tls is not None else "http",
         }  # fmt: skip
-        # It never listens itself: connections come from the listener above.
+        # gevent's server never listens itself: our listener passes connections to it.
         errors: Any = _ErrorLog(log)
         self._wsgi = WSGIServer(("127.0.0.1", 0), app, log=None, error_log=errors, environ=environ)
 
@@ -150,28 +150,28 @@ class HttpServer:
         self._listener.start()
 
     def close(self) -> None:
-        """No new connections; those that wait end now, others when they have answered, or after half a second."""
+        """Accept no new connections. Idle ones end now, others after their answer, or after half a second."""
         self._connections.close()
         self._listener.close()
-        for visit in list(self._visits):
-            if visit.is_idle:
-                visit.end()
-        busy = [visit.greenlet for visit in self._visits if visit.greenlet is not None]
+        for connection in list(self._served):
+            if connection.is_idle:
+                connection.end()
+        busy = [connection.greenlet for connection in self._served if connection.greenlet is not None]
         gevent.joinall(busy, timeout=_STOP_S)
         gevent.killall(busy, timeout=_STOP_S)
 
     def _on_connection(self, sock: standard_socket.socket, peer: str) -> None:
-        visit = Visit(peer, self._loop)
-        self._visits[visit] = None
-        self._connections.add(visit)
-        visit.greenlet = gevent.spawn(self._serve, sock, visit)
-        visit.greenlet.link(lambda _: self._forget(visit))
+        connection = ServedConnection(peer, self._loop)
+        self._served[connection] = None
+        self._connections.add(connection)
+        connection.greenlet = gevent.spawn(self._serve, sock, connection)
+        connection.greenlet.link(lambda _: self._forget(connection))
 
-    def _forget(self, visit: Visit) -> None:
-        self._visits.pop(visit, None)
-        self._connections.remove(visit)
+    def _forget(self, connection: ServedConnection) -> None:
+        self._served.pop(connection, None)
+        self._connections.remove(connection)
 
-    def _serve(self, accepted: standard_socket.socket, visit: Visit) -> None:
+    def _serve(self, accepted: standard_socket.socket, connection: ServedConnection) -> None:
         address = accepted.getpeername()
         sock: Any = socket.socket(accepted.family, accepted.type, fileno=accepted.detach())
         sock.settimeout(SOCKET_TIMEOUT_S)
@@ -181,17 +181,17 @@ class HttpServer:
             if self._tls is not None:
                 sock = self._tls.wrap_socket(sock, server_side=True)
             handler = _Handler(sock, address, self._wsgi, yielding_reader(sock, _BUFFER_BYTES))  # type: ignore[call-arg]
-            handler.visit = visit
+            handler.connection = connection
             handler.handle()
-        except OSError as error:  # before or between requests: the client has gone, or speaks no TLS
-            self._log.debug("HTTP: client(%s) - %s", visit.peer, error)
+        except OSError as error:  # before or between requests: the client has gone, or does not speak TLS
+            self._log.debug("HTTP: client(%s) - %s", connection.peer, error)
         finally:
             with suppress(OSError):
                 sock.close()
 
 
 def server_tls(cert_file: str, key_file: str, level: int) -> ssl.SSLContext | None:
-    """None without a certificate. Raises StartError."""
+    """Return the TLS settings; None without a certificate. Raises StartError."""
     if not cert_file:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

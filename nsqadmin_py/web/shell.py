@@ -1,4 +1,4 @@
-"""The page: one shell for all its paths, and the files that it asks for."""
+"""The page: one shell for all its paths, and its files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from werkzeug.security import safe_join
 from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.options import NsqadminOptions
-from nsqadmin_py.web.safety import Safety
+from nsqadmin_py.web.access import Access
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.version import NSQ_VERSION
 
@@ -37,11 +37,11 @@ class Asset:
 
 
 class Shell:
-    """With --dev-static-dir, files are read anew at each request, from there."""
+    """Serves the page and its files. With --dev-static-dir, files are read from there at each request."""
 
-    def __init__(self, options: NsqadminOptions, safety: Safety) -> None:
+    def __init__(self, options: NsqadminOptions, access: Access) -> None:
         self._options = options
-        self._safety = safety
+        self._access = access
         self._folder = Path(options.dev_static_dir) if options.dev_static_dir else STATIC
         is_dev = bool(options.dev_static_dir)
         has_index = (self._folder / _INDEX).is_file()
@@ -56,7 +56,7 @@ class Shell:
     # ---- the page
 
     def index(self, request: Request, **names: str) -> Response:
-        """Whatever the path is; what is in it is for the page to read."""
+        """Answer with the shell, whatever the path is: the page reads it."""
         html = self._templates.get_template(_INDEX).render(self._context(request))
         return Response(html, 200, {"Content-Type": "text/html; charset=utf-8", "Cache-Control": "no-store"})
 
@@ -65,10 +65,10 @@ class Shell:
         return {
             "version": NSQ_VERSION,
             "base_path": options.base_path,
-            "token": self._safety.token(request),
-            "user": self._safety.user(request),
-            "may_act": self._safety.may_act(request),
-            "is_admin": self._safety.is_admin(request),
+            "token": self._access.token(request),
+            "user": self._access.user(request),
+            "may_act": self._access.may_act(request),
+            "is_admin": self._access.is_admin(request),
             "read_only": bool(options.read_only),
             "proxy_graphite": bool(options.proxy_graphite),
             "graphite_url": options.graphite_url,
@@ -80,11 +80,11 @@ class Shell:
         }
 
     def _path(self, path: str) -> str:
-        """A path below the base path."""
+        """Return a path below the base path."""
         return f"{self._options.base_path.rstrip('/')}/{path.lstrip('/')}"
 
     def _url(self, name: str) -> str:
-        """Of a file, with what it is in it: a browser may keep it for ever."""
+        """Return the URL of a file with a digest of its content, so that browsers may cache it forever."""
         asset = self._find(name)
         version = f"?v={asset.digest}" if asset is not None else ""
         return self._path(f"static/{name}") + version
@@ -115,7 +115,7 @@ class Shell:
         path = safe_join(str(self._folder), name)
         try:
             body = Path(path).read_bytes() if path is not None else None
-        except (OSError, ValueError):  # also a name with a NUL in it
+        except (OSError, ValueError):  # also for a name that contains a NUL
             body = None
         if body is None:
             return None

@@ -1,4 +1,4 @@
-"""What the page reads, under /api/v2: from memory, so nobody waits for any nsqd."""
+"""The data of the page, under /api/v2. They are in memory, so that no request waits for an nsqd."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from werkzeug.wrappers import Request, Response
 from nsqadmin_py.cluster import views
 from nsqadmin_py.cluster.model import Cluster
 from nsqadmin_py.cluster.views import BadQuery, NotKnown, Page, View
-from nsqadmin_py.history.book import COARSE_RANGE_S, LATENCIES, METRICS, Book, Key
+from nsqadmin_py.history.series import COARSE_RANGE_S, LATENCIES, METRICS, History, Key
 from nsqadmin_py.options import NsqadminOptions
+from nsqadmin_py.web.access import Access
 from nsqadmin_py.web.answers import NotThere, Refusal, as_json, number_of
-from nsqadmin_py.web.safety import Safety
 from nsqd_py.settings.durations import parse_duration
 from nsqd_py.version import NSQ_VERSION
 
@@ -33,9 +33,9 @@ _Reader = Callable[["Views", Query], View]
 
 
 class Views:
-    """Views by the words of a query: `view` is one of VIEWS, the rest is what that takes.
+    """Views by the words of a query: `view` is one of VIEWS, the rest are its arguments.
 
-    What was computed in this round is not computed again: all who look at the same share it.
+    A view is computed once in a round, and shared by all its readers.
     """
 
     def __init__(self, cluster: Cluster, clock: Callable[[], float] = monotonic) -> None:
@@ -94,24 +94,25 @@ _VIEW_WORDS = ("view", "topic", "channel", "node", "search", "sort", "order", "o
 
 
 class ViewsApi:
-    """The paths below /api/v2 that change nothing."""
+    """The read-only paths below /api/v2."""
 
     def __init__(
-        self, options: NsqadminOptions, views: Views, book: Book, safety: Safety, wall_clock: Callable[[], float] = time
+        self, options: NsqadminOptions, views: Views, history: History, access: Access,
+        wall_clock: Callable[[], float] = time,
     ) -> None:
         self._options = options
         self._views = views
-        self._book = book
-        self._safety = safety
+        self._history = history
+        self._access = access
         self._wall_clock = wall_clock
 
     def session(self, request: Request) -> Response:
-        """Who asks, and what the page may do; the token goes with each action."""
+        """Return the user, and what the page may do. The token must be sent with each action."""
         document = {
-            "user": self._safety.user(request),
-            "may_act": self._safety.may_act(request),
+            "user": self._access.user(request),
+            "may_act": self._access.may_act(request),
             "read_only": bool(self._options.read_only),
-            "token": self._safety.token(request),
+            "token": self._access.token(request),
             "version": NSQ_VERSION,
             "poll_interval_s": self._options.poll_interval_ns / 1e9,
             "lookupds": len(self._options.lookupd_http_address),
@@ -145,21 +146,21 @@ class ViewsApi:
         return as_json(document)
 
     def history(self, request: Request) -> Response:
-        """Figures over time: `data` is a list of times, then one of values for each metric, as uPlot takes them."""
+        """Return figures over time: `data` has times, then a list of values for each metric, as in uPlot."""
         query = request.args
         key = Key(query.get("topic", ""), query.get("channel", ""), query.get("node", ""))
         metrics = _metrics(query.get("metric") or ",".join(METRICS))
         range_s = _range_s(query.get("range") or "1h")
-        step_s, times, lists = self._book.read(key, metrics, range_s, self._wall_clock())
+        step_s, times, lists = self._history.read(key, metrics, range_s, self._wall_clock())
         document: dict[str, Any] = {
             "topic": key.topic, "channel": key.channel, "node": key.node, "metrics": metrics, "step_s": step_s,
-            "quantiles": self._book.quantiles(key),
+            "quantiles": self._history.quantiles(key),
             "data": [times, *([None if isnan(value) else value for value in values] for values in lists)],
         }  # fmt: skip
         return as_json(document)
 
     def sparklines(self, request: Request) -> Response:
-        """One metric of many topics (`topic=…&topic=…`), channels of a topic (`of=T&channel=…`) or nsqds (`node=…`)."""
+        """Return a metric of several topics (`topic=…`), channels of a topic (`of=…&channel=…`) or nsqds (`node=…`)."""
         query = request.args
         keys = _keys(query)
         metric = query.get("metric") or METRICS[0]
@@ -167,13 +168,13 @@ class ViewsApi:
             raise Refusal(400, "INVALID_ARG_METRIC")
         points = number_of(query, "points", _DEFAULT_POINTS, _MOST_POINTS) or 1
         range_s = _range_s(query.get("range") or "1h")
-        step_s, lines = self._book.lines(keys.values(), metric, range_s, points, self._wall_clock())
+        step_s, lines = self._history.lines(keys.values(), metric, range_s, points, self._wall_clock())
         rounded = [[round(value, _DECIMALS) for value in line] for line in lines]  # NaN is null in JSON
         return as_json({"metric": metric, "step_s": step_s, "lines": dict(zip(keys, rounded, strict=True))})
 
 
 def _keys(query: MultiDict[str, str]) -> dict[str, Key]:
-    """Whose lines are asked for, by name. Raises Refusal."""
+    """Return the keys of the requested lines by name. Raises Refusal."""
     topic = query.get("of", "")
     if topic:
         keys = {name: Key(topic, name) for name in query.getlist("channel")}

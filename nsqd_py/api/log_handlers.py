@@ -11,13 +11,13 @@ from nsqd_py.api import handlers
 from nsqd_py.api.handlers import named_channel, named_topic
 from nsqd_py.broker import seek
 from nsqd_py.broker.broker import Broker
-from nsqd_py.broker.compactor import living_of
+from nsqd_py.broker.housekeeping import living_of
 from nsqd_py.broker.peek import Peek
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.kept import read_kept
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.space import count_of
-from nsqd_py.diskqueue.timeline import first_record
+from nsqd_py.diskqueue.ranges import count_of
+from nsqd_py.diskqueue.reading import first_record
 from nsqd_py.errors import Draining, HttpError
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.answers import Reply

@@ -1,8 +1,4 @@
-"""The broker: which topics and channels exist, and what of them is on disk.
-
-It makes and deletes them, keeps `nsqd.dat` (in the JSON of Go's nsqd) up to date, writes down what channels
-finished, and at the start puts everything back to where it was.
-"""
+"""The broker: creates, finds and deletes topics and channels, in memory and on disk."""
 
 from __future__ import annotations
 
@@ -11,24 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nsqd_py.broker.channel_making import ChannelMaker
-from nsqd_py.broker.clean_stop import LogEnd, end_of, write_clean_stop
-from nsqd_py.broker.compactor import Compactor
+from nsqd_py.broker.creation import ChannelMaker, LogMaker
 from nsqd_py.broker.discovery import Lookups, NoLookups
-from nsqd_py.broker.disk_health import DiskHealth
+from nsqd_py.broker.disk_limits import DescriptorRelief, DiskHealth, FreeSpace
 from nsqd_py.broker.drain import Drain
-from nsqd_py.broker.free_space import FreeSpace
-from nsqd_py.broker.housekeeping import Tidier
+from nsqd_py.broker.housekeeping import Compactor, Tidier
 from nsqd_py.broker.journal_writing import JournalWriter
-from nsqd_py.broker.log_making import LogMaker
-from nsqd_py.broker.metadata import METADATA_FILE
-from nsqd_py.broker.metadata_writing import MetadataWriter
+from nsqd_py.broker.metadata import METADATA_FILE, MetadataWriter
 from nsqd_py.broker.removed_files import RemovedFiles
-from nsqd_py.broker.slow_reading import SlowReader
-from nsqd_py.broker.slow_writing import SlowWriter
+from nsqd_py.broker.slow_disk import SlowReader, SlowWriter
+from nsqd_py.broker.state_files import LogEnd, end_of, write_clean_stop
 from nsqd_py.broker.sync import GroupSync
 from nsqd_py.clock import SteadyClock, wall_ns
-from nsqd_py.diskqueue.descriptor_relief import DescriptorRelief
 from nsqd_py.diskqueue.disk_pace import DiskPace
 from nsqd_py.diskqueue.journal import Journal, journal_name
 from nsqd_py.diskqueue.log import TopicLog
@@ -63,7 +53,7 @@ class Broker:
     def __init__(
         self, options: NsqdOptions, log: Log, turn: Turn, alarms: Alarms, threadpool: Any, write_threads: Any = None
     ) -> None:
-        """`write_threads` write to logs while the disk is slow: apart from syncs, which may take all the others."""
+        """`write_threads` write to logs while the disk is slow, since syncs may use all of `threadpool`."""
         self.options = options
         self.log = log
         self.turn = turn
@@ -71,7 +61,7 @@ class Broker:
         self.clock = SteadyClock()
         self.wall_clock: Callable[[], int] = wall_ns
         self.start_time = time.time()
-        self.is_same_boot = False  # as of the last nsqd on this data path: whatever that wrote is on the disk
+        self.is_same_boot = False  # True if the machine was not rebooted since the last nsqd on this data path
         self.topics: dict[str, Topic] = {}
         self.open_topics = self.topics  # those that take messages: all, or none when it drains
         self.drain = Drain(self)
@@ -90,11 +80,19 @@ class Broker:
         self.memory = MemoryBudget(options.mem_queue_bytes)
         self.disk = DiskHealth(log)
         self.pace = DiskPace(alarms, lambda: self.clock(), log)
+        self._directory = Path(options.data_path or ".")
+        self.channels = ChannelMaker(self, threadpool)
+        self.metadata = MetadataWriter(
+            self._directory / METADATA_FILE, self.topics, log, alarms, lambda: self.clock(), threadpool,
+            self.channels.is_making,
+        )  # fmt: skip
+        self.removed_files = RemovedFiles(lambda: self.clock(), threadpool, log)
         self.sync = GroupSync(
             options.sync_every, options.sync_timeout_ns, threadpool, alarms, lambda: self.clock(), self._on_sync,
-            self.pace,
+            self.pace, self.metadata.settle, self.removed_files.look,
         )  # fmt: skip
-        free_space = FreeSpace(Path(options.data_path or "."), self.pace, threadpool)
+        self.descriptors = DescriptorRelief(self.sync.hurry)
+        free_space = FreeSpace(self._directory, self.pace, threadpool)
         self.space = DiskSpace(
             free_space, options.max_disk_bytes, options.min_free_disk_bytes,
             lambda: self.topics.values(), lambda topic: self.tidier.make_room(topic), alarms, lambda: self.clock(), log,
@@ -105,7 +103,6 @@ class Broker:
             alarms, lambda: self.clock(), lambda: self.wall_clock(), threadpool, log, lambda: not self.pace.is_slow,
             lambda topic: self.journals.save_now(topic),
         )  # fmt: skip
-        self._directory = Path(options.data_path or ".")
         self._write_threads = write_threads or threadpool
         self.journals = JournalWriter(
             alarms, lambda: self.clock(), threadpool, self.pace, lambda saved: self.tidier.saved(saved)
@@ -113,16 +110,7 @@ class Broker:
         self.tidier = Tidier(
             self.compactor, self.pace, self.disk, alarms, lambda: self.clock(), log, self.write_position
         )
-        self.channels = ChannelMaker(self, threadpool)
         self.logs = LogMaker(self._directory, options, self.space, threadpool, log)
-        self.metadata = MetadataWriter(
-            self._directory / METADATA_FILE, self.topics, log, alarms, lambda: self.clock(), threadpool,
-            self.channels.is_making,
-        )  # fmt: skip
-        self.sync.settle_names = self.metadata.settle
-        self.removed_files = RemovedFiles(lambda: self.clock(), threadpool, log)
-        self.sync.put_back = self.removed_files.look
-        self.descriptors = DescriptorRelief(self.sync.hurry)
 
     def _on_sync(self, topic: Topic, error: OSError | None) -> None:
         self.disk.synced(topic, error)
@@ -131,19 +119,19 @@ class Broker:
     # ---- health
 
     def node_trouble(self) -> str | None:
-        """Return what is wrong with the disk of this node, or None. A topic at its own limit is no such trouble."""
+        """Return what is wrong with the disk of this node, or None. Topics at their own limits do not count."""
         trouble = self.disk.trouble or self.space.shortage()
         return f"disk: {trouble}" if trouble else None
 
     def health(self) -> str | None:
-        """What is wrong with the disk, for any topic, or that it takes no more messages; None when all is well."""
+        """Return what is wrong with the disk for any topic, or that nsqd drains; None if all is well."""
         trouble = self.disk.trouble or self.space.trouble()
         if trouble:
             return f"disk: {trouble}"
         return "draining" if self.drain.is_active else None
 
     def count_buffers(self) -> None:
-        """Count what connections have received in part, or have to send: 0.3 us each."""
+        """Count the partly received requests and unsent output of connections: 0.3 us each."""
         self.memory.note_buffers(sum(client.buffered_bytes for client in (*self.clients, *self.http_clients)))
 
     # ---- topics
@@ -152,7 +140,7 @@ class Broker:
         return self.topics.get(name)
 
     def get_topic(self, name: str) -> Topic:
-        """The topic of this name to publish to, made now if there is none. Raises Draining, and TooManyTopics."""
+        """Return the topic of this name, to publish to; create it if needed. Raises Draining and TooManyTopics."""
         topic = self.open_topics.get(name)
         if topic is None:
             if self.drain.is_active:
@@ -172,15 +160,15 @@ class Broker:
         return topic
 
     def wait_until_started(self, topic: Topic, timeout_s: float | None = None) -> bool:
-        """Wait until the channels that a new topic has elsewhere are known; whether they are. Blocks this greenlet."""
+        """Wait until nsqlookupds have named the channels of a new topic; True if they have. Blocks this greenlet."""
         return topic.is_started or self.lookups.wait_until_started(topic, timeout_s)
 
     def wait_until_all_started(self, timeout_s: float) -> None:
-        """Likewise for all topics of now. Blocks this greenlet."""
+        """Wait for the channels of all current topics. Blocks this greenlet."""
         self.lookups.wait_until_all_started(timeout_s)
 
     def add_topic(self, name: str, log: TopicLog | None) -> Topic:
-        """A topic on this log; nothing is written yet."""
+        """Return a new topic on this log; nothing is written yet."""
         syncer = self.sync if log is not None else None
         topic = Topic(
             name, log, self.guids, self.options.mem_queue_size, self.turn, self.wall_clock, syncer, self.log,
@@ -201,12 +189,12 @@ class Broker:
     def delete_topic(self, name: str) -> None:
         """Delete a topic, its channels and everything in it. Raises KeyError, and OSError from the disk.
 
-        Blocks this greenlet while the disk is slow, but not for a topic that is ephemeral.
+        Blocks this greenlet while the disk is slow, unless the topic is ephemeral.
         """
         topic = self.topics[name]
-        if topic.log is not None:  # one in memory is deleted by the event loop, when its last consumer leaves
+        if topic.log is not None:  # the event loop deletes an ephemeral one when its last consumer leaves
             self._settle(topic)
-        if self.topics.get(name) is not topic:  # deleted meanwhile; there may be another of this name
+        if self.topics.get(name) is not topic:  # deleted meanwhile; a new one may have this name
             return
         del self.topics[name]
         self.log.of_clients.info("TOPIC(%s): deleting", name)
@@ -222,7 +210,7 @@ class Broker:
         self.lookups.notify(name, "", was_deleted=True)
         if topic.log is not None:
             topic.log.remove()
-            # After the log: a crash between the two must not bring back what they say is finished.
+            # After the log: a crash between the two must not bring finished messages back.
             for channel in topic.channels.values():
                 if channel.journal is not None:
                     channel.journal.remove()
@@ -235,12 +223,12 @@ class Broker:
         topic.settle()
         while self.journals.is_writing:
             self.journals.settle()
-            topic.settle()  # what was published meanwhile would make a file after the others are removed
+            topic.settle()  # messages published meanwhile would create a file after the others are removed
 
     def empty_topic(self, topic: Topic) -> None:
-        """Drop what no channel has yet. Raises OSError. Blocks this greenlet while the disk is slow."""
+        """Drop messages that no channel has yet. Raises OSError. Blocks this greenlet while the disk is slow."""
         self.journals.settle()
-        if topic.is_closed:  # deleted meanwhile: a position that is written now would be that of the next of its name
+        if topic.is_closed:  # deleted meanwhile: writing its position now would affect the next topic of its name
             return
         topic.empty()
         self.save_held(topic)
@@ -251,14 +239,14 @@ class Broker:
     # ---- channels
 
     def get_channel(self, topic: Topic, name: str, journal: Journal | None = None) -> Channel:
-        """The channel of this name, made now if there is none: it begins with what is not released yet.
+        """Return the channel of this name; create it if there is none, at the first unreleased message.
 
-        `journal` is one that was written for it; without, it is written now, and raises OSError when it cannot be.
-        `ChannelMaker.make` writes it in a thread. Raises TooManyChannels.
+        `journal` is the journal that was written for it; without one, it is written now. `ChannelMaker.make` writes it
+        in a thread. Raises TooManyChannels, and OSError if the journal cannot be written.
         """
         channel = topic.channels.get(name)
         if channel is None:
-            if journal is None:  # else it was counted before that was written
+            if journal is None:  # otherwise it was counted before the journal was written
                 self.check_channel_count(topic)
             topic.commit()
             channel = self.add_channel(topic, name, Position(topic.released, topic.released), journal)
@@ -276,13 +264,13 @@ class Broker:
         return channel
 
     def check_channel_count(self, topic: Topic, begun_count: int = 0) -> None:
-        """Raise TooManyChannels where a topic, for which `begun_count` channels are being made, takes no more."""
+        """Raise TooManyChannels if a topic, for which `begun_count` channels are being created, takes no more."""
         most = self.options.max_channels_per_topic
         if most and len(topic.channels) + begun_count >= most:
             raise TooManyChannels(topic.name, most)
 
     def add_channel(self, topic: Topic, name: str, position: Position, journal: Journal | None = None) -> Channel:
-        """A channel at this position; nothing is written yet."""
+        """Return a new channel at this position; nothing is written yet."""
         keeps_journal = topic.log is not None and not is_ephemeral(name)
         channel = Channel(
             name,
@@ -306,7 +294,7 @@ class Broker:
         return channel
 
     def _move_dead_letters(self, topic: Topic, channel: Channel) -> None:
-        """To the topic that the settings name; when it drains, too: those are no new messages."""
+        """Let the channel move dead letters to the topic that the settings name, also while nsqd drains."""
         policy = topic.policy
         name = policy.dead_letter_topic
         origin = Origin(topic.name, channel.name, channel.mark_finished, channel.wait, topic.batch_at)
@@ -318,7 +306,7 @@ class Broker:
         )  # fmt: skip
 
     def _on_expired(self, topic: Topic) -> None:
-        """Messages of it were dropped, some perhaps that no channel had."""
+        """Save the topic's position and clean up after messages expired."""
         try:
             self.save_held(topic)
         except OSError as error:
@@ -340,14 +328,14 @@ class Broker:
         return Journal(self._directory / journal_name(topic_name, channel_name))
 
     def delete_channel(self, topic: Topic, name: str) -> None:
-        """Delete a channel and what it did not deliver. Raises KeyError, and OSError from the disk.
+        """Delete a channel and its undelivered messages. Raises KeyError, and OSError from the disk.
 
-        Blocks this greenlet while the disk is slow, but not for a channel that is ephemeral.
+        Blocks this greenlet while the disk is slow, unless the channel is ephemeral.
         """
         channel = topic.channels[name]
         if channel.journal is not None:
             self.journals.settle()
-        if topic.channels.get(name) is not channel:  # deleted meanwhile; there may be another of this name
+        if topic.channels.get(name) is not channel:  # deleted meanwhile; a new one may have this name
             return
         topic.commit()
         del topic.channels[name]
@@ -368,18 +356,18 @@ class Broker:
         self.tidier.tidy(topic)
 
     def client_left(self, topic: Topic, channel: Channel, client: Any) -> None:
-        """A consumer is gone; an ephemeral channel goes with its last one."""
+        """Remove a consumer from its channel; delete an ephemeral channel after its last one."""
         channel.remove_client(client)
         if channel.is_ephemeral and not channel.clients and topic.channels.get(channel.name) is channel:
             self.delete_channel(topic, channel.name)
 
     def empty_channel(self, topic: Topic, channel: Channel) -> None:
-        """Drop what the channel has, also in flight and deferred. Raises OSError.
+        """Drop all messages of a channel, including those in flight and deferred. Raises OSError.
 
         Blocks this greenlet while the disk is slow.
         """
         self.journals.settle()
-        if channel.is_closed:  # deleted meanwhile: its journal must not come back
+        if channel.is_closed:  # deleted meanwhile: its journal must not be written again
             return
         topic.commit()
         channel.empty()
@@ -388,7 +376,7 @@ class Broker:
     # ---- pausing
 
     def pause_topic(self, topic: Topic, paused: bool) -> None:
-        """Returns when the pause is on disk. Raises OSError. Blocks this greenlet."""
+        """Pause or unpause a topic durably. Raises OSError. Blocks this greenlet."""
         if paused:
             topic.pause()
             self.save_held(topic)
@@ -397,7 +385,7 @@ class Broker:
         self.persist_metadata()
 
     def pause_channel(self, topic: Topic, channel: Channel, paused: bool) -> None:
-        """Returns when the pause is on disk. Raises OSError. Blocks this greenlet."""
+        """Pause or unpause a channel durably. Raises OSError. Blocks this greenlet."""
         topic.commit()
         if paused:
             channel.pause()
@@ -406,12 +394,12 @@ class Broker:
         self.persist_metadata()
 
     def save_held(self, topic: Topic) -> None:
-        """Write down from where on a topic's messages are kept from its channels. Raises OSError."""
+        """Write the position of a topic that holds its messages back from its channels. Raises OSError."""
         if topic.log is not None and topic.is_held:
             self.write_position(topic, topic.released)
 
     def write_position(self, topic: Topic, floor: int) -> None:
-        """Write down up to where a topic's messages are done with, or given to its channels. Raises OSError."""
+        """Write the number up to which a topic's messages are finished or released. Raises OSError."""
         journal = self.topic_journal(topic.name)
         journal.snapshot(floor, [], [])
 
@@ -431,7 +419,7 @@ class Broker:
     # ---- the end
 
     def close(self) -> None:
-        """Write down everything and close all files. Raises nothing: what fails is logged."""
+        """Write everything to disk and close all files. Raises nothing; failures are logged."""
         self.compactor.close()
         for topic in list(self.topics.values()):
             topic.settle()
@@ -449,7 +437,7 @@ class Broker:
             self.log.error("NSQ: failed to record that this was a clean stop - %s", error)
 
     def _close_topic(self, topic: Topic) -> LogEnd | None:
-        """Return where its log ended; None when something could not be written, or it has no log."""
+        """Return the end of its log; None if something could not be written, or it has no log."""
         self.log.info("TOPIC(%s): closing", topic.name)
         try:
             topic.close()
@@ -466,7 +454,7 @@ class Broker:
         return end if all(saves) else None
 
     def _close_channel(self, channel: Channel) -> bool:
-        """True when its position was written."""
+        """Return True if its position was written."""
         self.log.info("CHANNEL(%s): closing", channel.name)
         is_saved = True
         try:

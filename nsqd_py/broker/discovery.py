@@ -1,4 +1,4 @@
-"""Who is told of what a broker makes and deletes."""
+"""The interface through which a broker reports new and deleted topics and channels to nsqlookupds."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from nsqd_py.queue.topic import Topic
 
 
 class Lookups(Protocol):
-    """nsqlookupds, as a broker and its admin calls see them. Nothing here waits, unless it says so."""
+    """The nsqlookupds of a broker. Methods do not block unless their docstring says so."""
 
     def set_addresses(self, addresses: Sequence[str]) -> None:
-        """Register with these from now on, and with no others."""
+        """Register with exactly these nsqlookupds from now on."""
 
     def topic_made(self, topic: Topic) -> None:
-        """There is a new topic. It is held until its channels are known."""
+        """Handle a new topic, which is held until its channels are known."""
 
     def notify(self, topic_name: str, channel_name: str, was_deleted: bool) -> None:
-        """A topic (with the channel "") or a channel was made or deleted."""
+        """Report a new or deleted channel, or topic (with the channel name "")."""
 
     def wait_until_started(self, topic: Topic, timeout_s: float | None = None) -> bool:
-        """Wait until the channels of a new topic are known, and tell whether they are. Blocks this greenlet."""
+        """Wait until the channels of a new topic are known; True if they are. Blocks this greenlet."""
 
     def wait_until_all_started(self, timeout_s: float) -> None:
-        """Likewise for all topics of now."""
+        """Wait until the channels of all current topics are known. Blocks this greenlet."""
 
     def close(self) -> None:
-        """Let them forget this nsqd. Blocks this greenlet until it is done."""
+        """Unregister this nsqd. Blocks this greenlet."""
 
 
 class NoLookups:
-    """There are none."""
+    """The interface without any nsqlookupd."""
 
     def set_addresses(self, addresses: Sequence[str]) -> None:
         pass

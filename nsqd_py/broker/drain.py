@@ -1,7 +1,7 @@
-"""Going out of service: nsqd takes no more messages, delivers those that it has, and ends.
+"""Draining: nsqd refuses new messages, delivers those that it has, and ends.
 
-Publishers get errors and go elsewhere. nsqlookupds are told that this nsqd is gone, so that no new consumers come;
-those that are connected stay until everything queued, deferred and in flight is finished, or the time is over.
+Publishers get errors and go to other nsqds. This nsqd unregisters from its nsqlookupds, so that no new consumers come.
+Connected consumers stay until all queued, deferred and in-flight messages are finished, or the time limit is reached.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 POLL_S = 0.1
 _POLLS_PER_STATUS = 10
-# How long a topic that was just made may still learn which channels it has elsewhere.
+# The time that a new topic has to learn which channels it has on other nsqds.
 NEW_TOPICS_S = 5.0
-# The exit status after a drain that ended with messages left; 1 and 2 are those of a start that failed.
+# The exit status after a drain that left messages; 1 and 2 mean that the start failed.
 LEFT_MESSAGES = 3
 _SECOND_NS = 1_000_000_000
 
 
 class Drain:
-    """Whether a broker is going out of service, since when, and until when at the latest.
+    """The drain of a broker.
 
-    since_ns     None while it serves
-    deadline_ns  None without a limit
-    exit_status  what the process ends with: LEFT_MESSAGES after a drain that ended with messages left, else 0
+    since_ns     start of the drain; None while nsqd serves
+    deadline_ns  None without a time limit
+    exit_status  exit status of the process: LEFT_MESSAGES after a drain that left messages, else 0
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -49,9 +49,9 @@ class Drain:
         return self.since_ns is not None
 
     def begin(self, timeout_ns: int | None = None) -> None:
-        """Take no messages from now on, and end within `timeout_ns`: 0 is any time, None that of the options.
+        """Refuse messages from now on, and end within `timeout_ns`; 0 is no limit, None the limit of the options.
 
-        Where it has begun already, a `timeout_ns` counts from now in place of the earlier one.
+        If the drain has begun before, a given `timeout_ns` counts from now and replaces the earlier limit.
         """
         broker = self._broker
         now_ns = broker.clock()
@@ -77,17 +77,17 @@ class Drain:
 
     @property
     def messages_left(self) -> int:
-        """Deliveries that are still to be finished: a message counts once for each channel that has it."""
+        """The number of unfinished deliveries: a message counts once for each channel that has it."""
         return sum(map(_messages_in, self._broker.topics.values()))
 
     def is_over(self, now_ns: int) -> bool:
-        """Whether nothing is left, or no time. A topic without channels is not empty: nobody has its messages yet."""
+        """True if nothing or no time is left. Messages of a topic without channels count as left."""
         if self.deadline_ns is not None and now_ns >= self.deadline_ns:
             return True
         return not any(map(_messages_in, self._broker.topics.values()))
 
     def figures(self) -> dict[str, Any]:
-        """What /stats says of it, times in s since the epoch; nothing while nsqd serves."""
+        """Return the figures for /stats, times in s since the epoch; empty while nsqd serves."""
         if self.since_ns is None:
             return {}
         set_ns = self._broker.wall_clock() - self._broker.clock()
@@ -101,7 +101,7 @@ class Drain:
     # ---- its greenlet
 
     def wait_until_over(self, tell: Callable[[str], None]) -> None:
-        """Returns when nsqd has been asked to drain, and has. Blocks this greenlet. `tell` takes words on progress."""
+        """Wait until a drain has begun and ended; `tell` gets progress texts. Blocks this greenlet."""
         self._begun.wait()
         self._leave_nsqlookupds()
         polls = 0

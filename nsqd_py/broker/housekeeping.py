@@ -1,24 +1,37 @@
-"""Letting go of what nobody needs any more, in memory and on disk."""
+"""Deleting what nobody needs any more, in memory and on disk, and compacting files of which little is needed.
+
+Decisions are made in the event loop a few times a second. Threads do the work, one file at a time.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
-from nsqd_py.broker.compactor import Compactor
-from nsqd_py.broker.disk_health import DiskHealth
+import gevent
+
+from nsqd_py.broker.disk_limits import DiskHealth
 from nsqd_py.broker.journal_writing import JOURNAL_DELAY_NS, Saved
 from nsqd_py.diskqueue.disk_pace import DiskPace
+from nsqd_py.diskqueue.files import LogFile, sync_directory
+from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.diskqueue.ranges import Range, union
+from nsqd_py.diskqueue.space import alive_bytes, is_worth_moving, moved_bytes, retained_seq
+from nsqd_py.guid import id_time_ns
 from nsqd_py.pqueues import Alarms
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.pacing import Pace
+from nsqd_py.runtime.threads import in_thread
 
 
 class Tidier:
-    """Looks at topics whose channels have moved; later, while the disk is slow.
+    """Cleans up topics whose channels have advanced; while the disk is slow, it waits.
 
-    write_position  writes down up to where a topic's messages are done with
+    write_position  writes the number up to which a topic's messages are finished
     """
 
     def __init__(
@@ -35,7 +48,7 @@ class Tidier:
         self._alarm = alarms.alarm(self._tidy_all)
 
     def saved(self, saved: list[Saved]) -> None:
-        """Journals were written, or could not be."""
+        """Handle the results of a round of journal writes."""
         for topic, channel, error in saved:
             self._disk.position_saved(topic, error)
             if error is not None:
@@ -55,7 +68,7 @@ class Tidier:
                 self.tidy(topic)
 
     def _save_without_channels(self, topic: Topic) -> None:
-        """Where all channels are ephemeral, and keep no journal, the topic remembers what they are done with."""
+        """Write the topic's own position if all its channels are ephemeral, and so have no journals."""
         if topic.log is None or any(channel.journal is not None for channel in topic.channels.values()):
             return
         floor = min((channel.position.finished.floor for channel in topic.channels.values()), default=topic.released)
@@ -65,7 +78,7 @@ class Tidier:
             self._disk.position_failed(topic, error)
 
     def tidy(self, topic: Topic) -> None:
-        """Trim its memory, and drop or compact its files; the files later, while the disk is slow."""
+        """Trim the topic's memory, and drop or compact its files; while the disk is slow, the files wait."""
         topic.trim_memory()
         if topic.log is not None:
             if self._pace.is_slow:
@@ -79,18 +92,271 @@ class Tidier:
             self._compactor.look_at(topic)
 
     def make_room(self, topic: Topic) -> None:
-        """There is little space: let go of the file that is written to, too, when nobody needs what is in it.
+        """Free space when the disk is short of it, also in the file that is being written.
 
-        One of which little is needed is closed, so that the rest of it can be let go.
+        If nobody needs that file, it is dropped. If little of it is needed, it is closed so that it can be compacted.
         """
         log = topic.log
         if log is None or topic.is_slow:
             return
         if log.files and not topic.is_needed(log.files[-1].first_seq, log.next_seq):
-            with contextlib.suppress(OSError):  # a full disk has no place for a new file
+            with contextlib.suppress(OSError):  # a full disk has no room for a new file
                 log.roll()
         self.tidy(topic)
         self._compactor.look_at_open_file(topic)
 
     def close(self) -> None:
         self._alarm.set(None)
+
+
+_PAUSE_NS = 250_000_000
+_PAUSE_AFTER_FAILURE_NS = 30_000_000_000
+_BUSY_SHARE = 20  # deciding may take 1/20 of the time
+_SMALLEST_CLOSED_BYTES = 16 * 1024  # a smaller file is not worth a new one
+_COUNT_AT_ONCE = 16_384  # messages that are checked without a pause
+
+
+def living(topic: Topic, low: int, high: int) -> list[Range]:
+    """Return the numbers in low..high (not included) that some channel has not finished, or none has received yet."""
+    ranges = [(max(low, topic.released), high)] if high > topic.released else []
+    for channel in topic.channels.values():
+        ranges += channel.position.finished.gaps(low, high)
+    return union(ranges)
+
+
+def living_of(topic: Topic, file: LogFile, pace: Pace) -> list[Range]:
+    """Return the live numbers of a file; the search through a large file pauses in between."""
+    found: list[Range] = []
+    for low, high in _portions(file):
+        found += living(topic, low, high)
+        pace.rest_if_due()
+    return union(found)
+
+
+def _portions(file: LogFile) -> Iterator[Range]:
+    """Yield the file's numbers in ranges of about _COUNT_AT_ONCE messages."""
+    low, count = file.first_seq, 0
+    for segment in list(file.segments()):
+        count += segment.message_count
+        if count >= _COUNT_AT_ONCE or segment.high == file.end_seq:
+            yield low, segment.high
+            low, count = segment.high, 0
+
+
+def kept_from(topic: Topic, now_ns: int, steady_ns: int) -> int:
+    """Return the number from which on retention keeps everything.
+
+    `now_ns` is the wall clock, `steady_ns` the steady clock. The one that keeps more decides, so that setting a clock
+    drops nothing too early.
+    """
+    log, policy = topic.log, topic.policy
+    assert log is not None
+    if not policy.retention_ns and not policy.retention_bytes:
+        return log.next_seq
+    kept = retained_seq(log.files, policy.retention_ns, policy.retention_bytes, now_ns, log.next_seq)
+    return min(kept, _young_from(log, steady_ns - policy.retention_ns)) if policy.retention_ns else kept
+
+
+def _young_from(log: TopicLog, oldest_ns: int) -> int:
+    """Return the number from which on files may have ids of that time or later."""
+    young, newest_id = log.next_seq, log.used_id
+    for file in reversed(log.files):
+        if not file.is_whole or id_time_ns(newest_id) <= oldest_ns:
+            break
+        young, newest_id = file.first_seq, file.header.used_id
+    return young
+
+
+class Compactor:
+    """Drops and compacts files of the topics given to it; topics with a retention time are checked again and again.
+
+    compacted_count  files that were made sparse
+    save_positions   writes the positions of a topic's channels; returns False if that must wait
+    """
+
+    def __init__(
+        self, alarms: Alarms, clock: Callable[[], int], wall_clock: Callable[[], int], threadpool: Any, report: Log,
+        may_work: Callable[[], bool], save_positions: Callable[[Topic], bool] = lambda topic: True,
+    ) -> None:  # fmt: skip
+        self.compacted_count = 0
+        self._save_positions = save_positions
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._threadpool = threadpool
+        self._report = report
+        self._may_work = may_work
+        self._waiting: dict[Topic, None] = {}
+        self._short_of_space: set[Topic] = set()
+        self._not_before_ns = 0
+        self._alarm = alarms.alarm(lambda _now_ns: self._start())
+        self._greenlet: Any = None
+        self._is_closing = False
+
+    def look_at(self, topic: Topic) -> None:
+        """Check the topic soon: messages were finished, or it has a new file."""
+        if topic.log is not None and topic.log.file_count > 1 and not self._is_closing:
+            self._wait_for(topic)
+
+    def look_at_open_file(self, topic: Topic) -> None:
+        """Check soon if the file that is being written should be closed; called when space is short."""
+        log = topic.log
+        if log is None or not log.files or log.files[-1].end_offset < _SMALLEST_CLOSED_BYTES or self._is_closing:
+            return
+        self._short_of_space.add(topic)
+        self._wait_for(topic)
+
+    def _wait_for(self, topic: Topic) -> None:
+        self._waiting[topic] = None
+        if self._greenlet is None and self._alarm.due_ns is None:
+            self._alarm.set(max(self._clock() + _PAUSE_NS, self._not_before_ns))
+
+    def drop_unneeded(self, topic: Topic) -> None:
+        """Drop files that neither a channel nor retention needs, while the disk is fast. Raises OSError."""
+        if topic.log is not None:
+            kept = kept_from(topic, self._wall_clock(), self._clock())
+            topic.log.drop_unneeded(partial(self._is_needed, topic), kept, topic.pace.attempt)
+
+    def _is_needed(self, topic: Topic, low: int, high: int) -> bool:
+        """True if a file must stay: it is needed, or the positions of its channels could not be written first.
+
+        A file that went before the positions would be reported missing at the next start.
+        """
+        return topic.is_needed(low, high) or not self._are_saved(topic)
+
+    def _are_saved(self, topic: Topic) -> bool:
+        """Write the positions of a topic; False while a thread writes them, True on a full disk, which needs space."""
+        try:
+            return self._save_positions(topic)
+        except OSError:
+            return True
+
+    def close(self) -> None:
+        """Begin nothing new, and wait for the running work. Blocks this greenlet."""
+        self._is_closing = True
+        self._alarm.set(None)
+        if self._greenlet is not None:
+            self._greenlet.join()
+
+    # ---- in its greenlet
+
+    def _start(self) -> None:
+        if self._greenlet is None and not self._is_closing:
+            self._greenlet = gevent.spawn(self.run)
+
+    def run(self) -> None:
+        """Check the waiting topics. Blocks this greenlet."""
+        waiting, self._waiting = list(self._waiting), {}
+        pause_ns = _PAUSE_NS
+        try:
+            for topic in waiting:
+                pause_ns = max(pause_ns, self._tidy(topic))
+        finally:
+            self._greenlet = None
+        self._not_before_ns = self._clock() + pause_ns
+        for topic in waiting:
+            if topic.policy.retention_ns and not topic.is_closed:
+                self.look_at(topic)
+        if self._waiting and not self._is_closing:
+            self._alarm.set(self._not_before_ns)
+
+    def _tidy(self, topic: Topic) -> int:
+        """Drop and compact what is worth it; return the pause before the next check, in ns."""
+        began_ns = time.perf_counter_ns()
+        try:
+            if topic in self._short_of_space:
+                self._short_of_space.discard(topic)
+                self._close_open_file(topic)
+            self.drop_unneeded(topic)
+            while self._may_go_on(topic):
+                choice = self._choose(topic)
+                took_ns = time.perf_counter_ns() - began_ns
+                began_ns += took_ns
+                if choice is None:
+                    return _BUSY_SHARE * took_ns
+                self._move(topic, *choice)
+        except OSError as error:
+            self._report.error("TOPIC(%s): failed to make room on the disk - %s", topic.name, error)
+            return _PAUSE_AFTER_FAILURE_NS
+        return 0
+
+    def _may_go_on(self, topic: Topic) -> bool:
+        return not self._is_closing and not topic.is_closed and self._may_work()
+
+    def _close_open_file(self, topic: Topic) -> None:
+        """Close the file that is being written, if compacting it is worth it. Raises OSError."""
+        log = topic.log
+        assert log is not None
+        file = log.files[-1] if log.files else None
+        until = min(topic.released, kept_from(topic, self._wall_clock(), self._clock()))
+        if file is None or file.end_seq > until or topic.is_slow or not self._may_go_on(topic):
+            return
+        found = living_of(topic, file, Pace())
+        alive = alive_bytes(file.segments(), found)
+        is_worth_it = is_worth_moving(file.end_offset, alive, moved_bytes(alive, found, is_sparse=False))
+        # The state may have changed during the pauses.
+        if is_worth_it and file in log.files[-1:] and not topic.is_slow and self._may_go_on(topic):
+            log.roll()
+
+    def _choose(self, topic: Topic) -> tuple[LogFile, list[Range], LogFile | None] | None:
+        """Return a file that is worth compacting, its live numbers, and the neighbour that can take them, or None."""
+        log = topic.log
+        assert log is not None
+        pace = Pace()
+        until = min(topic.released, kept_from(topic, self._wall_clock(), self._clock()))
+        before: LogFile | None = None
+        for file in list(log.files[:-1]):
+            if file.end_seq > until:
+                break
+            if not file.is_unmovable and file.sync_error is None and file in log.files:
+                found = living_of(topic, file, pace)
+                alive = alive_bytes(file.segments(), found)
+                moved = moved_bytes(alive, found, is_sparse=file.header.is_sparse)
+                if found and is_worth_moving(file.end_offset, alive, moved):
+                    return file, found, before if _fits(log, before, moved) else None
+            before = file
+        return None
+
+    def _move(self, topic: Topic, file: LogFile, found: list[Range], neighbour: LogFile | None) -> None:
+        """Compact one file. Raises OSError."""
+        log = topic.log
+        assert log is not None
+        from nsqd_py.diskqueue.compaction import Compaction, Unmovable  # a start does not need it
+
+        compaction = Compaction(log, file, found, neighbour)
+        finish = None
+        try:
+            while not compaction.is_done and self._may_go_on(topic):
+                in_thread(self._threadpool, compaction.step)
+            if compaction.is_done and not topic.is_closed and self._are_saved(topic):
+                finish = compaction.settle(living(topic, file.first_seq, file.end_seq))
+        except Unmovable as error:
+            file.is_unmovable = True
+            self._report.error("DISKQUEUE: %s; the file stays as it is", error)
+        finally:
+            if finish is None:
+                compaction.abandon()
+        if finish is not None:
+            self.compacted_count += 1
+            self._report.debug("DISKQUEUE: moved what is needed of %s", file.path.name)
+            self._finish(log, file, finish, is_gone=neighbour is not None)
+
+    def _finish(self, log: TopicLog, file: LogFile, finish: Callable[[], None], *, is_gone: bool) -> None:
+        """Keep the space of the old file for the next one, or free it. Raises OSError."""
+        is_kept = False
+        try:
+            in_thread(self._threadpool, sync_directory, log.directory)
+            is_kept = is_gone and log.take_space(file)
+        finally:
+            if not is_kept:
+                in_thread(self._threadpool, finish)
+
+
+def _fits(log: TopicLog, neighbour: LogFile | None, moved: int) -> bool:
+    """True if the neighbour can take that many bytes more: a sparse file grows to half of the largest file size."""
+    return (
+        neighbour is not None
+        and neighbour in log.files
+        and neighbour.header.is_sparse
+        and neighbour.sync_error is None
+        and neighbour.end_offset + moved <= log.max_file_bytes // 2
+    )

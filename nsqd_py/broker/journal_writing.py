@@ -1,8 +1,7 @@
-"""Writing down what channels finished: twenty times a second, all that changed.
+"""Writing the positions of channels to their journals, twenty times a second.
 
-A journal that has grown is replaced by a snapshot; where that is large, it is made and written in a thread.
-On a disk that is slow it is done in a thread. Whoever touches a journal otherwise waits with `settle` until that is
-over.
+A journal that has grown is replaced by a snapshot; a thread makes and writes a large one. While the disk is slow, a
+thread does all the writing. Code that touches a journal otherwise must first wait with `settle`.
 """
 
 from __future__ import annotations
@@ -13,25 +12,24 @@ from typing import Any
 
 import gevent
 
-from nsqd_py.diskqueue.call_timing import CallTimer
-from nsqd_py.diskqueue.disk_pace import DiskPace
+from nsqd_py.diskqueue.disk_pace import CallTimer, DiskPace
 from nsqd_py.pqueues import Alarms
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.journal_buffer import Unsaved
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.threads import in_thread
 
-# docs/durability.md promises that a FIN is written 0.1 s later at most. The other half is for a loop that is late:
-# on a loaded machine it took 0.101 s in the median and 0.36 s at most with 100 ms here, and 0.051 s and 0.16 s now.
+# docs/durability.md promises that a FIN is written within 0.1 s. Half of that is for a late event loop: on a loaded
+# machine it took 0.051 s in the median and 0.16 s at most; with 100 ms here, it was 0.101 s and 0.36 s.
 JOURNAL_DELAY_NS = 50_000_000
 
 Saved = tuple[Topic, Channel, OSError | None]
 
 
 class JournalWriter:
-    """The journals of all channels.
+    """Writes the journals of all channels.
 
-    on_saved  is told how it went with each
+    on_saved  called with the results of each round
     """
 
     def __init__(
@@ -48,13 +46,13 @@ class JournalWriter:
         self._replacing: Any = None
 
     def channel_changed(self, topic: Topic, channel: Channel) -> None:
-        """The first change since its journal was written last."""
+        """Schedule a write; called at the first change since the last write of the channel's journal."""
         self._changed.append((topic, channel))
         if self._alarm.due_ns is None:
             self._alarm.set(self._clock() + JOURNAL_DELAY_NS)
 
     def save_now(self, topic: Topic) -> bool:
-        """Write down what is new in the channels of a topic; False while a thread writes. Raises OSError."""
+        """Write the changes of a topic's channels; return False while a thread writes. Raises OSError."""
         if self._greenlet is not None:
             return False
         for channel in topic.channels.values():
@@ -68,7 +66,7 @@ class JournalWriter:
             return
         changed, self._changed = self._changed, []
         changed = [(topic, channel) for topic, channel in changed if not channel.is_closed]
-        # A snapshot takes several calls of the system: a thread does those.
+        # A snapshot takes several system calls, so a thread writes it.
         large = [(topic, channel) for topic, channel in changed if channel.wants_snapshot]
         changed = [(topic, channel) for topic, channel in changed if not channel.wants_snapshot]
         saved: list[Saved] = []
@@ -97,17 +95,17 @@ class JournalWriter:
         self._replace_large(saved)
 
     def _replace_large(self, saved: list[Saved]) -> None:
-        """Begin to replace the first journal that needs a large snapshot, unless one is being replaced."""
+        """Begin to replace the first journal that needs a large snapshot, unless a replacement is running."""
         for topic, channel, _ in saved:
             if self._replacing is None and not channel.is_closed and channel.wants_replacement:
                 self._replacing = gevent.spawn(self._replace_in_thread, topic, channel)
 
     def _replace_in_thread(self, topic: Topic, channel: Channel) -> None:
-        """Make and write a large snapshot of a channel; its changes are written as ever in the meantime."""
+        """Make and write a large snapshot of a channel, while its changes are still appended to the old journal."""
         replacement = channel.begin_replacement()
         try:
             in_thread(self._threadpool, replacement.write)
-            if self._greenlet is not None:  # a change that a thread is writing must not fall between the two files
+            if self._greenlet is not None:  # a change that a thread is writing must not get lost between the two files
                 self._greenlet.join()
             replacement.finish()
         except OSError as error:
@@ -117,7 +115,7 @@ class JournalWriter:
             self._replacing = None
 
     def _save(self, saved: list[Saved], topic: Topic, channel: Channel, save: Callable[[], None]) -> None:
-        """Save a channel, or end that, and note how it went; what failed is tried again."""
+        """Call `save` and add its result to `saved`; a failure is tried again."""
         error: OSError | None = None
         try:
             save()
@@ -128,7 +126,7 @@ class JournalWriter:
 
     @property
     def is_writing(self) -> bool:
-        """True while a thread writes, or is about to."""
+        """True while a thread writes, or is about to write."""
         return bool(self._busy())
 
     def _busy(self) -> list[Any]:
@@ -136,8 +134,8 @@ class JournalWriter:
 
     def settle(self) -> None:
         """Wait until no thread writes. May block this greenlet."""
-        # A write that ends may begin a snapshot, or the next write: whoever settled moves positions or removes files,
-        # and neither may be followed by an entry from before.
+        # A finished write may begin a snapshot or the next write. The caller will move positions or remove files, and
+        # no older entry may be written after that.
         while busy := self._busy():
             busy[0].join()
 
@@ -147,7 +145,7 @@ class JournalWriter:
 
 
 class _Writing:
-    """A thread's work; `timer` measures each journal."""
+    """A round of journal writes in a thread; `timer` measures each journal."""
 
     def __init__(self, unsaved: list[Unsaved]) -> None:
         self.timer = CallTimer()

@@ -1,18 +1,29 @@
-"""`nsqd.dat`: topics, channels and what is paused, in the JSON of Go's nsqd."""
+"""`nsqd.dat`: topics, channels and what is paused, in the JSON of Go's nsqd.
+
+It is written soon after something that it names has changed, and again after a failure.
+"""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import gevent
+import gevent.lock
+
 from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.errors import StartError
+from nsqd_py.pqueues import Alarms
+from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.topic import Topic
+from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.threads import in_thread
 from nsqd_py.version import NSQ_VERSION
 
 METADATA_FILE = "nsqd.dat"
@@ -20,12 +31,12 @@ _FEW = 100  # topics, whose names and channels json writes in a millisecond
 
 
 class BadMetadata(StartError):
-    """These bytes do not say which topics there are."""
+    """The file is not valid metadata."""
 
 
 @dataclass(slots=True)
 class TopicEntry:
-    """A topic as `nsqd.dat` knows it; `channels` by name: paused."""
+    """A topic in `nsqd.dat`; `channels` maps a name to whether the channel is paused."""
 
     name: str
     is_paused: bool = False
@@ -33,7 +44,7 @@ class TopicEntry:
 
 
 def encode_metadata(topics: Iterable[Topic]) -> bytes:
-    """The lasting topics and channels."""
+    """Return the JSON of all topics and channels that are not ephemeral."""
     entries = [
         {
             "name": topic.name,
@@ -51,7 +62,7 @@ def encode_metadata(topics: Iterable[Topic]) -> bytes:
 
 
 def _dumps(document: dict[str, Any], topics: int) -> bytes:
-    """The JSON of a few topics is written without orjson, whose import takes 12 ms of the start."""
+    """Encode JSON; for a few topics without orjson, whose import takes 12 ms of the start."""
     if topics <= _FEW:
         return json.dumps(document, separators=(",", ":")).encode()
     import orjson
@@ -60,9 +71,9 @@ def _dumps(document: dict[str, Any], topics: int) -> bytes:
 
 
 def read_metadata(path: Path) -> list[TopicEntry]:
-    """What the file says; nothing when there is none.
+    """Return the topics of the file; an empty list if there is no file.
 
-    Raises BadMetadata when it cannot be understood, StartError when it cannot be read.
+    Raises BadMetadata if it cannot be parsed, StartError if it cannot be read.
     """
     try:
         data = path.read_bytes()
@@ -88,7 +99,7 @@ def _topic_entry(entry: dict[str, object]) -> TopicEntry:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a new file and put it in the place of the old one, so that a crash leaves one of them. Raises OSError."""
+    """Replace a file atomically and durably. Raises OSError."""
     temporary = path.with_name(f"{path.name}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
@@ -100,3 +111,100 @@ def replace_file(path: Path, data: bytes) -> None:
         os.close(descriptor)
     os.rename(temporary, path)
     sync_directory(path.parent)
+
+
+_RETRY_NS = 5_000_000_000
+
+
+class MetadataWriter:
+    """Writes `nsqd.dat` whenever the topics or channels have changed."""
+
+    def __init__(
+        self, path: Path, topics: Mapping[str, Topic], log: Log, alarms: Alarms, clock: Callable[[], int],
+        threadpool: Any, is_making: Callable[[str, str], bool],
+    ) -> None:  # fmt: skip
+        """`is_making(topic_name, channel_name)` is True while that channel is being created."""
+        self._path = path
+        self._is_making = is_making
+        self._topics = topics
+        self._log = log
+        self._clock = clock
+        self._threadpool = threadpool
+        self._deleted: list[tuple[Topic, Channel]] = []
+        self._lock = gevent.lock.Semaphore()
+        self._is_wanted = False
+        self._is_closing = False
+        self._greenlet: Any = None
+        self._alarm = alarms.alarm(lambda _now_ns: self.want())
+
+    def want(self) -> None:
+        """Write the file soon."""
+        self._is_wanted = True
+        if self._greenlet is None and not self._is_closing:
+            self._greenlet = gevent.spawn(self._write_wanted)
+
+    def channel_deleted(self, topic: Topic, channel: Channel) -> None:
+        """Remove the journal of a deleted channel as soon as the file no longer names the channel."""
+        self._deleted.append((topic, channel))
+
+    def _write_wanted(self) -> None:
+        try:
+            while self._is_wanted:
+                self._is_wanted = False
+                if not self._try_to_persist():
+                    self._alarm.set(self._clock() + _RETRY_NS)
+        finally:
+            self._greenlet = None
+
+    def _try_to_persist(self) -> bool:
+        try:
+            self.persist()
+        except OSError as error:
+            self._log.error("failed to persist metadata - %s", error)
+            return False
+        return True
+
+    def persist(self) -> None:
+        """Replace the file durably. Raises OSError. Blocks this greenlet, not the loop."""
+        with self._lock:
+            self._log.of_clients.info("NSQ: persisting topic/channel metadata to %s", self._path)
+            data = encode_metadata(self._topics.values())
+            deleted, self._deleted = self._deleted, []
+            try:
+                in_thread(self._threadpool, self._replace, data, [channel for _, channel in deleted])
+            except OSError:
+                self._deleted[:0] = deleted
+                raise
+            for topic, channel in deleted:
+                self._remove_journal(topic, channel)
+
+    def _replace(self, data: bytes, deleted: list[Channel]) -> None:
+        """Sync the journals of deleted channels, then write the file. Runs in a thread.
+
+        In this order, since a start creates a channel for each journal that does not say that it is deleted.
+        """
+        for channel in deleted:
+            if channel.journal is not None:
+                with suppress(FileNotFoundError):  # another program has removed it
+                    channel.journal.sync()
+        replace_file(self._path, data)
+
+    def _remove_journal(self, topic: Topic, channel: Channel) -> None:
+        if channel.journal is not None:
+            channel.journal.close()
+            current = self._topics.get(topic.name)
+            is_there_again = current is not None and channel.name in current.channels
+            if not is_there_again and not self._is_making(topic.name, channel.name):
+                channel.journal.remove()
+
+    def settle(self) -> None:
+        """Wait until a pending write is done. May block this greenlet."""
+        if self._greenlet is not None:
+            self._greenlet.join()
+
+    def close(self) -> None:
+        """Write the file a last time. Failures are logged."""
+        self._is_closing = True
+        self.settle()
+        self._try_to_persist()
+        self._alarm.set(None)

@@ -1,4 +1,4 @@
-"""A look at the messages that a channel would deliver next. They stay where they are, and nothing changes."""
+"""Showing the messages that a channel would deliver next, without changing anything."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _MOST_BYTES = 4 * 1024 * 1024  # of JSON, which may be six times as long as a bo
 
 
 class Peek:
-    """The first `most` messages that are queued, as rows of JSON; fewer where they are large.
+    """The first `most` queued messages as JSON; fewer if they are large.
 
     rows              {id, timestamp (ns), attempts (so far), body as text or body_base64}
-    unreadable_count  those among them that the disk does not give now
+    unreadable_count  messages among them that cannot be read now
     """
 
     def __init__(self, topic: Topic, channel: Channel, most: int) -> None:
@@ -39,14 +39,14 @@ class Peek:
         self._plan: list[_Stretch] = []
 
     def look(self, threadpool: Any) -> None:
-        """Fill in the rows. Reads in a thread while this greenlet waits. Raises OSError."""
+        """Fill in the rows. A thread reads while this greenlet waits. Raises OSError."""
         with ExitStack() as stack:
             for run in self._runs:
                 self._plan += self._stretches(run, stack)
             in_thread(threadpool, self._read)
 
     def _stretches(self, run: Run, stack: ExitStack) -> Iterator[_Stretch]:
-        """Where a run's messages are: in memory, or in which files."""
+        """Yield where a run's messages are: in a batch in memory, or in files."""
         low, high, attempts, kept = run
         memory_from = self._topic.first_in_memory if kept is None else low
         if self._topic.log is not None and low < memory_from:
@@ -90,7 +90,7 @@ class Peek:
 
 
 class _Source(NamedTuple):
-    """A file, to be read in a thread while the loop may write to it."""
+    """A file that a thread reads while the event loop may write to it."""
 
     descriptor: int
     file: LogFile
@@ -98,7 +98,7 @@ class _Source(NamedTuple):
 
 
 class _Stretch(NamedTuple):
-    """Messages low..high (not included) that are in one batch, or one file."""
+    """Messages low..high (not included) in one batch or one file."""
 
     low: int
     high: int
@@ -107,7 +107,7 @@ class _Stretch(NamedTuple):
     source: _Source | None
 
     def batches(self) -> Iterator[Batch]:
-        """Raises OSError, and Unmovable for what is damaged."""
+        """Yield the batches. Raises OSError, and Unmovable for damaged messages."""
         if self.batch is not None:
             yield self.batch.part(self.low - self.batch.first_seq, self.high - self.batch.first_seq)
         if self.source is not None:

@@ -1,7 +1,7 @@
-"""Log files that another program removes while nsqd uses them.
+"""Restoring log files that another program removes while nsqd uses them.
 
-Their content is there as long as nsqd has them open, and gone with the process. So each is written again under its
-name, from the open descriptor, before publishers hear that what they published is synced.
+Their content exists as long as nsqd has them open, and is lost with the process. So each is written again under its
+name, from the open descriptor, before publishers learn that their messages are synced.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST_COPIES = 10
 
 
 class RemovedFiles:
-    """Finds removed files of logs, and puts them back."""
+    """Finds removed log files and restores them."""
 
     def __init__(self, clock: Callable[[], int], threadpool: Any, report: Log) -> None:
         self._clock = clock
@@ -34,14 +34,13 @@ class RemovedFiles:
         self._looked_ns: dict[TopicLog, int] = {}
 
     def look(self, topic: Topic, log: TopicLog) -> OSError | None:
-        """Put back what was removed: all files are looked at where they are few, else the newest, and all
-        once a second.
+        """Restore removed files. Up to 50 files are all checked; of more files, the newest two, and all once a second.
 
-        Returns why that failed; it is tried again at the next sync. Blocks this greenlet.
+        Return the error if that failed; it is tried again at the next sync. Blocks this greenlet.
         """
         now_ns = self._clock()
         files = log.files[-2:]
-        # A look takes 0.6 us a file.
+        # Checking a file takes 0.6 us.
         if log.file_count <= _FEW_FILES or now_ns >= self._looked_ns.get(log, 0) + _LOOK_AT_ALL_EVERY_NS:
             self._looked_ns[log] = now_ns
             files = list(log.files)
@@ -50,27 +49,26 @@ class RemovedFiles:
                 if is_removed(file) and not topic.is_slow:
                     self._put_back(topic, log, file)
         except OSError as error:
-            log.syncs.directory_error = error  # what is in it is not on the disk under any name
+            log.syncs.directory_error = error  # its content is on the disk under no name
             return error
         return None
 
     def look_at_the_end(self, topic: Topic, log: TopicLog) -> None:
-        """Likewise for all files, when nothing is written to the log any more. Raises OSError."""
+        """Restore removed files at a stop, when nothing is written to the log any more. Raises OSError."""
         self.forget(log)
         for file in list(log.files):
             if is_removed(file):
                 self._put_back(topic, log, file)
 
     def forget(self, log: TopicLog) -> None:
-        """The log is gone."""
         self._looked_ns.pop(log, None)
 
     def _put_back(self, topic: Topic, log: TopicLog, file: LogFile) -> None:
         if file is log.files[-1]:
-            log.leave_last_file()  # what comes meanwhile goes to another file
+            log.leave_last_file()  # new messages go to another file
         for _ in range(_MOST_COPIES):
             if file not in log.files or file in log.busy_files:
-                return  # it went since nobody needs it, or is being compacted
+                return  # it was dropped, or is being compacted
             copy = _Copy(file)
             try:
                 in_thread(self._threadpool, copy.write)
@@ -84,22 +82,22 @@ class RemovedFiles:
             file.close()
             log.damage.removed_files += 1
             self._report.error(
-                "TOPIC(%s): %s was removed while it was in use; its %d bytes are written anew",
+                "TOPIC(%s): %s was removed while it was in use; its %d bytes were written again",
                 topic.name, file.path.name, file.end_offset,
             )  # fmt: skip
             return
 
 
 def is_removed(file: LogFile) -> bool:
-    """True when no name leads to an open file any more. Raises OSError.
+    """True if an open file has no name any more. Raises OSError.
 
-    One that is not open cannot be put back: reading from it fails, and writing.
+    A file that is not open cannot be restored: reading and writing it fail.
     """
     return file.is_open and os.fstat(file.fileno()).st_nlink == 0
 
 
 class _Copy:
-    """A copy of a file on its way to the name of the file."""
+    """A copy of a removed file that takes its name."""
 
     def __init__(self, file: LogFile) -> None:
         self.end_offset = file.end_offset
@@ -110,7 +108,7 @@ class _Copy:
         self._has_name = False
 
     def write(self) -> None:
-        """In a thread. Raises OSError."""
+        """Write the copy; runs in a thread. Raises OSError."""
         self._target = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         offset = 0
         while offset < self.end_offset:
@@ -123,7 +121,7 @@ class _Copy:
         sync_directory(self._path.parent)
 
     def _take_name(self) -> None:
-        """Another file that has the name now keeps its bytes under another one."""
+        """Link the copy to the name. A different file that has the name now is renamed."""
         path = self._file.path
         while True:
             with contextlib.suppress(FileExistsError):
@@ -134,12 +132,12 @@ class _Copy:
         self._path.unlink()
 
     def settle(self) -> LogFile:
-        """Return the file in place of the one that was removed."""
+        """Return the file that replaces the removed one."""
         os.close(self._source)
         return self._file.with_descriptor(self._target)
 
     def abandon(self) -> None:
-        """Leave nothing behind."""
+        """Remove the copy."""
         os.close(self._source)
         if self._target >= 0:
             os.close(self._target)

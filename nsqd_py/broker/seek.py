@@ -1,4 +1,4 @@
-"""A channel is moved in its topic's log: to a time, to the earliest kept message, to the end."""
+"""Moving a channel in its topic's log: to a time, to the earliest kept message, or to the end."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import gevent
 
 from nsqd_py.broker.broker import Broker
+from nsqd_py.diskqueue.file_index import RecordWindow
 from nsqd_py.diskqueue.files import LogFile, sync_directory
 from nsqd_py.diskqueue.journal import Journal
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.records import Damaged, Incomplete
 from nsqd_py.diskqueue.space import holes
-from nsqd_py.diskqueue.walking import RecordWindow
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.threads import in_thread
@@ -28,21 +28,22 @@ _Deferred = tuple[int, int, int]  # low, high (not included), due_ns
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """Where a channel stands now: the next number, and the time of that message (ns since the epoch) if there is."""
+    """The new position of a channel: the next number, and the time of that message (ns since the epoch), if any."""
 
     seq: int
     timestamp_ns: int | None
 
 
 def parse_target(text: str, now_ns: int) -> str | int:
-    """EARLIEST, LATEST, or a time in ns since the epoch. Raises ValueError."""
+    """Return EARLIEST, LATEST, or a time in ns since the epoch. Raises ValueError."""
     return text if text in (EARLIEST, LATEST) else parse_time(text, now_ns)
 
 
 def seek_channel(broker: Broker, topic: Topic, name: str, target: str | int) -> Sought:
-    """Everything from `target` on is queued in the channel, which is made if there is none; all before is finished.
+    """Queue everything from `target` on in the channel, and finish all before; create the channel if there is none.
 
-    What is not kept cannot be sought. Returns when it is on the disk. Raises OSError. Blocks this greenlet.
+    Only messages that the log still has can be queued. Return when the position is on the disk. Raises OSError. Blocks
+    this greenlet.
     """
     log = topic.log
     assert log is not None
@@ -51,7 +52,7 @@ def seek_channel(broker: Broker, topic: Topic, name: str, target: str | int) -> 
     not_due = _find_deferred(log, wanted, broker.clock())
     broker.journals.settle()
     channel = broker.channels.make(topic, name)
-    # The search took its time: files may have gone, or become sparse.
+    # During the search, files may have been dropped or compacted.
     seq = topic.released if target == LATEST else min(max(wanted, log.earliest_seq), topic.released)
     channel.seek(seq, not_due, holes(log.files, seq, topic.released))
     broker.log.of_clients.info("TOPIC(%s): channel(%s) goes on at message %d", topic.name, name, seq)
@@ -70,7 +71,7 @@ def _timestamp_ns(topic: Topic, seq: int) -> int | None:
         return None
     try:
         batch = topic.batch_at(seq)
-    except OSError:  # the topic has reported it; the channel was moved all the same
+    except OSError:  # the topic has reported it; the channel was moved
         return None
     return batch.timestamp_ns if batch is not None else None
 
@@ -86,11 +87,11 @@ def _sync(journal: Journal, log: TopicLog) -> None:
     sync_directory(log.directory)
 
 
-# ---- what was published to be delivered later, and is not due
+# ---- messages that were published with a delay and are not due
 
 
 def _find_deferred(log: TopicLog, seq: int, now_ns: int) -> list[_Deferred]:
-    """Messages from `seq` on that are not due yet. Only a log that has such is read: some 100 ms per 100 MB."""
+    """Return messages from `seq` on that are not due yet. Only a log with such messages is read: 100 ms per 100 MB."""
     found: list[_Deferred] = []
     if log.latest_due_ns > now_ns:
         for file in list(log.files):
@@ -102,7 +103,7 @@ def _find_deferred(log: TopicLog, seq: int, now_ns: int) -> list[_Deferred]:
 
 
 class _Search:
-    """Looks through one file, in a thread."""
+    """A search through one file, in a thread."""
 
     def __init__(self, file: LogFile, seq: int, now_ns: int) -> None:
         self.found: list[_Deferred] = []
@@ -112,11 +113,11 @@ class _Search:
         self._now_ns = now_ns
 
     def run(self) -> None:
-        """Raises OSError."""
+        """Run the search. Raises OSError."""
         try:
             self.found.extend(self._deferred())
         except (Damaged, Incomplete):
-            pass  # what is behind it in this file is delivered at once
+            pass  # messages behind the damage in this file are delivered at once
         finally:
             os.close(self._fd)
 

@@ -1,29 +1,28 @@
-"""The start: a data directory becomes topics and channels again.
+"""Loading a data directory: topics and channels are rebuilt from their files.
 
-What exists is the union of what `nsqd.dat` names and what has files: a crash may have come between the two.
+The topics are those that `nsqd.dat` names and those that have files: a crash may have come between writing the two.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from itertools import zip_longest
+from operator import itemgetter
 from pathlib import Path
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.broker.clean_stop import STOP_FILE, LogEnd, forget_clean_stop, read_clean_stop
-from nsqd_py.broker.clock_file import CLOCK_FILE
 from nsqd_py.broker.metadata import METADATA_FILE, BadMetadata, TopicEntry, read_metadata
-from nsqd_py.broker.restoring import restore_position
+from nsqd_py.broker.state_files import CLOCK_FILE, STOP_FILE, LogEnd, forget_clean_stop, read_clean_stop
+from nsqd_py.diskqueue.damage import gone_files, needed_of
 from nsqd_py.diskqueue.files import COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX, LogFile, parse_log_file_name
-from nsqd_py.diskqueue.journal import SavedPosition
-from nsqd_py.diskqueue.missing import common, gone_files, needed_of
-from nsqd_py.diskqueue.ranges import SeqRanges
+from nsqd_py.diskqueue.journal import SavedPosition, group_waiting
+from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of, union
 from nsqd_py.diskqueue.records import Damaged
-from nsqd_py.diskqueue.recovery import DeferredSpan, expect_end, recover_file
-from nsqd_py.diskqueue.salvage import mend_header
-from nsqd_py.diskqueue.space import Range, count_of, union
+from nsqd_py.diskqueue.recovery import DeferredSpan, expect_end, mend_header, recover_file
 from nsqd_py.errors import StartError, is_full
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
+from nsqd_py.queue.position import Position
 from nsqd_py.queue.topic import Topic
 
 _CURSOR_SUFFIX = ".cursor"
@@ -34,7 +33,7 @@ _LEFTOVERS = (
 
 
 def load(broker: Broker, directory: Path) -> None:
-    """Put back all topics and channels that the directory knows. Raises StartError."""
+    """Create all topics and channels that the directory has. Raises StartError."""
     stopped = read_clean_stop(directory)
     entries = {entry.name: entry for entry in _read_metadata(broker, directory / METADATA_FILE)}
     files = _find_files(directory, entries)
@@ -50,17 +49,17 @@ def load(broker: Broker, directory: Path) -> None:
 
 
 def _refusal(topic: str, directory: Path, error: OSError) -> str:
-    """Why nsqd does not start."""
+    """Return the text of a StartError."""
     if is_full(error):
         return (
-            f"the disk of {directory.absolute()} is full: nsqd writes the positions of channels at its start, those of "
-            f"topic {topic} did not fit; free some space ({error})"
+            f"the disk of {directory.absolute()} is full: nsqd writes the positions of channels at its start, and "
+            f"those of topic {topic} did not fit; free some space ({error})"
         )
     return f"failed to read topic {topic} - {error}"
 
 
 def _read_metadata(broker: Broker, path: Path) -> list[TopicEntry]:
-    """What `nsqd.dat` says; one that is damaged is set aside: topics and channels have files of their own."""
+    """Return the topics of `nsqd.dat`. A damaged one is renamed; topics and channels are then found by their files."""
     try:
         return read_metadata(path)
     except BadMetadata as error:
@@ -75,7 +74,7 @@ def _read_metadata(broker: Broker, path: Path) -> list[TopicEntry]:
 
 
 def _set_aside(path: Path) -> Path:
-    """A file that cannot be read at all keeps its bytes under another name."""
+    """Rename a file that cannot be read, so that its bytes are kept; return the new path."""
     aside = path.with_name(path.name + ".damaged")
     while aside.exists():
         aside = aside.with_name(aside.name + "~")
@@ -84,7 +83,7 @@ def _set_aside(path: Path) -> Path:
 
 
 def _find_files(directory: Path, entries: dict[str, TopicEntry]) -> dict[str, list[tuple[int, Path]]]:
-    """Log files by topic as (first sequence number, path); topics and channels that `nsqd.dat` misses are added."""
+    """Return log files by topic as (first sequence number, path). Add topics and channels that `nsqd.dat` lacks."""
     files: dict[str, list[tuple[int, Path]]] = defaultdict(list)
     for path in directory.iterdir():
         if path.name.endswith(_LEFTOVERS):
@@ -103,12 +102,15 @@ def _find_files(directory: Path, entries: dict[str, TopicEntry]) -> dict[str, li
 
 
 class _TopicLoader:
-    """Puts back one topic.
+    """Loads one topic.
 
-    `stop` is where its log ended in a clean stop. `_holes` are the numbers that are in no file, `_damaged_holes` those
-    of them that went with damaged bytes, `_needed` those that some channel is not done with. After a power cut a
-    position may be older than the log, and what is needed by it may have been finished: then it is not certain that
-    anything is lost.
+    stop            the end of its log at the last clean stop, if there was one
+    _holes          numbers that are in no file
+    _damaged_holes  those that were lost with damaged bytes
+    _needed         those that some channel has not finished
+
+    After a power cut a position may be older than the log, and the messages that it needs may have been finished. Then
+    it is not certain that a missing message is lost.
     """
 
     def __init__(self, broker: Broker, entry: TopicEntry, files: list[tuple[int, Path]], stop: LogEnd | None) -> None:
@@ -123,7 +125,7 @@ class _TopicLoader:
         self._damaged_holes: list[Range] = []
         self._needed: list[Range] = []
         self._certain_until = 0
-        self._ends_damaged = False  # the file before the place that has been reached
+        self._ends_damaged = False  # describes the last file that was read
         self._unreadable_seqs: list[int] = []  # the first numbers of files that were set aside
 
     def load(self) -> None:
@@ -139,7 +141,7 @@ class _TopicLoader:
                 self._log.start_at(position.end)
         if self._stop is not None:
             self._log.start_at(self._stop.next_seq)
-        # Where the log of a nsqd that was killed ended is not known.
+        # After a kill, the end of the log is unknown.
         self._certain_until = 0 if not self._is_certain else log_end if self._stop is None else self._log.next_seq
         if self._log.next_seq > log_end:
             self._add_hole(log_end, self._log.next_seq)
@@ -175,7 +177,7 @@ class _TopicLoader:
                 self._ends_damaged = recovered.torn is not None and not is_last
 
     def _add_hole(self, low: int, high: int) -> None:
-        """The numbers between two files, before the first or behind the last."""
+        """Note missing numbers between two files, before the first or behind the last."""
         self._holes.append((low, high))
         if self._ends_damaged or any(low <= seq < high for seq in self._unreadable_seqs):
             self._damaged_holes.append((low, high))
@@ -199,13 +201,13 @@ class _TopicLoader:
         return files
 
     def _open_file(self, path: Path, first_seq: int) -> LogFile:
-        """Raises Damaged where its header is, and nothing in the file tells what it said."""
+        """Open a log file; rebuild its header if that is damaged. Raises Damaged if it cannot be rebuilt."""
         try:
             return LogFile.open(path)
         except Damaged:
             if not mend_header(path, first_seq):
                 raise
-        self._broker.log.error("DISKQUEUE: %s: its header was damaged, and is written anew", path.name)
+        self._broker.log.error("DISKQUEUE: %s: its header was damaged, and was rebuilt from its records", path.name)
         return LogFile.open(path)
 
     def _set_aside(self, path: Path, reason: str) -> None:
@@ -223,7 +225,7 @@ class _TopicLoader:
 
     def _read_journal(self, channel: str) -> SavedPosition | None:
         journal = self._broker.channel_journal(self._entry.name, channel)
-        # After a kill, its topic may have been on the way to be deleted: files go first, then the name.
+        # After a kill, its topic may have been in the middle of a deletion: files are removed first, then the name.
         if self._stop is not None and not journal.path.exists():
             self._broker.log.warning(
                 "TOPIC(%s): %s is gone: channel %s gets everything that the log holds once more",
@@ -235,11 +237,11 @@ class _TopicLoader:
         self._broker.log.error("TOPIC(%s): %s", self._entry.name, text)
 
     def _lost(self, needed: list[Range]) -> list[Range]:
-        """The messages among these that are lost for certain."""
+        """Return the messages among these that are certainly lost."""
         return common(needed, [(0, self._certain_until), *self._damaged_holes])
 
     def _report_missing(self) -> None:
-        """Say which files are gone; those whose bytes are damaged have been named."""
+        """Log which files are missing; damaged ones were logged before."""
         needed = union(self._needed)
         self._log.damage.missing_count = count_of(self._lost(needed))
         holes = [hole for hole in self._holes if hole not in self._damaged_holes]
@@ -256,7 +258,7 @@ class _TopicLoader:
     def _set_released(
         self, topic: Topic, saved: dict[str, SavedPosition | None], held: SavedPosition | None
     ) -> None:
-        """A topic that is held goes on from where it was; one that flows has released all it has."""
+        """Set what the topic has released: one that is held continues at its position, others have released all."""
         if saved and not topic.is_paused:
             return
         reached = [position.end for position in saved.values() if position is not None]
@@ -267,7 +269,7 @@ class _TopicLoader:
         ]
 
     def _add_channel(self, topic: Topic, name: str, saved: SavedPosition | None) -> None:
-        if saved is None:  # its journal is lost: rather twice than never
+        if saved is None:  # its journal is lost: deliver everything again
             saved = SavedPosition(SeqRanges(min(self._log.first_seq, topic.released)))
         needed = needed_of(self._holes, saved.finished, topic.released)
         for low, high in needed:
@@ -282,3 +284,60 @@ class _TopicLoader:
             channel.pause()
         channel.restore()
         channel.save()
+
+
+def restore_position(
+    saved: SavedPosition, released: int, deferred: Iterable[tuple[int, int, int]], now_ns: int
+) -> Position:
+    """Return a position as its journal left it; unfinished messages keep their attempts and due times.
+
+    `deferred` are the messages that were published with a delay, as (low, high, due_ns).
+    """
+    position = Position(saved.finished.floor, released)
+    position.finished = saved.finished
+    covers = saved.finished.covers
+    waiting = {seq: state for seq, state in saved.waiting.items() if not covers(seq, seq + 1)}
+    for low, high, due_ns in deferred:
+        for gap_low, gap_high in saved.finished.gaps(low, min(high, released)):
+            for seq in range(gap_low, gap_high):
+                waiting.setdefault(seq, (due_ns, 0))
+    spans = [(low, high) for low, high in saved.finished.islands() if low < released]
+    queued: list[tuple[int, int, int, int]] = []  # the number it stands behind, due time, sequence number, attempts
+    later: dict[int, tuple[int, int]] = {}
+    last = position.end_of_queue
+    for seq, (due_ns, attempts) in waiting.items():
+        if seq >= released:
+            continue
+        if due_ns > now_ns:
+            later[seq] = due_ns, attempts
+        elif due_ns < 0:
+            queued.append((min(-1 - due_ns, last), -1, seq, attempts))
+        else:  # the time of its requeue is unknown: it goes to the end of the queue, in order of due times
+            queued.append((last, due_ns, seq, attempts))
+    for low, high, due_ns, attempts in group_waiting(later, released):
+        spans.append((low, high))
+        position.defer(due_ns, (low, high, attempts, None))
+    queued.sort(key=_place_in_queue)
+    for low, high, after, attempts in _runs(queued):
+        spans.append((low, high))
+        position.queue_again((low, high, attempts, None), after)
+    for low, high in sorted(spans):
+        position.skip(low, min(high, released))
+    return position
+
+
+_place_in_queue = itemgetter(0, 1)
+
+
+def _runs(queued: Iterable[tuple[int, int, int, int]]) -> Iterator[tuple[int, int, int, int]]:
+    """Yield single messages as runs (low, high not included, after, attempts)."""
+    low = high = after = attempts = -1
+    for next_after, _, seq, next_attempts in queued:
+        if seq == high and next_after == after and next_attempts == attempts:
+            high += 1
+            continue
+        if high > low:
+            yield low, high, after, attempts
+        low, high, after, attempts = seq, seq + 1, next_after, next_attempts
+    if high > low:
+        yield low, high, after, attempts

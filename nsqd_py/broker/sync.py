@@ -1,10 +1,10 @@
-"""Bringing logs to the disk: `--sync-every` and `--sync-timeout`, off the event loop.
+"""Syncing logs off the event loop, by `--sync-every` and `--sync-timeout`.
 
-With `--sync-every=1` publishers are answered only after the sync that covers them. One sync of a topic runs
-at a time, and publishers that arrive meanwhile share the next one (group commit). It begins when those that the last
-one answered have published again, or after a millisecond: else clients that wait for their answers fall into two
-groups, each of which waits for the sync of the other. While a sync takes long, all logs are
-written in threads, so that a disk that stalls stops nobody who does not need it.
+With `--sync-every=1`, publishers get their answers only after the sync that covers their messages. Each topic has one
+sync at a time, and publishers that arrive meanwhile share the next one (group commit). The next sync begins when the
+publishers that the last one answered have published again, or after a millisecond. Otherwise, clients that wait for
+their answers would split into two groups that wait for each other's syncs. While a sync takes long, all logs are
+written in threads, so that a stalled disk only stops those who need it.
 """
 
 from __future__ import annotations
@@ -30,20 +30,28 @@ _DURATION_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25
 SLOW_NS = 100_000_000
 _FIRST_RETRY_NS = 1_000_000_000
 _LONGEST_RETRY_NS = 30_000_000_000
-# How long a sync waits for publishers that are expected, and how many syncs do not wait when they did not come.
+# The time that a sync waits for expected publishers, and the number of syncs that do not wait after they did not come.
 _GATHER_NS = 1_000_000
 _SYNCS_WITHOUT_GATHERING = 16
 
 
-class _TopicSync:
-    """What of one topic waits for the disk.
+def _nothing_to_do() -> None:
+    pass
 
-    held      publishers, by the number behind what they published
-    waiting   how many these are
-    expected  how many are waited for before the next sync
-    hasty     how many syncs wait for nobody
-    began_ns  when the sync began that runs; 0: none does
-    retry_ns  before that, files whose sync failed are left alone
+
+def _nothing_to_put_back(topic: Topic, log: TopicLog) -> OSError | None:
+    return None
+
+
+class _TopicSync:
+    """The state of one topic's syncs.
+
+    held      waiting publishers, each with the number after its last message
+    waiting   number of waiting publishers
+    expected  number of publishers for which the next sync waits
+    hasty     number of coming syncs that wait for nobody
+    began_ns  start of the running sync; 0 if none runs
+    retry_ns  files whose sync failed are not synced again before this time
     """
 
     __slots__ = (
@@ -64,13 +72,13 @@ class _TopicSync:
         self.retry_after_ns = 0
 
     def take_held(self) -> list[tuple[int, Tickets]]:
-        """Return the publishers that the sync covers that begins now."""
+        """Return the publishers that the beginning sync covers."""
         taken, self.held = self.held, []
         self.waiting = 0
         return taken
 
     def expect(self, answered: int) -> None:
-        """Wait for the publishers that were just answered, beside those that wait already."""
+        """Let the next sync wait for the publishers that were just answered, in addition to those already waiting."""
         if self.hasty:
             self.hasty -= 1
             self.expected = 1
@@ -78,7 +86,7 @@ class _TopicSync:
             self.expected = self.waiting + answered
 
     def give_up(self) -> None:
-        """Those that were expected did not come in time: wait for nobody for a while."""
+        """Stop waiting for a while, since the expected publishers did not come in time."""
         self.expected = 1
         self.hasty = _SYNCS_WITHOUT_GATHERING
 
@@ -91,21 +99,23 @@ class _TopicSync:
 
 
 class GroupSync:
-    """Syncs the logs of all topics; `timeout_ns` after a write at the latest.
+    """Syncs the logs of all topics, at most `timeout_ns` after a write.
 
-    durations_s   how long syncs took, those that failed too
-    put_back      writes files anew that another program removed; returns why that failed
-    settle_names  returns when it is on the disk which topics and channels there are; may block its greenlet
+    durations_s   durations of all syncs, including failed ones
+    put_back      restores files that another program removed; returns the error if that failed
+    settle_names  waits until `nsqd.dat` is on the disk; may block its greenlet
     """
 
     def __init__(
         self, every: int, timeout_ns: int, threadpool: Any, alarms: Alarms, clock: Callable[[], int],
         on_sync: Callable[[Topic, OSError | None], None], pace: DiskPace,
+        settle_names: Callable[[], None] = _nothing_to_do,
+        put_back: Callable[[Topic, TopicLog], OSError | None] = _nothing_to_put_back,
     ) -> None:  # fmt: skip
         self.every = max(1, every)
         self.durations_s = Histogram(_DURATION_BOUNDS_S)
-        self.settle_names: Callable[[], None] = _nothing_to_do
-        self.put_back: Callable[[Topic, TopicLog], OSError | None] = lambda topic, log: None
+        self._settle_names = settle_names
+        self._put_back = put_back
         self._timeout_ns = timeout_ns
         self._threadpool = threadpool
         self._alarms = alarms
@@ -113,10 +123,10 @@ class GroupSync:
         self._on_sync = on_sync
         self._pace = pace
         self._topics: dict[Topic, _TopicSync] = {}
-        self._unsynced: dict[Topic, None] = {}  # those that were written to first come first
+        self._unsynced: dict[Topic, None] = {}  # in the order of their first unsynced write
 
     def written(self, topic: Topic, publishers: Tickets) -> None:
-        """A topic wrote messages: the first since its last sync, or `every` of them by now."""
+        """Schedule a sync for a topic that has written messages; hold its publishers if they wait for syncs."""
         state = self._topics.get(topic)
         if state is None:
             state = self._topics[topic] = self._new_state(topic)
@@ -140,7 +150,7 @@ class GroupSync:
         )
 
     def forget(self, topic: Topic) -> None:
-        """The topic is gone; what waits for it is let go."""
+        """Forget a deleted topic and stop its alarms."""
         state = self._topics.pop(topic, None)
         self._unsynced.pop(topic, None)
         self._pace.end_stall(topic)
@@ -150,7 +160,7 @@ class GroupSync:
             state.gather_alarm.set(None)
 
     def hurry(self, most: int) -> None:
-        """Begin to sync up to `most` topics, those first that have waited longest."""
+        """Begin to sync up to `most` topics, the longest waiting first."""
         for topic in list(islice(self._unsynced, most)):
             self._start(topic)
 
@@ -172,7 +182,7 @@ class GroupSync:
             state.greenlet = gevent.spawn(self._run, topic, state)
 
     def _run(self, topic: Topic, state: _TopicSync) -> None:
-        """Sync as long as there is enough that waits for it; after a failure try again in a while."""
+        """Sync until too little waits for another sync; after a failure, retry later."""
         error: OSError | None = None
         try:
             while True:
@@ -184,7 +194,7 @@ class GroupSync:
                 error = self._try_to_sync(topic, state, held)
                 self._on_sync(topic, error)
                 if held:
-                    self.settle_names()
+                    self._settle_names()
                 self._answer(topic, held, error)
                 if held:
                     state.expect(sum(len(publishers) for _, publishers in held))
@@ -198,7 +208,7 @@ class GroupSync:
     def _try_to_sync(self, topic: Topic, state: _TopicSync, held: list[tuple[int, Tickets]]) -> OSError | None:
         try:
             return self._sync(topic, state)
-        except Exception as error:  # a bug must not keep them waiting, nor leave them answered with OK
+        except Exception as error:  # after a bug, publishers must not wait forever or be answered with OK
             for _, publishers in held:
                 for publisher, ticket in publishers:
                     publisher.publish_failed(ticket, OSError(f"internal error: {error!r}"))
@@ -214,7 +224,7 @@ class GroupSync:
             state.alarm.set_no_later(self._clock() + self._timeout_ns)
 
     def _answer(self, topic: Topic, held: list[tuple[int, Tickets]], error: OSError | None) -> None:
-        """Let publishers go; those hear of the error whose messages are in a file that it concerns."""
+        """Release publishers. Those whose messages are in a file that failed get the error."""
         for end_seq, publishers in held:
             failure = error and (topic.log.syncs.error_of(end_seq - 1) if topic.log is not None else error)
             for publisher, ticket in publishers:
@@ -233,7 +243,7 @@ class GroupSync:
         if state.slow_alarm.due_ns is None:
             state.slow_alarm.set(now_ns + SLOW_NS)
         try:
-            error = self._sync_log(topic, log, with_failed=now_ns >= state.retry_ns) or self.put_back(topic, log)
+            error = self._sync_log(topic, log, with_failed=now_ns >= state.retry_ns) or self._put_back(topic, log)
         finally:
             state.began_ns = 0
             self._pace.end_stall(topic)
@@ -245,14 +255,14 @@ class GroupSync:
         return error
 
     def _sync_log(self, topic: Topic, log: TopicLog, *, with_failed: bool) -> OSError | None:
-        """Sync all that waits for it; why some of it could not be."""
+        """Sync everything that waits; return the error if some of it failed."""
         taken = log.take_unsynced(with_failed=with_failed)
         in_memory = topic.batches_in_memory() if any(map(_has_failed, taken)) else {}
         in_thread(self._threadpool, sync_and_close, taken, in_memory)
         return log.note_synced(taken)
 
     def _look_if_slow(self, topic: Topic, now_ns: int) -> None:
-        """Rings some time after a sync began; another may run by now."""
+        """Mark the disk as slow if the running sync began long ago. Another one may be running by now."""
         state = self._topics.get(topic)
         if state is None or not state.began_ns:
             return
@@ -262,15 +272,11 @@ class GroupSync:
             self._pace.stall(topic)
 
     def join(self) -> None:
-        """Wait for the syncs that run, or that publishers wait for."""
+        """Wait for the running syncs, and those that publishers wait for."""
         for topic, state in list(self._topics.items()):
             if state.held:
                 self._start(topic)
         gevent.joinall([state.greenlet for state in self._topics.values() if state.greenlet is not None])
-
-
-def _nothing_to_do() -> None:
-    pass
 
 
 def _has_failed(unsynced: Unsynced) -> bool:

@@ -3,27 +3,26 @@
     from nsqd_py.client import Consumer, Producer
 
 producer       the `Producer` on gevent
-publishing     what producers decide                                        pure
-outlet_link    keeps a producer connected to one nsqd
+publishing     the logic of both producers, without I/O
 consumer       the `Consumer` on gevent
-consuming      what consumers decide                                        pure
-message        messages, and how they are answered                          pure
+consuming      the logic of both consumers, without I/O
+message        messages, and their answers                                  pure
 blocking       both without gevent
 
-options        the options of a client, by the names of go-nsq
+options        the options of a client, by the names of go-nsq, and its log
 addresses      addresses of nsqd                                            pure
-errors         what can go wrong, with the address of the nsqd
+errors         the errors, with the address of the nsqd                     pure
 
-session        the protocol on one connection                               pure
-handshake      IDENTIFY, TLS, compression and AUTH                          pure
-dialing        opens a connection, on any kind of socket
+session        the protocol of one connection and its handshake             pure
+dialing        opens a connection on any kind of socket; forks
 connection     a connection on gevent
-tls            what the TLS options mean
-forks          keeps a child process from using its parent's connections
+tls            applies the TLS options
+links          keep a consumer or a producer connected to one nsqd, on gevent
+work_queue     the messages that wait for a handler, on gevent
 
-discovery      which nsqds to be connected to                               pure
-lookup         questions to nsqlookupd, and their answers                   pure
-lookup_client  asks nsqlookupds, on gevent
+discovery      the nsqds to connect to                                      pure
+lookup         requests to nsqlookupd, and their answers                    pure
+lookup_client  sends them on gevent
 """
 
 from __future__ import annotations
@@ -53,8 +52,8 @@ if TYPE_CHECKING:
     from nsqd_py.client.message import Requeue as Requeue
     from nsqd_py.client.options import ClientOptions as ClientOptions
     from nsqd_py.client.producer import Producer as Producer
-    from nsqd_py.client.publishing.failures import BadBody as BadBody
-    from nsqd_py.client.publishing.failures import FlushFailed as FlushFailed
+    from nsqd_py.client.publishing.publish import BadBody as BadBody
+    from nsqd_py.client.publishing.publish import FlushFailed as FlushFailed
 
 # Names are imported when they are first used, so that the blocking client works without gevent.
 _NAMES = {
@@ -67,7 +66,7 @@ _NAMES = {
     "message": ("AlreadyAnswered", "Message", "MessageBatch", "Requeue"),
     "options": ("ClientOptions",),
     "producer": ("Producer",),
-    "publishing.failures": ("BadBody", "FlushFailed"),
+    "publishing.publish": ("BadBody", "FlushFailed"),
 }  # fmt: skip
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 

@@ -14,9 +14,9 @@ _PORTS = range(1, 65536)
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where an nsqd listens: `host` and `port`, or the `path` of a unix socket.
+    """The address of an nsqd: `host` and `port`, or the `path` of a unix socket.
 
-    str() gives the form in which it is shown and compared.
+    str() returns the form that is shown and compared.
     """
 
     host: str = ""
@@ -30,7 +30,7 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """`host:port`, with an IPv6 address in brackets, or `unix:/path`; a path alone is taken too. Raises BadAddress."""
+    """Return the address in `host:port`, `[::1]:port`, `unix:/path` or a path alone. Raises BadAddress."""
     _check_kind(text)
     if text.startswith((UNIX_PREFIX, "/")):
         path = text.removeprefix(UNIX_PREFIX)
@@ -44,7 +44,7 @@ def parse_address(text: str) -> Address:
 
 
 def address_list(addresses: str | Iterable[str]) -> list[str]:
-    """The addresses of an argument that takes several; a lone string is one address. Raises BadAddress."""
+    """Return the addresses of an argument that takes several; a single str is one address. Raises BadAddress."""
     return [addresses] if isinstance(addresses, str | bytes) else list(addresses)
 
 

@@ -1,7 +1,7 @@
 """A connection to nsqd on gevent: the socket, the greenlet and the timer around a `Session`.
 
-The greenlet reads and calls the listener. Whatever is written in one turn of the event loop leaves in one send,
-from a callback of the loop, so that no writer waits for the socket.
+The greenlet reads and calls the listener. Everything that is written in one iteration of the event loop is sent at
+once by a callback of the loop, so that no writer waits for the socket.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from gevent.event import Event as Signal
 from nsqd_py.client.addresses import parse_address
 from nsqd_py.client.dialing import LINGER_S, READ_BYTES, connect, count_bytes, new_session, shake_hands
 from nsqd_py.client.errors import ConnectionLost, NsqdSaid
-from nsqd_py.client.handshake import Negotiated
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.client.session import Broken, Event
+from nsqd_py.client.session import Broken, Event, Negotiated
 from nsqd_py.protocol.incoming import Messages, Responses
 
 _READ = 1
@@ -31,30 +30,30 @@ _LOOKS_PER_LIMIT = 4
 
 
 class Log(Protocol):
-    """Where a bug in a listener is told; `nsqd_py.runtime.logs.Log` is one."""
+    """A log for bugs in a listener; `nsqd_py.runtime.logs.Log` is one."""
 
     def exception(self, text: str, *args: object) -> None: ...
 
 
 class Listener:
-    """Who hears of a connection. All calls come from the connection's own greenlet, and hold up its reading.
+    """Receives the events of a connection. The connection's greenlet makes all calls and does not read meanwhile.
 
-    `on_closed` comes last, and exactly once.
+    `on_closed` is called last, and exactly once.
     """
 
     def on_messages(self, connection: Connection, messages: Messages) -> None:
-        """Some messages came."""
+        """Messages have arrived."""
 
     def on_response(self, connection: Connection, data: bytes) -> None:
-        """`OK`, or `CLOSE_WAIT`."""
+        """The response `OK` or `CLOSE_WAIT` has arrived."""
 
     def on_oks(self, connection: Connection, count: int) -> None:
-        """A row of `OK`."""
+        """`count` consecutive responses `OK` have arrived."""
         for _ in range(count):
             self.on_response(connection, b"OK")
 
     def on_error(self, connection: Connection, error: NsqdSaid) -> None:
-        """nsqd refused something."""
+        """nsqd has answered with an error."""
 
     def on_closed(self, connection: Connection, reason: str) -> None:
         """The connection has ended."""
@@ -64,8 +63,8 @@ class Connection:
     """One connection, opened once.
 
     address          as `host:port`
-    negotiated       what `open` agreed on with nsqd
-    last_received_s  when something came from nsqd last, by the monotonic clock
+    negotiated       the result of the handshake
+    last_received_s  when data last came from nsqd, by the monotonic clock
     """
 
     def __init__(self, address: str, options: ClientOptions, listener: Any, log: Log) -> None:
@@ -86,7 +85,7 @@ class Connection:
         self._writer: Any = None
         self._timer: Any = None
         self._end_reason = "not opened"  # empty while it is open
-        self._is_silent = False  # its owner has closed it, and wants to hear no more
+        self._is_silent = False  # the owner has closed it: no more calls but `on_closed`
         self._queued_bytes = 0
         self._flush_is_due = False
         self._unsent: memoryview | None = None
@@ -99,7 +98,7 @@ class Connection:
     def open(self) -> Negotiated:
         """Connect, and negotiate. Raises ConnectionFailed, HandshakeFailed, AuthFailed.
 
-        The listener hears nothing before this returns, and nothing at all when it raises.
+        The listener is not called before this returns, nor if it raises.
         """
         self._sock = connect(socket, self._target, self._options)
         try:
@@ -130,13 +129,13 @@ class Connection:
 
     @property
     def is_foreign(self) -> bool:
-        """True in a child process, when the parent opened it: all that may be done is to `abandon` it."""
+        """True in a child process of the one that opened it: only `abandon` may be called there."""
         return self._pid not in (0, os.getpid())
 
     def close(self, reason: str = "closed") -> None:
-        """End it. Idempotent; the listener hears no more, but `on_closed` from the connection's own greenlet.
+        """Close the connection. Idempotent. The listener gets no more calls but `on_closed`.
 
-        That comes when nsqd has taken all that was written, and closed its side too; after LINGER_S at the latest.
+        That follows when nsqd has taken all output and closed its side too; after LINGER_S at the latest.
         """
         if not self.is_open:
             return
@@ -151,7 +150,7 @@ class Connection:
         self._hand_over(memoryview(last if self._unsent is None else bytes(self._unsent) + last))
 
     def _end(self, reason: str) -> None:
-        """Wake the greenlet, which does the rest after what has arrived already."""
+        """Wake the greenlet, which handles the data that has arrived, and then ends."""
         if self._end_reason:
             return
         self._end_reason = reason
@@ -161,11 +160,11 @@ class Connection:
     def _hang_up(self) -> None:
         self._unsent = None
         self._writer.stop()
-        with suppress(OSError):  # nsqd has done so already
+        with suppress(OSError):  # nsqd has closed it already
             self._sock.shutdown(socket.SHUT_RDWR)
 
     def abandon(self) -> None:
-        """Close the descriptor, say nothing to anybody: for a child process, after `gevent.reinit()`."""
+        """Close the descriptor without sending anything: for a child process, after `gevent.reinit()`."""
         self._end_reason = self._end_reason or "abandoned"
         self._let_go()
 
@@ -190,11 +189,11 @@ class Connection:
         try:
             self._tell(events)
             self._read()
-        except Exception as error:  # noqa: BLE001 - a bug in a listener ends its connection, not others
+        except Exception as error:  # noqa: BLE001 - a bug in a listener ends only its own connection
             self._log.exception("%s: %r", self.address, error)
             self._end("internal error")
         finally:
-            self._end("killed")  # unless it has ended for another reason
+            self._end("killed")  # has no effect if it has ended for another reason
             self._let_go()
             self._listener.on_closed(self, self._end_reason)
 
@@ -222,7 +221,7 @@ class Connection:
         session = self._session
         self._tell(session.received(data))
         while session.has_more and not self._is_silent:
-            gevent.sleep(0)  # others have a turn, and what was answered goes out
+            gevent.sleep(0)  # let other greenlets run, and send the answers
             self._tell(session.received(b""))
         if session.has_output:
             self._want_flush()
@@ -243,13 +242,13 @@ class Connection:
                 listener.on_error(self, event)
             elif isinstance(event, Broken):
                 with suppress(OSError):
-                    self._sock.send(self._session.end())  # TLS tells nsqd what was wrong
+                    self._sock.send(self._session.end())  # tells nsqd the reason of a TLS failure
                 self._end(event.error.reason)
 
     # ---- writing
 
     def write(self, data: bytes) -> None:
-        """Send it at the end of this turn of the loop. Never blocks; on a connection that has ended, it is dropped."""
+        """Send it at the end of this loop iteration. Never blocks. If the connection has ended, the data is dropped."""
         if self._end_reason:
             return
         self._queued_bytes += len(data)
@@ -259,11 +258,14 @@ class Connection:
 
     @property
     def unsent_bytes(self) -> int:
-        """What the socket has not taken yet."""
+        """Return the size of the output that the socket has not taken yet."""
         return self._queued_bytes + (len(self._unsent) if self._unsent is not None else 0)
 
     def drain(self, below_bytes: int) -> None:
-        """Block this greenlet until less than that is unsent. Raises ConnectionLost when it has ended."""
+        """Block this greenlet until less than `size_bytes` is unsent.
+
+        Raises ConnectionLost if the connection has ended.
+        """
         while True:
             if self._end_reason:
                 raise ConnectionLost(self.address, self._end_reason)
@@ -278,7 +280,6 @@ class Connection:
             self._loop.run_callback(self._flush)
 
     def _flush(self) -> None:
-        """Called by the loop."""
         self._flush_is_due = False
         if self._end_reason or self._unsent is not None:
             return
@@ -294,9 +295,9 @@ class Connection:
         except BlockingIOError:
             sent = 0
         except OSError as error:
-            # What nsqd said before it closed the connection may be here still: it is read first.
+            # Read first what nsqd sent before it closed the connection.
             self._end(f"failed to write - {error.strerror}")
-            self._hang_up()  # also where it was closing
+            self._hang_up()  # even while closing
             return
         if sent == len(data):
             self._on_all_sent()
@@ -317,7 +318,6 @@ class Connection:
             self._want_flush()
 
     def _on_writable(self) -> None:
-        """Called by the loop."""
         if self._unsent is not None:
             self._hand_over(self._unsent)
             self._has_room.set()
@@ -325,19 +325,19 @@ class Connection:
     # ---- silence
 
     def _look_for_silence(self) -> None:
-        """Called by the loop a few times within each limit."""
+        """Check the read and write limits. The loop calls this a few times within each."""
         if self._end_reason:
             return
         now_s = monotonic()
         limit_s = self._options.read_limit_s
-        # Where this thread was busy for so long, what came is still to be read.
+        # If this thread was busy for this long, data may still wait to be read.
         if limit_s and now_s - self.last_received_s > limit_s and not count_bytes(self._sock, FIONREAD):
             self._end(f"nothing came for {limit_s:g}s, not even a heartbeat")
         elif self._unsent is not None:
             self._look_for_stuck_output(self._unsent, now_s)
 
     def _look_for_stuck_output(self, unsent: memoryview, now_s: float) -> None:
-        # Those in the socket count too: it says that there is room only after a third of a few MB.
+        # Count the bytes in the socket too: it reports room only after it has sent a third of a few MB.
         untaken_bytes = len(unsent) + count_bytes(self._sock, TIOCOUTQ)
         if untaken_bytes != self._untaken_bytes:
             self._untaken_bytes = untaken_bytes

@@ -1,4 +1,4 @@
-"""A consumer on gevent: messages of a topic's channel, from all nsqds that have them, to handlers or into a loop."""
+"""A consumer on gevent: passes messages of a channel, from all nsqds that have them, to handlers or into a loop."""
 
 from __future__ import annotations
 
@@ -11,29 +11,28 @@ from gevent.event import Event
 
 from nsqd_py.client.addresses import address_list
 from nsqd_py.client.consuming.base import STOP_TIMEOUT_S, BaseConsumer, canonical_address
-from nsqd_py.client.consuming.finder import Finder
 from nsqd_py.client.consuming.lane import Lane
-from nsqd_py.client.consuming.link import Link
 from nsqd_py.client.consuming.membership import Membership
 from nsqd_py.client.consuming.subscription import ConsumerStats
-from nsqd_py.client.consuming.workers import WorkQueue
+from nsqd_py.client.links import Link
 from nsqd_py.client.lookup import lookup_url
-from nsqd_py.client.lookup_client import LookupClient
+from nsqd_py.client.lookup_client import Finder, LookupClient
 from nsqd_py.client.message import Message, MessageBatch, Requeue
+from nsqd_py.client.work_queue import WorkQueue
 
 __all__ = ["Consumer", "ConsumerStats"]
 
 
 class Consumer(BaseConsumer):
-    """A consumer on gevent: handlers run in `concurrency` greenlets, heartbeats are answered whatever they do.
+    """A consumer on gevent. Handlers run in `concurrency` greenlets; heartbeats are answered meanwhile.
 
         with Consumer("topic", "channel", handle, nsqd_tcp_addresses=["127.0.0.1:4150"], max_in_flight=100) as consumer:
             consumer.wait()
 
-    Answers leave together, at the end of a turn of the event loop. A handler that computes for long without waiting
-    for anything holds up everything else in its thread: heartbeats too.
+    Answers are sent together at the end of an event-loop iteration. A handler that computes for long without waiting
+    blocks everything else in its thread, heartbeats too.
 
-    `BaseConsumer` says what the arguments are, and what handlers may do.
+    `BaseConsumer` describes the arguments and the rules for handlers.
     """
 
     _stray_failure = gevent.Timeout
@@ -43,9 +42,9 @@ class Consumer(BaseConsumer):
         self._links: dict[str, Link] = {}
         self._finders: dict[str, Finder] = {}
         self._queue: WorkQueue[Any] = WorkQueue()
-        self._greenlets: list[gevent.Greenlet[..., None]] = []  # workers, and who keeps the time
+        self._greenlets: list[gevent.Greenlet[..., None]] = []  # the workers and the timer
         self._stopper: gevent.Greenlet[..., None] | None = None
-        self._iterating: object = None  # the greenlet that does
+        self._iterating: object = None  # the greenlet that iterates
         self._is_started = False
         self._takes_nothing = False
         self._loop = gevent.get_hub().loop
@@ -57,11 +56,11 @@ class Consumer(BaseConsumer):
 
     @property
     def running(self) -> bool:
-        """Started, and not asked to stop."""
+        """True if the consumer was started and `stop` was not called."""
         return self._is_started and self._stopper is None
 
     def start(self) -> None:
-        """Connect, and begin to consume. Returns at once. Idempotent; what was stopped stays so."""
+        """Connect, and begin to consume. Returns at once. Idempotent. A stopped consumer stays stopped."""
         if self._is_started or self._stopper is not None:
             return
         self._is_started = True
@@ -73,11 +72,11 @@ class Consumer(BaseConsumer):
         self._link_wanted()
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Ask for nothing more, wait for what is in flight, close.
+        """Request no more messages, wait for those in flight, and close.
 
-        What no handler has begun after `timeout_s` is given back, and handlers that still run are killed; their
-        messages come again once they have timed out. A handler, or the body of a loop over messages, does not wait
-        for itself: there it only begins.
+        After `timeout_s`, messages that no handler has begun are requeued, and running handlers are killed; their
+        messages come again after their time-out. Called from a handler, or from a loop over messages, this only begins
+        to stop.
         """
         if self._stopper is None:
             self._stopper = gevent.spawn(self._stop, timeout_s)
@@ -85,7 +84,7 @@ class Consumer(BaseConsumer):
             self._stopped.wait()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until it has stopped; False when the time is over before."""
+        """Wait until the consumer has stopped. Return False after the time-out."""
         return self._stopped.wait(timeout_s)
 
     def _stop(self, timeout_s: float) -> None:
@@ -104,14 +103,13 @@ class Consumer(BaseConsumer):
         self._stopped.set()
 
     def _leave(self) -> None:
-        """Ask for nothing more."""
         for finder in self._finders.values():
             finder.stop()
         for link in list(self._links.values()):
             link.leave()
 
     def _give_back(self) -> None:
-        """What nobody has begun goes back, and what still comes. After `_leave`: else it would come here again."""
+        """Requeue messages that no handler has begun. This must follow `_leave`, or they would come here again."""
         self._takes_nothing = True
         for item in self._queue.clear():
             if item.is_live and not item.is_answered:
@@ -120,12 +118,15 @@ class Consumer(BaseConsumer):
     # ---- nsqds and nsqlookupds
 
     def connect_to_nsqd(self, address: str) -> None:
-        """Consume from this one too. Raises BadAddress."""
+        """Consume from this nsqd too. Raises BadAddress."""
         self._discovery.add(canonical_address(address))
         self._link_wanted()
 
     def disconnect_from_nsqd(self, address: str) -> None:
-        """Leave it, once what is in flight is answered. An nsqlookupd that names it again brings it back."""
+        """Disconnect once what is in flight is answered.
+
+        If an nsqlookupd names the nsqd again, it is connected again.
+        """
         canonical = canonical_address(address)
         self._discovery.remove(canonical)
         link = self._links.get(canonical)
@@ -133,7 +134,7 @@ class Consumer(BaseConsumer):
             link.leave()
 
     def set_lookupd_http_addresses(self, addresses: str | Iterable[str]) -> None:
-        """Ask these nsqlookupds, and no others, from now on. Connections stay. Raises BadClientOption."""
+        """Replace the nsqlookupds. Connections to nsqds stay. Raises BadClientOption."""
         self._lookupds = tuple(dict.fromkeys(address_list(addresses)))
         for address in self._lookupds:
             lookup_url(address, self.topic)
@@ -172,22 +173,20 @@ class Consumer(BaseConsumer):
         link.greenlet.link(lambda _: self._on_left(link))
 
     def is_wanted(self, address: str) -> bool:
-        """Asked by links."""
         return self._discovery.is_wanted(address)
 
     def on_lost(self) -> None:
-        """Told by links: an nsqd has gone, which the nsqlookupds may know more of."""
+        """Ask the nsqlookupds soon, since an nsqd was lost."""
         for finder in self._finders.values():
             finder.hurry()
 
     def _on_left(self, link: Link) -> None:
         del self._links[link.address]
-        self._link_wanted()  # it may be wanted again meanwhile
+        self._link_wanted()  # it may have been added again meanwhile
 
     # ---- messages
 
     def on_batch(self, batch: MessageBatch) -> None:
-        """Told by links."""
         if self._takes_nothing:
             batch.requeue(0)
         elif self._batch_handler is not None:
@@ -205,7 +204,7 @@ class Consumer(BaseConsumer):
                 handling.handle(self._handler, message)
 
     def __iter__(self) -> Iterator[Message]:
-        """Each message, finished when the next one is asked for."""
+        """Yield each message; it is finished when the loop asks for the next one."""
         self._refuse_if_handled()
         self._iterating = gevent.getcurrent()
         self.start()
@@ -239,7 +238,7 @@ class Consumer(BaseConsumer):
         self._lanes_with_output.append(lane)
 
     def _flush(self) -> None:
-        """Called by the loop: all answers of this turn leave together."""
+        """Send all answers of this loop iteration together."""
         lanes, self._lanes_with_output = self._lanes_with_output, []
         for lane in lanes:
             data = lane.take_output()

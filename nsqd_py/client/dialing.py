@@ -1,28 +1,32 @@
-"""How a connection begins, on any kind of socket: gevent's and the plain ones have the same methods."""
+"""Opens a connection on any kind of socket, since gevent's and plain ones have the same methods; and handles forks.
+
+Connections do not survive a fork: parent and child would both read and write them.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 from fcntl import ioctl
 from time import monotonic
 from typing import Any
+from weakref import WeakSet
 
 from nsqd_py.client.addresses import Address
 from nsqd_py.client.errors import ConnectionFailed
-from nsqd_py.client.handshake import Negotiated
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.client.session import Broken, Event, Ready, Session
+from nsqd_py.client.session import Broken, Event, Negotiated, Ready, Session
 from nsqd_py.net.addresses import host_and_port
 from nsqd_py.net.layers import Layer
 
 READ_BYTES = 256 * 1024
-LINGER_S = 1.0  # so long nsqd may take, after a close, to read what was sent and to close its side
+LINGER_S = 1.0  # how long nsqd may take after a close to read the rest and close its side
 _SHORTEST_WAIT_S = 0.001
-_UNIX_SERVER_NAME = "localhost"  # what a certificate has to be for where there is no host
+_UNIX_SERVER_NAME = "localhost"  # the name that a certificate must have if there is no host
 
 
 def connect(socket: Any, address: Address, options: ClientOptions) -> Any:
-    """A connected socket of the module `socket`. Raises ConnectionFailed."""
+    """Return a connected socket of the module `socket`. Raises ConnectionFailed."""
     limit_s = options.dial_timeout_s or None
     try:
         if address.path:
@@ -33,7 +37,7 @@ def connect(socket: Any, address: Address, options: ClientOptions) -> Any:
         sock = socket.create_connection((address.host, address.port), limit_s, _source(options.local_addr))
     except TimeoutError as error:
         raise ConnectionFailed(str(address), f"no connection within {options.dial_timeout_s:g}s") from error
-    except (OSError, UnicodeError) as error:  # the latter for what is no name of a host
+    except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
         raise ConnectionFailed(str(address), f"cannot connect: {_words(error)}") from error
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -52,10 +56,10 @@ def _words(error: Exception) -> str:
 
 
 def new_session(socket: Any, address: Address, options: ClientOptions) -> Session:
-    """A session with TLS for the host of this address."""
+    """Return a session with TLS for the host of this address."""
 
     def make_tls() -> Layer:
-        from nsqd_py.client.tls import tls_layer  # only where TLS is agreed on: it is slow to import
+        from nsqd_py.client.tls import tls_layer  # imported only if TLS is negotiated: it is slow to import
 
         return tls_layer(options, address.host or _UNIX_SERVER_NAME)
 
@@ -63,7 +67,7 @@ def new_session(socket: Any, address: Address, options: ClientOptions) -> Sessio
 
 
 def shake_hands(sock: Any, session: Session, limit_s: float) -> tuple[Negotiated, list[Event]]:
-    """What was agreed on, and what came behind it. Raises HandshakeFailed, AuthFailed."""
+    """Return what was negotiated, and the events behind it. Raises HandshakeFailed, AuthFailed."""
     deadline_s = monotonic() + limit_s
     session.start()
     try:
@@ -86,11 +90,35 @@ def _first(sock: Any, session: Session, events: list[Event]) -> Negotiated:
     first = events[0]
     if isinstance(first, Ready):
         return first.negotiated
-    assert isinstance(first, Broken)  # nothing else comes before
-    sock.sendall(session.take_output())  # TLS tells the peer what was wrong
+    assert isinstance(first, Broken)  # no other event comes before
+    sock.sendall(session.take_output())  # TLS tells the peer the reason
     raise first.error
 
 
 def count_bytes(sock: Any, request: int) -> int:
-    """How many wait in the socket: to be read (FIONREAD), or to be taken by the peer (TIOCOUTQ)."""
+    """Return how many bytes wait in the socket to be read (FIONREAD), or to be taken by the peer (TIOCOUTQ)."""
     return int.from_bytes(ioctl(sock, request, bytes(4)), sys.byteorder)
+
+
+class AfterFork:
+    """An object that must be reset in a child process."""
+
+    def after_fork(self) -> None:
+        """Called in the child before other code runs there. Everything open belongs to the parent."""
+        raise NotImplementedError
+
+
+_TOLD: WeakSet[AfterFork] = WeakSet()
+
+
+def tell_after_fork(one: AfterFork) -> None:
+    """Call its `after_fork` in every child process while the object exists."""
+    _TOLD.add(one)
+
+
+def _tell() -> None:
+    for one in list(_TOLD):
+        one.after_fork()
+
+
+os.register_at_fork(after_in_child=_tell)

@@ -1,4 +1,4 @@
-"""Which nsqds to be connected to: those that were named, and those that the nsqlookupds name. No I/O, no clock."""
+"""The nsqds to connect to: those that were named, and those that the nsqlookupds name. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 
 
 class Schedule:
-    """When one nsqlookupd is asked next: at once, then every interval, longer by up to a share (0 to 1) of it.
+    """When to ask one nsqlookupd: at once, then at each interval plus a random part, up to `jitter`, of it.
 
-    So consumers that start together do not ask together for long. `chance` gives a number from 0 to 1.
+    So consumers that start together soon ask at different times. `chance` returns a number from 0 to 1.
     """
 
     __slots__ = ("_chance", "_interval_s", "_jitter", "due_s")
@@ -20,18 +20,18 @@ class Schedule:
         self.due_s = now_s
 
     def asked(self, now_s: float) -> None:
-        """It was asked just now; the next time is an interval later."""
+        """Note that it was asked now."""
         self.due_s = now_s + self._interval_s * (1 + self._jitter * self._chance())
 
     def hurry(self, now_s: float) -> None:
-        """Something changed: ask it again soon, but a lost nsqd a moment does not make a question a moment."""
+        """Ask again soon. The interval, or 1 s, still limits the rate, even if nsqds are lost again and again."""
         self.due_s = min(self.due_s, now_s + min(1.0, self._interval_s))
 
 
 class Discovery:
-    """The nsqds that are wanted. The last answer of each nsqlookupd counts until it gives another.
+    """The nsqds in use. The last answer of each nsqlookupd counts until it gives another.
 
-    So nothing is forgotten for a nsqlookupd that is down, and an unknown topic is an answer without nsqds.
+    So an nsqlookupd that is down removes no nsqd. An unknown topic is an answer without nsqds.
     """
 
     def __init__(self, direct: Iterable[str] = ()) -> None:
@@ -40,7 +40,7 @@ class Discovery:
 
     @property
     def wanted(self) -> list[str]:
-        """Every address once, those that were named first."""
+        """Return every address once, beginning with those that were named."""
         found = (address for answer in self._answers.values() for address in answer)
         return list(dict.fromkeys([*self._direct, *found]))
 
@@ -51,17 +51,17 @@ class Discovery:
         self._direct[address] = None
 
     def remove(self, address: str) -> None:
-        """Do not want it any more; an nsqlookupd that names it again brings it back."""
+        """Remove an nsqd. If an nsqlookupd names it again, it is added again."""
         self._direct.pop(address, None)
         self._answers = {
             lookupd: tuple(other for other in answer if other != address) for lookupd, answer in self._answers.items()
         }
 
     def answered(self, lookupd: str, addresses: Iterable[str]) -> None:
-        """What an nsqlookupd names now."""
+        """Replace the answer of an nsqlookupd."""
         self._answers[lookupd] = tuple(addresses)
 
     def keep_lookupds(self, lookupds: Iterable[str]) -> None:
-        """Only these are asked from now on: what others have said does not count any more."""
+        """Forget the answers of all other nsqlookupds."""
         kept = set(lookupds)
         self._answers = {lookupd: answer for lookupd, answer in self._answers.items() if lookupd in kept}

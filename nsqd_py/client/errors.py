@@ -1,4 +1,4 @@
-"""What can go wrong for a client. Every text says with which nsqd."""
+"""The errors of a client. Every text names the nsqd."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class BadClientOption(NsqClientError, ValueError):
 
 
 class BadAddress(BadClientOption):
-    """No address of an nsqd."""
+    """An invalid address of an nsqd."""
 
 
 class NoNsqd(NsqClientError):
-    """There is no nsqd that could be asked."""
+    """No nsqd could be connected."""
 
 
 class AtAddress(NsqClientError):
-    """Something with one nsqd.
+    """An error of one nsqd.
 
-    address  which, as `host:port`
-    reason   the text without it
+    address  of the nsqd, as `host:port`
+    reason   the text without the address
     """
 
     def __init__(self, address: str, reason: str) -> None:
@@ -40,20 +40,20 @@ class AtAddress(NsqClientError):
         self.reason = reason
 
     def __reduce__(self) -> tuple[type[AtAddress], tuple[str, str]]:
-        # As it was made: Spark's executors send their errors to the driver.
+        # Pickles as it was created: Spark's executors send their errors to the driver.
         return type(self), (self.address, self.reason)
 
 
 class ConnectionFailed(AtAddress):
-    """There is no connection: refused, no such host, no answer in time."""
+    """The connection failed: refused, unknown host, or no answer in time."""
 
 
 class HandshakeFailed(AtAddress):
-    """Connected, but nsqd refused what was asked for, or what it said cannot be used (as its certificate)."""
+    """Connected, but nsqd refused the handshake, or its data cannot be used (such as its certificate)."""
 
 
 class AuthFailed(HandshakeFailed):
-    """nsqd wants a secret, or another one."""
+    """nsqd requires a secret, or another one."""
 
 
 class ConnectionLost(AtAddress):
@@ -68,7 +68,7 @@ class NsqdSaid(AtAddress):
     """An error that nsqd answered.
 
     code  such as `E_BAD_TOPIC`
-    text  what follows it
+    text  the text after the code
     """
 
     def __init__(self, address: str, code: str, text: str) -> None:
@@ -81,13 +81,13 @@ class NsqdSaid(AtAddress):
 
     @property
     def is_fatal(self) -> bool:
-        """True where nsqd closes the connection after it."""
+        """True if nsqd closes the connection after it."""
         return self.code not in _HARMLESS
 
 
 class PublishFailed(NsqdSaid):
-    """nsqd did not take a message."""
+    """nsqd did not store a message."""
 
 
-# Those after which nsqd goes on with the connection.
+# After these errors nsqd keeps the connection.
 _HARMLESS = frozenset(("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"))

@@ -1,4 +1,4 @@
-"""What an nsqlookupd is asked over HTTP, and which nsqds its answer names. No I/O."""
+"""The HTTP requests to an nsqlookupd, and the nsqds in its answers. No I/O."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ _SCHEMES = ("http", "https")
 
 
 class LookupFailed(NsqClientError):
-    """An nsqlookupd could not be asked, or its answer could not be used; the text has its address."""
+    """An nsqlookupd did not answer, or its answer could not be used; str(error) has its address."""
 
 
 class BadLookupAnswer(NsqClientError):
-    """An answer that names no nsqds in the way that nsqlookupds do."""
+    """An answer that does not name nsqds in the form of nsqlookupd."""
 
 
 def lookup_url(address: str, topic: str) -> str:
-    """Where to ask for the nsqds of a topic. `address` is host:port or a URL. Raises BadClientOption."""
+    """Return the URL for the nsqds of a topic. `address` is host:port or a URL. Raises BadClientOption."""
     parts = _parts(address)
     query = urlencode([*parse_qsl(parts.query), ("topic", topic)])
     return urlunsplit(parts._replace(path=parts.path.rstrip("/") or "/lookup", query=query))
 
 
 def nodes_url(address: str) -> str:
-    """Where to ask for all nsqds. Raises BadClientOption."""
+    """Return the URL for all nsqds. Raises BadClientOption."""
     return urlunsplit(_parts(address)._replace(path="/nodes"))
 
 
@@ -46,7 +46,7 @@ def _parts(address: object) -> SplitResult:
 
 
 def lookup_headers(options: ClientOptions) -> dict[str, str]:
-    """What goes with each question."""
+    """Return the headers of each request."""
     headers = {"Accept": "application/vnd.nsq; version=1.0", "User-Agent": options.user_agent}
     if options.auth_secret and options.lookupd_authorization:
         headers["Authorization"] = f"Bearer {options.auth_secret}"
@@ -54,7 +54,7 @@ def lookup_headers(options: ClientOptions) -> dict[str, str]:
 
 
 def nsqds_in(document: Any) -> tuple[str, ...]:
-    """The TCP addresses in an answer to /lookup or /nodes, each once. Raises BadLookupAnswer."""
+    """Return the TCP addresses in an answer to /lookup or /nodes, each once. Raises BadLookupAnswer."""
     if isinstance(document, dict) and isinstance(document.get("data"), dict):
         document = document["data"]  # nsqlookupds before 1.0
     producers = document.get("producers") if isinstance(document, dict) else None

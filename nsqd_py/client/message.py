@@ -1,4 +1,4 @@
-"""Messages as consumers get them, one by one or as they came together, and how they are answered. No I/O."""
+"""Messages as consumers receive them, singly or in batches, and their answers. No I/O."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from nsqd_py.protocol.incoming import Messages
 
 
 class AlreadyAnswered(NsqClientError):
-    """A message can be finished or requeued once."""
+    """A message can be finished or requeued only once."""
 
 
 class Requeue(Exception):
-    """Raised by a handler: not now. The message comes again after `delay_s`, by default longer with each attempt.
+    """A handler raises this to receive the message again after `delay_s`, by default longer with each attempt.
 
     With `backoff` the consumer slows down, as after any failure.
     """
@@ -27,9 +27,9 @@ class Requeue(Exception):
 
 
 class MessageBatch:
-    """Messages of one nsqd that came together, in columns, with what is still to be answered of them.
+    """Messages of one nsqd that arrived together, as columns, and which of them are not answered yet.
 
-    topic, channel, nsqd                    where they are from; `nsqd` is an address
+    topic, channel, nsqd                    their origin; `nsqd` is an address
     ids, bodies, timestamps_ns, attempts    lists with an item for each message
     """
 
@@ -38,7 +38,7 @@ class MessageBatch:
     def __init__(self, lane: Lane, messages: Messages, arrived_s: float) -> None:
         self._lane = lane
         self._messages = messages
-        self._open_ids: set[bytes] | None = None  # None: all or none, as `open_count` says; most never need a set
+        self._open_ids: set[bytes] | None = None  # None: all or none, by `open_count`; most batches never need a set
         self.open_count = len(messages)
         self.arrived_s = self.due_s = arrived_s
         self.is_expired = False
@@ -77,13 +77,13 @@ class MessageBatch:
         return self._messages.attempts
 
     def messages(self) -> list[Message]:
-        """The same as objects; answering one is answering it here."""
+        """Return the messages as objects. Answering one also counts here."""
         columns = self._messages
         return list(map(Message, columns.ids, columns.bodies, columns.timestamps_ns, columns.attempts, repeat(self)))
 
     @property
     def is_live(self) -> bool:
-        """False once its connection is lost, or its time-out is over: nsqd will hand these messages out again."""
+        """False if the connection is lost, or the time-out is over: nsqd will deliver these messages again."""
         return self._lane.is_open and not self.is_expired
 
     @property
@@ -91,7 +91,7 @@ class MessageBatch:
         return not self.open_count
 
     def open_ids(self) -> Collection[bytes]:
-        """The ids of those that are not answered, in their order."""
+        """Return the ids of messages that are not answered, in order."""
         if self._open_ids is None:
             return self.ids if self.open_count else ()
         return [message_id for message_id in self.ids if message_id in self._open_ids]
@@ -99,14 +99,14 @@ class MessageBatch:
     # ---- answers
 
     def finish(self) -> None:
-        """Finish what is not answered. Raises AlreadyAnswered where nothing is left."""
+        """Finish all that are not answered. Raises AlreadyAnswered if none are left."""
         lane = self._lane
         ids = self._take_all()
         if lane.is_open:
             lane.finish(ids)
 
     def finish_some(self, ids: Collection[bytes]) -> None:
-        """Finish these. Raises AlreadyAnswered, and finishes none, unless each of them is to be answered."""
+        """Finish these messages. Raises AlreadyAnswered, and finishes none, if one of them is answered already."""
         self._take(ids)
         if ids and self._lane.is_open:
             self._lane.finish(ids)
@@ -114,7 +114,7 @@ class MessageBatch:
     def requeue(
         self, delay_s: float | None = None, ids: Collection[bytes] | None = None, *, backoff: bool = False
     ) -> None:
-        """Have these again after `delay_s`, by default longer with each attempt. Raises as `finish_some`."""
+        """Receive these again after `delay_s`, by default longer with each attempt. Raises as `finish_some`."""
         if ids is None:
             ids = self._take_all()
         else:
@@ -125,7 +125,7 @@ class MessageBatch:
                 self._requeue_taken(message_id, attempts[message_id], delay_s, backoff=backoff)
 
     def touch(self) -> None:
-        """Give what is not answered its whole time-out again. Needed only without `auto_touch`."""
+        """Restart the time-out of what is not answered. Needed only without `auto_touch`."""
         self.touch_some(self.open_ids())
 
     def touch_some(self, ids: Collection[bytes]) -> None:
@@ -137,18 +137,18 @@ class MessageBatch:
     # ---- one of them
 
     def is_open(self, message_id: bytes) -> bool:
-        """Whether this one is to be answered."""
+        """True if this message is not answered."""
         return message_id in (self._open_ids or self._open_set())
 
     def finish_one(self, message_id: bytes) -> None:
-        """As `finish_some` for one."""
+        """Finish one message. Raises as `finish_some`."""
         lane = self._lane
         self._take_one(message_id)
         if lane.is_open:
             lane.finish_one(message_id)
 
     def finish_if_open(self, message_id: bytes) -> None:
-        """As `finish_one`, but nothing for one that was answered."""
+        """Finish one message, unless it is answered already."""
         if message_id in (self._open_ids or self._open_set()):
             self.finish_one(message_id)
 
@@ -189,7 +189,7 @@ class MessageBatch:
     def _open_set(self) -> set[bytes]:
         if self._open_ids is None:
             self._open_ids = set(self.open_ids())
-            # An id is here twice when it timed out and came again before the first was read: that counts once.
+            # An id occurs twice if it timed out and came again before the first was read: that counts once.
             self._count_answers(self.open_count - len(self._open_ids))
         return self._open_ids
 
@@ -207,8 +207,8 @@ class Message:
 
     id            16 hex characters, as bytes
     body          bytes
-    timestamp_ns  when it was published, since the epoch
-    attempts      how often it was handed out, this time counted
+    timestamp_ns  the time of publishing, since the epoch
+    attempts      how often it was delivered, including this time
     """
 
     __slots__ = ("_batch", "_is_detached", "attempts", "body", "id", "timestamp_ns")
@@ -234,7 +234,7 @@ class Message:
 
     @property
     def nsqd(self) -> str:
-        """The address of the nsqd that it is from."""
+        """Return the address of the nsqd that sent it."""
         return self._batch.nsqd
 
     @property
@@ -243,7 +243,7 @@ class Message:
 
     @property
     def is_live(self) -> bool:
-        """As that of MessageBatch."""
+        """False if nsqd will deliver it again; see MessageBatch."""
         return self._batch.is_live
 
     @property
@@ -251,24 +251,24 @@ class Message:
         return self._is_detached
 
     def detach(self) -> None:
-        """Whoever has it answers it, now or later: that its handler returns, or fails, says nothing."""
+        """Let other code answer it, now or later: its handler's return or failure does not."""
         self._is_detached = True
 
     def finish(self) -> None:
-        """It is done. Raises AlreadyAnswered."""
+        """Finish it. Raises AlreadyAnswered."""
         self._batch.finish_one(self.id)
 
     def requeue(self, delay_s: float | None = None, *, backoff: bool = True) -> None:
-        """Have it again after `delay_s`, by default longer with each attempt. Raises AlreadyAnswered."""
+        """Receive it again after `delay_s`, by default longer with each attempt. Raises AlreadyAnswered."""
         self._batch.requeue_one(self.id, self.attempts, delay_s, backoff=backoff)
 
     def settle(self) -> None:
-        """Its handler has returned: finish it, unless it was answered, or detached."""
+        """Finish it after its handler has returned, unless it is answered or detached."""
         if not self._is_detached:
             self._batch.finish_if_open(self.id)
 
     def touch(self) -> None:
-        """Give it its whole time-out again. Needed only without `auto_touch`. Raises AlreadyAnswered."""
+        """Restart its time-out. Needed only without `auto_touch`. Raises AlreadyAnswered."""
         if self.is_answered:
             raise AlreadyAnswered(f"message {self.id.decode()} was answered before")
         self._batch.touch_some((self.id,))

@@ -1,11 +1,12 @@
-"""The options of a client, by the names that go-nsq gives them; `--consumer-opt` and `--producer-opt` take these."""
+"""The options of a client, by the names of go-nsq; `--consumer-opt` and `--producer-opt` take these."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from math import isfinite
-from typing import Any
+from typing import Any, Protocol
 
 from nsqd_py.client.errors import BadClientOption
 from nsqd_py.net.tls_context import LEVELS, OPENSSL_DEFAULT
@@ -18,7 +19,7 @@ OFF_S = -1.0
 EXPONENTIAL = "exponential"
 FULL_JITTER = "full_jitter"
 
-# tls_min_version, with the version numbers of the TLS protocol.
+# The values of tls_min_version, with the version numbers of the TLS protocol.
 TLS_VERSIONS = {"": 0, "ssl3.0": 0x0300, "tls1.0": 0x0301, "tls1.1": 0x0302, "tls1.2": 0x0303, "tls1.3": 0x0304}
 
 
@@ -102,28 +103,28 @@ def _show_seconds(seconds: float) -> str:
 
 def _option(read: Callable[[object], Any], default: Any, low: float | None = None, high: float | None = None,
             name: str = "", is_secret: bool = False) -> Any:  # fmt: skip
-    """A field; `low` and `high` are the limits, both allowed. `name` is that of go-nsq where it is another one."""
+    """Declare a field. `low` and `high` are inclusive limits; `name` is go-nsq's name if it differs."""
     metadata = {"read": read, "low": low, "high": high, "name": name}
     return field(default=default, repr=not is_secret, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """How a client connects, what it negotiates, how it consumes. Attributes ending in `_s` are seconds.
+    """How a client connects, negotiates and consumes. Attributes ending in `_s` are seconds.
 
-    Make one with `of` or `parse`, which check. The names there are those of go-nsq: without `_s`.
+    Create one with `of` or `parse`, which check the values. They use the names of go-nsq, without `_s`.
 
-    read_timeout_s         a connection on which nothing came for so long, not even a heartbeat, is closed
-    write_timeout_s        likewise one whose peer takes nothing of what is sent
-    heartbeat_interval_s   `OFF_S` is none; then no silence is too long either
-    output_buffer_timeout_s, output_buffer_size   `OFF_S` (-1): nsqd is not to gather output
+    read_timeout_s         close a connection on which nothing came for this long, not even a heartbeat
+    write_timeout_s        close a connection whose peer takes no data for this long
+    heartbeat_interval_s   `OFF_S` disables heartbeats and the limit on silence
+    output_buffer_timeout_s, output_buffer_size   `OFF_S` (-1) disables nsqd's output buffer
     msg_timeout_s          0 leaves it to nsqd
-    max_msg_size           of a frame from nsqd, in bytes; 0 is no limit but the protocol's
-    max_attempts           after so many a Consumer gives up on a message; 0 is never
-    tls_security_level     of OpenSSL, 0 to 5; 0 takes keys below 2048 bits and, with tls_min_version, TLS 1.0
+    max_msg_size           of a frame from nsqd, in bytes; 0 is only the protocol's limit
+    max_attempts           a Consumer gives up on a message after this many; 0 is never
+    tls_security_level     of OpenSSL, 0 to 5; 0 allows keys below 2048 bits and, with tls_min_version, TLS 1.0
     tls_config             an ssl.SSLContext in place of the files
-    lookupd_authorization  show auth_secret to nsqlookupd too. As in go-nsq, the option that says so is called
-                           `skip_lookupd_authorization`, and true means to show it
+    lookupd_authorization  send auth_secret to nsqlookupd too. As in go-nsq, the option's name is
+                           `skip_lookupd_authorization`, and true means to send it
     """
 
     dial_timeout_s: float = _option(_read_seconds, 1.0, 0)
@@ -188,30 +189,30 @@ class ClientOptions:
 
     @classmethod
     def of(cls, **settings: Any) -> ClientOptions:
-        """From values by the names of go-nsq: numbers of seconds, or texts such as "250ms". Raises BadClientOption."""
+        """Create from values by the names of go-nsq: seconds, or texts such as "250ms". Raises BadClientOption."""
         return cls(**_read(settings))
 
     @classmethod
     def parse(cls, texts: Iterable[str], **defaults: Any) -> ClientOptions:
-        """From texts `name,value`; a name alone means true. The last one of a name counts.
+        """Create from texts `name,value`; a name alone means true. The last value of a name counts.
 
-        `defaults`, as those of `of`, are for options that no text names. Raises BadClientOption.
+        `defaults`, as the values of `of`, are for options that no text names. Raises BadClientOption.
         """
         return cls(**{**_read(defaults), **_read(settings_of(texts))})
 
     def with_settings(self, **settings: Any) -> ClientOptions:
-        """A copy with other values for some options, given as for `of`. Raises BadClientOption."""
+        """Return a copy with some other values, which are given as for `of`. Raises BadClientOption."""
         own = {option.name: getattr(self, option.name) for option in fields(self)}
         return ClientOptions(**{**own, **_read(settings)})
 
     @property
     def read_limit_s(self) -> float:
-        """How long nothing may come; 0 is any time."""
+        """Return how long a connection may be silent; 0 is any time."""
         return self.read_timeout_s if self.heartbeat_interval_s >= 0 else 0.0
 
 
 def settings_of(texts: Iterable[str]) -> dict[str, Any]:
-    """`name,value` texts as keywords for `ClientOptions.of`; a name alone means True."""
+    """Return `name,value` texts as keywords for `ClientOptions.of`; a name alone means True."""
     settings: dict[str, Any] = {}
     for text in texts:
         name, separator, value = text.partition(",")
@@ -220,7 +221,7 @@ def settings_of(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def option_names() -> list[str]:
-    """The names of all options, as they are given."""
+    """Return the names of all options."""
     return sorted(_BY_NAME)
 
 
@@ -253,3 +254,18 @@ def _check_limits(option: Field[Any], value: Any) -> None:
     show = _show_seconds if option.name.endswith("_s") else str
     limits = f"at least {show(low)}" if high is None else f"{show(low)} to {show(high)}"
     raise BadClientOption(f"client option {_name(option)} is {show(value)}, but has to be {limits}")
+
+
+class ClientLog(Protocol):
+    """A log of a client; `text % args` is the line. `nsqd_py.runtime.logs.Log` and `logging.Logger` fit."""
+
+    def debug(self, text: str, /, *args: object) -> None: ...
+    def info(self, text: str, /, *args: object) -> None: ...
+    def warning(self, text: str, /, *args: object) -> None: ...
+    def error(self, text: str, /, *args: object) -> None: ...
+    def exception(self, text: str, /, *args: object) -> None: ...
+
+
+def standard_log() -> ClientLog:
+    """Return the logger `nsqd_py.client`."""
+    return logging.getLogger("nsqd_py.client")

@@ -1,4 +1,4 @@
-"""The producer on gevent. Many greenlets may use one: what they publish shares its connections.
+"""The producer on gevent. Many greenlets may share one, and its connections.
 
     with Producer("127.0.0.1:4150") as producer:
         producer.publish("topic", b"waits for OK")
@@ -6,7 +6,7 @@
             producer.publish_soon("topic", line)
         producer.flush()
 
-All that is published in one turn of the event loop leaves in one send.
+All publishes of one event-loop iteration are sent together.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import gevent
 from gevent.event import Event
 from gevent.hub import Waiter
 
+from nsqd_py.client.dialing import AfterFork, tell_after_fork
 from nsqd_py.client.discovery import Discovery
 from nsqd_py.client.errors import NoNsqd, NsqClientError, NsqdSaid, TimedOut
-from nsqd_py.client.forks import AfterFork, tell_after_fork
+from nsqd_py.client.links import OutletLink
 from nsqd_py.client.lookup_client import LookupClient
-from nsqd_py.client.outlet_link import OutletLink
 from nsqd_py.client.publishing.base import FIRST_PAUSE_S, MOST_PAUSE_S, BaseProducer
 from nsqd_py.client.publishing.dispatcher import Dispatcher
 from nsqd_py.client.publishing.outlet import Outlet
@@ -43,12 +43,12 @@ class Producer(BaseProducer, AfterFork):
         tell_after_fork(self)
 
     def _begin(self) -> None:
-        """Without a connection, a greenlet, or anything to publish."""
+        """Set the state of a producer without connections, greenlets or publishes."""
         settings = self._settings
         self._dispatcher = Dispatcher(
             settings.window, retry_unknown=settings.retry_unknown, answer_timeout_s=settings.answer_timeout_s
         )
-        # Who waits is woken by the hub, not by the greenlet that reads the answer.
+        # The hub wakes waiting callers, not the greenlet that reads the answer.
         self._later: Callable[..., object] = gevent.get_hub().loop.run_callback
         self._links: dict[str, OutletLink] = {}
         self._greenlets: list[gevent.Greenlet[..., None]] = []
@@ -68,7 +68,7 @@ class Producer(BaseProducer, AfterFork):
         self._publish_soon(head, body, lambda error: self._later(waiter.switch, error))
         error = waiter.get()
         if error is not None:
-            raise error.with_traceback(None)  # others may get the same one
+            raise error.with_traceback(None)  # others may raise the same object
 
     def _publish_soon(self, head: bytes, body: bytes, on_done: Done | None) -> Publish:
         publish = Publish(head, body, monotonic() + self._publish_timeout_s, on_done)
@@ -82,14 +82,14 @@ class Producer(BaseProducer, AfterFork):
         return publish
 
     def _make_room(self, publish: Publish) -> None:
-        """Return when it may be submitted; raise when it may not."""
+        """Wait until a publish may be submitted. Raises if it never may."""
         self._start()
         while not self._dispatcher.waiting.has_room:
             self._wait_for_change()
             if monotonic() >= publish.deadline_s:
                 raise self._dispatcher.not_taken(publish)
         if self._dispatcher.no_nsqd() is not None:
-            gevent.sleep(0)  # who tries again and again must not keep the links from doing so too
+            gevent.sleep(0)  # a caller that retries at once must let the links run
         self._check_that_there_is_any()
 
     def _check_that_it_is_open(self) -> None:
@@ -103,7 +103,7 @@ class Producer(BaseProducer, AfterFork):
             raise error
 
     def _pump(self) -> None:
-        """Send what waits and has room."""
+        """Send the publishes that a connection has room for."""
         self._pump_is_due = False
         now_s = monotonic()
         while (order := self._dispatcher.next_to_send(now_s)) is not None:
@@ -121,7 +121,7 @@ class Producer(BaseProducer, AfterFork):
         waiter.get()
 
     def _wake(self) -> None:
-        """No more of them than there may be room for, so that thousands do not wake for nothing."""
+        """Wake no more callers than there may be room for, so that thousands do not wake in vain."""
         for _ in range(min(len(self._blocked), self._settings.window.publishes)):
             self._later(self._blocked.popleft().switch, None)
 
@@ -236,7 +236,7 @@ class Producer(BaseProducer, AfterFork):
         for address in wanted:
             outlet = self._dispatcher.add_outlet(address, Backoff(FIRST_PAUSE_S, MOST_PAUSE_S))
             link = self._links.get(address)
-            if link is None or link.outlet is not outlet:  # the latter was forgotten, and has come back
+            if link is None or link.outlet is not outlet:  # the outlet was forgotten, and added again
                 self._links[address] = OutletLink(outlet, self._settings.options, self, self._log)
 
     # ---- its end
@@ -259,7 +259,7 @@ class Producer(BaseProducer, AfterFork):
         self._wake_all()
 
     def after_fork(self) -> None:
-        """In the child: what the parent has published and connected stays the parent's."""
+        """In the child: drop the parent's publishes and connections."""
         gevent.reinit()
         for link in self._links.values():
             link.abandon()

@@ -1,4 +1,4 @@
-"""One connection's life without input and output: bytes from nsqd in, events and bytes for nsqd out.
+"""One connection without I/O: bytes from nsqd in, events and bytes for nsqd out. It begins with the handshake.
 
     session.start()
     while True:
@@ -6,22 +6,183 @@
         for event in session.received(sock.recv(...)):
             ...
 
-Both shells, on gevent and without, are around this.
+The shells, on gevent and without it, add the socket.
 """
 
 from __future__ import annotations
 
+import json
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import Any, TypeAlias
 
-from nsqd_py.client.errors import AtAddress, ConnectionLost, HandshakeFailed, NsqdSaid
-from nsqd_py.client.handshake import HEARTBEAT, Handshake, Negotiated, Step, identify_document
+from nsqd_py.client.errors import AtAddress, AuthFailed, ConnectionLost, HandshakeFailed, NsqdSaid
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.errors import LayerError
 from nsqd_py.net.layers import Layer, Stacked
 from nsqd_py.protocol import MAGIC_V2, outgoing
+from nsqd_py.protocol.fields import INT64, Kind, decode_fields
 from nsqd_py.protocol.incoming import ErrorFrame, Found, FrameParser, Messages, Responses, WrongPort
+
+HEARTBEAT = b"_heartbeat_"
+_OK = b"OK"
+_SECOND_MS = 1000
+_OFF_MS = -1
+_AUTH_CODES = frozenset(("E_AUTH_FAILED", "E_AUTH_ERROR", "E_AUTH_DISABLED", "E_UNAUTHORIZED"))
+
+
+@dataclass(frozen=True, slots=True)
+class Negotiated:
+    """The result of the negotiation. The defaults are those of an nsqd that does not negotiate.
+
+    max_msg_timeout_s  how long a message may be in flight in all, however often it is touched
+    identity, identity_url, permission_count   the answer of the auth server, if one was asked
+    """
+
+    max_rdy_count: int = 2500
+    version: str = ""
+    msg_timeout_s: float = 60.0
+    max_msg_timeout_s: float = 900.0
+    tls_v1: bool = False
+    deflate: bool = False
+    deflate_level: int = 6
+    snappy: bool = False
+    sample_rate: int = 0
+    auth_required: bool = False
+    output_buffer_size: int = 16384
+    output_buffer_timeout_s: float = 0.25
+    topology_region: str = ""
+    topology_zone: str = ""
+    identity: str = ""
+    identity_url: str = ""
+    permission_count: int = 0
+
+
+class Step(Enum):
+    """The action before the next answer arrives."""
+
+    WAIT = auto()
+    START_TLS = auto()
+    START_SNAPPY = auto()
+    START_DEFLATE = auto()
+    AUTHENTICATE = auto()
+    FINISH = auto()
+
+
+_IDENTITY_FIELDS: dict[str, Kind] = {
+    "max_rdy_count": INT64,
+    "version": str,
+    "msg_timeout": INT64,
+    "max_msg_timeout": INT64,
+    "tls_v1": bool,
+    "deflate": bool,
+    "deflate_level": INT64,
+    "snappy": bool,
+    "sample_rate": INT64,
+    "auth_required": bool,
+    "output_buffer_size": INT64,
+    "output_buffer_timeout": INT64,
+    "topology_region": str,
+    "topology_zone": str,
+}
+_AUTH_FIELDS: dict[str, Kind] = {"identity": str, "identity_url": str, "permission_count": INT64}
+_IN_MS = ("msg_timeout", "max_msg_timeout", "output_buffer_timeout")
+
+
+def identify_document(options: ClientOptions, hostname: str) -> bytes:
+    """Return the JSON of IDENTIFY. `hostname` is used if the options name none."""
+    host = options.hostname or hostname
+    client_id = options.client_id or host.partition(".")[0]
+    document = {
+        "client_id": client_id,
+        "hostname": host,
+        "short_id": client_id,  # the names of both in nsqd before 0.2.28
+        "long_id": host,
+        "user_agent": options.user_agent,
+        "feature_negotiation": True,
+        "heartbeat_interval": _milliseconds(options.heartbeat_interval_s),
+        "output_buffer_size": options.output_buffer_size,
+        "output_buffer_timeout": _milliseconds(options.output_buffer_timeout_s),
+        "msg_timeout": _milliseconds(options.msg_timeout_s),
+        "sample_rate": options.sample_rate,
+        "tls_v1": options.tls_v1,
+        "deflate": options.deflate,
+        "deflate_level": options.deflate_level,
+        "snappy": options.snappy,
+        "topology_region": options.topology_region,
+        "topology_zone": options.topology_zone,
+    }
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _milliseconds(seconds: float) -> int:
+    return _OFF_MS if seconds < 0 else round(seconds * _SECOND_MS)
+
+
+class Handshake:
+    """Handles the answers of the handshake one by one, and returns what follows each."""
+
+    __slots__ = ("_address", "_options", "_steps", "_take", "negotiated")
+
+    def __init__(self, address: str, options: ClientOptions) -> None:
+        self._address = address
+        self._options = options
+        self._steps: deque[Step] = deque()
+        self._take: Callable[[bytes], None] = self._take_identity
+        self.negotiated = Negotiated()
+
+    def answered(self, answer: Responses | ErrorFrame) -> Step:
+        """Return the next step. Raises HandshakeFailed, or AuthFailed."""
+        if isinstance(answer, ErrorFrame):
+            raise self._refusal(answer.data.decode("utf-8", "replace"))
+        if answer.data == HEARTBEAT:
+            return Step.WAIT
+        self._take(answer.data)
+        step = self._steps.popleft() if self._steps else Step.FINISH
+        self._take = self._take_authentication if step is Step.AUTHENTICATE else self._take_ok
+        return step
+
+    def _refusal(self, text: str) -> HandshakeFailed:
+        kind = AuthFailed if text.partition(" ")[0] in _AUTH_CODES else HandshakeFailed
+        return kind(self._address, f"nsqd refused the handshake: {text}")
+
+    def _take_identity(self, data: bytes) -> None:
+        if data != _OK:  # the answer of an nsqd that negotiates nothing
+            self.negotiated = _negotiated(self._decoded(data, _IDENTITY_FIELDS))
+        agreed, options = self.negotiated, self._options
+        if options.tls_v1 and not agreed.tls_v1:
+            raise HandshakeFailed(self._address, "nsqd offers no TLS (it has no --tls-cert), but tls_v1 asks for it")
+        if agreed.auth_required and not options.auth_secret:
+            raise AuthFailed(self._address, "nsqd asks for a secret: give auth_secret")
+        wanted = {
+            Step.START_TLS: agreed.tls_v1,
+            Step.START_SNAPPY: agreed.snappy,
+            Step.START_DEFLATE: agreed.deflate,
+            Step.AUTHENTICATE: agreed.auth_required,
+        }
+        self._steps.extend(step for step, is_wanted in wanted.items() if is_wanted)
+
+    def _take_ok(self, data: bytes) -> None:
+        if data != _OK:
+            raise HandshakeFailed(self._address, f"nsqd answered {data[:80]!r} in place of OK")
+
+    def _take_authentication(self, data: bytes) -> None:
+        self.negotiated = replace(self.negotiated, **self._decoded(data, _AUTH_FIELDS))
+
+    def _decoded(self, data: bytes, fields: dict[str, Kind]) -> dict[str, Any]:
+        try:
+            return decode_fields(data, fields)
+        except ValueError as error:
+            raise HandshakeFailed(self._address, f"nsqd answered {data[:80]!r}, which is no JSON: {error}") from error
+
+
+def _negotiated(fields: dict[str, Any]) -> Negotiated:
+    fields["deflate_level"] = min(max(fields["deflate_level"], 1), 9)  # zlib takes no other
+    for name in _IN_MS:
+        fields[f"{name}_s"] = fields.pop(name) / _SECOND_MS
+    return Negotiated(**fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +194,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The connection is of no more use, and has to be closed. Nothing follows it."""
+    """The connection cannot be used any more, and must be closed. No event follows."""
 
     error: AtAddress
 
@@ -52,7 +213,7 @@ class Session:
     def __init__(
         self, address: str, options: ClientOptions, make_tls: Callable[[], Layer], hostname: str = ""
     ) -> None:
-        """`address` is for the texts of errors; `make_tls` is called once both sides have agreed on TLS."""
+        """`address` is for error texts; `make_tls` is called once both sides have agreed on TLS."""
         self._address = address
         self._options = options
         self._make_tls = make_tls
@@ -61,7 +222,7 @@ class Session:
         self._parser = FrameParser(options.max_msg_size)
         self._layer: Layer | None = None
         self._output: list[bytes] = []
-        self._raw_output: list[bytes] = []  # encoded by the layers that were there at its time
+        self._raw_output: list[bytes] = []  # encoded by the layers of the time when it was added
         self._is_broken = False
 
     # ---- out
@@ -71,7 +232,7 @@ class Session:
         self.send(MAGIC_V2 + outgoing.identify(identify_document(self._options, self._hostname)))
 
     def send(self, data: bytes) -> None:
-        """Add a command, or several, to the output."""
+        """Add one or several commands to the output."""
         self._output.append(data)
 
     @property
@@ -79,7 +240,7 @@ class Session:
         return bool(self._output or self._raw_output)
 
     def take_output(self) -> bytes:
-        """All that is to be sent now, as it goes over the wire."""
+        """Return all bytes to send now."""
         output = self._output
         if self._layer is None and len(output) == 1:
             return output.pop()
@@ -89,7 +250,7 @@ class Session:
         return raw
 
     def end(self) -> bytes:
-        """The output, and what says to nsqd that nothing follows."""
+        """Return the output, and the bytes that tell nsqd that nothing follows."""
         self._encode_output()
         if self._layer is not None:
             self._raw_output.append(self._layer.end())
@@ -107,11 +268,11 @@ class Session:
 
     @property
     def has_more(self) -> bool:
-        """`received(b"")` gives more events: a few bytes have become many, which come a step at a time."""
+        """True if `received(b"")` returns more events: a few bytes were decompressed to many, which come in steps."""
         return self._layer is not None and self._layer.has_more and not self._is_broken
 
     def received(self, data: bytes) -> list[Event]:
-        """What has happened, in order. Afterwards there may be output."""
+        """Return the events of `data`, in order. Afterwards there may be output."""
         if self._is_broken:
             return []
         try:
@@ -130,11 +291,11 @@ class Session:
         return events
 
     def ended(self) -> AtAddress:
-        """What it means that nsqd has closed the connection now."""
+        """Return the error for a connection that nsqd has closed now."""
         return self.failed(f"nsqd closed the connection{' during the handshake' if self._handshake else ''}")
 
     def failed(self, reason: str) -> AtAddress:
-        """The error to raise now."""
+        """Return the error to raise now."""
         kind = ConnectionLost if self._handshake is None else HandshakeFailed
         return kind(self._address, reason)
 
@@ -159,7 +320,7 @@ class Session:
     # ---- handshake
 
     def _go_on(self, handshake: Handshake, data: bytes) -> list[Event]:
-        """Raises HandshakeFailed and LayerError."""
+        """Continue the handshake. Raises HandshakeFailed and LayerError."""
         parser = self._parser
         while (answer := parser.feed_one(data)) is not None:
             step = handshake.answered(answer)
@@ -170,7 +331,7 @@ class Session:
         return []
 
     def _do(self, step: Step, negotiated: Negotiated) -> bytes:
-        """Do it; what follows the last answer, where a new layer gives that a meaning."""
+        """Do the step. Return the bytes behind the last answer, as a new layer decodes them."""
         if step is Step.WAIT:
             self.send(outgoing.NOP)
         elif step is Step.AUTHENTICATE:

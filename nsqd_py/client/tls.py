@@ -1,4 +1,4 @@
-"""TLS of a client's connection."""
+"""The TLS of a client's connection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nsqd_py.net.tls import StandardEngine, TlsLayer
 
 
 class TlsClient:
-    """Makes engines that expect `server_name`, a host or an IP address, in the certificate."""
+    """Creates engines that expect `server_name`, a host or an IP address, in the certificate."""
 
     def __init__(self, context: ssl.SSLContext, server_name: str) -> None:
         self._context = context

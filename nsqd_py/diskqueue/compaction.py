@@ -1,8 +1,8 @@
-"""What is alive of a closed file moves to a sparse one, so that the rest can go.
+"""Compacting a closed file: its live messages move to a sparse file, and the rest is deleted.
 
-The sparse file is the neighbour before, which is appended to, or one that takes the old file's name. At any moment
-until the old file is gone it is whole and counts: a start that finds both cuts the neighbour back (`recovery`).
-`step` runs in a thread, a piece at a time; everything else where the log is at home.
+The sparse file is the file before, to which they are appended, or a new one that takes the name of the old file. Until
+the old file is gone, it is complete and valid: a start that finds both truncates the sparse one (`recovery`).
+`step` runs in a thread, one piece at a time; everything else runs in the event loop.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from nsqd_py.batch import Batch
-from nsqd_py.diskqueue.file_index import FileIndex
+from nsqd_py.diskqueue.file_index import FileIndex, RecordWindow
 from nsqd_py.diskqueue.files import COMPACT_SUFFIX, LogFile, sync_directory
 from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.diskqueue.ranges import Range, is_within
 from nsqd_py.diskqueue.records import Damaged, Incomplete, decode_header, encode_record
-from nsqd_py.diskqueue.space import Range, is_within
-from nsqd_py.diskqueue.walking import RecordWindow
 
-_PIECE_BYTES = 256 * 1024  # written by one step, or
-_PIECE_RECORDS = 100  # in so many: some 10 ms of a thread that may keep the loop from running
+# One step writes this many bytes or records, about 10 ms, since the thread may keep the event loop from running.
+_PIECE_BYTES = 256 * 1024
+_PIECE_RECORDS = 100
 
 
 class Unmovable(Damaged):
-    """A message that is needed cannot be read: the file stays as it is."""
+    """A needed message cannot be read, so the file cannot be compacted."""
 
 
 class Compaction:
-    """One file on its way. Raises OSError from the start on; `abandon` is to be called then."""
+    """The compaction of one file. Every method may raise OSError; then call `abandon`."""
 
     def __init__(self, log: TopicLog, file: LogFile, living: Sequence[Range], neighbour: LogFile | None) -> None:
         self._log = log
@@ -42,14 +42,14 @@ class Compaction:
         self._living_batches: Iterator[Batch] = iter(())
         self.is_done = False
         self._held = {file, neighbour or file}
-        for held in self._held:  # their descriptors are used in a thread
+        for held in self._held:  # a thread uses their descriptors
             held.hold()
         log.busy_files.update(self._held)
 
     # ---- in a thread
 
     def step(self) -> None:
-        """Move a piece. Raises OSError, and Unmovable. `is_done` afterwards: all is on the disk."""
+        """Copy a piece; `is_done` is set after the last one is synced. Raises OSError and Unmovable."""
         target = self._target or self._begin()
         records: list[bytes] = []
         size = 0
@@ -67,7 +67,7 @@ class Compaction:
     def _begin(self) -> LogFile:
         file, neighbour = self._file, self._neighbour
         self._source = file.duplicate()
-        # When the copy is lost in a power cut, this one has to be there.
+        # If a power cut loses the copy, the original must be on the disk.
         os.fdatasync(self._source)
         self._living_batches = walk(self._source, file, file.index_copy(), self._living)
         if neighbour is None:
@@ -78,16 +78,16 @@ class Compaction:
 
     def _sync(self, target: LogFile) -> None:
         os.fsync(target.fileno())
-        # The neighbour may be new: its name has to be on the disk before the old file goes.
+        # The neighbour may be new: its name must be on the disk before the old file is removed.
         sync_directory(self._log.directory)
 
-    # ---- where the log is at home
+    # ---- in the event loop
 
     def settle(self, living: Sequence[Range]) -> Callable[[], None] | None:
-        """Put the sparse file in its place. Gives what is left to do, in a thread and then by `recycle`.
+        """Put the sparse file in its place, and return the rest of the work, which a thread does.
 
-        None, with nothing done, when more is `living` now than was moved, or the files are not the log's any more:
-        then it has to be abandoned. Raises OSError likewise.
+        Return None, with nothing done, if more messages are live now than were copied, or if the file was dropped.
+        Then, and after an OSError, the compaction must be abandoned.
         """
         log, file, target, neighbour = self._log, self._file, self._target, self._neighbour
         assert target is not None
@@ -98,7 +98,7 @@ class Compaction:
             os.rename(target.path, file.path)
             target.path = file.path
             log.replace(file, target)
-            finish = file.close  # in a thread: it gives back all of the file's space
+            finish = file.close  # in a thread, since it frees the whole file
         else:
             finish = log.drop_moved(file)
             log.replace(neighbour, target)
@@ -107,7 +107,7 @@ class Compaction:
         return finish
 
     def abandon(self) -> None:
-        """As if it had never begun. Raises nothing."""
+        """Undo everything. Raises nothing."""
         self._release()
         target = self._target
         if target is not None:
@@ -138,9 +138,9 @@ def _write(target: LogFile, records: list[bytes]) -> None:
 
 
 def walk(fd: int, file: LogFile, index: FileIndex, living: Sequence[Range]) -> Iterator[Batch]:
-    """The living messages as batches, in order.
+    """Yield the live messages as batches, in order.
 
-    Raises Unmovable when one is missing or damaged, and OSError.
+    Raises Unmovable if one is missing or damaged, and OSError.
     """
     window = RecordWindow(fd, file.end_offset)
     wanted = deque(living)
@@ -157,7 +157,7 @@ def walk(fd: int, file: LogFile, index: FileIndex, living: Sequence[Range]) -> I
 
 
 def _take_parts(batch: Batch, wanted: deque[Range]) -> list[Batch]:
-    """What of a batch is wanted; that is taken off. Raises Damaged when the batch begins behind what is wanted."""
+    """Remove from `wanted` what the batch holds, and return these parts. Raises Damaged if a message is missing."""
     parts = []
     first, end = batch.first_seq, batch.end_seq
     while wanted and wanted[0][0] < end:

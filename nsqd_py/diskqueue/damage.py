@@ -1,22 +1,25 @@
-"""What of a log cannot be read: kept aside, reported once, counted."""
+"""The damage of a log: bytes that cannot be read, and messages that are in no file although a channel needs them."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from nsqd_py.diskqueue.files import LogFile
+from nsqd_py.diskqueue.files import LogFile, log_file_name
+from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of, union
 
 
 class DamageBook:
-    """Damage that was found since the start.
+    """Damage found since the start.
 
     bytes_found     bytes that could not be read
-    missing_count   messages that were needed, and were in no file at the start
-    removed_files   files that another program removed while they were in use; they were written anew
+    missing_count   messages that a channel needed and that were in no file at the start
+    removed_files   files that another program removed while they were in use, and that were written again
     """
 
     __slots__ = ("_on_damage", "_reported", "bytes_found", "missing_count", "removed_files")
@@ -29,7 +32,7 @@ class DamageBook:
         self._reported: set[tuple[str, int]] = set()
 
     def report(self, file: LogFile, start: int, end: int) -> None:
-        """These bytes are passed over; said once for each place. Raises OSError when they cannot be kept aside."""
+        """Report bytes that are skipped, once for each place. Raises OSError if they cannot be copied aside."""
         if (file.path.name, start) in self._reported:
             return
         aside = keep_aside(file, start, end)
@@ -38,13 +41,13 @@ class DamageBook:
         self._on_damage(f"{file.path.name}: {end - start} damaged bytes at {start} passed over, kept as {aside}")
 
     def report_torn(self, file: LogFile, start: int, end: int) -> None:
-        """A record at the end is not whole. Raises OSError likewise."""
+        """Report a torn record at the end. Raises OSError if it cannot be copied aside."""
         keep_aside(file, start, end)
         self._on_damage(f"{file.path.name}: a torn record at {start} is cut off ({end - start} bytes)")
 
 
 def keep_aside(file: LogFile, start: int, end: int) -> str:
-    """Copy damaged bytes to a file of their own, once; its name. Raises OSError."""
+    """Copy damaged bytes to a separate file, once, and return its name. Raises OSError."""
     aside = file.path.with_name(f"{file.path.stem}.{start}.damaged")
     if not aside.exists():
         data = os.pread(file.fileno(), end - start, start)
@@ -57,7 +60,7 @@ def keep_aside(file: LogFile, start: int, end: int) -> str:
 
 
 def write_aside(aside: Path, data: bytes) -> None:
-    """Write a file that is there with all of `data`, or not at all. Raises OSError."""
+    """Write a file that exists with all of `data`, or not at all. Raises OSError."""
     temporary = aside.with_name(aside.name + ".tmp")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -71,3 +74,46 @@ def write_aside(aside: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
+
+
+@dataclass(frozen=True, slots=True)
+class GoneFile:
+    """A missing log file, or several in a row.
+
+    low, high  the numbers of the missing messages, `high` not included
+    count      the number of them that a channel still needed
+    """
+
+    name: str
+    low: int
+    high: int
+    count: int
+
+    @property
+    def detail(self) -> str:
+        return f"{self.count:,} messages that were not finished, numbers {self.low} to {self.high - 1}, were in it"
+
+
+def needed_of(holes: Iterable[Range], finished: SeqRanges, until: int) -> list[Range]:
+    """Return the parts of `holes`, below the number `until`, that are not finished."""
+    return [gap for low, high in holes if low < until for gap in finished.gaps(low, min(high, until))]
+
+
+def gone_files(topic: str, holes: Iterable[Range], needed: Iterable[Range], file_seqs: Sequence[int]) -> list[GoneFile]:
+    """Return a file for each hole in the log in which messages are still needed.
+
+    `file_seqs` are the first numbers of the files at the last clean stop, if these are known.
+    """
+    merged = union(holes)
+    lows = [low for low, _ in merged]
+    parts_by_hole: dict[int, list[Range]] = {}
+    for part in common(needed, merged):
+        parts_by_hole.setdefault(lows[bisect_right(lows, part[0]) - 1], []).append(part)
+    found = []
+    for hole_low, parts in parts_by_hole.items():
+        low, high = parts[0][0], parts[-1][1]
+        known = [seq for seq in file_seqs if hole_low <= seq <= low]
+        # The first hole also covers files that were dropped long ago: the start of the missing one is only an estimate.
+        first_seq = known[-1] if known else (hole_low or low)
+        found.append(GoneFile(log_file_name(topic, first_seq), low, high, count_of(parts)))
+    return found

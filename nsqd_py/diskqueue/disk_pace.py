@@ -1,31 +1,35 @@
-"""How quick the disk is: whether the event loop may use files itself, or has to leave that to a thread.
+"""How fast the disk is, and so whether the event loop may use files itself or must leave that to a thread.
 
-A write of the event loop takes some microseconds, to hand one to a thread takes a hundred. So the loop writes itself as
-long as the disk is quick. Nothing tells in advance that a call will be slow: the first one stops the event loop for as
-long as it takes, and is the only one that does.
+A write takes the event loop a few microseconds; handing it to a thread takes a hundred. So the event loop writes as
+long as the disk is fast. Nothing predicts a slow call: the first one stops the event loop for its duration, and is the
+only one that does.
+
+Durations do not include the time in which a thread waited for a processor. On a busy machine that wait may be longer
+than the call, and it is not the disk's fault.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Hashable
+from pathlib import Path
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
-from nsqd_py.diskqueue.call_timing import ProcessorWaits
 from nsqd_py.pqueues import Alarms
 
 if TYPE_CHECKING:
     from nsqd_py.runtime.logs import Log
 
-# A call that takes longer makes the disk a slow one.
+# A longer call makes the disk count as slow.
 SLOW_NS = 50_000_000
-# In a thread, where a call also waits for the event loop to let the thread go on.
+# The same in a thread, where a call also waits until the event loop releases the interpreter lock.
 SLOW_IN_THREAD_NS = 100_000_000
-# Shorter calls of the event loop are not looked at. Longer ones add up, see `DiskPace.note`.
+# Shorter calls of the event loop are ignored. Longer ones add up, see `DiskPace.note`.
 NOTED_NS = 5_000_000
 _MOST_DEBT_NS = 100_000_000
 _FORGIVEN_SHARE = 5
-# The disk has to be quick for so long before the loop uses it again: longer where it was slow again soon after that.
+# The disk must be fast for this long before the loop uses it again; the time doubles if it is slow again soon after.
 FIRST_HOLD_NS = 10_000_000_000
 _LONGEST_HOLD_NS = 640_000_000_000
 _RELAPSE_FACTOR = 10
@@ -33,9 +37,9 @@ _LOOK_AGAIN_NS = 1_000_000_000
 
 
 class DiskPace:
-    """The pace of the disk that holds the data path.
+    """The speed of the disk that holds the data path.
 
-    is_slow  the event loop must not call the disk now
+    is_slow  True if the event loop must not use the disk now
     """
 
     __slots__ = (
@@ -46,7 +50,7 @@ class DiskPace:
     def __init__(
         self, alarms: Alarms, clock: Callable[[], int], report: Log | None = None, *, is_measured: bool = True
     ) -> None:
-        """Without `is_measured` no call makes the disk a slow one."""
+        """Make a pace; without `is_measured`, no call makes the disk count as slow."""
         self.is_slow = False
         self.is_measured = is_measured
         self._waits = ProcessorWaits()
@@ -64,9 +68,9 @@ class DiskPace:
     # ---- what was measured
 
     def note(self, took_ns: int) -> None:
-        """Take note of a call of the event loop that took `took_ns`, NOTED_NS or more.
+        """Record a call of the event loop that took `took_ns`, NOTED_NS or more.
 
-        Calls that are not slow alone add up: the disk is slow when the event loop spends a fifth of its time in them.
+        Shorter calls add up: the disk is slow when the event loop spends a fifth of its time in them.
         """
         took_ns -= self._waits.since_last()
         if took_ns < NOTED_NS or not self.is_measured:
@@ -79,11 +83,11 @@ class DiskPace:
             self._hold(took_ns, now_ns)
 
     def sample(self) -> None:
-        """To be called some times a second, so that `note` knows how long a call waited for a processor."""
+        """Measure the waits for a processor; call this a few times a second so that `note` can subtract them."""
         self._waits.since_last()
 
     def timed(self, work: Callable[[], object]) -> None:
-        """Do `work` on the event loop, and take note of how long it took. Raises what it raises."""
+        """Do `work` on the event loop and record its duration. Raises what it raises."""
         began_ns = monotonic_ns()
         try:
             work()
@@ -93,24 +97,24 @@ class DiskPace:
                 self.note(took_ns)
 
     def attempt(self, work: Callable[[], object]) -> bool:
-        """As `timed`, unless the disk is slow: then return False, with nothing done."""
+        """Do `work` as `timed` does and return True; if the disk is slow, do nothing and return False."""
         if self.is_slow:
             return False
         self.timed(work)
         return True
 
     def begin(self, owner: object) -> None:
-        """A thread begins to use the disk for `owner`."""
+        """Record that a thread begins to use the disk for `owner`."""
         self._running[id(owner)] = self._clock()
 
     def end(self, owner: object, slowest_ns: int) -> None:
-        """The thread is done; the slowest of its calls took `slowest_ns`."""
+        """Record that the thread is done; its slowest call took `slowest_ns`."""
         self._running.pop(id(owner), None)
         if slowest_ns >= SLOW_IN_THREAD_NS and self.is_measured:
             self._hold(slowest_ns, self._clock())
 
     def stall(self, owner: Hashable) -> None:
-        """The disk is slow until `end_stall`: a sync of `owner` takes long, and writes may have to wait for it."""
+        """Count the disk as slow until `end_stall`: a sync of `owner` takes long, and writes may wait for it."""
         self._stalled.add(owner)
         self.is_slow = True
 
@@ -135,7 +139,7 @@ class DiskPace:
         self._alarm.set(now_ns + self._hold_ns)
 
     def _look(self, now_ns: int) -> None:
-        """The disk was quick for long enough, unless a call has not come back yet."""
+        """Count the disk as fast again, unless a call has not returned yet."""
         if any(began_ns < now_ns - SLOW_IN_THREAD_NS for began_ns in self._running.values()):
             self._alarm.set(now_ns + _LOOK_AGAIN_NS)
             return
@@ -144,3 +148,66 @@ class DiskPace:
         self.is_slow = bool(self._stalled)
         if self._report is not None:
             self._report.info("NSQ: the disk is quick again")
+
+
+_SCHEDSTAT = "/proc/thread-self/schedstat"  # ns on a processor, ns of waiting for one, times
+_MOST_BYTES = 64
+
+
+class CallTimer:
+    """Measures calls in the thread that makes them: `with timer: call()`.
+
+    slowest_ns  duration of the slowest call
+    """
+
+    __slots__ = ("_began_ns", "_waited_ns", "slowest_ns")
+
+    def __init__(self) -> None:
+        self.slowest_ns = 0
+        self._began_ns = self._waited_ns = 0
+
+    def __enter__(self) -> None:
+        self._waited_ns = _waited_ns()
+        self._began_ns = monotonic_ns()
+
+    def __exit__(self, *_: object) -> None:
+        took_ns = monotonic_ns() - self._began_ns - (_waited_ns() - self._waited_ns)
+        self.slowest_ns = max(self.slowest_ns, took_ns)
+
+
+def _waited_ns() -> int:
+    """Return how long this thread has waited for a processor; 0 if the system does not say. It takes 10 us."""
+    try:
+        return _parse(Path(_SCHEDSTAT).read_bytes())
+    except OSError:
+        return 0
+
+
+def _parse(data: bytes) -> int:
+    words = data.split()
+    return int(words[1]) if len(words) > 1 else 0
+
+
+class ProcessorWaits:
+    """The waits of one thread for a processor. For calls that are too frequent for a `CallTimer`."""
+
+    __slots__ = ("_descriptor", "_last_ns")
+
+    def __init__(self) -> None:
+        self._descriptor = -1
+        self._last_ns = 0
+
+    def since_last(self) -> int:
+        """Return the wait in ns since the last call by the same thread; 0 if the system does not say."""
+        try:
+            if self._descriptor < 0:
+                self._descriptor = os.open(_SCHEDSTAT, os.O_RDONLY | os.O_CLOEXEC)
+            now_ns = _parse(os.pread(self._descriptor, _MOST_BYTES, 0))  # 0.5 us
+        except OSError:
+            return 0
+        waited_ns, self._last_ns = now_ns - self._last_ns, now_ns
+        return waited_ns
+
+    def __del__(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)

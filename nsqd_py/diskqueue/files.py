@@ -1,8 +1,8 @@
-"""One file of a topic's log: appended to at a known place, read anywhere. It is opened when it is used.
+"""One file of a topic's log. It is appended to at a known offset, read anywhere, and opened when it is used.
 
-Data is written with `pwritev` at an offset that only moves when all of it was taken, so that what a failed
-write left behind is never read. Space is allocated ahead in growing steps: on a busy machine a write into
-allocated space takes a third of one that extends the file, and a write over a used file a sixth.
+Data is written with `pwritev` at an offset that advances only after a complete write, so that the remains of a failed
+write are never read. Space is preallocated in growing steps. On a busy machine, a write into allocated space takes a
+third of the time of one that extends the file, and a write over a reused file a sixth.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NAME = re.compile(r"(?P<topic>.+)\.(?P<seq>\d{20})\.log")
 GONE_SUFFIX = ".gone"
 SPARE_SUFFIX = ".spare"
 COMPACT_SUFFIX = ".compact"
-_FIRST_STEP = 16 * 1024  # of the memory, where the data path is on tmpfs: each topic takes it
+_FIRST_STEP = 16 * 1024  # small: on tmpfs each topic takes this much memory
 LARGEST_STEP = 16 * 1024 * 1024
 _MOST_BUFFERS = 1000  # IOV_MAX is 1024
 _JOIN_BELOW = 64 * 1024
@@ -34,18 +34,18 @@ T = TypeVar("T")
 
 
 def log_file_name(topic: str, first_seq: int) -> str:
-    """`<topic>.<first sequence number, 20 digits>.log`"""
+    """Return `<topic>.<first sequence number, 20 digits>.log`."""
     return f"{topic}.{first_seq:020d}.log"
 
 
 def parse_log_file_name(name: str) -> tuple[str, int] | None:
-    """(topic, first sequence number), or None for a file of another kind."""
+    """Return (topic, first sequence number), or None if it is not the name of a log file."""
     match = _NAME.fullmatch(name)
     return (match["topic"], int(match["seq"])) if match else None
 
 
 def sync_directory(directory: Path) -> None:
-    """Make the names in a directory durable. Raises OSError."""
+    """Sync the names in a directory. Raises OSError."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -54,7 +54,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def run_to_end(steps: Generator[None, None, T]) -> T:
-    """Do all steps, and return what the last one gives."""
+    """Run a generator to its end and return its value."""
     while True:
         try:
             next(steps)
@@ -63,22 +63,22 @@ def run_to_end(steps: Generator[None, None, T]) -> T:
 
 
 def _salt() -> int:
-    """Return 32 random bits; the module secrets would import the hashes of OpenSSL, 3 ms, at the start."""
+    """Return 32 random bits; importing the module secrets would take 3 ms at the start."""
     return int.from_bytes(os.urandom(4), "big")
 
 
 class LogFile(OnDemand):
     """A log file, opened when it is used.
 
-    end_offset     where the next record goes
-    end_seq        the number it begins with
-    missing_count  numbers before that which are not in the file: damaged, or of no use in a sparse file
-    newest_ns      no message in it is younger
-    is_unmovable   something in it that is needed cannot be read: it stays as it is
-    synced_offset, synced_seq  the end of what a sync has brought to the disk
-    sync_error     why the last one failed; None when it did not
-    most_ahead     how many bytes may be allocated ahead
-    most_bytes     up to which size of the file
+    end_offset     offset of the next record
+    end_seq        first number of the next record
+    missing_count  numbers before `end_seq` that are not in the file: damaged, or left out of a sparse file
+    newest_ns      latest timestamp in the file, or later
+    is_unmovable   True if needed messages in it cannot be read, so that it cannot be compacted
+    synced_offset, synced_seq  the end of the synced data
+    sync_error     error of the last sync, or None
+    most_ahead     most bytes that are preallocated
+    most_bytes     size up to which the file is preallocated
     """
 
     __slots__ = (
@@ -109,9 +109,9 @@ class LogFile(OnDemand):
 
     @classmethod
     def create(cls, path: Path, first_seq: int, used_id: int, spare: Path | None = None) -> LogFile:
-        """Return a new file, made of a used one when there is a spare. Raises OSError.
+        """Return a new file, made from the used file `spare` if given. Raises OSError.
 
-        FileExistsError where a file of this name is there: somebody put it there, and it is not written over.
+        Raises FileExistsError if there is a file of this name, which is not overwritten.
         """
         return run_to_end(cls.creating(path, first_seq, used_id, spare))
 
@@ -119,7 +119,7 @@ class LogFile(OnDemand):
     def creating(
         cls, path: Path, first_seq: int, used_id: int, spare: Path | None
     ) -> Generator[None, None, LogFile]:
-        """As `create`, a step for each call that may take long."""
+        """Do the same as `create` in steps, one for each call that may be slow."""
         header = FileHeader(_salt(), first_seq, used_id, is_reused=spare is not None)
         if spare is not None and os.path.lexists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
@@ -142,7 +142,7 @@ class LogFile(OnDemand):
 
     @classmethod
     def create_sparse(cls, path: Path, old: LogFile) -> LogFile:
-        """An empty file for what is needed of an old one. Raises OSError."""
+        """Return an empty file for the needed messages of an old one. Raises OSError."""
         header = replace(old.header, salt=_salt(), is_reused=False, is_sparse=True)
         fd = OPEN_FILES.with_room(lambda: os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600))
         try:
@@ -155,7 +155,7 @@ class LogFile(OnDemand):
 
     @classmethod
     def open(cls, path: Path) -> LogFile:
-        """An existing file, of which nothing is known yet but its header. Raises OSError and Damaged."""
+        """Open an existing file and read its header. Raises OSError and Damaged."""
         fd = OPEN_FILES.with_room(lambda: os.open(path, os.O_RDWR))
         try:
             header = FileHeader.decode(os.pread(fd, FILE_HEADER_BYTES, 0))
@@ -173,7 +173,7 @@ class LogFile(OnDemand):
 
     @property
     def is_whole(self) -> bool:
-        """It has all that was published: not only what was needed still, not what another program left."""
+        """True if the file has all published messages: it is neither sparse nor imported."""
         return not (self.header.is_sparse or self.header.is_imported)
 
     @property
@@ -181,7 +181,7 @@ class LogFile(OnDemand):
         return self.end_seq - self.header.first_seq - self.missing_count
 
     def append(self, buffers: list[bytes], size: int, end_seq: int) -> None:
-        """Write records of `size` bytes in all behind the last. Raises OSError; then the file is as it was."""
+        """Append records of `size` bytes in total. Raises OSError; then the file is unchanged."""
         self.allocate(size)
         offset = self.end_offset
         try:
@@ -200,7 +200,7 @@ class LogFile(OnDemand):
         self.end_seq = end_seq
 
     def append_record(self, record: bytes, end_seq: int) -> None:
-        """Write one record behind the last. Raises OSError; then the file is as it was."""
+        """Append one record. Raises OSError; then the file is unchanged."""
         offset = self.end_offset
         after = offset + len(record)
         if after > self._allocated or offset - self._index_offsets[-1] >= INDEX_EVERY:
@@ -208,7 +208,7 @@ class LogFile(OnDemand):
             return
         try:
             if os.pwrite(self._fd, record, offset) != after - offset:
-                raise OSError(errno.ENOSPC, "a record could be written in part only")
+                raise OSError(errno.ENOSPC, "short write of a record")
         except OSError:
             self.cut()
             raise
@@ -216,11 +216,11 @@ class LogFile(OnDemand):
         self.end_seq = end_seq
 
     def wants_space(self, size: int) -> bool:
-        """True when space is to be allocated, or the file opened, before `size` bytes more are written."""
+        """True if space must be allocated, or the file opened, before `size` more bytes are written."""
         return self.end_offset + size > self._allocated and (self.most_ahead > 0 or self._fd < 0)
 
     def allocate(self, size: int) -> None:
-        """Reserve space for `size` bytes more, and some behind them, in steps that grow with the file."""
+        """Preallocate space for `size` more bytes, and some beyond, in steps that grow with the file."""
         needed = self.end_offset + size
         if needed <= self._allocated:
             return
@@ -229,13 +229,13 @@ class LogFile(OnDemand):
             return
         step = min(max(self.end_offset, _FIRST_STEP), self.most_ahead)
         wanted = max(needed, min(needed + step, self.most_bytes))
-        # Full disk, or a file system that cannot: the write itself will say.
+        # Full disk, or a file system without preallocation: the write itself will report an error.
         with contextlib.suppress(OSError):
             os.posix_fallocate(fd, self._allocated, wanted - self._allocated)
             self._allocated = wanted
 
     def cut(self) -> None:
-        """Give back what is allocated, or left of a failed write, behind the last record."""
+        """Truncate the file behind the last record: preallocated space, and remains of a failed write."""
         if self._fd < 0 and self._allocated_at_rest <= self.end_offset:
             return
         with contextlib.suppress(OSError):
@@ -246,11 +246,11 @@ class LogFile(OnDemand):
 
     @property
     def modified_s(self) -> float:
-        """When it was written to last. Raises OSError."""
+        """The time of the last write. Raises OSError."""
         return (os.fstat(self._fd) if self.is_open else os.stat(self.path)).st_mtime
 
     def mark_clean(self) -> None:
-        """Nothing that was written through this descriptor waits for a sync."""
+        """Note that nothing written through this descriptor waits for a sync."""
         self._clean_offset = self.end_offset
 
     def _may_rest(self) -> bool:
@@ -260,7 +260,7 @@ class LogFile(OnDemand):
         return os.pread(fd, FILE_HEADER_BYTES, 0) == self.header.encode()
 
     def _before_rest(self) -> None:
-        # A write finds no space, and opens the file before it takes some: those to an open file pay nothing.
+        # A write then finds no space, and opens the file to allocate some: writes to open files need no extra check.
         self._allocated_at_rest, self._allocated = self._allocated, 0
 
     def _after_rest(self) -> None:
@@ -273,7 +273,7 @@ class LogFile(OnDemand):
         return Place(self.end_seq, self.end_offset, self.message_count, self.newest_ns)
 
     def go_on(self, record: RecordHeader, offset: int) -> None:
-        """The next record of the file is at `offset`: it was found there, or written past `append`."""
+        """Add the record at `offset` to what is known of the file; it was found there, or written without `append`."""
         self.missing_count += record.first_seq - self.end_seq
         self.end_seq = record.first_seq
         if offset - self._index_offsets[-1] >= INDEX_EVERY:
@@ -283,50 +283,50 @@ class LogFile(OnDemand):
         self.end_offset = offset + record.record_bytes
 
     def go_on_to(self, seq: int, offset: int, newest_ns: int) -> None:
-        """The records up to here go on from one another, and there is nothing among them for the index."""
+        """Move the end over records without gaps or index entries."""
         self.end_seq = seq
         self.end_offset = offset
         self.newest_ns = max(self.newest_ns, newest_ns)
 
     def note(self, seq: int, offset: int) -> None:
-        """Remember that the record with `seq` begins at `offset`, if nothing near it is known."""
-        if not self.header.is_sparse:  # how many messages are before it is not known there
+        """Add to the index that the record with `seq` begins at `offset`, unless it has an entry near that."""
+        if not self.header.is_sparse:  # there the number of messages before it is unknown
             self._index.insert(seq, offset, seq - self.first_seq, self.newest_ns)
 
     def offset_before(self, seq: int) -> int:
-        """Where a record begins from which `seq` is found by reading on."""
+        """Return the offset of a record at or before `seq`."""
         return self._index.offset_before(seq)
 
     def readable_from(self, seq: int) -> int:
-        """The number behind `seq` from which on reading may begin without what is before."""
+        """Return a number behind `seq` at which reading can begin without reading what is before."""
         after = self._index.seq_after(seq)
         return self.end_seq if after is None else after
 
     def offset_before_time(self, timestamp_ns: int) -> int:
-        """Where a record begins from which the first message of this time or later is found by reading on."""
+        """Return the offset of a record at or before the first message of this time or later."""
         return self._index.offset_before_time(timestamp_ns)
 
     def places(self) -> list[int]:
-        """Return where some records begin, about every 256 KiB, in rising order."""
+        """Return the offsets of some records, about one per 256 KiB, in rising order."""
         return self._index_offsets
 
     def segments(self) -> Iterator[Segment]:
-        """The file in parts of about 256 KiB."""
+        """Yield the parts of the file, about 256 KiB each."""
         return self._index.segments(self._end)
 
     def index_copy(self) -> FileIndex:
-        """For another thread."""
+        """Return a copy of the index for another thread."""
         return self._index.copy()
 
     def twin(self) -> LogFile:
-        """The same file once more, with a descriptor of its own: to be extended while this one is read.
+        """Return a second object for the file, with another descriptor, to be extended while this one is read.
 
         Raises OSError.
         """
         return self.with_descriptor(self.duplicate())
 
     def with_descriptor(self, descriptor: int) -> LogFile:
-        """Return all that is known of the file for another descriptor, of a file with the same content."""
+        """Return a copy of this object for the descriptor of a file with the same content."""
         twin = LogFile(self.path, descriptor, self.header, self.end_offset)
         twin.end_offset, twin.end_seq = self.end_offset, self.end_seq
         twin.missing_count, twin.newest_ns = self.missing_count, self.newest_ns
@@ -339,15 +339,15 @@ class LogFile(OnDemand):
     # ---- reading
 
     def read(self, offset: int, size: int) -> bytes:
-        """Up to `size` bytes, none behind the last record. Raises OSError."""
+        """Return up to `size` bytes, none behind the last record. Raises OSError."""
         return os.pread(self.fileno(), min(size, self.end_offset - offset), offset)
 
     # ---- the end
 
     def discard(self) -> Callable[[], None]:
-        """Take the file out of the way at once; the rest, which may take 20 ms, is the call that is given back.
+        """Rename the file, and return a call that deletes it, which may take 20 ms.
 
-        Raises OSError: then the file is as it was.
+        Raises OSError; then the file is unchanged.
         """
         gone = self.path.with_name(self.path.name + GONE_SUFFIX)
         with contextlib.suppress(FileNotFoundError):
@@ -360,6 +360,6 @@ class LogFile(OnDemand):
         return finish
 
     def retire(self, spare: Path) -> None:
-        """Close, and keep the space as `spare` for the next file. Raises OSError: then the file is as it was."""
+        """Close, and keep the space as `spare` for the next file. Raises OSError; then the file is unchanged."""
         os.rename(self.path, spare)
         self.close()

@@ -1,16 +1,16 @@
 """The files of Go's nsqd v1.3.0: a disk queue for each topic, and one for each channel.
 
-A queue is named `<topic>` or `<topic>:<channel>` (with `;` on Windows) and is a row of files
-`<queue>.diskqueue.<number, 6 digits>.dat`, which hold
+A queue is named `<topic>` or `<topic>:<channel>` (with `;` on Windows) and consists of files
+`<queue>.diskqueue.<number, 6 digits>.dat`, which hold messages:
 
     size        u32      of the rest
     timestamp   i64      ns since the epoch
-    attempts    u16      how often it was delivered
+    attempts    u16      number of deliveries
     id          16 bytes hexadecimal characters
     body
 
-over and over, all big-endian (nsqd/message.go, nsqio/go-diskqueue). `<queue>.diskqueue.meta.dat` says where the queue
-stood when it was last synced. There are no checksums and no marks: what looks like a message is taken for one.
+All numbers are big-endian (nsqd/message.go, nsqio/go-diskqueue). `<queue>.diskqueue.meta.dat` has the position of the
+queue at its last sync. There are no checksums and no marks: bytes that look like a message are taken for one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _read_head = _HEAD.unpack_from
 _read_size = Struct(">I").unpack_from
 _HEX = b"0123456789abcdef"
 _ID_END = 1 << 63  # its first bit is a sign, which is never set
-# From when NSQ was new to the year 2128: a search behind damage takes only these for times.
+# From 2011 to 2128: a search behind damage accepts only these times.
 _PLAUSIBLE_NS = range(1_300_000_000_000_000_000, 5_000_000_000_000_000_000)
 _LIKELY = re.compile(rb"(?=[\x12-\x45].{9}[0-7][0-9a-f]{15})", re.DOTALL)
 
@@ -48,7 +48,7 @@ _POSITION = re.compile(
 
 
 class GoFileKind(Enum):
-    """What a file of a queue is for. BAD: Go's nsqd could not read on in it, and passed over the rest."""
+    """The kind of a file of a queue. BAD: Go's nsqd could not read on in it, and skipped the rest."""
 
     MESSAGES = "messages"
     POSITION = "position"
@@ -57,7 +57,7 @@ class GoFileKind(Enum):
 
 
 class GoFileName(NamedTuple):
-    """What the name of a file says; `number` is -1 where it has none, `channel` None for the queue of a topic."""
+    """The parts of a file name; `number` is -1 if it has none, `channel` is None for the queue of a topic."""
 
     topic: str
     channel: str | None
@@ -66,7 +66,7 @@ class GoFileName(NamedTuple):
 
 
 class GoPosition(NamedTuple):
-    """Where a queue stood: messages in it, and the files and offsets that are read and written next."""
+    """The position of a queue: its messages, and the files and offsets of the next read and write."""
 
     depth: int
     read_number: int
@@ -76,7 +76,7 @@ class GoPosition(NamedTuple):
 
     @property
     def is_possible(self) -> bool:
-        """Nothing is read before it is written."""
+        """True if the read position is not behind the write position."""
         return (self.read_number, self.read_offset) <= (self.write_number, self.write_offset)
 
     @property
@@ -84,12 +84,12 @@ class GoPosition(NamedTuple):
         return (self.read_number, self.read_offset) < (self.write_number, self.write_offset)
 
 
-# Time in ns, attempts, id, body. Plain, since there are millions: with names it takes half as long again.
+# Time in ns, attempts, id, body. A plain tuple, since there are millions: a named tuple takes 1.5 times as long.
 GoMessage = tuple[int, int, int, bytes]
 
 
 def parse_go_name(name: str) -> GoFileName | None:
-    """None for a file that is none of Go's queues."""
+    """Return the parts of a file name; None if it is not one of Go's queues."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None
@@ -106,13 +106,13 @@ def go_file_name(topic: str, channel: str | None, number: int) -> str:
 
 
 def parse_go_position(data: bytes) -> GoPosition | None:
-    """What a `.meta.dat` file says; None when it says something else."""
+    """Return the position in a `.meta.dat` file; None if it is invalid."""
     match = _POSITION.fullmatch(data)
     return GoPosition(*map(int, match.group("depth", "read", "read_at", "write", "write_at"))) if match else None
 
 
 def go_message_places(data: bytes) -> tuple[list[int], int]:
-    """Where the messages begin that are whole in `data`, by their sizes alone, and where the last of them ends."""
+    """Return the positions of the complete messages in `data`, by their sizes alone, and the end of the last one."""
     places: list[int] = []
     position, last_head = 0, len(data) - HEAD_BYTES
     while position <= last_head:
@@ -126,7 +126,7 @@ def go_message_places(data: bytes) -> tuple[list[int], int]:
 
 
 def decode_go_messages(data: bytes) -> tuple[list[GoMessage], int]:
-    """The whole messages that `data` begins with, and where the first begins that is cut off or none."""
+    """Return the complete messages at the beginning of `data`, and the position behind them."""
     messages: list[GoMessage] = []
     add, read_head = messages.append, _read_head
     position, end = 0, len(data)
@@ -146,7 +146,7 @@ def decode_go_messages(data: bytes) -> tuple[list[GoMessage], int]:
 
 
 def go_bytes_needed(data: bytes) -> int:
-    """How many bytes the message takes that `data` begins with, if it is one."""
+    """Return the length of the message that `data` begins with, if it is one."""
     return SIZE_BYTES + int(_read_size(data)[0]) if len(data) >= SIZE_BYTES else HEAD_BYTES
 
 
@@ -154,9 +154,9 @@ ReadAt = Callable[[int, int], bytes]  # (offset, size): fewer bytes only at the 
 
 
 def find_go_message(read_at: ReadAt, start: int, size: int) -> int | None:
-    """Where the next message begins behind damage, from `start` on, in a file of `size` bytes; None: nowhere.
+    """Return the position of the next message behind damage, from `start` on, in a file of `size` bytes, or None.
 
-    Its time has to be plausible, and the end of the file, zeros or what looks like a message have to follow it.
+    Its time must be plausible, and it must be followed by the end of the file, zeros, or something like a message.
     Raises what `read_at` raises.
     """
     block_start = start
@@ -174,7 +174,7 @@ def find_go_message(read_at: ReadAt, start: int, size: int) -> int | None:
 
 
 def _plausible_bytes(data: bytes, place: int) -> int:
-    """How long the message at `place` is; 0 when it looks like none."""
+    """Return the length of the message at `place`; 0 if it does not look like one."""
     size, timestamp_ns, _attempts, message_id = _read_head(data, place)
     if size < OVERHEAD_BYTES or timestamp_ns not in _PLAUSIBLE_NS or message_id.strip(_HEX):
         return 0

@@ -1,4 +1,4 @@
-"""A queue of Go's nsqd, read from its files: everything that is not read yet, past what is damaged."""
+"""Reading a queue of Go's nsqd from its files: all unread messages, also behind damage."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from nsqd_py.diskqueue.go_files import (
 
 @dataclass(frozen=True, slots=True)
 class GoDamage:
-    """Bytes start..end (not included) of a file that hold no message that can be read."""
+    """Bytes start..end (not included) of a file that hold no readable message."""
 
     file: str
     start: int
@@ -40,11 +40,11 @@ OnDamage = Callable[[GoDamage], None]
 class GoQueue:
     """The files of one queue.
 
-    channel    None: it is the topic's own queue
-    files      those with messages, by number
-    bad_files  those that Go's nsqd could not read on in, by number
-    position   where it stood when it was last synced; None where nobody knows
-    names      of all files, also those that hold no messages
+    channel    None for the topic's own queue
+    files      files with messages, by number
+    bad_files  files in which Go's nsqd could not read on, by number
+    position   the position at the last sync; None if unknown
+    names      names of all files, also of those without messages
     """
 
     topic: str
@@ -55,10 +55,10 @@ class GoQueue:
     names: list[str] = field(default_factory=list)
 
     def blocks(self, on_damage: OnDamage) -> Iterator[list[GoMessage]]:
-        """All messages that wait, in order, as many at a time as fit into memory easily.
+        """Yield all unread messages in order, in blocks of about 2 MiB.
 
-        What was written behind the last known position counts as well: Go's nsqd writes that down every
-        `--sync-every` messages only. What was read since then comes again.
+        Messages behind the last known write position are included, because Go's nsqd writes its position only every
+        `--sync-every` messages. Messages that were read since then are delivered again.
         """
         for number in sorted(self.bad_files):
             yield from _behind_damage(self.bad_files[number], on_damage)
@@ -77,7 +77,7 @@ class GoQueue:
         return bool(self.files or self.bad_files)
 
     def _first_position(self, on_damage: OnDamage) -> GoPosition:
-        """Rather twice than never: without a position everything counts."""
+        """Return a position before all messages, since without a known position all must be delivered."""
         for name in self.names:
             if name.endswith(GO_POSITION_SUFFIX):
                 on_damage(GoDamage(name, 0, 0, "it does not say where the queue stood; all messages are taken"))
@@ -92,9 +92,9 @@ class GoQueue:
 
 
 def _behind_damage(path: Path, on_damage: OnDamage) -> Iterator[list[GoMessage]]:
-    """What a file holds behind its first damage. So far Go's nsqd had read it, and then gave it up.
+    """Yield the messages of a file behind its first damage, up to which Go's nsqd had read it before it gave up.
 
-    It gives up undamaged ones too, when it has read to their end just as the next file begins.
+    Go's nsqd also gives up undamaged files, when it has read to the end just as the next file begins.
     """
     damages: list[GoDamage] = []
 
@@ -108,7 +108,7 @@ def _behind_damage(path: Path, on_damage: OnDamage) -> Iterator[list[GoMessage]]
 
 
 class _FileReader:
-    """Reads one file from end to end."""
+    """Reads one file completely."""
 
     def __init__(self, path: Path, on_damage: OnDamage) -> None:
         self._path = path
@@ -126,7 +126,7 @@ class _FileReader:
                 self._report(offset, offset, str(error))
                 return
             if offset > self._size:
-                self._report(self._size, offset, "the file ends before the place from where on it was not read")
+                self._report(self._size, offset, "the file ends before the position up to which it was read")
             yield from self._messages(offset)
 
     def _messages(self, offset: int) -> Iterator[list[GoMessage]]:
@@ -142,7 +142,7 @@ class _FileReader:
             offset = after
 
     def _block(self, offset: int) -> bytes:
-        """With one whole message at least, if the file has it."""
+        """Return a block with at least one complete message, if the file has it."""
         data = self._read_at(offset, BLOCK_BYTES)
         needed = go_bytes_needed(data)
         if len(data) < needed <= self._size - offset:
@@ -153,7 +153,7 @@ class _FileReader:
         return os.pread(self._fd, min(size, max(0, self._size - offset)), offset)
 
     def _pass_damage(self, offset: int) -> int:
-        """Where the next message begins behind what is none."""
+        """Report damage; return the position of the next message behind it."""
         found = find_go_message(self._read_at, offset + 1, self._size)
         after = self._size if found is None else found
         self._report(offset, after, "no message" if found is not None else "no message, and none behind it")
@@ -164,7 +164,7 @@ class _FileReader:
 
 
 def find_go_queues(directory: Path) -> list[GoQueue]:
-    """All queues of which the directory has files, topics before their channels. Raises OSError."""
+    """Return all queues with files in the directory, topics before their channels. Raises OSError."""
     queues: dict[tuple[str, str], GoQueue] = {}
     for path in sorted(directory.iterdir()):
         name = parse_go_name(path.name)

@@ -1,11 +1,11 @@
-"""How a channel's position is kept on disk.
+"""The journal of a channel: its position on disk.
 
-A journal is a row of entries, `[length u32][crc32c u32][payload]`, little-endian. The payload says what kind
-of entry it is (u8: 1 snapshot, 2 change, 3 the channel is deleted), the floor (u64), and how many of each follow
-(two u32): ranges of finished messages (low u64, high u64), and runs that wait (low u64, high u64, due ns i64,
-attempts u16). Due 0 means queued, a negative due time that the run is queued behind all messages below the number
--due - 1. A snapshot says all; a change says what is new since the entry before. Reading ends at the first entry that
-is cut off or does not match: messages that were finished since are delivered again, and none is lost.
+A journal is a sequence of entries `[length u32][crc32c u32][payload]`, little-endian. The payload has the kind of the
+entry (u8: 1 snapshot, 2 change, 3 the channel is deleted), the floor (u64), the numbers of the two lists that follow
+(two u32), and the lists: ranges of finished messages (low u64, high u64), and waiting runs (low u64, high u64, due ns
+i64, attempts u16). Due 0 means queued; a negative due time means queued behind all messages below the number -due - 1.
+A snapshot has the whole position; a change has what is new since the entry before. Reading ends at the first entry that
+is cut off or whose checksum is wrong. Messages that were finished later are then delivered again, and none is lost.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import errno
 import os
 import sys
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -25,7 +25,7 @@ from google_crc32c import extend
 
 from nsqd_py.diskqueue.damage import write_aside
 from nsqd_py.diskqueue.open_files import OPEN_FILES
-from nsqd_py.diskqueue.ranges import SeqRanges
+from nsqd_py.diskqueue.ranges import Range, SeqRanges
 
 JOURNAL_SUFFIX = ".cursor"
 _REPLACEMENT_SUFFIX = "~.cursor.tmp"  # `~` is in no name of a channel
@@ -33,27 +33,26 @@ SNAPSHOT = 1
 CHANGE = 2
 DELETED = 3
 
-Range = tuple[int, int]
 Wait = tuple[int, int, int, int]  # low, high, due_ns, attempts
 
 _FRAME = Struct("<II")
 _HEAD = Struct("<BQII")
 _RANGE = Struct("<QQ")
 _WAIT = Struct("<QQqH")
-# Of one entry. A message that waits takes 100 bytes of memory.
+# In one entry. A waiting message takes 100 bytes of memory.
 MOST_WAITING = 1 << 26
 _COMPACT_ABOVE = 64 * 1024
 _GROWTH = 4
 
 
 def journal_name(topic: str, channel: str = "") -> str:
-    """`<topic>:<channel>.cursor`, or `<topic>.cursor` for what the topic itself writes down."""
+    """Return `<topic>:<channel>.cursor`, or `<topic>.cursor` for the position of the topic itself."""
     return f"{topic}:{channel}{JOURNAL_SUFFIX}" if channel else f"{topic}{JOURNAL_SUFFIX}"
 
 
 @dataclass(slots=True)
 class SavedPosition:
-    """What a journal says: finished messages, and for those that wait how often they were tried and until when."""
+    """The position in a journal: finished messages, and the attempts and due times of waiting ones."""
 
     finished: SeqRanges = field(default_factory=SeqRanges)
     waiting: dict[int, tuple[int, int]] = field(default_factory=dict)  # sequence number: (due_ns, attempts), in order
@@ -61,22 +60,22 @@ class SavedPosition:
 
     @property
     def end(self) -> int:
-        """A number above all that this position speaks of."""
+        """A number above all messages in this position."""
         return max(self.finished.islands_end, max(self.waiting, default=-1) + 1)
 
     def forget_finished(self) -> None:
-        """What is finished waits no more."""
+        """Remove finished messages from `waiting`."""
         covers = self.finished.covers
         self.waiting = {seq: state for seq, state in self.waiting.items() if not covers(seq, seq + 1)}
 
 
 def queued_after(seq: int) -> int:
-    """What an entry has for the due time of a message that is queued behind all messages below `seq`."""
+    """Return the due time that encodes `queued behind all messages below seq`."""
     return -1 - seq
 
 
 def encode_entry(kind: int, floor: int, finished: Iterable[Range], waiting: Iterable[Wait]) -> bytes:
-    """One entry with its frame."""
+    """Return an entry with its frame."""
     ranges = array("Q", chain.from_iterable(finished))  # 20 ns a range, packed one by one 250
     waits = [_WAIT.pack(low, high, due_ns, min(attempts, 0xFFFF)) for low, high, due_ns, attempts in waiting]
     if sys.byteorder != "little":
@@ -85,8 +84,26 @@ def encode_entry(kind: int, floor: int, finished: Iterable[Range], waiting: Iter
     return _FRAME.pack(len(payload), extend(0, payload)) + payload
 
 
+def group_waiting(waiting: dict[int, tuple[int, int]], released: int) -> Iterator[Wait]:
+    """Yield waiting messages below `released` as runs with one state."""
+    low = previous = -2
+    state = (0, 0)
+    for seq in sorted(waiting):
+        if seq >= released:
+            break
+        if seq == previous + 1 and waiting[seq] == state:
+            previous = seq
+            continue
+        if low >= 0:
+            yield low, previous + 1, *state
+        low = previous = seq
+        state = waiting[seq]
+    if low >= 0:
+        yield low, previous + 1, *state
+
+
 def entry_bytes(data: bytes, position: int) -> int:
-    """How long the entry at `position` is; 0 where there is no whole one."""
+    """Return the length of the entry at `position`; 0 if there is no complete one."""
     if position + _FRAME.size + _HEAD.size > len(data):
         return 0
     length, checksum = _FRAME.unpack_from(data, position)
@@ -100,14 +117,14 @@ def entry_bytes(data: bytes, position: int) -> int:
 
 
 def next_entry(data: bytes, position: int) -> int:
-    """Return where the next whole entry begins, from `position` on; the end of `data` where there is none."""
+    """Return the position of the next complete entry, from `position` on; the end of `data` if there is none."""
     while position < len(data) and not entry_bytes(data, position):
         position += 1
     return position
 
 
 def decode_journal(data: bytes) -> tuple[SavedPosition, int]:
-    """The position that the entries add up to, and how many bytes of `data` were whole entries."""
+    """Return the position that the entries add up to, and the number of bytes in complete entries."""
     floor = kind = 0
     ranges: list[Range] = []
     waiting: dict[int, tuple[int, int]] = {}
@@ -125,7 +142,7 @@ def decode_journal(data: bytes) -> tuple[SavedPosition, int]:
         ranges.extend(_RANGE.iter_unpack(payload[_HEAD.size : waits_at]))
         for low, high, due_ns, attempts in _WAIT.iter_unpack(payload[waits_at:]):
             for seq in range(low, high):
-                waiting.pop(seq, None)  # the order is that in which they came back last
+                waiting.pop(seq, None)  # keeps the order in which they were requeued
                 waiting[seq] = due_ns, attempts
         position += size
     saved = _settle(floor, ranges, waiting)
@@ -134,13 +151,13 @@ def decode_journal(data: bytes) -> tuple[SavedPosition, int]:
 
 
 def _is_possible(payload: bytes, waits_at: int) -> bool:
-    """False if an entry says that more messages wait than memory can hold: whoever wrote it meant harm."""
+    """False if an entry has more waiting messages than memory can hold: nsqd did not write it."""
     waiting: int = sum(max(0, high - low) for low, high, _, _ in _WAIT.iter_unpack(payload[waits_at:]))
     return waiting <= MOST_WAITING
 
 
 def _settle(floor: int, ranges: list[Range], waiting: dict[int, tuple[int, int]]) -> SavedPosition:
-    """Merge the ranges once, and drop what waited and was finished later."""
+    """Merge the ranges once, and drop waiting messages that were finished later."""
     finished = SeqRanges(floor)
     top = floor
     for low, high in sorted(ranges):
@@ -153,9 +170,9 @@ def _settle(floor: int, ranges: list[Range], waiting: dict[int, tuple[int, int]]
 
 
 class Replacement:
-    """A snapshot that takes its time: made and written in a thread, while changes go on being appended to the journal.
+    """A large snapshot that a thread makes and writes, while changes are still appended to the journal.
 
-    `make` gives the entry; it runs in the thread.
+    `make` returns the entry; it runs in the thread.
     """
 
     def __init__(self, journal: Journal, make: Callable[[], bytes]) -> None:
@@ -167,25 +184,25 @@ class Replacement:
         self._make = make
 
     def write(self) -> None:
-        """Raises OSError."""
+        """Make and write the snapshot; runs in a thread. Raises OSError."""
         entry = self._make()
         self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         self.size = len(entry)
         _write_whole(self.fd, entry, 0, self.path)
 
     def finish(self) -> None:
-        """It is written: it becomes the journal, with what was appended meanwhile. Raises OSError."""
+        """Make the written snapshot the journal, with the entries appended meanwhile. Raises OSError."""
         self._journal.take_over(self)
 
     def abandon(self) -> None:
-        """The journal stays as it is."""
+        """Drop the snapshot; the journal stays as it is."""
         self._journal.forget(self)
         self.close()
         with contextlib.suppress(OSError):  # the next start removes it
             self.path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Close its file, which stays."""
+        """Close the file without removing it."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -197,10 +214,10 @@ def _write_whole(fd: int, data: bytes, offset: int, path: Path) -> None:
 
 
 class Journal:
-    """A journal's file. Every method may raise OSError; then the journal is as it was.
+    """The file of a journal. Every method may raise OSError; then the journal is unchanged.
 
-    It is open only while it is written to, a few times a second, 5 us each: there may be more channels than the process
-    may have descriptors.
+    The file is open only during writes, a few times a second, 5 us each: a process may have more channels than
+    descriptors.
     """
 
     __slots__ = ("_replacement", "_size", "path")
@@ -211,9 +228,9 @@ class Journal:
         self._replacement: Replacement | None = None
 
     def load(self, on_damage: Callable[[str], None] = lambda text: None) -> SavedPosition | None:
-        """Return what the file says; None when there is none.
+        """Return the position in the file; None if there is no file.
 
-        A torn end is cut off. Entries behind a damaged one are kept in another file, which `on_damage` is told of.
+        A torn end is cut off. Entries behind a damaged one are copied to another file, which `on_damage` reports.
         """
         try:
             data = self.path.read_bytes()
@@ -237,11 +254,11 @@ class Journal:
         )
 
     def change(self, floor: int, finished: Iterable[Range], waiting: Iterable[Wait]) -> None:
-        """Append what is new."""
+        """Append a change."""
         self.append(encode_entry(CHANGE, floor, finished, waiting))
 
     def mark_deleted(self) -> None:
-        """Say that the channel is gone, whatever other files say: the file itself goes later."""
+        """Append that the channel is deleted, whatever other files say; the file itself is removed later."""
         entry = encode_entry(DELETED, 0, [], [])
         try:
             self.append(entry)
@@ -249,8 +266,8 @@ class Journal:
             self.replace(entry)
 
     def append(self, entry: bytes) -> None:
-        """Append an entry that is made already."""
-        # One that has been removed is not made here: it needs a snapshot first, see `wants_snapshot`.
+        """Append an encoded entry."""
+        # A removed file is not created again here: it needs a snapshot first, see `wants_snapshot`.
         flags = os.O_RDWR | (0 if self._size else os.O_CREAT)
         fd = OPEN_FILES.with_room(lambda: os.open(self.path, flags, 0o600))
         try:
@@ -262,9 +279,9 @@ class Journal:
             self._replacement.since.append(entry)
 
     def wants_snapshot(self, ranges: int, runs: int) -> bool:
-        """True when the file is several times as large as a snapshot with about so many ranges and waiting runs.
+        """True if the file is much larger than a snapshot with this many ranges and waiting runs would be.
 
-        Also when another program removed the file.
+        True also if another program removed the file.
         """
         if self._replacement is not None:
             return False
@@ -273,11 +290,11 @@ class Journal:
         return is_large or (self._size > 0 and not os.path.lexists(self.path))
 
     def snapshot(self, floor: int, finished: Iterable[Range], waiting: Iterable[Wait]) -> None:
-        """Replace the file by one that says all."""
+        """Replace the file by a snapshot."""
         self.replace(encode_entry(SNAPSHOT, floor, finished, waiting))
 
     def replace(self, entry: bytes) -> None:
-        """Likewise, by a snapshot that is made already."""
+        """Replace the file by an encoded entry."""
         self._replacement = None
         temporary = self.path.with_name(self.path.name + ".tmp")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
@@ -291,12 +308,12 @@ class Journal:
         self._size = len(entry)
 
     def begin_replacement(self, make: Callable[[], bytes]) -> Replacement:
-        """A snapshot that `make` gives, which says all as of now; to be written in a thread, and finished."""
+        """Return a snapshot of now, which `make` encodes; the caller has it written in a thread, and finishes it."""
         self._replacement = Replacement(self, make)
         return self._replacement
 
     def take_over(self, replacement: Replacement) -> None:
-        """Go on with what was written, unless the journal was replaced otherwise meanwhile. Raises OSError."""
+        """Use the written snapshot as the journal, unless the journal was replaced meanwhile. Raises OSError."""
         if replacement is not self._replacement:
             replacement.abandon()
             return
@@ -312,16 +329,16 @@ class Journal:
         self._size = replacement.size + len(since)
 
     def forget(self, replacement: Replacement) -> None:
-        """It will not be finished."""
+        """Forget a snapshot that will not be finished."""
         if replacement is self._replacement:
             self._replacement = None
 
     def close(self) -> None:
-        """Let a snapshot that is on its way come to nothing."""
+        """Drop a snapshot that is being written."""
         self._replacement = None
 
     def sync(self) -> None:
-        """Bring what was written to the disk. May run in a thread."""
+        """Sync the file. May run in a thread."""
         if not self._size:
             return
         fd = os.open(self.path, os.O_RDWR)

@@ -1,4 +1,4 @@
-"""Kept records of a log by number, for those who are no channel: as they are in the log, with the salt 0."""
+"""Reading records of a log by sequence number, for readers that are no channel. They are encoded with the salt 0."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _PIECE_BYTES = 256 * 1024
 class KeptRecords:
     """Whole records, in order.
 
-    asked_seq  the first message that was asked for, and is kept
-    next_seq   the number behind the last; where to go on
+    asked_seq  the first requested message that the log still has
+    next_seq   the number after the last one, where the next read begins
     """
 
     asked_seq: int
@@ -30,16 +30,16 @@ class KeptRecords:
 
     @property
     def first_seq(self) -> int:
-        """The number of the first message that is in the records."""
+        """The number of the first message in the records."""
         return decode_header(self.records[0], 0).first_seq if self.records else self.next_seq
 
     def encode(self) -> bytes:
-        """As a file of the log."""
+        """Return the records as a log file."""
         return b"".join([FileHeader(SALT, self.first_seq, 0).encode(), *self.records])
 
 
 def read_kept(log: TopicLog, seq: int, most_bytes: int, in_thread: Callable[[Callable[[], None]], None]) -> KeptRecords:
-    """Records from the one that holds `seq`, or the first behind it, up to about `most_bytes`; one at least.
+    """Return records from the one that holds `seq`, or the next one, up to about `most_bytes`; at least one.
 
     Raises OSError. Blocks as `in_thread` does.
     """
@@ -68,16 +68,16 @@ def read_kept(log: TopicLog, seq: int, most_bytes: int, in_thread: Callable[[Cal
 
 
 def _file_with(log: TopicLog, seq: int) -> LogFile | None:
-    """The first file with messages from `seq` on."""
+    """Return the first file with messages from `seq` on, or None."""
     return next((file for file in log.files if file.end_seq > seq and file.end_seq > file.first_seq), None)
 
 
 class _Piece:
-    """About 256 KiB of one file, as it was when this was made.
+    """About 256 KiB of one file, up to its end when this was made.
 
-    is_full   a record was left because it is more than `most_bytes`
-    has_some  there are records before it; else it has one at least
-    damaged   byte ranges that were passed over
+    is_full   True if a record was left out because it exceeds `most_bytes`
+    has_some  True if there are records before this piece; otherwise it takes at least one
+    damaged   byte ranges that were skipped
     """
 
     def __init__(self, file: LogFile, seq: int, most_bytes: int, *, has_some: bool) -> None:
@@ -94,11 +94,11 @@ class _Piece:
         self._has_some = has_some
 
     def read(self) -> None:
-        """In a thread. Raises OSError."""
+        """Read the piece; runs in a thread. Raises OSError."""
         wanted = _PIECE_BYTES
         while self._offset < self._end_offset and not self.records and not self.is_full:
             data = os.pread(self.descriptor, min(wanted, self._end_offset - self._offset), self._offset)
-            if not data:  # somebody cut the file
+            if not data:  # another program truncated the file
                 self.damaged.append((self._offset, self._end_offset))
                 self._offset = self._end_offset
                 break
@@ -118,7 +118,7 @@ class _Piece:
             self.next_seq = max(self.next_seq, self._end_seq)
 
     def _take(self, data: bytes, position: int) -> int:
-        """Take the record at `position` if it was asked for; where the next one begins."""
+        """Take the record at `position` if it was asked for; return where the next one begins."""
         header = decode_header(data, position)
         if header.end_seq <= self.next_seq:
             if position + header.record_bytes > len(data):
@@ -135,7 +135,7 @@ class _Piece:
         return after
 
     def _pass_damage(self, position: int) -> int:
-        """Where the next good record begins behind a damaged one, relative to the offset; it is read next."""
+        """Note a damaged record; return where the next valid one begins, relative to the offset."""
         if self.records:
             return position
         data = os.pread(self.descriptor, self._end_offset - self._offset, self._offset)

@@ -1,8 +1,8 @@
 """The log of one topic: its files in order of sequence numbers.
 
-Writing goes to the last file. Reading starts at any sequence number and gives whole batches in chunks of
-1 MiB or more, which readers at the same place share. A file that nobody needs is dropped, or kept once as the
-space for the next one; one of which little is needed is replaced by a sparse one (`compaction`).
+Writes go to the last file. Reads start at any sequence number and return whole batches in chunks of 1 MiB or more,
+which readers at the same place share. A file that nobody needs is dropped; one of them is kept as the space of the next
+file. A file of which little is needed is replaced by a sparse one (`compaction`).
 """
 
 from __future__ import annotations
@@ -13,18 +13,22 @@ from functools import partial
 from pathlib import Path
 
 from nsqd_py.batch import Batch
-from nsqd_py.diskqueue.appending import Appending, encode_batches, last_id
-from nsqd_py.diskqueue.chunks import ChunkReader
 from nsqd_py.diskqueue.damage import DamageBook
 from nsqd_py.diskqueue.files import GONE_SUFFIX, LARGEST_STEP, SPARE_SUFFIX, LogFile, log_file_name, run_to_end
 from nsqd_py.diskqueue.memory_budget import MemoryBudget
 from nsqd_py.diskqueue.open_files import OPEN_FILES
-from nsqd_py.diskqueue.places import RecordPlaces
+from nsqd_py.diskqueue.reading import ChunkReader, RecordPlaces, first_since
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, encode_record
 from nsqd_py.diskqueue.recovery import RecoveredFile
-from nsqd_py.diskqueue.sync_book import SyncBook
-from nsqd_py.diskqueue.syncing import Unsynced, sync_and_close, written_lately
-from nsqd_py.diskqueue.timeline import first_since
+from nsqd_py.diskqueue.syncing import (
+    Appending,
+    SyncBook,
+    Unsynced,
+    encode_batches,
+    last_id,
+    sync_and_close,
+    written_lately,
+)
 
 _SMALL_BYTES = 8 * 1024  # a record that is copied into one piece
 
@@ -39,13 +43,13 @@ def _done_at_once(work: Callable[[], None]) -> bool:
 
 
 class TopicLog:
-    """What is on disk of one topic.
+    """The log of one topic.
 
-    next_seq       the number of the next message
-    used_id        the highest message id in it
-    latest_due_ns  no message in it is due later than that
-    busy_files     those that are read or written in a thread: they stay
-    syncs          what of it waits for a sync
+    next_seq       number of the next message
+    used_id        highest message id in it
+    latest_due_ns  latest due time in it, or later
+    busy_files     files that a thread reads or writes, and that must stay
+    syncs          files that wait for a sync
     """
 
     __slots__ = (
@@ -87,12 +91,12 @@ class TopicLog:
     # ---- the start
 
     def adopt(self, recovered: RecoveredFile, *, is_last: bool) -> None:
-        """Take over a file that recovery read; they come in order. Raises OSError."""
+        """Add a recovered file; files must be added in order. Raises OSError."""
         for start, end in recovered.damaged:
             self._damage.report(recovered.file, start, end)
         if recovered.torn is not None:
             self._damage.report_torn(recovered.file, *recovered.torn)
-        if is_last or recovered.file.header.is_sparse:  # those are written to again
+        if is_last or recovered.file.header.is_sparse:  # these are written to again
             recovered.file.cut()
         recovered.file.mark_clean()
         self._files.append(recovered.file)
@@ -105,18 +109,18 @@ class TopicLog:
         self.latest_due_ns = max([self.latest_due_ns, *(span.due_ns for span in recovered.deferred)])
 
     def start_at(self, seq: int) -> None:
-        """Go on with numbers from `seq` when the log ends before it: a number that was finished never comes twice."""
+        """Continue with numbers from `seq` if the log ends before it, so that no number is used twice."""
         if seq > self.next_seq:
             self.next_seq = seq
 
     @property
     def first_seq(self) -> int:
-        """The first message that is kept."""
+        """The number of the first message in the log."""
         return self._first_seqs[0] if self._first_seqs else self.next_seq
 
     @property
     def earliest_seq(self) -> int:
-        """The number from which on the log has all that was published, but for files dropped since."""
+        """The number from which on the log has all published messages, without sparse files."""
         earliest = self.next_seq
         for file in reversed(self._files):
             if not file.is_whole:
@@ -125,7 +129,7 @@ class TopicLog:
         return earliest
 
     def seq_at(self, timestamp_ns: int, low: int = 0) -> int:
-        """The number of the first message from `low` on that was published then or later; else `next_seq`.
+        """Return the number of the first message from `low` on that was published then or later; else `next_seq`.
 
         Raises OSError.
         """
@@ -134,7 +138,7 @@ class TopicLog:
 
     @property
     def files(self) -> Sequence[LogFile]:
-        """In order; the last is the one that is written to."""
+        """The files in order; writes go to the last one."""
         return self._files
 
     @property
@@ -151,13 +155,13 @@ class TopicLog:
 
     @property
     def size_bytes(self) -> int:
-        """Of all records that are kept; a file on disk may be larger, by what is allocated ahead."""
+        """The bytes of all records; files on disk may be larger by preallocated space."""
         return sum(file.end_offset for file in self._files)
 
     # ---- writing
 
     def append(self, batches: list[Batch]) -> None:
-        """Write batches, whose numbers go on from `next_seq`. Raises OSError: then none of them is in the log."""
+        """Append batches, whose numbers continue from `next_seq`. Raises OSError; then none of them is in the log."""
         if not self.append_at_once(batches, sum(len(batch.body) + RECORD_HEADER_BYTES for batch in batches)):
             appending = self.begin_append(batches)
             try:
@@ -166,7 +170,7 @@ class TopicLog:
                 self.end_append(appending)
 
     def append_at_once(self, batches: list[Batch], size: int) -> bool:
-        """As `append`, if one call of the system does it; else return False, with nothing done.
+        """Append with one system call and return True; if it takes more than one, do nothing and return False.
 
         `size` is that of the records, in bytes.
         """
@@ -191,12 +195,12 @@ class TopicLog:
         return True
 
     def opens_file(self, size: int) -> bool:
-        """True when a file is opened, or made, to append records of `size` bytes."""
+        """True if appending records of `size` bytes opens or creates a file."""
         file = self._last
         return file is None or not file.is_open or file.end_offset + size > self._max_file_bytes
 
     def begin_append(self, batches: list[Batch]) -> Appending:
-        """As `append`, in steps: those of what is returned may run in a thread; then comes `end_append`.
+        """Begin an append in steps, which may run in a thread; call `end_append` after them.
 
         Nothing else may be appended in between.
         """
@@ -210,9 +214,9 @@ class TopicLog:
         return Appending(batches, size, file, self._last, self._creating_file)
 
     def end_append(self, appending: Appending) -> None:
-        """Take note of what was written; of the new file also when it could not be written to."""
+        """Record what was written, and a new file even if the write to it failed."""
         self._is_appending = False
-        while self._held:  # what a thread wrote to
+        while self._held:  # the files that a thread wrote to
             self._held.pop().let_go()
         file = appending.file
         if file is None:
@@ -225,7 +229,7 @@ class TopicLog:
             self.used_id = max(self.used_id, last_id(appending.batches))
             file.newest_ns = max(file.newest_ns, last.timestamp_ns)
             self._unsynced.add(file)
-        if file.most_ahead != self._most_ahead:  # it was decided meanwhile
+        if file.most_ahead != self._most_ahead:  # it was changed meanwhile
             self.allocate_ahead(wanted=self._most_ahead > 0)
 
     def _hold_written(self, file: LogFile | None) -> None:
@@ -237,7 +241,7 @@ class TopicLog:
         return file.end_seq == file.first_seq == self.next_seq
 
     def _creating_file(self) -> Generator[None, None, LogFile]:
-        """Make the file that is to be written to next, in steps. Raises OSError."""
+        """Create the next file in steps. Raises OSError."""
         path = self._directory / log_file_name(self._topic, self.next_seq)
         spare, self._spare = self._spare, None
         file = yield from LogFile.creating(path, self.next_seq, self.used_id, spare)
@@ -253,12 +257,12 @@ class TopicLog:
         self._first_seqs.append(self.next_seq)
 
     def allocate_ahead(self, *, wanted: bool) -> None:
-        """Whether space is taken from the disk before it is needed: not where there is little."""
+        """Turn preallocation on or off; it is off while disk space is scarce."""
         self._most_ahead = LARGEST_STEP if wanted else 0
         if not wanted and self._spare is not None:
             spare, self._spare = self._spare, None
             self._in_background(partial(spare.unlink, missing_ok=True))
-        # A file that a thread writes to must not be cut: what it writes now is behind the end that is known.
+        # A file that a thread writes to must not be truncated: its new data is behind the known end.
         if self._last is not None and not self._is_appending:
             self._last.most_ahead = self._most_ahead
             if not wanted:
@@ -267,40 +271,41 @@ class TopicLog:
     # ---- syncing
 
     def take_unsynced(self, *, with_failed: bool = True) -> list[Unsynced]:
-        """What is to be synced now, see `SyncBook.take`."""
+        """Return what must be synced now, see `SyncBook.take`."""
         return self.syncs.take(with_failed=with_failed)
 
     def note_synced(self, taken: Sequence[Unsynced]) -> OSError | None:
-        """A sync of these is over; gives why the log is not all on the disk. After one that failed, what comes goes
-        to another file.
+        """Record the result of a sync. Return why some of the log is not on the disk, or None.
+
+        After a failure, new messages go to another file.
         """
         for unsynced in taken:
             file = unsynced.file if unsynced.error is not None else None
-            # A new file is given a second chance: a disk that takes nothing is not to be filled with files.
+            # A new file gets a second chance, so that a disk that takes nothing is not filled with files.
             if file is not None and file is self._last and (file.synced_offset or file.sync_error is not None):
                 self.leave_last_file()
         return self.syncs.note(taken, self._files)
 
     def leave_last_file(self) -> None:
-        """The disk does not take it: go on in a new file."""
+        """Continue in a new file, since the disk does not take this one."""
         if self._last is not None and not self._is_unused(self._last):
             self._last = None
 
     # ---- reading
 
     def use_budget(self, budget: MemoryBudget) -> None:
-        """Count in this budget what was read and is remembered."""
+        """Count the cached chunks in this budget."""
         self._chunks.budget = budget
 
     @property
     def read_bytes(self) -> int:
-        """What was read and is remembered takes so much memory."""
+        """The memory of the cached chunks."""
         return self._chunks.held_bytes
 
     def read(self, seq: int) -> list[Batch]:
-        """Batches from the one that holds `seq`, or the first behind it, up to about 1 MiB. Empty at the end.
+        """Return batches from the one that holds `seq`, or the next one, up to about 1 MiB. Empty at the end.
 
-        Damaged records are passed over and reported. Raises OSError.
+        Damaged records are skipped and reported. Raises OSError.
         """
         chunk = self._chunks.remembered(seq)
         if chunk is not None:
@@ -312,9 +317,9 @@ class TopicLog:
         return []
 
     def read_each(self, seqs: Sequence[int]) -> Iterator[Batch | None]:
-        """For each of these numbers, in rising order, the batch that holds it, without reading what lies between.
+        """Yield for each of these ascending numbers the batch that holds it, without reading what lies between.
 
-        None where it cannot be found that way. No file may go until the last one is taken. Raises OSError.
+        Yield None if it cannot be found that way. No file may be removed before the last one is taken. Raises OSError.
         """
         at = 0
         while at < len(seqs):
@@ -329,31 +334,31 @@ class TopicLog:
             at = after
 
     def read_files_by(self, read: Callable[[LogFile, int, int], bytes]) -> None:
-        """Let `read` read bytes of a file in place of `LogFile.read`. It may raise BlockingIOError: so does `read`."""
+        """Let `read` replace `LogFile.read`. It may raise BlockingIOError, and then so do the reads of this log."""
         self._chunks.read_file = read
 
     def _files_from(self, seq: int) -> Iterator[LogFile]:
-        """Those with messages from `seq` on."""
+        """Yield the files with messages from `seq` on."""
         place = max(0, bisect_right(self._first_seqs, seq) - 1)
         return (file for file in self._files[place:] if file.end_seq > seq)
 
     def readable_from(self, seq: int) -> int:
-        """From which number on reading may work again where it fails at `seq`."""
+        """Return a number from which on reading may work again if it fails at `seq`."""
         file = next(self._files_from(seq), None)
         return file.readable_from(seq) if file is not None else self.next_seq
 
     def report_damage(self, file: LogFile, start: int, end: int) -> None:
-        """These bytes of a file are passed over. Raises OSError when they cannot be kept aside."""
+        """Report bytes of a file that are skipped. Raises OSError if they cannot be copied aside."""
         self._damage.report(file, start, end)
 
     @property
     def damage(self) -> DamageBook:
-        """What could not be read, or was not there, since the start."""
+        """The damage found since the start."""
         return self._damage
 
     @property
     def damaged_bytes(self) -> int:
-        """How many bytes could not be read since the start."""
+        """The number of bytes that could not be read since the start."""
         return self._damage.bytes_found
 
     # ---- files that nobody needs
@@ -362,10 +367,10 @@ class TopicLog:
         self, is_needed: Callable[[int, int], bool], retained_seq: int | None = None,
         attempt: Callable[[Callable[[], None]], bool] = _done_at_once,
     ) -> int:  # fmt: skip
-        """Drop every closed file for whose range of messages `is_needed(low, high)` is False; how many.
+        """Drop every closed file for whose range of messages `is_needed(low, high)` is False; return how many.
 
-        From `retained_seq` on all are kept. `attempt` drops one, or returns False: then no more are dropped. Raises
-        OSError when one could not be dropped; it can be tried again.
+        All from `retained_seq` on are kept. `attempt` drops one, or returns False, which ends the loop. Raises OSError
+        if one could not be dropped; it can be tried again.
         """
         dropped: set[LogFile] = set()
         try:
@@ -387,7 +392,7 @@ class TopicLog:
         self._chunks.forget()
 
     def replace(self, old: LogFile, new: LogFile) -> None:
-        """`new` has taken the name of `old`, and all of it that is needed; `old` is to be closed."""
+        """Replace `old` by `new`, which has its name and its needed messages; the caller closes `old`."""
         self._set_files([new if file is old else file for file in self._files])
         OPEN_FILES.add(new)
         if self._last is old:
@@ -395,16 +400,16 @@ class TopicLog:
         self._let_go(old)
 
     def drop_moved(self, file: LogFile) -> Callable[[], None]:
-        """Drop a file, all of which that is needed is in another; what is left to do, in a thread. Raises OSError."""
+        """Drop a file whose needed messages are in another one; return the slow rest of the work. Raises OSError."""
         finish = file.discard()
         self._set_files([other for other in self._files if other is not file])
         self._let_go(file)
         return finish
 
     def take_space(self, file: LogFile) -> bool:
-        """Keep the space of a file that was dropped for the next one; False where it may go. Raises OSError.
+        """Keep a dropped file as the space of the next one; False if it is not needed for that. Raises OSError.
 
-        Only when it is sure that the file does not come back in a power cut: it will be written over.
+        Call this only after its removal is durable: the file is overwritten, and must not return after a power cut.
         """
         if not self._files or not self._wants_space_of(file):
             return False
@@ -426,7 +431,7 @@ class TopicLog:
         self.syncs.forget(file)
 
     def roll(self) -> None:
-        """Close the last file so that it can be dropped; the next append makes a new one."""
+        """Close the last file so that it can be dropped, and create a new one. Raises OSError."""
         if self._files and self._files[-1].end_seq > self._files[-1].first_seq:
             self._files[-1].cut()
             self._add_file(run_to_end(self._creating_file()))
@@ -441,7 +446,7 @@ class TopicLog:
     # ---- the end
 
     def close(self) -> None:
-        """Give back what is allocated ahead, sync and close. Raises OSError."""
+        """Truncate preallocated space, sync and close. Raises OSError."""
         for file in self._files:
             file.cut()
         try:

@@ -1,7 +1,7 @@
-"""The bytes of messages that one nsqd holds in memory, and what is let go when they are too many.
+"""The limit on the bytes of messages that one nsqd holds in memory.
 
-Three kinds are counted: copies of what is in a log, which can be let go at any time; messages of ephemeral topics,
-which are nowhere else; and the buffers of connections.
+Three kinds are counted: copies of messages in logs, which can be dropped at any time; messages of ephemeral topics,
+which exist only in memory; and the buffers of connections.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ from typing import Protocol
 
 from nsqd_py.batch import Batch
 
-_SLACK = 8  # when there is too much, this part of the limit is let go at once, so that it happens seldom
-_OUTPUT_SHARE = 4  # what waits for consumers may be this part of the limit, or
-_LEAST_ROOM_BYTES = 64 * 1024  # for each client this much
+_SLACK = 8  # above the limit, an eighth of it is dropped at once, so that it happens rarely
+_OUTPUT_SHARE = 4  # unsent output may take a quarter of the limit, or
+_LEAST_ROOM_BYTES = 64 * 1024  # this much for each client
 _MOST_ROOM_BYTES = 1024 * 1024
-_EPHEMERAL_SHARE = 2  # ephemeral topics together may take this part of the limit; their shares go on top
+_EPHEMERAL_SHARE = 2  # ephemeral topics together may take half of the limit; then each may hold its share
 
 
 class Holder(Protocol):
-    """Has copies of what is in a log."""
+    """An owner of copies of messages in a log."""
 
     @property
     def held_bytes(self) -> int: ...
 
     def let_go(self, most_bytes: int) -> None:
-        """Forget the oldest until at most `most_bytes` are held."""
+        """Drop the oldest copies until at most `most_bytes` are held."""
 
 
 class MemoryBudget:
-    """What all topics and connections of one nsqd hold, in bytes.
+    """The bytes that all topics and connections of one nsqd hold.
 
-    cached_bytes     copies of what is in logs
+    cached_bytes     copies of messages in logs
     ephemeral_bytes  messages of ephemeral topics: queued, in flight or deferred
-    buffer_bytes     what connections have received in part or have to send, counted about once a second
-    room_bytes       output at which a client gets no more messages until its socket took it
+    buffer_bytes     partly received requests and unsent output, counted about once a second
+    room_bytes       unsent output above which a client gets no more messages
     """
 
     __slots__ = (
@@ -54,11 +54,11 @@ class MemoryBudget:
 
     @property
     def held_bytes(self) -> int:
-        """All that is counted."""
+        """The sum of everything that is counted."""
         return self.cached_bytes + self.ephemeral_bytes + self.buffer_bytes
 
     def figures(self) -> dict[str, int]:
-        """For `/stats`: bytes that messages take, and connections' buffers."""
+        """Return the figures for `/stats`: bytes of messages and of connections' buffers."""
         return {
             "message_bytes": self.cached_bytes + self.ephemeral_bytes,
             "buffer_bytes": self.buffer_bytes,
@@ -67,7 +67,7 @@ class MemoryBudget:
     # ---- copies of what is in logs
 
     def note(self, holder: Holder, change_bytes: int) -> None:
-        """The holder has this much more than when it last said so, or less. It may be told to let go at once."""
+        """Record a change of a holder's bytes. It may be asked to drop copies at once."""
         self.cached_bytes += change_bytes
         if holder.held_bytes:
             self._holders[holder] = None
@@ -77,8 +77,8 @@ class MemoryBudget:
             self.make_room()
 
     def make_room(self) -> None:
-        """Let go of copies until all fits: of those who hold most, the oldest."""
-        if self._is_making_room:  # a holder that lets go says what it has
+        """Drop copies until the limit is kept: the oldest ones of the largest holders."""
+        if self._is_making_room:  # a holder that drops copies calls `note`
             return
         self._is_making_room = True
         most = max(0, self.limit_bytes - self.limit_bytes // _SLACK - self.ephemeral_bytes - self.buffer_bytes)
@@ -91,24 +91,24 @@ class MemoryBudget:
         self._is_making_room = False
 
     def note_buffers(self, size_bytes: int) -> None:
-        """Connections have this much in their buffers."""
+        """Record the bytes in the buffers of connections."""
         self.buffer_bytes = size_bytes
         if self.held_bytes > self.limit_bytes:
             self.make_room()
 
     def share_room(self, client_count: int) -> None:
-        """There are so many clients, any of which may stop reading."""
+        """Set `room_bytes` for this number of clients, any of which may stop reading."""
         share = self.limit_bytes // _OUTPUT_SHARE // max(1, client_count)
         self.room_bytes = min(max(share, _LEAST_ROOM_BYTES), _MOST_ROOM_BYTES)
 
     # ---- ephemeral topics
 
     def ledger(self) -> Ledger:
-        """A ledger for one ephemeral topic."""
+        """Return a ledger for one ephemeral topic."""
         return Ledger(self)
 
     def count_ephemeral(self, ledger: Ledger, change_bytes: int) -> None:
-        """A ledger has this much more, or less."""
+        """Record a change of a ledger's bytes."""
         self.ephemeral_bytes += change_bytes
         if ledger.held_bytes:
             self._ledgers[ledger] = None
@@ -118,7 +118,7 @@ class MemoryBudget:
             self.make_room()
 
     def share_bytes(self) -> int:
-        """How much an ephemeral topic may hold when together they hold too much."""
+        """Return how much each ephemeral topic may hold while together they hold too much."""
         return self._most_ephemeral // max(1, len(self._ledgers))
 
     @property
@@ -131,7 +131,7 @@ class MemoryBudget:
 
 
 class Ledger:
-    """The bytes of one ephemeral topic's messages, until nobody refers to them: a consumer may have them in flight."""
+    """The bytes of one ephemeral topic's messages. They count until nothing refers to them, also while in flight."""
 
     __slots__ = ("_budget", "held_bytes")
 
@@ -140,12 +140,12 @@ class Ledger:
         self.held_bytes = 0
 
     def change(self, size_bytes: int) -> None:
-        """Count this much more, or less."""
+        """Add this many bytes, which may be negative."""
         self.held_bytes += size_bytes
         self._budget.count_ephemeral(self, size_bytes)
 
     def most_bytes(self) -> int | None:
-        """How much this topic may hold now; None while there is room for all."""
+        """Return how much this topic may hold now; None while there is room for all."""
         budget = self._budget
         if not budget.has_too_many_ephemeral:
             return None
@@ -154,7 +154,7 @@ class Ledger:
 
 
 class CountedBatch(Batch):
-    """A batch of an ephemeral topic: its ledger counts it for as long as it exists, whoever holds it."""
+    """A batch of an ephemeral topic; its ledger counts it as long as the object exists."""
 
     __slots__ = ("_counted_bytes", "_ledger")
 

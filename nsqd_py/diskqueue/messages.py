@@ -12,9 +12,9 @@ The record has the header that `records` describes, with these meanings:
     count       n, the number of messages
     stride      length of the body before it was compressed
 
-So a reader that wants a range of time passes over a record by its header. The checksum covers the body as it is
-stored. The body holds columns, not rows: reading one takes a few calls, however many messages there are.
-Little-endian, one behind the other:
+So a reader can skip a record outside its range of time by the header alone. The checksum covers the body as it is
+stored. The body holds columns, not rows, so that reading takes few calls however many messages there are. The columns
+are little-endian and follow each other:
 
     topic length u8, channel length u8, nsqd length u16; topic, channel, nsqd (host:port of its TCP side)
     timestamps  n x i64    ns since the epoch
@@ -22,9 +22,9 @@ Little-endian, one behind the other:
     sizes       n x u32    of the bodies
     attempts    n x u16
     ids         n x 16 bytes
-    bodies      one behind the other, each behind its size as a big-endian u32
+    bodies      each preceded by its size as a big-endian u32
 
-So the bodies are stored as an MPUB sends them, and whoever publishes a whole record again copies one stretch of bytes.
+So the bodies are stored as an MPUB sends them: publishing a whole record again copies one range of bytes.
 
 Files begin with the header of `records.FileHeader`. `next_record` finds the first record behind any offset, so a
 file can be split between workers: each takes the records that begin in its part.
@@ -68,7 +68,7 @@ _Code = Literal["q", "I", "H"]
 
 
 class Data(Protocol):
-    """A file's bytes: `bytes`, or an `mmap` of it."""
+    """The bytes of a file: `bytes` or an `mmap`."""
 
     def __len__(self) -> int: ...
 
@@ -81,9 +81,9 @@ class Data(Protocol):
 class Messages:
     """Messages of one topic and channel that came from one nsqd, in columns of equal length.
 
-    timestamps_ns  when each was published, since the epoch
+    timestamps_ns  time of each publish, since the epoch
     ids            16 bytes each
-    due_ns         not to be delivered before, since the epoch; None: all at once
+    due_ns         earliest delivery of each, since the epoch; None: all at once
     """
 
     topic: str
@@ -100,7 +100,7 @@ class Messages:
 
 
 def encode_messages(messages: Messages, first_seq: int, salt: int, zstd_level: int | None = None) -> bytes:
-    """A record of at least one message; None leaves it uncompressed."""
+    """Return a record of at least one message; `zstd_level` None leaves it uncompressed."""
     body = b"".join(_columns(messages))
     length, flags = len(body), 0 if messages.due_ns is None else FLAG_DUE
     if zstd_level is not None:
@@ -143,7 +143,7 @@ def _packed(code: _Code, values: Iterable[int]) -> bytes:
 
 
 def decode_messages(data: Data, position: int, salt: int) -> tuple[Messages, int]:
-    """The messages of the record at `position`, and where the next begins. Raises Incomplete and Damaged."""
+    """Return the messages of the record at `position`, and the position of the next. Raises Incomplete and Damaged."""
     header = checked_header(data, position, salt)
     after = position + header.record_bytes
     if header.kind != MESSAGES or header.flags & ~_KNOWN_FLAGS:
@@ -169,7 +169,7 @@ def _decompressed(body: bytes, length: int) -> bytes:
 
 
 class _Columns:
-    """Takes columns off a body, from its beginning. Raises ValueError where it is too short."""
+    """Reads the columns of a body in order. Raises ValueError if it is too short."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -201,12 +201,12 @@ class _Columns:
         return column
 
     def _pieces(self, bounds: Sequence[int]) -> list[bytes]:
-        """The bytes between each bound and the next."""
+        """Return the bytes between each bound and the next."""
         block = self._take(bounds[-1])
         return [block[piece] for piece in starmap(slice, pairwise(bounds))]
 
     def _sized_pieces(self, sizes: Sequence[int]) -> list[bytes]:
-        """Bytes of these sizes, each behind its size, which is not looked at."""
+        """Return pieces of these sizes; the size in front of each is skipped."""
         ends = list(accumulate((size + SIZE_BYTES for size in sizes), initial=0))
         block = self._take(ends[-1])
         return [block[end - size : end] for end, size in zip(ends[1:], sizes, strict=True)]
@@ -216,7 +216,7 @@ class _Columns:
 
 
 def checked_header(data: Data, position: int, salt: int) -> RecordHeader:
-    """The header of the record at `position`, whose checksum is right. Raises Incomplete and Damaged."""
+    """Return the header of the record at `position` after verifying its checksum. Raises Incomplete and Damaged."""
     header = decode_header(data[position : position + RECORD_HEADER_BYTES], 0)
     after = position + header.record_bytes
     if after > len(data):
@@ -227,7 +227,7 @@ def checked_header(data: Data, position: int, salt: int) -> RecordHeader:
 
 
 def next_record(data: Data, start: int, salt: int) -> int | None:
-    """Where the first record of any kind with a right checksum begins, from `start` on; None: there is none."""
+    """Return the position of the first valid record of any kind, from `start` on, or None."""
     position = data.find(MAGIC, start)
     while position >= 0:
         try:
@@ -240,7 +240,7 @@ def next_record(data: Data, start: int, salt: int) -> int | None:
 
 
 def record_positions(data: Data, start: int, salt: int, end: int | None = None) -> Iterator[tuple[int, RecordHeader]]:
-    """Each record that begins at `start` or behind it, and before `end`; damage is passed over."""
+    """Yield position and header of each record that begins in start..end (not included); damage is skipped."""
     limit = len(data) if end is None else end
     position: int | None = start
     while position is not None and position < limit:

@@ -1,9 +1,9 @@
-"""Files that are open while they are used, and as long as few others are.
+"""Files that are opened when they are used, and closed when too many are open.
 
-A log has a file for each segment, and nsqd has a log for each topic: more than a process may have open. So a file that
-has not been used lately is closed when there are many, and opened again when it is used. One stays open while a thread
-works with it, and while something that was written through its descriptor waits for a sync: a write error that the
-system finds later is told to those who have the file open.
+A log has a file for each segment, and nsqd has a log for each topic: more than a process may have open. So files that
+were not used recently are closed when there are many, and opened again when they are used. A file stays open while a
+thread works with it, and while data written through its descriptor waits for a sync: the kernel reports a late write
+error only to descriptors that were open.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 
-# Of the descriptors that the process may have, this part is for files, if they want it; connections leave a part free.
+# Files may use a half of the descriptors of the process; a sixteenth is always left free.
 _PART_FOR_FILES = 2
 _PART_LEFT_FREE = 16
 _LEAST_LEFT_FREE = 32  # 16 threads open directories to sync them, others open a file to read it
@@ -27,10 +27,7 @@ _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
 class OnDemand:
-    """A file that is opened when it is used.
-
-    path  where it is
-    """
+    """A file that is opened when it is used."""
 
     __slots__ = ("_fd", "_hold_count", "_is_used", "_wants_close", "path")
 
@@ -46,16 +43,16 @@ class OnDemand:
         return self._fd >= 0
 
     def fileno(self) -> int:
-        """Return the descriptor; a thread has to `hold` the file while it uses that. Raises OSError."""
+        """Return the descriptor; a thread must `hold` the file while it uses it. Raises OSError."""
         self._is_used = True
         return self._fd if self._fd >= 0 else OPEN_FILES.open_again(self)
 
     def duplicate(self) -> int:
-        """Return another descriptor of the file, which the caller closes. Raises OSError."""
+        """Return a duplicate of the descriptor, which the caller closes. Raises OSError."""
         return OPEN_FILES.with_room(lambda: os.dup(self.fileno()))
 
     def hold(self) -> None:
-        """Keep the descriptor until `let_go`, also when the file is closed meanwhile."""
+        """Keep the descriptor open until `let_go`, even if the file is closed meanwhile."""
         with OPEN_FILES.lock:
             self._hold_count += 1
 
@@ -67,7 +64,7 @@ class OnDemand:
                 self.close()
 
     def close(self) -> None:
-        """Close it for good, or at the end of the last `hold`."""
+        """Close the file for good, now or at the end of the last `hold`."""
         with OPEN_FILES.lock:
             self._wants_close = self._hold_count > 0
             if not self._hold_count:
@@ -77,13 +74,13 @@ class OnDemand:
                     os.close(fd)
 
     def rest(self, *, though_used: bool) -> bool:
-        """Close it until it is used again; False where it stays open. To be called by `OpenFiles`."""
+        """Close the file until it is used again; False if it stays open. Only `OpenFiles` calls this."""
         if self._hold_count or not self._may_rest():
             return False
         if self._is_used and not though_used:
             self._is_used = False
             return False
-        if not os.fstat(self._fd).st_nlink:  # somebody removed it: what is in it is nowhere else
+        if not os.fstat(self._fd).st_nlink:  # it was removed: its content is nowhere else
             return False
         self._before_rest()
         fd, self._fd = self._fd, -1
@@ -91,14 +88,14 @@ class OnDemand:
         return True
 
     def wake(self, fd: int) -> None:
-        """Go on with this descriptor. Raises OSError when it is that of another file. To be called by `OpenFiles`."""
+        """Use this descriptor. Raises OSError if it belongs to another file. Only `OpenFiles` calls this."""
         if not self._is_same(fd):
-            raise OSError(errno.ESTALE, "another file has taken the name of this one", str(self.path))
+            raise OSError(errno.ESTALE, "the file was replaced by another one", str(self.path))
         self._fd = fd
         self._after_rest()
 
     def _is_same(self, fd: int) -> bool:
-        """True if the descriptor is that of this file. Raises OSError."""
+        """True if the descriptor belongs to this file. Raises OSError."""
         return True
 
     def _may_rest(self) -> bool:
@@ -112,11 +109,13 @@ class OnDemand:
 
 
 class OpenFiles:
-    """All such files of the process. They are closed only in the thread of the event loop, which uses them unheld.
+    """All `OnDemand` files of the process.
 
-    most      so many may stay open
-    is_full   more are open, and none of them can be closed before it is synced
-    on_full   called then, in the thread of the event loop
+    They are closed only in the thread of the event loop, which uses them without a hold.
+
+    most      most files that may stay open
+    is_full   True if more are open and none of them can be closed before it is synced
+    on_full   called when that happens, in the thread of the event loop
     lock      guards which files are open
     """
 
@@ -130,12 +129,12 @@ class OpenFiles:
         self.use_limit()
 
     def use_limit(self) -> None:
-        """Go by the limit of descriptors that the process has now; the calling thread is that of the event loop."""
+        """Read the descriptor limit of the process; the calling thread must be that of the event loop."""
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if limit == resource.RLIM_INFINITY:
             limit = 1 << 30
         self.most = min(limit // _PART_FOR_FILES, _MOST_OPEN)
-        # The system gives the lowest number that is free: a high one says that there are few left, whoever has them.
+        # The kernel assigns the lowest free number: a high one means that few are left, whoever uses them.
         self._highest = limit - max(limit // _PART_LEFT_FREE, min(_LEAST_LEFT_FREE, limit // _PART_LEFT_FREE * 4))
         self._home = threading.get_ident()
 
@@ -143,7 +142,7 @@ class OpenFiles:
         return len(self._files)
 
     def add(self, file: OnDemand) -> None:
-        """The file is open. It, or another one, is closed if there are too many."""
+        """Register an open file. Close it, or another one, if there are too many."""
         with self.lock:
             if file.is_open:
                 self._files[file] = None
@@ -151,11 +150,11 @@ class OpenFiles:
                     self.make_room()
 
     def forget(self, file: OnDemand) -> None:
-        """The file is about to be closed."""
+        """Unregister a file that is about to be closed."""
         self._files.pop(file, None)
 
     def open_again(self, file: OnDemand) -> int:
-        """Return the new descriptor of a file that rests. Raises OSError."""
+        """Open a file that was closed for lack of use, and return its descriptor. Raises OSError."""
         with self.lock:
             if not file.is_open:
                 fd = self.with_room(lambda: os.open(file.path, os.O_RDWR | os.O_CLOEXEC))
@@ -164,7 +163,7 @@ class OpenFiles:
                 except OSError:
                     os.close(fd)
                     raise
-                file.hold()  # it must not be the one that is closed for its own sake
+                file.hold()  # so that `add` does not close this very file
                 try:
                     self.add(file)
                 finally:
@@ -172,7 +171,7 @@ class OpenFiles:
             return file.fileno()
 
     def with_room(self, open_one: Callable[[], int]) -> int:
-        """Return what `open_one` returns; where it has no descriptor left, close some files and try again."""
+        """Return what `open_one` returns; if no descriptor is left, close some files and try again."""
         try:
             return open_one()
         except OSError as error:
@@ -181,7 +180,7 @@ class OpenFiles:
         return open_one()
 
     def has_room(self) -> bool:
-        """True when one file more may be opened; some are closed for it where that is needed."""
+        """True if one more file may be opened; close some others if necessary."""
         while not self._is_roomy():
             if not self.make_room():
                 return False
@@ -198,10 +197,7 @@ class OpenFiles:
         return probe < self._highest
 
     def make_room(self) -> int:
-        """Close as many as there are too many, and some more where the process has few descriptors left.
-
-        Return how many were closed.
-        """
+        """Close the files above the limit, at least eight, and return how many were closed."""
         with self.lock:
             if threading.get_ident() != self._home:
                 return 0

@@ -17,11 +17,10 @@ All numbers are little-endian. A record is a header of 56 bytes and the batch's 
     stride      u32      see `Batch`
 
 A file begins with a header of 64 bytes: magic `NSQf`, version u16, flags u16, salt u32, checksum u32, first sequence
-number u64, highest id used before u64, zeros. The flags are 1: made of a used file; 2: sparse, numbers are missing
-because nobody needs them; 4: imported, written by another program's queues. The salt differs from file to file, so
-that what is left of a file that is used again never passes for its own. Kind 2 and compression are for archives
-(`messages` has their format); nsqd writes kind 1. Each record begins with its magic so that a reader finds the next
-one behind damage.
+number u64, highest id used before u64, zeros. The flags are 1: made from a used file; 2: sparse, without messages that
+nobody needs; 4: imported from Go's queues. Each file has another salt, so that old records in a reused file are never
+taken for its own. Kind 2 and compression are for archives (`messages` has their format); nsqd writes kind 1. Each
+record begins with its magic so that a reader finds the next one behind damage.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ CHECKED_FROM = _FRONT.size
 _CHECK_AT_ONCE_BELOW = 1024
 
 class Incomplete(NsqdError):
-    """The bytes end inside a record; `needed` bytes from its start would hold it."""
+    """The bytes end inside a record, which takes `needed` bytes."""
 
     def __init__(self, needed: int) -> None:
         super().__init__(f"a record of {needed} bytes is cut off")
@@ -68,12 +67,12 @@ class Incomplete(NsqdError):
 
 
 class Damaged(NsqdError):
-    """These bytes are no record, or its checksum does not match."""
+    """These bytes are not a record, or its checksum is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileHeader:
-    """How a log file begins."""
+    """The header of a log file."""
 
     salt: int
     first_seq: int
@@ -91,16 +90,16 @@ class FileHeader:
 
     @classmethod
     def decode(cls, data: bytes) -> FileHeader:
-        """Raises Damaged."""
+        """Decode and verify a header. Raises Damaged."""
         header = cls.unchecked(data)
         magic, version, _, _, checksum, _, _ = _FILE_HEADER.unpack_from(data)
         if magic != FILE_MAGIC or version != VERSION or header.encode()[12:16] != checksum.to_bytes(4, "little"):
-            raise Damaged("the file header is not one of this program's, or damaged")
+            raise Damaged("the file header is not one of nsqd-py, or damaged")
         return header
 
     @classmethod
     def unchecked(cls, data: bytes) -> FileHeader:
-        """What the fields say, be it right or not. Raises Damaged."""
+        """Decode a header without verifying it. Raises Damaged if it is cut off."""
         if len(data) < FILE_HEADER_BYTES:
             raise Damaged("the file header is cut off")
         _, _, flags, salt, _, first_seq, used_id = _FILE_HEADER.unpack_from(data)
@@ -109,21 +108,21 @@ class FileHeader:
 
 
 def encode_header(batch: Batch, salt: int) -> bytes:
-    """The header of a batch's record; its body follows as it is."""
+    """Return the header of a batch's record; the body follows it unchanged."""
     checked = _checked_header(batch)
     body = batch.body
     return _pack_front(MAGIC, len(body), extend(extend(salt, checked), body)) + checked
 
 
 def encode_record(batch: Batch, salt: int) -> bytes:
-    """A small batch's record as one piece."""
+    """Return the record of a small batch in one piece."""
     body = batch.body
     checked = _checked_header(batch) + body
     return _pack_front(MAGIC, len(body), extend(salt, checked)) + checked
 
 
 def _checked_header(batch: Batch) -> bytes:
-    """The rest of the header, which the checksum covers."""
+    """Return the part of the header that the checksum covers."""
     return _pack_checked(
         VERSION,
         PUBLISHED,
@@ -139,7 +138,7 @@ def _checked_header(batch: Batch) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class RecordHeader:
-    """What a record says of itself; the checksum is not verified by reading it."""
+    """The header of a record; decoding it does not verify the checksum."""
 
     length: int
     checksum: int
@@ -162,7 +161,7 @@ class RecordHeader:
 
 
 def encode_record_parts(header: RecordHeader, body: bytes, salt: int) -> bytes:
-    """A record of any kind as one piece; `length` and `checksum` are those of the body, whatever the header says."""
+    """Return a record of any kind; `length` and `checksum` are computed, whatever the header says."""
     checked = _pack_checked(
         VERSION,
         header.kind,
@@ -178,7 +177,7 @@ def encode_record_parts(header: RecordHeader, body: bytes, salt: int) -> bytes:
 
 
 def decode_header(data: Any, position: int) -> RecordHeader:
-    """The header at `position` of bytes, or of an mmap. Raises Incomplete, and Damaged when it is none."""
+    """Return the header at `position` of bytes or an mmap. Raises Incomplete and Damaged."""
     if len(data) - position < RECORD_HEADER_BYTES:
         raise Incomplete(RECORD_HEADER_BYTES)
     (magic, length, checksum, version, kind, flags, first_seq, base_id, timestamp_ns, due_ns, count, stride) = (
@@ -190,7 +189,7 @@ def decode_header(data: Any, position: int) -> RecordHeader:
 
 
 def decode(data: bytes, position: int, salt: int) -> tuple[Batch, int]:
-    """The batch at `position` and where the next record begins. Raises Incomplete and Damaged."""
+    """Return the batch at `position` and the position of the next record. Raises Incomplete and Damaged."""
     if len(data) - position < RECORD_HEADER_BYTES:
         raise Incomplete(RECORD_HEADER_BYTES)
     (magic, length, checksum, version, kind, flags, first_seq, base_id, timestamp_ns, due_ns, count, stride) = (

@@ -1,18 +1,25 @@
-"""What is found on disk at the start.
+"""Reading the files of a log at the start.
 
-A closed file is walked from header to header; the last one of a topic is read in full, since a crash may have
-torn its end. What follows the last good record is cut off; what is damaged in the middle is passed over, kept
-aside and reported. Nothing that could not be read is deleted.
+Closed files are walked from header to header. The last file of a topic is read in full, because a crash may have torn
+its end. Bytes behind the last valid record are cut off; damage in the middle is skipped, copied aside and reported.
+Nothing that could not be read is deleted.
+
+A damaged file header is rebuilt from the records. The checksum of a record starts with the salt of its file, and
+crc32c is linear: two checksums over the same bytes differ by an invertible linear map of their start values.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
 
 from google_crc32c import extend
 
+from nsqd_py.diskqueue.damage import write_aside
 from nsqd_py.diskqueue.file_index import INDEX_EVERY
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.records import (
@@ -23,6 +30,7 @@ from nsqd_py.diskqueue.records import (
     RECORD_HEADER_BYTES,
     VERSION,
     Damaged,
+    FileHeader,
     Incomplete,
     RecordHeader,
     decode,
@@ -33,7 +41,7 @@ from nsqd_py.diskqueue.records import (
 
 @dataclass(slots=True)
 class DeferredSpan:
-    """Messages low..high (not included) that were published to be delivered later."""
+    """Messages low..high (not included) that were published with a delay."""
 
     low: int
     high: int
@@ -44,11 +52,11 @@ class DeferredSpan:
 class RecoveredFile:
     """A log file as it was found.
 
-    gaps          ranges of sequence numbers whose records are lost, or were not needed any more in a sparse file
-    deferred      messages that were published to be delivered later
-    used_id       the highest message id in it, or before it
-    damaged       byte ranges (start, end) that hold no readable record
-    torn          the byte range of a record at the end that is not whole
+    gaps          ranges of sequence numbers whose records are lost, or were left out of a sparse file
+    deferred      messages that were published with a delay
+    used_id       the highest message id in the file, or before it
+    damaged       byte ranges (start, end) without a readable record
+    torn          the byte range of an incomplete record at the end
     """
 
     file: LogFile
@@ -60,7 +68,7 @@ class RecoveredFile:
 
 
 def find_record(data: bytes | mmap.mmap, start: int, salt: int) -> int | None:
-    """Where the next record with a good checksum begins, from `start` on."""
+    """Return the position of the next record with a valid checksum, from `start` on, or None."""
     position = data.find(MAGIC, start)
     while position >= 0:
         try:
@@ -74,10 +82,10 @@ def find_record(data: bytes | mmap.mmap, start: int, salt: int) -> int | None:
 
 
 def recover_file(file: LogFile, *, is_last: bool, until: int | None = None) -> RecoveredFile:
-    """Read what the file holds and set where it ends. Raises OSError.
+    """Read the records of a file and set its end. Raises OSError.
 
-    `until` is the number with which the next file begins. A sparse file that goes on beyond it was about to take the
-    place of that file when nsqd ended; the next file is still whole, and this one ends before it.
+    `until` is the first number of the next file. A sparse file that reaches beyond it was about to replace that file
+    when nsqd ended. The next file is still complete, so this one is cut off before it.
     """
     recovered = RecoveredFile(file, used_id=file.header.used_id)
     size = os.fstat(file.fileno()).st_size
@@ -88,7 +96,7 @@ def recover_file(file: LogFile, *, is_last: bool, until: int | None = None) -> R
 
 
 def expect_end(recovered: RecoveredFile, end_offset: int) -> None:
-    """Count what is missing up to `end_offset` as damaged: nsqd stopped cleanly, and the last record ended there."""
+    """Count what is missing up to `end_offset` as damage: at the last clean stop, the last record ended there."""
     reached = recovered.file.end_offset
     if reached < end_offset:
         recovered.torn = None
@@ -97,10 +105,10 @@ def expect_end(recovered: RecoveredFile, end_offset: int) -> None:
 
 
 class _Walk:
-    """From record to record through one file.
+    """A walk from record to record through one file.
 
-    A record counts once the next one begins where it ends: then its header is right, if not its body, which is
-    verified when it is read. Where that fails its checksum decides which of the two is damaged.
+    A record is accepted when the next one begins where it ends: then its header is right. Its body is verified when it
+    is read. If the next record does not begin there, the checksum decides which of the two is damaged.
     """
 
     def __init__(self, recovered: RecoveredFile, data: mmap.mmap, *, verify: bool, until: int | None) -> None:
@@ -133,13 +141,13 @@ class _Walk:
         self._accept_pending()
 
     def _skim(self, position: int) -> int:
-        """Pass over records that plainly go on from here, up to the next that the index wants; where that is.
+        """Skip records that continue the sequence, up to the next entry of the index; return where that is.
 
-        What `run` does with each of them, at 0.9 us in place of 4.
+        This does the same as `run` for each of them, in 0.9 us instead of 4.
         """
         data, expected, newest_ns = self._data, self._expected, 0
         stop = min(position + INDEX_EVERY, self._size - RECORD_HEADER_BYTES)
-        passed: tuple[int, int, int] | None = None  # where the last of them begins, its number, the newest before it
+        passed: tuple[int, int, int] | None = None  # start of the last one, its number, the latest time before it
         while position < stop:
             magic, length, _, version, kind, flags, first_seq, _, timestamp_ns, due_ns, count, _ = (
                 unpack_header(data, position)
@@ -163,7 +171,7 @@ class _Walk:
         return position
 
     def _good_header(self, position: int) -> RecordHeader | None:
-        """The header at `position` if the record goes on where the one before ended."""
+        """Return the header at `position` if it continues the sequence, else None."""
         header = self._header_at(position)
         if header is None or not self._follows(header) or position + header.record_bytes > self._size:
             return None
@@ -183,10 +191,10 @@ class _Walk:
         )
 
     def _pass_damage(self, position: int) -> int | None:
-        """Where a later good record begins; None when nothing good follows."""
+        """Return the position of a later valid record; None if there is none."""
         start = position
         if self._pending is not None and not self._is_whole(*self._pending[:2]):
-            _, start, self._expected = self._pending  # it is this one's length or count that is wrong
+            _, start, self._expected = self._pending  # the length or count of this one is wrong
             self._pending = None
         found = self._next_good(start)
         if found is None:
@@ -215,13 +223,13 @@ class _Walk:
         if header.first_seq > expected:
             self._recovered.gaps.append((expected, header.first_seq))
         self._file.go_on(header, position)
-        if self._verify:  # the next file's header knows the highest id of one that is not verified
+        if self._verify:  # for others, the header of the next file has the highest id
             self._recovered.used_id = max(self._recovered.used_id, header.base_id + header.count - 1)
         if header.due_ns:
             self._recovered.deferred.append(DeferredSpan(header.first_seq, header.end_seq, header.due_ns))
 
     def _end(self, position: int) -> None:
-        """Nothing good follows: a record that was torn here, damage, or space that no record was written to yet."""
+        """Classify what follows the last valid record: a torn record, damage, or space without records."""
         self._accept_pending()
         header = self._header_at(position)
         if header is not None and self._until is not None and header.first_seq >= self._until:
@@ -235,8 +243,9 @@ class _Walk:
             self._recovered.damaged.append((position, end))
 
     def _written_end(self, position: int, header: RecordHeader | None) -> int:
-        """Where the bytes end that were written from `position` on. In a reused file, only records that go on from
-        `header` were written; the rest may be of the earlier file.
+        """Return the end of the bytes that were written from `position` on.
+
+        In a reused file, only records that continue from `header` count; the rest may be left from the earlier file.
         """
         if not self._file.header.is_reused:
             return position + len(self._data[position:].rstrip(b"\0"))
@@ -253,3 +262,102 @@ class _Walk:
             return decode_header(self._data, position)
         except (Damaged, Incomplete):
             return None
+
+
+_WORD_BITS = 32
+_RECORDS_TRIED = 8
+
+
+def salvage_header(data: bytes | mmap.mmap, first_seq: int) -> FileHeader | None:
+    """Return the header that a log file named after `first_seq` must have had, or None if it cannot be known.
+
+    Two records must agree on the salt, or one record with what is left of the header.
+    """
+    if len(data) <= FILE_HEADER_BYTES:
+        return None
+    left = data[:FILE_HEADER_BYTES]
+    believed = {FileHeader.unchecked(left).salt}
+    for header, position in _records(data):
+        salt = _salt_of(data, header, position)
+        if salt is None or header.first_seq < first_seq:
+            continue
+        if salt in believed:
+            return _header(salt, first_seq, left)
+        believed.add(salt)
+    return None
+
+
+def salvage_from(descriptor: int, first_seq: int) -> FileHeader | None:
+    """Return the result of `salvage_header` for an open file. Raises OSError."""
+    size = os.fstat(descriptor).st_size
+    if size <= FILE_HEADER_BYTES:
+        return None
+    with mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) as data:
+        return salvage_header(data, first_seq)
+
+
+def mend_header(path: Path, first_seq: int) -> bool:
+    """Rewrite a damaged file header if it can be known, and copy the old one aside; True if done. Raises OSError."""
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        header = salvage_from(descriptor, first_seq)
+        if header is None:
+            return False
+        aside = path.with_name(f"{path.stem}.0.damaged")
+        if not aside.exists():
+            write_aside(aside, os.pread(descriptor, FILE_HEADER_BYTES, 0))
+        os.pwrite(descriptor, header.encode(), 0)
+        os.fsync(descriptor)
+        return True
+    finally:
+        os.close(descriptor)
+
+
+def _header(salt: int, first_seq: int, left: bytes) -> FileHeader:
+    """Return a header with the remaining fields if they match the checksum, else without the highest id."""
+    stored = FileHeader.unchecked(left)
+    for flags in product((False, True), repeat=3):
+        header = FileHeader(salt, first_seq, stored.used_id, *flags)
+        if header.encode()[12:16] == left[12:16]:
+            return header
+    return FileHeader(salt, first_seq, 0, stored.is_reused, stored.is_sparse, stored.is_imported)
+
+
+def _records(data: bytes | mmap.mmap) -> Iterator[tuple[RecordHeader, int]]:
+    """Yield what look like the first records."""
+    position = data.find(MAGIC, 0)
+    for _ in range(_RECORDS_TRIED):
+        if position < 0:
+            return
+        try:
+            header = decode_header(data[position : position + RECORD_HEADER_BYTES], 0)
+        except (Damaged, Incomplete):
+            after = position + 1
+        else:
+            yield header, position
+            after = position + header.record_bytes
+        position = data.find(MAGIC, after)
+
+
+def _salt_of(data: bytes | mmap.mmap, header: RecordHeader, position: int) -> int | None:
+    """Return the start value of the record's checksum; None if the record is cut off."""
+    checked = data[position + CHECKED_FROM : position + header.record_bytes]
+    if len(checked) != header.record_bytes - CHECKED_FROM:
+        return None
+    return beginning_of(header.checksum ^ extend(0, checked), len(checked))
+
+
+def beginning_of(difference: int, length: int) -> int:
+    """Return c such that extend(c, data) ^ extend(0, data) is `difference`, for any data of this length."""
+    zeros = bytes(length)
+    plain = extend(0, zeros)
+    rows = [(extend(1 << bit, zeros) ^ plain, 1 << bit) for bit in range(_WORD_BITS)]
+    beginning = 0
+    for bit in reversed(range(_WORD_BITS)):  # Gaussian elimination
+        place = next(index for index, (image, _) in enumerate(rows) if image >> bit & 1)
+        pivot, source = rows.pop(place)
+        rows = [(image ^ pivot, begun ^ source) if image >> bit & 1 else (image, begun) for image, begun in rows]
+        if difference >> bit & 1:
+            difference ^= pivot
+            beginning ^= source
+    return beginning

@@ -1,7 +1,7 @@
-"""What of a topic's log is worth its space: decisions, on numbers only.
+"""Deciding which files of a log are worth their space, from numbers only.
 
-A file is kept whole while retention says so, dropped when nobody needs it, and made sparse when less than half of it
-is needed: so a log has at most twice the bytes of what is alive, and the files at its end.
+A file is kept whole while retention demands it, dropped when nobody needs it, and made sparse when less than half of
+it is needed. So a log has at most twice the bytes of the live messages, plus the files at its end.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from nsqd_py.diskqueue.file_index import Segment
+from nsqd_py.diskqueue.ranges import Range
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES
-
-Range = tuple[int, int]  # numbers low..high (not included)
 
 
 class RetainedFile(Protocol):
-    """What retention looks at."""
+    """The attributes of a file on which retention depends."""
 
     @property
     def first_seq(self) -> int: ...
@@ -37,7 +36,10 @@ class RetainedFile(Protocol):
 def retained_seq(
     files: Sequence[RetainedFile], retention_ns: int, retention_bytes: int, now_ns: int, next_seq: int
 ) -> int:
-    """From which number on everything is kept: files that young, or among so many newest bytes; 0 is none of either."""
+    """Return the number from which on everything is kept.
+
+    Kept are files younger than `retention_ns`, and the newest `retention_bytes`; 0 turns either rule off.
+    """
     retained, newer_bytes = next_seq, 0
     for file in reversed(files):
         if not file.is_whole:
@@ -51,7 +53,7 @@ def retained_seq(
 
 
 def holes(files: Iterable[RetainedFile], low: int, high: int) -> list[Range]:
-    """What of the numbers low..high (not included) lies between the files: they have no messages."""
+    """Return the parts of low..high (not included) that no file covers."""
     found = []
     for file in files:
         if low >= high:
@@ -65,33 +67,8 @@ def holes(files: Iterable[RetainedFile], low: int, high: int) -> list[Range]:
     return found
 
 
-def union(ranges: Iterable[Range]) -> list[Range]:
-    """All numbers that are in any of the ranges, in rising order, as few ranges as there can be."""
-    merged: list[Range] = []
-    for low, high in sorted(ranges):
-        if merged and low <= merged[-1][1]:
-            low, high = merged[-1][0], max(high, merged.pop()[1])
-        merged.append((low, high))
-    return merged
-
-
-def is_within(inner: Sequence[Range], outer: Sequence[Range]) -> bool:
-    """True when each number of `inner` is in `outer`; both are as `union` gives them."""
-    place = 0
-    for low, high in inner:
-        while place < len(outer) and outer[place][1] < high:
-            place += 1
-        if place == len(outer) or outer[place][0] > low:
-            return False
-    return True
-
-
-def count_of(ranges: Iterable[Range]) -> int:
-    return sum(high - low for low, high in ranges)
-
-
 def alive_bytes(segments: Iterable[Segment], living: Sequence[Range]) -> int:
-    """About how many bytes the living messages take: the messages of a segment count as of one size."""
+    """Estimate the bytes of the live messages, as if all messages of a part of a file had one size."""
     total = place = 0
     for segment in segments:
         while place < len(living) and living[place][1] <= segment.low:
@@ -108,10 +85,10 @@ def alive_bytes(segments: Iterable[Segment], living: Sequence[Range]) -> int:
 
 
 def moved_bytes(alive: int, living: Sequence[Range], *, is_sparse: bool) -> int:
-    """How much they take at most when they are moved: each row of messages gets a record of its own."""
+    """Return the most bytes that the live messages take after a move: each run of them becomes one record."""
     return alive if is_sparse else alive + RECORD_HEADER_BYTES * len(living)
 
 
 def is_worth_moving(size_bytes: int, alive: int, moved: int) -> bool:
-    """Less than half of a file is needed, and moving that gives back a quarter of it."""
+    """True if less than half of a file is needed, and moving that frees at least a quarter of the file."""
     return 2 * alive < size_bytes and 4 * moved < 3 * size_bytes

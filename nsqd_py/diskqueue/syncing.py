@@ -1,8 +1,8 @@
-"""Bringing files of a log to the disk, and what is done when the disk says no.
+"""Writing to a log in steps, syncing its files, and recovering from a failed fsync.
 
-After an fsync that failed the system takes the pages for clean, or may have dropped them: a second fsync that
-succeeds says nothing of them. So what no sync has covered is written anew, from what can still be read of it or
-from memory, and only then synced again.
+After an fsync fails, the kernel marks the pages clean, or may have dropped them: a second fsync that succeeds says
+nothing about them. So everything that no sync has covered is written again, from what can still be read of it or from
+memory, and is then synced.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Container, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from nsqd_py.batch import Batch
+from nsqd_py.diskqueue.disk_pace import CallTimer
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.records import (
     FILE_HEADER_BYTES,
@@ -23,19 +24,91 @@ from nsqd_py.diskqueue.records import (
     Incomplete,
     decode,
     decode_header,
+    encode_header,
     encode_record,
 )
 from nsqd_py.diskqueue.recovery import find_record
+
+
+class Appending:
+    """A write of batches to a log, in steps of one system call each. A thread can do all of them, or the last ones.
+
+    file        the file that takes the batches; None until the new one is created
+    is_written  True when the batches are in the file
+    timer       the duration of the slowest step of `write`
+    """
+
+    __slots__ = ("_create", "_last", "_size", "_steps", "batches", "file", "is_written", "timer")
+
+    def __init__(
+        self, batches: list[Batch], size: int, file: LogFile | None, last: LogFile | None,
+        create: Callable[[], Generator[None, None, LogFile]],
+    ) -> None:  # fmt: skip
+        self.batches = batches
+        self.file = file
+        self.is_written = False
+        self.timer = CallTimer()
+        self._size = size
+        self._last = last
+        self._create = create
+        self._steps = self._make_steps()
+
+    @property
+    def opens_file(self) -> bool:
+        """True if the write creates or opens a file."""
+        return self.file is None or not self.file.is_open
+
+    def step(self) -> None:
+        """Do the next step, one system call. Raises OSError, which ends the write."""
+        next(self._steps, None)
+
+    def write(self) -> None:
+        """Do the remaining steps; may run in a thread. Raises OSError."""
+        while not self.is_written:
+            with self.timer:
+                self.step()
+
+    def _make_steps(self) -> Generator[None, None, None]:
+        if self.file is None:
+            if self._last is not None:
+                self._last.cut()
+                yield
+            self.file = yield from self._create()
+            yield
+        if self.file.wants_space(self._size):
+            self.file.allocate(self._size)
+            yield
+        buffers = encode_batches(self.batches, self.file.salt)
+        self.file.append(buffers, self._size, self.batches[-1].end_seq)
+        self.is_written = True
+
+
+def encode_batches(batches: list[Batch], salt: int) -> list[bytes]:
+    """Return the records of the batches: a header and a body each."""
+    buffers = []
+    for batch in batches:
+        buffers.append(encode_header(batch, salt))
+        buffers.append(batch.body)
+    return buffers
+
+
+def last_id(batches: list[Batch]) -> int:
+    """Return the highest message id. It is that of the last batch, unless dead letters with old ids are among them."""
+    last = batches[-1]
+    if len(batches) == 1:
+        return last.base_id + last.count - 1
+    return max(batch.base_id + batch.count for batch in batches) - 1
+
 
 _LATELY_S = 600.0
 
 
 @dataclass(slots=True)
 class Unsynced:
-    """A file up to a place, which is held until it is synced, or the directory (no file), that waits for a sync.
+    """Something that waits for a sync: a file up to an offset, held until it is synced, or the directory (no file).
 
-    descriptor  what the thread that syncs it uses, or has opened: to open one may take long
-    error       why the sync failed
+    descriptor  the descriptor that the syncing thread uses; it may have opened it, since opening can be slow
+    error       the error of the sync, if it failed
     """
 
     file: LogFile | None
@@ -46,7 +119,7 @@ class Unsynced:
     descriptor: int = -1
 
     def open(self) -> bool:
-        """Set the descriptor; True if it is to be closed. Raises OSError."""
+        """Set the descriptor; return True if the caller must close it. Raises OSError."""
         if self.directory is not None:
             self.descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
             return True
@@ -54,15 +127,15 @@ class Unsynced:
         if self.file.is_open:
             self.descriptor = self.file.fileno()
             return False
-        # Nothing was written to it since it was opened last: it is synced for what another process wrote.
+        # This process has not written to it since it was open last; the sync covers what another process wrote.
         self.descriptor = os.open(self.file.path, os.O_RDWR)
         return True
 
 
 def sync_and_close(taken: Iterable[Unsynced], in_memory: Mapping[int, Batch]) -> None:
-    """Sync each and end its hold; `error` tells of each how it went. May run in a thread.
+    """Sync each one, end its hold, and set its `error`. May run in a thread.
 
-    What failed before is written again first, see `write_again`.
+    Files whose last sync failed are first written again, see `write_again`.
     """
     for unsynced in taken:
         is_own = False
@@ -82,10 +155,10 @@ def sync_and_close(taken: Iterable[Unsynced], in_memory: Mapping[int, Batch]) ->
 
 
 def write_again(unsynced: Unsynced, in_memory: Mapping[int, Batch]) -> None:
-    """Write anew what no sync has covered. May run in a thread.
+    """Write everything again that no sync has covered. May run in a thread.
 
-    A record that cannot be read back is taken from `in_memory`, by its first number; one that is not there either
-    is left, to be found damaged by whoever reads it. Raises OSError.
+    A record that cannot be read back is taken from `in_memory`, by its first sequence number. If it is not there
+    either, it stays as it is, and readers will report it as damaged. Raises OSError.
     """
     file, descriptor = unsynced.file, unsynced.descriptor
     assert file is not None
@@ -107,7 +180,7 @@ def write_again(unsynced: Unsynced, in_memory: Mapping[int, Batch]) -> None:
 
 
 def _record_at(descriptor: int, offset: int, salt: int) -> bytes | None:
-    """The record there, its checksum verified; None when it cannot be read."""
+    """Return the record at `offset` if its checksum is right; None if it cannot be read."""
     try:
         head = os.pread(descriptor, RECORD_HEADER_BYTES, offset)
         record = os.pread(descriptor, decode_header(head, 0).record_bytes, offset)
@@ -118,17 +191,80 @@ def _record_at(descriptor: int, offset: int, salt: int) -> bytes | None:
 
 
 def _next_record(descriptor: int, offset: int, end_offset: int, salt: int) -> int:
-    """Where the next good record begins behind one that is not."""
+    """Return the offset of the next valid record behind a damaged one."""
     found = find_record(os.pread(descriptor, end_offset - offset, offset), 1, salt)
     return end_offset if found is None else offset + found
 
 
 def _write(descriptor: int, data: bytes, offset: int) -> None:
     if os.pwrite(descriptor, data, offset) != len(data):
-        raise OSError(errno.ENOSPC, "what a failed sync left could be written again in part only")
+        raise OSError(errno.ENOSPC, "short write while records were written again after a failed sync")
 
 
 def written_lately(files: list[LogFile]) -> list[LogFile]:
-    """Those that were written to not long before the last one: of the others the system has taken care."""
+    """Return the files written less than 10 minutes before the last one: the kernel has flushed the others."""
     times = [file.modified_s for file in files]
     return [file for file, time in zip(files, times, strict=True) if time > times[-1] - _LATELY_S]
+
+
+class SyncBook:
+    """The unsynced files of one log, and the errors of failed syncs.
+
+    unsynced           files with data that no sync has covered
+    directory_changed  True if files were added since the directory was synced
+    directory_error    the error because of which their names may not be on the disk
+    """
+
+    __slots__ = ("_directory", "_failed", "directory_changed", "directory_error", "unsynced")
+
+    def __init__(self, directory: Path) -> None:
+        self.unsynced: set[LogFile] = set()
+        self.directory_changed = False
+        self.directory_error: OSError | None = None
+        self._directory = directory
+        self._failed: frozenset[LogFile] = frozenset()
+
+    def take(self, *, with_failed: bool) -> list[Unsynced]:
+        """Take everything that no sync has covered, held until `sync_and_close`; the directory comes last.
+
+        Without `with_failed`, files whose last sync failed are left for later.
+        """
+        files = {file for file in self.unsynced if with_failed or file.sync_error is None}
+        for file in files:
+            file.hold()
+        taken = [Unsynced(file, file.end_offset, file.end_seq) for file in files]
+        if self.directory_changed:
+            taken.append(Unsynced(None, directory=self._directory))
+        self.unsynced -= files
+        self.directory_changed = False
+        return taken
+
+    def note(self, taken: Iterable[Unsynced], kept: Container[LogFile]) -> OSError | None:
+        """Record the result of a sync. Return why some of the log is not on the disk, also because of earlier failures.
+
+        Files that failed wait for the next sync if they are in `kept`.
+        """
+        self.directory_error = None
+        for unsynced in taken:
+            file = unsynced.file
+            if file is None:
+                self.directory_error = unsynced.error
+                self.directory_changed |= unsynced.error is not None
+            elif unsynced.error is not None:
+                file.sync_error = unsynced.error
+                if file in kept:
+                    self.unsynced.add(file)
+                    self._failed |= {file}
+            else:
+                file.synced_offset, file.synced_seq, file.sync_error = unsynced.end_offset, unsynced.end_seq, None
+                self._failed -= {file}
+        return self.directory_error or next((file.sync_error for file in self._failed), None)
+
+    def error_of(self, seq: int) -> OSError | None:
+        """Return why the message with this number may not be on the disk; None if it is, or if no sync was tried."""
+        of_its_file = (file.sync_error for file in self._failed if file.first_seq <= seq < file.end_seq)
+        return self.directory_error or next(of_its_file, None)
+
+    def forget(self, file: LogFile) -> None:
+        self.unsynced.discard(file)
+        self._failed -= {file}

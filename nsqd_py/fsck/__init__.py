@@ -1,11 +1,10 @@
 """`nsqd-py --check-data PATH` and `--repair`: examine a data directory that no nsqd uses.
 
 options   the settings
-command   runs the check or the repair, in place of serving
+command   runs the check or the repair, instead of serving
 reading   reads a directory as a start would, and changes nothing
-journals  reads a channel's journal, also behind damage                  pure
 counting  counts messages by topic, channel and state                    pure
 reports   the findings as data                                           pure
 texts     the findings as text and as JSON                               pure
-repair    sets damaged files and records aside
+repair    copies damaged bytes aside, and rewrites the files
 """

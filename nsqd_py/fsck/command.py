@@ -1,4 +1,4 @@
-"""`--check-data` and `--repair`: what is done in place of serving."""
+"""The command of `--check-data` and `--repair`, which runs instead of serving."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nsqd_py.broker.clock_file import read_clock_file, read_clocks
+from nsqd_py.broker.state_files import read_clock_file, read_clocks
 from nsqd_py.errors import StartError
 from nsqd_py.fsck.options import JSON, TEXT
 from nsqd_py.fsck.reading import read_directory
@@ -27,11 +27,11 @@ _FORMS: dict[str, Callable[[DirectoryReport], str]] = {TEXT: as_text, JSON: as_j
 
 
 class CannotCheck(Exception):
-    """The directory cannot be looked at; the text says why and how to mend it."""
+    """The directory cannot be checked; the text says why, and what to do."""
 
 
 def check_data(options: NsqdOptions) -> int:
-    """Looks at the directory, says what is there, and returns the exit status."""
+    """Check or repair the directory, print the report, and return the exit status."""
     try:
         if not options.check_data:
             raise CannotCheck("--repair needs --check-data=PATH")
@@ -44,7 +44,7 @@ def check_data(options: NsqdOptions) -> int:
 
 
 def _say(text: str) -> None:
-    """To a reader that may have gone away (`| head`)."""
+    """Print a text; the reader may have closed the pipe (`| head`)."""
     try:
         print(text, flush=True)
     except BrokenPipeError:
@@ -52,7 +52,7 @@ def _say(text: str) -> None:
 
 
 def _examine(directory: Path, *, is_repair: bool) -> DirectoryReport:
-    """What is there, after the repair if there is one. Raises CannotCheck."""
+    """Return the report, after the repair if there is one. Raises CannotCheck."""
     try:
         with _locked(directory, is_exclusive=is_repair):
             report = read_directory(directory, _now_ns(directory))
@@ -69,14 +69,14 @@ def _examine(directory: Path, *, is_repair: bool) -> DirectoryReport:
 
 
 def _now_ns(directory: Path) -> int:
-    """Return the time by which messages are due there. Raises OSError."""
+    """Return the current time on the steady clock of this directory. Raises OSError."""
     before, now = read_clock_file(directory), read_clocks(0)
     return before.steady_at(now) if before is not None else now.wall_ns
 
 
 @contextmanager
 def _locked(directory: Path, *, is_exclusive: bool) -> Iterator[None]:
-    """No nsqd begins meanwhile. Raises CannotCheck where one runs, and OSError."""
+    """Hold the lock that keeps an nsqd from starting. Raises CannotCheck if one runs, and OSError."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         try:

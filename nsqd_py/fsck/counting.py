@@ -1,40 +1,27 @@
-"""How many messages of a topic's log are what to whom: facts about numbers, as ranges."""
+"""Counting messages by topic, channel and state, from ranges of sequence numbers only."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from nsqd_py.diskqueue.damage import needed_of
 from nsqd_py.diskqueue.journal import SavedPosition
-from nsqd_py.diskqueue.missing import needed_of
-from nsqd_py.diskqueue.ranges import SeqRanges
+from nsqd_py.diskqueue.ranges import Range, SeqRanges
 from nsqd_py.diskqueue.recovery import DeferredSpan
 from nsqd_py.fsck.reports import ChannelReport
-
-Range = tuple[int, int]
 
 
 def size_of(ranges: Iterable[Range]) -> int:
     return sum(max(0, high - low) for low, high in ranges)
 
 
-def union(ranges: Iterable[Range]) -> list[Range]:
-    """Ranges that may overlap, merged, in rising order."""
-    merged: list[Range] = []
-    for low, high in sorted(ranges):
-        if merged and low <= merged[-1][1]:
-            merged[-1] = merged[-1][0], max(merged[-1][1], high)
-        elif high > low:
-            merged.append((low, high))
-    return merged
-
-
 def released_until(
     log_end: int, saved: Iterable[SavedPosition], held: SavedPosition | None, *, is_held: bool
 ) -> int:
-    """The number up to which a topic has given its messages to its channels.
+    """Return the number up to which a topic has released its messages to its channels.
 
-    One that flows has given all it has; one that is held goes on from where it stood.
+    A topic that is not held has released all; one that is held continues at its position.
     """
     if not is_held:
         return log_end
@@ -45,10 +32,10 @@ def released_until(
 class LogNumbers:
     """The numbers of a topic's log.
 
-    kept      what can be read, in rising order
-    released  up to here it is in the channels
-    deferred  what was published to be delivered later
-    end       the number of the next message, where that is above all that can be read
+    kept      messages that can be read, in rising order
+    released  number up to which messages are in the channels
+    deferred  messages that were published with a delay
+    end       number of the next message, if it is above all that can be read
     """
 
     kept: list[Range]
@@ -58,7 +45,7 @@ class LogNumbers:
 
     @property
     def held(self) -> list[Range]:
-        """Kept, and in no channel yet."""
+        """The kept messages that are in no channel yet."""
         return [(max(low, self.released), high) for low, high in self.kept if high > self.released]
 
     @property
@@ -73,17 +60,17 @@ class LogNumbers:
         return [(low, high) for low, high in zip(lows, highs, strict=True) if low < high]
 
     def missing(self, saved: Iterable[SavedPosition], held: SavedPosition | None) -> list[Range]:
-        """The numbers that cannot be read, and that some channel, or the topic, is not done with."""
+        """Return the unreadable numbers that some channel, or the topic, has not finished."""
         missing = [hole for position in saved for hole in needed_of(self.holes, position.finished, self.released)]
         unreleased = [(max(low, self.released), high) for low, high in self.holes]
         return missing + needed_of(unreleased, held.finished if held is not None else SeqRanges(), self._end)
 
     def unfinished(self, saved: SavedPosition) -> list[Range]:
-        """Kept, and to be delivered in this channel."""
+        """Return the kept messages that this channel has not finished."""
         return [gap for low, high in self.kept for gap in saved.finished.gaps(low, min(high, self.released))]
 
     def report(self, name: str, saved: SavedPosition, now_ns: int, *, is_paused: bool) -> ChannelReport:
-        """What the log is to one channel."""
+        """Return the report on one channel."""
         unfinished = self.unfinished(saved)
         count = size_of(unfinished)
         deferred = self._deferred_count(unfinished, saved, now_ns)
@@ -92,7 +79,7 @@ class LogNumbers:
         return ChannelReport(name, is_paused, count - deferred, deferred, given - count, missing)
 
     def _deferred_count(self, unfinished: list[Range], saved: SavedPosition, now_ns: int) -> int:
-        """Due later: by their last requeue, or else by how they were published."""
+        """Return the number of messages due later, by their last requeue, or else by their publish."""
         later = {
             seq
             for span in self.deferred

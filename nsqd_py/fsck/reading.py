@@ -1,4 +1,4 @@
-"""Reads a data directory as a start of nsqd would, every record with its checksum, and changes nothing."""
+"""Reading a data directory as a start of nsqd would, every record with its checksum, and changing nothing."""
 
 from __future__ import annotations
 
@@ -10,19 +10,23 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 
-from nsqd_py.broker.clean_stop import STOP_FILE, LogEnd, read_clean_stop
-from nsqd_py.broker.clock_file import CLOCK_FILE, read_clock_file, read_clocks
 from nsqd_py.broker.metadata import METADATA_FILE, BadMetadata, TopicEntry, read_metadata
+from nsqd_py.broker.state_files import CLOCK_FILE, STOP_FILE, LogEnd, read_clean_stop, read_clock_file, read_clocks
+from nsqd_py.diskqueue.damage import GoneFile, gone_files
 from nsqd_py.diskqueue.files import LogFile, parse_log_file_name
 from nsqd_py.diskqueue.go_files import parse_go_name
-from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX, SavedPosition, journal_name
-from nsqd_py.diskqueue.missing import GoneFile, common, gone_files
-from nsqd_py.diskqueue.ranges import SeqRanges
+from nsqd_py.diskqueue.journal import (
+    JOURNAL_SUFFIX,
+    SavedPosition,
+    decode_journal,
+    entry_bytes,
+    journal_name,
+    next_entry,
+)
+from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, union
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
-from nsqd_py.diskqueue.recovery import RecoveredFile, expect_end, recover_file
-from nsqd_py.diskqueue.salvage import salvage_from
-from nsqd_py.fsck.counting import LogNumbers, Range, released_until, size_of, union
-from nsqd_py.fsck.journals import read_journal
+from nsqd_py.diskqueue.recovery import RecoveredFile, expect_end, recover_file, salvage_from
+from nsqd_py.fsck.counting import LogNumbers, released_until, size_of
 from nsqd_py.fsck.reports import DirectoryReport, FileReport, Finding, TopicReport, Trouble
 from nsqd_py.go_import.signs import FOLDER
 
@@ -34,7 +38,7 @@ _LEFTOVER = re.compile(r".*\.(gone|spare|compact|tmp)")
 
 @dataclass(slots=True)
 class FoundTopic:
-    """The files of a topic, by what they are."""
+    """The files of a topic, by kind."""
 
     logs: list[tuple[int, Path]] = field(default_factory=list)
     journals: dict[str, Path] = field(default_factory=dict)
@@ -42,12 +46,12 @@ class FoundTopic:
 
 
 def read_directory(directory: Path, now_ns: int) -> DirectoryReport:
-    """Everything that is in it. Raises OSError."""
+    """Return a report on the directory. Raises OSError."""
     return _Reader(directory, now_ns).read()
 
 
 class _Reader:
-    """Goes through one directory."""
+    """Reads one directory."""
 
     def __init__(self, directory: Path, now_ns: int) -> None:
         self._directory = directory
@@ -69,7 +73,7 @@ class _Reader:
         return self._report
 
     def _sort(self, path: Path) -> None:
-        """Which kind of file it is, by its name."""
+        """Note a file under its kind, which its name tells."""
         name = path.name
         parsed = parse_log_file_name(name)
         if parsed is not None:
@@ -120,12 +124,12 @@ class _Reader:
         )
         begin = SavedPosition(SeqRanges(min(files[0].file.first_seq if files else end, log.released)))
         positions = {name: saved.get(name) or begin for name in names}
-        if stop is not None:  # after a kill, the topic may have been on the way to be deleted
+        if stop is not None:  # after a kill, the topic may have been in the middle of a deletion
             self._note_gone_positions(entry.name, [name for name in names if name not in found.journals])
-        # Where something is damaged, that is what they are missing for; the repair sees to both.
+        # If something is damaged, messages are missing because of that, and the repair handles both.
         if (stop is not None or self._is_same_boot) and not is_damaged:
             missing = log.missing(positions.values(), held)
-            if stop is None:  # where the log of a nsqd that was killed ended is not known
+            if stop is None:  # after a kill, the end of the log is unknown
                 missing = common(missing, [(0, files[-1].file.end_seq if files else 0)])
             self._note_gone(gone_files(entry.name, log.holes, missing, stop.file_seqs if stop else ()), entry.name)
         return TopicReport(
@@ -152,7 +156,7 @@ class _Reader:
             self._report.findings.append(Finding(journal_name(topic, channel), Trouble.GONE, 0, 0, detail))
 
     def _read_journal(self, path: Path) -> SavedPosition | None:
-        """None where nothing can be read of it, or nothing is in it."""
+        """Read a journal and note its damage; return None if it is empty or unreadable."""
         data = path.read_bytes()
         journal = read_journal(data)
         if data and journal.damaged == ((0, len(data)),):
@@ -189,7 +193,7 @@ class _Reader:
         return recovered
 
     def _read_header(self, path: Path, first_seq: int) -> FileHeader | None:
-        """None where it, and all that follows, is of no use."""
+        """Read a file header, or rebuild it from the records; return None if the file is unreadable."""
         size = path.stat().st_size
         with path.open("rb") as file:
             try:
@@ -215,7 +219,7 @@ def _is_deleted(saved: SavedPosition | None) -> bool:
 
 
 def kept_numbers(recovered: RecoveredFile) -> Iterator[Range]:
-    """What can be read of a file, in rising order."""
+    """Yield the ranges of messages in a file that can be read, in rising order."""
     low = recovered.file.first_seq
     for gap_low, gap_high in sorted(recovered.gaps):
         if gap_low > low:
@@ -231,3 +235,40 @@ def _file_report(recovered: RecoveredFile) -> FileReport:
         file.path.name, file.first_seq, file.end_seq, size_of(kept_numbers(recovered)),
         file.path.stat().st_blocks * STAT_BLOCK_BYTES, file.header.is_sparse, file.header.is_imported,
     )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ReadJournal:
+    """The content of a journal, also behind damage.
+
+    saved    the position from all readable entries; later entries add to earlier ones, so a lost one in the middle only
+             means that messages are delivered again
+    damaged  damaged byte ranges that have entries behind them
+    torn     an incomplete entry at the end, as a power cut may leave it
+    """
+
+    saved: SavedPosition
+    damaged: tuple[tuple[int, int], ...]
+    torn: tuple[int, int] | None
+
+    @property
+    def is_damaged(self) -> bool:
+        return bool(self.damaged)
+
+
+def read_journal(data: bytes) -> ReadJournal:
+    """Read every readable entry of a journal."""
+    good: list[bytes] = []
+    damaged = []
+    position = 0
+    while position < len(data):
+        start = next_entry(data, position)
+        if start > position:
+            damaged.append((position, start))
+        size = entry_bytes(data, start)
+        good.append(data[start : start + size])
+        position = start + size
+    saved, _ = decode_journal(b"".join(good))
+    if damaged and damaged[-1][1] == len(data) and good[:-1]:
+        return ReadJournal(saved, tuple(damaged[:-1]), damaged[-1])
+    return ReadJournal(saved, tuple(damaged), None)

@@ -1,7 +1,7 @@
-"""Sets what is damaged aside, so that what is left is whole.
+"""Repairing a data directory: damaged bytes are copied aside, and files are rewritten without them.
 
-Everything is copied into the folder `damaged` first, and that is durable before anything is changed; a file is
-replaced by a new one that was written and synced under another name. So a repair that is cut off can be begun again.
+Everything is copied durably into the folder `damaged` before anything is changed. A file is replaced by a new one that
+was written and synced under another name. So an interrupted repair can be repeated.
 """
 
 from __future__ import annotations
@@ -14,15 +14,21 @@ from pathlib import Path
 
 import orjson
 
-from nsqd_py.broker.clean_stop import forget_clean_stop
 from nsqd_py.broker.metadata import replace_file
-from nsqd_py.broker.restoring import group_waiting
+from nsqd_py.broker.state_files import forget_clean_stop
 from nsqd_py.diskqueue.files import parse_log_file_name, sync_directory
-from nsqd_py.diskqueue.journal import DELETED, JOURNAL_SUFFIX, SNAPSHOT, SavedPosition, encode_entry, journal_name
+from nsqd_py.diskqueue.journal import (
+    DELETED,
+    JOURNAL_SUFFIX,
+    SNAPSHOT,
+    SavedPosition,
+    encode_entry,
+    group_waiting,
+    journal_name,
+)
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader
-from nsqd_py.diskqueue.salvage import salvage_header
-from nsqd_py.fsck.journals import read_journal
-from nsqd_py.fsck.reading import ASIDE_DIRECTORY, read_directory
+from nsqd_py.diskqueue.recovery import salvage_header
+from nsqd_py.fsck.reading import ASIDE_DIRECTORY, read_directory, read_journal
 from nsqd_py.fsck.reports import DirectoryReport, Finding, Trouble
 from nsqd_py.runtime import private_files
 from nsqd_py.version import NSQ_VERSION
@@ -31,26 +37,26 @@ _ALL_NUMBERS = 2**64
 
 
 def repair(directory: Path, report: DirectoryReport) -> list[str]:
-    """Mends what `report` found; what was done, in sentences. Raises OSError."""
+    """Repair what `report` found; return what was done, in sentences. Raises OSError."""
     done = []
     by_file = groupby(sorted(report.findings, key=lambda finding: finding.file), key=lambda finding: finding.file)
     for name, findings in by_file:
         done += _Repair(directory, name, list(findings), report).run()
     done += _accept_losses(directory, read_directory(directory, 0))
-    forget_clean_stop(directory)  # the logs do not end any more where they did then
+    forget_clean_stop(directory)  # the recorded ends of the logs are no longer right
     sync_directory(directory)
     return done
 
 
 def _accept_losses(directory: Path, report: DirectoryReport) -> list[str]:
-    """Let the positions of channels say of messages that are in no file that they are done with."""
+    """Mark messages that are in no file as finished in the positions of channels."""
     done = []
     for finding in report.findings:
         if finding.trouble is not Trouble.GONE:
             continue
         if not finding.topic:
             (directory / finding.file).touch()
-            done.append(f"{finding.file}: made anew; {finding.detail}")
+            done.append(f"{finding.file}: created again; {finding.detail}")
             continue
         done.append(f"{finding.file}: {finding.detail}; they are counted as lost")
         paths = [*directory.glob(f"{finding.topic}:*{JOURNAL_SUFFIX}"), directory / journal_name(finding.topic)]
@@ -64,7 +70,7 @@ def _accept_losses(directory: Path, report: DirectoryReport) -> list[str]:
 
 
 class _Repair:
-    """Of one file."""
+    """The repair of one file."""
 
     def __init__(self, directory: Path, name: str, findings: list[Finding], report: DirectoryReport) -> None:
         self._path = directory / name
@@ -92,13 +98,13 @@ class _Repair:
         parsed = parse_log_file_name(self._path.name)
         assert parsed is not None
         header = salvage_header(data, parsed[1])
-        assert header is not None, "it was found by reading"
+        assert header is not None, "the check found a header"
         self._keep(data, findings)
         replace_file(self._path, header.encode() + data[FILE_HEADER_BYTES:])
-        self._say("header written anew, as its records say what it was")
+        self._say("header rebuilt from the records")
 
     def cut_out(self, findings: list[Finding]) -> None:
-        """What is good goes on under the same name. It is sparse: numbers are missing, and that is known."""
+        """Rewrite the file without damaged records. It becomes sparse, since numbers are missing."""
         data = self._path.read_bytes()
         self._keep(data, findings)
         header = replace(FileHeader.decode(data), is_sparse=True)
@@ -109,7 +115,7 @@ class _Repair:
         self._say(f"{_places(findings)} cut out")
 
     def cut_off(self, findings: list[Finding]) -> None:
-        """The torn end."""
+        """Cut off the torn end."""
         data = self._path.read_bytes()
         self._keep(data, findings)
         replace_file(self._path, data[: findings[0].start])
@@ -119,16 +125,16 @@ class _Repair:
         data = self._path.read_bytes()
         self._keep(data, [Finding(self._path.name, Trouble.JOURNAL, 0, len(data))])
         replace_file(self._path, _snapshot(read_journal(data).saved))
-        self._say("written anew from the entries that can be read; messages may come again")
+        self._say("rewritten from the readable entries; messages may be delivered again")
 
     def forget_position(self, findings: list[Finding]) -> None:
-        """An empty file says that there is such a channel."""
+        """Empty the journal. The empty file keeps the channel in existence."""
         self._keep(self._path.read_bytes(), findings)
         replace_file(self._path, b"")
-        self._say("emptied; everything that the log holds comes again")
+        self._say("emptied; everything in the log is delivered again")
 
     def rebuild_metadata(self, findings: list[Finding]) -> None:
-        """Of what has files: what was paused is not known."""
+        """Rewrite `nsqd.dat` from the names of the files. Which topics and channels were paused is lost."""
         data = self._path.read_bytes()
         self._keep(data, findings)
         topics = [
@@ -140,12 +146,12 @@ class _Repair:
             for topic in self._report.topics
         ]
         replace_file(self._path, orjson.dumps({"topics": topics, "version": NSQ_VERSION}))
-        self._say("written anew from the names of the files; nothing is paused any more")
+        self._say("rewritten from the names of the files; nothing is paused any more")
 
     # ---- setting aside
 
     def _keep(self, data: bytes, findings: Iterable[Finding]) -> None:
-        """Copies the places into the folder."""
+        """Copy the damaged bytes into the folder."""
         self._aside_directory.mkdir(private_files.DIRECTORY_MODE, exist_ok=True)
         for finding in findings:
             aside = self._free_name(f"{finding.file}.{finding.start}")
@@ -177,7 +183,7 @@ def _places(findings: list[Finding]) -> str:
     return "1 damaged place" if len(findings) == 1 else f"{len(findings)} damaged places"
 
 
-# In this order: a header before what is behind it, the end before what is in front of it.
+# In this order: a header before the records, the end before what is in front of it.
 _REPAIRS: tuple[tuple[tuple[Trouble, ...], Callable[[_Repair, list[Finding]], None]], ...] = (
     ((Trouble.METADATA,), _Repair.rebuild_metadata),
     ((Trouble.UNREADABLE, Trouble.WRONG_NAME), _Repair.move_aside),

@@ -1,4 +1,4 @@
-"""What was found in a data directory."""
+"""The findings of a check, as data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Trouble(StrEnum):
-    """What can be wrong with a file; each has its own repair."""
+    """The kinds of damage; each has its own repair."""
 
     METADATA = "cannot be understood"
     HEADER = "header is damaged, its records say what it was"
@@ -22,15 +22,15 @@ class Trouble(StrEnum):
     TORN_ENTRY = "torn entry at the end"
 
 
-# A crash or a power cut may leave these, and the next start deals with them: nothing that was promised is in them.
+# A crash or a power cut may leave these, and the next start repairs them. They hold nothing that was acknowledged.
 HARMLESS = (Trouble.TORN_RECORD, Trouble.TORN_ENTRY)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A place in a file that is not as it should be: the bytes start..end (not included).
+    """Damage in a file: the bytes start..end (not included).
 
-    Of a log file that is gone they are the numbers of the first and the last message, and `topic` is its topic.
+    For a missing log file, `start` and `end` are numbers of messages, and `topic` is its topic.
     """
 
     file: str
@@ -47,7 +47,7 @@ class Finding:
 
 @dataclass(slots=True)
 class FileReport:
-    """A log file; `size_bytes` is what it takes on the disk."""
+    """A log file; `size_bytes` is its space on the disk."""
 
     name: str
     first_seq: int
@@ -60,7 +60,7 @@ class FileReport:
 
 @dataclass(slots=True)
 class ChannelReport:
-    """Messages of the log by what they are to a channel. `missing` are not finished and not in the log."""
+    """The messages of the log by their state in a channel. `missing` ones are neither finished nor in the log."""
 
     name: str
     is_paused: bool
@@ -72,7 +72,7 @@ class ChannelReport:
 
 @dataclass(slots=True)
 class TopicReport:
-    """`held` messages are in no channel yet: there is none, or the topic is paused."""
+    """A topic. Its `held` messages are in no channel yet, because there is none or the topic is paused."""
 
     name: str
     is_paused: bool
@@ -92,8 +92,13 @@ class TopicReport:
 
 @dataclass(slots=True)
 class DirectoryReport:
-    """leftovers: what the next start removes; set_aside: what nsqd could not read once; go_files: of a Go nsqd, which
-    the next start takes over; others: what is not nsqd's."""
+    """A data directory.
+
+    leftovers  files that the next start removes
+    set_aside  bytes that nsqd could not read at an earlier time
+    go_files   files of Go's nsqd, which the next start imports
+    others     files that are not nsqd's
+    """
 
     path: str
     topics: list[TopicReport] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""A report as text for people, and as JSON for programs."""
+"""A report as text and as JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHOWN_NAMES = 10
 
 
 def as_json(report: DirectoryReport) -> str:
-    """Everything, as one object."""
+    """Return the whole report as one JSON object."""
     figures: dict[str, Any] = asdict(report) | {"is_well": report.is_well}
     return orjson.dumps(figures, option=orjson.OPT_INDENT_2).decode()
 
@@ -66,7 +66,7 @@ def _rows(topic: TopicReport) -> Iterator[Sequence[str]]:
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Names to the left, numbers to the right."""
+    """Yield the rows of a table: names left-aligned, numbers right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [
@@ -101,7 +101,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def bytes_text(size_bytes: float) -> str:
-    """In the unit that leaves up to three digits before the point."""
+    """Return a size in the unit that leaves at most three digits before the point."""
     for unit in _UNITS:
         if size_bytes < 1000 or unit == _UNITS[-1]:
             break

@@ -1,6 +1,6 @@
-"""What of this nsqd's own is in the directory already: where its logs end, and where its channels stand.
+"""The logs and positions that this nsqd has in the directory already.
 
-There is something when somebody went back to Go's nsqd, and comes again.
+They exist if the directory was used with Go's nsqd again after an import.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from nsqd_py.diskqueue.recovery import recover_file
 class ExistingTopic:
     """A topic's log and channels.
 
-    next_seq  the number after all that it knows
-    held      from where on it keeps its messages from channels; None where nothing says so
+    next_seq  a number above all known messages
+    held      the position from which the topic holds messages back; None if there is none
     """
 
     next_seq: int = 0
@@ -31,7 +31,7 @@ class ExistingTopic:
 
     @property
     def first_unreleased(self) -> int:
-        """Where the first channel of all begins."""
+        """The number at which the first channel begins."""
         return self.held.finished.floor if self.held is not None else 0
 
 
@@ -50,7 +50,7 @@ class ExistingFiles:
                 self._journals[topic][channel] = path
 
     def topic(self, name: str) -> ExistingTopic:
-        """Reads, and changes nothing."""
+        """Read the files of a topic without changing them."""
         found = ExistingTopic()
         for channel, position in self._positions(name):
             found.next_seq = max(found.next_seq, position.end)
@@ -72,11 +72,11 @@ class ExistingFiles:
 
 
 def _end_of_log(path: Path, first_seq: int) -> tuple[int, int]:
-    """The highest id, and the number after the last message, of the last file."""
+    """Return the highest id and the number after the last message of the last file."""
     try:
         file = LogFile.open(path)
     except Damaged:
-        return 0, first_seq + path.stat().st_size  # no message takes less than a byte
+        return 0, first_seq + path.stat().st_size  # an upper bound: a message takes at least a byte
     try:
         return recover_file(file, is_last=True).used_id, file.end_seq
     finally:

@@ -1,8 +1,7 @@
-"""New files into their places and old ones aside, so that it happens once, whenever this process is killed.
+"""Moving new files into place and old ones aside exactly once, even if the process is killed.
 
-Everything is written into a folder, `import/`. The marker file in it is the point of no return: without it the folder
-is thrown away, with it every start does what is left of the moves. The last move is that of the marker itself, to the
-files that are set aside.
+Everything is written into the folder `import/`. Its marker file commits the import: without it the folder is thrown
+away, with it every start finishes the remaining moves. The last move takes the marker itself to the old files.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from nsqd_py.errors import StartError
 from nsqd_py.go_import.signs import FOLDER
 
 MARKER = "imported.json"
-_SYNCS_AT_ONCE = 16  # file systems write down many in one go
+_SYNCS_AT_ONCE = 16  # file systems commit many syncs at once
 _OWN_SUFFIXES = (JOURNAL_SUFFIX, ".tmp")
 
 
 @dataclass(frozen=True, slots=True)
 class OldFile:
-    """A file as it was when it was read: one that was written to since then stays, and is read again."""
+    """A file as it was when it was read. If it was written to since then, it stays, and is read again."""
 
     name: str
     size_bytes: int
@@ -39,12 +38,12 @@ class OldFile:
 
 @dataclass(slots=True)
 class Marker:
-    """What was imported.
+    """The record of an import.
 
-    aside    the name of the folder that keeps the old files
+    aside    the name of the folder for the old files
     new      names of the files that were written
     old      the files that were read
-    summary  for people
+    summary  counts for people to read
     """
 
     aside: str
@@ -66,12 +65,12 @@ class ImportFolder:
         self.path = directory / FOLDER
 
     def begin(self) -> None:
-        """An empty folder. Raises StartError when something else is in it."""
+        """Create an empty folder. Raises StartError if it holds other files."""
         self.discard()
         self.path.mkdir(mode=0o700)
 
     def discard(self) -> None:
-        """Throw away what was never committed. Raises StartError, and does nothing, when something else is in it."""
+        """Delete what was never committed. Raises StartError, with nothing done, if the folder holds other files."""
         if not self.path.is_dir():
             return
         paths = list(self.path.iterdir())
@@ -84,14 +83,14 @@ class ImportFolder:
         self.path.rmdir()
 
     def committed(self) -> Marker | None:
-        """What a start before this one decided, and did not finish."""
+        """Return the marker of a committed import that is unfinished, or None."""
         try:
             return Marker.decode((self.path / MARKER).read_bytes())
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def commit(self, old_names: Iterable[str], now: str, summary: dict[str, Any]) -> Marker:
-        """From here on it is done; `now` names the folder for the old files."""
+        """Commit the import; `now` names the folder for the old files."""
         aside = f"go-nsqd-{now}"
         while (self._directory / aside).exists():
             aside += "-again"
@@ -107,12 +106,12 @@ class ImportFolder:
         return marker
 
     def finish(self, marker: Marker) -> None:
-        """Move what is not moved yet."""
+        """Do the remaining moves."""
         directory = self._directory
         for name in marker.new:
             _move(self.path / name, directory / name)
         sync_directory(directory)
-        sync_directory(self.path)  # none of them may be here again when it has grown there
+        sync_directory(self.path)  # durable before nsqd appends to them at their new place
         aside = directory / marker.aside
         aside.mkdir(mode=0o700, exist_ok=True)
         self._copy_metadata(aside / METADATA_FILE)

@@ -1,8 +1,8 @@
-"""Messages that Go's nsqd left twice.
+"""Removing messages that Go's nsqd left twice.
 
-When it is killed, its queues stand where they were last synced, and what moved on since then is there again: a message
-that was requeued, behind itself; one that went from the topic to a channel, in both queues. Each comes once here: two
-messages of one id could not be told apart by the client that has them.
+After a kill, Go's queues continue where they were last synced, and messages that moved since then exist twice: a
+requeued message behind itself; one that went from the topic to a channel, in both queues. Each is imported once, since
+a client cannot tell two messages with one id apart.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ Blocks = Iterator[list[GoMessage]]
 
 @dataclass(slots=True)
 class Survey:
-    """What one look at a queue says.
+    """The result of reading a queue once.
 
     lowest   the lowest id
-    repeats  ids that did not come in rising order, with the place of the last message of each: whatever is there
-             twice is among them
-    shared   the ids from the lowest of another queue on
+    repeats  ids that were not in rising order, each with the index of its last message; all repeated ids are among them
+    shared   the ids at or above the lowest id of another queue
     """
 
     count: int = 0
@@ -37,7 +36,7 @@ class Survey:
 
 
 def survey(blocks: Blocks, shared_from: int = NO_ID) -> Survey:
-    """Look at all messages; remembers ids as long as they rise, only from `shared_from` on."""
+    """Read all messages. Ids in rising order are remembered only from `shared_from` on."""
     found = Survey()
     highest = -1
     for messages in blocks:
@@ -61,7 +60,7 @@ def _note_repeats(found: Survey, ids: list[int], highest: int) -> None:
 
 
 def once(blocks: Blocks, surveyed: Survey) -> Blocks:
-    """The same messages without those that come again later in the queue."""
+    """Yield the messages without those that are repeated later in the queue."""
     repeats = surveyed.repeats
     place = 0
     for messages in blocks:

@@ -1,11 +1,11 @@
-"""The signs of an earlier Go nsqd in a data directory. Without one, nothing of the import is loaded."""
+"""Recognising a data directory of Go's nsqd. Without one, no other file of the import is loaded."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-# The folder of an import that is under way, and a part of the name of each file of Go's disk queues.
+# The folder of an unfinished import, and a part of the name of each file of Go's disk queues.
 FOLDER = "import"
 _GO_QUEUE = ".diskqueue."
 

@@ -1,4 +1,4 @@
-"""The start on a data directory that Go's nsqd left: all of it is imported, and its files are set aside."""
+"""Starting on a data directory of Go's nsqd: everything is imported, and Go's files are moved aside."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from nsqd_py.go_import.topics import GoTopic, ImportedTopic, import_topic
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
 from nsqd_py.runtime.logs import Log
 
-_MOST_DAMAGES = 1000  # a file of nothing but damage must not fill the log
+_MOST_DAMAGES = 1000  # a completely damaged file must not fill the log
 
 
 def take_over(
     directory: Path, max_file_bytes: int, log: Log, now_s: float, on_progress: Callable[[], None]
 ) -> None:
-    """Import what Go's nsqd left in the directory, if it left anything, and finish an import that was cut short.
+    """Import the files of Go's nsqd in the directory, if there are any, and finish an interrupted import.
 
-    `on_progress` is called every now and then, and may raise. Raises StartError. Then Go's files are as they were.
+    `on_progress` is called now and then, and may raise. Raises StartError; then Go's files are unchanged.
     """
     folder = ImportFolder(directory)
     try:
@@ -60,7 +60,7 @@ class _Importer:
         self._damages: dict[GoDamage, None] = {}
 
     def run(self, queues: list[GoQueue], now_s: float) -> Marker:
-        """Everything up to the commit. Raises OSError and StartError."""
+        """Do everything up to the commit. Raises OSError and StartError."""
         self._folder.begin()
         try:
             names = [name for queue in queues for name in queue.names]
@@ -69,7 +69,7 @@ class _Importer:
             utc = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now_s))
             marker = self._folder.commit(names, utc, summary)
         except BaseException:
-            with contextlib.suppress(OSError, StartError):  # what is left goes at the next start
+            with contextlib.suppress(OSError, StartError):  # the next start removes the rest
                 self._folder.discard()
             raise
         self._report(imported, summary, marker)
@@ -77,14 +77,14 @@ class _Importer:
         return marker
 
     def _note_damage(self, damage: GoDamage) -> None:
-        """Once, however often the file is read."""
+        """Note damage once, even if the file is read several times."""
         if len(self._damages) < _MOST_DAMAGES:
             self._damages[damage] = None
 
     # ---- what there is
 
     def _topics(self, queues: list[GoQueue]) -> list[GoTopic]:
-        """Those that `nsqd.dat` names, and those that have messages."""
+        """Return the topics that `nsqd.dat` names, and those that have messages."""
         entries = self._entries()
         topics = {entry.name: _go_topic(entry) for entry in entries or () if _may_last(entry.name)}
         for queue in queues:
@@ -103,7 +103,7 @@ class _Importer:
         return list(topics.values())
 
     def _entries(self) -> list[TopicEntry] | None:
-        """What `nsqd.dat` says; None when it is not there, or cannot be understood."""
+        """Return the topics of `nsqd.dat`; None if there is no file, or it is invalid."""
         path = self._directory / METADATA_FILE
         try:
             return read_metadata(path) if path.exists() else None

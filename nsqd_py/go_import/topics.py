@@ -1,31 +1,39 @@
-"""Messages of Go's nsqd written down as ours: a topic's log, and a journal for each of its channels.
+"""Writing the messages of Go's nsqd as a log of ours for each topic, and a journal for each channel.
 
-Go's nsqd keeps a queue for each topic, of what no channel has yet, and one for each channel. All of them go into one
-log: the channels' queues one after the other, in files that are marked as imported, each finished in all channels but
-its own; then the topic's own queue, in an ordinary file. Ids, times and attempts stay.
+Go's nsqd has a queue for each topic, with messages that no channel has yet, and one for each channel. All of them go
+into one log. First come the channels' queues, one after the other, in files that are marked as imported; the messages
+of each are finished in all other channels. Then comes the topic's own queue, in an ordinary file. Messages keep their
+ids, times and attempts.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import chain
+from operator import itemgetter
 from pathlib import Path
+from struct import Struct
+from typing import BinaryIO
 
-from nsqd_py.broker.restoring import group_waiting
+from nsqd_py.batch import SIZE_BYTES, Batch
+from nsqd_py.diskqueue.files import log_file_name
+from nsqd_py.diskqueue.go_files import GoMessage
 from nsqd_py.diskqueue.go_queue import GoQueue, OnDamage
-from nsqd_py.diskqueue.journal import Journal, SavedPosition, Wait, journal_name
+from nsqd_py.diskqueue.journal import Journal, SavedPosition, Wait, group_waiting, journal_name
 from nsqd_py.diskqueue.ranges import SeqRanges
+from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, FileHeader, encode_record
 from nsqd_py.go_import.existing import ExistingTopic
-from nsqd_py.go_import.log_writer import LogWriter
 from nsqd_py.go_import.repeats import Blocks, Survey, once, only, survey, without
+from nsqd_py.runtime import private_files
 
 
 @dataclass(slots=True)
 class GoTopic:
-    """What Go's nsqd left of a topic; `channels` are all that are known, with or without a queue.
+    """The data of Go's nsqd for a topic; `channels` are all known channels, with or without a queue.
 
-    is_named  `nsqd.dat` says that it and its channels exist; otherwise new files have to
+    is_named  True if `nsqd.dat` names it and its channels; otherwise new files must make them exist
     """
 
     name: str
@@ -37,7 +45,7 @@ class GoTopic:
 
 @dataclass(slots=True)
 class ImportedTopic:
-    """What became of it: messages by channel, and those that no channel has yet."""
+    """The result of importing a topic: messages by channel, and those that no channel has yet."""
 
     name: str
     channels: dict[str, int] = field(default_factory=dict)
@@ -57,16 +65,16 @@ def import_topic(
     on_damage: OnDamage,
     on_progress: Callable[[], None],
 ) -> ImportedTopic:
-    """Write all messages of a topic, and where its channels stand, into the folder.
+    """Write the log of a topic and the journals of its channels into the folder.
 
-    Raises OSError, and what `on_progress` raises, which is called once for each piece that is read.
+    `on_progress` is called for each piece that is read. Raises OSError, and what `on_progress` raises.
     """
     return _TopicImport(topic, existing, folder, max_file_bytes, on_damage, on_progress).run()
 
 
 @dataclass(slots=True)
 class _Share:
-    """What a channel gets: the numbers low..high (not included), and how often some of them were tried."""
+    """The messages of a channel: the numbers low..high (not included), and the attempts of some of them."""
 
     low: int
     high: int
@@ -102,7 +110,7 @@ class _TopicImport:
             own_from = writer.next_seq
             was_written = bool(own.count) or own_from > self._existing.next_seq or not self._topic.is_named
             if was_written:
-                writer.roll(is_imported=False)  # what is published from now on is no import
+                writer.roll(is_imported=False)  # new messages are not imported ones
                 writer.write(without(once(self._blocks(self._topic.queue), own), given))
         if was_written:
             self._write_journals(shares, own_from)
@@ -117,7 +125,7 @@ class _TopicImport:
             yield messages
 
     def _given(self, surveys: Iterable[Survey]) -> set[int]:
-        """Ids in the topic's own queue that a channel has: the topic was giving these to all channels."""
+        """Return ids in the topic's own queue that a channel has too: the topic was releasing them to all channels."""
         had = set[int]().union(*(found.shared for found in surveys))
         if not had:
             return had
@@ -132,7 +140,7 @@ class _TopicImport:
         waits = self._writer.write(blocks)
         return _Share(low, self._writer.next_seq, waits)
 
-    # ---- where the channels stand
+    # ---- the journals
 
     def _write_journals(self, shares: dict[str, _Share], own_from: int) -> None:
         channels = {**dict.fromkeys(self._existing.channels), **shares}
@@ -144,7 +152,7 @@ class _TopicImport:
             waits = shares[channel].waits if channel in shares else []
             self._save(journal_name(self._topic.name, channel), position, waits)
         if self._topic.is_paused and channels:
-            # What it held back before cannot wait behind what its channels get now.
+            # Messages that it held back before are released: they cannot wait behind what its channels get now.
             is_between = own_from > self._existing.next_seq or self._existing.held is None
             held_from = own_from if is_between else self._existing.first_unreleased
             self._save(journal_name(self._topic.name), SavedPosition(SeqRanges(held_from)), [])
@@ -157,3 +165,83 @@ class _TopicImport:
         journal = Journal(self._folder / name)
         waiting = chain(group_waiting(position.waiting, position.end), waits)
         journal.snapshot(position.finished.floor, position.finished.islands(), waiting)
+
+
+_BUFFER_BYTES = 1024 * 1024
+_id_of = itemgetter(2)
+_pack_size = Struct(">I").pack
+
+
+class LogWriter:
+    """Writes log files of messages that have their own ids and times, one record for each message.
+
+    next_seq    the number of the next message
+    size_bytes  of all bodies so far
+    """
+
+    def __init__(self, folder: Path, topic: str, next_seq: int, used_id: int, max_file_bytes: int) -> None:
+        self.next_seq = next_seq
+        self.size_bytes = 0
+        self._folder = folder
+        self._topic = topic
+        self._used_id = used_id
+        self._max_file_bytes = max_file_bytes
+        self._is_imported = True
+        self._file: BinaryIO | None = None
+        self._room = -1  # for the body of the next record; there is no file yet
+        self._salt = 0
+
+    def __enter__(self) -> LogWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def roll(self, *, is_imported: bool) -> None:
+        """Begin a new file of this kind. Raises OSError."""
+        self._close()
+        self._is_imported = is_imported
+        self._open()
+
+    def write(self, blocks: Blocks) -> list[Wait]:
+        """Write messages; return those that were attempted before, as runs. Raises OSError."""
+        tried: list[Wait] = []
+        for messages in blocks:
+            self._write_block(messages, tried)
+            self._used_id = max(self._used_id, max(map(_id_of, messages), default=0))
+        return tried
+
+    def _write_block(self, messages: list[GoMessage], tried: list[Wait]) -> None:
+        for timestamp_ns, attempts, message_id, body in messages:
+            if attempts:
+                _note_tried(tried, self.next_seq, attempts)
+            sized = _pack_size(len(body)) + body
+            size = len(sized)
+            if size > self._room:
+                self.roll(is_imported=self._is_imported)
+            assert self._file is not None
+            batch = Batch(self.next_seq, message_id, timestamp_ns, 0, 1, size, sized)
+            self._file.write(encode_record(batch, self._salt))
+            self.next_seq += 1
+            self.size_bytes += size - SIZE_BYTES
+            self._room -= RECORD_HEADER_BYTES + size
+
+    def _open(self) -> None:
+        self._salt = secrets.randbits(32)
+        header = FileHeader(self._salt, self.next_seq, self._used_id, is_imported=self._is_imported)
+        path = self._folder / log_file_name(self._topic, self.next_seq)
+        self._file = private_files.create(path, _BUFFER_BYTES)
+        self._room = self._max_file_bytes - self._file.write(header.encode()) - RECORD_HEADER_BYTES
+
+    def _close(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+
+def _note_tried(tried: list[Wait], seq: int, attempts: int) -> None:
+    """Add a message to the runs; neighbours with equal attempts make one run."""
+    low = seq
+    if tried and tried[-1][1] == seq and tried[-1][3] == attempts:
+        low = tried.pop()[0]
+    tried.append((low, seq + 1, 0, attempts))

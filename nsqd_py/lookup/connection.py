@@ -17,7 +17,7 @@ from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.errors import NsqdError
 from nsqd_py.net.http.client import Target, connect
 from nsqd_py.protocol import MAGIC_V1
-from nsqd_py.protocol.strangers import not_lookupd_tcp
+from nsqd_py.protocol.wrong_port import not_lookupd_tcp
 
 OK = b"OK"
 CONNECT_TIMEOUT_S = 1.0

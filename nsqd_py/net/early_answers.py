@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-# Kinds of answers that a ticket can tell apart.
+# The number of kinds of answers that a ticket can distinguish.
 KINDS = 4
 
 
 class EarlyAnswers:
     """The answers to publishes in the output of one connection.
 
-    A publish is answered when it is in the publish buffer of its topic. The output leaves after the log is written, at
-    the end of the event-loop iteration, or after the sync where publishers wait for one: so the answer to a publish
-    that could not be written is still here, and is withdrawn. Success costs nothing.
+    The answer is queued when the publish is in the publish buffer of its topic. The output is sent after the log is
+    written, at the end of the event-loop iteration, or after the sync if publishers wait for one. If the write fails,
+    the answer has not been sent yet, and is withdrawn. A successful write needs no extra work.
 
-    A ticket is the place of an answer in the output and its kind in one number, valid until the output leaves.
+    A ticket combines the place of an answer in the output and its kind in one number. It is valid until the output is
+    sent.
     """
 
     __slots__ = ("_out",)
@@ -24,16 +25,16 @@ class EarlyAnswers:
         self._out = out
 
     def ticket(self, kind: int = 0) -> int:
-        """Return the ticket of the answer that is queued next; 0 <= kind < KINDS."""
+        """Return the ticket of the next answer; 0 <= kind < KINDS."""
         return len(self._out) * KINDS + kind
 
     @staticmethod
     def kind_of(ticket: int) -> int:
-        """Return the kind that the ticket was made with."""
+        """Return the kind that was passed to `ticket`."""
         return ticket % KINDS
 
     def replace(self, ticket: int, replacement: Callable[[bytes], bytes]) -> None:
-        """Put `replacement(answer)` in the place of the answer; all others stay."""
+        """Replace one answer with `replacement(answer)`."""
         place = ticket // KINDS
         self._out[place] = replacement(self._out[place])
 

@@ -1,9 +1,9 @@
-"""The end of a turn of the event loop, where batched work is done.
+"""The end of an event-loop iteration ("turn"), where batched work is done.
 
-While the loop dispatches what is readable, publishes gather in their topics, channels with something new to
-deliver and connections with something to send register here. When all of it has been read, the log is
-written once per topic, then channels deliver, then each connection sends everything in one call. So a
-batch grows with the load, and a lone message waits for nothing.
+While the loop dispatches readable sockets, topics with new publishes, channels with new messages and connections with
+output register here. At the end of the iteration each topic writes its publishes to the log at once, then channels
+deliver, then each connection sends its output in one call. So batches grow with the load, and a single message is
+not delayed.
 """
 
 from __future__ import annotations
@@ -38,13 +38,17 @@ class Flusher(Protocol):
 
 
 class Turn:
-    """What is to be done at the end of this turn; each thing registers at most once (it keeps its own flag).
+    """The work that must be done at the end of this event-loop iteration.
 
-    The end is a prepare watcher, which the loop calls before it polls again: cheaper by 1 us than a scheduled
-    callback. Greenlets run at that time themselves, when it is too late for one; for them a callback is scheduled.
-    So is to be what a callback scheduled by `run_callback` would register: let it be a timer instead.
+    Each object registers at most once an iteration; it keeps its own flag.
 
-    backlog  what goes on in later turns
+    The end is a prepare watcher, which the loop calls before it polls again: 1 us cheaper than a scheduled callback.
+    Greenlets run at the same point of the loop, when it is too late to start the watcher; for them a callback is
+    scheduled. Callbacks of `run_callback` run at that point too, but in the hub: code that registers work here must
+    use a timer instead of `run_callback`.
+
+    backlog      work that continues in later iterations
+    last_reader  the connection that was read last, if it published a single message
     """
 
     __slots__ = (
@@ -67,23 +71,23 @@ class Turn:
     def add_committer(self, committer: Committer) -> None:
         self._committers.append(committer)
         if not self._is_coming:
-            self._come()
+            self._schedule_end()
 
     def add_deliverer(self, deliverer: Deliverer) -> None:
         self._deliverers.append(deliverer)
         if not self._is_coming:
-            self._come()
+            self._schedule_end()
 
     def add_flusher(self, flusher: Flusher) -> None:
         self._flushers.append(flusher)
         if not self._is_coming:
-            self._come()
+            self._schedule_end()
 
     def is_late(self) -> bool:
-        """True when this turn has delivered for 3 ms: what takes work for each message goes on in the next one."""
+        """True if this iteration has delivered for 3 ms: delivery with work per message continues in the next one."""
         return monotonic_ns() - self._delivers_since_ns > _LATE_AFTER_NS
 
-    def _come(self) -> None:
+    def _schedule_end(self) -> None:
         self._is_coming = True
         if getcurrent() is self._hub:
             self._watcher.start(self.end)
@@ -91,7 +95,7 @@ class Turn:
             self._hub.loop.run_callback(self.end)
 
     def end(self) -> None:
-        """Do all that is registered, in the order that durability needs: log, deliveries, answers."""
+        """Do all registered work, in the order that durability needs: log, deliveries, answers."""
         self._watcher.stop()
         while self._committers:
             committers, self._committers = self._committers, []

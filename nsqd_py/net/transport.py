@@ -1,8 +1,9 @@
-"""A socket that never blocks, with what is still to be sent on it.
+"""A non-blocking socket and its unsent output.
 
-Reading and writing are callbacks of the event loop, not greenlets: an idle connection costs a few kB, and a
-busy one no switches. Whatever may take long (a disk sync, an admin call) stops the reader, runs in a
-greenlet of its own, and goes on afterwards. `Layer`s (TLS, compression) sit between the socket and the parser.
+Reading and writing are callbacks of the event loop, not greenlets: an idle connection costs a few kB, and a busy one
+needs no greenlet switches. Work that may take long (a disk sync, an admin call) holds the connection, runs in a
+separate greenlet, and releases the connection when it is done. `Layer`s (TLS, compression) sit between the socket and
+the parser.
 """
 
 from __future__ import annotations
@@ -31,26 +32,26 @@ _READ_BUDGET_NS = 2_000_000
 _DISCARDED_READS = 64
 _NO_LINGERING = Struct("ii").pack(1, 0)
 _STOP_READING_PIECES = 16 * 1024
-STOP_READING_ABOVE = 1024 * 1024  # unsent bytes at which a client that does not read is not read from either
+STOP_READING_ABOVE = 1024 * 1024  # with more unsent bytes, nothing more is read from a client
 
 
 def _fitting_read(size_bytes: int, cpu_ns: int) -> int:
-    """How much to read next of who filled a read: many bytes make large batches, but everybody gets a turn soon.
+    """Return the size of the next read from a connection that filled its last one.
 
-    256 KiB of messages take 0.1 to 1 ms, but of commands that all fail 150 ms. With 200 clients that send those,
-    others wait for 2 s instead of 30 s.
+    Large reads make large batches, but delay other clients. 256 KiB of messages take 0.1 to 1 ms; 256 KiB of commands
+    that all fail take 150 ms. With 200 clients that send such commands, other clients wait for 2 s instead of 30 s.
     """
     return max(_SMALLEST_READ, min(LARGE_READ, size_bytes * _READ_BUDGET_NS // max(cpu_ns, 1)))
 
 
 class Owner(Protocol):
-    """Who counts a connection; `nsqd_py.net.limits.Connections` is one."""
+    """The registry that counts a connection, such as `nsqd_py.net.limits.Connections`."""
 
     def remove(self, guest: Any) -> None: ...
 
 
 class Stream:
-    """One connection's socket. Subclasses implement `on_data` and may extend `on_end` and `on_close`."""
+    """The socket of one connection. Subclasses implement `on_data` and may extend `on_end` and `on_close`."""
 
     __slots__ = (
         "_closing", "_decoding", "_exact_bytes", "_fd_reader", "_fd_writer", "_holds", "_in_turn", "_is_behind",
@@ -67,15 +68,15 @@ class Stream:
         self._fd_reader = loop.io(sock.fileno(), _READ)
         self._fd_writer: Any = None
         self._layer: Layer | None = None
-        self._decoding: Layer | None = None  # has more of what has arrived
+        self._decoding: Layer | None = None  # has received bytes that are not decoded yet
         self._read_size = SMALL_READ
-        self._exact_bytes = 0  # what the next read takes, to be handled by `on_exact_data`
+        self._exact_bytes = 0  # size of the next read, if it is for `on_exact_data`
         self._reading = False
         self._unsent: memoryview | None = None
         self._untaken_before = 0
         self._in_turn = False
         self._holds = 0
-        self._is_behind = False  # what it read is not acted on: it is in the backlog, or waits until it is released
+        self._is_behind = False  # has unhandled input: it is in the backlog, or waits for `release`
         self._closing = False
         self._untaken_swept = 0
         self._stuck_since_s = 0.0
@@ -88,7 +89,7 @@ class Stream:
     # ---- reading
 
     def start(self) -> None:
-        """Begin to call `on_data` with what arrives."""
+        """Start reading: call `on_data` with received bytes."""
         self._set_reading(True)
 
     def _set_reading(self, wanted: bool) -> None:
@@ -139,35 +140,35 @@ class Stream:
             self.log.exception("client(%s) - %r", self.peer, error)
             self.close("internal error")
 
-    # ---- what takes longer than a slice
+    # ---- input that takes longer than one time slice
 
     def _fall_behind(self) -> None:
-        """Read no more, and let `act` go on in later turns with what is here."""
+        """Stop reading, and let the backlog call `act` for the received input in later iterations."""
         self._is_behind = True
         self._set_reading(False)
         self._turn.backlog.add(self)
 
     def _catch_up(self) -> None:
-        """All that arrived is done: read on."""
+        """Resume reading after all received input is handled."""
         if self._is_behind:
             self._is_behind = False
-            if self._unsent is None:  # else it is read from when it took its answers
+            if self._unsent is None:  # else reading resumes when the client has taken its answers
                 self._set_reading(True)
             self._decode_soon()
 
     def work(self) -> bool:
-        """Called by the backlog: go on; True when there is more to be done now."""
+        """Handle more input, called by the backlog. Return True if there is more to do now."""
         if not self._is_behind or self.closed or self._closing or self._holds:
             return False
         try:
             self.act()
-        except Exception as error:  # noqa: BLE001 - likewise
+        except Exception as error:  # noqa: BLE001 - as in _on_readable
             self._on_exception(error)
             return False
         return self._is_behind and not self._holds
 
     def act(self) -> None:
-        """Act on what has arrived, for a slice of time; call `_catch_up` when all is done."""
+        """Handle received input for one time slice; call `_catch_up` when all is handled."""
         raise NotImplementedError
 
     def _on_encoded(self, layer: Layer, received: bytes) -> None:
@@ -180,7 +181,7 @@ class Stream:
             self._decode_soon()
 
     def _decode_soon(self) -> None:
-        """A few bytes have become many: the rest in a later turn, when these are done and their answers taken."""
+        """Decode the rest in a later iteration: few bytes may expand to many, whose answers must be sent first."""
         if self._decoding is not None and self._may_decode():
             self._fd_reader.loop.timer(0.0).start(self._decode_more)
 
@@ -194,25 +195,25 @@ class Stream:
         self._decoding = None
         try:
             self._on_encoded(layer, b"")
-        except Exception as error:  # noqa: BLE001 - likewise
+        except Exception as error:  # noqa: BLE001 - as in _on_readable
             self._on_exception(error)
         self._set_reading(True)
 
     def _decoded(self, layer: Layer, received: bytes) -> bytes:
         try:
             return layer.decode(received)
-        finally:  # also after an error: it may have to be told
+        finally:  # also after an error: the output may be an alert for the peer
             output = layer.take_output()
             if output:
                 self._send_encoded(output)
 
     def add_layer(self, layer: Layer) -> None:
-        """Put a layer on top of those that are there, for all that follows."""
+        """Put a layer on top of the present ones, for all bytes from now on."""
         self._encode_output()
         self._layer = layer if self._layer is None else Stacked(self._layer, layer)
 
     def _encode_output(self) -> None:
-        """What is to be sent already belongs to the layers that are there now."""
+        """Encode queued output with the present layers, before another is added."""
         if self.out:
             data = b"".join(self.out)
             self.out.clear()
@@ -223,25 +224,25 @@ class Stream:
 
     @property
     def is_secure(self) -> bool:
-        """True when nobody on the way can read or change what passes."""
+        """True if the connection is encrypted."""
         return self._layer is not None and self._layer.is_secure
 
     def on_data(self, data: bytes) -> None:
-        """Some bytes arrived; they are never empty."""
+        """Handle received bytes; `data` is never empty."""
         raise NotImplementedError
 
     def on_exact_data(self, data: bytes) -> None:
-        """Some bytes arrived, at most `_exact_bytes`."""
+        """Handle at most `_exact_bytes` received bytes."""
         raise NotImplementedError
 
     def on_end(self) -> None:
-        """The peer will send no more."""
+        """Handle the end of input."""
         self.close("end of input")
 
     def hold(self) -> None:
-        """Neither read nor send until `release`: an answer waits for the disk.
+        """Neither read nor send until `release`, because an answer waits for the disk.
 
-        The reader is stopped only if something arrives, as most clients wait for the answer: 2 us less each.
+        The reader is stopped only if bytes arrive, as most clients wait for the answer: this saves 2 us each.
         """
         self._holds += 1
 
@@ -258,14 +259,14 @@ class Stream:
     # ---- writing
 
     def send(self, data: bytes) -> None:
-        """Send at the end of this turn of the loop, in one call with everything else."""
+        """Queue output that is sent in one call at the end of this event-loop iteration."""
         self.out.append(data)
         if not self._in_turn:
             self._in_turn = True
             self._turn.add_flusher(self)
 
     def send_now(self, data: bytes) -> None:
-        """Send at once, on a connection that has nothing else to send."""
+        """Send immediately. The connection must have no other output."""
         if self._layer is not None:
             data = self._layer.encode(data)
             if not data:
@@ -273,14 +274,14 @@ class Stream:
         self._hand_to_socket(data)
 
     def send_before_answers(self, data: bytes) -> None:
-        """Send what may come before the answers that are waiting in `out`, also while those are held."""
+        """Send ahead of the answers in `out`, also while the connection is held."""
         if self._layer is not None:
             data = self._layer.encode(data)
         if data:
             self._send_encoded(data)
 
     def _send_encoded(self, data: bytes) -> None:
-        """Send what a layer made, behind what still waits for the socket."""
+        """Send encoded bytes after those that still wait for the socket."""
         if self._unsent is not None:
             self._unsent = memoryview(bytes(self._unsent) + data)
         else:
@@ -298,23 +299,23 @@ class Stream:
             self._wait_for_room(memoryview(data)[sent:])
 
     def want_flush(self) -> None:
-        """As `send`, for what was put into `out` directly."""
+        """Schedule a flush of output that the caller appended to `out` directly."""
         if not self._in_turn:
             self._in_turn = True
             self._turn.add_flusher(self)
 
     @property
     def unsent_bytes(self) -> int:
-        """What the socket did not take yet; output of this turn not counted."""
+        """Output that the socket has not taken yet, without the output of this iteration."""
         return len(self._unsent) if self._unsent is not None else 0
 
     @property
     def buffered_bytes(self) -> int:
-        """What waits for the socket takes so much memory."""
+        """The memory held by output that waits for the socket."""
         return memoryview(self._unsent.obj).nbytes if self._unsent is not None else 0
 
     def overdue(self, now_s: float, limits: TimeLimits) -> str:
-        """For what its client keeps us waiting too long; empty where it does not. Asked about once a second."""
+        """Return the time limit that the client exceeds, or "". Called about once a second."""
         untaken = self._untaken_bytes()
         if not untaken or untaken != self._untaken_swept:
             self._untaken_swept = untaken
@@ -324,27 +325,27 @@ class Stream:
         return ""
 
     def time_out(self, reason: str) -> None:
-        """End it, for a reason that `overdue` gave."""
-        if reason == WRITE:  # the system forgets what it holds for the peer too, which may be a few MB
+        """Close the connection for a reason that `overdue` returned."""
+        if reason == WRITE:  # the kernel drops its send buffer too, which may hold a few MB
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGERING)
         self.close(REASON_TEXTS[reason])
 
     def _untaken_bytes(self) -> int:
-        """What waits here and in the socket, where something waits here; else 0.
+        """Return the number of bytes that the peer has not taken, here and in the socket; 0 if none wait here.
 
-        The socket, with a few MB in it, says that there is room again after a third of them: a slow reader may take
-        minutes for those, and is alive.
+        A socket that buffers a few MB becomes writable only when a third of them are gone. A slow reader may need
+        minutes for that although it is alive, so the socket's buffer counts too.
         """
         if self._unsent is None:
             return 0
         return len(self._unsent) + int.from_bytes(ioctl(self._sock, TIOCOUTQ, bytes(4)), sys.byteorder)
 
     def _has_input(self) -> bool:
-        """True when bytes are in the socket that are about to be read."""
+        """True if the socket has received bytes that are about to be read."""
         return self._reading and any(ioctl(self._sock, FIONREAD, bytes(4)))
 
     def _is_stuck(self) -> bool:
-        """True when the peer took nothing since the last time that this was asked."""
+        """True if the peer has taken no bytes since the last call."""
         untaken = self._untaken_bytes()
         stuck = untaken > 0 and untaken == self._untaken_before
         self._untaken_before = untaken
@@ -380,7 +381,7 @@ class Stream:
             self._send_encoded(self._layer.end())
 
     def _wait_for_room(self, rest: memoryview) -> None:
-        """The socket is full: go on when it takes more. A peer that reads nothing is not read from for long."""
+        """Keep `rest` until the socket takes more. Stop reading from the peer if it is large."""
         self._unsent = rest
         if self._fd_writer is None:
             self._fd_writer = self._fd_reader.loop.io(self._sock.fileno(), _WRITE)
@@ -409,18 +410,18 @@ class Stream:
         self.on_drained()
 
     def on_drained(self) -> None:
-        """The socket took everything that had to wait."""
+        """Called when the socket has taken all waiting output."""
 
     # ---- closing
 
     def close_when_sent(self) -> None:
-        """Read no more, and close once all output is with the socket."""
+        """Stop reading, and close when the socket has taken all output."""
         self._closing = True
         self._set_reading(False)
         self.want_flush()
 
     def _discard_input(self) -> None:
-        """Read what has arrived: closing on unread input resets the connection, and the peer may miss an answer."""
+        """Read pending input: closing with unread input resets the connection, and the peer may miss an answer."""
         try:
             for _ in range(_DISCARDED_READS):
                 if not self._sock.recv(LARGE_READ):
@@ -429,7 +430,7 @@ class Stream:
             return
 
     def close(self, reason: str) -> None:
-        """Close now. Idempotent."""
+        """Close immediately. Idempotent."""
         if self.closed:
             return
         self.closed = True
@@ -447,4 +448,4 @@ class Stream:
         self.on_close(reason)
 
     def on_close(self, reason: str) -> None:
-        """The socket is closed; let go of everything that refers to this connection."""
+        """Drop all references to this connection after its socket is closed."""

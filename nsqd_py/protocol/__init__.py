@@ -2,20 +2,20 @@
 
 nsqd's side
 commands        the table of commands: arguments, states, errors, order of checks
-parser          bytes in any chunks become commands
-guarded_parser  the same for a client that must be authorized
-multi_body      the messages of a large MPUB, found in slices
+parser          turns bytes in any chunks into commands
+guarded_parser  the same for a client that needs permissions
+multi_body      finds the messages of a large MPUB in slices
 session         what a client negotiated, and its state
 frames          responses, errors and messages as bytes
 
 The client's side
 outgoing        commands as bytes
-incoming        bytes become messages, responses and errors
+incoming        turns bytes into messages, responses and errors
 
 Both
 names           valid names of topics and channels
 fields          the JSON of IDENTIFY
-strangers       error messages for a connection to the wrong port
+wrong_port      error messages for a connection to the wrong port
 
 Nothing here imports gevent, opens a file or reads a clock, so that any process can use it.
 """

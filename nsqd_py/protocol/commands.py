@@ -1,7 +1,7 @@
-"""The table of commands: what each looks like, when it may come, what is checked before its body is read.
+"""The table of commands: their arguments, the states that allow them, and the checks before the body is read.
 
-The checks run in the order in which Go's nsqd makes them, since the first that fails is the one that the
-client sees. `params` are the words of the line, the command itself first.
+The checks run in the same order as in Go's nsqd, since the client sees the first error. `params` are the words of the
+line, beginning with the command.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ NO_BODY = 0
 SIZED_BODY = 1  # [4-byte size][body]
 MULTI_BODY = 2  # [4-byte size][4-byte count], then count times [4-byte size][message]
 
-# Kinds of publishes.
+# The kinds of publishes.
 PUB, MPUB, DPUB = range(3)
 
-# When it is asked whether a client may do this, where clients have to be authorized.
+# When the client's permission for a command is checked.
 NEVER = 0
 BEFORE_BODY = 1
 AFTER_BODY = 2
@@ -36,11 +36,11 @@ _INT64_SIGN = 1 << 63
 class CommandSpec:
     """One row of the table.
 
-    check       raises the ClientError that Go's nsqd gives, by state and words alone
+    check       raises the same ClientError as Go's nsqd; it depends only on the state and the words
     body        NO_BODY, SIZED_BODY or MULTI_BODY
-    body_error  what a bad or missing body is: BadBody or BadMessage
-    body_name   how the error texts call the body
-    permission  NEVER, BEFORE_BODY or AFTER_BODY: when its topic (and channel) have to be permitted
+    body_error  the error for a bad or missing body: BadBody or BadMessage
+    body_name   the name of the body in error texts
+    permission  NEVER, BEFORE_BODY or AFTER_BODY: when the permission for its topic and channel is checked
     """
 
     name: str
@@ -52,12 +52,12 @@ class CommandSpec:
 
 
 def words(raw: bytes) -> str:
-    """Bytes of a client's own command for the text of an error."""
+    """Return bytes of a client's command as text for an error."""
     return raw.decode("utf-8", "surrogateescape")
 
 
 def parse_number(raw: bytes) -> int:
-    """Decimal digits only, as a signed 64-bit number that wraps; no digits at all are 0. Raises ValueError."""
+    """Return decimal digits as a signed 64-bit number that wraps; 0 for no digits. Raises ValueError."""
     if not raw:
         return 0
     if not raw.isdigit():
@@ -65,13 +65,13 @@ def parse_number(raw: bytes) -> int:
     if len(raw) <= 18:
         return int(raw)
     wrapped = 0
-    for digit in raw:  # digit by digit: int() refuses very long numbers
+    for digit in raw:  # digit by digit, since int() refuses very long numbers
         wrapped = (wrapped * 10 + digit - 48) & _UINT64
     return wrapped - ((wrapped & _INT64_SIGN) << 1)
 
 
 def milliseconds_to_ns(milliseconds: int) -> int:
-    """As a signed 64-bit number of ns, which wraps for absurd values as it does in Go."""
+    """Return a signed 64-bit number of ns. It wraps for huge values, as in Go."""
     wrapped = milliseconds * 1_000_000 & _UINT64
     return wrapped - ((wrapped & _INT64_SIGN) << 1)
 
@@ -126,7 +126,7 @@ def _check_rdy(session: Session, params: Params) -> None:
 
 
 def _consumer_check(name: str, word_count: int) -> Callable[[Session, Params], None]:
-    """FIN, REQ and TOUCH: a subscribed client, enough words, a message id of the right length."""
+    """Check FIN, REQ and TOUCH: the client is subscribed, and the message id has the right length."""
 
     def check(session: Session, params: Params) -> None:
         if session.state != STATE_SUBSCRIBED and session.state != STATE_CLOSING:
@@ -150,7 +150,7 @@ def _check_cls(session: Session, params: Params) -> None:
 
 
 def _check_nop(session: Session, params: Params) -> None:
-    """NOP may always come."""
+    """Allow NOP in every state."""
 
 
 def _check_pub(session: Session, params: Params) -> None:
@@ -162,7 +162,7 @@ def _check_pub(session: Session, params: Params) -> None:
 def _check_mpub(session: Session, params: Params) -> None:
     if len(params) < 2:
         raise Invalid("MPUB insufficient number of parameters")
-    _check_topic("MPUB", params, prefix="E_BAD_TOPIC ")  # the doubled code is Go's
+    _check_topic("MPUB", params, prefix="E_BAD_TOPIC ")  # Go's nsqd doubles the code too
 
 
 def _check_dpub(session: Session, params: Params) -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-# What a field takes: str, bool, or the range of a whole number.
+# The type of a field: str, bool, or the range of an integer.
 Kind = type | range
 
 INT32 = range(-(1 << 31), 1 << 31)
@@ -17,10 +17,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def decode_fields(body: bytes, fields: Mapping[str, Kind]) -> dict[str, Any]:
-    """Every one of `fields`; those that are absent or null with the zero of their kind, others are ignored.
+    """Return all `fields`. One that is absent or null has the zero value of its type; other keys are ignored.
 
-    Names in the body may be in upper or lower case. Raises ValueError for what is no object, and for a value of
-    another kind.
+    The case of the keys does not matter. Raises ValueError if the body is not an object, or a value has another type.
     """
     values: dict[str, Any] = {name: 0 if isinstance(kind, range) else kind() for name, kind in fields.items()}
     for key, value in _decode_object(body).items():
@@ -30,7 +29,7 @@ def decode_fields(body: bytes, fields: Mapping[str, Kind]) -> dict[str, Any]:
             continue
         if not _fits(value, kind):
             raise ValueError(f"{name} is of another type")
-        # Half a surrogate pair could be written neither to logs nor to answers.
+        # Half a surrogate pair cannot be written to logs or answers.
         values[name] = _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", value) if kind is str else value
     return values
 

@@ -1,9 +1,9 @@
-"""The parser of a client that has to be authorized: in between the commands, it says what is to be permitted.
+"""The parser of a client that needs permissions. Between the commands it returns requests for permission.
 
     ("PERMIT", name, topic, channel, command)
 
-means: act on `command` if the client may do this. `command` is None where it is still to be read. A row of PUBs
-to one topic is asked about once, until `forget_pub`.
+The caller must run `command` if the client may do this. `command` is None if it has not been read yet. Permission for
+consecutive PUBs to one topic is requested once, until `forget_pub`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from nsqd_py.protocol.session import Session
 
 
 class GuardedParser(CommandParser):
-    """A `CommandParser` with questions; a class of its own, so that the other one has nothing to do with them."""
+    """A `CommandParser` with permissions. It is a separate class, so that the other one does no work for them."""
 
     __slots__ = ("_was_asked",)
 

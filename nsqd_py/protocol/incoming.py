@@ -1,4 +1,4 @@
-"""What nsqd says to a client: bytes in any chunking become rows of messages, and of responses and errors.
+"""The client's parser of nsqd's frames: turns bytes in any chunks into runs of messages, of responses, and errors.
 
 `protocol.frames` has the form of a frame.
 """
@@ -14,15 +14,15 @@ from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.errors import NsqdError
 from nsqd_py.protocol import frames
 from nsqd_py.protocol.frames import ERROR, ID_LENGTH, MESSAGE, MESSAGE_OVERHEAD, RESPONSE
-from nsqd_py.protocol.strangers import not_nsqd_tcp
+from nsqd_py.protocol.wrong_port import not_nsqd_tcp
 
 MAX_FRAME_BYTES = 1 << 30
 
-_HEAD_BYTES = 8  # size, kind
+_HEAD_BYTES = 8  # size, type
 _STAMP_START = _HEAD_BYTES
 _ID_START = _STAMP_START + 8 + 2
 _BODY_START = _ID_START + ID_LENGTH
-_SMALLEST = {RESPONSE: 4, ERROR: 4, MESSAGE: MESSAGE_OVERHEAD}  # by kind: what the size field says at least
+_SMALLEST = {RESPONSE: 4, ERROR: 4, MESSAGE: MESSAGE_OVERHEAD}  # the lowest value of the size field, by type
 
 _read_head = Struct(">ii").unpack_from
 _read_stamp = Struct(">qH").unpack_from
@@ -30,24 +30,24 @@ _match_oks = re.compile(b"(?:" + re.escape(frames.OK) + b")+").match
 
 
 class BadFrame(NsqdError):
-    """What came is no frame of nsqd; nothing that follows it can be understood."""
+    """The bytes are not a frame of nsqd; nothing that follows can be understood."""
 
 
 class WrongPort(BadFrame):
-    """Another protocol is spoken there; the text says which address is needed."""
+    """The server speaks another protocol; str(error) names the address to use."""
 
 
 class Messages:
-    """Messages in the order in which they came, as columns: lists with an item for each of them.
+    """Consecutive messages as columns: lists with an item for each message.
 
-    A column is made when it is asked for first: who needs bodies and ids alone does not pay for the others
-    (0.1 us each a message, beside 0.15 us to find where it begins).
+    A column is computed when it is first used, so that a caller who needs only bodies and ids does not pay for the
+    others (0.1 us each a message, beside 0.15 us to find where it begins).
     """
 
     __slots__ = ("_bodies", "_data", "_end", "_ids", "_stamps", "_starts")
 
     def __init__(self, data: bytes, starts: list[int], end: int) -> None:
-        """`starts` are where their frames begin in `data`; `end` is where the last ends."""
+        """`starts` are the positions of their frames in `data`; `end` is the end of the last frame."""
         self._data = data
         self._starts = starts
         self._end = end
@@ -68,7 +68,7 @@ class Messages:
 
     @property
     def ids(self) -> list[bytes]:
-        """16 hex characters each."""
+        """Return the ids, 16 hex characters each."""
         if self._ids is None:
             data = self._data
             self._ids = [data[start + _ID_START : start + _BODY_START] for start in self._starts]
@@ -76,12 +76,12 @@ class Messages:
 
     @property
     def timestamps_ns(self) -> list[int]:
-        """When they were published, since the epoch."""
+        """Return the times of publishing, in ns since the epoch."""
         return list(map(itemgetter(0), self._all_stamps()))
 
     @property
     def attempts(self) -> list[int]:
-        """How often each was handed out, this time counted."""
+        """Return how often each message was delivered, including this time."""
         return list(map(itemgetter(1), self._all_stamps()))
 
     def _all_stamps(self) -> list[tuple[int, int]]:
@@ -92,19 +92,19 @@ class Messages:
 
     @property
     def size_bytes(self) -> int:
-        """What they took on the wire."""
+        """Return the size on the wire."""
         return self._end - self._starts[0]
 
 
 class Responses(NamedTuple):
-    """A row of equal responses: who pipelines PUBs gets little else than OK."""
+    """Consecutive equal responses: a client that pipelines PUBs receives mostly OK."""
 
     data: bytes
     times: int
 
 
 class ErrorFrame(NamedTuple):
-    """What nsqd refused: `CODE text`."""
+    """An error of nsqd: `CODE text`."""
 
     data: bytes
 
@@ -115,21 +115,21 @@ Found: TypeAlias = "Messages | Responses | ErrorFrame"
 class FrameParser:
     """The reading half of a client's connection.
 
-    failure  why nothing more is parsed, once something came that is no frame
+    failure  why parsing stopped; None unless the input was not a frame
     """
 
     __slots__ = ("_gathered", "_gathered_bytes", "_max_frame_bytes", "_wanted_bytes", "failure")
 
     def __init__(self, max_frame_bytes: int = 0) -> None:
-        """A frame that says to be larger is a failure; 0 is 1 GiB."""
+        """A frame that declares a larger size is a failure; 0 means 1 GiB."""
         self._max_frame_bytes = max_frame_bytes or MAX_FRAME_BYTES
-        self._gathered: list[bytes] = []  # of a frame that is not whole yet; joined once it is
+        self._gathered: list[bytes] = []  # chunks of an incomplete frame, joined when it is complete
         self._gathered_bytes = 0
-        self._wanted_bytes = 0  # so many make it whole
+        self._wanted_bytes = 0  # the number of bytes that complete it
         self.failure: BadFrame | None = None
 
     def feed(self, data: bytes) -> list[Found]:
-        """What is whole now, in the order in which it came. Look at `failure` afterwards."""
+        """Return all complete frames, in order. Check `failure` afterwards."""
         found: list[Found] = []
         joined = self._joined(data)
         position = 0
@@ -139,9 +139,9 @@ class FrameParser:
         return found
 
     def feed_one(self, data: bytes) -> Responses | ErrorFrame | None:
-        """At most one frame. What follows waits for the next call, or for `take_rest`.
+        """Return at most one frame. The bytes behind it stay for the next call, or for `take_rest`.
 
-        For a handshake, where the bytes behind an answer may be encoded. A message is a failure.
+        This is for a handshake, since the bytes behind an answer may be encoded. A message is a failure.
         """
         joined = self._joined(data)
         size, kind = self._head(joined, 0)
@@ -156,13 +156,13 @@ class FrameParser:
         return ErrorFrame(content) if kind == ERROR else Responses(content, 1)
 
     def take_rest(self) -> bytes:
-        """Give away the bytes that belong to no frame yet."""
+        """Remove and return the bytes that do not belong to a frame yet."""
         rest = b"".join(self._gathered)
         self._gathered.clear()
         return rest
 
     def _joined(self, data: bytes) -> bytes:
-        """What is to be looked at now; nothing while a frame is known not to be whole."""
+        """Return the bytes to parse now; nothing while a frame is known to be incomplete."""
         if self.failure is not None:
             return b""
         if not self._gathered:
@@ -176,7 +176,7 @@ class FrameParser:
         return joined
 
     def _keep(self, data: bytes, position: int) -> None:
-        """Put aside what begins at `position`, and note how much it takes to be looked at again."""
+        """Keep the bytes from `position` on, and note how many are needed to go on."""
         if self.failure is not None:
             self._gathered.clear()
         elif position < len(data):
@@ -189,7 +189,7 @@ class FrameParser:
         self._wanted_bytes = wanted_bytes
 
     def _head(self, data: bytes, position: int) -> tuple[int, int]:
-        """What the size field and the kind of the frame there say; zeros where they are not here, or bad."""
+        """Return the size and type of the frame there; zeros if they are missing or invalid."""
         if position + _HEAD_BYTES > len(data):
             return 0, 0
         size, kind = _read_head(data, position)
@@ -203,7 +203,7 @@ class FrameParser:
         return 0, 0
 
     def _take(self, data: bytes, position: int, found: list[Found]) -> int:
-        """Add the row of frames that begins at `position` to `found`; where it ends."""
+        """Add the run of frames that begins at `position` to `found`, and return its end."""
         size, kind = self._head(data, position)
         end = position + SIZE_BYTES + size
         if not size or end > len(data):
@@ -222,7 +222,7 @@ class FrameParser:
 
     def _take_messages(self, data: bytes, position: int, found: list[Found]) -> int:
         starts: list[int] = []
-        add, read_head = starts.append, _read_head  # 10 ns less each
+        add, read_head = starts.append, _read_head  # saves 10 ns each
         available, largest = len(data), self._max_frame_bytes
         last = available - _HEAD_BYTES
         while position <= last:

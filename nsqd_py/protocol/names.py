@@ -17,12 +17,12 @@ def is_valid_name(name: bytes) -> bool:
 
 
 def is_ephemeral(name: str) -> bool:
-    """True for a topic or channel that lives in memory only and goes with its last user."""
+    """True for a topic or channel that is kept in memory only and deleted with its last user."""
     return name.endswith(EPHEMERAL_SUFFIX)
 
 
 def quote(name: bytes) -> str:
-    """The name in double quotes with what does not print escaped, as Go's `%q` verb does."""
+    """Return the name in double quotes with unprintable characters escaped, as Go's `%q` verb does."""
     text = name.decode("utf-8", "surrogateescape")
     return '"' + "".join(map(_quote_character, text)) + '"'
 

@@ -1,8 +1,8 @@
-"""What a client says to nsqd, as bytes: `VERB words\\n`, for some with a body behind its size.
+"""The commands of a client as bytes: `VERB words\\n`, some followed by a body behind its size.
 
 https://nsq.io/clients/tcp_protocol_spec.html has the commands. Topics and channels are str, ids and bodies bytes.
-Every function that takes a name raises BadName for one that nsqd would refuse: most of its refusals end the
-connection, and with it the commands of others on it.
+Every function that takes a name raises BadName for one that nsqd would refuse: most of nsqd's refusals end the
+connection, and all commands that share it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ CLS = b"CLS\n"
 
 
 class BadName(NsqdError, ValueError):
-    """A topic or channel that no nsqd takes."""
+    """A topic or channel name that no nsqd accepts."""
 
 
 @lru_cache(maxsize=1024)
 def name_bytes(name: object) -> bytes:
-    """A topic or channel as it goes over the wire. Raises BadName, and TypeError for what is not a str."""
+    """Return a topic or channel name as bytes. Raises BadName, and TypeError if it is not a str."""
     if not isinstance(name, str):
         hint = f": decode it first, as in {name!r}.decode()" if isinstance(name, bytes) else ""
         raise TypeError(f"a topic or channel is a str, not {type(name).__name__}{hint}")
@@ -63,7 +63,7 @@ def fin(message_id: bytes) -> bytes:
 
 
 def fins(ids: Collection[bytes]) -> bytes:
-    """A FIN for each."""
+    """Return a FIN for each message."""
     return b"FIN " + b"\nFIN ".join(ids) + b"\n" if ids else b""
 
 
@@ -76,7 +76,7 @@ def touch(message_id: bytes) -> bytes:
 
 
 def touches(ids: Collection[bytes]) -> bytes:
-    """A TOUCH for each."""
+    """Return a TOUCH for each message."""
     return b"TOUCH " + b"\nTOUCH ".join(ids) + b"\n" if ids else b""
 
 
@@ -90,7 +90,7 @@ def pub(topic: str, body: bytes) -> bytes:
 
 
 def pubs(topic: str, bodies: Sequence[bytes]) -> bytes:
-    """A PUB for each: each has an answer of its own."""
+    """Return a PUB for each body. nsqd answers each of them."""
     prefix = _pub_prefix(topic)
     return b"".join(_with_heads(prefix, bodies))
 
@@ -100,29 +100,30 @@ def dpub(topic: str, defer_ms: int, body: bytes) -> bytes:
 
 
 def mpub_body(bodies: Sequence[bytes]) -> bytes:
-    """The body of an MPUB: the number of messages, then each behind its size."""
+    """Return the body of an MPUB: the number of messages, then each message behind its size."""
     parts = _with_heads(b"", bodies)
     return len(bodies).to_bytes(SIZE_BYTES, "big") + b"".join(parts)
 
 
 def mpub(topic: str, bodies: Sequence[bytes]) -> bytes:
-    """All of them, stored together or not at all, with one answer."""
+    """Return an MPUB: nsqd stores all messages or none, with one answer."""
     return mpub_of(topic, mpub_body(bodies))
 
 
 def mpub_of(topic: str, body: bytes) -> bytes:
-    """An MPUB with a body as `mpub_body` makes it."""
+    """Return an MPUB with a body of `mpub_body`."""
     return mpub_head(topic, len(body)) + body
 
 
 def mpub_head(topic: str, body_bytes: int) -> bytes:
-    """What stands before the body of an MPUB, for those that send the body as it is."""
+    """Return the part of an MPUB before its body, for callers that send the body separately."""
     return b"MPUB %b\n" % name_bytes(topic) + body_bytes.to_bytes(SIZE_BYTES, "big")
 
 
 def _with_heads(prefix: bytes, bodies: Sequence[bytes]) -> list[bytes]:
-    """Each body behind `prefix` and its size. A head is made once for each size: 90 ns a body, where one for each
-    body takes 170.
+    """Return each body behind `prefix` and its size.
+
+    A head is made once for each size: 90 ns a body, where one for each body takes 170.
     """
     sizes = list(map(len, bodies))
     heads = {size: prefix + size.to_bytes(SIZE_BYTES, "big") for size in set(sizes)}

@@ -1,4 +1,4 @@
-"""Bytes in any chunking become commands, or the ClientError that the client is to see.
+"""Turns bytes in any chunks into commands, or into the ClientError that the client gets.
 
     parser.feed(data)
     while (command := parser.next_command()) is not None:
@@ -6,16 +6,16 @@
 
 A command is a tuple that begins with its name:
 
-    ("FIN", ids)                               one or more FINs that came in a row
-    ("PUB", topic, body, count, stride)        one or more PUBs to one topic that came in a row
-    ("DPUB", topic, body, count, stride, defer_ns)  one or more DPUBs with the same line that came in a row
+    ("FIN", ids)                               one or more consecutive FINs
+    ("PUB", topic, body, count, stride)        one or more consecutive PUBs to one topic
+    ("DPUB", topic, body, count, stride, defer_ns)  one or more consecutive DPUBs with the same line
     ("MPUB", topic, body, count, stride)
     ("MPUB_PARTS", topic, parts, count)        one MPUB of many messages: `parts` are (body, count, stride)
     ("GO_ON",)                                 nothing to do: a slice of a long command was read
-    (name, params, body)                       every other one; the body is empty where there is none
+    (name, params, body)                       all other commands; the body may be empty
 
-`body`, `count` and `stride` are those of `nsqd_py.batch.Batch`. A line is checked against the session before
-its body is waited for, and sizes before memory is taken for them.
+`body`, `count` and `stride` are those of `nsqd_py.batch.Batch`. A line is checked against the session before its body
+is read, and sizes are checked before memory is allocated.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from nsqd_py.protocol.commands import COMMANDS, DPUB, MULTI_BODY, NO_BODY, PUB, 
 from nsqd_py.protocol.multi_body import SLICE_MESSAGES, MessageWalk, check_message_count
 from nsqd_py.protocol.session import STATE_CLOSING, STATE_SUBSCRIBED, Session
 
-# The body of an IDENTIFY, or of an AUTH: 5 MB of nested lists take 2 s to read, this much 2 ms.
+# The largest body of IDENTIFY and AUTH: 5 MB of nested lists take 2 s to read, this much 2 ms.
 MAX_JSON_BYTES = 64 * 1024
-MAX_LINE_LENGTH = 16384  # the size of Go's read buffer, at which it gives up on a line
+MAX_LINE_LENGTH = 16384  # the size of Go's read buffer, which limits a line there
 
 Command = tuple[Any, ...]
 GO_ON: Command = ("GO_ON",)
@@ -42,22 +42,22 @@ _MPUB = COMMANDS[b"MPUB"]
 _read_int32 = Struct(">i").unpack_from
 _FIN_RUN = re.compile(rb"(?:FIN [0-9a-f]{16}\n){1,512}")
 _FIN_LENGTH = 21
-_MATCHED_BYTES = 12 * _FIN_LENGTH  # up to here the regular expression is quicker than strided counts
-# The most FINs, and the most PUBs, of one command: others get their turn in between. FINs that fail take 4 us each.
+_MATCHED_BYTES = 12 * _FIN_LENGTH  # up to here the regular expression is faster than strided counts
+# The most FINs, and the most PUBs, of one command, so that other clients get their turn. A FIN that fails takes 4 us.
 _MOST_FINS = 512
 _MOST_PUBS = SLICE_MESSAGES
 
 
 class LineTooLong(NsqdError):
-    """A line longer than MAX_LINE_LENGTH: the connection ends without an answer."""
+    """A line is longer than MAX_LINE_LENGTH: the connection ends without an answer."""
 
 
 class CommandParser:
-    """The reading half of a connection, as a machine with two states: at a line, or inside a body.
+    """The reading half of a connection: a state machine that is either at a line or inside a body.
 
-    Inside a body (`_spec` is set) bytes gather in `_gathered` until `_needed` of them are there.
+    Inside a body (`_spec` is set) bytes are collected in `_gathered` until `_needed` bytes have arrived.
 
-    pub_kind, pub_topic, pub_defer_ns  the command (PUB or DPUB), topic and delay of the last line of one of these
+    pub_kind, pub_topic, pub_defer_ns  the command (PUB or DPUB), topic and delay of its last line
     """
 
     __slots__ = (
@@ -82,7 +82,7 @@ class CommandParser:
         self._walk: MessageWalk | None = None
 
     def feed(self, data: bytes) -> None:
-        """Take what was received. Call `next_command` until it gives None before feeding more."""
+        """Add received data. Before the next call, call `next_command` until it returns None."""
         if self._gathered:
             self._gathered += data
         elif self._position < len(self._buffer):
@@ -93,10 +93,10 @@ class CommandParser:
             self._position = 0
 
     def lone_pub(self, data: bytes) -> bytes | None:
-        """Return the body if what was received is just one more PUB, or DPUB, with the line of the last one.
+        """Return the body if `data` is exactly one more PUB, or DPUB, with the line of the last one.
 
-        It takes 0.5 us, as a command 4. The caller takes the body instead of feeding `data`. The topic, the delay, and
-        whether the client may publish, were checked with the first such line.
+        It takes 0.5 us, as a command 4. The caller handles the body instead of feeding `data`. The topic, the delay and
+        the client's permission were checked with the first such line.
         """
         line = self._pub_line
         if not line or self._buffer or self._spec is not None or not data.startswith(line):
@@ -110,7 +110,7 @@ class CommandParser:
         return data[start:]
 
     def lone_fins(self, data: bytes) -> list[bytes] | None:
-        """Return the ids if what was received is nothing but FINs. The caller takes them instead of feeding `data`.
+        """Return the ids if `data` consists only of FINs. The caller handles them instead of feeding `data`.
 
         1 us for one FIN, as a command 4.
         """
@@ -126,12 +126,12 @@ class CommandParser:
         return data[4:-1].split(b"\nFIN ")
 
     def forget_pub(self) -> None:
-        """Forget the lines of the last publishes, so that the next one is checked as the first."""
+        """Forget the lines of the last publishes, so that the next one is checked like the first."""
         self._pub_line = self._mpub_line = self.pub_topic = b""
 
     @property
     def awaited_mpub(self) -> bytes:
-        """The topic of the MPUB whose body is not whole, or was refused; empty when there is none."""
+        """Return the topic of an MPUB whose body is incomplete or was refused; empty if there is none."""
         spec = self._spec
         return self._params[1] if spec is not None and spec.body == MULTI_BODY else b""
 
@@ -139,19 +139,19 @@ class CommandParser:
 
     @property
     def mpub_head_bytes(self) -> int:
-        """How long the head of one more MPUB with the line of the last one is: its line, its size, its count."""
+        """Return the length of another MPUB's line, size and count, if its line is that of the last one."""
         return len(self._mpub_line) + 2 * SIZE_BYTES
 
     @property
     def missing_body_bytes(self) -> int:
-        """How many bytes follow the head of an MPUB of which nothing but the head is here; 0 in all other cases."""
+        """Return the missing bytes of the body if exactly the head of an MPUB has arrived; 0 otherwise."""
         if self._spec is not _MPUB or len(self._gathered) != 2 * SIZE_BYTES:
             return 0
         declared: int = _read_int32(self._gathered, 0)[0]
         return declared - SIZE_BYTES
 
     def take_mpub(self, body: bytes) -> Command | None:
-        """Return the MPUB whose missing body is `body`, which is not copied; None if it has to be fed."""
+        """Return the MPUB whose missing body is `body`, without a copy; None if the caller must feed it."""
         limits = self._session.limits
         count = check_message_count(_read_int32(self._gathered, SIZE_BYTES)[0], limits.max_body_size)
         if count > SLICE_MESSAGES:
@@ -168,36 +168,36 @@ class CommandParser:
 
     @property
     def gathered_bytes(self) -> int:
-        """What is here of a command that is not whole."""
+        """Return the size of the part of an incomplete command that has arrived."""
         return len(self._gathered) + len(self._buffer)
 
     @property
     def has_unread(self) -> bool:
-        """True when there are bytes that belong to no command yet."""
+        """True if there are bytes that belong to no command yet."""
         return self._position < len(self._buffer) or bool(self._gathered)
 
     def unread(self) -> bytes:
-        """The bytes that belong to no command yet."""
+        """Return the bytes that belong to no command yet."""
         return bytes(self._gathered) or self._buffer[self._position :]
 
     def take_unread(self) -> bytes:
-        """Give away what follows the last command: the connection has changed what its bytes mean."""
+        """Remove and return the bytes behind the last command: the connection has changed their encoding."""
         unread = self._buffer[self._position :]
         self._buffer = b""
         self._position = 0
         return unread
 
     def next_command(self) -> Command | None:
-        """The next whole command; None when more bytes are needed.
+        """Return the next complete command; None if more bytes are needed.
 
-        Raises ClientError as the protocol has it, and LineTooLong.
+        Raises the ClientError of the protocol, and LineTooLong.
         """
         if self._spec is not None:
             return self._command_with_body()
         buffer = self._buffer
         position = self._position
         if position >= len(buffer):
-            self._buffer = b""  # an idle connection holds no memory
+            self._buffer = b""  # an idle connection must hold no memory
             self._position = 0
             return None
         if buffer.startswith(b"FIN ", position):
@@ -215,7 +215,7 @@ class CommandParser:
     # ---- runs of the two commands that come by the thousand
 
     def _fin_run(self) -> Command | None:
-        """All FINs from here on: 0.1 us each, where a line at a time takes 1.5 us."""
+        """Return all FINs from here on: 0.1 us each, where a line at a time takes 1.5 us."""
         state = self._session.state
         if state != STATE_SUBSCRIBED and state != STATE_CLOSING:
             return None
@@ -304,7 +304,7 @@ class CommandParser:
         return self._command_with_body()
 
     def _remember(self, spec: CommandSpec, params: Params, line: bytes) -> None:
-        """Note the line of a publish: the next one is likely the same."""
+        """Note the line of a publish, since the next one probably has the same."""
         if spec.name == "MPUB":
             self._mpub_line, self._mpub_params = line, params
         elif spec.body_error is BadMessage:
@@ -332,7 +332,7 @@ class CommandParser:
         command, after = found
         if command is GO_ON:
             return GO_ON
-        if self._gathered:  # keep what is behind it, not the body once more
+        if self._gathered:  # keep the bytes behind the body, not the body twice
             self._buffer = cut_out(self._gathered, after, len(self._gathered))
             self._gathered = bytearray()
             after = 0
@@ -341,7 +341,7 @@ class CommandParser:
         return command
 
     def _gather(self, start: int) -> None:
-        """Keep what is there of a body until it is whole."""
+        """Keep the part of a body that has arrived until it is complete."""
         if not self._gathered:
             self._gathered = bytearray(memoryview(self._buffer)[start:])
             self._buffer = b""
@@ -380,7 +380,7 @@ class CommandParser:
                 raise BadBody(f"{spec.name} invalid body size {size}")
 
     def _multi_body(self, whole: bytes | bytearray, start: int) -> tuple[Command, int] | None:
-        """Walk one slice of the messages: their sizes, not the declared one, say where the body ends."""
+        """Walk one slice of the messages. Their sizes, not the declared size, determine the end of the body."""
         walk = self._walk
         if walk is None:
             available = len(whole) - start
@@ -417,7 +417,7 @@ class CommandParser:
     # ---- end of input
 
     def end_of_input(self) -> ClientError | None:
-        """What to answer when the input ends here: an error inside a command's body, else None."""
+        """Return the error if the input ends inside a command's body, else None."""
         spec = self._spec
         if spec is None:
             return None
@@ -434,7 +434,7 @@ class CommandParser:
 
 
 def _is_fin_run(run: bytes) -> bool:
-    """True when all of it is `FIN <16 bytes>\\n`: strided counts, half the time of the regular expression."""
+    """True if all of it is `FIN <16 bytes>\\n`: strided counts, half the time of the regular expression."""
     count = len(run) // _FIN_LENGTH
     return (
         run.count(b"\n") == run[20::_FIN_LENGTH].count(b"\n") == count

@@ -1,4 +1,4 @@
-"""What a client negotiated, the state that it is in, and what that allows."""
+"""What a client has negotiated, its state, and what that state allows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from nsqd_py.errors import BadBody, IdentifyFailed
 from nsqd_py.protocol.fields import INT32, INT64, Kind, decode_fields
 
-# The values that /stats prints as a client's state.
+# The values of a client's state in /stats.
 STATE_INIT = 0
 STATE_SUBSCRIBED = 3
 STATE_CLOSING = 4
@@ -19,7 +19,7 @@ DEFAULT_OUTPUT_BUFFER_SIZE = 16384
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a server allows its clients; all times in ms, sizes in bytes."""
+    """The limits of a server for its clients; all times in ms, sizes in bytes."""
 
     max_msg_size: int = 1 << 20
     max_body_size: int = 5 << 20
@@ -46,7 +46,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Upgrades:
-    """What the transport of a connection is agreed to become. `deflate_level` 0 is no deflate."""
+    """The agreed encoding of a connection. `deflate_level` 0 means no deflate."""
 
     tls: bool = False
     snappy: bool = False
@@ -55,7 +55,7 @@ class Upgrades:
 
 @dataclass(slots=True)
 class Session:
-    """One client's side of the protocol: identity, negotiated values, state."""
+    """The state of one client: identity and negotiated values."""
 
     limits: Limits
     client_id: str = ""
@@ -81,9 +81,9 @@ class Session:
         self.output_buffer_timeout_ms = self.limits.output_buffer_timeout_ms
 
     def identify(self, body: bytes) -> bytes:
-        """Take over what an IDENTIFY body says; the data of the response. `upgrades` says what follows it.
+        """Apply the body of an IDENTIFY, and return the data of the response. `upgrades` has the agreed encodings.
 
-        Raises BadBody for what is no JSON object of the right types, or asks for what is not allowed.
+        Raises BadBody if the body is not a JSON object of the right types, or asks for something that is not allowed.
         """
         wanted = _decode_identify(body)
         for name in ("client_id", "hostname", "user_agent", "topology_region", "topology_zone"):

@@ -1,4 +1,4 @@
-"""The newest batches of a topic, which memory holds beside the log."""
+"""The newest batches of a topic, kept in memory."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ _MOST_BATCHES = 50_000
 _SLACK_FROM = 1024
 _LOOK_AGAIN_FROM = 64
 _LOOK_AGAIN_FROM_BYTES = 64 * 1024
-# Bytes that may come before the budget hears of them, so that a lone PUB pays for a comparison only: 0.1 us more of
-# 3.6 us in the topic; an MPUB of 200 messages 1 us more of 23 us.
+# Changes below this size are not reported to the memory budget, so that a single PUB pays only for a comparison: 0.1 us
+# of 3.6 us in the topic, and 1 us of 23 us for an MPUB of 200 messages.
 _TELL_EVERY_BYTES = 16 * 1024
-# Large messages count for several: what is behind is read from the log, which the system has in memory as well.
+# The limit in bytes is this times the limit in messages. Older messages are read from the log, through the page cache.
 _BYTES_A_MESSAGE = 3 * 1024
 
 
-class Recent:
-    """Up to about `most_count` messages of up to 3 KiB on average, fewer where they are larger.
+class BatchCache:
+    """The newest batches: about `most_count` messages, fewer if they are larger than 3 KiB on average.
 
-    None: all of them, since there is nowhere else to read from.
+    If `most_count` is None, it keeps all messages, because they are in no log.
 
-    batches, first_seqs  in order; whoever appends to one appends to the other, and counts
-    trim_above           so many messages may be in it before `trim` should be called
-    size_bytes           what the batches take
-    tell_above           so many bytes may be in it before `tell` should be called
+    batches, first_seqs  in order; the caller appends to both and updates `count` and `size_bytes`
+    trim_above           call `trim` when `count` exceeds this
+    size_bytes           the memory that the batches take
+    tell_above           call `tell` when `size_bytes` exceeds this
     """
 
     __slots__ = (
@@ -55,12 +55,12 @@ class Recent:
     # ---- the budget
 
     def tell_of_changes(self, on_change: Callable[[int], None]) -> None:
-        """Call this with how many bytes more are here, or less, since the last call."""
+        """Call `on_change` with the change of `size_bytes` since the last call."""
         self._on_change = on_change
         self.tell_above = _TELL_EVERY_BYTES
 
     def tell(self) -> None:
-        """Tell of the change since the last time; forget the oldest where there are too many bytes."""
+        """Report the change of size to the budget; drop the oldest batches if the cache is too large."""
         if self.size_bytes > self._most_bytes:
             self.keep_bytes(self._most_bytes)
             return
@@ -73,31 +73,31 @@ class Recent:
     # ---- looking things up
 
     def find(self, seq: int) -> Batch | None:
-        """The batch that holds `seq`; None when it is not here."""
+        """Return the batch that contains `seq`, or None."""
         firsts = self.first_seqs
         if not firsts or seq < firsts[0]:
             return None
-        # Consumers that keep up want the newest: 0.1 us less than to look for it.
+        # Consumers without a backlog read the newest batch: 0.1 us less than a search.
         batch = self.batches[-1] if seq >= firsts[-1] else self.batches[bisect_right(firsts, seq) - 1]
         return batch if seq < batch.first_seq + batch.count else None
 
     def first_behind(self, seq: int) -> Batch | None:
-        """The first batch that begins behind `seq`; None when there is none."""
+        """Return the first batch that begins after `seq`, or None."""
         place = bisect_right(self.first_seqs, seq)
         return self.batches[place] if place < len(self.batches) else None
 
     def seq_since(self, steady_ns: int) -> int | None:
-        """The number of the first message that was published since that time, by its id; None when there is none."""
+        """Return the number of the first message whose id is of that time or later, or None."""
         young = (batch.first_seq for batch in self.batches if id_time_ns(batch.base_id) >= steady_ns)
         return next(young, None)
 
     def by_first_seq(self) -> dict[int, Batch]:
         return dict(zip(self.first_seqs, self.batches, strict=True))
 
-    # ---- letting go
+    # ---- dropping
 
     def trim(self, passed: int) -> None:
-        """Forget what is before `passed`, and what is more than may be here: of a batch perhaps a part."""
+        """Drop messages before `passed`, and the oldest above the limit; a batch may be cut."""
         drop = 0
         left = self.count
         size_bytes = self.size_bytes
@@ -123,7 +123,7 @@ class Recent:
         self.tell()
 
     def keep_bytes(self, most_bytes: int) -> None:
-        """Forget the oldest until at most so many bytes are here."""
+        """Drop the oldest batches until the rest takes at most `most_bytes`."""
         drop = 0
         left = self.count
         size_bytes = self.size_bytes
@@ -144,7 +144,7 @@ class Recent:
         self.size_bytes = size_bytes
 
     def drop_unneeded(self, is_needed: Callable[[int, int], bool]) -> None:
-        """Forget batches that nobody needs: the newest at once, others when a quarter more is here than last time."""
+        """Drop unneeded batches: the newest at once, the others when the cache has grown by a quarter."""
         batches = self.batches
         while batches and not is_needed(batches[-1].first_seq, batches[-1].end_seq):
             batch = batches.pop()

@@ -1,7 +1,7 @@
-"""A channel: who consumes it, and what of its topic it has delivered.
+"""A channel: its consumers, and the state of its messages.
 
-Its place in the topic is a `Position`; its messages stay in the topic's log. What changes is written to a
-journal in batches, so that after a crash at most what was finished in the last 100 ms is delivered again.
+The state is a `Position`; the messages stay in the topic's log. Changes are written to a journal in batches, so that
+after a crash at most the messages that were finished in the last 100 ms are delivered again.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from nsqd_py.pqueues import Alarms, Run
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.dead_letters import DeadLetters
 from nsqd_py.queue.delivery import Handout
-from nsqd_py.queue.duplicate_ids import strays
-from nsqd_py.queue.in_flight import Delivery, Entry, InFlightTable
-from nsqd_py.queue.journal_buffer import Progress, Unsaved, runs_of_entries
+from nsqd_py.queue.in_flight import Delivery, Entry, InFlightTable, strays
+from nsqd_py.queue.journal_buffer import JournalBuffer, Unsaved, runs_of_entries
 from nsqd_py.queue.position import TOPOLOGY_AWARE, Position
 from nsqd_py.queue.roles import Consumer, MessageSource
 
-MOST_EXPIRED_AT_ONCE = 2000  # requeued runs that a sweep for those that are too old looks at
-_MOST_DUE_AT_ONCE = 700  # runs: 2 ms, where 300,000 that are due at one moment took 0.6 s
-# In so many clients' tables an id is searched for each time, which takes 7 us; in more (4,000: 0.4 ms) now and then.
+MOST_EXPIRED_AT_ONCE = 2000  # requeued runs that one sweep for expired messages checks
+_MOST_DUE_AT_ONCE = 700  # runs: 2 ms; 300,000 runs that were due at one moment took 0.6 s
+# With up to this number of clients each unknown id is searched in all in-flight tables (7 us). With more clients
+# (4,000: 0.4 ms) there is at most one search in _SEARCH_EVERY_NS.
 _ALWAYS_SEARCHED = 64
 _SEARCH_EVERY_NS = 10_000_000
 
 
 class FinishMeter(Protocol):
-    """Who measures how long messages take from publish to finish."""
+    """Measures the time of messages from publish to FIN."""
 
     def finished(self, deliveries: Mapping[Delivery, int]) -> None:
-        """So many messages of each are being finished."""
+        """Add finished messages, counted by delivery."""
 
     def figures(self, others: Iterable[Any]) -> dict[str, Any]:
-        """What it measured, together with other meters."""
+        """Return count and percentiles, merged with those of other meters."""
 
 
 class ChannelLimits(Protocol):
-    """The options that a channel obeys; times in ns."""
+    """The options that apply to channels; times in ns."""
 
     @property
     def enable_experiment(self) -> Sequence[str]: ...
@@ -51,7 +51,7 @@ class ChannelLimits(Protocol):
 
 
 class Channel:
-    """A channel of a topic. All times are ns on the clock of the alarms, which keeps the epoch's zero."""
+    """A channel of a topic. All times are ns since the epoch, on the clock of the alarms."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Channel:
             prefers_near=TOPOLOGY_AWARE in limits.enable_experiment, keeps_batches=keeps_batches,
         )  # fmt: skip
         self.counts_by_nearness = self.handout.counts_by_nearness
-        self.client_ready = self.handout.add  # called once per read of a connection: one call less
+        self.client_ready = self.handout.add  # saves a call for each read of a connection
         self._waiting = self.handout.waiting
         self._source = source
         self._limits = limits
@@ -92,7 +92,7 @@ class Channel:
         self._deferred_alarm = alarms.alarm(self._on_deferred_due)
         self._orphan_alarm = alarms.alarm(self._on_orphans_due)
         self._orphans: dict[InFlightTable, None] = {}
-        self._progress = Progress(position, journal)
+        self._unwritten = JournalBuffer(position, journal)
 
     # ---- figures
 
@@ -106,12 +106,12 @@ class Channel:
 
     @property
     def lost_count(self) -> int:
-        """Messages that could not be read any more."""
+        """Messages that are damaged or missing in the log."""
         return self.handout.lost_count
 
     @property
     def dead_letter_count(self) -> int:
-        """Messages that were moved away, since they were tried too often."""
+        """Messages that were moved to the dead letter topic."""
         return self.dead_letters.count if self.dead_letters is not None else 0
 
     @property
@@ -127,19 +127,19 @@ class Channel:
         return self.position.deferred.count
 
     def backend_depth(self, first_in_memory: int) -> int:
-        """That part of the depth that is not held in memory."""
+        """Return the part of the depth that is not in memory."""
         position = self.position
         return min(max(0, min(first_in_memory, position.released) - position.next_fresh), position.fresh_count)
 
     # ---- consumers
 
     def move_dead_letters(self, dead_letters: DeadLetters) -> None:
-        """Let these have what was tried often enough."""
+        """Move messages with too many attempts with `dead_letters`."""
         self.dead_letters = dead_letters
         self._tables[dead_letters.moving] = None
 
     def add_client(self, client: Consumer) -> bool:
-        """False when the channel has as many consumers as it may."""
+        """Add a consumer. Return False if the channel has --max-channel-consumers already."""
         most = self._limits.max_channel_consumers
         if most and len(self.clients) >= most:
             return False
@@ -148,7 +148,7 @@ class Channel:
         return True
 
     def remove_client(self, client: Consumer) -> None:
-        """What it has in flight stays so until it times out, as with Go's nsqd."""
+        """Remove a consumer. Its messages stay in flight until they time out, as in Go's nsqd."""
         if client not in self.clients:
             return
         del self.clients[client]
@@ -162,10 +162,10 @@ class Channel:
             self._tables.pop(client.in_flight, None)
 
     def owns(self, message_id: bytes) -> bool:
-        """True when any client of this channel has the message in flight.
+        """True if any client of this channel has the message in flight.
 
-        It only decides how an error is worded. So with many clients, where the search takes long, most of the ids that
-        clients make up by the thousand are not searched for: False.
+        The result is only used for the text of an error. With many clients the search takes long; it is then skipped
+        (False) if the last one was less than 10 ms ago, so that clients with thousands of invalid ids cost little.
         """
         if len(self._tables) > _ALWAYS_SEARCHED:
             now_ns = self._clock()
@@ -174,10 +174,10 @@ class Channel:
             self._searched_ns = now_ns
         return any(message_id in table for table in self._tables)
 
-    # ---- messages come
+    # ---- messages from the topic
 
     def release(self, low: int, high: int, deferred: Sequence[tuple[int, int, int]]) -> None:
-        """Messages low..high (not included) are there; `deferred` of them, as (low, high, due_ns), are not due yet."""
+        """Add messages low..high (high excluded); the ranges `deferred`, as (low, high, due_ns), are not due yet."""
         self.message_count += high - low
         if self._keeps_batches and self._holds_too_much():
             self.miss(low, high)
@@ -191,7 +191,7 @@ class Channel:
             self.handout.wake()
 
     def _holds_too_much(self) -> bool:
-        """True where messages are in memory only, and this channel has its part of that: the newest are lost."""
+        """True if messages are in memory only, and this channel has used its share: new messages are then dropped."""
         most = self._source.most_unfinished()
         return most is not None and self.depth + self.deferred_count + self.in_flight_count > most
 
@@ -199,8 +199,8 @@ class Channel:
         position = self.position
         position.released = high
         if self.is_ephemeral:
-            # It holds no more than fits in memory: what comes then is lost, as with Go's nsqd. Whoever could take
-            # messages right now has room for them beyond the queue.
+            # It holds at most --mem-queue-size messages and drops later ones, as Go's nsqd does. Messages that ready
+            # clients can take now do not count.
             room = self._limits.mem_queue_size
             if not self.is_paused:
                 room += sum(max(0, client.capacity()) for client in self._waiting)
@@ -216,17 +216,17 @@ class Channel:
         self.defer(due_ns, (low, high, 0, batch))
 
     def defer(self, due_ns: int, run: Run) -> None:
-        """Queue these messages again at that time."""
+        """Requeue these messages at that time."""
         self.position.defer(due_ns, run)
         self._deferred_alarm.set_no_later(due_ns)
 
     def miss(self, low: int, high: int) -> None:
-        """Messages low..high (not included) were dropped from the topic before the channel saw them."""
+        """Skip messages low..high (high excluded), which the topic dropped before it released them."""
         self.position.released = high
         self._never_deliver(low, high)
 
     def expire_before(self, seq: int, requeued: Container[int]) -> None:
-        """Messages below `seq` are too old; of those that are queued again, the runs that begin with these numbers."""
+        """Drop expired messages: those below `seq`, and the requeued runs that begin with one of these numbers."""
         position = self.position
         for low, high in position.take_fresh_below(seq):
             self.handout.expire(low, high)
@@ -239,31 +239,31 @@ class Channel:
         for gap_low, gap_high in list(self.position.finished.gaps(low, high)):
             self.mark_finished(gap_low, gap_high)
 
-    # ---- what consumers say
+    # ---- answers of consumers
 
     def finish(self, client: Consumer, ids: list[bytes]) -> list[bytes]:
-        """Done with these messages. Gives the ids that the client does not have in flight."""
+        """Finish these messages. Return the ids that the client does not have in flight."""
         if self.latency is not None:
             self.latency.finished(client.in_flight.deliveries(ids))
         finished, missing = client.in_flight.finish(ids)
         if finished:
-            add, note = self.position.finished.add, self._progress.note_finished
+            add, note = self.position.finished.add, self._unwritten.note_finished
             for run in runs_of(finished):
                 add(*run)
                 note(run)
-            if not self._progress.is_dirty:
+            if not self._unwritten.is_dirty:
                 self._become_dirty()
         return missing
 
     def mark_finished(self, low: int, high: int) -> None:
-        """Messages low..high (not included), of which none was, are done with."""
+        """Finish messages low..high (high excluded), none of which is finished yet."""
         self.position.finished.add(low, high)
-        self._progress.note_finished((low, high))
-        if not self._progress.is_dirty:
+        self._unwritten.note_finished((low, high))
+        if not self._unwritten.is_dirty:
             self._become_dirty()
 
     def requeue(self, client: Consumer, message_id: bytes, delay_ns: int) -> bool:
-        """Queue a message once more, after a delay. False: not in flight with this client."""
+        """Requeue a message after a delay. Return False if it is not in flight to this client."""
         entry = client.in_flight.pop(message_id)
         if entry is None:
             return False
@@ -272,7 +272,7 @@ class Channel:
         return True
 
     def touch(self, client: Consumer, message_id: bytes) -> bool:
-        """Start a message's time-out anew. False: not in flight with this client."""
+        """Restart a message's timeout. Return False if it is not in flight to this client."""
         touched = client.in_flight.touch(
             message_id, self._clock(), client.msg_timeout_ns, self._limits.max_msg_timeout_ns
         )
@@ -283,7 +283,7 @@ class Channel:
         return touched
 
     def expire(self, table: InFlightTable, now_ns: int) -> int:
-        """Queue again what timed out in a client's table; how many that were."""
+        """Requeue the messages of a client that have timed out, and return their number."""
         expired = table.expire(now_ns)
         if expired:
             self.timeout_count += len(expired)
@@ -291,30 +291,30 @@ class Channel:
         return len(expired)
 
     def _wait(self, entries: list[Entry], due_ns: int) -> None:
-        """Messages that were in flight are queued again, or deferred until `due_ns`, or dead by now."""
+        """Requeue messages that were in flight, or defer them until `due_ns`, or move them as dead letters."""
         if self.dead_letters is not None:
             entries = self.dead_letters.take(entries, due_ns)
         if entries:
             self.wait(entries, due_ns)
 
     def wait(self, entries: list[Entry], due_ns: int) -> None:
-        """Messages that were in flight are queued again, or deferred until `due_ns`."""
+        """Requeue messages that were in flight, or defer them until `due_ns` if it is not 0."""
         for low, high, delivery in runs_of_entries(entries):
             run: Run = (low, high, delivery.attempts, delivery.batch)
             if due_ns:
                 self.defer(due_ns, run)
-                self._progress.note_waiting((low, high, due_ns, delivery.attempts))
+                self._unwritten.note_waiting((low, high, due_ns, delivery.attempts))
             else:
                 after = self.position.end_of_queue
                 self.position.queue_again(run, after)
-                self._progress.note_waiting((low, high, queued_after(after), delivery.attempts))
+                self._unwritten.note_waiting((low, high, queued_after(after), delivery.attempts))
         if not due_ns:
             self.handout.wake()
-        if not self._progress.is_dirty:
+        if not self._unwritten.is_dirty:
             self._become_dirty()
 
     def queue_strays(self) -> None:
-        """Queue what another message's id took out of flight."""
+        """Requeue messages that left the in-flight table because another message has the same id."""
         for low, high in strays(self.position, self._tables):
             self.position.queue_again((low, high, 1, None))
         self.handout.wake()
@@ -323,11 +323,11 @@ class Channel:
         if self.position.queue_due(now_ns, _MOST_DUE_AT_ONCE):
             self.handout.wake()
         next_ns = self.position.deferred.next_due_ns
-        # What is left of those that are due comes in the next turn: no alarm rings twice at one time.
+        # The other due runs follow in the next event-loop iteration: no alarm rings twice at one time.
         self._deferred_alarm.set(None if next_ns is None else max(next_ns, now_ns + 1))
 
     def _on_orphans_due(self, now_ns: int) -> None:
-        """Messages time out whose client is gone."""
+        """Requeue messages of disconnected clients that have timed out."""
         next_ns = None
         for table in list(self._orphans):
             self.expire(table, now_ns)
@@ -350,20 +350,20 @@ class Channel:
             self.handout.wake()
 
     def empty(self) -> None:
-        """Drop everything: queued, in flight, deferred. Raises OSError when that cannot be written down."""
+        """Drop all queued, in-flight and deferred messages. Raises OSError if the journal cannot be written."""
         self.position.empty()
         self._begin_anew()
 
     def seek(self, seq: int, not_due: Iterable[tuple[int, int, int]], holes: Iterable[tuple[int, int]]) -> None:
-        """Go on at `seq`, as `Position.seek` does; what is in flight is forgotten.
+        """Move to `seq`, as `Position.seek` does; in-flight messages are dropped from the tables.
 
-        Raises OSError when that cannot be written down.
+        Raises OSError if the journal cannot be written.
         """
         self.position.seek(seq, not_due, holes)
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        """The position is another: nobody has anything in flight, and all may have what there is."""
+        """Reset the in-flight tables, alarms and deliveries after a change of the position, and save it."""
         for table in self._tables:
             table.clear()
         self.handout.forget_read()
@@ -378,7 +378,7 @@ class Channel:
         self.save()
 
     def close(self) -> None:
-        """Take leave of all consumers and ring no more."""
+        """Disconnect all consumers and cancel the alarms."""
         self.handout.is_closed = True
         self._deferred_alarm.set(None)
         self._orphan_alarm.set(None)
@@ -387,56 +387,56 @@ class Channel:
         self.handout.close()
 
     def restore(self) -> None:
-        """Begin with a position that was put back: its alarm, its count of messages."""
+        """Set the alarm for the deferred messages of a position that was read from disk."""
         self._deferred_alarm.set(self.position.deferred.next_due_ns)
 
     # ---- the journal
 
     @property
     def journal(self) -> Journal | None:
-        return self._progress.journal
+        return self._unwritten.journal
 
     @property
     def is_dirty(self) -> bool:
-        """Something changed that `save_changes` would write."""
-        return self._progress.is_dirty
+        """True if there are changes for `save_changes` to write."""
+        return self._unwritten.is_dirty
 
     @property
     def wants_snapshot(self) -> bool:
-        """True when `save_changes` would replace the journal, and not append to it."""
-        return self._progress.wants_small_snapshot(self._tables)
+        """True if `save_changes` would replace the journal instead of appending to it."""
+        return self._unwritten.wants_small_snapshot(self._tables)
 
     def _become_dirty(self) -> None:
-        self._progress.is_dirty = True
+        self._unwritten.is_dirty = True
         self._on_change(self)
 
     def save_changes(self) -> None:
-        """Write down what is new. Raises OSError: then it stays new."""
-        self._progress.save_changes(self._tables)
+        """Write changes to the journal. Raises OSError; then the changes are kept."""
+        self._unwritten.save_changes(self._tables)
 
     def take_changes(self) -> Unsaved:
-        """What `save_changes` would write, to be written in a thread; then comes `end_save`."""
-        return self._progress.take_changes(self._tables)
+        """Return what `save_changes` would write. The caller writes it in a thread, and calls `end_save`."""
+        return self._unwritten.take_changes(self._tables)
 
     def end_save(self, unsaved: Unsaved) -> None:
-        """It is written. Raises OSError where it could not be: then it stays new."""
-        self._progress.end_save(unsaved)
+        """Complete the write. Raises OSError if it failed; then the changes are kept."""
+        self._unwritten.end_save(unsaved)
 
     @property
     def wants_replacement(self) -> bool:
-        """Its journal had better be replaced by a snapshot, in a thread."""
-        return self._progress.wants_replacement(self._tables)
+        """True if a thread must replace the journal by a snapshot."""
+        return self._unwritten.wants_replacement(self._tables)
 
     def begin_replacement(self) -> Replacement:
-        """That snapshot: to be written in a thread, and finished."""
-        return self._progress.begin_replacement(self._tables)
+        """Return that snapshot, for a thread to write."""
+        return self._unwritten.begin_replacement(self._tables)
 
     def save(self) -> None:
-        """Write down everything, also how often what is in flight was tried. Raises OSError."""
-        self._progress.save(self._tables)
+        """Write a snapshot, which includes the attempts of in-flight messages. Raises OSError."""
+        self._unwritten.save(self._tables)
 
     def save_at_the_end(self) -> None:
-        """As `save`, for a clean stop: what is in flight counts as tried. Raises OSError."""
+        """Write a snapshot at a clean stop: the present attempt of in-flight messages counts. Raises OSError."""
         if self.dead_letters is not None:
             self.dead_letters.settle()
-        self._progress.save(self._tables, count_in_flight=True)
+        self._unwritten.save(self._tables, count_in_flight=True)

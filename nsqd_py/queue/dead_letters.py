@@ -1,7 +1,7 @@
-"""Dead letters: messages that were tried so often that they are moved out of the way, to a topic of their own.
+"""Dead letters: messages with too many attempts, which are moved to another topic.
 
-A message is finished in its channel when it is written there (with `--sync-every=1`: synced), not before. A crash in
-between lets it come again, and perhaps die twice; none is lost.
+A message is finished in its channel after it is written to the other topic (with `--sync-every=1`: synced). After a
+crash in between it is delivered again, and may be moved twice; no message is lost.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ MOST_REMEMBERED = 100
 
 
 class Graveyard(Protocol):
-    """The topic that takes them."""
+    """The topic that receives dead letters."""
 
     is_closed: bool
 
     def remember_dead_letter(self, obituary: dict[str, Any]) -> None:
-        """Keep {id, attempts, topic, channel, timestamp, died}, both times in ns, of the last of them."""
+        """Store {id, attempts, topic, channel, timestamp, died} of a dead letter, with times in ns."""
 
     def bury(self, batch: Batch, died_ns: int, publisher: Any, ticket: int) -> None:
-        """Take messages that another topic had, with their ids and time stamps."""
+        """Publish messages of another topic with their ids and timestamps."""
 
 
 class Origin(NamedTuple):
-    """The channel that they leave.
+    """The channel whose messages are moved.
 
-    finish    (low, high): these sequence numbers are done with
-    wait      (entries, due_ns): these are queued again, or deferred, as if nothing had happened
-    batch_at  (seq): the batch that holds it, or the first behind it. Raises OSError
+    finish    (low, high): finish these sequence numbers
+    wait      (entries, due_ns): requeue these messages, or defer them until `due_ns` if it is not 0
+    batch_at  (seq): return the batch that contains `seq`, or else the next batch. Raises OSError
     """
 
     topic: str
@@ -46,10 +46,10 @@ class Origin(NamedTuple):
 
 
 class DeadLetters:
-    """What becomes of one channel's messages that were tried `max_attempts` times.
+    """Moves messages of one channel after `max_attempts` attempts.
 
-    count   how many were moved
-    moving  those that are not written yet; they count as in flight
+    count   the number of moved messages
+    moving  messages that are not written to the other topic yet; they count as in flight
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class DeadLetters:
         self._moves: dict[_Move, None] = {}
 
     def take(self, entries: list[Entry], due_ns: int) -> list[Entry]:
-        """Move those that were tried often enough; the others. Those that cannot be moved wait until `due_ns`."""
+        """Move messages with enough attempts; return the others. Messages that cannot be moved wait until `due_ns`."""
         dead = [entry for entry in entries if entry[1].attempts >= self._max_attempts]
         if not dead:
             return entries
@@ -80,17 +80,17 @@ class DeadLetters:
         return [entry for entry in entries if entry[1].attempts < self._max_attempts]
 
     def settle(self) -> None:
-        """Finish what is written, without waiting for the end of the turn."""
+        """Finish written messages, without waiting for the end of the event-loop iteration."""
         for move in list(self._moves):
             move.deliver()
 
     def forget(self, move: _Move) -> None:
-        """It is over."""
+        """Remove a completed move."""
         self._moves.pop(move, None)
 
 
 class _Letter(NamedTuple):
-    """Messages of one batch that die together."""
+    """Messages of one batch that are moved together."""
 
     batch: Batch
     delivery: Delivery
@@ -98,10 +98,10 @@ class _Letter(NamedTuple):
 
 
 class _Move:
-    """Some messages on their way. To the topic that takes them this is a publisher.
+    """Messages that are being moved. It is a publisher of the topic that receives them.
 
-    A publisher hears of failures only; so that it learns of success, it comes in the turn behind the writing, and
-    again when it is not held any more.
+    A publisher is notified only of failures. To detect success, it registers as a deliverer, which runs after the
+    write in the same event-loop iteration, and registers again when `release` ends the last hold.
     """
 
     def __init__(self, owner: DeadLetters, graveyard: Graveyard, due_ns: int) -> None:
@@ -115,12 +115,12 @@ class _Move:
         self._in_turn = False
 
     def begin(self, dead: list[Entry], now_ns: int) -> None:
-        self._died_ns = self._owner.wall_clock()  # for people; an age counts on the steady clock
+        self._died_ns = self._owner.wall_clock()  # shown to people; ages use the steady clock
         self._want_turn()
         for low, high, delivery in runs_of_entries(dead):
             while low < high:
                 batch = self._part(low, high, delivery)
-                if batch is None:  # consumers are to wait for it, or to be told that it is lost
+                if batch is None:  # delivery retries the read, or counts the messages as lost
                     self._owner.origin.wait([(seq, delivery) for seq in range(low, high)], self._due_ns)
                     break
                 letter = _Letter(batch, delivery, hex_ids(batch.base_id, batch.count))
@@ -130,7 +130,7 @@ class _Move:
                 low = batch.end_seq
 
     def _part(self, low: int, high: int, delivery: Delivery) -> Batch | None:
-        """The messages from `low` on, up to `high`, as far as one batch has them; None where they cannot be read."""
+        """Return the part of a batch from `low` up to at most `high`, or None if it cannot be read."""
         try:
             batch = delivery.batch or self._owner.origin.batch_at(low)
         except OSError:  # the topic has reported it
@@ -144,7 +144,7 @@ class _Move:
             self._in_turn = True
             self._owner.turn.add_deliverer(self)
 
-    # ---- what a topic tells its publishers
+    # ---- the Publisher interface
 
     def publish_failed(self, ticket: int, _error: OSError) -> None:
         self._failed.add(ticket)
@@ -160,7 +160,7 @@ class _Move:
     # ---- the end
 
     def deliver(self) -> None:
-        """Called by the turn, when all is written that was published in it."""
+        """Finish the messages, or requeue those that were not written. Called after the iteration's writes."""
         self._in_turn = False
         if self._holds:
             return
@@ -168,7 +168,7 @@ class _Move:
         letters, self._letters = self._letters, []
         for ticket, letter in enumerate(letters):
             found = map(self._owner.moving.pop, letter.ids)
-            left = [entry for entry in found if entry is not None]  # what the channel was not emptied of meanwhile
+            left = [entry for entry in found if entry is not None]  # the channel may have been emptied meanwhile
             if ticket in self._failed:
                 self._owner.origin.wait(left, self._due_ns)
             else:

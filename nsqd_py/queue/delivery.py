@@ -1,4 +1,4 @@
-"""Handing out: which of a channel's messages goes to which of its clients that wait."""
+"""The delivery of a channel's messages to its ready clients."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from nsqd_py.protocol.frames import hex_ids, message_frames, single_frames
 from nsqd_py.queue.in_flight import Delivery
 from nsqd_py.queue.lookahead import LONGEST_RUN, MOST_ATTEMPTS, Lookahead, Single, is_older
 from nsqd_py.queue.position import Position, by_nearness, fair_share
-from nsqd_py.queue.roles import Books, Consumer, MessageSource
+from nsqd_py.queue.roles import Consumer, DeliveryListener, MessageSource
 from nsqd_py.queue.unreadable import UnreadableRanges
 
-_FRAME_OVERHEAD = 26  # bytes that a message is longer on the wire to a consumer than in its batch
-# A disk that gives nothing takes its time to say so: after so many reads that failed the loop goes on with others.
+_FRAME_OVERHEAD = 26  # bytes of a message frame in addition to its size in the batch
+# Failing reads of a broken disk are slow. After this number of them delivery stops until _GO_ON_AFTER_NS later.
 _MOST_FAILED_READS = 4
 _GO_ON_AFTER_NS = 250_000_000
 _DOUBLE_WAITS_NS = 1_000_000_000
 
 
 class Handout:
-    """The row of a channel's clients that could take a message, and what each of them gets.
+    """The queue of a channel's clients that can take messages, and the delivery to them.
 
-    waiting             in the order in which they came
-    is_paused           nothing is handed out now, and
-    is_closed           never again
-    counts_by_nearness  messages sent, by how near the client is, see `nsqd_py.queue.position`
-    lost_count          messages that are damaged or gone, and
-    expired_count       those that were older than they may be: neither was delivered
-    has_doubles         two of the messages had one id, see `nsqd_py.queue.duplicate_ids`
-    unreadable          messages that wait for the disk to give them
-    expire_before_ns    the time of publishing before which messages are too old, asked for once per delivery
+    waiting             the clients, in the order in which they became ready
+    is_paused           True while the channel is paused: nothing is delivered
+    is_closed           True after `close`
+    counts_by_nearness  messages sent, by the nearness of the client, see `nsqd_py.queue.position`
+    lost_count          messages that were not delivered because they are damaged or missing
+    expired_count       messages that were not delivered because they are older than their time to live
+    has_doubles         True if two messages had the same id, see `nsqd_py.queue.in_flight`
+    unreadable          messages that could not be read from disk yet
+    expire_before_ns    returns the publish time before which messages are expired; called once an iteration
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Handout:
         turn: Turn,
         alarms: Alarms,
         clock: Callable[[], int],
-        books: Books,
+        listener: DeliveryListener,
         *,
         prefers_near: bool,
         keeps_batches: bool = False,
@@ -66,9 +66,9 @@ class Handout:
         self._source = source
         self._turn = turn
         self._clock = clock
-        self._finish = books.mark_finished
-        self._defer = books.defer
-        self._queue_strays = books.queue_strays
+        self._finish = listener.mark_finished
+        self._defer = listener.defer
+        self._queue_strays = listener.queue_strays
         self._has_strays = False
         self._oldest_ns = 0
         self._failed_reads = 0
@@ -80,11 +80,11 @@ class Handout:
 
     @property
     def unreadable_count(self) -> int:
-        """Messages that wait, among those that are deferred, for the disk to give them."""
+        """The number of deferred messages that could not be read from disk."""
         return self.unreadable.count
 
     def add(self, client: Consumer) -> None:
-        """The client may take messages now: put it into the row."""
+        """Add a client that can take messages to the queue of clients."""
         if not client.is_waiting:
             client.is_waiting = True
             self.waiting.append(client)
@@ -97,7 +97,7 @@ class Handout:
             self.waiting.remove(client)
 
     def wake(self) -> None:
-        """There may be something for those who wait."""
+        """Schedule delivery if clients wait, because there may be new messages."""
         if self.waiting and not self._in_turn and not self.is_paused:
             self._want_turn()
 
@@ -114,7 +114,7 @@ class Handout:
         self.wake()
 
     def deliver(self) -> None:
-        """Called by the turn: give what there is to those who are ready, in fair shares."""
+        """Deliver queued messages to the waiting clients in equal shares. Called at the end of an iteration."""
         self._in_turn = False
         now_ns = self._clock()
         self._failed_reads = 0
@@ -126,7 +126,7 @@ class Handout:
         if self._prefers_near:
             rows = by_nearness(self.waiting)
             self.waiting.clear()
-            for row in rows:  # those further away get what those nearer cannot take
+            for row in rows:  # distant clients get the messages that nearer ones cannot take
                 self._share_out(row, now_ns)
                 self.waiting.extend(row)
         else:
@@ -136,7 +136,7 @@ class Handout:
             self._queue_strays()
         if self._failed_reads >= _MOST_FAILED_READS:
             self._retry_alarm.set(now_ns + _GO_ON_AFTER_NS)
-        elif self._is_resting:  # the channel that had no time in this turn is the first in the next
+        elif self._is_resting:  # a channel without time in this iteration is the first in the next
             self._retry_alarm.set(self._rests_since_ns)
 
     def _share_out(self, waiting: deque[Consumer], now_ns: int) -> None:
@@ -148,20 +148,20 @@ class Handout:
             share = fair_share(available, in_row)
             for _ in range(min(in_row, available)):
                 client = waiting.popleft()
-                if self._give(client, share, now_ns):
+                if self._deliver_to(client, share, now_ns):
                     waiting.append(client)
                 else:
                     client.is_waiting = False
             if self._position.depth >= available and len(waiting) >= in_row:
-                return  # nothing was taken by clients who still could: never go round in circles
+                return  # clients with capacity took nothing: another round would not end
 
-    def _give(self, client: Consumer, most: int, now_ns: int) -> bool:
-        """Send up to `most` messages, as many as the client takes. Return True if it could take more."""
+    def _deliver_to(self, client: Consumer, most: int, now_ns: int) -> bool:
+        """Send up to `most` messages, as far as the client has capacity. Return True if it can take more."""
         capacity = client.capacity()
         if capacity <= 0:
             return False
         wanted = min(most, capacity)
-        client.watch_deadline(now_ns + client.msg_timeout_ns)  # first: reading may fail half-way
+        client.watch_deadline(now_ns + client.msg_timeout_ns)  # before sending: a later read may fail
         left = wanted
         position = self._position
         while left and client.room_bytes() > 0 and self._failed_reads < _MOST_FAILED_READS:
@@ -169,24 +169,24 @@ class Handout:
             if position.again:
                 after = position.again_after[0]
                 if after <= low or low == high:
-                    left -= self._give_again(client, low if low < high else sys.maxsize, left, now_ns)
+                    left -= self._send_requeued(client, low if low < high else sys.maxsize, left, now_ns)
                     if self._is_resting:
                         break
                     continue
                 high = min(high, after)
             elif low == high:
                 break
-            left -= self._give_fresh(client, low, high, left, now_ns)
-        if client.sample_rate or self.has_doubles:  # not all that was taken was sent
+            left -= self._send_fresh(client, low, high, left, now_ns)
+        if client.sample_rate or self.has_doubles:  # some of the taken messages were not sent
             return client.capacity() > 0
         return capacity > wanted - left and client.room_bytes() > 0
 
-    def _give_fresh(self, client: Consumer, low: int, high: int, most: int, now_ns: int) -> int:
-        """Send up to `most` messages of one batch of the fresh ones low..high; 0 when those there cannot be sent."""
+    def _send_fresh(self, client: Consumer, low: int, high: int, most: int, now_ns: int) -> int:
+        """Send up to `most` messages of one batch from low..high. Return the number, 0 if they cannot be sent."""
         position = self._position
         try:
             batch = self._source.batch_at(low)
-        except BlockingIOError:  # a thread reads it, and wakes this channel
+        except BlockingIOError:  # a thread reads it, and then wakes this channel
             self._failed_reads = _MOST_FAILED_READS
             return 0
         except OSError:  # the topic has reported it
@@ -214,23 +214,23 @@ class Handout:
         return count
 
     def _lose(self, low: int, high: int) -> None:
-        """These messages cannot be read any more; the log has reported why."""
+        """Finish and count messages that are damaged or missing; the log has reported them."""
         self._finish(low, high)
         self.lost_count += high - low
 
     def expire(self, low: int, high: int) -> None:
-        """These messages are too old to be delivered."""
+        """Finish and count expired messages."""
         self._finish(low, high)
         self.expired_count += high - low
 
     def _set_fresh_aside(self, low: int, now_ns: int) -> None:
-        """The disk does not give messages from `low` on: those behind come first, these are tried again later."""
+        """Defer unreadable messages from `low` on, and continue with those behind them."""
         end, due_ns = self._reading_failed(low, now_ns)
         for run_low, run_high in self._position.take_fresh_below(end):
             self._defer(due_ns, (run_low, run_high, 0, None))
 
-    def _set_again_aside(self, low: int, now_ns: int) -> None:
-        """Likewise for what is queued again."""
+    def _set_requeued_aside(self, low: int, now_ns: int) -> None:
+        """Defer unreadable requeued messages from `low` on."""
         end, due_ns = self._reading_failed(low, now_ns)
         position = self._position
         for run_low, run_high, attempts, kept in position.take_again_where(lambda run: low <= run[0] < end):
@@ -239,15 +239,13 @@ class Handout:
                 position.put_back((end, run_high, attempts, kept))
 
     def _reading_failed(self, low: int, now_ns: int) -> tuple[int, int]:
-        """Where reading may work again, and when it may at `low`."""
+        """Return the number from which reading may succeed, and the time of the next try at `low`."""
         self._failed_reads += 1
         end = max(low + 1, self._source.readable_from(low))
         return end, now_ns + self.unreadable.failed(low, end)
 
-    def _give_again(self, client: Consumer, reached: int, most: int, now_ns: int) -> int:
-        """Send up to `most` messages of those that are queued again, if their turn has come when the cursor has
-        `reached` a number; how many that were.
-        """
+    def _send_requeued(self, client: Consumer, reached: int, most: int, now_ns: int) -> int:
+        """Send up to `most` requeued messages that are not queued behind number `reached`; return how many."""
         position = self._position
         left = most
         is_plain = not (client.sample_rate or self.has_doubles or self.unreadable)
@@ -258,7 +256,7 @@ class Handout:
                 left -= len(singles)
                 is_plain = not self.has_doubles
             elif self._is_read(left):
-                left -= self._give_run(client, position.take_again(left), room, now_ns)
+                left -= self._send_requeued_run(client, position.take_again(left), room, now_ns)
             if self._failed_reads >= _MOST_FAILED_READS:
                 break
             if self._is_resting or self._turn.is_late():
@@ -267,28 +265,28 @@ class Handout:
         return most - left
 
     def _is_read(self, wanted: int) -> bool:
-        """False when what comes next is not read: a thread reads it, or the channel rests until the next turn."""
+        """True if the next requeued run is read. False while a thread reads it, or until the next iteration."""
         low, high, _, kept = self._position.again[0]
         if kept is None and high - low <= LONGEST_RUN:
             try:
                 self._is_resting = not self._ahead.prepare(low, wanted)
-            except BlockingIOError:  # a thread reads it, and wakes this channel
+            except BlockingIOError:  # a thread reads it, and then wakes this channel
                 self._failed_reads = _MOST_FAILED_READS
                 return False
         return not self._is_resting
 
-    def _give_run(self, client: Consumer, run: Run, room: int, now_ns: int) -> int:
-        """Send what is in one batch of a run that was taken, and put the rest back; how many that were."""
+    def _send_requeued_run(self, client: Consumer, run: Run, room: int, now_ns: int) -> int:
+        """Send the part of a taken run that is in one batch, and put the rest back. Return the number sent."""
         low, high, attempts, kept = run
         try:
             batch = self._batch_of(run)
-        except BlockingIOError:  # a thread reads it, and wakes this channel
+        except BlockingIOError:  # a thread reads it, and then wakes this channel
             self._position.put_back(run)
             self._failed_reads = _MOST_FAILED_READS
             return 0
         except OSError:
             self._position.put_back(run)
-            self._set_again_aside(low, now_ns)
+            self._set_requeued_aside(low, now_ns)
             return 0
         given = 0
         if batch is None or batch.first_seq > low:
@@ -311,7 +309,7 @@ class Handout:
         return given
 
     def _batch_of(self, run: Run) -> Batch | None:
-        """Raises OSError."""
+        """Return the batch that contains the start of a run, or else the next batch, or None. Raises OSError."""
         low, high, _, kept = run
         batch = kept if kept is not None else self._ahead.take(low)
         if batch is not None:
@@ -319,11 +317,11 @@ class Handout:
         return self._source.batch_at(low) if high - low > LONGEST_RUN else next(self._source.batches_at([low]))
 
     def forget_read(self) -> None:
-        """The position is another: what was read ahead is of no use."""
+        """Drop the messages that were read ahead, after the position has changed."""
         self._ahead.forget()
 
     def _send_singles(self, client: Consumer, singles: list[Single], now_ns: int) -> None:
-        """Send single messages of different batches, which were tried before or deferred."""
+        """Send single messages of different batches, which were requeued or deferred."""
         parts, ids = single_frames(singles)
         deadline_ns = now_ns + client.msg_timeout_ns
         keeps = self._keeps_batches
@@ -362,7 +360,7 @@ class Handout:
     def _without_doubles(
         self, client: Consumer, batch: Batch, first: int, after: int, attempts: int, now_ns: int
     ) -> Iterator[tuple[int, int]]:
-        """The runs that have ids of their own; what has one that the client has in flight waits a while."""
+        """Yield the runs whose ids the client does not have in flight; defer the other messages for 1 s."""
         free = []
         for index, message_id in enumerate(hex_ids(batch.base_id + first, after - first), first):
             if message_id in client.in_flight:
@@ -374,7 +372,7 @@ class Handout:
         return runs_of(free) if free else iter(())
 
     def _sample(self, rate: int, batch: Batch, first: int, after: int) -> Iterator[tuple[int, int]]:
-        """The runs that a sampling client gets; what it does not get is finished."""
+        """Yield the runs that a sampling client gets; finish the other messages."""
         if not rate:
             yield first, after
             return
@@ -386,10 +384,10 @@ class Handout:
 
 
 def _wire_bytes(batch: Batch) -> int:
-    """About how long a message of the batch is on the wire."""
+    """Return the mean size of a message frame of the batch, in bytes."""
     return len(batch.body) // batch.count + _FRAME_OVERHEAD
 
 
 def _fit(batch: Batch, room: int) -> int:
-    """How many messages of about the batch's mean size go into `room` bytes; one at least."""
+    """Return the number of messages of the batch's mean size that fit into `room` bytes, at least one."""
     return max(1, room * batch.count // len(batch.body))

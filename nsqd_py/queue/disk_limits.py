@@ -1,8 +1,8 @@
-"""How much may be written: `--max-topic-bytes`, `--max-disk-bytes` and `--min-free-disk-bytes`.
+"""Limits on disk space: `--max-topic-bytes`, `--max-disk-bytes` and `--min-free-disk-bytes`.
 
-Who publishes hears of a limit before the disk is full; what consumers do is written from the reserve. Topics are
-granted room in portions, for which the disk is looked at four times a second, and ask again only when those are
-used up: a publish costs one comparison.
+Publishes are refused before the disk is full; the reserve remains for the journals of consumers. Topics are granted
+space in portions, and ask again only when a portion is used up, so that a publish costs one comparison. The free space
+of the disk is read four times a second.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_NS = 250_000_000
 _PORTION_BYTES = 1024 * 1024
-_SHARE = 16  # of what is left, the part that a topic is granted at once: the headers of new files are not counted
+_SHARE = 16  # a grant is at most 1/16 of the remaining bytes, because the headers of new files are not counted
 _SCARCE_BYTES = 256 * 1024 * 1024
 _UNLIMITED = 1 << 62
 
@@ -33,10 +33,10 @@ class NoRoom(OSError):
 
 
 class DiskSpace:
-    """Grants room to the topics of one nsqd.
+    """Grants disk space to the topics of one nsqd.
 
     look_at_disk  returns the free bytes of the disk
-    make_room     drops what of a topic's log nobody needs any more
+    make_room     drops unneeded segments of a topic's log
     """
 
     def __init__(
@@ -67,25 +67,25 @@ class DiskSpace:
         self._refused_bytes = 0
         self._reported = ""
 
-    # ---- what topics ask for
+    # ---- granting
 
     def grant(self, topic: Topic, size_bytes: int) -> int:
-        """How many bytes the topic may write before it asks again, `size_bytes` at least. Raises NoRoom."""
+        """Return the bytes that the topic may write before it asks again, at least `size_bytes`. Raises NoRoom."""
         self._look(self._clock())
         left = self._left_of(topic)
-        if size_bytes > left and topic not in self._full:  # else it is done four times a second
+        if size_bytes > left and topic not in self._full:  # for a full topic the alarm does it four times a second
             self._make_room(topic)
             left = self._left_of(topic)
         if size_bytes > left:
-            if size_bytes <= topic.policy.max_bytes:  # one that never fits is no trouble of the disk
+            if size_bytes <= topic.policy.max_bytes:  # a publish that never fits does not make the topic full
                 self._full[topic] = size_bytes
             self._tell()
             raise NoRoom(_topic_reason(topic))
-        if size_bytes > self._left_bytes and self._holders:  # they may have room that they do not use
+        if size_bytes > self._left_bytes and self._holders:  # take back granted space that is not used
             self._look_now(self._clock())
         if size_bytes > self._left_bytes:
             reason = self._shortage or self._reason()
-            if not self._most_bytes or size_bytes <= self._most_bytes:  # likewise
+            if not self._most_bytes or size_bytes <= self._most_bytes:  # likewise, no shortage
                 self._refused_bytes = size_bytes
                 self._shortage = reason
             self._tell()
@@ -96,23 +96,23 @@ class DiskSpace:
         return granted
 
     def _left_of(self, topic: Topic) -> int:
-        """Bytes until the topic is at the limit of its own."""
+        """Return the bytes that the topic may still write below its --max-topic-bytes."""
         if not topic.policy.max_bytes or topic.log is None:
             return _UNLIMITED
         return topic.policy.max_bytes - topic.log.size_bytes - FILE_HEADER_BYTES
 
     def allocates_ahead(self) -> bool:
-        """False where there is little space: then none is taken before it is needed."""
+        """False if space is scarce: then logs allocate no disk space in advance."""
         return not self._is_scarce
 
     def forget(self, topic: Topic) -> None:
         self._holders.discard(topic)
         self._full.pop(topic, None)
 
-    # ---- what the disk has
+    # ---- the state of the disk
 
     def trouble(self) -> str | None:
-        """Why publishes are refused, to any topic; None when they are not."""
+        """Return why publishes to at least one topic are refused, or None."""
         return self.shortage() or next(map(_topic_reason, self._full), None)
 
     def shortage(self) -> str | None:
@@ -121,7 +121,7 @@ class DiskSpace:
         return self._shortage or None
 
     def refused(self) -> dict[str, str]:
-        """Return the topics that are at a limit of their own, by name, with the reason."""
+        """Return the topics at their --max-topic-bytes: name to reason."""
         return {topic.name: _topic_reason(topic) for topic in self._full}
 
     def _look(self, now_ns: int) -> None:
@@ -129,8 +129,9 @@ class DiskSpace:
             self._look_now(now_ns)
 
     def _look_now(self, now_ns: int) -> None:
-        """Take back what was granted and is not used, and see what there is. There is a shortage until there is room
-        for what was refused last, not only for a few bytes.
+        """Take back unused grants and read the free space of the disk.
+
+        A shortage ends when the last refused publish would fit, not as soon as a few bytes are free.
         """
         self._looked_ns = now_ns
         self._alarm.set_no_later(now_ns + LOOK_EVERY_NS)
@@ -150,7 +151,7 @@ class DiskSpace:
         return self._look_at_disk()
 
     def _unused_bytes(self) -> int:
-        """Of --max-disk-bytes."""
+        """Return the bytes of --max-disk-bytes that are not used."""
         if not self._most_bytes:
             return _UNLIMITED
         return self._most_bytes - sum(topic.log.size_bytes for topic in self._topics() if topic.log is not None)
@@ -163,7 +164,7 @@ class DiskSpace:
                     topic.log.allocate_ahead(wanted=not is_scarce)
 
     def _on_alarm(self, now_ns: int) -> None:
-        """Look again while anybody writes, or is kept from it."""
+        """Update the limits while any topic has a grant or is refused."""
         for topic, size_bytes in list(self._full.items()):
             self._make_room(topic)
             if size_bytes <= self._left_of(topic):
@@ -175,7 +176,7 @@ class DiskSpace:
             self._look_now(now_ns)
         self._tell()
 
-    # ---- in words
+    # ---- log lines
 
     def _reason(self) -> str:
         if self._unused_bytes() < self.free_bytes - self._reserve_bytes:
@@ -183,7 +184,7 @@ class DiskSpace:
         return f"no more than the {self._reserve_bytes} bytes of --min-free-disk-bytes are free"
 
     def _tell(self) -> None:
-        """Log what is new: not each publish that is refused."""
+        """Log when publishing starts or stops being refused, not each refused publish."""
         trouble = self._shortage or next(map(_topic_reason, self._full), "")
         if trouble and trouble != self._reported:
             self._report.error("NSQ: publishing is refused: %s", trouble)

@@ -1,7 +1,7 @@
-"""Messages that are older than they may be (`--message-ttl`): dropped, and counted.
+"""Drop messages that are older than `--message-ttl`.
 
-A message's age counts from when it was published, or due where it was deferred until later. Channels drop what is too
-old as they come to it; so that it does not stay where nobody consumes, a sweep drops it too, once a second.
+The age of a message counts from its publish, or from its due time if it was deferred. Channels drop expired messages
+when they are about to deliver them. A sweep once a second drops those of channels without consumers.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from nsqd_py.queue.channel import Channel
 
 SWEEP_EVERY_NS = 1_000_000_000
-_MOST_LOOKS = 100  # batches of requeued messages that a sweep looks at in a channel
+_MOST_LOOKS = 100  # batches of requeued messages that a sweep reads in a channel
 
 
 def published_ns(batch: Batch) -> int:
-    """Return from when on the age of its messages counts, on the steady clock: when they were published, or due.
+    """Return the time from which the age of its messages counts, in ns of the steady clock: publish or due time.
 
-    The id says when it was handed out, to 1 ms; the timestamp is of the wall clock, which may have been set since.
+    The publish time is that of the id, to 1 ms. The timestamp is of the wall clock, which may have been set since.
     """
     return max(id_time_ns(batch.base_id), batch.due_ns)
 
 
 class Expiry:
-    """Drops what is too old in all topics that have a TTL.
+    """Drops expired messages in all topics with a time to live.
 
-    clock     the one that ids and due times are of: setting the wall clock makes no message older or younger
-    on_sweep  is told of each topic of which something was dropped
+    clock     the steady clock of ids and due times: setting the wall clock does not change the age of messages
+    on_sweep  called with each topic of which messages were dropped
     """
 
     def __init__(self, alarms: Alarms, clock: Callable[[], int], on_sweep: Callable[[Topic], None]) -> None:
@@ -45,13 +45,13 @@ class Expiry:
         self._topics: dict[Topic, dict[Channel, _Requeued]] = {}
 
     def add_topic(self, topic: Topic) -> None:
-        """See to it, if it has a TTL, until it is closed."""
+        """Sweep the topic until it is closed, if it has a time to live."""
         if topic.policy.ttl_ns:
             self._topics[topic] = {}
             self._alarm.set_no_later(self._clock())
 
     def add_channel(self, topic: Topic, channel: Channel) -> None:
-        """Let a channel of such a topic drop what is too old when it is about to deliver it."""
+        """Make a channel drop expired messages before delivery, if its topic has a time to live."""
         ttl_ns = topic.policy.ttl_ns
         if ttl_ns:
             channel.handout.expire_before_ns = lambda: self._clock() - ttl_ns
@@ -67,7 +67,7 @@ class Expiry:
 
 
 def _sweep_topic(topic: Topic, requeued: dict[Channel, _Requeued], oldest_ns: int) -> bool:
-    """Drop what is older than that; True when there was something."""
+    """Drop messages older than that time; return True if there were any."""
     low = min([topic.released, *(channel.position.finished.floor for channel in topic.channels.values())])
     if low == topic.next_seq:
         return False
@@ -91,9 +91,9 @@ def _count(topic: Topic) -> int:
 
 
 class _Requeued:
-    """From when on the age of requeued messages counts, by the first number of their run.
+    """The publish or due times of requeued runs, by the first number of each run.
 
-    Where they were deferred when they were published, only their batch says so; it may have to be read.
+    They are read from the batches, because a message may have been deferred when it was published.
     """
 
     def __init__(self, topic: Topic) -> None:
@@ -101,7 +101,7 @@ class _Requeued:
         self._times_ns: dict[int, int] = {}
 
     def look_up(self, runs: Iterable[Run], seq: int) -> None:
-        """Know those that end before `seq`; not all at once where they are many."""
+        """Read the times of runs that end before `seq`; long queues take several sweeps."""
         before = self._times_ns
         self._times_ns = {}
         looks_left = _MOST_LOOKS
@@ -130,5 +130,5 @@ class _Requeued:
         return max(times_ns, default=None)
 
     def older_than(self, oldest_ns: int) -> frozenset[int]:
-        """The first numbers of the runs that are older than that."""
+        """Return the first numbers of the runs that are older than that time."""
         return frozenset(low for low, time_ns in self._times_ns.items() if time_ns < oldest_ns)

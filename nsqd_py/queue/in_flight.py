@@ -1,20 +1,25 @@
-"""What one client has in flight on its channel, and when it times out.
+"""The in-flight messages of one client, and when they time out.
 
-All messages of one delivery share a `Delivery`, so a message costs a table entry and nothing else. Clients
-have one time-out each, and a table keeps its entries in the order of delivery: the first one is the next to
-time out, and no heap is needed. A message that was touched moves to a second table with a heap of its own.
+All messages of one delivery share a `Delivery`, so a message costs only a table entry. Each client has one message
+timeout, and a table keeps its entries in the order of delivery: the first entry is the next to time out, and no heap
+is needed. A touched message moves to a second table, which has a heap.
+
+Messages may share an id: dead letters of several channels, or a dead letter that was moved twice after a crash. A
+consumer answers by id, so it receives only one of them at a time. A second message with the same id replaces the first
+in the table; `strays` then finds the first one's sequence number.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import repeat
 from operator import itemgetter
 from typing import Any
 
 from nsqd_py.batch import Batch
+from nsqd_py.queue.position import Position
 
 _sequence_number = itemgetter(0)
 _delivery_of = itemgetter(1)
@@ -22,13 +27,13 @@ _NOTHING = repeat(None)
 
 
 class Delivery:
-    """Messages of one batch that went to one client at one time.
+    """Messages of one batch that were sent to one client at one time.
 
-    batch         the batch, where it is in no log; else None: a message in flight would keep all of it in memory
-    timestamp_ns  when they were published
-    attempts      how often they were tried, this time included
-    delivered_ns  when they were sent, and
-    deadline_ns   when they time out, both on the clock of the alarms
+    batch         the batch if it is in no log; else None, because one message in flight would keep it all in memory
+    timestamp_ns  publish time
+    attempts      the number of attempts, including this one
+    delivered_ns  send time, on the clock of the alarms
+    deadline_ns   when they time out, on the same clock
     """
 
     __slots__ = ("attempts", "batch", "deadline_ns", "delivered_ns", "timestamp_ns")
@@ -51,7 +56,7 @@ Entry = tuple[int, Delivery]  # sequence number, delivery
 
 
 class InFlightTable:
-    """Messages by id that a client has and did not finish, requeue or let time out."""
+    """The in-flight messages of a client, by id."""
 
     __slots__ = ("_touch_heap", "_touched", "table")
 
@@ -67,29 +72,29 @@ class InFlightTable:
         return message_id in self.table or message_id in self._touched
 
     def add(self, ids: list[bytes], first_seq: int, delivery: Delivery) -> bool:
-        """Messages with consecutive sequence numbers went out: 0.08 us each.
+        """Add messages with consecutive sequence numbers: 0.08 us each.
 
-        False when one of these ids was here already: which message that was is forgotten.
+        Return False if one of these ids was in the table already: its entry is replaced.
         """
         table = self.table
         expected = len(table) + len(ids)
-        if len(ids) == 1:  # 0.1 us, the way of many takes 0.9
+        if len(ids) == 1:  # 0.1 us instead of 0.9
             table[ids[0]] = (first_seq, delivery)
             return len(table) == expected
         table.update(zip(ids, zip(range(first_seq, first_seq + len(ids)), repeat(delivery)), strict=False))
         return len(table) == expected
 
     def add_each(self, ids: list[bytes], entries: list[Entry]) -> bool:
-        """Likewise, for messages each of which has a delivery to itself."""
+        """Add messages with one delivery each. Return False as `add` does."""
         table = self.table
         expected = len(table) + len(ids)
         table.update(zip(ids, entries, strict=True))
         return len(table) == expected
 
     def finish(self, ids: list[bytes]) -> tuple[list[int], list[bytes]]:
-        """Take messages out: the sequence numbers of those that were here, the ids of those that were not."""
+        """Remove messages. Return the sequence numbers of those found, and the ids of those not found."""
         table = self.table
-        if len(ids) == 1 and (entry := table.pop(ids[0], None)) is not None:  # 0.2 us, the way of many takes 0.7
+        if len(ids) == 1 and (entry := table.pop(ids[0], None)) is not None:  # 0.2 us instead of 0.7
             return [entry[0]], []
         expected = len(table) - len(ids)
         entries: list[Any] = list(map(table.pop, ids, _NOTHING))
@@ -106,7 +111,7 @@ class InFlightTable:
         return finished, missing
 
     def deliveries(self, ids: list[bytes]) -> Counter[Delivery]:
-        """With which deliveries these messages came, as far as they are here, and how many with each: 0.15 us each."""
+        """Count these messages by delivery; ids that are not in flight are ignored: 0.15 us each."""
         wanted = set(ids)
         entries: list[Any] = list(map(self.table.get, wanted))
         if not all(entries):
@@ -115,12 +120,12 @@ class InFlightTable:
         return Counter(map(_delivery_of, entries))
 
     def pop(self, message_id: bytes) -> Entry | None:
-        """Take one message out."""
+        """Remove one message and return its entry, or None."""
         entry = self.table.pop(message_id, None)
         return entry if entry is not None else self._touched.pop(message_id, None)
 
     def touch(self, message_id: bytes, now_ns: int, timeout_ns: int, max_timeout_ns: int) -> bool:
-        """Start its time-out anew, but never past `max_timeout_ns` after its delivery. False: not in flight."""
+        """Restart its timeout, up to `max_timeout_ns` after its delivery. Return False if it is not in flight."""
         entry = self.pop(message_id)
         if entry is None:
             return False
@@ -135,7 +140,7 @@ class InFlightTable:
 
     @property
     def next_deadline_ns(self) -> int | None:
-        """When the next message may time out; None when nothing is in flight."""
+        """The earliest time at which a message may time out, or None if none is in flight."""
         first = next(iter(self.table.values()), None)
         deadline_ns = first[1].deadline_ns if first is not None else None
         if self._touch_heap and (deadline_ns is None or self._touch_heap[0][0] < deadline_ns):
@@ -143,7 +148,7 @@ class InFlightTable:
         return deadline_ns
 
     def expire(self, now_ns: int) -> list[Entry]:
-        """Take out everything that timed out."""
+        """Remove and return all messages that have timed out."""
         expired_ids = []
         for message_id, entry in self.table.items():
             if entry[1].deadline_ns > now_ns:
@@ -166,3 +171,24 @@ class InFlightTable:
         self.table.clear()
         self._touched.clear()
         self._touch_heap.clear()
+
+
+def strays(position: Position, tables: Iterable[InFlightTable]) -> list[tuple[int, int]]:
+    """Return the ranges of released messages that are not queued, deferred, finished or in flight."""
+    missing = []
+    reached = position.finished.floor
+    for low, high in sorted(_accounted(position, tables)):
+        if low > reached:
+            missing.append((reached, low))
+        reached = max(reached, high)
+    if reached < position.released:
+        missing.append((reached, position.released))
+    return missing
+
+
+def _accounted(position: Position, tables: Iterable[InFlightTable]) -> Iterator[tuple[int, int]]:
+    yield from position.finished.islands()
+    yield from ((low, high) for low, high, _, _ in position.queued(position.depth))
+    yield from ((low, high) for _, (low, high, _, _) in position.deferred)
+    for table in tables:
+        yield from ((seq, seq + 1) for seq, _ in table.entries())

@@ -1,4 +1,4 @@
-"""What of a channel's position is not in its journal yet, and how it gets there."""
+"""Changes of a channel's position that are not written to its journal yet."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from nsqd_py.diskqueue.journal import (
     CHANGE,
     SNAPSHOT,
     Journal,
-    Range,
     Replacement,
     Wait,
     encode_entry,
     queued_after,
 )  # fmt: skip
+from nsqd_py.diskqueue.ranges import Range
 from nsqd_py.pqueues import DeferredQueue, Run
 from nsqd_py.queue.in_flight import Delivery, Entry, InFlightTable
 from nsqd_py.queue.position import Position
@@ -24,10 +24,10 @@ _LARGE_SNAPSHOT = 3000  # runs and ranges; 1 us each
 
 @dataclass(slots=True)
 class Unsaved:
-    """Changes on their way to a journal.
+    """Changes that are being written to a journal.
 
-    put    writes the entry; None where there is no journal
-    error  why that failed
+    put    writes the entry; None without a journal
+    error  the error of a failed write
     """
 
     put: Callable[[bytes], None] | None
@@ -37,7 +37,7 @@ class Unsaved:
     error: OSError | None = None
 
     def write(self) -> None:
-        """May run in a thread."""
+        """Write the entry, and set `error` if that fails. May run in a thread."""
         if self.put is not None:
             try:
                 self.put(self.entry)
@@ -45,10 +45,10 @@ class Unsaved:
                 self.error = error
 
 
-class Progress:
-    """Gathers changes of a position between two writes; without a journal they are forgotten.
+class JournalBuffer:
+    """Collects changes of a position between two writes. Without a journal they are dropped.
 
-    is_dirty  whoever notes the first change since the last write sets it, and sees to the next one
+    is_dirty  True if there are changes; the caller sets it with the first one, and schedules the next write
     """
 
     __slots__ = ("_new_finished", "_new_waiting", "_position", "is_dirty", "journal", "note_finished", "note_waiting")
@@ -63,7 +63,7 @@ class Progress:
         self.note_waiting = self._new_waiting.append
 
     def save_changes(self, tables: Iterable[InFlightTable]) -> None:
-        """Write down what is new. Raises OSError: then it stays new."""
+        """Write the changes. Raises OSError; then the changes are kept."""
         self.is_dirty = False
         journal = self.journal
         if journal is not None:
@@ -79,7 +79,7 @@ class Progress:
         self._new_waiting.clear()
 
     def take_changes(self, tables: Iterable[InFlightTable]) -> Unsaved:
-        """What `save_changes` would write, to be written elsewhere; then comes `end_save`."""
+        """Return what `save_changes` would write. The caller writes it, perhaps in a thread, and calls `end_save`."""
         put, entry = None, b""
         journal = self.journal
         floor = self._position.finished.floor
@@ -95,7 +95,7 @@ class Progress:
         return unsaved
 
     def end_save(self, unsaved: Unsaved) -> None:
-        """It is written. Raises OSError where it could not be: then it stays new."""
+        """Complete the write. Raises OSError if it failed; then the changes are kept."""
         if unsaved.error is not None:
             self._new_finished[:0] = unsaved.finished
             self._new_waiting[:0] = unsaved.waiting
@@ -103,7 +103,7 @@ class Progress:
             raise unsaved.error
 
     def _changed_ranges(self) -> list[Range]:
-        """The newly finished ranges that the floor does not cover, neighbours merged."""
+        """Return the newly finished ranges above the floor; adjacent ranges are merged."""
         floor = self._position.finished.floor
         merged: list[Range] = []
         for low, high in sorted(self._new_finished):
@@ -115,9 +115,9 @@ class Progress:
         return merged
 
     def save(self, tables: Iterable[InFlightTable], *, count_in_flight: bool = False) -> None:
-        """Write down everything, also how often what is in flight was tried; `count_in_flight`: this time too.
+        """Write a snapshot, which includes the attempts of in-flight messages. Raises OSError.
 
-        Raises OSError.
+        If `count_in_flight`, the present attempt counts too.
         """
         if self.journal is not None:
             finished = self._position.finished
@@ -133,11 +133,11 @@ class Progress:
         return self.journal is not None and self.journal.wants_snapshot(position.finished.island_count, runs)
 
     def wants_small_snapshot(self, tables: Iterable[InFlightTable]) -> bool:
-        """True when the next save replaces the journal by a snapshot, in one piece."""
+        """True if the next save replaces the journal by a snapshot that is small enough for the event loop."""
         return not self._is_large and self._wants_snapshot(tables)
 
     def wants_replacement(self, tables: Iterable[InFlightTable]) -> bool:
-        """True when a snapshot is due that would keep the loop for long: it is better made in a thread."""
+        """True if a snapshot is due that would block the event loop for long, so that a thread must write it."""
         return self._is_large and self._wants_snapshot(tables)
 
     @property
@@ -146,7 +146,7 @@ class Progress:
         return len(position.again) + len(position.deferred) + position.finished.island_count > _LARGE_SNAPSHOT
 
     def begin_replacement(self, tables: Iterable[InFlightTable]) -> Replacement:
-        """A snapshot of what is now; what changes from here on goes to the journal as ever."""
+        """Return a snapshot of the present state. Later changes are appended to the journal as usual."""
         assert self.journal is not None
         position = self._position
         floor, finished = position.finished.floor, position.finished.unordered_islands()
@@ -181,7 +181,7 @@ def _waits(again: Iterable[Run], again_after: Iterable[int], deferred: DeferredQ
 
 
 def runs_of_entries(entries: list[Entry]) -> Iterator[tuple[int, int, Delivery]]:
-    """In-flight entries as runs of consecutive numbers of one delivery."""
+    """Yield runs (low, high, delivery) of entries with consecutive numbers and the same delivery."""
     entries.sort(key=lambda entry: entry[0])
     start = 0
     for index in range(1, len(entries) + 1):

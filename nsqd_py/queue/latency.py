@@ -1,7 +1,7 @@
-"""How long messages take from publish to FIN: percentiles over the last while.
+"""Percentiles of the time from publish to FIN, over a sliding window.
 
-The figures are those of a DDSketch (Masson, Rim and Lee, VLDB 2019), right to 1 %, whatever their distribution.
-A window is two sketches of half its time each: when the newer is full, the older is dropped, as in Go's nsqd.
+They are estimated with a DDSketch (Masson, Rim and Lee, VLDB 2019), with a relative error of 1 % for any distribution.
+A window has two sketches, each for half of its time: when the newer is complete, the older is dropped, as in Go's nsqd.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ RELATIVE_ACCURACY = 0.01
 
 
 class LatencyWindow:
-    """Latencies of the last window, or of half of it at least. Times in ns."""
+    """The latencies of the last `window_ns`, or of at least half of it. Times in ns."""
 
     __slots__ = ("_began_ns", "_half_ns", "_newer", "_older")
 
@@ -28,12 +28,12 @@ class LatencyWindow:
         self._older = DDSketch(RELATIVE_ACCURACY)
 
     def add(self, latency_ns: int, count: int, now_ns: int) -> None:
-        """`count` messages took this long: 1 us, however many they are."""
+        """Add `count` messages with this latency: 1 us for any count."""
         self._move(now_ns)
         self._newer.add(latency_ns, count)
 
     def pour_into(self, sketch: DDSketch, now_ns: int) -> None:
-        """Add all that is in the window to a sketch."""
+        """Add the latencies of the window to a sketch."""
         self._move(now_ns)
         sketch.merge(self._older)
         sketch.merge(self._newer)
@@ -50,7 +50,7 @@ class LatencyWindow:
 class LatencyMeter:
     """The latencies of one channel.
 
-    `clock` moves the window; `wall_clock` is the one that gave the messages their timestamps.
+    `clock` moves the window; `wall_clock` is the clock of the messages' timestamps.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class LatencyMeter:
         self._window = LatencyWindow(window_ns, clock())
 
     def finished(self, deliveries: Mapping[Delivery, int]) -> None:
-        """So many messages of each are finished now. What was published and delivered together is added together."""
+        """Add finished messages, counted by delivery."""
         finished_ns = self._wall_clock()
         now_ns = self._clock()
         for delivery, count in deliveries.items():
@@ -74,7 +74,7 @@ class LatencyMeter:
             self._window.add(max(0, finished_ns - delivery.timestamp_ns), count, now_ns)
 
     def figures(self, others: Iterable[LatencyMeter] = ()) -> dict[str, Any]:
-        """How many messages, and the percentiles of what they took, in ns; together with those of other meters."""
+        """Return the number of messages and the percentiles of their latency in ns, merged with those of `others`."""
         now_ns = self._clock()
         sketch = DDSketch(RELATIVE_ACCURACY)
         for meter in (self, *others):

@@ -1,7 +1,7 @@
-"""Messages that are queued again are read ahead of their turn, in the order of the log.
+"""Read requeued messages from the log before they are delivered, in the order of the log.
 
-They come back in any order: by due time, or as consumers answered. Each read alone would take one place of the log
-after the other at random, and a large record once for each of its messages.
+The queue has them in another order: by due time, or as consumers answered. Without lookahead each message would be a
+read at a random place of the log, and a large record would be read once for each of its messages.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from nsqd_py.batch import Batch
 from nsqd_py.guid import id_time_ns
 from nsqd_py.queue.position import Position
 
-LONGEST_RUN = 64  # longer ones are read in chunks, by whoever sends them
+LONGEST_RUN = 64  # longer runs are read in chunks when they are delivered
 MOST_ATTEMPTS = 0xFFFF
 _LEAST_AHEAD = 64
 _MOST_AHEAD = 4096
 _PER_WANTED = 4
 _MOST_BYTES = 2 * 1024 * 1024  # of bodies
-_CUT_ABOVE = 4096  # of a batch with a larger body, only the messages that are needed are kept
+_CUT_ABOVE = 4096  # of a batch with a larger body, only the needed messages are kept
 _LOOK_AT_TIME_EVERY = 16  # reads
 _MOST_AT_ONCE = 256
 
@@ -28,21 +28,21 @@ Single = tuple[Batch, int, int]  # a batch, an index in it, attempts: this time 
 
 
 def is_older(batch: Batch, oldest_ns: int) -> bool:
-    """True when its messages were published before that time, and due, by the steady clock that ids are of."""
+    """True if its messages were published and due before that time, by the steady clock of the ids."""
     return batch.due_ns < oldest_ns and id_time_ns(batch.base_id) < oldest_ns
 
 
 class ScatteredSource(Protocol):
-    """Where the batches come from."""
+    """The source of the batches."""
 
     def batches_at(self, seqs: list[int]) -> Iterator[Batch | None]:
-        """For each of these numbers, in rising order, its batch, or the first behind it. Raises OSError."""
+        """Yield the batch of each of these numbers, which must ascend, or else the next batch. Raises OSError."""
 
 
 class Lookahead:
-    """Some of the runs at the front of a position's requeued messages, with the batches that hold them.
+    """Batches of the first requeued runs of a position.
 
-    They are as many as consumers are about to take, a few times over, and at most about 2 MiB of bodies.
+    It reads four times the number of messages that consumers are about to take, and at most about 2 MiB of bodies.
     """
 
     __slots__ = ("_at", "_bytes", "_is_late", "_left", "_loaded", "_lows", "_position", "_source", "_spans")
@@ -61,20 +61,20 @@ class Lookahead:
     # ---- reading
 
     def prepare(self, low: int, wanted: int) -> bool:
-        """Read ahead where `low`, the first that is queued again, has not been read.
+        """Read ahead if `low`, the first requeued message, has not been read.
 
-        False when the time of this turn is used up before it was: call again in the next. Raises BlockingIOError
-        where a thread reads it now.
+        Return False if the time of this event-loop iteration ended before that: call again in the next one. Raises
+        BlockingIOError while a thread reads it.
         """
         if low in self._loaded:
             return True
         if self._at == len(self._spans) and (self._left <= 0 or not self._loaded):
-            self._begin(wanted)
+            self._choose_runs(wanted)
         if self._at < len(self._spans):
-            self._go_on()
+            self._read_on()
         return low in self._loaded or self._at == len(self._spans)
 
-    def _begin(self, wanted: int) -> None:
+    def _choose_runs(self, wanted: int) -> None:
         most = min(_MOST_AHEAD, max(_LEAST_AHEAD, _PER_WANTED * wanted))
         spans = [
             (low, high)
@@ -89,7 +89,7 @@ class Lookahead:
         self._left = len(spans)
         self._bytes = 0
 
-    def _go_on(self) -> None:
+    def _read_on(self) -> None:
         loaded, spans = self._loaded, self._spans
         at = first = self._at
         last: Batch | None = None
@@ -113,23 +113,23 @@ class Lookahead:
         except BlockingIOError:
             self._at = at
             raise
-        except OSError:  # each is tried again, alone, when its turn has come
+        except OSError:  # delivery reads each of them alone
             at = len(spans)
         self._at = at
 
     # ---- handing out
 
     def take(self, low: int) -> Batch | None:
-        """What was read for the run that begins with `low`; None where nothing was."""
+        """Return the batch that was read for the run that begins with `low`, or None."""
         batch = self._loaded.get(low)
         self._taken(1)
         return batch
 
     def take_singles(self, most: int, room: int, reached: int, oldest_ns: int) -> list[Single]:
-        """Hand out runs of one message that were read, up to `most`, or about `room` bytes of bodies.
+        """Take up to `most` runs of one message, or about `room` bytes of bodies, from the requeued runs.
 
-        Only those whose turn has come when the cursor has `reached` a number. The first that has not been read, or is
-        older than `oldest_ns`, ends it.
+        It stops at the first run that is queued behind number `reached`, has not been read, or is older than
+        `oldest_ns`.
         """
         position, loaded = self._position, self._loaded
         again, again_after = position.again, position.again_after
@@ -158,7 +158,7 @@ class Lookahead:
             self._loaded.clear()
 
     def forget(self) -> None:
-        """The position is another."""
+        """Drop all that was read, after the position has changed."""
         self._loaded.clear()
         self._spans = []
         self._lows = []

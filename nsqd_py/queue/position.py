@@ -1,7 +1,7 @@
-"""Which ready client gets how many messages, and where a channel stands in its topic.
+"""The state of a channel's messages by sequence number, and the order in which clients are served. Pure.
 
-`Position` is the pure heart of a channel: what was released to it, how far it has been handed out, what waits
-to be handed out again, what is deferred, what is finished. It knows numbers only; bodies stay in the log.
+`Position` knows which messages were released to the channel, taken for delivery, requeued, deferred and finished. It
+contains sequence numbers only; bodies stay in the log.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Protocol, TypeVar
 from nsqd_py.diskqueue.ranges import SeqRanges
 from nsqd_py.pqueues import DeferredQueue, Run
 
-# A message that comes back waits behind the messages that are queued at that time, but behind no more than this: a
-# retry on a channel with millions of messages on disk would take hours. It is Go's default of --mem-queue-size, which
-# bounds the same wait there.
+# A requeued message waits behind the messages that are queued at that time, but behind at most this number: otherwise a
+# retry on a channel with millions of messages on disk would take hours. In Go's nsqd --mem-queue-size limits the same
+# wait; this is its default.
 MOST_AHEAD = 10_000
 
 
 class Position:
-    """At any moment each released message is in one of: queued, in flight (elsewhere), deferred, finished.
+    """The sets of queued, deferred and finished messages. All other released messages are in flight.
 
-    released     the sequence number after the last message that the channel may see
-    next_fresh   the first that the cursor has not passed; those in `skips` are not for the cursor
-    again        runs that are queued once more, in the order in which they came back
-    again_after  for each of these runs, the number that the cursor has to reach before the run is handed out
+    released     the sequence number after the last released message
+    next_fresh   the cursor: the first message that has not been taken; the cursor jumps over the ranges in `skips`
+    again        requeued runs, in the order in which they were requeued
+    again_after  for each of these runs, the number that the cursor must reach before the run is delivered
     """
 
     __slots__ = (
@@ -47,17 +47,17 @@ class Position:
 
     @property
     def depth(self) -> int:
-        """Messages that could be delivered now."""
+        """The number of queued messages."""
         return self.released - self.next_fresh - self._skipped + self.again_count
 
     @property
     def fresh_count(self) -> int:
         return self.released - self.next_fresh - self._skipped
 
-    # ---- messages come
+    # ---- adding messages
 
     def skip(self, low: int, high: int) -> None:
-        """Keep the cursor from `low` to `high`, which lie at or behind its place, and behind all other skips."""
+        """Make the cursor jump over low..high, which must not be before the cursor or another skipped range."""
         low = max(low, self.next_fresh)
         if low >= high:
             return
@@ -71,27 +71,27 @@ class Position:
 
     @property
     def end_of_queue(self) -> int:
-        """The number that the cursor has to reach before a message that comes back now is handed out."""
+        """The number that the cursor must reach before a message that is requeued now is delivered."""
         return min(self.released, self.next_fresh + MOST_AHEAD)
 
     def queue_again(self, run: Run, after: int | None = None) -> None:
-        """Queue a run behind what waits, or behind the messages below `after`; later calls give no smaller one."""
+        """Requeue a run behind all queued messages, or those below `after`, which must not decrease between calls."""
         self.again.append(run)
         self.again_after.append(self.end_of_queue if after is None else after)
         self.again_count += run[1] - run[0]
 
     def queue_due(self, now_ns: int, most: int) -> bool:
-        """Queue up to `most` runs of what was deferred and is due; True when there was something."""
+        """Requeue up to `most` deferred runs that are due; return True if there were any."""
         runs = self.deferred.pop_due(now_ns, most)
         self.again += runs
         self.again_after += repeat(self.end_of_queue, len(runs))
         self.again_count += sum(high - low for low, high, _, _ in runs)
         return bool(runs)
 
-    # ---- messages go
+    # ---- taking messages
 
     def take_again(self, most: int) -> Run:
-        """Hand out up to `most` messages of the oldest run that is queued again; there must be one."""
+        """Take up to `most` messages of the first requeued run; there must be one."""
         low, high, attempts, batch = self.again[0]
         if high - low > most:
             high = low + most
@@ -103,13 +103,13 @@ class Position:
         return low, high, attempts, batch
 
     def put_back(self, run: Run) -> None:
-        """What was taken could not be sent: it is the oldest again."""
+        """Put a taken run back, as the first one."""
         self.again.appendleft(run)
         self.again_after.appendleft(0)
         self.again_count += run[1] - run[0]
 
     def peek_fresh(self) -> tuple[int, int]:
-        """The next run for the cursor as (low, high); empty (low == high) when there is none."""
+        """Return the next run (low, high) at the cursor; low == high if there is none."""
         skips = self.skips
         while skips and skips[0][0] <= self.next_fresh:
             low, high = skips.popleft()
@@ -120,7 +120,7 @@ class Position:
         return self.next_fresh, self.released
 
     def take_fresh_below(self, end: int) -> list[tuple[int, int]]:
-        """The cursor passes all that it has below `end`; the runs that those were."""
+        """Move the cursor over all messages below `end`, and return them as runs."""
         taken: list[tuple[int, int]] = []
         while True:
             low, high = self.peek_fresh()
@@ -131,7 +131,7 @@ class Position:
             taken.append((low, high))
 
     def take_again_where(self, is_wanted: Callable[[Run], bool], most: int = sys.maxsize) -> list[Run]:
-        """Take those runs out of the first `most` that are queued again."""
+        """Take the matching runs out of the first `most` requeued runs."""
         taken: list[Run] = []
         kept: list[tuple[Run, int]] = []
         for _ in range(min(most, len(self.again))):
@@ -146,7 +146,7 @@ class Position:
         return taken
 
     def queued(self, most: int) -> list[Run]:
-        """The next `most` messages in the order in which they would be handed out; they stay."""
+        """Return the next `most` messages in delivery order, without taking them."""
         runs: list[Run] = []
         for low, high, attempts, batch in self._in_order():
             if not most:
@@ -172,7 +172,7 @@ class Position:
             next_again = next(again, None)
 
     def _fresh_runs(self) -> Iterator[tuple[int, int]]:
-        """What is between the skips."""
+        """Yield the runs between the skipped ranges."""
         low = self.next_fresh
         for skip_low, skip_high in self.skips:
             if skip_low > low:
@@ -182,11 +182,11 @@ class Position:
             yield low, self.released
 
     def take_fresh(self, count: int) -> None:
-        """The cursor passes `count` messages of what `peek_fresh` gave."""
+        """Move the cursor over `count` messages of the run that `peek_fresh` returned."""
         self.next_fresh += count
 
     def empty(self) -> None:
-        """Everything that was released is finished."""
+        """Finish all released messages."""
         self.again.clear()
         self.again_after.clear()
         self.again_count = 0
@@ -197,10 +197,10 @@ class Position:
         self.finished = SeqRanges(self.released)
 
     def seek(self, seq: int, not_due: Iterable[tuple[int, int, int]], holes: Iterable[tuple[int, int]]) -> None:
-        """Everything from `seq` on is fresh, all before it finished.
+        """Finish all messages before `seq`, and queue all messages from `seq` on.
 
-        What is deferred from there on stays so; `not_due` are others that were published to be delivered later, as
-        (low, high, due_ns). In `holes` there are no messages.
+        Deferred messages from `seq` on stay deferred. `not_due` are other messages that were published with a delay,
+        as (low, high, due_ns). `holes` are ranges without messages.
         """
         kept = [(due_ns, run) for due_ns, run in self.deferred if run[1] > seq]
         self.empty()
@@ -218,21 +218,21 @@ class Position:
             self.skip(low, high)
 
 
-# How near a consumer is to this nsqd; where that does not count, all are GLOBAL.
+# The nearness of a consumer to this nsqd. Without --enable-experiment=topology-aware-consumption all are GLOBAL.
 GLOBAL, REGION_LOCAL, ZONE_LOCAL = range(3)
 
 TOPOLOGY_AWARE = "topology-aware-consumption"
 
 
 def nearness(zone: str, region: str, client_zone: str, client_region: str) -> int:
-    """How near a client is that says it is in this zone and region."""
+    """Return the nearness of a client in this zone and region."""
     if client_zone == zone:
         return ZONE_LOCAL
     return REGION_LOCAL if client_region == region else GLOBAL
 
 
 class Placed(Protocol):
-    """A client with a place."""
+    """A client with a nearness."""
 
     nearness: int
 
@@ -241,7 +241,7 @@ AnyPlaced = TypeVar("AnyPlaced", bound=Placed)
 
 
 def by_nearness(clients: Iterable[AnyPlaced]) -> list[deque[AnyPlaced]]:
-    """The clients in rows, the nearest first, each row in the order in which they came."""
+    """Return the clients grouped by nearness, nearest first. The order within a group is kept."""
     rows: dict[int, deque[AnyPlaced]] = {ZONE_LOCAL: deque(), REGION_LOCAL: deque(), GLOBAL: deque()}
     for client in clients:
         rows[client.nearness].append(client)
@@ -249,5 +249,5 @@ def by_nearness(clients: Iterable[AnyPlaced]) -> list[deque[AnyPlaced]]:
 
 
 def fair_share(available: int, clients: int) -> int:
-    """How many messages each of `clients` may take in one round: all the same, together no fewer than there are."""
+    """Return the number of messages that each of `clients` may take in one round: available / clients, rounded up."""
     return -(-available // clients)

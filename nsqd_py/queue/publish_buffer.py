@@ -8,12 +8,12 @@ from typing import Protocol
 from nsqd_py.batch import SIZE_BYTES, Batch, uniform_stride
 from nsqd_py.guid import IDS_PER_TICK, GuidFactory
 
-# Bytes at which collected publishes become a record of their own: to join large bodies copies them.
+# Collected publishes above this size become a separate record, because joining large bodies copies them.
 _SEAL_ABOVE = 128 * 1024
 
 
 class Publisher(Protocol):
-    """The publisher of a batch. It is notified only if the write fails: its answer is on the way already."""
+    """The publisher of a batch. It is notified only if the write fails: its answer is queued already."""
 
     def publish_failed(self, ticket: int, error: OSError) -> None: ...
 
@@ -40,7 +40,7 @@ class PublishBuffer:
         self, next_seq: int, guids: GuidFactory, wall_clock: Callable[[], int], steady_clock: Callable[[], int],
         on_first: Callable[[], None],
     ) -> None:  # fmt: skip
-        """Ids and due times are of the steady clock, timestamps of the wall clock.
+        """Ids and due times use the steady clock, timestamps the wall clock.
 
         Call `on_first` when the first publish arrives in an empty buffer.
         """
@@ -61,15 +61,14 @@ class PublishBuffer:
     def publish(
         self, body: bytes, count: int, stride: int, publisher: Publisher | None, ticket: int, defer_ns: int = 0
     ) -> None:
-        """Add `count` messages, in the form of a batch's body. They are in the log when this iteration ends.
+        """Add `count` messages, encoded as a batch's body. They are written at the end of this event-loop iteration.
 
-        They are due `defer_ns` after that. `publisher.publish_failed(ticket, error)` is called if they cannot be
-        written.
+        They are due `defer_ns` after that. If the write fails, `publisher.publish_failed(ticket, error)` is called.
         """
         if self._bodies and (
             defer_ns != self._defer_ns
             or self._bytes + len(body) > _SEAL_ABOVE
-            or self._count + count > IDS_PER_TICK  # else they would have to be walked to be divided
+            or self._count + count > IDS_PER_TICK  # a larger batch would have to be parsed to be divided
         ):
             self._seal()
         if not self._bodies:
@@ -89,7 +88,7 @@ class PublishBuffer:
     def publish_parts(
         self, parts: Sequence[tuple[bytes, int, int]], publisher: Publisher | None, ticket: int, defer_ns: int = 0
     ) -> None:
-        """Add one publish of many messages: each (body, count, stride) becomes a batch. All are written, or none."""
+        """Add one publish of several batches (body, count, stride). All are written, or none."""
         for body, count, stride in parts:
             if self._bodies:
                 self._seal()
@@ -98,7 +97,7 @@ class PublishBuffer:
             self._publishers.append((publisher, ticket))
 
     def republish(self, batch: Batch, due_ns: int, publisher: Publisher, ticket: int) -> None:
-        """Add messages that have ids and timestamps already."""
+        """Add a batch that keeps its ids and timestamps."""
         if self._bodies:
             self._seal()
         self._sealed.append(
@@ -111,7 +110,7 @@ class PublishBuffer:
             self._on_first()
 
     def take(self) -> tuple[list[Batch], Tickets]:
-        """Empty the buffer. Return its publishes as batches, and who published them."""
+        """Empty the buffer. Return its batches and their publishers."""
         self._is_waiting = False
         if self._bodies:
             self._seal()
@@ -122,7 +121,7 @@ class PublishBuffer:
         return taken
 
     def _seal(self) -> None:
-        """Make a batch of what was collected, or several where it needs more than one range of ids."""
+        """Make a batch of the collected publishes, or several if they need more than one range of ids."""
         bodies, count, stride = self._bodies, self._count, self._stride
         self._bodies = []
         self._count = self._bytes = 0

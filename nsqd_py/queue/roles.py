@@ -1,4 +1,4 @@
-"""What handing out messages needs of others: consumers, a source of bodies, somebody who keeps the books."""
+"""The interfaces that delivery uses: consumers, a source of message bodies, and a listener."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from nsqd_py.queue.in_flight import InFlightTable
 
 
 class Consumer(Protocol):
-    """What a channel needs of a connection that subscribed to it."""
+    """A connection that subscribed to a channel."""
 
     in_flight: InFlightTable
-    is_waiting: bool  # in the channel's row of clients that could take a message
+    is_waiting: bool  # in the channel's queue of clients that can take a message
     msg_timeout_ns: int
     sample_rate: int
     message_count: int
-    nearness: int  # how near it is to this nsqd, see `nsqd_py.queue.position`
+    nearness: int  # GLOBAL, REGION_LOCAL or ZONE_LOCAL, see `nsqd_py.queue.position`
 
     def capacity(self) -> int:
-        """How many messages it takes now: RDY less what is in flight, 0 while it has no room."""
+        """Return the number of messages it takes now: RDY minus in flight, 0 while its output buffer is full."""
 
     def room_bytes(self) -> int:
-        """About how many bytes may be sent to it at once."""
+        """Return the approximate number of bytes that may be sent to it now."""
 
     def send_frames(self, parts: list[bytes], size_bytes: int) -> None:
         """Send parts of frames, about `size_bytes` in all."""
@@ -36,29 +36,29 @@ class Consumer(Protocol):
 
 
 class MessageSource(Protocol):
-    """Where a channel gets bodies from: its topic."""
+    """The source of a channel's messages: its topic."""
 
     def batch_at(self, seq: int) -> Batch | None:
-        """The batch that holds `seq`, or the first behind it; None when there is neither. Raises OSError."""
+        """Return the batch that contains `seq`, or else the next batch, or None. Raises OSError."""
 
     def batches_at(self, seqs: list[int]) -> Iterator[Batch | None]:
-        """For each of these numbers, in rising order, what `batch_at` gives: without those around it."""
+        """Yield `batch_at` of each of these numbers, which must ascend. Neighbouring batches are not read."""
 
     def readable_from(self, seq: int) -> int:
-        """From which number on there may be messages to read, when those from `seq` on cannot be."""
+        """Return the next number after `seq` from which messages may be readable, if `seq` is not."""
 
     def most_unfinished(self) -> int | None:
-        """How many messages a channel may hold of those that are in memory only; None while there is room."""
+        """Return the limit on a channel's unfinished messages if they are in memory only; None while memory is free."""
 
 
-class Books(Protocol):
-    """Who writes down what becomes of messages: the channel."""
+class DeliveryListener(Protocol):
+    """The object that records the outcome of deliveries: the channel."""
 
     def mark_finished(self, low: int, high: int) -> None:
-        """Messages low..high (not included), of which none was, are done with."""
+        """Finish messages low..high (high excluded), none of which is finished yet."""
 
     def defer(self, due_ns: int, run: Run) -> None:
-        """Queue these again at that time."""
+        """Requeue these messages at that time."""
 
     def queue_strays(self) -> None:
-        """Some messages are neither queued nor in flight, since others with their ids are."""
+        """Requeue messages that left the in-flight table because another message has the same id."""

@@ -1,7 +1,7 @@
-"""A topic: where publishes become batches in a log, and are released to channels.
+"""A topic: it writes publishes to its log as batches, and releases them to its channels.
 
-Publishes of one iteration of the event loop are collected in the topic's publish buffer and become one batch: one
-range of ids, one record, one write. Only then are they released to the channels and answered.
+Publishes of one event-loop iteration are collected in the topic's publish buffer and become one batch: one range of
+ids, one record, one write. After the write they are released to the channels and answered.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from nsqd_py.diskqueue.disk_pace import NOTED_NS, DiskPace
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.memory_budget import CountedBatch, Ledger, MemoryBudget
 from nsqd_py.diskqueue.open_files import OPEN_FILES
+from nsqd_py.diskqueue.reading import first_published_since
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES
-from nsqd_py.diskqueue.timeline import first_published_since
 from nsqd_py.errors import is_full
 from nsqd_py.guid import GuidFactory
 from nsqd_py.net.loop_iteration import Turn
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.names import is_ephemeral
-from nsqd_py.queue.batch_cache import Recent
+from nsqd_py.queue.batch_cache import BatchCache
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.dead_letters import MOST_REMEMBERED
 from nsqd_py.queue.disk_limits import DiskSpace, NoRoom
@@ -37,18 +37,18 @@ from nsqd_py.queue.topic_policy import TopicPolicy
 from nsqd_py.runtime.logs import Log
 
 if TYPE_CHECKING:
-    from nsqd_py.broker.slow_writing import SlowWriter
+    from nsqd_py.broker.slow_disk import SlowWriter
 
 _TRIM_EVERY = 64
-# A longer publish is written in a thread, also while the disk is quick. One of 5 MB took 7 to 15 ms of the loop for its
-# checksum and for copying it to the page cache; now 1.5 ms, or 5 ms if it is a million messages.
+# A larger publish is written in a thread, also while the disk is quick. A publish of 5 MB blocked the loop for 7 to 15
+# ms, for its checksum and the copy to the page cache; now for 1.5 ms, or 5 ms if it has a million messages.
 _AT_ONCE_BYTES = 2 * 1024 * 1024
 _REPORT_READS_EVERY_NS = 10_000_000_000
 
-# The disk does not take what is written to the file, or another program has removed or replaced it.
+# The disk refuses writes to the file, or another program has removed or replaced it.
 _LEAVES_FILE = (errno.EIO, errno.ENOENT, errno.ESTALE)
 
-# Of topics that nsqd itself did not make. One for all: a topic took 1.5 kB more with its own.
+# The pace of topics that were created without one. They share it, which saves 1.5 kB a topic.
 _UNMEASURED = DiskPace(Alarms(), monotonic_ns, is_measured=False)
 _NO_POLICY = TopicPolicy()
 
@@ -56,27 +56,27 @@ _first_seq = attrgetter("first_seq")
 
 
 class Syncer(Protocol):
-    """Brings a topic's log to the disk."""
+    """Syncs the logs of topics."""
 
     every: int
 
     def written(self, topic: Topic, publishers: Tickets) -> None:
-        """Something is there to be synced: the first since the last sync, or `every` messages by now."""
+        """Called when the topic has its first unsynced message, or at least `every` unsynced messages."""
 
 
 class Topic:
     """A topic and its channels.
 
-    buffer    what is published and not written yet
+    buffer    publishes that are not written yet
     next_seq  the number of the next message
-    released  the number after the last message that the channels have
-    unsynced  messages that no sync has covered
-    policy    what the settings say of this topic
+    released  the number after the last message that was released to the channels
+    unsynced  messages written since the last sync
+    policy    the settings of this topic
 
-    dead_letters   the last that came from other topics, see `nsqd_py.queue.dead_letters`
-    expired_count  messages that were too old before a channel had them
-    room_bytes  what it may write to its log before it asks `space` for more
-    pace        the pace of the disk; while it is slow, `slow_writer` writes in a thread
+    dead_letters   the last dead letters that were moved to this topic, see `nsqd_py.queue.dead_letters`
+    expired_count  messages that expired before they were released to channels
+    room_bytes     the bytes that it may write to its log before it asks `space` for more
+    pace           the pace of the disk; while the disk is slow, `slow_writer` writes in a thread
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Topic:
         self.buffer = PublishBuffer(
             self.next_seq, guids, wall_clock, id_clock or wall_clock, partial(turn.add_committer, self)
         )
-        self.publish = self.buffer.publish  # called once for each lone PUB: one call less
+        self.publish = self.buffer.publish  # saves a call for each single PUB
         self.publish_parts = self.buffer.publish_parts
         self._wall_clock = wall_clock
         self.name = name
@@ -122,7 +122,7 @@ class Topic:
         self._mem_queue_size = mem_queue_size
         self._syncer = syncer
         self._report = report
-        self._recent = Recent(mem_queue_size if log is not None else None)
+        self._recent = BatchCache(mem_queue_size if log is not None else None)
         self._ledger: Ledger | None = None
         self._commits = 0
         self._write_failed = False
@@ -130,7 +130,7 @@ class Topic:
         self.unsynced = 0
 
     def remember_dead_letter(self, obituary: dict[str, Any]) -> None:
-        """Add to `dead_letters`. Few topics have any: an empty deque takes 700 bytes."""
+        """Add to `dead_letters`. The deque is created here because few topics need one, and it takes 700 bytes."""
         if self._obituaries is None:
             self._obituaries = self.dead_letters = deque(maxlen=MOST_REMEMBERED)
         self._obituaries.append(obituary)
@@ -139,12 +139,12 @@ class Topic:
 
     @property
     def depth(self) -> int:
-        """Messages that no channel has yet."""
+        """Messages that are not released to channels yet."""
         return self.next_seq - self.released
 
     @property
     def first_in_memory(self) -> int:
-        """From this number on all that somebody needs is in memory."""
+        """From this number on, all needed messages are in memory."""
         if self.log is None:
             return 0
         firsts = self._recent.first_seqs
@@ -156,13 +156,13 @@ class Topic:
 
     @property
     def is_held(self) -> bool:
-        """True while messages are kept from the channels: paused, none there, or not started yet."""
+        """True while messages are not released: it is paused, has no channels, or has not started."""
         return self.is_paused or not self.channels or not self.is_started
 
     # ---- memory
 
     def use_budget(self, budget: MemoryBudget) -> None:
-        """Count in this budget what is held in memory, and let go of it when that is too much."""
+        """Count the messages in memory in this budget, which calls `let_go` when there are too many."""
         if self.log is None:
             self._ledger = budget.ledger()
         else:
@@ -171,16 +171,16 @@ class Topic:
 
     @property
     def held_bytes(self) -> int:
-        """What its newest messages take of memory; of an ephemeral topic all, also those in flight or deferred."""
+        """The memory of its cached messages; for an ephemeral topic, of all messages, also in flight or deferred."""
         return self._ledger.held_bytes if self._ledger is not None else self._recent.size_bytes
 
     def let_go(self, most_bytes: int) -> None:
-        """Forget the oldest in memory until at most `most_bytes` are held."""
+        """Drop the oldest messages from memory until the rest takes at most `most_bytes`."""
         self.trim_memory()
         self._recent.keep_bytes(most_bytes)
 
     def most_unfinished(self) -> int | None:
-        """How many messages each channel of an ephemeral topic may hold now; None when there is room for more."""
+        """Return the limit on unfinished messages of each channel of an ephemeral topic; None while memory is free."""
         most_bytes = self._ledger.most_bytes() if self._ledger is not None else None
         if most_bytes is None:
             return None
@@ -190,11 +190,11 @@ class Topic:
     # ---- publishing
 
     def bury(self, batch: Batch, died_ns: int, publisher: Publisher, ticket: int) -> None:
-        """Take messages that another topic had, with their ids and time stamps; a TTL begins anew."""
+        """Publish messages of another topic with their ids and timestamps; their time to live restarts."""
         self.buffer.republish(batch, died_ns if self.policy.ttl_ns else 0, publisher, ticket)
 
     def commit(self) -> None:
-        """Write what was published to the log, release it, and tell those whose publish failed."""
+        """Write the publish buffer to the log and release its messages, or report the failure to the publishers."""
         batches, publishers = self.buffer.take()
         if not batches:
             return
@@ -211,13 +211,13 @@ class Topic:
             except OSError as error:
                 self.refuse(batches, publishers, error)
                 return
-            except BaseException as error:  # a bug must not leave them answered with OK
+            except BaseException as error:  # a bug must not leave the publishers with an OK
                 self.refuse(batches, publishers, OSError(f"internal error: {error!r}"))
                 raise
         self.accept_written(batches, publishers)
 
     def _write(self, log: TopicLog, batches: list[Batch], size_bytes: int, publishers: Tickets) -> bool:
-        """Write to the log; False where a thread does it, or the rest of it. Raises OSError."""
+        """Write to the log. Return False if a thread writes it, or the rest of it. Raises OSError."""
         writer, pace = self.slow_writer, self.pace
         if writer is not None and (self._is_in_thread or pace.is_slow or size_bytes > _AT_ONCE_BYTES):
             self._is_in_thread = True
@@ -239,7 +239,7 @@ class Topic:
         return self._write_in_steps(log, batches, publishers)
 
     def _write_in_steps(self, log: TopicLog, batches: list[Batch], publishers: Tickets) -> bool:
-        """Likewise, where it takes several calls of the system: a slow one is the last that the event loop does."""
+        """Write with several system calls. After a slow one, a thread does the rest. Return and raise as `_write`."""
         appending = log.begin_append(batches)
         try:
             while not appending.is_written:
@@ -255,12 +255,12 @@ class Topic:
         return True
 
     def _ask_for_room(self, size_bytes: int) -> None:
-        """Raises OSError when the log may not take so many bytes more."""
+        """Get `room_bytes` for a write of this size. Raises OSError if a limit on disk space is reached."""
         assert self.space is not None
         self.room_bytes = self.space.grant(self, size_bytes)
 
     def accept_written(self, batches: list[Batch], publishers: Tickets) -> None:
-        """Count batches that are in the log, keep the newest in memory, release them, and have them synced."""
+        """Count written batches, cache them, release them, and notify the syncer."""
         if self.is_ephemeral and self.is_held:
             batches = self._cut_overflow(batches)
         before = self.next_seq
@@ -284,10 +284,10 @@ class Topic:
             self.buffer.end_seq = self.next_seq
         if self.channels:
             self.release()
-            if self.log is None:  # what one channel waits for must not keep in memory what no channel waits for
+            if self.log is None:  # memory must not keep batches that all channels have finished
                 recent.drop_unneeded(self.is_needed)
         self._commits += 1
-        # Not each time: taking from the front of a list moves the rest, and looking alone is 5 % of a lone PUB.
+        # Not each time: removing from the front of a list moves the rest, and the check alone is 5 % of a single PUB.
         if recent.count > recent.trim_above or self._commits % _TRIM_EVERY == 0:
             self.trim_memory()
         elif recent.size_bytes > recent.tell_above:
@@ -295,7 +295,7 @@ class Topic:
         self._note_written(self.next_seq - before, publishers)
 
     def _note_written(self, count: int, publishers: Tickets) -> None:
-        """`count` messages more are in the log: the disk works, and they want a sync."""
+        """Count `count` written messages for the syncer, and report that writing succeeds again."""
         if self._write_failed:
             self._write_failed = False
             self.on_write(None)
@@ -307,9 +307,9 @@ class Topic:
                 syncer.written(self, publishers)
 
     def refuse(self, batches: list[Batch], publishers: Tickets, error: OSError) -> None:
-        """The log could not take what was published last: as if it had never come."""
+        """Drop batches that could not be written, and report the error to their publishers."""
         self.buffer.end_seq = batches[0].first_seq
-        if not isinstance(error, NoRoom):  # of that, who refused it has told
+        if not isinstance(error, NoRoom):  # DiskSpace has logged that
             self._write_failed = True
             self._report.error("TOPIC(%s): failed to write message to disk - %s", self.name, error)
             if self.log is not None and error.errno in _LEAVES_FILE:
@@ -322,31 +322,31 @@ class Topic:
 
     @property
     def is_slow(self) -> bool:
-        """True while a thread writes, or would."""
+        """True while writes are done in a thread."""
         return self._is_in_thread or self.pace.is_slow
 
     def written_slowly(self) -> None:
-        """The thread has written all that there was."""
+        """Called when the thread has written all its batches."""
         self._is_in_thread = False
 
     def settle(self) -> None:
-        """Return when all that was published is in the log, or was refused. May block this greenlet."""
+        """Wait until all publishes are written or refused. May block this greenlet."""
         self.commit()
         while self.slow_writer is not None and not self.slow_writer.is_idle:
             self.slow_writer.join()
             self.commit()
 
     def batches_in_memory(self) -> dict[int, Batch]:
-        """By their first numbers."""
+        """Return the cached batches by their first sequence number."""
         return self._recent.by_first_seq()
 
     def _cut_overflow(self, batches: list[Batch]) -> list[Batch]:
-        """An ephemeral topic without channels holds no more than fits in memory; what comes then is lost."""
+        """Return the batches without the messages that an ephemeral topic without channels has no memory for."""
         room = self._mem_queue_size - self.depth
         if self.depth and self._ledger is not None and self._ledger.most_bytes() is not None:
             room = 0
         if not self.is_started and room < sum(batch.count for batch in batches):
-            self.start()  # rather without a channel that is not known yet than without the messages
+            self.start()  # losing messages is worse than missing a channel that is not known yet
             if not self.is_held:
                 return batches
         kept = []
@@ -363,7 +363,7 @@ class Topic:
     # ---- releasing
 
     def release(self) -> None:
-        """Let the channels have everything, unless the topic is held."""
+        """Release all messages to the channels, unless the topic is held."""
         low, high = self.released, self.next_seq
         if low == high or self.is_held:
             return
@@ -375,7 +375,7 @@ class Topic:
             channel.release(low, high, deferred)
 
     def batch_at(self, seq: int) -> Batch | None:
-        """The batch that holds `seq`, or the first behind it; None when there is neither."""
+        """Return the batch that contains `seq`, or else the next batch, or None. Raises OSError."""
         recent = self._recent.find(seq)
         if recent is not None:
             return recent
@@ -387,7 +387,7 @@ class Topic:
         return self._recent.first_behind(seq)
 
     def batches_at(self, seqs: list[int]) -> Iterator[Batch | None]:
-        """For each of these numbers, in rising order, what `batch_at` gives: without those around it in the log."""
+        """Yield `batch_at` of each of these numbers, which must ascend. Neighbouring batches are not read."""
         log = self.log
         in_memory = bisect_left(seqs, self.first_in_memory) if log is not None else 0
         if log is not None and in_memory:
@@ -395,7 +395,7 @@ class Topic:
             try:
                 for at, batch in enumerate(log.read_each(seqs[:in_memory])):
                     yield batch if batch is not None else self.batch_at(seqs[at])
-            except BlockingIOError:  # a thread reads it
+            except BlockingIOError:  # a thread reads it now
                 raise
             except OSError as error:
                 self._report_failed_read(seqs[at], error)
@@ -423,7 +423,7 @@ class Topic:
     def seq_since(self, steady_ns: int, low: int) -> int:
         """Return the number of the first message from `low` on that was published since that time. Raises OSError.
 
-        By its id, not by its timestamp: the wall clock may have been set.
+        It compares ids, not timestamps, because the wall clock may have been set.
         """
         if self.log is not None:
             if self.pace.is_slow:
@@ -434,17 +434,17 @@ class Topic:
         return self.next_seq if seq is None else seq
 
     def wake_channels(self) -> None:
-        """A thread has read some messages that a channel may wait for."""
+        """Resume delivery after a thread has read messages."""
         for channel in self.channels.values():
             channel.handout.wake()
 
     def readable_from(self, seq: int) -> int:
-        """From which number on there may be messages to read, when those from `seq` on cannot be."""
+        """Return the next number after `seq` from which messages may be readable, if `seq` is not."""
         end = self.log.readable_from(seq) if self.log is not None else self.next_seq
         return min(end, max(seq + 1, self.first_in_memory))
 
     def trim_memory(self) -> None:
-        """Forget what all channels have passed, and what is more than memory may hold."""
+        """Drop from memory the messages that all channels have passed, and the oldest above the limit."""
         passed = min((channel.position.next_fresh for channel in self.channels.values()), default=self.released)
         self._recent.trim(min(passed, self.released))
 
@@ -459,16 +459,16 @@ class Topic:
         self.release()
 
     def hold(self) -> None:
-        """Keep what is published from the channels until `start`: not all of them are there yet."""
+        """Release nothing until `start`, because some channels are not created yet."""
         self.is_started = False
 
     def start(self) -> None:
-        """Begin to release, or go on."""
+        """Begin or resume releasing."""
         self.is_started = True
         self.release()
 
     def empty(self) -> None:
-        """Drop what no channel has yet, as Go's nsqd does; the channels keep theirs."""
+        """Drop the messages that are not released yet, as Go's nsqd does; channels keep theirs."""
         self.commit()
         self.unreleased_deferred.clear()
         low, self.released = self.released, self.next_seq
@@ -477,7 +477,7 @@ class Topic:
         self.trim_memory()
 
     def expire_before(self, seq: int, oldest_ns: int) -> None:
-        """Drop what no channel has yet and is too old: below `seq`, but for what was due at `oldest_ns` or later."""
+        """Drop unreleased messages below `seq`, up to the first deferred one that was due at `oldest_ns` or later."""
         young = [low for low, _, due_ns in self.unreleased_deferred if due_ns >= oldest_ns]
         seq = min([seq, self.next_seq, *young])
         low = self.released
@@ -490,13 +490,13 @@ class Topic:
             channel.miss(low, seq)
 
     def is_needed(self, low: int, high: int) -> bool:
-        """True while some channel, or the topic itself, has unfinished messages in this range."""
+        """True if this range has messages that are unreleased or unfinished in a channel."""
         if high > self.released:
             return True
         return any(not channel.position.finished.covers(low, high) for channel in self.channels.values())
 
     def close(self) -> None:
-        """Take no more."""
+        """Write the buffer, and close the channels."""
         self.commit()
         self.is_closed = True
         for channel in list(self.channels.values()):

@@ -64,7 +64,7 @@ def policy_of(options: PolicyOptions, topic: str) -> TopicPolicy:
 
 
 def takes_dead_letters(options: PolicyOptions, topic: str) -> bool:
-    """True if the options can send dead letters to this topic, or its name is that of a default dead letter topic."""
+    """True if the options can send dead letters to this topic, or if it has the name of a default dead letter topic."""
     return dead_letter_topic(topic, "") == topic or topic in options.dead_letter_topic.values
 
 

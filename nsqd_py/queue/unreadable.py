@@ -1,4 +1,4 @@
-"""Messages that the disk does not give: set aside, tried again later and later, never in the way of others."""
+"""Messages that could not be read from disk. They are deferred with growing delays, so that they delay no others."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ LONGEST_DELAY_NS = 60_000_000_000
 
 
 class UnreadableRanges:
-    """What of a channel's messages could not be read the last time, as ranges by the number that ends them.
+    """The ranges of a channel's messages that could not be read at the last try.
 
-    A range goes from where reading failed to where it may work again. Its messages are deferred in the channel's
-    position; they stay unfinished, and come when the disk gives them.
+    A range begins where reading failed, and ends where reading may succeed again. Its messages are deferred in the
+    channel's position, and delivered when they can be read.
     """
 
     __slots__ = ("_position", "_ranges")
@@ -22,26 +22,25 @@ class UnreadableRanges:
         self._ranges: dict[int, tuple[int, int]] = {}  # end: (start, how often reading failed)
 
     def failed(self, low: int, end: int) -> int:
-        """Reading failed from `low` on; after how many ns it may be tried again: 1 s at first, 60 s at last."""
+        """Record that low..end could not be read. Return the delay until the next try: 1 s at first, at most 60 s."""
         self._forget_finished()
         start, failures = self._ranges.get(end, (low, 0))
         self._ranges[end] = min(start, low), failures + 1
         return min(FIRST_DELAY_NS << min(failures, 10), LONGEST_DELAY_NS)
 
     def _forget_finished(self) -> None:
-        """What was emptied meanwhile."""
         floor = self._position.finished.floor
         for end in [end for end in self._ranges if end <= floor]:
             del self._ranges[end]
 
     def read(self, seq: int) -> None:
-        """The disk gave this message: the others of its range wait for their next try only, no more for the disk."""
+        """Remove the range of a message that was read; its other messages stay deferred until their next try."""
         for end in [end for end, (start, _) in self._ranges.items() if start <= seq < end]:
             del self._ranges[end]
 
     @property
     def count(self) -> int:
-        """Messages that wait for the disk."""
+        """The number of deferred messages that could not be read."""
         ranges = [(start, end) for end, (start, _) in self._ranges.items()]
         if not ranges:
             return 0

@@ -1,6 +1,6 @@
-"""What clients may ask for, done: each function acts on topics and channels for a connection, and answers it.
+"""The handlers of commands: each function acts on topics and channels for a connection, and answers it.
 
-`protocol.commands` is the table of what may come when; a function here is called only with what may.
+The parser checks each command against the table in `protocol.commands`; handlers receive only valid commands.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _PUBLISH_ERRORS: dict[int, tuple[str, type[ClientError]]] = {
 
 
 def act(client: ClientConnection, command: Command) -> None:
-    """Do what a command says. Raises ClientError."""
+    """Execute a command. Raises ClientError."""
     HANDLERS[command[0]](client, *command[1:])
 
 
-# ---- before anything else
+# ---- identification
 
 
 def identify(client: ClientConnection, params: Params, body: bytes) -> None:
@@ -77,7 +77,7 @@ def auth(client: ClientConnection, params: Params, body: bytes) -> None:
 def permit(
     client: ClientConnection, name: str, topic_name: bytes, channel_name: bytes, command: Command | None
 ) -> None:
-    """Do a command (None: one that only had to be asked for) as soon as the client may."""
+    """Execute a command when the client is authorized for it. None: only check the authorization."""
     assert client.guard is not None
     client.guard.check(name, topic_name, channel_name, lambda: act(client, command) if command is not None else None)
 
@@ -105,7 +105,7 @@ def sub(client: ClientConnection, params: Params, body: bytes) -> None:
 
 
 def _subscribe(client: ClientConnection, topic: Topic, channel: Channel | OSError | Refusal) -> None:
-    """Make the client a consumer of a channel; an error says why there is none."""
+    """Make the client a consumer of the channel. Raises SubFailed if `channel` is an error."""
     if isinstance(channel, Refusal):
         raise SubFailed(f"SUB failed {channel.reason}") from channel
     if isinstance(channel, OSError):
@@ -134,13 +134,13 @@ def fin_run(client: ClientConnection, ids: list[bytes]) -> None:
     missing = channel.finish(client, ids)
     client.finish_count += len(ids) - len(missing)
     for message_id in missing:
-        client.answer_error(FinFailed(f"FIN {words(message_id)} failed {_why_not(channel, message_id)}"))
+        client.answer_error(FinFailed(f"FIN {words(message_id)} failed {_missing_reason(channel, message_id)}"))
     if not client.is_waiting and client.capacity() > 0:
         channel.client_ready(client)
 
 
 def fin(client: ClientConnection, *arguments: Any) -> None:
-    """`("FIN", ids)` from a run of them, or `("FIN", params, body)` from a line of an unusual form."""
+    """Handle `("FIN", ids)`, for consecutive FINs, or `("FIN", params, body)`, for a line in an unusual form."""
     fin_run(client, arguments[0] if len(arguments) == 1 else [arguments[0][1]])
 
 
@@ -152,7 +152,7 @@ def req(client: ClientConnection, params: Params, body: bytes) -> None:
     if clamped_ns != delay_ns:
         client.log.of_clients.info("[%s] REQ timeout %d out of range. Setting to %d", client.peer, delay_ns, clamped_ns)
     if not channel.requeue(client, params[1], clamped_ns):
-        raise ReqFailed(f"REQ {words(params[1])} failed {_why_not(channel, params[1])}")
+        raise ReqFailed(f"REQ {words(params[1])} failed {_missing_reason(channel, params[1])}")
     client.requeue_count += 1
     client.maybe_ready()
 
@@ -161,10 +161,10 @@ def touch(client: ClientConnection, params: Params, body: bytes) -> None:
     channel = client.channel
     assert channel is not None
     if not channel.touch(client, params[1]):
-        raise TouchFailed(f"TOUCH {words(params[1])} failed {_why_not(channel, params[1])}")
+        raise TouchFailed(f"TOUCH {words(params[1])} failed {_missing_reason(channel, params[1])}")
 
 
-def _why_not(channel: Channel, message_id: bytes) -> str:
+def _missing_reason(channel: Channel, message_id: bytes) -> str:
     return "client does not own message" if channel.owns(message_id) else "ID not in flight"
 
 
@@ -179,7 +179,7 @@ def nop(client: ClientConnection, params: Params, body: bytes) -> None:
 
 
 def go_on(client: ClientConnection) -> None:
-    """Do nothing: a slice of a long command was read."""
+    """Do nothing: the parser has read one slice of a long command."""
 
 
 # ---- publishers
@@ -196,7 +196,7 @@ def mpub(client: ClientConnection, topic_name: bytes, body: bytes, count: int, s
 
 
 def mpub_parts(client: ClientConnection, topic_name: bytes, parts: Sequence[Part], count: int) -> None:
-    """An MPUB of more messages than one batch takes."""
+    """Handle an MPUB with more messages than fit into one batch."""
     topic, ticket = _topic_and_ticket(client, MPUB, topic_name.decode())
     topic.publish_parts(parts, client, ticket)
     client.pub_counts[topic.name] += count
@@ -204,8 +204,8 @@ def mpub_parts(client: ClientConnection, topic_name: bytes, parts: Sequence[Part
 
 
 def await_mpub(client: ClientConnection, topic_name: bytes) -> None:
-    """Make the topic of an MPUB whose body is not here yet, or is refused: Go's nsqd makes it before it reads that."""
-    with contextlib.suppress(Refusal):  # the MPUB itself gets the error
+    """Create the topic of an MPUB whose body is incomplete or refused, as Go's nsqd does before it reads the body."""
+    with contextlib.suppress(Refusal):  # the MPUB command reports it
         client.broker.get_topic(topic_name.decode())
 
 
@@ -225,7 +225,7 @@ def _publish(
 
 
 def _topic_and_ticket(client: ClientConnection, kind: int, topic_name: str) -> tuple[Topic, int]:
-    """Return the topic, and the ticket of the answer, which also says how an error is worded."""
+    """Return the topic and the ticket of the answer; the ticket contains the kind of the publish, for errors."""
     ticket = client.early.ticket(kind)
     try:
         return client.broker.get_topic(topic_name), ticket
@@ -235,7 +235,7 @@ def _topic_and_ticket(client: ClientConnection, kind: int, topic_name: str) -> t
 
 
 def publish_error(kind: int, error: OSError) -> ClientError:
-    """Return the error that a publish of this kind gets when it could not be written."""
+    """Return the client error for a publish of this kind that could not be written."""
     name, failure = _PUBLISH_ERRORS[kind]
     return failure(f"{name} failed {error.strerror or error}")
 

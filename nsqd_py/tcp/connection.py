@@ -1,7 +1,7 @@
-"""One client of the TCP protocol: bytes become commands, answers and messages become bytes.
+"""A client of the TCP protocol.
 
-`parser` says what the bytes mean, `session` what is allowed, and `commands` does it. Answers and messages
-gather in `out` and leave in one call at the end of the loop's turn.
+The parser turns received bytes into commands, the session holds the client's state, and `commands` has the handlers.
+Answers and messages are collected in `out` and sent in one call at the end of the event-loop iteration.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ if TYPE_CHECKING:
 
 _SILENT_INTERVALS = 2
 _LOOK_AGAIN_NS = 100 * MS_NS
-# A client is alone when so many reads in a row were of it.
+# A client counts as the only active one after this number of consecutive reads.
 ALONE_AFTER_READS = 16
 _LINGER_PUBS = 8
-# Bodies of MPUBs that are received by themselves.
+# MPUB bodies between these sizes are received with reads of their exact size.
 _LARGE_BODY_BYTES = 128 * 1024
 _LARGEST_BODY_BYTES = 1024 * 1024
 _LINGER_POLLS = 32
 
 
 class ClientConnection(Stream):
-    """A producer or consumer. Its `Consumer` side is what its channel sees of it."""
+    """A producer or consumer. Its channel uses it as a `Consumer`."""
 
     __slots__ = (
         "_alarm", "_beat_due_ns", "_budget", "_errors", "_has_failed", "_heard_s", "_heartbeat", "_is_paused",
@@ -129,9 +129,9 @@ class ClientConnection(Stream):
         self._run_commands(parser)
 
     def _publish_lone(self, parser: CommandParser, data: bytes) -> bool:
-        """Publish if `data` is one more PUB, or DPUB, with the line of the last one: 2 us less than as a command.
+        """Publish `data` if it is one PUB or DPUB with the same line as the last one. Otherwise return False.
 
-        Return False, with nothing done, if it is not.
+        This takes 2 us less than a parsed command.
         """
         body = parser.lone_pub(data)
         if body is None:
@@ -140,7 +140,7 @@ class ClientConnection(Stream):
         if topic is None or parser.pub_topic is not self._last_topic_name or topic.is_closed:
             self._last_topic_name = parser.pub_topic
             topic = self._last_topic = self.broker.open_topics.get(parser.pub_topic.decode())
-            if topic is None:  # the command makes it, or says why not
+            if topic is None:  # the parsed command creates it, or reports an error
                 return False
         self._heard_s = self._loop.now()
         out = self.out
@@ -153,10 +153,10 @@ class ClientConnection(Stream):
         return True
 
     def on_exact_data(self, data: bytes) -> None:
-        """Take the head of one of many large MPUBs in a row, or a piece of its body.
+        """Handle the head of one of several consecutive large MPUBs, or a piece of its body.
 
-        So the body is the one of the batch as it was received, or copied once where it came in pieces. Elsewhere it is
-        copied twice, into memory that is new each time: with messages of 64 KiB, twice the time.
+        The received body becomes the body of the batch without a copy, or with one copy if it arrived in pieces. The
+        usual way copies it twice, each time into new memory: with messages of 64 KiB this takes twice the time.
         """
         parser = self._parser
         assert parser is not None
@@ -178,7 +178,7 @@ class ClientConnection(Stream):
         body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         try:
             command = parser.take_mpub(body)
-            if command is None:  # its messages are many, or bad
+            if command is None:  # it has too many messages for one batch, or is invalid
                 self._end_pieces(parser)
                 return
             self._pieces.clear()
@@ -190,7 +190,7 @@ class ClientConnection(Stream):
             self.answer_error(error)
 
     def _end_pieces(self, parser: CommandParser) -> None:
-        """Go on in the usual way with what is here of a body."""
+        """Pass the received pieces of a body to the parser, and return to reads of the usual size."""
         self._exact_bytes = 0
         if self._pieces:
             pieces, self._pieces = self._pieces, []
@@ -198,16 +198,16 @@ class ClientConnection(Stream):
             self._run_commands(parser)
 
     def _linger(self, parser: CommandParser) -> None:
-        """Look for the next PUB of a client that publishes one message at a time, while no other client is heard of.
+        """Poll for the next PUB of a client that publishes one message at a time, while no other client is active.
 
-        To sleep until the next PUB arrives takes 50 to 200 us of waking up on a virtual machine; the client takes 12
-        to send it. The looks take 20 us; one that finds nothing is the last for some PUBs, since the client may need
-        this processor.
+        The event loop takes 50 to 200 us to wake up on a virtual machine; the client sends its next PUB after 12 us.
+        Polling takes 20 us. If it finds nothing, the next few PUBs are not polled for, as the client may need this
+        processor.
         """
         turn, receive = self._turn, self._sock.recv
         for _ in range(_LINGER_PUBS):
             turn.end()
-            if self._holds or self._closing or self._unsent is not None:  # it waits for a sync, or for the client
+            if self._holds or self._closing or self._unsent is not None:  # waits for a sync, or for the client to read
                 return
             for _ in range(_LINGER_POLLS):
                 try:
@@ -215,10 +215,10 @@ class ClientConnection(Stream):
                     break
                 except BlockingIOError:
                     continue
-                except OSError:  # the loop will see it too
+                except OSError:  # the next read of the event loop reports it
                     return
             else:
-                self._reads_alone = 0  # it takes its time: do not look again soon
+                self._reads_alone = 0  # the client is slow: do not poll again soon
                 return
             if not data:
                 self.on_end()
@@ -230,7 +230,7 @@ class ClientConnection(Stream):
                 return
 
     def _run_commands(self, parser: CommandParser) -> None:
-        """Act on what has arrived, for a slice of time; what is left goes on in later turns."""
+        """Execute received commands for one time slice; the backlog continues in later iterations."""
         if self._is_slow and self._must_wait():
             return
         until_s = perf_counter() + self._turn.backlog.slice_s
@@ -244,7 +244,7 @@ class ClientConnection(Stream):
                     return
                 if command[0] == "MPUB" and len(command[2]) >= _LARGE_BODY_BYTES and self._layer is None:
                     self._exact_bytes = parser.mpub_head_bytes
-                self._heard_s = self._loop.now()  # by whole commands: bytes of one that never ends are no sign of life
+                self._heard_s = self._loop.now()  # only complete commands count as a sign of life
                 HANDLERS[command[0]](self, *command[1:])
             except ClientError as error:
                 if parser.awaited_mpub and isinstance(error, (BadBody, BadMessage)):
@@ -258,12 +258,12 @@ class ClientConnection(Stream):
                 return
 
     def act(self) -> None:
-        """Go on with what has arrived."""
+        """Execute more of the received commands."""
         assert self._parser is not None
         self._run_commands(self._parser)
 
     def _must_wait(self) -> bool:
-        """True if the client has caused too many errors to be served at once: then it falls behind."""
+        """True if the client has caused too many errors. Its input is then handled by the backlog, more slowly."""
         assert self._errors is not None
         self._is_slow = self._errors.is_over(self._loop.now())
         if self._is_slow and not self._is_behind:
@@ -280,7 +280,7 @@ class ClientConnection(Stream):
         self._turn.backlog.add_slow(self)
 
     def _on_magic(self, data: bytes) -> None:
-        """The first four bytes say which protocol the client speaks."""
+        """Handle the first four bytes, which name the client's protocol."""
         data = self._magic_so_far + data
         if len(data) < len(MAGIC_V2):
             self._magic_so_far = data
@@ -329,10 +329,10 @@ class ClientConnection(Stream):
     # ---- layers
 
     def upgrade(self, upgrades: Upgrades) -> None:
-        """Change the transport as agreed; each change is confirmed by an OK in its own form."""
+        """Add the agreed layers; an OK sent through each new layer confirms it."""
         parser = self._parser
         assert parser is not None
-        self._turn.end()  # answers to publishes before it leave now, in the old form: write these first
+        self._turn.end()  # write earlier publishes and send their answers without the new layers
         if self._holds:
             self.close("IDENTIFY asks for an upgrade while a publish before it waits for the disk")
         if self.closed or self._closing:
@@ -345,14 +345,14 @@ class ClientConnection(Stream):
             self.add_layer(layer)
             self.send(frames.OK)
             added = layer if added is None else Stacked(added, layer)
-        if added is not None and received:  # what came behind the IDENTIFY is in the new form already
+        if added is not None and received:  # bytes after the IDENTIFY are already encoded by the new layers
             self._on_encoded(added, received)
 
     def _layers(self, upgrades: Upgrades) -> Iterator[Layer]:
         if upgrades.tls:
             assert self.broker.tls is not None
             self.log.of_clients.info("PROTOCOL(V2): [%s] upgrading connection to TLS", self.peer)
-            from nsqd_py.net.tls import TlsLayer  # only where TLS is asked for: it is slow to import
+            from nsqd_py.net.tls import TlsLayer  # imported with the first TLS client: it is slow to import
 
             self._tls = TlsLayer(self.broker.tls.server)
             self.session.needs_tls = False
@@ -360,7 +360,7 @@ class ClientConnection(Stream):
         if upgrades.snappy:
             self.log.of_clients.info("PROTOCOL(V2): [%s] upgrading connection to snappy", self.peer)
             from nsqd_py.net.compression import (
-                SnappyLayer,  # its library is imported with the first client that wants it
+                SnappyLayer,  # imported with the first snappy client: start-up is quicker without its library
             )
 
             yield SnappyLayer()
@@ -373,7 +373,7 @@ class ClientConnection(Stream):
 
     @property
     def tls_info(self) -> TlsInfo | None:
-        """What was agreed on for TLS; None without it."""
+        """The negotiated TLS parameters, or None without TLS."""
         return self._tls.info if self._tls is not None else None
 
     @property
@@ -387,25 +387,25 @@ class ClientConnection(Stream):
     # ---- authorization
 
     def require_auth(self, guard: Guard) -> None:
-        """Let the client do only what `guard` permits; to be called before it starts."""
+        """Restrict the client to what `guard` permits. Call it before `start`."""
         self.guard = guard
 
     @property
     def authorization(self) -> Authorization | None:
-        """What the client may do since its AUTH; None without that."""
+        """The client's authorization, or None before AUTH."""
         return self.guard.authorization if self.guard is not None else None
 
     def pause(self) -> None:
-        """Neither read, act nor send until `go_on`: somebody has to be asked first."""
+        """Neither read, execute commands nor send until `go_on`."""
         self._is_paused = True
         self.forget_pub()
         self.hold()
 
     def go_on(self, step: Step) -> None:
-        """End the pause: take `step`, which may raise ClientError, then what the client sent behind it."""
+        """End the pause: call `step`, which may raise ClientError, then execute the commands after it."""
         assert self._parser is not None
         self._is_paused = False
-        self._heard_s = self._loop.now()  # it was not listened to
+        self._heard_s = self._loop.now()  # the pause does not count as silence of the client
         self.release()
         try:
             step()
@@ -414,12 +414,12 @@ class ClientConnection(Stream):
         self._run_commands(self._parser)
 
     def forget_pub(self) -> None:
-        """The next PUB is no quick one: whether it is permitted may have changed."""
+        """Parse the next PUB as a command, because the client's permissions may have changed."""
         assert self._parser is not None
         self._parser.forget_pub()
 
     def publish_failed(self, ticket: int, error: OSError) -> None:
-        """The answer that is under way was too early: an error goes out in its place, and nothing after it."""
+        """Withdraw the answer to a publish that was not written, and all answers after it; send an error and close."""
         if self.closed or self._has_failed:
             return
         self._has_failed = True
@@ -427,13 +427,13 @@ class ClientConnection(Stream):
         self.answer_error(publish_error(self.early.kind_of(ticket), error))
 
     def forget_topic(self) -> None:
-        """Ask anew for the topic at the next publish: it may take no more."""
+        """Look the topic up again at the next publish, because it may be closed."""
         self._last_topic = None
 
     # ---- the channel's view
 
     def capacity(self) -> int:
-        """How many messages may be sent to it now."""
+        """Return the number of messages that may be sent to it now."""
         if self.queued_bytes >= self._budget.room_bytes:
             return 0
         return self.rdy - len(self.in_flight)
@@ -456,7 +456,7 @@ class ClientConnection(Stream):
             self.on_drained()
 
     def on_drained(self) -> None:
-        """The socket took all: there is room for messages again."""
+        """Accept messages again when the socket has taken all output."""
         if not self.out:
             self.queued_bytes = 0
             if not self.closed:
@@ -468,7 +468,7 @@ class ClientConnection(Stream):
         self._alarm.set_no_later(deadline_ns)
 
     def _on_deadline(self, now_ns: int) -> None:
-        """The oldest message in flight may have timed out."""
+        """Requeue in-flight messages that have timed out."""
         channel = self.channel
         if channel is None or self.closed:
             return
@@ -478,12 +478,12 @@ class ClientConnection(Stream):
 
     @property
     def buffered_bytes(self) -> int:
-        """Messages and answers that its socket did not take, and what is here of a command that is not whole."""
+        """The bytes of unsent messages and answers, and of a command that is not complete."""
         received = self._parser.gathered_bytes if self._parser is not None else 0
         return max(super().buffered_bytes, self.queued_bytes) + received + sum(map(len, self._pieces))
 
     def overdue(self, now_s: float, limits: TimeLimits) -> str:
-        # Without heartbeats, nothing else ends a client that asked for TLS and does not begin it.
+        # Without heartbeats, nothing else closes a client that asked for TLS and does not start the handshake.
         in_handshake = self._parser is None or (self._tls is not None and not self._tls.is_open)
         if in_handshake and limits.handshake_s and now_s - self._heard_s >= limits.handshake_s:
             return HANDSHAKE
@@ -497,24 +497,24 @@ class ClientConnection(Stream):
             self._heartbeat.set(None)
 
     def _on_heartbeat(self, now_ns: int) -> None:
-        """Send a heartbeat; a client that was silent for two intervals, or took nothing for one, is gone."""
+        """Send a heartbeat. Close a client that sent nothing for two intervals, or took nothing for one."""
         interval_ns = self.session.heartbeat_interval_ms * MS_NS
         if self.closed or not interval_ns:
             return
-        if self._pieces and self._parser is not None:  # a body that is slow to come may be a bad one
+        if self._pieces and self._parser is not None:  # let the parser check a slow body: it may be invalid
             self._end_pieces(self._parser)
             if self.closed or self._closing:
                 return
-        if self._holds:  # nor is who waits for a slow disk; its answers wait, but not this
+        if self._holds:  # waiting for a slow disk is not silence of the client; the heartbeat goes ahead of its answers
             self._heard_s = self._loop.now()
             self.send_before_answers(frames.HEARTBEAT)
             self._beat_at(now_ns + interval_ns)
             return
-        if now_ns - self._beat_due_ns >= interval_ns:  # the loop stood still: there was no heartbeat to be answered
+        if now_ns - self._beat_due_ns >= interval_ns:  # the loop was blocked: the client had no heartbeat to answer
             self._heard_s = self._loop.now()
-        # A client that is paused, or behind, is not listened to.
+        # Nothing is read from a client that is paused or in the backlog.
         silent_ns = 0 if self._is_paused or self._is_behind else int((self._loop.now() - self._heard_s) * 1e9)
-        if silent_ns >= _SILENT_INTERVALS * interval_ns and self._has_input():  # the loop was too busy to read it
+        if silent_ns >= _SILENT_INTERVALS * interval_ns and self._has_input():  # the loop had no time to read it
             self._beat_at(now_ns + _LOOK_AGAIN_NS)
         elif silent_ns >= _SILENT_INTERVALS * interval_ns:
             self.close("failed to read command - i/o timeout")

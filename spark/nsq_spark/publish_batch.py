@@ -10,8 +10,7 @@ from typing import Any
 from nsq_spark.archive.payload import Payload
 from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.client.errors import BadName, NsqdSaid
-from nsqd_py.client.publishing.failures import BadBody
-from nsqd_py.client.publishing.publish import Publish
+from nsqd_py.client.publishing.publish import BadBody, Publish
 
 # Errors that a smaller batch may not have; and errors that every nsqd of the cluster would give again.
 _TOO_LARGE = frozenset(("E_BAD_BODY", "E_BAD_MESSAGE"))

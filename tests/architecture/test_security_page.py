@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nsqadmin_py import answer_budget, upstream
-from nsqadmin_py.cluster import rows
+from nsqadmin_py.cluster import stats_reader
 from nsqadmin_py.web import bodies, server
 from nsqd_py.api import handlers
 from nsqd_py.api.routes import ROUTES as NSQD_ROUTES
@@ -98,9 +98,9 @@ def test_defaults_of_limits(program: Program[Any], names: tuple[str, ...]) -> No
         (int(server.BODY_S), "body 60 s"),
         (client.MAX_STATS_BYTES // MIB, "32 MiB and 1,000,000 JSON values"),
         (f"{foreign_json.MAX_VALUES:,}", "1,000,000 JSON values"),
-        (f"{rows.MOST_TOPICS:,}", "100,000 topics"),
-        (rows.MOST_ROW_BYTES // MIB, "2 MiB for one topic"),
-        (rows.MOST_WHOLE_BYTES // KIB, "form than nsqd's, 256 KiB"),
+        (f"{stats_reader.MOST_TOPICS:,}", "100,000 topics"),
+        (stats_reader.MOST_ROW_BYTES // MIB, "2 MiB for one topic"),
+        (stats_reader.MOST_WHOLE_BYTES // KIB, "form than nsqd's, 256 KiB"),
         (answer_budget.SHARED_BYTES // MIB, "together | 32 MiB in answers"),
         (answer_budget.LARGE_BYTES // MIB, "in answers of up to 8 MiB"),
         (answer_budget.FREE_BYTES // KIB, "answers of up to 256 KiB do not count"),

@@ -27,7 +27,7 @@ NOT_RUN = {
     "docs/nsqadmin.md": 2,  # behind a proxy
     "docs/operations.md": 4,  # lines of a log and of an answer, Kubernetes, an old certificate
     "docs/security.md": 2,  # certificates, logins; another nsqd
-    "docs/spark.md": 3,  # cells of a notebook, an archive in Parquet
+    "docs/spark.md": 4,  # two cells of a notebook, two archives in Parquet
     "docs/take-over.md": 2,  # systemd; a damaged file
     "docs/tools/README.md": 1,  # other shells
     "docs/tools/nsq-to-http.md": 1,  # somebody's https server

@@ -11,7 +11,7 @@ from typing import Any, cast
 import httptools
 import orjson
 
-from nsqadmin_py import shapes
+from nsqadmin_py import go_json
 from nsqadmin_py.cluster import views
 from nsqadmin_py.cluster.model import BadStats, Cluster
 from nsqadmin_py.web.answers import Refusal
@@ -329,16 +329,16 @@ def admin_stats(data: bytes) -> None:
     assert cluster.topics.keys() == {"t"}
     with suppress(ValueError):
         document = orjson.loads(data)
-        producer = shapes.producer({"broadcast_address": "h"})
-        rows = [shapes.topic_stats(row, "a", producer, 5.0) for row in shapes.rows_in(document, "topics")]
-        orjson.dumps(shapes.without_empty_counts(shapes.sum_of_topics("t", rows), is_channel=False))
+        producer = go_json.producer({"broadcast_address": "h"})
+        rows = [go_json.topic_stats(row, "a", producer, 5.0) for row in go_json.rows_in(document, "topics")]
+        orjson.dumps(go_json.without_empty_counts(go_json.sum_of_topics("t", rows), is_channel=False))
 
 
 @target(b'{"producers":[{"broadcast_address":"h","http_port":1,"tcp_port":2,"version":"1.3.0","topics":["t"]}]}')
 def admin_nodes(data: bytes) -> None:
     with suppress(ValueError):
-        nodes = [shapes.producer(row) for row in shapes.rows_in(orjson.loads(data), "producers")]
-        orjson.dumps(shapes.merged_producers({"lookup": nodes, "other": [dict(node) for node in nodes]}))
+        nodes = [go_json.producer(row) for row in go_json.rows_in(orjson.loads(data), "producers")]
+        orjson.dumps(go_json.merged_producers({"lookup": nodes, "other": [dict(node) for node in nodes]}))
 
 
 @target(b'{"action":"create","topic":"t","channel":"c"}')

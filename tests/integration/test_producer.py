@@ -22,7 +22,7 @@ from nsqd_py.client import blocking
 from nsqd_py.client.errors import BadName, ConnectionLost, NoNsqd, NsqClientError, PublishFailed, TimedOut
 from nsqd_py.client.producer import Producer
 from nsqd_py.client.publishing.base import BaseProducer
-from nsqd_py.client.publishing.failures import BadBody, FlushFailed
+from nsqd_py.client.publishing.publish import BadBody, FlushFailed
 from tests.support.auth_server import AuthServer
 from tests.support.certificates import make_certificates
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until

@@ -8,9 +8,7 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsqd_py.client.consuming.backoff import Backoff, exponential
-from nsqd_py.client.consuming.flow import Flow
-from nsqd_py.client.consuming.rdy import RdySpread
+from nsqd_py.client.consuming.flow import Backoff, Flow, RdySpread, exponential
 from nsqd_py.client.message import AlreadyAnswered
 from tests.support.subscription import World, message_id
 

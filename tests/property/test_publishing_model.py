@@ -14,9 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from nsqd_py.client.errors import ConnectionFailed, ConnectionLost, NoNsqd, PublishFailed
 from nsqd_py.client.publishing.dispatcher import MAX_LOSSES, Dispatcher
-from nsqd_py.client.publishing.outlet import Outlet
+from nsqd_py.client.publishing.outlet import Outlet, WindowLimits
 from nsqd_py.client.publishing.publish import DONE, FAILED, SENT, WAITING, Publish
-from nsqd_py.client.publishing.window import WindowLimits
 from nsqd_py.runtime.outages import Backoff
 
 ADDRESSES = ("a:1", "b:1", "c:1")

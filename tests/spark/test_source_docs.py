@@ -147,7 +147,7 @@ def test_the_table_of_columns() -> None:
 @pytest.mark.parametrize(
     ("title", "options"),
     [
-        ("A topic that is alive", LIVE_OPTIONS),
+        ("A live topic", LIVE_OPTIONS),
         ("Options of reading", (*READ_OPTIONS, *STREAM_OPTIONS)),
         ("Options of writing", WRITE_OPTIONS),
     ],

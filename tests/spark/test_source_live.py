@@ -1,4 +1,4 @@
-"""`spark.readStream.format("nsq")` of a topic that is alive: the reader as Spark asks it, and Spark itself."""
+"""`spark.readStream.format("nsq")` of a live topic: the reader as Spark asks it, and Spark itself."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from nsqadmin_py.history.book import Book, Key
 from nsqadmin_py.history.file import encode, pack
+from nsqadmin_py.history.series import History, Key
 from tests.support.nsqadmin_cluster import AdminCluster, address
 from tests.support.nsqd_process import NsqdProcess
 from tests.support.wire import Client, Closed, Message, fin, req
@@ -108,7 +108,7 @@ def _answer(client: Client, message: Message, fails: bool | int) -> None:
 
 def write_history(path: Path, cluster: AdminCluster, now_s: float) -> None:
     """Of the last day, as nsqadmin would have recorded it; it ends as things are now."""
-    book = Book()
+    book = History()
     times = [*range(int(now_s) - _DAY_S, int(now_s) - _HOUR_S, 60), *range(int(now_s) - _HOUR_S, int(now_s), 2)]
     depths, rates = _depths(cluster), dict(_rates(cluster))
     for time_s in times:

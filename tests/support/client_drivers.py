@@ -12,8 +12,8 @@ from gevent.event import Event as Signal
 from nsqd_py.client import blocking
 from nsqd_py.client.connection import Connection, Listener
 from nsqd_py.client.errors import AtAddress, NsqdSaid
-from nsqd_py.client.handshake import Negotiated
 from nsqd_py.client.options import ClientOptions
+from nsqd_py.client.session import Negotiated
 from nsqd_py.protocol.incoming import Messages, Responses
 from nsqd_py.runtime.logs import Log
 from tests.support.wire import Message

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py.broker.restoring import group_waiting, restore_position
-from nsqd_py.diskqueue.journal import Journal, SavedPosition
+from nsqd_py.broker.startup import restore_position
+from nsqd_py.diskqueue.journal import Journal, SavedPosition, group_waiting
 from nsqd_py.diskqueue.ranges import SeqRanges
 from nsqd_py.queue.position import Position
 from tests.unit.channel_bench import Bench, bodies, numbered

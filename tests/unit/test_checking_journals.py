@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd_py.diskqueue.journal import CHANGE, DELETED, SNAPSHOT, encode_entry
-from nsqd_py.fsck.journals import read_journal
+from nsqd_py.fsck.reading import read_journal
 
 FIRST = encode_entry(SNAPSHOT, 10, [(20, 30)], [(40, 42, 99, 3)])
 SECOND = encode_entry(CHANGE, 12, [(33, 35)], [])

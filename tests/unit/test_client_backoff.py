@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsqd_py.client.consuming.backoff import Backoff, Phase, exponential, full_jitter
+from nsqd_py.client.consuming.flow import Backoff, Phase, exponential, full_jitter
 
 
 def make(most_s: float = 120.0, multiplier_s: float = 1.0) -> Backoff:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsqd_py.client.consuming.rdy import RdySpread, even_shares
+from nsqd_py.client.consuming.flow import RdySpread, even_shares
 
 IDLE_S, TURN_S = 10.0, 30.0
 

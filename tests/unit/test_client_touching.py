@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nsqd_py.client.consuming.touching import Touching
+from nsqd_py.client.consuming.lane import Touching
 
 TIMEOUT_S, MOST_S = 10.0, 25.0
 

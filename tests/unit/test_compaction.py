@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nsqd_py.broker.compactor import living
+from nsqd_py.broker.housekeeping import living
 from nsqd_py.diskqueue.compaction import Compaction
 from nsqd_py.diskqueue.files import COMPACT_SUFFIX, LogFile
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES

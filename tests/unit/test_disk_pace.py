@@ -6,8 +6,7 @@ import time
 
 import pytest
 
-from nsqd_py.diskqueue.call_timing import CallTimer, ProcessorWaits
-from nsqd_py.diskqueue.disk_pace import FIRST_HOLD_NS, SLOW_IN_THREAD_NS, SLOW_NS, DiskPace
+from nsqd_py.diskqueue.disk_pace import FIRST_HOLD_NS, SLOW_IN_THREAD_NS, SLOW_NS, CallTimer, DiskPace, ProcessorWaits
 from tests.unit.fakes import MS, SECOND, World
 
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nsqd_py.broker import log_making
+from nsqd_py.broker import creation
 from nsqd_py.queue.topic import Topic
 from nsqd_py.settings.types import ByTopic
 from tests.support.broker_life import TOPIC, Life
@@ -234,7 +234,7 @@ def test_the_open_file_is_closed_early_when_enough_of_it_is_finished(
 ) -> None:
     """Its size is the default, 100 MiB: it would free nothing until all of it is finished."""
     if "max_topic_bytes" in option:
-        monkeypatch.setattr(log_making, "_SMALLEST_FILE_BYTES", 100 * MIB)
+        monkeypatch.setattr(creation, "_SMALLEST_FILE_BYTES", 100 * MIB)
     life = room.start(max_bytes_per_file=100 * MIB, **option)
     life.create()
     before = room.fill()

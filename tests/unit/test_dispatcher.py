@@ -8,10 +8,8 @@ import pytest
 
 from nsqd_py.client.errors import ConnectionFailed, ConnectionLost, NoNsqd, NsqClientError, PublishFailed, TimedOut
 from nsqd_py.client.publishing.dispatcher import MAX_LOSSES, RUN, Dispatcher
-from nsqd_py.client.publishing.outlet import Outlet
+from nsqd_py.client.publishing.outlet import ALONE_AFTER_LOSSES, Outlet, WindowLimits
 from nsqd_py.client.publishing.publish import DONE, FAILED, SENT, WAITING, Publish
-from nsqd_py.client.publishing.waiting import ALONE_AFTER_LOSSES
-from nsqd_py.client.publishing.window import WindowLimits
 from nsqd_py.runtime.outages import Backoff
 
 A, B = "a:4150", "b:4150"

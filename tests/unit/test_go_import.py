@@ -14,7 +14,8 @@ from nsqd_py.diskqueue.go_files import BLOCK_BYTES
 from nsqd_py.diskqueue.journal import Journal
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader
 from nsqd_py.errors import StartError
-from nsqd_py.go_import import log_writer, moving
+from nsqd_py.go_import import moving
+from nsqd_py.go_import import topics as import_topics
 from nsqd_py.go_import.take_over import take_over
 from nsqd_py.runtime.logs import Log
 from tests.support.go_directory import (
@@ -493,13 +494,13 @@ def test_every_step_is_durable_before_the_next(go: GoDirectory, monkeypatch: pyt
 
 
 def test_a_full_disk_leaves_everything_as_it_was(go: GoDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(writer: log_writer.LogWriter) -> None:
+    def refuse(writer: import_topics.LogWriter) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     go.name_topics({"t": ["a"]})
     go.queue("t:a", numbered("a", 3))
     before = sorted(go.path.iterdir())
-    monkeypatch.setattr(log_writer.LogWriter, "_open", refuse)
+    monkeypatch.setattr(import_topics.LogWriter, "_open", refuse)
     with pytest.raises(StartError, match="No space left"):
         imported(go.path)
     assert sorted(go.path.iterdir()) == before

@@ -13,7 +13,7 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from nsqd_py.broker import channel_making
+from nsqd_py.broker import creation
 from nsqd_py.broker.metadata import METADATA_FILE, BadMetadata, TopicEntry, encode_metadata, read_metadata, replace_file
 from nsqd_py.errors import StartError
 from nsqd_py.version import NSQ_VERSION
@@ -279,13 +279,13 @@ def test_a_channel_that_is_made_again_while_its_deletion_is_written_keeps_its_jo
     broker.channels.make(topic, "c")
     monkeypatch.setattr(broker, "want_metadata", lambda: None)  # the deletion is written down when the test says
     broker.delete_channel(topic, "c")
-    write = channel_making._NewJournal.write
+    write = creation._NewJournal.write
 
     def write_and_persist(new: Any) -> None:
         write(new)
         broker.persist_metadata()
 
-    monkeypatch.setattr(channel_making._NewJournal, "write", write_and_persist)
+    monkeypatch.setattr(creation._NewJournal, "write", write_and_persist)
     channel = broker.channels.make(topic, "c")
     assert channel.journal is not None and channel.journal.path.exists()
 

@@ -14,7 +14,7 @@ from nsqadmin_py.cluster import views
 from nsqadmin_py.cluster.model import FORGET_AFTER_S, BadStats, Cluster, Node
 from nsqadmin_py.cluster.recording import records
 from nsqadmin_py.cluster.views import BadQuery, NotKnown, Page
-from nsqadmin_py.history.book import Book, Key
+from nsqadmin_py.history.series import History, Key
 from nsqadmin_py.web.events import Reader
 
 ROUND_S = 2.0
@@ -217,14 +217,14 @@ HOSTILE_STATS = hostile(stats(), topics=st.lists(HOSTILE_TOPICS, max_size=2))
 @settings(max_examples=40)
 @given(st.lists(st.tuples(st.sampled_from("ab"), HOSTILE_STATS | ANYTHING), max_size=6))
 def test_nothing_that_an_nsqd_answers_breaks_the_views(answers: list[tuple[str, Any]]) -> None:
-    cluster, book, now_s = Cluster2(), Book(), 10.0
+    cluster, history, now_s = Cluster2(), History(), 10.0
     cluster.say(now_s, a=stats(topic("t", channel("c"))), b=stats(topic("t", channel("c"))))
     for address, document in answers:
         now_s += ROUND_S
         with suppress(BadStats):
             cluster.observe(cluster.nodes[address], document, now_s)
         cluster.say(now_s)
-        book.record(now_s, records(cluster))
+        history.record(now_s, records(cluster))
         seen = [views.overview(cluster, now_s), views.nodes(cluster, now_s), views.topic_list(cluster, Page())]
         seen += [views.node(cluster, name, now_s) for name in cluster.nodes]
         seen += [views.topic(cluster, name, now_s) for name in cluster.topics]

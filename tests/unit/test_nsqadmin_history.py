@@ -1,4 +1,4 @@
-"""The history of nsqadmin: its rings, its book, and its file."""
+"""The history of nsqadmin: its rings, its history, and its file."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqadmin_py.history.book import COARSE_RANGE_S, MOST_SERIES, Book, Key
 from nsqadmin_py.history.file import BadHistory, HistoryFile, decode, encode, pack, unpack
 from nsqadmin_py.history.rings import Ring, mean
+from nsqadmin_py.history.series import COARSE_RANGE_S, MOST_SERIES, History, Key
 from nsqd_py.runtime.logs import Log
 
 NOW_S = 1_800_000_000.0
@@ -65,70 +65,70 @@ def test_a_ring_is_like_a_dictionary_of_its_latest_steps(puts: list[tuple[int, f
         assert same(Ring.load(capacity, first, last, data).read(0, step + 3), wanted)
 
 
-# ---- the book
+# ---- the history
 
 
-def record(book: Book, time_s: float, key: Key = ORDERS, **values: float) -> None:
-    book.record(time_s, [(key, values, ())])
+def record(history: History, time_s: float, key: Key = ORDERS, **values: float) -> None:
+    history.record(time_s, [(key, values, ())])
 
 
 def test_an_hour_in_small_steps_and_a_day_in_minutes() -> None:
-    book = Book()
+    history = History()
     for second in range(0, 180, 2):
-        record(book, NOW_S + second, depth=float(second))
-    step_s, times, (depths,) = book.read(ORDERS, ["depth"], 10, NOW_S + 178)
+        record(history, NOW_S + second, depth=float(second))
+    step_s, times, (depths,) = history.read(ORDERS, ["depth"], 10, NOW_S + 178)
     assert (step_s, times, depths) == (
         2.0, [NOW_S + second for second in (170, 172, 174, 176, 178)], [170.0, 172.0, 174.0, 176.0, 178.0],
     )  # fmt: skip
-    step_s, times, (depths,) = book.read(ORDERS, ["depth"], COARSE_RANGE_S, NOW_S + 178)
+    step_s, times, (depths,) = history.read(ORDERS, ["depth"], COARSE_RANGE_S, NOW_S + 178)
     assert (step_s, len(times)) == (60.0, 1440)
     assert depths[-2:] == [29.0, 89.0]  # the means of two minutes that are over
 
 
 def test_a_round_that_is_late_leaves_no_gap_and_a_pause_does() -> None:
-    book = Book()
-    record(book, NOW_S, depth=1.0)
-    record(book, NOW_S + 6, depth=2.0)
-    record(book, NOW_S + 20, depth=3.0)
-    _, _, (depths,) = book.read(ORDERS, ["depth"], 22, NOW_S + 20)
+    history = History()
+    record(history, NOW_S, depth=1.0)
+    record(history, NOW_S + 6, depth=2.0)
+    record(history, NOW_S + 20, depth=3.0)
+    _, _, (depths,) = history.read(ORDERS, ["depth"], 22, NOW_S + 20)
     assert same(depths, [1.0, 2.0, 2.0, 2.0, *[nan] * 6, 3.0])
 
 
 def test_what_nobody_knows_is_unknown() -> None:
-    book = Book()
-    record(book, NOW_S, depth=1.0)
-    _, times, (depths, rates) = book.read(Key("others"), ["depth", "message_rate"], 10, NOW_S)
+    history = History()
+    record(history, NOW_S, depth=1.0)
+    _, times, (depths, rates) = history.read(Key("others"), ["depth", "message_rate"], 10, NOW_S)
     assert len(times) == len(depths) == len(rates) == 5
     assert all(map(isnan, depths + rates))
 
 
 def test_what_has_been_gone_for_a_day_is_forgotten() -> None:
-    book = Book()
-    record(book, NOW_S, depth=1.0)
-    record(book, NOW_S + COARSE_RANGE_S - 120, Key("other"), depth=1.0)
-    assert ORDERS in book.series
-    record(book, NOW_S + COARSE_RANGE_S + 120, Key("other"), depth=1.0)
-    assert book.series.keys() == {Key("other")}
+    history = History()
+    record(history, NOW_S, depth=1.0)
+    record(history, NOW_S + COARSE_RANGE_S - 120, Key("other"), depth=1.0)
+    assert ORDERS in history.series
+    record(history, NOW_S + COARSE_RANGE_S + 120, Key("other"), depth=1.0)
+    assert history.series.keys() == {Key("other")}
 
 
 def test_there_are_never_more_series_than_that() -> None:
-    book = Book()
-    book.record(NOW_S, [(Key(str(number)), {"depth": 1.0}, ()) for number in range(MOST_SERIES + 5)])
-    assert len(book.series) == MOST_SERIES
+    history = History()
+    history.record(NOW_S, [(Key(str(number)), {"depth": 1.0}, ()) for number in range(MOST_SERIES + 5)])
+    assert len(history.series) == MOST_SERIES
 
 
 def test_a_line_is_of_means_that_stay_as_they_are() -> None:
-    book = Book()
+    history = History()
     for second in range(0, 600, 2):
-        record(book, NOW_S + second, depth=float(second))
-    step_s, (depths, others) = book.lines([ORDERS, Key("others")], "depth", 600, 10, NOW_S + 599)
+        record(history, NOW_S + second, depth=float(second))
+    step_s, (depths, others) = history.lines([ORDERS, Key("others")], "depth", 600, 10, NOW_S + 599)
     assert step_s == 60
     assert depths == [60.0 * minute + 29 for minute in range(10)]
     assert all(map(isnan, others))
-    _, (later,) = book.lines([ORDERS], "depth", 600, 10, NOW_S + 610)
+    _, (later,) = history.lines([ORDERS], "depth", 600, 10, NOW_S + 610)
     assert same(later, [*depths[1:], nan])
-    record(book, NOW_S + 600, depth=100.0)
-    _, (latest,) = book.lines([ORDERS], "depth", 600, 10, NOW_S + 601)
+    record(history, NOW_S + 600, depth=100.0)
+    _, (latest,) = history.lines([ORDERS], "depth", 600, 10, NOW_S + 601)
     assert same(latest, [*depths[1:], 100.0])  # of what is known of the last minute
 
 
@@ -139,7 +139,7 @@ def test_a_line_is_of_means_that_stay_as_they_are() -> None:
 def test_a_line_has_so_many_points_or_fewer(
     range_s: float, points: int, wanted_step_s: float, wanted_points: int
 ) -> None:
-    step_s, (line,) = Book().lines([ORDERS], "depth", range_s, points, NOW_S)
+    step_s, (line,) = History().lines([ORDERS], "depth", range_s, points, NOW_S)
     assert (step_s, len(line)) == (wanted_step_s, wanted_points)
 
 
@@ -156,61 +156,61 @@ def test_means_of_a_ring_are_those_of_its_values(begin: int, ahead: list[int], w
 # ---- the file
 
 
-def full_book() -> Book:
-    book = Book()
+def full_history() -> History:
+    history = History()
     for second in range(0, 130, 2):
         hostile = Key("<b>", "\u2028", "a:1")
-        book.record(NOW_S + second, [(hostile, {"depth": second, "latency_0": 0.5}, (0.99,))])
-        record(book, NOW_S + second, depth=7.0)
-    return book
+        history.record(NOW_S + second, [(hostile, {"depth": second, "latency_0": 0.5}, (0.99,))])
+        record(history, NOW_S + second, depth=7.0)
+    return history
 
 
 def test_a_book_is_read_as_it_was_written() -> None:
-    book, read = full_book(), Book()
-    decode(unpack(pack(encode(book))), read)
-    assert read.series.keys() == book.series.keys()
-    for key, series in book.series.items():
+    history, read = full_history(), History()
+    decode(unpack(pack(encode(history))), read)
+    assert read.series.keys() == history.series.keys()
+    for key, series in history.series.items():
         assert read.quantiles(key) == series.quantiles
         for range_s in (3600, COARSE_RANGE_S):
             names = list(series.pairs)
-            wanted = book.read(key, names, range_s, NOW_S + 130)
+            wanted = history.read(key, names, range_s, NOW_S + 130)
             found = read.read(key, names, range_s, NOW_S + 130)
             assert wanted[:2] == found[:2]
             assert all(same(a, b) for a, b in zip(wanted[2], found[2], strict=True))
 
 
 def test_no_damage_goes_unseen() -> None:
-    data = pack(encode(full_book()))
+    data = pack(encode(full_history()))
     for place in range(0, len(data), max(1, len(data) // 200)):
         damaged = bytearray(data)
         damaged[place] ^= 0x10
         with pytest.raises(BadHistory):
-            decode(unpack(bytes(damaged)), Book())
+            decode(unpack(bytes(damaged)), History())
         with pytest.raises(BadHistory):
-            decode(unpack(data[:place]), Book())
+            decode(unpack(data[:place]), History())
 
 
 def test_another_poll_interval_begins_anew() -> None:
-    book = Book(5.0)
-    decode(encode(full_book()), book)
-    assert not book.series
+    history = History(5.0)
+    decode(encode(full_history()), history)
+    assert not history.series
 
 
 def test_a_damaged_file_is_set_aside_and_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "history.db"
     path.write_bytes(b"nsqadmin-history 1 00000000\nnonsense")
-    book = Book()
+    history = History()
     file = HistoryFile(str(path), Log())
-    file.open(book)
-    assert not book.series
+    file.open(history)
+    assert not history.series
     assert not path.exists()
     (aside,) = tmp_path.glob("history.db.damaged-*")
     assert aside.read_bytes().endswith(b"nonsense")
     assert "is damaged (its checksum is wrong): set aside" in capfd.readouterr().err
-    file.write(full_book())
+    file.write(full_history())
     file.close()
-    decode(unpack(path.read_bytes()), book)
-    assert book.series
+    decode(unpack(path.read_bytes()), history)
+    assert history.series
     assert sorted(entry.name for entry in tmp_path.iterdir()) == sorted(
         [aside.name, "history.db", "history.db.lock"]
     )
@@ -225,8 +225,8 @@ def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path, kind: str, capf
     else:
         path.symlink_to("/dev/null")
     file = HistoryFile(str(path), Log())
-    file.open(Book())
-    file.write(full_book())
+    file.open(History())
+    file.write(full_history())
     file.close()
     assert "not a regular file; the history is kept in memory only" in capfd.readouterr().err
     assert os.listdir(tmp_path) == ["history.db"]
@@ -236,8 +236,8 @@ def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path, kind: str, capf
 def test_a_link_to_a_file_stays_one(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("history.db")
     file = HistoryFile(str(tmp_path / "link"), Log())
-    file.open(Book())
-    file.write(full_book())
+    file.open(History())
+    file.write(full_history())
     file.close()
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "history.db").stat().st_size > 0
@@ -249,7 +249,7 @@ def test_two_files_set_aside_in_one_second_are_kept(tmp_path: Path, monkeypatch:
     for number in range(2):
         path.write_bytes(b"nsqadmin-history 1 00000000\nnonsense %d" % number)
         file = HistoryFile(str(path), Log())
-        file.open(Book())
+        file.open(History())
         file.close()
     assert len(list(tmp_path.glob("history.db.damaged-now*"))) == 2
 
@@ -257,12 +257,12 @@ def test_two_files_set_aside_in_one_second_are_kept(tmp_path: Path, monkeypatch:
 def test_two_do_not_overwrite_each_other(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "history.db"
     first, second = HistoryFile(str(path), Log()), HistoryFile(str(path), Log())
-    first.open(Book())
-    second.open(Book())
-    second.write(full_book())
+    first.open(History())
+    second.open(History())
+    second.write(full_history())
     assert not path.exists()
     assert "another nsqadmin uses it; the history is kept in memory only" in capfd.readouterr().err
-    first.write(full_book())
+    first.write(full_history())
     assert path.exists()
     first.close()
     second.close()
@@ -272,10 +272,10 @@ def test_a_file_that_cannot_be_written_is_said_once(tmp_path: Path, capfd: pytes
     folder = tmp_path / "gone"
     folder.mkdir()
     file = HistoryFile(str(folder / "history.db"), Log())
-    file.open(Book())
+    file.open(History())
     (folder / "history.db.lock").unlink()
     folder.rmdir()
-    file.write(full_book())
-    file.write(full_book())
+    file.write(full_history())
+    file.write(full_history())
     file.close()
     assert capfd.readouterr().err.count("HISTORY: cannot write") == 1

@@ -158,7 +158,7 @@ def test_a_file_that_was_removed_or_replaced_while_it_was_closed(tmp_path: Path)
     with pytest.raises(FileNotFoundError):
         append(log)
     file.path.write_bytes(b"mine")
-    with pytest.raises(OSError, match="another file has taken the name"):
+    with pytest.raises(OSError, match="the file was replaced by another one"):
         append(log)
     assert file.path.read_bytes() == b"mine"
     log.leave_last_file()

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from nsqd_py.diskqueue.places import RecordPlaces
+from nsqd_py.diskqueue.reading import RecordPlaces
 from tests.unit.fakes import close_descriptors, messages_of
 from tests.unit.log_bench import Disk, fill, never
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader, encode_record
-from nsqd_py.diskqueue.salvage import beginning_of, salvage_header
+from nsqd_py.diskqueue.recovery import beginning_of, salvage_header
 
 SALT = 0x1234ABCD
 HEADER = FileHeader(SALT, first_seq=500, used_id=2**60 + 7, is_sparse=True)

@@ -59,7 +59,7 @@ def test_columns_that_have_another_name_here() -> None:
 def test_options_that_have_another_name_here() -> None:
     options = read_options({"path": "/archive", "subscribe": "a,b", "subscribePattern": "^c"}, 0)
     assert (options.wanted.topics, options.wanted.topic_pattern) == (frozenset(("a", "b")), "^c")
-    with pytest.raises(BadOption, match="startingoffsets: it is for a topic that is alive"):
+    with pytest.raises(BadOption, match="startingoffsets: it is for a live topic"):
         read_options({"path": "/archive", "startingOffsets": "earliest"}, 0)
 
 

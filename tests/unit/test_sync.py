@@ -11,7 +11,7 @@ from typing import Any
 import gevent
 import pytest
 
-from nsqd_py.broker.slow_writing import SlowWriter
+from nsqd_py.broker.slow_disk import SlowWriter
 from nsqd_py.broker.sync import GroupSync
 from nsqd_py.diskqueue.disk_pace import DiskPace
 from nsqd_py.diskqueue.log import TopicLog

@@ -96,7 +96,7 @@ function zoneText(client) {
 }
 
 function nearText(client) {
-  if (client.topology_region !== client.node_topology_region) return "In another region than its nsqd, or nobody knows";
+  if (client.topology_region !== client.node_topology_region) return "Not known to be in the region of its nsqd";
   const isNear = client.topology_zone === client.node_topology_zone;
   return isNear ? "In the zone of its nsqd" : "In another zone than its nsqd";
 }

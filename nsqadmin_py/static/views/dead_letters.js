@@ -62,7 +62,7 @@ function tilesOf(head, letters, origins) {
   return [
     { label: "Depth", value: count(head.depth), title: "Messages that wait in the topic and its channels" },
     { label: "In flight", value: count(head.in_flight), title: "Sent to consumers, and not finished yet" },
-    { label: "Listed", value: count(letters.length), title: "The latest: nsqds remember where they come from" },
+    { label: "Listed", value: count(letters.length), title: "The latest, whose origin the nsqds remember" },
     { label: "Source topics", value: count(origins.length) },
   ];
 }
@@ -103,7 +103,7 @@ function Letters({ topic, letters, channels, query }) {
         caption="The latest dead letters" captionHidden columns=${columns}
         rows=${shown} rowKey=${(letter) => letter.key}
         sort=${sort} order=${order} onSort=${(key, way) => setQuery({ sort: key, order: way })}
-        empty="No nsqd remembers a letter that came here."
+        empty="No nsqd remembers a dead letter of this topic."
       />
       ${pager}
     </section>

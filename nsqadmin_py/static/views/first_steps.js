@@ -20,11 +20,11 @@ export function FirstSteps() {
     ${data && !isAnybodyThere && html`<p class="wrong">
       ${nodes.length ? "No nsqd answers." : "No nsqd is known yet."} See <a href=${paths.nodes()}>Nodes</a>.
     </p>`}
-    <p>A topic begins with the first message that is published to it. From a shell:</p>
+    <p>The first message that is published to a topic creates it. From a shell:</p>
     <${Command} text=${toNsq(placeOf(nodes))} />
     <p>or over HTTP:</p>
     <${Command} text=${curl(placeOf(nodes))} />
-    <p>A consumer makes a channel when it subscribes; this one shows what comes:</p>
+    <p>A consumer creates a channel when it subscribes. This one prints the messages:</p>
     <${Command} text=${tail(placeOf(nodes))} />
   </section>`;
 }

@@ -57,7 +57,7 @@ function Body({ topic, letter, channels }) {
 
 /** The message as a channel shows it that has it, or why there is none. */
 async function sought(topic, letter, channels) {
-  let error = `It is not among the first ${count(MOST_PEEKED)} messages that wait here, or not here any more.`;
+  let error = `It is not among the first ${count(MOST_PEEKED)} waiting messages, or it has left the channel.`;
   for (const channel of channels) {
     try {
       const params = { n: MOST_PEEKED, node: letter.node };

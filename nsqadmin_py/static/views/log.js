@@ -23,7 +23,7 @@ const ASKED_EVERY_MS = 10_000;
 const PAGE_LOGS = 20;
 const LEGEND = [
   ["needed", "not finished by some channel"], ["kept", "finished, kept for seek"],
-  ["sparse", "sparse: the finished ones are gone"],
+  ["sparse", "sparse: finished messages were removed"],
 ];
 
 /** @param {{params: {topic: string}}} props */
@@ -185,7 +185,7 @@ function columnsOf(node, seek) {
 }
 
 function fileCell(file) {
-  const sparse = file.sparse && html`<${Badge} title="The finished messages are gone from it">sparse<//>`;
+  const sparse = file.sparse && html`<${Badge} title="Its finished messages were removed">sparse<//>`;
   return html`${name(file.name)} ${sparse}`;
 }
 

@@ -131,7 +131,7 @@ export function unknown(rows, overview) {
   const late = rows.filter((row) => row.node && !row.channel && row.state !== "ok");
   const missing = overview ? overview.nodes_failed + overview.nodes_slow - late.length : 0;
   return [
-    ...late.map((row) => `what came to ${row.node} since it answered last: ${LATE[row.state] ?? LATE.slow}`),
-    ...(missing > 0 ? [`what ${counted(missing, "nsqd")} may have that no answer comes from`] : []),
+    ...late.map((row) => `messages that ${row.node} received since its last answer: ${LATE[row.state] ?? LATE.slow}`),
+    ...(missing > 0 ? [`messages of ${counted(missing, "nsqd")} without an answer`] : []),
   ];
 }

@@ -25,7 +25,7 @@ const MINUTE_S = 60;
 const MOST_IN_A_LINE = 30;
 
 const LOOKUPS = {
-  key: "lookups", title: "nsqlookupds", number: true, sortable: true, help: "It is registered with so many",
+  key: "lookups", title: "nsqlookupds", number: true, sortable: true, help: "How many nsqlookupds know it",
   cell: lookupsCell,
 };
 

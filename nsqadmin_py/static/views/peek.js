@@ -54,7 +54,7 @@ function OfNode({ node }) {
       <h3>${name(node.node)}</h3>
       ${answer && html`<p class="note">${foundText(answer)}</p>`}
     </div>
-    ${!answer && !can && html`<p class="note">This nsqd cannot show what waits in it.</p>`}
+    ${!answer && !can && html`<p class="note">This nsqd cannot show its waiting messages.</p>`}
     ${!answer && can && html`<${Failed} message=${node.error} />`}
     ${answer?.unreadable_count > 0 && html`<p>
       <${Badge} kind="warning">${count(answer.unreadable_count)} cannot be read from disk now<//>

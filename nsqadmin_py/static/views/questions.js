@@ -11,8 +11,8 @@ export async function deleteTopic(topic) {
   const [figures, log] = await Promise.all([asked(at("topics", topic)), asked(at("topics", topic, "log"))]);
   return question(figures, {
     title: `Delete the topic ${topic}?`,
-    text: "It goes from all nsqds and nsqlookupds, with all its channels and files. A publisher that goes on " +
-      "publishing creates it again, empty.",
+    text: "All nsqds and nsqlookupds delete it, with all its channels and files. A publisher that continues " +
+      "creates it again, empty.",
     loses: (found, overview) => [...ofTopic(found, log.answer), ...unknown(found.rows, overview)],
     button: "Delete topic",
     name: topic,
@@ -24,8 +24,8 @@ export async function emptyTopic(topic) {
   const figures = await asked(at("topics", topic));
   return question(figures, {
     title: `Empty the topic ${topic}?`,
-    text: "This drops the messages in the topic itself, which no channel has got yet. Those in its channels stay: " +
-      "each channel has to be emptied by itself.",
+    text: "This drops the messages in the topic itself, which no channel has received yet. Those in its " +
+      "channels stay: empty each channel separately.",
     loses: (found, overview) => [...ofTopicItself(found), ...unknown(found.rows, overview)],
     button: "Empty topic",
     name: topic,
@@ -37,7 +37,7 @@ export async function deleteChannel(topic, channel) {
   const figures = await asked(at("topics", topic, "channels", channel));
   return question(figures, {
     title: `Delete the channel ${channel}?`,
-    text: `It goes from all nsqds that have the topic ${topic}; its consumers are disconnected. One that comes back ` +
+    text: `All nsqds that have the topic ${topic} delete it and disconnect its consumers. A consumer that reconnects ` +
       "creates it again, empty.",
     loses: (found, overview) => [...ofChannel(found), ...unknown(found.rows, overview)],
     button: "Delete channel",
@@ -50,8 +50,8 @@ export async function emptyChannel(topic, channel) {
   const figures = await asked(at("topics", topic, "channels", channel));
   return question(figures, {
     title: `Empty the channel ${channel}?`,
-    text: `All that it has of the topic ${topic} is dropped: what waits, what is deferred, and what consumers have ` +
-      "in flight and have not finished. Other channels keep theirs.",
+    text: `This drops all its messages of the topic ${topic}: waiting, deferred and in flight. ` +
+      "Other channels keep theirs.",
     loses: (found, overview) => [...ofEmptied(found), ...unknown(found.rows, overview)],
     button: "Empty channel",
     name: channel,
@@ -62,10 +62,10 @@ export async function emptyChannel(topic, channel) {
 export async function pauseTopic(topic) {
   const { answer } = await asked(at("topics", topic));
   const channels = answer?.channels
-    ? ` Its ${counted(answer.channels, "channel")} deliver what they have, and get nothing new.` : "";
+    ? ` Its ${counted(answer.channels, "channel")} deliver the messages that they have, and get no new ones.` : "";
   return {
     title: `Pause the topic ${topic}?`,
-    text: `Nothing is lost. Messages keep coming, and wait in the topic until it is resumed.${channels}`,
+    text: `Nothing is lost. New messages wait in the topic until it is resumed.${channels}`,
     loses: [],
     button: "Pause topic",
     danger: false,
@@ -79,7 +79,7 @@ export async function pauseChannel(topic, channel) {
   const inFlight = answer?.in_flight ? ` ${counted(answer.in_flight, "message")} in flight can still be finished.` : "";
   return {
     title: `Pause the channel ${channel}?`,
-    text: `Nothing is lost. Messages keep coming, and wait in the channel; ${nobody} until it is resumed.${inFlight}`,
+    text: `Nothing is lost. New messages wait in the channel; ${nobody} until it is resumed.${inFlight}`,
     loses: [],
     button: "Pause channel",
     danger: false,
@@ -98,7 +98,7 @@ export async function tombstone(topic, node) {
     : "The topic is deleted there.";
   return question(figures, {
     title: `Tombstone ${topic} on ${node}?`,
-    text: `${hidden} A publisher that goes on publishing there creates it again.`,
+    text: `${hidden} A publisher that continues there creates it again.`,
     loses: (found) => [...(row ? ofPart(row) : []), ...unknown([found])],
     button: "Tombstone",
     name: topic,
@@ -117,7 +117,7 @@ async function asked(path) {
 /** What is lost by the figures of `asked`; with the name to be typed where that is anything, or nobody knows. */
 async function question({ answer, failure, status }, { title, text, loses, button, name }) {
   if (!answer && status === 404) return { title, text: `${text} No nsqd has it now.`, loses: [], button };
-  if (!answer) return { title, text, loses: [`nobody knows how much: ${failure}`], button, phrase: name };
+  if (!answer) return { title, text, loses: [`an unknown number of messages: ${failure}`], button, phrase: name };
   const overview = await asked("/overview");
   const lost = loses(answer, overview.answer);
   const asOf = lost.length

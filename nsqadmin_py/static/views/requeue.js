@@ -23,7 +23,7 @@ const MOST = 100_000;
  */
 export function Requeue({ topic, head, channels, origins, isUsual, onDone }) {
   const form = html`<${Form} topic=${topic} head=${head} channels=${channels} origins=${origins} onDone=${onDone} />`;
-  if (!isUsual) return html`<details><summary>Requeue what waits here to another topic</summary>${form}</details>`;
+  if (!isUsual) return html`<details><summary>Requeue these messages to another topic</summary>${form}</details>`;
   return html`
     <section class="section" aria-labelledby="requeue">
       <h2 id="requeue">Requeue</h2>

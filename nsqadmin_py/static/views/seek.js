@@ -11,7 +11,7 @@ import { effectOf, effectText, skippedText } from "./seek_effect.js";
 const MINUTE_MS = 60_000;
 const PLACES = [
   ["minutes", "Minutes ago"], ["time", "A date and time"], ["earliest", "The oldest message that is kept"],
-  ["latest", "The latest message: skip all that wait"],
+  ["latest", "The latest message: skip all waiting ones"],
 ];
 const FIRST_MINUTES = 10;
 
@@ -20,7 +20,7 @@ export function SeekButton({ topic, channel, channels }) {
   const [isOpen, setOpen] = useState(false);
   const unless = reasonAgainst(topic, channel ?? channels?.[0]);
   return html`
-    <${ActionButton} label="Seek" unless=${unless} title="Deliver again what was published earlier, or skip what waits"
+    <${ActionButton} label="Seek" unless=${unless} title="Deliver earlier messages again, or skip waiting ones"
       order=${() => setOpen(true)} />
     ${isOpen && html`<${SeekDialog} topic=${topic} channel=${channel} channels=${channels}
       onClose=${() => setOpen(false)} />`}
@@ -142,12 +142,12 @@ function Effect({ known, target, effect }) {
 
 function questionOf({ topic, channel, node }, target, effect) {
   const where = node ? ` on ${node}` : "";
-  const place = typeof target === "number" ? `to what was published from ${timeText(target)} on` : `to the ${target}`;
+  const place = typeof target === "number" ? `to the messages published since ${timeText(target)}` : `to the ${target}`;
   const skipped = effect?.skipped ?? 0;
   const effects = effect ? ` ${effectText(effect)}` : "";
   return {
     title: `Seek ${channel}?`,
-    text: `The channel ${channel} of ${topic} goes ${place}${where}.${effects} More may have come since these figures.`,
+    text: `The channel ${channel} of ${topic} moves ${place}${where}.${effects} More may have arrived since.`,
     loses: skipped ? [skippedText(skipped)] : [],
     button: "Seek",
     danger: skipped > 0,

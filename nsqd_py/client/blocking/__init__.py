@@ -1,14 +1,12 @@
-"""The client without gevent, for scripts and for Spark: `Producer` and `Consumer` that block their thread.
+"""The client without gevent, for scripts and for Spark: `Producer` and `Consumer` block their thread.
 
     from nsqd_py.client.blocking import Producer, Consumer
 
 producer    the `Producer`, which threads may share
-consumer    the `Consumer`; all happens in the thread that iterates
+consumer    the `Consumer`; it does everything in the thread that iterates
 connection  a connection on a plain socket
 peer        one nsqd of a consumer
-finder      one nsqlookupd of a consumer
-lookup      asks an nsqlookupd, without blocking
-threads     runs calls that may take long in other threads
+lookup      asks nsqlookupds, with and without waiting
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A connection to nsqd on a plain socket: the caller's thread does all the waiting. No gevent in here.
+"""A connection to nsqd on a plain socket, without gevent: only the caller's thread waits.
 
-Heartbeats are answered while something is sent or received, and only then: who is away for longer than two of them
-loses the connection. One thread at a time may use it.
+Heartbeats are answered only during `send` and `receive`: a caller that does not call either for two heartbeat
+intervals loses the connection. Only one thread at a time may use it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from time import monotonic
 from nsqd_py.client.addresses import parse_address
 from nsqd_py.client.dialing import LINGER_S, READ_BYTES, connect, count_bytes, new_session, shake_hands
 from nsqd_py.client.errors import AtAddress, ConnectionLost
-from nsqd_py.client.handshake import Negotiated
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.client.session import Broken, Event
+from nsqd_py.client.session import Broken, Event, Negotiated
 
 _LAST_READS = 64  # of READ_BYTES, after a send has failed
 
@@ -27,8 +26,8 @@ class Connection:
     """One connection, opened once.
 
     address          as `host:port`
-    negotiated       what `open` agreed on with nsqd
-    last_received_s  when something came from nsqd last, by the monotonic clock
+    negotiated       the result of the handshake
+    last_received_s  when data last came from nsqd, by the monotonic clock
     """
 
     def __init__(self, address: str, options: ClientOptions) -> None:
@@ -42,13 +41,13 @@ class Connection:
         self._sock = socket.socket()
         self._pid = 0
         self._is_flushing = False
-        self._events: list[Event] = []  # that came while something else was waited for
+        self._events: list[Event] = []  # they came while the connection waited for something else
         self._failure: AtAddress | None = ConnectionLost(self.address, "not opened")
 
     # ---- its life
 
     def open(self, handshake_limit_s: float | None = None) -> Negotiated:
-        """Connect, and negotiate (within read_timeout). Raises ConnectionFailed, HandshakeFailed, AuthFailed."""
+        """Connect, and negotiate within read_timeout. Raises ConnectionFailed, HandshakeFailed, AuthFailed."""
         self._sock.close()
         self._sock = connect(socket, self._target, self._options)
         try:
@@ -70,17 +69,17 @@ class Connection:
 
     @property
     def is_foreign(self) -> bool:
-        """True in a child process, when the parent opened it: `close` does not disturb the parent there."""
+        """True in a child process of the one that opened it. There, `close` does not affect the parent's connection."""
         return self._pid not in (0, os.getpid())
 
     def fileno(self) -> int:
-        """For `select`; see `has_events` too."""
+        """Return the descriptor for `select`; check `has_events` too."""
         return self._sock.fileno()
 
     def close(self) -> None:
-        """End it. Idempotent. Returns when nsqd has closed its side too, or after LINGER_S."""
+        """Close the connection. Idempotent. Returns when nsqd has closed its side too, or after LINGER_S."""
         if self.is_open and not self.is_foreign:
-            with suppress(OSError):  # a time-out is one
+            with suppress(OSError):  # TimeoutError is an OSError
                 self._say_goodbye(monotonic() + LINGER_S)
         self._failure = self._failure or ConnectionLost(self.address, "closed")
         self._sock.close()
@@ -97,13 +96,13 @@ class Connection:
 
     @property
     def has_events(self) -> bool:
-        """`receive` gives some at once, whatever the socket says."""
+        """True if `receive` would return events at once, without reading from the socket."""
         return bool(self._events) or self._session.has_more or not self.is_open
 
     def receive(self, timeout_s: float | None = None) -> list[Event]:
-        """What has happened, as soon as anything has; nothing when the time is over. None waits without end.
+        """Return events as soon as there are any; none after `timeout_s`. None waits without limit.
 
-        Raises ConnectionLost once the connection has ended and all events from before that were given.
+        Raises ConnectionLost once the connection has ended and all earlier events were returned.
         """
         deadline_s = None if timeout_s is None else monotonic() + timeout_s
         while not self._events:
@@ -119,7 +118,7 @@ class Connection:
         return events
 
     def _is_readable(self, deadline_s: float | None) -> bool:
-        """Wait for it, until the deadline at most, or until nsqd has been silent for too long."""
+        """Wait for data until the deadline. Fail if nsqd has been silent for too long."""
         now_s = monotonic()
         limit_s = self._options.read_limit_s
         silence_ends_s = self.last_received_s + limit_s if limit_s else None
@@ -169,9 +168,9 @@ class Connection:
     # ---- writing
 
     def send(self, data: bytes) -> None:
-        """Returns when the socket has all of it; what comes meanwhile is kept for `receive`.
+        """Return when the socket has taken all of it. Events that arrive meanwhile are kept for `receive`.
 
-        Raises ConnectionLost. What nsqd had said before it closed the connection may be received even then.
+        Raises ConnectionLost. Even then, `receive` may return what nsqd sent before it closed the connection.
         """
         if self._failure is not None:
             raise self._failure
@@ -181,7 +180,7 @@ class Connection:
             raise self._failure
 
     def _flush(self) -> None:
-        self._is_flushing = True  # what is read meanwhile may add to the output, which goes behind what is unsent
+        self._is_flushing = True  # reading may add to the output, which must be sent after `data`
         while self._session.has_output and self._failure is None:
             self._send_all(memoryview(self._session.take_output()))
         self._is_flushing = False
@@ -196,7 +195,10 @@ class Connection:
                 self._fail_after_reading(f"failed to write - {error.strerror}")
 
     def _wait_for_room(self) -> None:
-        """Until the socket takes more. nsqd may be stuck as long as nobody reads what it says: that is read too."""
+        """Wait until the socket takes more.
+
+        Read meanwhile, since nsqd may be blocked until somebody reads its output.
+        """
         limit_s = self._options.write_timeout_s
         untaken_bytes = count_bytes(self._sock, TIOCOUTQ)
         ready = self._poll(select.POLLIN | select.POLLOUT, limit_s)
@@ -206,7 +208,7 @@ class Connection:
             self._fail(f"nsqd took nothing for {limit_s:g}s")
 
     def _fail_after_reading(self, reason: str) -> None:
-        """Why nsqd has closed it may have arrived."""
+        """Read the last data, which may hold nsqd's reason, then fail."""
         with suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
         for _ in range(_LAST_READS):

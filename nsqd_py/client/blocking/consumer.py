@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from time import monotonic
 
 from nsqd_py.client.addresses import address_list
-from nsqd_py.client.blocking.finder import Finder
+from nsqd_py.client.blocking.lookup import Finder
 from nsqd_py.client.blocking.peer import Peer
 from nsqd_py.client.consuming.base import BaseConsumer, canonical_address
 from nsqd_py.client.consuming.handling import Handler
@@ -23,8 +23,8 @@ from nsqd_py.client.message import Message, MessageBatch
 
 __all__ = ["Consumer", "ConsumerStats"]
 
-_LOOK_EVERY_S = 0.01  # at the network, while there are messages here
-_CLOSE_WAIT_S = 2.0  # for nsqd to say that nothing more comes
+_LOOK_EVERY_S = 0.01  # how often the network is checked while messages are queued here
+_CLOSE_WAIT_S = 2.0  # how long to wait for nsqd's CLOSE_WAIT
 _MS = 1000
 
 
@@ -34,16 +34,16 @@ class Consumer(BaseConsumer):
         for message in Consumer("topic", "channel", nsqd_tcp_addresses=["127.0.0.1:4150"], max_in_flight=100):
             print(message.body)
 
-    Heartbeats are answered, messages touched and nsqds found while the loop asks for the next message, and when
-    `message.touch()` is called, which sends at once. A body that takes longer than two heartbeats loses the
-    connection, and its message comes again: give a larger `heartbeat_interval` (and `read_timeout`; nsqd allows
-    --max-heartbeat-interval, 60s), or call `touch()` now and then. The same goes for `msg_timeout`.
+    Heartbeats, touches and lookups happen while the loop asks for the next message, and in `message.touch()`, which
+    sends at once. If the body of the loop takes longer than two heartbeat intervals, the connection is lost and its
+    messages come again. Then set a larger `heartbeat_interval` (and `read_timeout`; nsqd allows
+    --max-heartbeat-interval, 60s), or call `touch()` now and then. The same applies to `msg_timeout`.
 
-    `run()` calls the handler in place of a loop; `batches()` iterates over what came together, which is faster.
-    `stop()` may be called from the body of a loop, from a handler of signals and from another thread; nothing else may.
-    After `os.fork` the child has connections of its own.
+    `run()` calls the handler in place of a loop. `batches()` yields messages that arrived together, which is faster.
+    The body of a loop, a signal handler and another thread may call `stop()`, but nothing else. After `os.fork` the
+    child opens its own connections.
 
-    `BaseConsumer` says what the arguments are, and what handlers may do.
+    `BaseConsumer` describes the arguments and the rules for handlers.
     """
 
     def _set_up(self) -> None:
@@ -61,7 +61,7 @@ class Consumer(BaseConsumer):
 
     @property
     def running(self) -> bool:
-        """Started, and not asked to stop."""
+        """True if the consumer was started and `stop` was not called."""
         return self._is_started and not self._is_stopping
 
     def start(self) -> None:
@@ -71,10 +71,10 @@ class Consumer(BaseConsumer):
             self._look(0)
 
     def stop(self, timeout_s: float = _CLOSE_WAIT_S) -> None:
-        """Ask for nothing more, and close. What is here and was not answered is given back.
+        """Request no more messages, requeue what is here and not answered, and close.
 
-        In a loop it only begins: the loop ends when it asks for the next message. `timeout_s` is for each nsqd to say
-        that nothing more comes.
+        Inside a loop this only sets a flag: the loop ends when it asks for the next message. `timeout_s` limits the
+        wait for the last messages of each nsqd.
         """
         self._is_stopping = True
         if not self._is_iterating and not self._is_stopped:
@@ -92,7 +92,6 @@ class Consumer(BaseConsumer):
                 self._drop(peer)
 
     def _leave(self) -> None:
-        """Ask for nothing more."""
         for finder in self._finders.values():
             finder.stop()
         self._finders.clear()
@@ -100,7 +99,7 @@ class Consumer(BaseConsumer):
             peer.membership.leave()
 
     def _give_back(self) -> None:
-        """What is not answered. After `_leave`: else it would come here again."""
+        """Requeue what is not answered. This must follow `_leave`, or the messages would come here again."""
         self._batches.clear()
         for lane in self._subscription.lanes.values():
             for batch in list(lane.touching):
@@ -114,18 +113,21 @@ class Consumer(BaseConsumer):
     # ---- nsqds and nsqlookupds
 
     def connect_to_nsqd(self, address: str) -> None:
-        """Consume from this one too. Raises BadAddress."""
+        """Consume from this nsqd too. Raises BadAddress."""
         self._discovery.add(canonical_address(address))
 
     def disconnect_from_nsqd(self, address: str) -> None:
-        """Leave it, once what is in flight is answered. An nsqlookupd that names it again brings it back."""
+        """Disconnect once what is in flight is answered.
+
+        If an nsqlookupd names the nsqd again, it is connected again.
+        """
         canonical = canonical_address(address)
         self._discovery.remove(canonical)
         if canonical in self._peers:
             self._peers[canonical].membership.leave()
 
     def set_lookupd_http_addresses(self, addresses: str | Iterable[str]) -> None:
-        """Ask these nsqlookupds, and no others, from now on. Connections stay. Raises BadClientOption."""
+        """Replace the nsqlookupds. Connections to nsqds stay. Raises BadClientOption."""
         self._lookupds = tuple(dict.fromkeys(address_list(addresses)))
         for address in self._lookupds:
             lookup_url(address, self.topic)
@@ -140,7 +142,7 @@ class Consumer(BaseConsumer):
                 self._peers[address].hurry()
 
     def _keep_up(self) -> None:
-        """Have a peer for each nsqd that is wanted, a finder for each nsqlookupd, and no others."""
+        """Have a peer for each nsqd, and a finder for each nsqlookupd, that are in use now; remove the others."""
         for address in self._lookupds:
             if address not in self._finders:
                 self._finders[address] = Finder(
@@ -170,7 +172,10 @@ class Consumer(BaseConsumer):
         return self.messages()
 
     def messages(self, idle_timeout_s: float | None = None) -> Iterator[Message]:
-        """Each message, finished when the next one is asked for. Ends when none has come for `idle_timeout_s`."""
+        """Yield each message; it is finished when the loop asks for the next.
+
+        Ends after `idle_timeout_s` without messages.
+        """
         handling = self._handling
         for batch in self.batches(idle_timeout_s):
             for message in batch.messages():
@@ -184,7 +189,10 @@ class Consumer(BaseConsumer):
                     self._look(0)
 
     def batches(self, idle_timeout_s: float | None = None) -> Iterator[MessageBatch]:
-        """What came together, to be answered by whoever gets it, before the loop ends. Otherwise as `messages`."""
+        """Yield messages that arrived together.
+
+        The caller must answer them before the loop ends. Otherwise as `messages`.
+        """
         self._refuse_if_handled()
         self._is_iterating = True
         try:
@@ -195,9 +203,9 @@ class Consumer(BaseConsumer):
             self.stop()
 
     def poll(self, timeout_s: float | None = None) -> MessageBatch | None:
-        """What came together, as soon as something has; None when nothing came in time, or it is to stop.
+        """Return messages that arrived together, as soon as there are any; None after a time-out, or after `stop`.
 
-        For loops of another kind than those of `messages` and `batches`; call `stop` in the end.
+        This is for other loops than `messages` and `batches`. Call `stop` in the end.
         """
         ends_s = math.inf if timeout_s is None else monotonic() + timeout_s
         self.start()
@@ -214,9 +222,9 @@ class Consumer(BaseConsumer):
         return None
 
     def run(self, idle_timeout_s: float | None = None) -> None:
-        """Call the handler with all that comes, until `stop` is called, or nothing has come for `idle_timeout_s`.
+        """Call the handler with all messages, until `stop` is called, or none has come for `idle_timeout_s`.
 
-        Raises BadClientOption where there is no handler.
+        Raises BadClientOption without a handler.
         """
         self._is_iterating = True
         try:
@@ -227,9 +235,9 @@ class Consumer(BaseConsumer):
             self.stop()
 
     def handle_next(self, timeout_s: float | None = None) -> bool:
-        """Call the handler with what came together; False when nothing came in time, or it is to stop.
+        """Call the handler with messages that arrived together. Return False after a time-out, or after `stop`.
 
-        Raises BadClientOption where there is no handler.
+        Raises BadClientOption without a handler.
         """
         if self._handler is None and self._batch_handler is None:
             raise BadClientOption("there is nothing to call: give a handler or a batch_handler, or iterate")
@@ -257,7 +265,7 @@ class Consumer(BaseConsumer):
             self._look(0)
 
     def _look(self, timeout_s: float) -> None:
-        """Do all that is due; wait for something to come, `timeout_s` at most."""
+        """Do everything that is due, and wait at most `timeout_s` for messages."""
         if os.getpid() != self._pid:
             self._leave_to_parent()
         self._is_looking = True
@@ -277,7 +285,7 @@ class Consumer(BaseConsumer):
             peer.flush()
 
     def _exchange(self, timeout_s: float) -> None:
-        """Read what has come, and go on with the questions to nsqlookupds."""
+        """Read from the connections, and continue the requests to nsqlookupds."""
         ready = self._poll(timeout_s)
         for finder in self._finders.values():
             finder.step(is_ready=finder in ready)
@@ -289,7 +297,7 @@ class Consumer(BaseConsumer):
                         finder.hurry()
 
     def _poll(self, timeout_s: float) -> set[Finder | Peer]:
-        """Whose socket is ready."""
+        """Return the descriptors that are ready."""
         poll = select.poll()
         owners: dict[int, Finder | Peer] = {}
         for peer in self._peers.values():
@@ -305,7 +313,7 @@ class Consumer(BaseConsumer):
         return {owners[descriptor] for descriptor, _ in poll.poll(timeout_s * _MS)}
 
     def _leave_to_parent(self) -> None:
-        """In a child process: close the parent's descriptors, without a word to anybody."""
+        """In a child process: close the parent's descriptors without sending anything."""
         self._pid = os.getpid()
         self._batches.clear()
         for finder in self._finders.values():

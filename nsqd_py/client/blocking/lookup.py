@@ -1,4 +1,4 @@
-"""Asking nsqlookupds without gevent: a question on a socket of its own, that blocks nobody while it is open."""
+"""Asks nsqlookupds without gevent. A `Question` uses its own socket and never blocks the caller."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from time import monotonic
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from nsqd_py.client.discovery import Schedule
 from nsqd_py.client.lookup import BadLookupAnswer, LookupFailed, lookup_headers, lookup_url, nodes_url, nsqds_in
-from nsqd_py.client.options import ClientOptions
+from nsqd_py.client.options import ClientLog, ClientOptions
 from nsqd_py.client.tls import client_context
 from nsqd_py.net.http.foreign_json import load_foreign_json
-from nsqd_py.protocol.strangers import not_http, not_lookupd_http
+from nsqd_py.protocol.wrong_port import not_http, not_lookupd_http
+from nsqd_py.runtime.outages import OutageLog
 
 _READ_BYTES = 64 * 1024
 _MAX_ANSWER_BYTES = 16 << 20
@@ -27,13 +29,13 @@ _NOT_FOUND = 404
 
 
 class Question:
-    """One GET. Call `step` whenever `poll` says that its socket is ready for `mask`, and when its time is over.
+    """One GET. Call `step` when its socket is ready for `mask`, and when its time is over.
 
-    answer  the nsqds that were named, once it is there; None before
+    answer  the nsqds of the answer; None before it arrives
     """
 
     def __init__(self, lookupd: str, url: str, options: ClientOptions, now_s: float) -> None:
-        """Resolving the name of a host is the one thing that blocks. Raises LookupFailed."""
+        """Resolving a host name is the only step that blocks. Raises LookupFailed."""
         parts = urlsplit(url)
         self.lookupd = lookupd
         self.answer: tuple[str, ...] | None = None
@@ -61,14 +63,14 @@ class Question:
             self._sock.close()
 
     def wait(self) -> None:
-        """Until `step` has something to do."""
+        """Wait until `step` has something to do."""
         poll = select.poll()
         poll.register(self._sock, self.mask)
         left_s = self.deadline_s - monotonic()
         poll.poll(None if left_s == float("inf") else max(left_s, 0.0) * 1000)
 
     def step(self, now_s: float) -> None:
-        """Do what can be done without waiting. Raises LookupFailed; close it then, and when there is an answer."""
+        """Do what needs no waiting. Raises LookupFailed. After an error or an answer, call `close`."""
         if now_s >= self.deadline_s:
             raise LookupFailed(f"{self.lookupd}: no answer within {self._options.lookupd_poll_timeout_s:g}s")
         try:
@@ -77,8 +79,8 @@ class Question:
         except ssl.SSLWantReadError:
             self.mask = select.POLLIN
         except (BlockingIOError, ssl.SSLWantWriteError):
-            pass  # the phase has said what it waits for
-        except http.client.BadStatusLine as error:  # something came: that was looked at before
+            pass  # `mask` says what the phase waits for
+        except http.client.BadStatusLine as error:  # checked above for bytes of another protocol
             raise LookupFailed(f"{self.lookupd}: {not_http(str(error))}") from error
         except (OSError, http.client.HTTPException, ValueError, BadLookupAnswer) as error:
             raise self._failure(error) from error
@@ -137,7 +139,7 @@ class Question:
 
 
 def _request(url: SplitResult, path: str, headers: dict[str, str]) -> bytes:
-    """The end of the answer is that of the connection."""
+    """Return the request. The server ends its answer by closing the connection."""
     login, _, place = url.netloc.rpartition("@")
     head = {"Host": place, "Connection": "close", **headers}
     if login:
@@ -147,7 +149,7 @@ def _request(url: SplitResult, path: str, headers: dict[str, str]) -> bytes:
 
 
 class _Received:
-    """The part of a socket that `http.client` reads an answer from."""
+    """Received bytes as a socket from which `http.client` reads an answer."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -157,7 +159,7 @@ class _Received:
 
 
 def _nsqds_of(answer: bytes) -> tuple[str, ...]:
-    """Raises ValueError, HTTPException, BadLookupAnswer."""
+    """Return the nsqds of an answer. Raises ValueError, HTTPException, BadLookupAnswer."""
     if not answer:
         raise ValueError("the connection was closed before an answer came")
     received: Any = _Received(answer)
@@ -175,17 +177,17 @@ def _nsqds_of(answer: bytes) -> tuple[str, ...]:
 
 
 class LookupClient:
-    """Asks and waits, with the limits and the secret of the options. Every method raises LookupFailed."""
+    """Asks with the time limit and secret of the options, and waits. Every method raises LookupFailed."""
 
     def __init__(self, options: ClientOptions) -> None:
         self._options = options
 
     def lookup(self, address: str, topic: str) -> tuple[str, ...]:
-        """The nsqds that have the topic, as this nsqlookupd knows it; none for a topic that it does not know."""
+        """Return the nsqds that have the topic according to this nsqlookupd; none if it does not know the topic."""
         return self._ask(address, lookup_url(address, topic))
 
     def nodes(self, address: str) -> tuple[str, ...]:
-        """All nsqds that this nsqlookupd knows."""
+        """Return all nsqds that this nsqlookupd knows."""
         return self._ask(address, nodes_url(address))
 
     def _ask(self, address: str, url: str) -> tuple[str, ...]:
@@ -197,3 +199,55 @@ class LookupClient:
         finally:
             question.close()
         return question.answer
+
+
+class Finder:
+    """Asks one nsqlookupd again and again, without waiting. Poll `question` while it is not None."""
+
+    def __init__(
+        self,
+        address: str,
+        topic: str,
+        options: ClientOptions,
+        chance: Callable[[], float],
+        log: ClientLog,
+        on_answer: Callable[[str, tuple[str, ...]], None],
+    ) -> None:
+        """`on_answer(address, nsqds)` is called with each answer. Raises BadClientOption."""
+        self.address = address
+        self.question: Question | None = None
+        self._url = lookup_url(address, topic)
+        self._options = options
+        self._schedule = Schedule(monotonic(), options.lookupd_poll_interval_s, options.lookupd_poll_jitter, chance)
+        outage_log: Any = log
+        self._outage = OutageLog(outage_log, monotonic)
+        self._on_answer = on_answer
+
+    def hurry(self) -> None:
+        """Ask soon: an nsqd was lost."""
+        self._schedule.hurry(monotonic())
+
+    def stop(self) -> None:
+        if self.question is not None:
+            self.question.close()
+            self.question = None
+
+    def step(self, *, is_ready: bool) -> None:
+        """Ask when it is due, and continue the question when its socket is ready."""
+        now_s = monotonic()
+        try:
+            if self.question is None and now_s >= self._schedule.due_s:
+                self._schedule.asked(now_s)
+                self.question = Question(self.address, self._url, self._options, now_s)
+            elif self.question is not None and (is_ready or now_s >= self.question.deadline_s):
+                self.question.step(now_s)
+                self._take_answer(self.question)
+        except LookupFailed as error:
+            self._outage.report("nsqlookupd %s", error)
+            self.stop()
+
+    def _take_answer(self, question: Question) -> None:
+        if question.answer is not None:
+            self.stop()
+            self._outage.end("nsqlookupd %s: answers again", self.address)
+            self._on_answer(self.address, question.answer)

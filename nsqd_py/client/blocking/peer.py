@@ -1,4 +1,4 @@
-"""One nsqd of a blocking consumer: a plain connection around a `Membership`."""
+"""One nsqd of a blocking consumer: a plain connection and its `Membership`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.session import Event
 from nsqd_py.protocol.incoming import Messages, Responses
 
-_HANDSHAKE_LIMIT_S = 5.0  # the other connections of this thread have to wait meanwhile
+_HANDSHAKE_LIMIT_S = 5.0  # the thread's other connections wait meanwhile
 
 
 class Peer:
-    """Dials when it is told to. Nothing here waits, but dialling, and sending what the socket has no room for."""
+    """Connects on request. Only dialling, and sending to a full socket, block."""
 
     def __init__(self, membership: Membership, options: ClientOptions) -> None:
         self.address = membership.address
@@ -27,7 +27,10 @@ class Peer:
         self._options = options
 
     def dial(self) -> None:
-        """Waits up to dial_timeout, and a little longer for an nsqd that takes the connection and says nothing."""
+        """Connect.
+
+        Waits up to dial_timeout, and a little longer for an nsqd that accepts the connection and says nothing.
+        """
         self._is_hurried = False
         self.membership.dials()
         connection = Connection(self.address, self._options)
@@ -42,24 +45,24 @@ class Peer:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is to be dialled now."""
+        """True if it must be dialled now."""
         if self.connection is not None or self.membership.is_leaving:
             return False
         return self._is_hurried or self.membership.redial_wait_s <= 0
 
     def hurry(self) -> None:
-        """The nsqd has been seen alive: do not wait any longer."""
+        """Dial again at once: an nsqlookupd has just named the nsqd."""
         self._is_hurried = True
 
     def flush(self) -> None:
-        """Send what the lane has to say."""
+        """Send the output of the lane."""
         lane, connection = self.membership.lane, self.connection
         if lane is not None and connection is not None and lane.has_output:
-            with suppress(ConnectionLost):  # `receive` says so too, after what nsqd had said before
+            with suppress(ConnectionLost):  # `receive` raises it after the last events
                 connection.send(lane.take_output())
 
     def receive(self) -> list[MessageBatch]:
-        """The messages that are here."""
+        """Return the batches that have arrived."""
         connection = self.connection
         if connection is None:
             return []
@@ -82,7 +85,7 @@ class Peer:
 
     @property
     def wants_look(self) -> bool:
-        """`receive` is to be called, whatever the socket says: something is here already, or nothing came for long."""
+        """True if `receive` must be called even if the socket is not ready: events are here, or nsqd is silent."""
         connection, limit_s = self.connection, self._options.read_limit_s
         if connection is None:
             return False

@@ -6,8 +6,8 @@
             producer.publish_soon("topic", line)
         producer.flush()
 
-Threads may share one: a lock lets them in one at a time. Nothing is sent or read while nobody calls: what is published
-soon leaves when enough has gathered, or with a later call, and at the latest with `flush` or `close`.
+Threads may share one: a lock admits one at a time. Nothing is sent or read while no method runs. A message of
+`publish_soon` is sent when enough have been collected, or during a later call, and at the latest by `flush` or `close`.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ from __future__ import annotations
 import random
 import select
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from nsqd_py.client.blocking.connection import Connection
-from nsqd_py.client.blocking.threads import Aside
+from nsqd_py.client.dialing import AfterFork, tell_after_fork
 from nsqd_py.client.discovery import Discovery
 from nsqd_py.client.errors import ConnectionLost, HandshakeFailed, NoNsqd, NsqClientError, NsqdSaid, TimedOut
-from nsqd_py.client.forks import AfterFork, tell_after_fork
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.publishing.base import FIRST_PAUSE_S, MOST_PAUSE_S, BaseProducer
 from nsqd_py.client.publishing.dispatcher import Dispatcher
@@ -35,13 +34,48 @@ from nsqd_py.protocol import outgoing
 from nsqd_py.protocol.incoming import Responses
 from nsqd_py.runtime.outages import Backoff
 
+T = TypeVar("T")
+
+
+class Aside(Generic[T]):
+    """Runs `call` in a new thread, and then sets `done`, which several may share."""
+
+    def __init__(self, call: Callable[[], T], done: threading.Event) -> None:
+        self._call = call
+        self._done = done
+        self._result: T | None = None
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="nsqd-py", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_done(self) -> bool:
+        return not self._thread.is_alive()
+
+    def result(self) -> T:
+        """Wait for the call, and return or raise its result."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        assert self._result is not None
+        return self._result
+
+    def _run(self) -> None:
+        try:
+            self._result = self._call()
+        except Exception as error:  # noqa: BLE001 - `result` raises it
+            self._error = error
+        finally:
+            self._done.set()
+
+
 _OK = b"OK"
-# So much of what is published soon gathers before it is sent, while answers are due, ...
+# While answers are due, messages of `publish_soon` are collected up to this size before they are sent ...
 _GATHERED_BYTES = 64 * 1024
-# ... unless the last look at what nsqd says is so long ago.
+# ... unless the answers of nsqd were last read this long ago.
 _LOOK_INTERVAL_S = 0.05
 
-# What each nsqlookupd names, or why it does not.
+# The nsqds that each nsqlookupd names, or its error.
 _Answers = dict[str, "tuple[str, ...] | NsqClientError"]
 
 
@@ -54,13 +88,13 @@ class Producer(BaseProducer, AfterFork):
         tell_after_fork(self)
 
     def _begin(self) -> None:
-        """Without a connection, a thread, or anything to publish."""
+        """Set the state of a producer without connections, threads or publishes."""
         settings = self._settings
         self._dispatcher = Dispatcher(
             settings.window, retry_unknown=settings.retry_unknown, answer_timeout_s=settings.answer_timeout_s
         )
         self._lock = threading.RLock()
-        self._has_news = threading.Event()  # from one of the threads that connect or ask
+        self._has_news = threading.Event()  # set by the threads that connect or ask
         self._opening: dict[str, Aside[Connection]] = {}
         self._asking: Aside[_Answers] | None = None
         self._ask_again_s = 0.0
@@ -80,7 +114,7 @@ class Producer(BaseProducer, AfterFork):
             while not publish.is_over:
                 self._step()
         if publish.error is not None:
-            raise publish.error.with_traceback(None)  # others may get the same one
+            raise publish.error.with_traceback(None)  # others may raise the same object
 
     def _publish_soon(self, head: bytes, body: bytes, on_done: Done | None) -> Publish:
         with self._lock:
@@ -94,14 +128,14 @@ class Producer(BaseProducer, AfterFork):
         now_s = monotonic()
         publish = Publish(head, body, now_s + self._settings.publish_timeout_s, on_done)
         if now_s - self._looked_s >= _LOOK_INTERVAL_S:
-            self._look(0)  # a connection may have ended since then, or answers have come
+            self._look(0)  # meanwhile connections may have ended, and answers arrived
         if not self._dispatcher.is_connected or not self._dispatcher.waiting.has_room:
             self._make_room(publish)
         self._dispatcher.submit(publish)
         return publish
 
     def _make_room(self, publish: Publish) -> None:
-        """Return when it may be submitted; raise when it may not."""
+        """Wait until a publish may be submitted. Raises if it never may."""
         self._work()
         self._check_that_there_is_any()
         while not self._has_discovered or not self._dispatcher.waiting.has_room:
@@ -118,7 +152,7 @@ class Producer(BaseProducer, AfterFork):
             raise error
 
     def _pump(self) -> None:
-        """Send what waits and has room."""
+        """Send the publishes that a connection has room for."""
         while (order := self._dispatcher.next_to_send(monotonic())) is not None:
             try:
                 for piece in commands(order.publishes):
@@ -185,13 +219,13 @@ class Producer(BaseProducer, AfterFork):
     # ---- what happens
 
     def _step(self) -> None:
-        """Do what is due, and wait for the next thing to happen; not for long."""
+        """Do what is due, and wait a short time for the next event."""
         self._work()
         self._look(self._settings.sweep_interval_s)
         self._pump()
 
     def _work(self) -> None:
-        """What is to be done a few times a second."""
+        """Do what is due a few times a second."""
         now_s = monotonic()
         if now_s >= self._sweep_again_s or not self._dispatcher.is_connected:
             self._sweep_again_s = now_s + self._settings.sweep_interval_s
@@ -201,7 +235,7 @@ class Producer(BaseProducer, AfterFork):
             self._pump()
 
     def _look(self, timeout_s: float) -> None:
-        """Take in what nsqds say, once one says something."""
+        """Read what nsqds have sent, and wait for it if nothing is here."""
         self._looked_s = monotonic()
         outlets = self._connected()
         if not outlets:
@@ -222,7 +256,7 @@ class Producer(BaseProducer, AfterFork):
             self._lost(outlet, error.reason)
 
     def _hear_the_last(self, outlet: Outlet) -> None:
-        """It has ended, but may have said why."""
+        """Read the last events of a connection that has ended, which may hold the reason."""
         while outlet.connection is not None:
             self._hear(outlet)
 
@@ -311,18 +345,18 @@ class Producer(BaseProducer, AfterFork):
             self._dispatcher.closed(outlet, "closed", monotonic())
 
     def after_fork(self) -> None:
-        """In the child: what the parent has published and connected stays the parent's."""
+        """In the child: drop the parent's publishes and connections."""
         for outlet in self._connected():
             outlet.connection.close()
         self._begin()
 
 
 def _ignore(error: NsqClientError | None) -> None:
-    """For a publish whose caller looks at it."""
+    """The `on_done` of a publish whose caller checks its result."""
 
 
 def _readable(outlets: Sequence[Outlet], timeout_s: float) -> list[Outlet]:
-    """Those that have something to say, as soon as there are any."""
+    """Return the connections that can be read, as soon as there are any."""
     ready = [outlet for outlet in outlets if outlet.connection.has_events]
     if ready:
         return ready
@@ -340,7 +374,7 @@ def _open(address: str, options: ClientOptions) -> Connection:
 
 
 def _ask(lookupds: Sequence[str], options: ClientOptions) -> _Answers:
-    from nsqd_py.client.blocking.lookup import LookupClient  # only where there are nsqlookupds
+    from nsqd_py.client.blocking.lookup import LookupClient  # imported only if there are nsqlookupds
 
     client = LookupClient(options)
     answers: _Answers = {}

@@ -1,4 +1,4 @@
-"""What the consumers on gevent and without it have in common: their settings, and what they tell of themselves."""
+"""The common part of the consumers on gevent and without it: their settings and figures."""
 
 from __future__ import annotations
 
@@ -11,34 +11,33 @@ from typing import Any, Self
 from nsqd_py.client.addresses import address_list, parse_address
 from nsqd_py.client.consuming.handling import BatchHandler, Handler, Handling
 from nsqd_py.client.consuming.lane import Lane
-from nsqd_py.client.consuming.log import ClientLog, standard_log
 from nsqd_py.client.consuming.subscription import ConsumerStats, Subscription
 from nsqd_py.client.discovery import Discovery
 from nsqd_py.client.errors import BadClientOption
 from nsqd_py.client.lookup import lookup_url
-from nsqd_py.client.options import ClientOptions
+from nsqd_py.client.options import ClientLog, ClientOptions, standard_log
 
 STOP_TIMEOUT_S = 30.0
 _LONGEST_NAP_S = 0.5
 
 
 class BaseConsumer:
-    """Gets messages of a topic's channel from all nsqds that have them, and answers them.
+    """Receives messages of a channel from all nsqds that have them, and answers them.
 
-    `handler(message)` returns: the message is finished. It raises `Requeue`, or anything else: the message comes
-    again later, and the consumer slows down. `batch_handler(batch)` gets what came together, as columns, and answers
-    it itself, now or later; it sees `attempts`, and nothing is given up for it. Without either, iterate:
+    If `handler(message)` returns, the message is finished. If it raises `Requeue` or another exception, the message
+    comes again later and the consumer slows down. `batch_handler(batch)` gets messages that arrived together, as
+    columns, and must answer them itself, now or later; max_attempts does not apply to it. Without a handler, iterate:
 
         for message in Consumer("topic", "channel", lookupd_http_addresses=["127.0.0.1:4161"]):
             ...
 
-    Each message is finished when the loop asks for the next one. A loop that is left by `break` or an exception
-    stops the consumer, and gives the message that it had back, unless it was answered.
+    Each message is finished when the loop asks for the next one. Leaving the loop by `break` or an exception stops the
+    consumer, and requeues the last message unless it was answered.
 
-    What is not answered is touched before its time-out, up to nsqd's --max-msg-timeout.
+    Messages that are not answered are touched before their time-out, up to nsqd's --max-msg-timeout.
     """
 
-    # What a handler may raise beside Exception.
+    # An exception beside Exception that a handler may raise.
     _stray_failure: type[BaseException] = Exception
 
     def __init__(
@@ -59,18 +58,18 @@ class BaseConsumer:
         chance: Callable[[], float] = random.random,
         **go_settings: Any,
     ) -> None:
-        """Connects when it is started. Addresses of nsqds are host:port, [::1]:port or unix:/path.
+        """Nothing connects before `start`. Addresses of nsqds are host:port, [::1]:port or unix:/path.
 
-        lookupd_http_addresses   consume from all nsqds that these nsqlookupds know to have the topic
+        lookupd_http_addresses   consume from all nsqds that have the topic according to these nsqlookupds
         max_in_flight            how many messages may be here and not answered
-        concurrency              so many handlers run at a time
+        concurrency              how many handlers run at a time
         options, **go_settings   by the names of go-nsq: `max_attempts=10, msg_timeout="2m", tls_v1=True`
-        log                      has `info`, `warning`, ... as a logging.Logger, which it is by default
+        log                      has `info`, `warning`, ... as a logging.Logger, which is the default
         on_give_up(message)      is called for a message that came more than max_attempts times, before it is finished
-        auto_touch               touch what is not answered before its time-out
-        chance                   gives a number from 0 to 1, to spread questions to nsqlookupds over time
+        auto_touch               touch messages that are not answered before their time-out
+        chance                   returns a number from 0 to 1, to spread requests to nsqlookupds over time
 
-        Raises BadClientOption, BadAddress, BadName, and TypeError for a topic or channel that is not a str.
+        Raises BadClientOption, BadAddress, BadName, and TypeError if a topic or channel is not a str.
         """
         if handler is not None and batch_handler is not None:
             raise BadClientOption("give a handler or a batch_handler, not both")
@@ -108,7 +107,6 @@ class BaseConsumer:
     # ---- what a shell does
 
     def _set_up(self) -> None:
-        """The rest of making one."""
         raise NotImplementedError
 
     def start(self) -> None:
@@ -116,11 +114,11 @@ class BaseConsumer:
         raise NotImplementedError
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Ask for nothing more, wait for what is in flight, close. What is not answered in time comes again."""
+        """Request no more messages, wait for those in flight, and close. Messages not answered in time come again."""
         raise NotImplementedError
 
     def _on_output(self, lane: Lane, is_urgent: bool) -> None:
-        """There is something to send to this nsqd; what is urgent was asked for by the user just now."""
+        """Note that a lane has output. It is urgent if the user asked for it just now."""
         raise NotImplementedError
 
     def _on_backoff(self, news: str) -> None:
@@ -151,11 +149,11 @@ class BaseConsumer:
 
     @property
     def is_starved(self) -> bool:
-        """True when some nsqd can send little or nothing before more messages are answered: time to end a batch."""
+        """True if some nsqd can send little or nothing before more messages are answered: time to end a batch."""
         return self._subscription.is_starved
 
     def stats(self) -> ConsumerStats:
-        """A snapshot."""
+        """Return the current figures."""
         return self._subscription.stats()
 
     # ---- how much flows
@@ -164,7 +162,7 @@ class BaseConsumer:
         self._subscription.flow.set_max_in_flight(count)
 
     def pause(self) -> None:
-        """Ask for nothing more; what is in flight goes on."""
+        """Request no more messages; those in flight continue."""
         self._subscription.flow.pause()
 
     def resume(self) -> None:
@@ -173,13 +171,14 @@ class BaseConsumer:
     # ---- time
 
     def _nap_s(self) -> float:
-        """How long nothing has to be done, messages aside."""
+        """Return the time until something other than a message needs attention."""
         subscription = self._subscription
         timeouts_s = [lane.touching.timeout_s for lane in subscription.lanes.values()]
-        longest_s = min([_LONGEST_NAP_S, *(timeout_s / 10 for timeout_s in timeouts_s)])  # new messages may come
+        # New messages may add an earlier deadline.
+        longest_s = min([_LONGEST_NAP_S, *(timeout_s / 10 for timeout_s in timeouts_s)])
         return min(longest_s, max(0.0, subscription.due_s - monotonic()))
 
 
 def canonical_address(address: str) -> str:
-    """The form in which addresses of nsqds are compared. Raises BadAddress."""
+    """Return the form in which addresses of nsqds are compared. Raises BadAddress."""
     return str(parse_address(address))

@@ -1,19 +1,19 @@
-"""What becomes of a message in a handler: finished, requeued, given up. The same for both consumers."""
+"""Calls handlers, and finishes, requeues or gives up their messages. Both consumers use it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from nsqd_py.client.consuming.log import ClientLog
 from nsqd_py.client.consuming.subscription import Subscription
 from nsqd_py.client.message import Message, MessageBatch, Requeue
+from nsqd_py.client.options import ClientLog
 
 Handler = Callable[[Message], object]
 BatchHandler = Callable[[MessageBatch], object]
 
 
 class Handling:
-    """Calls handlers, and answers for them. `stray` are exceptions beside Exception that a handler may raise."""
+    """Calls handlers and answers their messages. `stray` is an exception beside Exception that a handler may raise."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Handling:
         self._failures = (Exception, stray)
 
     def handle(self, handler: Handler, message: Message) -> None:
-        """Let the handler have it, unless it has come too often, or will come again anyway."""
+        """Call the handler, unless the message has come too often, or will come again anyway."""
         if not self.is_wanted(message):
             return
         try:
@@ -43,7 +43,7 @@ class Handling:
             message.settle()
 
     def handle_batch(self, handler: BatchHandler, batch: MessageBatch) -> None:
-        """Batches answer for themselves; only what is open when the handler fails is requeued."""
+        """Call the handler, which answers the batch. If it fails, requeue what it has not answered."""
         if not batch.is_live:
             return
         try:
@@ -57,7 +57,10 @@ class Handling:
                 batch.requeue(backoff=True)
 
     def is_wanted(self, message: Message) -> bool:
-        """False for one that nsqd hands out again, and for one that came too often, which is finished here."""
+        """True if a handler must get the message: nsqd does not deliver it again, and it has not come too often.
+
+        A message that has come too often is finished here.
+        """
         if self._max_attempts and message.attempts > self._max_attempts:
             self._give_up(message)
             return False

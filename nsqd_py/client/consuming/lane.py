@@ -1,20 +1,95 @@
-"""One nsqd's part in a subscription: what it is asked for, what is in flight from it, what goes to it next. No I/O."""
+"""One nsqd's part of a subscription: its RDY, its messages in flight with their touches, and the output to it. No I/O.
+
+The client guide warns of clients that touch automatically, since a handler that hangs would keep its message forever.
+nsqd's `max_msg_timeout` limits that, and nothing is touched beyond it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Collection, Iterator
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
-from nsqd_py.client.consuming.touching import Touching
 from nsqd_py.protocol import outgoing
 
 if TYPE_CHECKING:
     from nsqd_py.client.consuming.flow import Flow
     from nsqd_py.client.message import MessageBatch
 
+_TOUCH_AT = 0.6  # part of the time-out, early enough for a late tick and a slow network
+
+
+class Timed(Protocol):
+    """A batch of messages that arrived together."""
+
+    arrived_s: float
+    due_s: float
+
+
+Batch = TypeVar("Batch", bound=Timed)
+
+
+class Touching(Generic[Batch]):
+    """The unanswered batches of one connection, ordered by when they need attention.
+
+    All have the same time-out, so that is the order in which they arrived or were last touched.
+    """
+
+    __slots__ = ("_batches", "_is_automatic", "_most_s", "timeout_s")
+
+    def __init__(self, timeout_s: float, most_s: float, *, is_automatic: bool) -> None:
+        self.timeout_s = timeout_s
+        self._most_s = max(timeout_s, most_s)
+        self._is_automatic = is_automatic
+        self._batches: dict[Batch, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return iter(self._batches)
+
+    def add(self, batch: Batch) -> None:
+        """Add a batch that came at its `arrived_s`."""
+        batch.due_s = batch.arrived_s + self.timeout_s * (_TOUCH_AT if self._is_automatic else 1.0)
+        self._batches[batch] = None
+
+    def discard(self, batch: Batch) -> None:
+        """Remove a batch that is answered."""
+        self._batches.pop(batch, None)
+
+    def touched(self, batch: Batch, now_s: float) -> None:
+        """Note a touch: the batch, or part of it, has its whole time-out again."""
+        if batch not in self._batches:
+            return
+        del self._batches[batch]
+        next_s = now_s + self.timeout_s * (_TOUCH_AT if self._is_automatic else 1.0)
+        batch.due_s = min(next_s, batch.arrived_s + self._most_s)
+        self._batches[batch] = None
+
+    def clear(self) -> None:
+        self._batches.clear()
+
+    @property
+    def due_s(self) -> float | None:
+        """Return when the first batch needs attention; None if there is none."""
+        return next((batch.due_s for batch in self._batches), None)
+
+    def look(self, now_s: float) -> tuple[list[Batch], list[Batch]]:
+        """Return the batches to touch now, and those that have timed out, which are removed."""
+        to_touch: list[Batch] = []
+        expired: list[Batch] = []
+        for batch in self._batches:
+            if batch.due_s > now_s:
+                break
+            is_late = now_s >= batch.arrived_s + self._most_s
+            (to_touch if self._is_automatic and not is_late else expired).append(batch)
+        for batch in expired:
+            del self._batches[batch]
+        return to_touch, expired
+
 
 class LaneLimits(NamedTuple):
-    """What nsqd said that it allows this connection."""
+    """The limits that nsqd set for this connection."""
 
     max_rdy: int
     msg_timeout_s: float
@@ -22,7 +97,7 @@ class LaneLimits(NamedTuple):
 
 
 class RequeueDelays(NamedTuple):
-    """How long a message waits that is requeued without a delay: longer with each attempt, as in go-nsq."""
+    """The delays of messages that are requeued without one: longer with each attempt, as in go-nsq."""
 
     default_s: float
     most_s: float
@@ -32,7 +107,7 @@ class RequeueDelays(NamedTuple):
 
 
 class LaneStats(NamedTuple):
-    """What one connection has done; `idle_s` is the time since a message came from it, or since it was opened."""
+    """The figures of one connection. `idle_s` is the time since its last message, or since it was opened."""
 
     rdy: int
     in_flight: int
@@ -43,9 +118,9 @@ class LaneStats(NamedTuple):
 
 
 class Lane:
-    """What is said gathers here, until the shell takes it as one piece; `on_output(lane)` tells when there is some.
+    """Collects output until the shell takes it all; `on_output(lane)` reports when there is some.
 
-    Answers to messages of a lane that is closed are dropped: those messages time out at nsqd, and come again.
+    Answers to messages of a closed lane are dropped: those messages time out at nsqd, and come again.
     """
 
     __slots__ = (
@@ -65,7 +140,7 @@ class Lane:
         *,
         touches: bool,
     ) -> None:
-        """`names` are topic, channel and address; `touches`: what is not answered is touched in time."""
+        """`names` are topic, channel and address. With `touches`, unanswered messages are touched in time."""
         self.topic, self.channel, self.address = names
         self.max_rdy = limits.max_rdy
         self.delays = delays
@@ -126,7 +201,7 @@ class Lane:
         self._on_output(self, is_urgent)
 
     def take_output(self) -> bytes:
-        """All that was said since the last time. FINs come first: they make room for what RDY asks for."""
+        """Return all output since the last call. FINs come first: they make room for what RDY requests."""
         fins, self._fins = self._fins, []
         commands, self._commands = self._commands, []
         self.has_output = False
@@ -135,7 +210,7 @@ class Lane:
     # ---- its end
 
     def close(self) -> None:
-        """The connection has ended; what was in flight comes again once it has timed out at nsqd."""
+        """Note that the connection has ended. Messages in flight come again after their time-out at nsqd."""
         self.is_open = False
         self.rdy = self.in_flight = 0
         self.touching.clear()

@@ -1,4 +1,4 @@
-"""One nsqd of a consumer, from the subscription to the last answer, whatever connection carries it. No I/O."""
+"""One nsqd of a consumer, from the subscription to the last answer, over all its connections. No I/O."""
 
 from __future__ import annotations
 
@@ -7,26 +7,25 @@ from typing import Any
 
 from nsqd_py.client.consuming.flow import Clock
 from nsqd_py.client.consuming.lane import Lane, LaneLimits
-from nsqd_py.client.consuming.log import ClientLog
 from nsqd_py.client.consuming.subscription import Subscription
 from nsqd_py.client.errors import NsqdSaid
-from nsqd_py.client.handshake import Negotiated
 from nsqd_py.client.message import MessageBatch
-from nsqd_py.client.options import ClientOptions
+from nsqd_py.client.options import ClientLog, ClientOptions
+from nsqd_py.client.session import Negotiated
 from nsqd_py.protocol import outgoing
 from nsqd_py.protocol.incoming import Messages
 from nsqd_py.runtime.outages import Backoff, OutageLog
 
 _FIRST_REDIAL_S = 0.1
-_LASTED_S = 2.0  # a connection that held for so long has not failed: the next one is tried soon
+_LASTED_S = 2.0  # a connection that lasted this long has not failed: dial again soon
 _CLOSE_WAIT = b"CLOSE_WAIT"
 
 
 class Membership:
-    """What is known of this nsqd, and what follows when it says something.
+    """The state of one nsqd, and the reactions to what it sends.
 
-    lane        while it has our subscription
-    is_leaving  nothing more is wanted from it
+    lane        set while the nsqd has our subscription
+    is_leaving  True if no more messages are requested from it
     """
 
     def __init__(
@@ -56,28 +55,28 @@ class Membership:
         self._dialled_s = self._now_s()
 
     def failed(self, error: object) -> None:
-        """No connection. Told once a minute, as it is tried again and again."""
+        """Note a failure to connect. It is logged once a minute, since dialling repeats."""
         self._outage.report("%s", error)
         self._redial.failed(self._now_s())
 
     @property
     def redial_wait_s(self) -> float:
-        """How long to wait before it is dialled again."""
+        """Return the time until it may be dialled again."""
         return self._redial.wait_s(self._now_s())
 
     # ---- what nsqd says
 
     @property
     def subscribe(self) -> bytes:
-        """The first command."""
+        """Return the first command."""
         return self._subscription.subscribe
 
     def came(self, messages: Messages) -> MessageBatch | None:
-        """None: it has no business to send messages."""
+        """Return the batch of these messages; None if nsqd sent them without a subscription."""
         return None if self.lane is None else self._subscription.received(self.lane, messages)
 
     def answered(self, data: bytes, negotiated: Negotiated) -> None:
-        """OK says that it has taken the subscription, CLOSE_WAIT that no more messages come."""
+        """Handle a response: OK confirms the subscription, CLOSE_WAIT means that no more messages come."""
         if data == _CLOSE_WAIT:
             self._nsqd_is_done = True
         elif self.lane is None and not self.is_leaving:
@@ -99,7 +98,7 @@ class Membership:
             self._log.debug("%s", error)
 
     def lost(self, reason: str) -> None:
-        """The connection has ended."""
+        """Note that the connection has ended."""
         lane, self.lane = self.lane, None
         if lane is not None:
             self._subscription.closed(lane)
@@ -113,20 +112,20 @@ class Membership:
     # ---- the end
 
     def leave(self) -> None:
-        """Ask for nothing more. What is in flight is to be answered first."""
+        """Request no more messages. Those in flight must still be answered."""
         if not self.is_leaving and self.lane is not None:
             self.lane.say(outgoing.CLS)
         self.is_leaving = True
 
     @property
     def is_drained(self) -> bool:
-        """No message comes any more, none is in flight, all answers were taken to be sent: nothing is left to do."""
+        """True if no message comes any more, none is in flight, and all answers were taken to be sent."""
         lane = self.lane
         return lane is None or (self._nsqd_is_done and not lane.in_flight and not lane.has_output)
 
 
 def lane_limits(negotiated: Negotiated) -> LaneLimits:
-    """What nsqd allows; the protocol's defaults for what it does not say."""
+    """Return the limits of nsqd, with the protocol's defaults for those that it does not report."""
     default = Negotiated()
     return LaneLimits(
         negotiated.max_rdy_count or default.max_rdy_count,

@@ -1,7 +1,7 @@
-"""A topic's channel as one consumer has it, over any number of nsqds: what both consumers share. No I/O.
+"""A channel as one consumer has it, over any number of nsqds: the part that both consumers share. No I/O.
 
-The shells (`client.consumer` on gevent, `client.blocking.consumer`) open connections, and carry bytes and messages
-to and fro; the clock and chance are theirs too.
+The shells (`client.consumer` on gevent, `client.blocking.consumer`) open connections, transfer bytes and messages, and
+provide the clock and random numbers.
 """
 
 from __future__ import annotations
@@ -9,28 +9,35 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from nsqd_py.client.consuming.backoff import Backoff, Duration, exponential, full_jitter
-from nsqd_py.client.consuming.flow import BackoffState, Clock, Flow
+from nsqd_py.client.consuming.flow import (
+    Backoff,
+    BackoffState,
+    Clock,
+    Duration,
+    Flow,
+    RdySpread,
+    exponential,
+    full_jitter,
+)
 from nsqd_py.client.consuming.lane import Lane, LaneLimits, LaneStats, RequeueDelays
-from nsqd_py.client.consuming.rdy import RdySpread
 from nsqd_py.client.message import MessageBatch
 from nsqd_py.client.options import FULL_JITTER, ClientOptions
 from nsqd_py.protocol import outgoing
 from nsqd_py.protocol.incoming import Messages
 
-_STARVED_AT = 0.85  # of RDY, as the client guide has it: to anticipate starvation
+_STARVED_AT = 0.85  # of RDY, as the client guide recommends, to anticipate starvation
 
 
 class ConsumerStats(NamedTuple):
-    """What a consumer has done so far, and how it stands.
+    """The figures of a consumer, and its current state.
 
-    received, finished, requeued   messages; one that is handed out again is received again
-    touched                        how often messages were touched by themselves
-    timed_out                      not answered before their time-out
-    refused                        answers that nsqd did not take, mostly as the message had timed out there
-    given_up                       finished as they came more than max_attempts times
-    in_flight                      received, and not answered yet
-    connections                    by address, those that are open
+    received, finished, requeued   messages; a message that is delivered again is received again
+    touched                        automatic touches of messages
+    timed_out                      messages not answered before their time-out
+    refused                        answers that nsqd refused, mostly because the message had timed out there
+    given_up                       messages finished because they came more than max_attempts times
+    in_flight                      messages received and not answered yet
+    connections                    the open connections, by address
     """
 
     received: int
@@ -48,7 +55,7 @@ class ConsumerStats(NamedTuple):
 
 
 class Subscription:
-    """All lanes of a consumer, and the flow over them."""
+    """All lanes of a consumer, and their flow."""
 
     def __init__(
         self,
@@ -62,7 +69,7 @@ class Subscription:
         on_output: Callable[[Lane, bool], None],
         on_backoff: Callable[[str], None],
     ) -> None:
-        """`on_output(lane, is_urgent)` tells of something to send, `on_backoff(text)` that back-off changed."""
+        """`on_output(lane, is_urgent)` reports output to send, `on_backoff(text)` a change of back-off."""
         self.topic = topic
         self.channel = channel
         self.subscribe = outgoing.sub(topic, channel)  # raises BadName
@@ -72,7 +79,7 @@ class Subscription:
         self._now_s = clock
         self._on_output = on_output
         self._delays = RequeueDelays(options.default_requeue_delay_s, options.max_requeue_delay_s)
-        self._ended = {"received": 0, "finished": 0, "requeued": 0}  # of lanes that are closed
+        self._ended = {"received": 0, "finished": 0, "requeued": 0}  # sums of closed lanes
         self._touched = self._timed_out = self._refused = 0
         spread = RdySpread(options.low_rdy_idle_timeout_s, options.low_rdy_timeout_s)
         backoff = Backoff(_duration(options, chance), options.max_backoff_duration_s)
@@ -85,7 +92,7 @@ class Subscription:
     # ---- what happens
 
     def opened(self, address: str, limits: LaneLimits) -> Lane:
-        """An nsqd has taken the subscription."""
+        """Add a lane: an nsqd has accepted the subscription."""
         names = self.topic, self.channel, address
         lane = Lane(
             names, limits, self._delays, self.flow, self._now_s(), self._on_output, touches=self._auto_touch
@@ -104,7 +111,7 @@ class Subscription:
         return batch
 
     def refused(self, code: str) -> None:
-        """nsqd did not take an answer: the message is not in flight any more. A TOUCH that comes too late is none."""
+        """Note that nsqd refused an answer: the message is not in flight any more. A late TOUCH does not count."""
         self._refused += code in ("E_FIN_FAILED", "E_REQ_FAILED")
 
     def closed(self, lane: Lane) -> None:
@@ -119,7 +126,7 @@ class Subscription:
 
     @property
     def due_s(self) -> float:
-        """When `tick` has something to do next, as things stand."""
+        """Return when `tick` has something to do next."""
         touches = (lane.touching.due_s for lane in self.lanes.values())
         return min([self.flow.due_s, *(due_s for due_s in touches if due_s is not None)])
 
@@ -147,7 +154,7 @@ class Subscription:
 
     @property
     def is_starved(self) -> bool:
-        """True when some nsqd can send little or nothing before more messages are answered."""
+        """True if some nsqd can send little or nothing before more messages are answered."""
         return any(lane.in_flight > 0 and lane.in_flight >= lane.rdy * _STARVED_AT for lane in self.lanes.values())
 
     def stats(self) -> ConsumerStats:

@@ -1,4 +1,4 @@
-"""What the producers on gevent and without it have in common: their settings, and every way to publish."""
+"""The common part of the producers on gevent and without it: their settings, and every way to publish."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from nsqd_py.client.addresses import address_list, parse_address
 from nsqd_py.client.errors import BadClientOption, NsqClientError
 from nsqd_py.client.lookup import nodes_url
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.client.publishing.failures import BadBody, Failures
-from nsqd_py.client.publishing.publish import Done, Publish
-from nsqd_py.client.publishing.window import WindowLimits
+from nsqd_py.client.publishing.outlet import WindowLimits
+from nsqd_py.client.publishing.publish import BadBody, Done, Failures, Publish
 from nsqd_py.protocol import outgoing
 
 WINDOW = 1000
@@ -22,7 +21,7 @@ WINDOW_BYTES = 16 << 20
 PUBLISH_TIMEOUT_S = 30.0
 ANSWER_TIMEOUT_S = 10.0
 
-# How long an nsqd is left alone after its first failure, and at most.
+# How long an nsqd is avoided after its first failure, and at most.
 FIRST_PAUSE_S = 0.1
 MOST_PAUSE_S = 15.0
 
@@ -31,7 +30,7 @@ Body = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """Where to publish to, and with which limits; see `BaseProducer`."""
+    """The settings of a producer; see `BaseProducer`."""
 
     nsqds: tuple[str, ...]
     lookupds: tuple[str, ...]
@@ -53,25 +52,25 @@ class ProducerSettings:
 
     @property
     def sweep_interval_s(self) -> float:
-        """How often to look for publishes whose time is over."""
+        """Return how often to check for publishes whose time is over."""
         return min(0.25, self.publish_timeout_s / 4, self.answer_timeout_s / 4)
 
 
 class BaseProducer:
     """Publishes to one nsqd or several.
 
-    Several nsqds are used in turn. One that fails is left alone for a while and tried again; what it had not stored
-    for certain goes to another. A publish whose connection was lost before its answer is sent again too, so it may be
-    stored twice, unless `retry_unknown=False`: then it fails with ConnectionLost.
+    Several nsqds are used in turn. One that fails is avoided for a while and tried again; a message that it certainly
+    did not store is sent to another. A publish whose connection was lost before its answer is sent again too, so it may
+    be stored twice, unless `retry_unknown=False`: then it fails with ConnectionLost.
 
     Errors of every way to publish:
-        PublishFailed          nsqd refused it (`code`, `text`); one that could not store it is not the only one asked
-        NoNsqd                 no nsqd could be connected; it is stored nowhere. At once, when none ever could be;
-                               when one was there before, after `publish_timeout_s`
+        PublishFailed          nsqd refused it (`code`, `text`); if the nsqd could not store it, others were tried
+        NoNsqd                 no nsqd could be connected; it is stored nowhere. Raised at once if none ever could be;
+                               if one was connected before, after `publish_timeout_s`
         TimedOut               no answer in `publish_timeout_s`; it may be stored or not
         ConnectionLost         `retry_unknown=False`, or the connection was lost each time; it may be stored or not
-        BadName, BadBody       a topic or body that no nsqd takes; TypeError for a topic that is not a str, or a body
-                               that is not bytes
+        BadName, BadBody       a topic or body that no nsqd accepts; TypeError if a topic is not a str, or a body
+                               is not bytes
     """
 
     def __init__(
@@ -88,14 +87,14 @@ class BaseProducer:
         log: Any = None,
         **go_settings: Any,
     ) -> None:
-        """Connects when it is first used. Addresses are host:port, [::1]:port or unix:/path.
+        """Connects at the first use. Addresses are host:port, [::1]:port or unix:/path.
 
         lookupd_http_addresses   publish to all nsqds that these nsqlookupds know; asked every lookupd_poll_interval
         options, **go_settings   of the connections, by the names of go-nsq: `snappy=True`, `auth_secret="..."`
         window, window_bytes     how many publishes, of how many bytes together, may be unanswered on one connection
         publish_timeout_s        how long a publish may take in all, with every retry
-        answer_timeout_s         an nsqd that answers nothing for so long, while it should, is given up
-        log                      has `info`, `warning`, ... as a logging.Logger, which it is by default
+        answer_timeout_s         an nsqd that owes an answer for this long is disconnected
+        log                      has `info`, `warning`, ... as a logging.Logger, which is the default
 
         Raises BadClientOption.
         """
@@ -115,38 +114,39 @@ class BaseProducer:
     # ---- and wait for OK
 
     def publish(self, topic: str, body: Body, *, defer_s: float = 0) -> None:
-        """Publish one message, and return when it is stored. With `defer_s` it is delivered so much later."""
+        """Publish one message, and return when it is stored. With `defer_s`, its delivery is delayed."""
         if defer_s:
             self._publish(_deferred(topic, body, defer_s))
         else:
             self._publish(outgoing.pub(topic, _checked(body)))
 
     def publish_deferred(self, topic: str, body: Body, delay_s: float) -> None:
-        """Publish one message that is delivered `delay_s` later at the earliest."""
+        """Publish one message that is delivered at the earliest after `delay_s`."""
         self.publish(topic, body, defer_s=delay_s)
 
     def multi_publish(self, topic: str, bodies: Sequence[Body]) -> None:
-        """Publish all of them, or none: they are one command."""
+        """Publish all messages or none: they are one command."""
         self._publish(*_multi(topic, bodies))
 
     # ---- and go on
 
     def publish_soon(self, topic: str, body: Body, on_done: Done | None = None, *, defer_s: float = 0) -> Publish:
-        """Send one message, and wait only when the window has no room.
+        """Send one message. Waits only while the window has no room.
 
-        `on_done` is called with None or the error; it must not wait for anything. Without it, `flush` raises. What is
-        returned knows `is_over` and `error`.
+        `on_done` is called with None or the error; it must not wait. Without it, `flush` raises errors. The returned
+        object has `is_over` and `error`.
         """
         head = _deferred(topic, body, defer_s) if defer_s else outgoing.pub(topic, _checked(body))
         return self._publish_soon(head, b"", on_done)
 
     def multi_publish_soon(self, topic: str, bodies: Sequence[Body], on_done: Done | None = None) -> Publish:
-        """As `publish_soon`, all of them in one command: much faster, and all are stored or none."""
+        """Send messages as `publish_soon`, in one command: much faster, and nsqd stores all or none."""
         return self._publish_soon(*_multi(topic, bodies), on_done)
 
     def send_mpub_body(self, topic: str, body: bytes, count: int, on_done: Done | None = None) -> Publish:
-        """As `multi_publish_soon`, with a body that is made already: the number of messages in 4 bytes, big-endian,
-        then each behind its size. It goes out as it is, and is not copied.
+        """Send a finished body as `multi_publish_soon`.
+
+        `body` is the number of messages in 4 bytes, big-endian, then each message behind its size. It is not copied.
         """
         if int.from_bytes(body[:4], "big") != count:
             raise BadBody(f"the body of an MPUB begins with the number of its messages, {count}")
@@ -170,8 +170,10 @@ class BaseProducer:
         raise NotImplementedError
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until all that was sent is answered. Raises FlushFailed when publishes without `on_done` failed since
-        the last time, and TimedOut when that takes longer than `timeout_s`.
+        """Wait until everything sent is answered.
+
+        Raises FlushFailed if publishes without `on_done` have failed since the last call, and TimedOut after
+        `timeout_s`.
         """
         raise NotImplementedError
 
@@ -180,16 +182,16 @@ class BaseProducer:
         raise NotImplementedError
 
     def close(self, timeout_s: float | None = None) -> None:
-        """`flush`, and close the connections, whatever it raises."""
+        """`flush`, then close the connections, even if that raises."""
         raise NotImplementedError
 
     def _tell(self, publishes: Iterable[Publish]) -> None:
-        """These are over: tell those who want to know."""
+        """Report the results of these publishes."""
         for publish in publishes:
             if publish.on_done is not None:
                 try:
                     publish.on_done(publish.error)
-                except Exception as error:  # noqa: BLE001 - the caller's bug is not to end the connection
+                except Exception as error:  # noqa: BLE001 - a bug of the caller must not end the connection
                     self._log.exception("on_done of a publish: %r", error)
             elif publish.error is not None:
                 self._failures.add(publish.error)
@@ -203,7 +205,7 @@ class BaseProducer:
         try:
             self.close()
         except NsqClientError:
-            if error is None:  # else that one says more
+            if error is None:  # the first error says more
                 raise
 
 
@@ -229,7 +231,7 @@ def _deferred(topic: str, body: Body, defer_s: float) -> bytes:
 
 
 def _multi(topic: str, bodies: Sequence[Body]) -> tuple[bytes, bytes]:
-    """The two parts of an MPUB."""
+    """Return the two parts of an MPUB."""
     if isinstance(bodies, str | bytes | bytearray | memoryview):
         raise TypeError("multi_publish takes a list of messages, not one")
     checked = list(map(_checked, bodies))

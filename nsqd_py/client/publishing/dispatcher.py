@@ -1,7 +1,7 @@
-"""Which publish goes to which nsqd, and what becomes of it: the producer without its sockets.
+"""Assigns publishes to nsqds, and determines their results: the producer without its sockets.
 
-Facts come in (`submit`, `opened`, `answered_ok`, `closed`, ...), with the time in seconds of a steady clock. What
-comes out is what to send (`next_to_send`), and the publishes that are over, for those who wait for them.
+Its methods report events (`submit`, `opened`, `answered_ok`, `closed`, ...), with the time in seconds of a monotonic
+clock. They return what to send (`next_to_send`), and the publishes that are over.
 """
 
 from __future__ import annotations
@@ -10,45 +10,42 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, PublishFailed, TimedOut
-from nsqd_py.client.publishing.outlet import Outlet, Pause
-from nsqd_py.client.publishing.publish import SENT, Publish
-from nsqd_py.client.publishing.verdict import verdict_on
-from nsqd_py.client.publishing.waiting import WaitingRoom
-from nsqd_py.client.publishing.window import WindowLimits
+from nsqd_py.client.publishing.outlet import Outlet, Pause, WaitingRoom, WindowLimits
+from nsqd_py.client.publishing.publish import SENT, Publish, verdict_on
 
-# A publish is given up when so many connections were lost while its answer was due.
+# A publish fails after this many connections were lost while its answer was due.
 MAX_LOSSES = 5
-# Of several nsqds, so many go to one before the next has its turn.
+# How many publishes go to one of several nsqds before the next has its turn.
 RUN = 64
 
 
 class Order(NamedTuple):
-    """Publishes to be sent over one connection, in this order."""
+    """Publishes to send over one connection, in this order."""
 
     outlet: Outlet
     publishes: list[Publish]
 
 
 class Overdue(NamedTuple):
-    """Publishes that failed for their time is over, and outlets whose nsqd has not answered for too long."""
+    """Publishes that failed because their time is over, and outlets whose nsqd owes an answer for too long."""
 
     publishes: list[Publish]
     hung: list[Outlet]
 
 
 class Dispatcher:
-    """Each publish is waiting, or in the window of one outlet, or over.
+    """Each publish is waiting, in the window of one outlet, or over.
 
-    waiting       those that are to be sent; ask it whether there is room before `submit`
+    waiting       publishes to be sent; check that it has room before `submit`
     unfinished    how many are not over
-    is_connected  whether there is any nsqd to send to
+    is_connected  True if there is an nsqd to send to
     """
 
     def __init__(self, limits: WindowLimits, *, retry_unknown: bool, answer_timeout_s: float) -> None:
-        """The limits are those of each window, and of the waiting room.
+        """The limits apply to each window, and to the publishes that wait.
 
-        With `retry_unknown` a publish whose connection was lost before its answer is sent again: it may be stored
-        twice. Without, it fails with ConnectionLost.
+        With `retry_unknown`, a publish whose connection was lost before its answer is sent again, and may be stored
+        twice. Without it, the publish fails with ConnectionLost.
         """
         self.outlets: dict[str, Outlet] = {}
         self.waiting = WaitingRoom(limits)
@@ -64,7 +61,7 @@ class Dispatcher:
     # ---- the nsqds
 
     def add_outlet(self, address: str, pause: Pause) -> Outlet:
-        """An nsqd to publish to; one that is known already stays as it is."""
+        """Add an nsqd. A known one keeps its state."""
         outlet = self.outlets.get(address)
         if outlet is None:
             outlet = self.outlets[address] = Outlet(address, self._limits, pause)
@@ -72,14 +69,17 @@ class Dispatcher:
         return outlet
 
     def keep_outlets(self, addresses: Iterable[str]) -> list[Outlet]:
-        """Forget the other nsqds, those at once that are not connected. The outlets that were forgotten."""
+        """Drop the other nsqds; one that is connected goes when it disconnects.
+
+        Return the outlets that were dropped.
+        """
         wanted = set(addresses)
         for outlet in self.outlets.values():
             outlet.is_wanted = outlet.address in wanted
         return self._forget_unwanted()
 
     def opened(self, outlet: Outlet) -> None:
-        """It is connected, and takes publishes."""
+        """Note that an outlet is connected."""
         self.is_connected = self._was_connected = True
         self._open.append(outlet)
         outlet.is_open = True
@@ -87,16 +87,16 @@ class Dispatcher:
         outlet.has_refused = outlet.is_rest_unread = False
 
     def not_opened(self, outlet: Outlet, error: NsqClientError, now_s: float) -> list[Publish]:
-        """It could not be connected. The publishes that failed, for there is no nsqd at all."""
+        """Note that connecting failed. Return the publishes that fail because there is no nsqd at all."""
         outlet.failure = error
         outlet.pause.failed(now_s)
         no_nsqd = self.no_nsqd()
         return self._fail_all(self.waiting.take_all(), no_nsqd) if no_nsqd else []
 
     def no_nsqd(self) -> NoNsqd | None:
-        """The error, when each nsqd was tried and none ever connected: the addresses may be wrong.
+        """Return the error if each nsqd was tried and none ever connected: the addresses may be wrong.
 
-        Once there was a connection, an nsqd that is away is waited for.
+        After a first connection, publishes wait for an nsqd that is away.
         """
         if self._was_connected or any(outlet.failure is None for outlet in self.outlets.values()):
             return None
@@ -105,12 +105,12 @@ class Dispatcher:
     # ---- what is to be sent
 
     def submit(self, publish: Publish) -> None:
-        """A new publish."""
+        """Add a publish."""
         self.waiting.add(publish)
         self.unfinished += 1
 
     def next_to_send(self, now_s: float) -> Order | None:
-        """The first that wait and have room somewhere. To be asked after each event until it gives None."""
+        """Return the next publishes that an outlet has room for. Call it after each event until it returns None."""
         if not self.waiting or not self._open:
             return None
         if self.waiting.is_next_alone:
@@ -137,14 +137,14 @@ class Dispatcher:
     # ---- what became of it
 
     def answered_ok(self, outlet: Outlet, count: int, now_s: float) -> list[Publish]:
-        """The next `count` of this outlet are stored. Those that are done by it."""
+        """Note `count` answers OK. Return the publishes that are done now."""
         outlet.pause.reset()
         done = outlet.window.take_done(count, now_s)
         self.unfinished -= len(done)
         return done
 
     def answered_error(self, outlet: Outlet, code: str, text: str, now_s: float) -> list[Publish]:
-        """The next of this outlet was refused. It, when that is final; nothing more is sent over this connection."""
+        """Note a refusal. Return the publish if that is final. Nothing more is sent over this connection."""
         verdict = verdict_on(code)
         self._take_out(outlet)
         outlet.has_refused = True
@@ -161,7 +161,7 @@ class Dispatcher:
         return [self._fail(publish, PublishFailed(outlet.address, code, text))]
 
     def closed(self, outlet: Outlet, reason: str, now_s: float) -> list[Publish]:
-        """Its connection is gone. The publishes that failed by it; the others wait for another one."""
+        """Note a lost connection. Return the publishes that fail; the others wait for another one."""
         self._take_out(outlet)
         lost = ConnectionLost(outlet.address, reason)
         if not outlet.has_refused:
@@ -178,7 +178,7 @@ class Dispatcher:
         return failed
 
     def expire(self, now_s: float) -> Overdue:
-        """To be called a few times a second. An outlet that hangs has to be closed."""
+        """Return what is overdue. Call it a few times a second, and close outlets that hang."""
         waiting = self.waiting.take_overdue(now_s)
         overdue = [self._fail(publish, self.not_taken(publish)) for publish in waiting]
         for outlet in self.outlets.values():
@@ -188,14 +188,14 @@ class Dispatcher:
         return Overdue(overdue, hung)
 
     def give_up(self, error: NsqClientError) -> list[Publish]:
-        """The producer ends: all that is not over fails."""
+        """Fail everything that is not over: the producer closes."""
         left = self.waiting.take_all()
         for outlet in self.outlets.values():
             left += outlet.window.take_unanswered()
         return self._fail_all(left, error)
 
     def not_taken(self, publish: Publish) -> NsqClientError:
-        """Why nobody took it in time. NoNsqd promises that it is stored nowhere, TimedOut does not."""
+        """Return why no nsqd took it in time. NoNsqd means that it is stored nowhere, TimedOut does not."""
         if publish.losses:
             return TimedOut(", ".join(self.outlets), "a connection was lost while an answer was due, and no other came")
         if self._open:

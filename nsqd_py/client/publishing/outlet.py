@@ -1,15 +1,198 @@
-"""One nsqd as a producer sees it."""
+"""One nsqd of a producer and its unanswered publishes, and the publishes that wait for a connection.
+
+nsqd answers in the order of the commands, without naming them.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from nsqd_py.client.errors import NsqClientError
-from nsqd_py.client.publishing.window import Window, WindowLimits
+from nsqd_py.client.publishing.publish import DONE, SENT, WAITING, Publish
+
+
+class WindowLimits(NamedTuple):
+    """The size of a window. The last publish may exceed `size_bytes`, so that no body is too large."""
+
+    publishes: int
+    size_bytes: int
+
+
+class Window:
+    """The unanswered publishes of one connection, in order.
+
+    size_bytes  of all of them on the wire
+    stirred_s   the time of the last answer, or when the window ceased to be empty
+    """
+
+    __slots__ = ("_is_alone", "_limits", "_publishes", "size_bytes", "stirred_s")
+
+    def __init__(self, limits: WindowLimits) -> None:
+        self._limits = limits
+        self._publishes: deque[Publish] = deque()
+        self._is_alone = False
+        self.size_bytes = 0
+        self.stirred_s = 0.0
+
+    def __len__(self) -> int:
+        return len(self._publishes)
+
+    def __iter__(self) -> Iterator[Publish]:
+        return iter(self._publishes)
+
+    @property
+    def room(self) -> WindowLimits:
+        """Return how much more may be sent; none if a number is 0 or less."""
+        if self._is_alone:
+            return WindowLimits(0, 0)
+        return WindowLimits(self._limits.publishes - len(self._publishes), self._limits.size_bytes - self.size_bytes)
+
+    def add(self, publishes: Sequence[Publish], now_s: float, *, is_alone: bool = False) -> None:
+        """Add publishes that were sent. With `is_alone`, no others have room until an answer."""
+        if not self._publishes:
+            self.stirred_s = now_s
+        for publish in publishes:
+            publish.state = SENT
+            self.size_bytes += publish.size_bytes
+        self._publishes.extend(publishes)
+        self._is_alone = is_alone
+
+    def take_done(self, count: int, now_s: float) -> list[Publish]:
+        """Remove the next `count` publishes, which were answered OK. Return those that were not over before."""
+        done = []
+        take = self._publishes.popleft
+        size_bytes = 0
+        for _ in range(min(count, len(self._publishes))):
+            publish = take()
+            size_bytes += publish.size_bytes
+            if publish.state is SENT:
+                publish.state = DONE
+                done.append(publish)
+        self._taken(size_bytes, now_s)
+        return done
+
+    def take_refused(self, now_s: float) -> Publish | None:
+        """Remove the next publish, which was refused. Return it as waiting again; None if it was over before."""
+        if not self._publishes:
+            return None
+        publish = self._publishes.popleft()
+        self._taken(publish.size_bytes, now_s)
+        return _waiting(publish)
+
+    def take_unanswered(self) -> list[Publish]:
+        """Remove all publishes of a lost connection. Return them in order, as waiting again."""
+        left = [publish for publish in self._publishes if _waiting(publish)]
+        self._publishes.clear()
+        self.size_bytes = 0
+        self._is_alone = False
+        return left
+
+    def is_hung(self, now_s: float, answer_timeout_s: float) -> bool:
+        """True if an answer is due and none has come for `answer_timeout_s`."""
+        return bool(self._publishes) and now_s - self.stirred_s >= answer_timeout_s
+
+    def _taken(self, size_bytes: int, now_s: float) -> None:
+        self.size_bytes -= size_bytes
+        self.stirred_s = now_s
+        self._is_alone = False
+
+
+def _waiting(publish: Publish) -> Publish | None:
+    """Mark the publish as waiting, and return it; None if it has failed already."""
+    if publish.state is not SENT:
+        return None
+    publish.state = WAITING
+    return publish
+
+
+# One of many publishes may be what ends the connections. After this many losses each is sent alone.
+ALONE_AFTER_LOSSES = 2
+
+
+class WaitingRoom:
+    """Publishes that wait to be sent, in order: at most a window of new ones, and those that must be sent again.
+
+    has_room    True if a new one may be added
+    size_bytes  of all of them on the wire
+    """
+
+    __slots__ = ("_limits", "_publishes", "has_room", "size_bytes")
+
+    def __init__(self, limits: WindowLimits) -> None:
+        self._limits = limits
+        self._publishes: deque[Publish] = deque()
+        self.size_bytes = 0
+        self.has_room = True
+
+    def __len__(self) -> int:
+        return len(self._publishes)
+
+    @property
+    def is_half_empty(self) -> bool:
+        """True if callers that wait for room should be woken: sending hundreds at a time costs less."""
+        return 2 * len(self) <= self._limits.publishes and 2 * self.size_bytes <= self._limits.size_bytes
+
+    @property
+    def is_next_alone(self) -> bool:
+        """True if the first must be the only one on its connection."""
+        return self._publishes[0].losses >= ALONE_AFTER_LOSSES
+
+    def add(self, publish: Publish) -> None:
+        publishes = self._publishes
+        publishes.append(publish)
+        self.size_bytes += publish.size_bytes
+        if len(publishes) >= self._limits.publishes or self.size_bytes >= self._limits.size_bytes:
+            self.has_room = False
+
+    def put_back(self, publishes: Sequence[Publish]) -> None:
+        """Put publishes before all others, in their order."""
+        self._publishes.extendleft(reversed(publishes))
+        self._count(sum(publish.size_bytes for publish in publishes))
+
+    def take(self, room: WindowLimits) -> list[Publish]:
+        """Remove and return the first publishes that there is room for, and that need not be sent alone."""
+        taken = []
+        publishes = self._publishes
+        left_bytes = room.size_bytes
+        for _ in range(min(room.publishes, len(publishes))):
+            if left_bytes <= 0 or publishes[0].losses >= ALONE_AFTER_LOSSES:
+                break
+            publish = publishes.popleft()
+            left_bytes -= publish.size_bytes
+            taken.append(publish)
+        self._count(left_bytes - room.size_bytes)
+        return taken
+
+    def take_one(self) -> list[Publish]:
+        """Remove and return the first publish."""
+        publish = self._publishes.popleft()
+        self._count(-publish.size_bytes)
+        return [publish]
+
+    def take_all(self) -> list[Publish]:
+        taken = list(self._publishes)
+        self._publishes.clear()
+        self._count(-self.size_bytes)
+        return taken
+
+    def take_overdue(self, now_s: float) -> list[Publish]:
+        """Remove and return the publishes whose time is over."""
+        overdue = [publish for publish in self._publishes if publish.deadline_s <= now_s]
+        if overdue:
+            rest = [publish for publish in self._publishes if publish.deadline_s > now_s]
+            self.take_all()
+            self.put_back(rest)
+        return overdue
+
+    def _count(self, more_bytes: int) -> None:
+        self.size_bytes += more_bytes
+        self.has_room = len(self) < self._limits.publishes and self.size_bytes < self._limits.size_bytes
 
 
 class Pause(Protocol):
-    """How long to leave an nsqd alone; `nsqd_py.runtime.outages.Backoff` is one."""
+    """The pauses between attempts to connect; `nsqd_py.runtime.outages.Backoff` is one."""
 
     def failed(self, now_s: float) -> None: ...
 
@@ -19,14 +202,14 @@ class Pause(Protocol):
 
 
 class Outlet:
-    """An nsqd, its connection if there is one, and what is under way to it.
+    """An nsqd, its connection if it has one, and its unanswered publishes.
 
-    pause           until when it is left alone after a failure
-    is_open         whether publishes may be sent
-    failure         why it could not be connected the last time, or was lost; None once it is open
-    is_rest_unread  whether nsqd refused a command in a way that tells that it read nothing behind it
-    has_refused     whether it answered with an error: it is about to close the connection
-    is_wanted       False for one that nsqlookupd does not know any more
+    pause           when it may be tried again after a failure
+    is_open         True if publishes may be sent
+    failure         why it could not be connected, or was lost; None while it is open
+    is_rest_unread  True if nsqd refused a command in a way that shows that it read nothing behind it
+    has_refused     True if it answered with an error: it is about to close the connection
+    is_wanted       False if nsqlookupd does not know it any more
     """
 
     __slots__ = (
@@ -37,7 +220,7 @@ class Outlet:
         self.address = address
         self.window = Window(limits)
         self.pause = pause
-        self.connection: Any = None  # the shell's
+        self.connection: Any = None  # belongs to the shell
         self.is_open = False
         self.is_wanted = True
         self.failure: NsqClientError | None = None

@@ -1,15 +1,16 @@
-"""One publish: a command that nsqd answers with OK or an error, and what became of it."""
+"""One publish: a command that nsqd answers with OK or an error, its state, and its errors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
-from nsqd_py.client.errors import NsqClientError
+from nsqd_py.client.errors import NsqClientError, PublishFailed
 
-# What `on_done` gets: None when it is stored, else why it is not (or may not be).
+# Called with None if it is stored, else with the reason why it is not, or may not be.
 Done = Callable[["NsqClientError | None"], object]
 
-# A body of this size leaves by itself: to copy it would take longer than one more call.
+# A body of this size is sent separately: copying it would take longer than another call.
 _LARGE_BYTES = 32 * 1024
 
 WAITING = "waiting"  # no connection has it
@@ -19,12 +20,12 @@ FAILED = "failed"
 
 
 class Publish:
-    """At any moment in exactly one state.
+    """A publish is always in exactly one state.
 
     head, body   the command, in two parts so that a large body is not copied; `body` may be empty
     size_bytes   of both
     deadline_s   when it fails, whatever its state
-    on_done      who is told, or None
+    on_done      called with the result; may be None
     losses       how many connections were lost while its answer was due
     refusals     how many nsqds could not store it
     error        why it failed
@@ -45,7 +46,7 @@ class Publish:
 
     @property
     def is_over(self) -> bool:
-        """Whether it is known what became of it."""
+        """True if it is stored or has failed."""
         return self.state is DONE or self.state is FAILED
 
     def fail(self, error: NsqClientError) -> None:
@@ -54,7 +55,7 @@ class Publish:
 
 
 def commands(publishes: Iterable[Publish]) -> list[bytes]:
-    """All of them as they go over the wire, in pieces to be sent one after the other."""
+    """Return the bytes of all publishes, in pieces to be sent one after the other."""
     pieces = []
     parts = []
     for publish in publishes:
@@ -67,3 +68,80 @@ def commands(publishes: Iterable[Publish]) -> list[bytes]:
     if parts:
         pieces.append(b"".join(parts))
     return pieces
+
+
+class BadBody(NsqClientError, ValueError):
+    """A body that cannot be published; nsqd was not asked."""
+
+
+class FlushFailed(PublishFailed):
+    """Some publishes without `on_done` failed.
+
+    count  how many
+    first  the error of the first; `address`, `code` and `text` are copied from it if it has them
+    """
+
+    def __init__(self, count: int, first: NsqClientError) -> None:
+        super().__init__(getattr(first, "address", ""), getattr(first, "code", ""), getattr(first, "text", str(first)))
+        self.args = (f"{count} publish{'es' if count > 1 else ''} failed, the first because of {first}",)
+        self.count = count
+        self.first = first
+
+    def __reduce__(self) -> tuple[type[FlushFailed], tuple[Any, ...]]:
+        return type(self), (self.count, self.first)
+
+
+class Failures:
+    """Failed publishes that no caller has been told about."""
+
+    __slots__ = ("_count", "_first")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._first: NsqClientError | None = None
+
+    def add(self, error: NsqClientError) -> None:
+        self._count += 1
+        if self._first is None:
+            self._first = error
+
+    def take(self) -> FlushFailed | None:
+        """Return the error to raise for them, once."""
+        count, first = self._count, self._first
+        self._count, self._first = 0, None
+        return FlushFailed(count, first) if first is not None else None
+
+
+class Verdict(NamedTuple):
+    """The meaning of an error answer, for its publish and for those sent behind it over the same connection.
+
+    All these errors end the connection. If the command itself was at fault, nsqd has read nothing behind it.
+
+    is_for_another  another nsqd may store it: this one could not, or could not check the permission
+    is_rest_unread  what was sent behind it is certainly not stored
+    """
+
+    is_for_another: bool
+    is_rest_unread: bool
+
+
+_AT_FAULT = Verdict(is_for_another=False, is_rest_unread=True)
+_NOT_STORED = Verdict(is_for_another=True, is_rest_unread=False)
+_UNKNOWN_CODE = Verdict(is_for_another=False, is_rest_unread=False)
+
+_VERDICTS = {
+    "E_INVALID": _AT_FAULT,
+    "E_BAD_TOPIC": _AT_FAULT,
+    "E_BAD_MESSAGE": _AT_FAULT,
+    "E_BAD_BODY": _AT_FAULT,
+    "E_AUTH_FIRST": _AT_FAULT,
+    "E_UNAUTHORIZED": _AT_FAULT,
+    "E_AUTH_FAILED": _NOT_STORED,
+    "E_PUB_FAILED": _NOT_STORED,
+    "E_MPUB_FAILED": _NOT_STORED,
+    "E_DPUB_FAILED": _NOT_STORED,
+}
+
+
+def verdict_on(code: str) -> Verdict:
+    return _VERDICTS.get(code, _UNKNOWN_CODE)

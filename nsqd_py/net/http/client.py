@@ -20,7 +20,7 @@ from gevent import socket
 from nsqd_py.net.http.foreign_json import load_foreign_json
 from nsqd_py.net.http.yielding_file import yielding_reader
 from nsqd_py.net.tls_context import advised
-from nsqd_py.protocol.strangers import not_http
+from nsqd_py.protocol.wrong_port import not_http
 
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 # For `/stats`: a topic or a channel takes about 0.5 kB, a client about 1 kB.

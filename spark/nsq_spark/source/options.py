@@ -110,43 +110,49 @@ def _parse_columns(text: str) -> str:
 
 
 COLUMNS_OPTION = Option(
-    "columns", _parse_columns, "", "only these columns, with commas between them; `schema(...)` does the same"
+    "columns", _parse_columns, "", "only these columns, separated by commas; `schema(...)` does the same"
 )
 # fmt: off
 READ_OPTIONS = (
-    Option("path", str, "", "file, directory (with all below) or glob; `load(path)` sets it"),
-    Option("paths", _parse_paths, "", "several, as `load([...])` sets them"),
-    Option("topic", parse_list, "", "only these topics, with commas between them", aliases=("subscribe",)),
-    Option("topicPattern", str, "", "topics that this RE2 expression matches, anywhere; beside those of `topic`",
+    Option("path", str, "", "file, directory (recursively) or glob; `load(path)` sets it"),
+    Option("paths", _parse_paths, "", "several paths; `load([...])` sets them"),
+    Option("topic", parse_list, "", "only these topics, separated by commas", aliases=("subscribe",)),
+    Option("topicPattern", str, "", "also topics in which this RE2 expression matches anywhere",
         aliases=("subscribePattern",)),
     Option("startTime", str, "", "published at this time or later: RFC 3339, seconds since the epoch, or `-2h`"),
     Option("endTime", str, "", "published before this time"),
-    Option("format", str, "", "`lines`, `jsonl`, `framed`, `parquet`, `topic_log` or `go_queue`, if not recognised"),
-    Option("compression", str, "", "`none`, `gzip` or `zstd`, if not recognised"),
-    Option("defaultTopic", str, "", "topic of messages whose file does not tell it (`lines`)"),
-    Option("topicFromName", str, TOPIC_FROM_NAME, "else the group `topic` of this regular expression, in the path"),
-    Option("unreadOnly", parse_bool, "false", "of the disk queues of Go's nsqd, only what was not consumed yet"),
+    Option("format", str, "", "`lines`, `jsonl`, `framed`, `parquet`, `topic_log` or `go_queue`; default: detected"),
+    Option("compression", str, "", "`none`, `gzip` or `zstd`; default: detected"),
+    Option("defaultTopic", str, "", "topic of messages whose file does not store it (`lines`)"),
+    Option("topicFromName", str, TOPIC_FROM_NAME,
+        "without `defaultTopic`: the group `topic` of this regular expression, in the path"),
+    Option("unreadOnly", parse_bool, "false",
+        "of the disk queues of Go's nsqd, only messages that were not consumed yet"),
     Option("goChannel", str, "", "of the disk queues of Go's nsqd, the channel to read, or `all` queues"),
     Option("fileTimeZone", str, "UTC", "time zone of the hours in names of files of `lines`"),
-    Option("skipDamaged", parse_bool, "false", "pass over damaged records and count them, instead of failing"),
-    Option("damageReport", _local_directory, "", "directory for what was passed over: a file of each task that did"),
+    Option("skipDamaged", parse_bool, "false", "skip damaged records and count them, instead of failing"),
+    Option("damageReport", _local_directory, "",
+        "directory for reports of skipped records: one file for each task that skipped any"),
     COLUMNS_OPTION,
-    Option("splitBytes", _size, "", "how much a task reads: 64 MiB, less for small archives"),
+    Option("splitBytes", _size, "", "bytes that a task reads; default: 64 MiB, less for small archives"),
 )
 STREAM_OPTIONS = (
-    Option("maxFilesPerTrigger", _count, "1000", "how many files a batch reads at most"),
-    Option("maxBytesPerTrigger", _size, "", "how many bytes of files; one that cannot be split is read as a whole"),
-    Option("maxRowsPerTrigger", _count, "", "how many messages; to count them, the driver reads them too",
+    Option("maxFilesPerTrigger", _count, "1000", "maximum number of files in a batch"),
+    Option("maxBytesPerTrigger", _size, "",
+        "maximum bytes of files in a batch; a file that cannot be split is read as a whole"),
+    Option("maxRowsPerTrigger", _count, "",
+        "maximum number of messages in a batch; to count them, the driver reads them too",
         aliases=("maxOffsetsPerTrigger",)),
-    Option("maxFileAge", _parse_age, "7d", "how much older than the newest file one may be that turns up"),
+    Option("maxFileAge", _parse_age, "7d", "how much older than the newest file a new file may be"),
 )
 WRITE_OPTIONS = (
-    Option("nsqdTcpAddress", parse_list, "", "host:port of the nsqds to publish to, with commas between them"),
-    Option("lookupdHttpAddress", parse_list, "", "host:port of the nsqlookupds that name them"),
-    Option("topic", str, "", "topic of all messages; else the column `topic` says it"),
-    Option("batchBytes", _size, "128k", "about how large an MPUB is"),
-    Option("windowBytes", _size, "8m", "how much may be unanswered on a connection of a task"),
-    Option("giveUpAfter", parse_seconds, "60s", "how long to try again when nsqd is down or full"),
+    Option("nsqdTcpAddress", parse_list, "",
+        "TCP addresses (host:port) of the nsqds to publish to, separated by commas"),
+    Option("lookupdHttpAddress", parse_list, "", "HTTP addresses of the nsqlookupds that name them"),
+    Option("topic", str, "", "topic of all messages; default: the column `topic`"),
+    Option("batchBytes", _size, "128k", "approximate size of an MPUB"),
+    Option("windowBytes", _size, "8m", "maximum of unanswered bytes on a connection of a task"),
+    Option("giveUpAfter", parse_seconds, "60s", "how long to retry when nsqd is down or full"),
 )
 # fmt: on
 # Options of Kafka's source that nothing here is like, by their names in lower case.
@@ -154,10 +160,10 @@ _FOREIGN = {
     "kafka.bootstrap.servers": "name the nsqds with nsqd (to read a topic) or nsqdTcpAddress (to publish)",
     "assign": "NSQ's topics have no partitions; use topic",
     "includeheaders": "NSQ's messages have no headers",
-    "startingtimestamp": "use startTime (archives) or startingOffsets (a topic that is alive)",
-    "endingtimestamp": "use endTime (archives) or endingOffsets (a topic that is alive)",
-    "startingoffsets": "it is for a topic that is alive (option nsqd or lookupd); in archives, use startTime",
-    "endingoffsets": "it is for a topic that is alive (option nsqd or lookupd); in archives, use endTime",
+    "startingtimestamp": "use startTime (archives) or startingOffsets (a live topic)",
+    "endingtimestamp": "use endTime (archives) or endingOffsets (a live topic)",
+    "startingoffsets": "it is for a live topic (option nsqd or lookupd); in archives, use startTime",
+    "endingoffsets": "it is for a live topic (option nsqd or lookupd); in archives, use endTime",
     "kafka.group.id": "nothing is consumed, and there are no groups",
 }
 # What Spark itself adds.

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from nsq_spark.archive.damage import ArchiveError
-from nsqd_py.protocol.strangers import not_http
+from nsqd_py.protocol.wrong_port import not_http
 
 _TIMEOUT_S = 30.0
 _NOT_FOUND = 404

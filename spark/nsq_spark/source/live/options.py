@@ -1,4 +1,4 @@
-"""The options of a topic that is alive, as a table and as a stream."""
+"""The options of a live topic, as a table and as a stream."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ Place: TypeAlias = str | int | Mapping[str, int]
 
 # fmt: off
 LIVE_OPTIONS = (
-    Option("nsqd", parse_list, "", "host:port of the HTTP side of nsqds, with commas between them"),
-    Option("lookupd", parse_list, "", "or host:port of the HTTP side of the nsqlookupds that name them"),
+    Option("nsqd", parse_list, "", "HTTP addresses (host:port) of nsqds, separated by commas"),
+    Option("lookupd", parse_list, "", "or HTTP addresses of the nsqlookupds that name them"),
     Option("topic", str, "", "the topic", aliases=("subscribe",)),
     Option("startingOffsets", str, EARLIEST,
-        "where a table or a new query begins: `earliest`, `latest`, a time, or JSON as `{\"host:port\": 120}`",
+        "where a table or a new query begins: `earliest`, `latest`, a time, or JSON such as `{\"host:port\": 120}`",
         aliases=("startingPosition",)),
-    Option("endingOffsets", str, LATEST, "where a table ends, in the same words; a stream does not"),
-    Option("maxMessagesPerTrigger", at_least_one(int), "", "how many messages a batch has at most, of all nsqds",
+    Option("endingOffsets", str, LATEST, "where a table ends, in the same form; not for streams"),
+    Option("maxMessagesPerTrigger", at_least_one(int), "",
+        "maximum number of messages in a batch, of all nsqds together",
         aliases=("maxOffsetsPerTrigger",)),
-    Option("minPartitions", at_least_one(int), "1", "into how many tasks the reading is cut at least"),
-    Option("failOnDataLoss", parse_bool, "true", "fail where messages were dropped before they were read"),
+    Option("minPartitions", at_least_one(int), "1", "minimum number of tasks that share the reading"),
+    Option("failOnDataLoss", parse_bool, "true", "fail if messages were dropped before they were read"),
     COLUMNS_OPTION,
-    Option("giveUpAfter", parse_seconds, "60s", "how long to ask again when nsqds are away"),
+    Option("giveUpAfter", parse_seconds, "60s", "how long to retry when nsqds do not answer"),
 )
 # fmt: on
 

@@ -1,4 +1,4 @@
-"""Whose word counts: the proxies that may name who asks."""
+"""Blocks of addresses: the proxies that may name the user, and hosts that may see a token."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterable
 UNIX = "unix"
 
 
-class Proxies:
-    """Some blocks of addresses, in CIDR notation; `unix` is whoever comes by a unix socket. False without any."""
+class AddressBlocks:
+    """Blocks of addresses in CIDR notation. `unix` stands for every client of a unix socket. False if empty."""
 
     def __init__(self, blocks: Iterable[str]) -> None:
         """Raises ValueError."""
@@ -21,7 +21,7 @@ class Proxies:
         return self._has_unix or bool(self._networks)
 
     def __contains__(self, host: str) -> bool:
-        """An address as a socket has it; empty for a unix socket."""
+        """True if a block holds `host`, an address as a socket gives it; it is empty for a unix socket."""
         if not host:
             return self._has_unix
         try:

@@ -11,9 +11,9 @@ from gevent import socket
 from werkzeug.test import EnvironBuilder
 from werkzeug.wrappers import Request
 
+from nsqadmin_py.address_blocks import AddressBlocks
 from nsqadmin_py.options import NSQADMIN
-from nsqadmin_py.web.proxies import Proxies
-from nsqadmin_py.web.safety import Safety, host_of, peer_of
+from nsqadmin_py.web.access import Access, host_of, peer_of
 from nsqadmin_py.web.server import HttpServer
 from nsqd_py.runtime.logs import Log
 
@@ -27,20 +27,20 @@ def request_of(host: str = "10.0.0.7", **headers: str) -> Request:
     return Request(EnvironBuilder(headers=named, environ_base={"REMOTE_ADDR": host, "REMOTE_PORT": "1"}).get_environ())
 
 
-def safety_of(guard: Any = None, **options: Any) -> Safety:
-    return Safety(NSQADMIN.defaults(admin_user=("bob",), **options), guard)
+def access_of(guard: Any = None, **options: Any) -> Access:
+    return Access(NSQADMIN.defaults(admin_user=("bob",), **options), guard)
 
 
-def judgement(safety: Safety, request: Request) -> tuple[str, bool]:
-    return safety.user(request), safety.is_admin(request)
+def judgement(access: Access, request: Request) -> tuple[str, bool]:
+    return access.user(request), access.is_admin(request)
 
 
 def test_as_in_go_whoever_sends_the_header_is_believed() -> None:
-    safety = safety_of()
-    assert judgement(safety, request_of(X_Forwarded_User="bob")) == ("bob", True)
-    assert judgement(safety, request_of(X_Forwarded_User="eve")) == ("eve", False)
-    assert judgement(safety, request_of()) == ("", False)
-    assert judgement(safety, request_of(Authorization=BOB)) == ("bob", False)  # which nobody has checked
+    access = access_of()
+    assert judgement(access, request_of(X_Forwarded_User="bob")) == ("bob", True)
+    assert judgement(access, request_of(X_Forwarded_User="eve")) == ("eve", False)
+    assert judgement(access, request_of()) == ("", False)
+    assert judgement(access, request_of(Authorization=BOB)) == ("bob", False)  # which nobody has checked
 
 
 @pytest.mark.parametrize(
@@ -58,27 +58,27 @@ def test_as_in_go_whoever_sends_the_header_is_believed() -> None:
     ],
 )
 def test_only_the_proxies_that_are_named_are_believed(blocks: tuple[str, ...], host: str, is_believed: bool) -> None:
-    safety = safety_of(acl_http_header_from=blocks)
+    access = access_of(acl_http_header_from=blocks)
     wanted = ("bob", True) if is_believed else ("", False)
-    assert judgement(safety, request_of(host, X_Forwarded_User="bob")) == wanted
+    assert judgement(access, request_of(host, X_Forwarded_User="bob")) == wanted
 
 
 def test_who_logs_in_is_nobody_else() -> None:
-    safety = safety_of(LOGINS)
-    assert judgement(safety, request_of(Authorization=BOB)) == ("bob", True)
-    assert judgement(safety, request_of(Authorization=BOB, X_Forwarded_User="eve")) == ("bob", True)
-    assert judgement(safety, request_of(Authorization="Bearer x", X_Forwarded_User="bob")) == ("", False)
+    access = access_of(LOGINS)
+    assert judgement(access, request_of(Authorization=BOB)) == ("bob", True)
+    assert judgement(access, request_of(Authorization=BOB, X_Forwarded_User="eve")) == ("bob", True)
+    assert judgement(access, request_of(Authorization="Bearer x", X_Forwarded_User="bob")) == ("", False)
 
 
 def test_a_proxy_that_logs_in_may_name_its_users() -> None:
-    safety = safety_of(LOGINS, acl_http_header_from=("10.0.0.0/8",))
-    assert judgement(safety, request_of(Authorization="Bearer x", X_Forwarded_User="bob")) == ("bob", True)
-    assert judgement(safety, request_of("11.0.0.1", Authorization="Bearer x", X_Forwarded_User="bob")) == ("", False)
+    access = access_of(LOGINS, acl_http_header_from=("10.0.0.0/8",))
+    assert judgement(access, request_of(Authorization="Bearer x", X_Forwarded_User="bob")) == ("bob", True)
+    assert judgement(access, request_of("11.0.0.1", Authorization="Bearer x", X_Forwarded_User="bob")) == ("", False)
 
 
 def test_without_admins_everybody_may_act() -> None:
-    safety = Safety(NSQADMIN.defaults(acl_http_header_from=("unix",)), None)
-    assert safety.may_act(request_of())
+    access = Access(NSQADMIN.defaults(acl_http_header_from=("unix",)), None)
+    assert access.may_act(request_of())
 
 
 def test_who_comes_by_a_unix_socket_has_no_address(tmp_path: Path) -> None:
@@ -100,8 +100,8 @@ def test_who_comes_by_a_unix_socket_has_no_address(tmp_path: Path) -> None:
 
 
 def test_blocks() -> None:
-    assert not Proxies(())
-    assert Proxies(("unix",))
-    assert "nonsense" not in Proxies(("10.0.0.0/8",))
+    assert not AddressBlocks(())
+    assert AddressBlocks(("unix",))
+    assert "nonsense" not in AddressBlocks(("10.0.0.0/8",))
     with pytest.raises(ValueError, match="does not appear to be"):
-        Proxies(("10.0.0",))
+        AddressBlocks(("10.0.0",))

@@ -1,4 +1,4 @@
-"""Who may do what: login, users of a proxy, and what browsers send on behalf of other sites."""
+"""Access rights: login, users of a proxy, and requests that browsers send on behalf of other sites."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from urllib.parse import urlsplit
 
 from werkzeug.wrappers import Request, Response
 
+from nsqadmin_py.address_blocks import AddressBlocks
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.web.answers import Refusal
-from nsqadmin_py.web.proxies import Proxies
 from nsqd_py.net.addresses import join_address
 from nsqd_py.net.http.guard import Guard
 
 TOKEN_HEADER = "X-Nsqadmin-Token"
-# No scripts but our files, nothing of other hosts, and nobody puts the page into a frame.
+# Only our own scripts, nothing from other hosts, and no frame around the page.
 _POLICY = (
     "default-src 'self'; img-src 'self' data:; style-src 'self'; script-src 'self'; connect-src 'self'; "
     "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -35,19 +35,19 @@ _OWN_SITES = ("same-origin", "none")
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
-class Safety:
-    """Asked before anything is done. Raises Refusal where it must not be."""
+class Access:
+    """Checks each request before it is handled. Raises Refusal if it is not allowed."""
 
     def __init__(self, options: NsqadminOptions, guard: Guard | None) -> None:
         self._options = options
         self._guard = guard
-        self._proxies = Proxies(options.acl_http_header_from)
-        self._key = secrets.token_bytes(32)  # tokens are good until the next start
+        self._proxies = AddressBlocks(options.acl_http_header_from)
+        self._key = secrets.token_bytes(32)  # tokens are valid until the next start
 
     # ---- who asks
 
     def check_login(self, request: Request) -> None:
-        """With --http-auth-file, only who is in it sees anything at all."""
+        """With --http-auth-file, refuse everybody who cannot log in."""
         if self._guard is None:
             return
         authorization = request.headers.get("Authorization", "").encode("latin-1", "replace")
@@ -61,24 +61,27 @@ class Safety:
             raise Refusal(401, "UNAUTHORIZED")
 
     def user(self, request: Request) -> str:
-        """As a proxy, or the browser's login, names who asks; empty for nobody known."""
+        """Return the user that a proxy or the browser's login names; empty if unknown."""
         return self._named(request) or basic_user(request)
 
     def is_admin(self, request: Request) -> bool:
-        """Where there are logins, their users are known as well as those that a proxy names."""
+        """True if the user may act. With logins, users who log in count as well as users that a proxy names."""
         users = self._options.admin_user
         user = self._named(request) or (basic_user(request) if self._guard is not None else "")
         return not users or user in users
 
     def _named(self, request: Request) -> str:
-        """By a proxy. Go's nsqadmin believes everybody, and so does ours where nothing says whom to believe."""
+        """Return the user that a proxy names.
+
+        Without logins and trusted proxies, every client may name the user, as with Go's nsqadmin.
+        """
         is_believed = host_of(request.environ) in self._proxies if self._proxies else self._guard is None
         return request.headers.get(self._options.acl_http_header, "") if is_believed else ""
 
     # ---- what may be done
 
     def check_site(self, request: Request) -> None:
-        """A browser must not change anything because a page of another site says so."""
+        """Refuse a change that a page of another site makes a browser request."""
         if request.method not in _SAFE_METHODS and is_of_another_site(request):
             raise Refusal(403, "CROSS_SITE_REQUEST")
 
@@ -92,7 +95,7 @@ class Safety:
         return not self._options.read_only and self.is_admin(request)
 
     def token(self, request: Request) -> str:
-        """What the page has to send with its actions."""
+        """Return the token that the page must send with its actions."""
         return hmac.new(self._key, self.user(request).encode(), hashlib.sha256).hexdigest()
 
     def check_token(self, request: Request) -> None:
@@ -103,14 +106,14 @@ class Safety:
 
     def add_headers(self, response: Response) -> None:
         response.headers.extend(_HEADERS)
-        if not self._options.dev_static_dir:  # somebody else's page may have scripts in it
+        if not self._options.dev_static_dir:  # a page under development may contain inline scripts
             response.headers["Content-Security-Policy"] = _POLICY
         if response.status_code == 401:
             response.headers["WWW-Authenticate"] = 'Basic realm="nsqadmin", charset="UTF-8"'
 
 
 def is_of_another_site(request: Request) -> bool:
-    """What a browser says of who made it ask. Scripts and tools say nothing, and are nobody's victims."""
+    """True if a browser says that another site caused the request. Scripts and tools do not send these headers."""
     site = request.headers.get("Sec-Fetch-Site")
     if site is not None:
         return site not in _OWN_SITES
@@ -122,7 +125,7 @@ def is_of_another_site(request: Request) -> bool:
 
 
 def basic_user(request: Request) -> str:
-    """The user of a login, whatever the password."""
+    """Return the user of a basic login, without checking the password."""
     scheme, _, encoded = request.headers.get("Authorization", "").partition(" ")
     if scheme != "Basic":
         return ""
@@ -134,12 +137,12 @@ def basic_user(request: Request) -> str:
 
 
 def host_of(environ: dict[str, Any]) -> str:
-    """The address of who is connected; empty for a unix socket."""
+    """Return the address of the client; empty for a unix socket."""
     host: str = environ.get("REMOTE_ADDR", "")
     return host.removeprefix("::ffff:")
 
 
 def peer_of(environ: dict[str, Any]) -> str:
-    """Who is connected: `host:port`, or `@` for a unix socket."""
+    """Return the client as `host:port`, or `@` for a unix socket."""
     host = host_of(environ)
     return join_address(host, int(environ.get("REMOTE_PORT") or 0)) if host else "@"

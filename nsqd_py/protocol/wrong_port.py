@@ -1,4 +1,4 @@
-"""Sentences for a connection to the wrong port: what the first bytes of an answer tell of who listens there. Pure."""
+"""Error messages for a connection to the wrong port, by the first bytes of the answer. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TLS_ALERT = b"\x15\x03"
 
 
 def not_nsqd_tcp(size: int, kind: int) -> str:
-    """Where the first eight bytes of an answer, which nsqd's frames begin with, are from; empty if unknown."""
+    """Return which server sends these first eight bytes instead of a frame of nsqd; empty if unknown."""
     head = pack(">ii", size, kind)
     if head.startswith(b"HTTP/"):
         return f"this is an HTTP port; give {_NSQD_TCP}"
@@ -24,23 +24,23 @@ def not_nsqd_tcp(size: int, kind: int) -> str:
 
 
 def not_lookupd_tcp(data: bytes) -> str:
-    """Where an answer to a nsqlookupd's protocol is from, from its first bytes; empty if unknown."""
+    """Return which server sends these first bytes instead of nsqlookupd's protocol; empty if unknown."""
     if data.startswith(b"HTTP/"):
         return f"this is an HTTP port; give {_LOOKUPD_TCP}"
-    if data[8:].startswith(_REFUSAL):  # behind size and kind of nsqd's frame
+    if data[8:].startswith(_REFUSAL):  # behind the size and type of nsqd's frame
         return f"this is the TCP port of nsqd; give {_LOOKUPD_TCP}"
     return ""
 
 
 def not_http(line: str) -> str:
-    """Why the first line of an answer is none of HTTP."""
+    """Return why this first line is not HTTP."""
     if _REFUSAL.decode() in line:
         return f"this is the TCP port of nsqd or nsqlookupd; give {_HTTP}"
     return f"the answer is not HTTP: {line[:80]!r}"
 
 
 def not_lookupd_http(body: bytes) -> str:
-    """Why a 404 is no answer of nsqlookupd, which names what it does not know; empty if it may be one."""
+    """Return why a 404 is not from nsqlookupd, which names what it does not find; empty if it may be."""
     if b'"NOT_FOUND"' in body:
         return "this HTTP port is not nsqlookupd's; give nsqlookupd's HTTP address (port 4161 by default)"
     return ""

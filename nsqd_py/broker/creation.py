@@ -1,50 +1,61 @@
-"""Making channels: a thread writes the journal of a new one, so that nobody but its maker waits for the disk."""
+"""Creating the log of a new topic, and the journal of a new channel in a thread.
+
+Only the client that creates a channel waits for the disk.
+"""
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gevent
+import gevent.pool
 from gevent.event import Event
 
-from nsqd_py.diskqueue.call_timing import CallTimer
+from nsqd_py.diskqueue.disk_pace import CallTimer
 from nsqd_py.diskqueue.journal import Journal
+from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.diskqueue.reading import RecordPlaces
 from nsqd_py.errors import Refusal
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.channel import Channel
+from nsqd_py.queue.disk_limits import DiskSpace
 from nsqd_py.queue.topic import Topic
+from nsqd_py.queue.topic_policy import policy_of
+from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.threads import in_thread
 
 if TYPE_CHECKING:
     from nsqd_py.broker.broker import Broker
+    from nsqd_py.options import NsqdOptions
     from nsqd_py.tcp.connection import ClientConnection
 
 Made = Channel | OSError | Refusal
 
 
 class ChannelMaker:
-    """Makes the channels of one broker."""
+    """Creates the channels of one broker."""
 
     def __init__(self, broker: Broker, threadpool: Any) -> None:
         self._broker = broker
         self._threadpool = threadpool
-        # By the names of topic and channel, as their journals are: a topic may be deleted and made again meanwhile.
+        # By name, like the journals: a topic may be deleted and created again meanwhile.
         self._begun: dict[tuple[str, str], Event] = {}
 
     def is_making(self, topic_name: str, name: str) -> bool:
-        """True while the journal of a channel of these names is written, and the channel is not there yet."""
+        """True while the journal of this channel is being written and the channel does not exist yet."""
         return (topic_name, name) in self._begun
 
     def wants_disk(self, topic: Topic, name: str) -> bool:
-        """True when the channel does not exist yet, and has a journal when it does."""
+        """True if creating the channel writes a journal: it does not exist yet, and is not ephemeral."""
         return name not in topic.channels and topic.log is not None and not is_ephemeral(name)
 
     def make_for(
         self, client: ClientConnection, topic: Topic, name: str, then: Callable[[Made], None]
     ) -> None:
-        """Call `then` with the channel, or why there is none; the client is paused until then."""
+        """Call `then` with the channel, or the error; the client is paused until then."""
         client.pause()
         gevent.spawn(self._make_for, client, topic, name, then)
 
@@ -64,9 +75,9 @@ class ChannelMaker:
             client.close("internal error")
 
     def make(self, topic: Topic, name: str) -> Channel:
-        """Return the channel of this name, made now if there is none.
+        """Return the channel of this name, created if there is none.
 
-        Raises OSError when its journal cannot be written, and TooManyChannels. Blocks this greenlet.
+        Raises OSError if its journal cannot be written, and TooManyChannels. Blocks this greenlet.
         """
         place = topic.name, name
         while place in self._begun:
@@ -93,8 +104,8 @@ class ChannelMaker:
             now = broker.topics.get(topic.name)
             if now is None or name not in now.channels:
                 new.journal.remove()
-            raise OSError(errno.ENOENT, f"topic {topic.name} was deleted meanwhile")
-        if name in topic.channels:  # made by a part of nsqd that did not wait
+            raise OSError(errno.ENOENT, f"topic {topic.name} was deleted while channel {name} was created")
+        if name in topic.channels:  # created meanwhile by code that does not wait for threads
             return topic.channels[name]
         return broker.get_channel(topic, name, new.journal)
 
@@ -108,6 +119,53 @@ class _NewJournal:
         self._floor = floor
 
     def write(self) -> None:
-        """Write it, in a thread. Raises OSError."""
+        """Write the journal; runs in a thread. Raises OSError."""
         with self.timer:
             self.journal.snapshot(self._floor, [], [])
+
+
+# The largest number of files that a topic with a byte limit needs.
+_FILES_OF_LIMITED = 8
+_SMALLEST_FILE_BYTES = 64 * 1024
+
+
+class LogMaker:
+    """Creates logs, and runs their slow work in threads. `options` are those of `nsqd_py.options`."""
+
+    def __init__(self, directory: Path, options: NsqdOptions, space: DiskSpace, threadpool: Any, log: Log) -> None:
+        self._directory = directory
+        self._options = options
+        self._space = space
+        self._threadpool = threadpool
+        self._log = log
+        self._background = gevent.pool.Group()
+        self._places = RecordPlaces()
+
+    def make(self, topic_name: str) -> TopicLog:
+        """Return a log without files."""
+        max_bytes = policy_of(self._options, topic_name).max_bytes
+        file_bytes = self._options.max_bytes_per_file
+        if max_bytes:  # space is freed one file at a time
+            file_bytes = min(file_bytes, max(max_bytes // _FILES_OF_LIMITED, _SMALLEST_FILE_BYTES))
+        log = TopicLog(
+            self._directory, topic_name, file_bytes, self._report_damage, self._run_in_background, self._places
+        )
+        log.allocate_ahead(wanted=self._space.allocates_ahead())
+        return log
+
+    def _run_in_background(self, work: Callable[[], None]) -> None:
+        """Run `work` in a thread, started from a greenlet: a full pool would block the event loop."""
+        self._background.spawn(self._try_in_thread, work)
+
+    def _try_in_thread(self, work: Callable[[], None]) -> None:
+        try:
+            in_thread(self._threadpool, work)
+        except OSError as error:  # the file stays until the next start removes it
+            self._log.error("failed to remove a file - %s", error)
+
+    def _report_damage(self, text: str) -> None:
+        self._log.error("DISKQUEUE: %s", text)
+
+    def join(self) -> None:
+        """Wait until all background work is done. Blocks this greenlet."""
+        self._background.join()

@@ -1,4 +1,4 @@
-"""Work for greenlets: one queue, and as few wake-ups as can be."""
+"""A queue of work for greenlets with few wake-ups."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from gevent.hub import Waiter
 
 Item = TypeVar("Item")
 
-_SLICE_S = 0.01  # a worker that never waits lets others run this often: heartbeats, answers, other handlers
+_SLICE_S = 0.01  # how often a worker that never waits lets others run: heartbeats, answers, other handlers
 
 
 class WorkQueue(Generic[Item]):
-    """Items for whoever is free. `take` waits for one.
+    """Items for idle workers. `take` waits for one.
 
-    Many items wake one greenlet; it wakes the next one before it begins, if there is more to do. So handlers that
-    never wait do all in one greenlet, and handlers that wait are as many as there are greenlets: a do-nothing
-    handler took 2 us a message less than with a queue that wakes a greenlet for each.
+    Many items wake one greenlet. It wakes the next one before it begins, if there is more to do. So handlers that
+    never wait do all work in one greenlet, and handlers that wait use all greenlets. A do-nothing handler took 2 us a
+    message less than with a queue that wakes a greenlet for each.
     """
 
     __slots__ = ("_idle", "_is_closed", "_items", "_loop", "_rest_s")
@@ -44,20 +44,20 @@ class WorkQueue(Generic[Item]):
         self._wake_one()
 
     def clear(self) -> list[Item]:
-        """Take out what nobody has taken."""
+        """Remove and return the items that no worker has taken."""
         items = list(self._items)
         self._items.clear()
         return items
 
     def close(self) -> None:
-        """No more will be put in: who finds nothing is told so."""
+        """Close the queue: `take` returns None once it is empty."""
         self._is_closed = True
         for waiter in self._idle:
             self._loop.run_callback(waiter.switch, None)
         self._idle.clear()
 
     def take(self) -> Item | None:
-        """The next item, None once the queue is closed and empty."""
+        """Return the next item; None once the queue is closed and empty."""
         while not self._items or monotonic() > self._rest_s:
             if not self._items:
                 if self._is_closed:
@@ -70,7 +70,7 @@ class WorkQueue(Generic[Item]):
 
     def _wait(self) -> None:
         while not self._items and not self._is_closed:
-            # Not the greenlet itself, though that took 0.25 us less a wake-up: one that was interrupted may wait for
+            # Not the greenlet itself, although that took 0.25 us less a wake-up: after an interruption it may wait for
             # something else when it is woken.
             waiter: Waiter[None] = Waiter()
             self._idle.append(waiter)
@@ -84,7 +84,7 @@ class WorkQueue(Generic[Item]):
             self._wake_one()
 
     def _withdraw(self, waiter: Waiter[None]) -> None:
-        """Wake another one if this one was woken already."""
+        """Stop waiting. If this waiter was woken already, wake another one."""
         if waiter in self._idle:
             self._idle.remove(waiter)
         elif self._items:

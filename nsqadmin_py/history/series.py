@@ -1,7 +1,7 @@
 """The history of a cluster: two rings for each figure of each topic, channel and nsqd. Pure.
 
-Of 300 topics with 3 channels on 120 nsqds there are 1,320 series of seven figures: at most 120 MB, if each of them
-changes all the time, and usually a third of that. There are never more than `MOST_SERIES`.
+300 topics with 3 channels on 120 nsqds have 1,320 series of seven figures: at most 120 MB if each of them changes all
+the time, and usually a third of that. There are never more than `MOST_SERIES`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FINE_RANGE_S = 3600.0
 COARSE_RANGE_S = 24 * 3600.0
 MOST_SERIES = 5000
 MOST_QUANTILES = 3
-# So many small steps may pass between two rounds without a gap in the charts.
+# A gap of up to this many small steps between two rounds is filled, so that charts have no holes.
 MOST_FILLED = 5
 
 METRICS = ("depth", "in_flight", "deferred", "message_rate", "finish_rate", "requeue_rate", "timeout_rate")
@@ -27,7 +27,7 @@ LATENCIES = tuple(f"latency_{rank}" for rank in range(MOST_QUANTILES))
 
 
 class Key(NamedTuple):
-    """Whose figures: of a topic, of a channel, or of an nsqd; all empty for the whole cluster."""
+    """Names a topic, a channel or an nsqd; all fields are empty for the whole cluster."""
 
     topic: str = ""
     channel: str = ""
@@ -45,7 +45,7 @@ class Pair(NamedTuple):
 
 
 class Series:
-    """The figures of one key. A figure begins to exist when it is first recorded."""
+    """The figures of one key. A figure has rings from its first value on."""
 
     __slots__ = ("pairs", "quantiles")
 
@@ -55,12 +55,12 @@ class Series:
 
     @property
     def last(self) -> int:
-        """The latest small step."""
+        """Return the latest small step."""
         return max((pair.fine.last for pair in self.pairs.values()), default=-1)
 
 
-class Book:
-    """`fine_step_s` is that of the poller, where it asks less often than every 2 s."""
+class History:
+    """The history of all keys. `fine_step_s` is the poll interval if nsqadmin asks less often than every 2 s."""
 
     def __init__(self, fine_step_s: float = FINE_STEP_S) -> None:
         self.fine_step_s = max(fine_step_s, FINE_STEP_S)
@@ -72,7 +72,7 @@ class Book:
     # ---- writing
 
     def record(self, time_s: float, figures: Iterable[tuple[Key, Values, tuple[float, ...]]]) -> None:
-        """Figures at a time, in s since the epoch, with the quantiles that latencies are of."""
+        """Record figures at a time in s since the epoch, with the quantiles of their latencies."""
         self._end_minutes(time_s)
         step = int(time_s / self.fine_step_s)
         for key, values, quantiles in figures:
@@ -98,7 +98,7 @@ class Book:
             fine.put(step, value)
 
     def _end_minutes(self, time_s: float) -> None:
-        """When a minute is over, its mean goes into the coarse rings."""
+        """Put the mean of each finished minute into the coarse rings."""
         coarse_step = int(time_s / COARSE_STEP_S)
         if self._coarse_step >= 0 and coarse_step > self._coarse_step:
             self._end_minute(self._coarse_step)
@@ -115,7 +115,7 @@ class Book:
                     pair.coarse.put(coarse_step, average)
 
     def _drop_old(self, coarse_step: int) -> None:
-        """What has been gone for a day is forgotten."""
+        """Drop the series of what has been gone for a day."""
         oldest = (coarse_step - self.coarse_capacity) * COARSE_STEP_S / self.fine_step_s
         for key in [key for key, series in self.series.items() if series.last < oldest]:
             del self.series[key]
@@ -125,7 +125,7 @@ class Book:
     def read(
         self, key: Key, metrics: Iterable[str], range_s: float, now_s: float
     ) -> tuple[float, list[float], list[list[float]]]:
-        """Step in s, times in s since the epoch, and a list of values for each metric; NaN is unknown."""
+        """Return the step in s, times in s since the epoch, and a list of values for each metric; NaN is unknown."""
         is_fine = range_s <= FINE_RANGE_S
         step_s = self.fine_step_s if is_fine else COARSE_STEP_S
         end = int(now_s / step_s) + (1 if is_fine else 0)
@@ -136,9 +136,9 @@ class Book:
     def lines(
         self, keys: Iterable[Key], metric: str, range_s: float, points: int, now_s: float
     ) -> tuple[float, list[list[float]]]:
-        """Step in s, and for each key at most `points` means of one metric up to now; NaN is unknown.
+        """Return the step in s, and for each key at most `points` means of one metric up to now; NaN is unknown.
 
-        A mean is of the same steps whenever it is asked for: a line moves to the left, and does not flicker.
+        A mean always covers the same steps, so that a line moves to the left without flickering.
         """
         is_fine = range_s <= FINE_RANGE_S
         step_s = self.fine_step_s if is_fine else COARSE_STEP_S
@@ -150,7 +150,7 @@ class Book:
         return width * step_s, [ring.means(begin, width, count) for ring in rings]
 
     def _ring(self, key: Key, metric: str, is_fine: bool) -> Ring:
-        """An empty one for what is not recorded."""
+        """Return the ring of a figure; an empty one if it is not recorded."""
         series = self.series.get(key)
         pair = series.pairs.get(metric) if series is not None else None
         return Ring(1) if pair is None else pair.fine if is_fine else pair.coarse
@@ -161,7 +161,7 @@ class Book:
 
     @property
     def size_bytes(self) -> int:
-        """What the values take in memory."""
+        """Return the memory of the values in bytes."""
         return sum(ring.size_bytes for ring in self._rings())
 
     def _rings(self) -> Iterator[Ring]:

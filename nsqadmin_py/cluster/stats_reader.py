@@ -1,7 +1,7 @@
-"""Which topics of an nsqd's answers are new. Those that are as they were are not read again. Pure.
+"""Reads an nsqd's answers, and skips topics that have not changed since the last answer. Pure.
 
-In a large cluster most topics do nothing in two seconds: reading a tenth of an answer of 290 kB takes 0.6 ms, all of it
-4 ms, and as long again to look at each row.
+In a large cluster most topics do nothing in two seconds. Reading a tenth of an answer of 290 kB takes 0.6 ms; reading
+all of it takes 4 ms, and looking at each row as long again.
 """
 
 from __future__ import annotations
@@ -13,49 +13,50 @@ from typing import Any, NamedTuple
 
 import orjson
 
-# How the row of a topic begins, with Go's nsqd and ours. No text within JSON has a quote without a backslash in it.
+# The beginning of a topic's row in answers of Go's nsqd and ours. JSON escapes quotes within texts, so that no text
+# contains it.
 _BEGIN = b'{"topic_name":'
-# And what is before the first one, in no object but that of the answer.
+# The beginning of the list of topics. Only the answer itself contains it.
 _LIST = b'"topics":['
-# Likewise for a channel within a topic.
+# The same for the channels of a topic.
 _CHANNEL_BEGIN = b'{"channel_name":'
 _CHANNEL_LIST = b'"channels":['
 _decoder = json.JSONDecoder()
-# What one nsqd may have. A topic takes about a kilobyte of memory here.
+# The most topics of one nsqd. Each takes about a kilobyte of memory here.
 MOST_TOPICS = 100_000
-# One topic with all its channels, of which each takes about half a kilobyte.
+# The largest topic with all its channels. Each channel takes about half a kilobyte.
 MOST_ROW_BYTES = 2 * 1024 * 1024
-# An answer in another form than that of Go's nsqd and ours, which has to be read at once: in 4 ms.
+# The largest answer in another form than that of nsqd. It has to be read at once, which takes 4 ms.
 MOST_WHOLE_BYTES = 256 * 1024
-# Of an answer that is new, so much is read at a time, in about 1 ms.
+# The size of the slices in which changed topics are read; each takes about 1 ms.
 _SLICE_BYTES = 64 * 1024
 _SLICE_ROWS = 100
-# A topic with its channels that is longer is read in slices too.
+# A topic whose row is longer than this is read in slices too.
 _LONG_ROW_BYTES = 64 * 1024
 _LONG_ROW = f"a topic takes more than {MOST_ROW_BYTES} bytes of the answer"
 _OTHER_FORM = f"the answer has more than {MOST_WHOLE_BYTES} bytes, and is not in the form of nsqd"
 
 
 class NotInRows(ValueError):
-    """The answer has another form; it has to be read as a whole."""
+    """The answer is not in the form of nsqd; it must be read as a whole."""
 
 
 class Slice(NamedTuple):
-    """Some topics of an answer: the new ones, and the names of those that are as they were."""
+    """Some topics of an answer: those that changed, and the names of those that did not."""
 
     topics: list[Any]
     same: list[str]
 
 
 class News(NamedTuple):
-    """An answer without its topics, and these in slices. Reading a slice raises ValueError for what is no JSON."""
+    """An answer without its topics, and its topics in slices. Reading a slice raises ValueError for invalid JSON."""
 
     document: Any
     slices: Iterator[Slice]
 
 
 class Rows:
-    """What one nsqd answered last: a digest of each topic, and its name."""
+    """The last answer of one nsqd: the digest and name of each topic."""
 
     __slots__ = ("_names",)
 
@@ -63,14 +64,14 @@ class Rows:
         self._names: dict[int, str] = {}
 
     def forget(self) -> None:
-        """The next answer is all new."""
+        """Read all topics of the next answer."""
         self._names.clear()
 
     def read(self, body: bytes) -> News:
-        """Raises ValueError for what is no JSON, or would take too much memory or time."""
+        """Raise ValueError for invalid JSON, and for an answer that would take too much memory or time."""
         try:
             document, parts = _split(body)
-            if len(body) <= MOST_WHOLE_BYTES:  # then it can still be read as a whole, if that is what it takes
+            if len(body) <= MOST_WHOLE_BYTES:  # small enough to be read as a whole if a slice fails
                 return News(document, iter(list(self._read_rows(parts, _load_rows))))
             return News(document, self._read_rows(parts, _load_rows_in_slices))
         except NotInRows as error:
@@ -81,7 +82,7 @@ class Rows:
             return News(document, iter((Slice(_topics_of(document), []),)))
 
     def _read_rows(self, parts: Iterator[list[bytes]], load: Callable[[list[bytes]], Any]) -> Iterator[Slice]:
-        """Yield the topics of each list of rows. What is known of them counts once all are read."""
+        """Yield the topics of each list of rows. Their digests are kept once all lists are read."""
         names: dict[int, str] = {}
         for rows in parts:
             new: dict[int, bytes] = {}
@@ -105,7 +106,7 @@ class Rows:
 
 
 class Channels:
-    """The channels of a long topic, to be iterated once, in lists."""
+    """The channels of a long topic. They can be iterated once, in lists."""
 
     __slots__ = ("_lists",)
 
@@ -119,7 +120,7 @@ class Channels:
 
 
 def _load_rows(rows: list[bytes]) -> Any:
-    """Return the objects of rows, each with a comma behind. Raises NotInRows."""
+    """Return the objects of rows, each of which ends with a comma. Raises NotInRows."""
     return _loaded(b"[%b]" % b"".join(rows).removesuffix(b","))
 
 
@@ -171,7 +172,7 @@ def _topics_of(document: Any) -> list[Any]:
 
 
 def _split(body: bytes) -> tuple[Any, Iterator[list[bytes]]]:
-    """Return an answer without its topics, and these in lists of rows, each with a comma behind. Raises NotInRows."""
+    """Return an answer without its topics, and its topics in lists of rows that end with commas. Raises NotInRows."""
     first, last = body.find(_BEGIN), body.rfind(_BEGIN)
     head = body[: max(first, 0)]
     if first < 0 or not head.endswith(_LIST) or head.count(b"{") != 1:

@@ -1,4 +1,4 @@
-"""What the page asks of nsqds when somebody wants to see it: clients, queued messages, the log, who is not there."""
+"""Questions of the page that nsqds answer: clients, queued messages, the log, dead letters, missing topics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.cluster.model import Cluster
 from nsqadmin_py.clusterinfo import ClusterInfo, NobodyAnswered, joined
-from nsqadmin_py.shapes import Figures, list_in, number_in, rows_in
+from nsqadmin_py.go_json import Figures, list_in, number_in, rows_in
 from nsqadmin_py.upstream import Upstream, UpstreamError, ask_all
 from nsqadmin_py.web.answers import Refusal, as_json, number_of
 
@@ -18,14 +18,14 @@ _MOST_CLIENTS = 1000
 _DEFAULT_CLIENTS = 100
 _MOST_MESSAGES = 1000
 _DEFAULT_MESSAGES = 10
-# Of a body, so much is shown.
+# The part of a body that the page shows.
 _SHOWN_CHARACTERS = 64 * 1024
-# base64 in whole groups of four.
+# base64 has groups of four characters.
 _GROUP = 4
 
 
 def is_missing_path(error: UpstreamError) -> bool:
-    """An nsqd that does not know the path; what it does not know in it has other messages."""
+    """True if the nsqd does not know the path. Other errors with status 404 have other messages."""
     return error.status == 404 and error.message == "NOT_FOUND"
 
 
@@ -34,7 +34,7 @@ def reason_of(error: UpstreamError) -> str:
 
 
 def ask_nodes(cluster: Cluster, topic: str, channel: str, node: str) -> list[str]:
-    """Who has a topic or channel: all of them, or `node`. Raises Refusal."""
+    """Return the nsqds that have a topic or channel: all of them, or `node`. Raises Refusal."""
     having = [found.address for found, _ in cluster.parts_of(topic, channel)]
     if not having:
         raise Refusal(404, "CHANNEL_NOT_FOUND" if topic in cluster.topics else "TOPIC_NOT_FOUND")
@@ -43,14 +43,14 @@ def ask_nodes(cluster: Cluster, topic: str, channel: str, node: str) -> list[str
     return [node] if node else having
 
 
-class Looks:
+class NodeQueries:
     def __init__(self, cluster: Cluster, upstream: Upstream, info: Callable[[], ClusterInfo]) -> None:
         self._cluster = cluster
         self._upstream = upstream
         self._info = info
 
     def clients(self, request: Request, topic: str, channel: str) -> Response:
-        """A page of the clients of a channel."""
+        """Return a page of the clients of a channel."""
         offset = number_of(request.args, "offset", 0, 10**9)
         limit = number_of(request.args, "limit", _DEFAULT_CLIENTS, _MOST_CLIENTS)
         info = self._info()
@@ -67,7 +67,7 @@ class Looks:
         return as_json({"total": len(found), "rows": found[offset : offset + limit], "message": message})
 
     def peek(self, request: Request, topic: str, channel: str) -> Response:
-        """Messages that wait, of each nsqd in the order in which they would be delivered; nothing is taken."""
+        """Return queued messages of each nsqd in the order of their delivery. They stay in the queue."""
         count = number_of(request.args, "n", _DEFAULT_MESSAGES, _MOST_MESSAGES)
         addresses = ask_nodes(self._cluster, topic, channel, request.args.get("node", ""))
         names = {"topic": topic, "channel": channel, "n": str(count)}
@@ -79,12 +79,12 @@ class Looks:
         return as_json({"nodes": nodes})
 
     def log(self, request: Request, topic: str) -> Response:
-        """What each nsqd keeps of a topic on disk."""
+        """Return what each nsqd keeps of a topic on disk."""
         addresses = ask_nodes(self._cluster, topic, "", request.args.get("node", ""))
         return as_json({"nodes": self._ask_each(addresses, "/topic/log", {"topic": topic})})
 
     def dead_letters(self, request: Request, topic: str) -> Response:
-        """Of a topic for dead letters: the latest that came, and from where."""
+        """Return the latest messages of a dead-letter topic, and where they came from."""
         addresses = ask_nodes(self._cluster, topic, "", request.args.get("node", ""))
         nodes = self._ask_each(addresses, "/stats", {"format": "json", "topic": topic, "include_clients": "false"})
         for node in nodes:
@@ -93,7 +93,7 @@ class Looks:
         return as_json({"nodes": nodes})
 
     def lookup(self, request: Request) -> Response:
-        """Topics that nsqlookupds know and no nsqd has, with their channels."""
+        """Return topics that nsqlookupds know and no nsqd has, with their channels."""
         info = self._info()
         if not info.lookupds:
             return as_json({"topics": {}, "message": ""})
@@ -106,7 +106,7 @@ class Looks:
         return as_json({"topics": info.inactive_topics(idle), "message": message})
 
     def _ask_each(self, addresses: list[str], path: str, names: Mapping[str, str]) -> list[Figures]:
-        """For each nsqd its answer, or why there is none."""
+        """Return the answer of each nsqd, or its error."""
 
         def ask(address: str) -> Figures:
             try:
@@ -119,7 +119,7 @@ class Looks:
 
 
 def _shown(message: Mapping[str, Any]) -> Figures:
-    """With as much of its body as anybody reads."""
+    """Return a message with at most the part of its body that the page shows."""
     shown = dict(message)
     for key, limit in (("body", _SHOWN_CHARACTERS), ("body_base64", _SHOWN_CHARACTERS // _GROUP * _GROUP)):
         body = shown.get(key)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqadmin_py import shapes
+from nsqadmin_py import go_json
 
 HERE = {"hostname": "here", "topology_zone": "z", "topology_region": "r"}
 ANY_JSON = st.recursive(
@@ -23,15 +23,15 @@ KEYS = st.sampled_from([
 HOSTILE = st.dictionaries(KEYS, ANY_JSON | st.lists(st.dictionaries(KEYS, ANY_JSON, max_size=4), max_size=2))
 
 
-def topic(node: str, hostname: str, **figures: Any) -> shapes.Figures:
-    return shapes.topic_stats({"topic_name": "t", **figures}, node, {"hostname": hostname}, 100.0)
+def topic(node: str, hostname: str, **figures: Any) -> go_json.Figures:
+    return go_json.topic_stats({"topic_name": "t", **figures}, node, {"hostname": hostname}, 100.0)
 
 
 @given(HOSTILE | ANY_JSON)
 def test_nothing_that_others_answer_breaks_it(answer: Any) -> None:
-    shapes.sum_of_topics("t", [shapes.topic_stats(answer, "a", HERE, 0.0), topic("b", "b")])
-    shapes.merged_producers({"l": [shapes.producer(answer), shapes.producer({"version": "1.0.0"})]})
-    shapes.producer_of_info(answer, [], "h:1")
+    go_json.sum_of_topics("t", [go_json.topic_stats(answer, "a", HERE, 0.0), topic("b", "b")])
+    go_json.merged_producers({"l": [go_json.producer(answer), go_json.producer({"version": "1.0.0"})]})
+    go_json.producer_of_info(answer, [], "h:1")
 
 
 def test_sums_are_over_nodes_by_host() -> None:
@@ -39,7 +39,7 @@ def test_sums_are_over_nodes_by_host() -> None:
         topic("n2", "b", depth=3, backend_depth=1, paused=True, channels=[{"channel_name": "c", "depth": 1}]),
         topic("n1", "a", depth=4, channels=[{"channel_name": "c", "depth": 2}, {"channel_name": "d"}]),
     ]
-    total = shapes.sum_of_topics("t", parts)
+    total = go_json.sum_of_topics("t", parts)
     assert (total["node"], total["depth"], total["memory_depth"], total["paused"]) == ("*", 7, 6, True)
     assert [part["node"] for part in total["nodes"]] == ["n1", "n2"]
     channels = [(row["channel_name"], row["node"], row["depth"]) for row in total["channels"]]
@@ -48,7 +48,7 @@ def test_sums_are_over_nodes_by_host() -> None:
 
 
 def test_a_topic_of_nobody() -> None:
-    total = shapes.sum_of_topics("t", [])
+    total = go_json.sum_of_topics("t", [])
     assert (total["node"], total["nodes"], total["channels"], total["e2e_processing_latency"]) == ("", None, None, None)
 
 
@@ -56,7 +56,7 @@ def test_latencies_are_averaged_by_count() -> None:
     def timed(count: int, value: float) -> dict[str, Any]:
         return {"e2e_processing_latency": {"count": count, "percentiles": [{"quantile": 0.99, "value": value}]}}
 
-    total = shapes.sum_of_topics("t", [topic("a", "a", **timed(1, 10.0)), topic("b", "b", **timed(3, 50.0))])
+    total = go_json.sum_of_topics("t", [topic("a", "a", **timed(1, 10.0)), topic("b", "b", **timed(3, 50.0))])
     assert total["e2e_processing_latency"]["count"] == 4
     assert total["e2e_processing_latency"]["percentiles"] == [
         {"quantile": 0.99, "min": 10.0, "max": 50.0, "count": 4, "average": 40.0}
@@ -70,7 +70,7 @@ def test_clients_are_near_first() -> None:
 
     far, near, beside = client("a", "q", "z"), client("a", "r", "y"), client("a", "r", "z")
     elsewhere = client("b", "r", "z")
-    assert sorted([elsewhere, far, near, beside], key=shapes.by_node_and_nearness) == [beside, near, far, elsewhere]
+    assert sorted([elsewhere, far, near, beside], key=go_json.by_node_and_nearness) == [beside, near, far, elsewhere]
 
 
 @pytest.mark.parametrize(
@@ -81,23 +81,23 @@ def test_clients_are_near_first() -> None:
     ],
 )  # fmt: skip
 def test_versions(older: str, newer: str) -> None:
-    assert shapes.version_key(older) < shapes.version_key(newer)
-    nodes = [shapes.producer({"version": version, "tcp_port": port}) for port, version in enumerate((older, newer))]
-    merged = shapes.merged_producers({"l": nodes})
+    assert go_json.version_key(older) < go_json.version_key(newer)
+    nodes = [go_json.producer({"version": version, "tcp_port": port}) for port, version in enumerate((older, newer))]
+    merged = go_json.merged_producers({"l": nodes})
     assert {node["version"]: node["out_of_date"] for node in merged} == {older: True, newer: False}
 
 
 def test_an_nsqd_that_two_nsqlookupds_know_is_one() -> None:
     ports = {"tcp_port": 1, "broadcast_address": "::1", "http_port": 2}
     rows = [ports | {"remote_address": remote} for remote in ("x:9", "")]
-    (node,) = shapes.merged_producers({"l1": [shapes.producer(rows[0])], "l2": [shapes.producer(rows[1])]})
+    (node,) = go_json.merged_producers({"l1": [go_json.producer(rows[0])], "l2": [go_json.producer(rows[1])]})
     assert node["remote_addresses"] == ["l1/x:9", "l2/N/A"]
-    assert (shapes.http_address(node), shapes.tcp_address(node)) == ("[::1]:2", "[::1]:1")
+    assert (go_json.http_address(node), go_json.tcp_address(node)) == ("[::1]:2", "[::1]:1")
 
 
 def test_counts_of_nearness_are_left_out_where_they_are_0() -> None:
     row = topic("a", "a", zone_local_msg_count=2, channels=[{"channel_name": "c", "global_msg_count": 1}])
-    shown = shapes.without_empty_counts(row, is_channel=False)
+    shown = go_json.without_empty_counts(row, is_channel=False)
     assert (shown["zone_local_msg_count"], shown["delivery_msg_count"]) == (2, 2)
     assert "global_msg_count" not in shown
     assert (shown["channels"][0]["global_msg_count"], shown["channels"][0]["delivery_msg_count"]) == (1, 1)

@@ -1,6 +1,6 @@
-"""What Go's nsqadmin makes of the answers of nsqd and nsqlookupd: the same keys, sums and zero values. Pure.
+"""The answers of Go's nsqadmin, computed from those of nsqd and nsqlookupd: the same keys, sums and zero values. Pure.
 
-All functions take JSON that others wrote: what is missing, null or of another type counts as its zero value.
+All functions accept JSON of foreign programs. A value that is missing, null or of another type counts as zero.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CHANNEL_COUNTS = (
     "client_count",
 )  # fmt: skip
 _CHANNEL_SUMS = (*_CHANNEL_COUNTS, "memory_depth", "delivery_msg_count", *_TOPOLOGY_COUNTS)
-# A count of these is left out where it is 0.
+# These counts are omitted if they are 0.
 _OMITTED_TOPIC_ZEROS = _TOPOLOGY_COUNTS
 _OMITTED_CHANNEL_ZEROS = ("delivery_msg_count", *_TOPOLOGY_COUNTS)
 _CLIENT_TEXTS = (
@@ -50,7 +50,7 @@ def number_in(document: Any, key: str) -> int:
 
 
 def is_count(value: int) -> bool:
-    """Whether sums of such numbers are still numbers for JSON, and for every browser."""
+    """True if sums of such numbers can be written as JSON, and read by every browser."""
     return -MOST_COUNT <= value <= MOST_COUNT
 
 
@@ -75,7 +75,7 @@ def texts_in(document: Any, key: str) -> list[str]:
 
 
 def producer(row: Any) -> Figures:
-    """An nsqd as `/nodes` and `/lookup` of nsqlookupd name it."""
+    """Return an nsqd as `/nodes` and `/lookup` of nsqlookupd describe it."""
     tombstones = list_in(row, "tombstones")
     topics = [
         {"topic": topic, "tombstoned": place < len(tombstones) and tombstones[place] is True}
@@ -85,7 +85,7 @@ def producer(row: Any) -> Figures:
 
 
 def producer_of_info(info: Any, topics: Iterable[str], address: str = "") -> Figures:
-    """An nsqd by its own `/info`; `address` stands in for what an old one does not say."""
+    """Return an nsqd as its own `/info` describes it; `address` replaces what an old nsqd does not report."""
     rows = [{"topic": topic, "tombstoned": False} for topic in topics]
     figures = _producer(info, "", rows)
     host, port = host_and_port(address)
@@ -129,7 +129,7 @@ def _address(node: Mapping[str, Any], port: str) -> str:
 
 
 def merged_producers(by_lookupd: Mapping[str, Iterable[Figures]]) -> list[Figures]:
-    """Each nsqd once, with what each nsqlookupd calls it; those below the highest version are out of date."""
+    """Return each nsqd once, with what each nsqlookupd calls it. Those below the highest version are out of date."""
     merged: dict[str, Figures] = {}
     for lookupd, nodes in by_lookupd.items():
         for node in nodes:
@@ -146,7 +146,7 @@ def merged_producers(by_lookupd: Mapping[str, Iterable[Figures]]) -> list[Figure
 
 
 def version_key(version: str) -> tuple[Any, ...]:
-    """Return what orders versions as semver.org does; text that is no version comes first."""
+    """Return a sort key that orders versions as semver.org does; a text that is not a version comes first."""
     core, _, extra = version.partition("+")[0].partition("-")
     numbers = core.split(".")
     if len(numbers) != 3 or not all(map(_is_number, numbers)):
@@ -164,7 +164,7 @@ def _is_number(text: str) -> bool:
 
 
 def topic_stats(row: Any, node: str, producer: Mapping[str, Any], now_s: float) -> Figures:
-    """A topic of one nsqd's `/stats`."""
+    """Return a topic of one nsqd's `/stats`."""
     figures: Figures = {"node": node, "hostname": producer["hostname"], "topic_name": text_in(row, "topic_name")}
     for key in ("depth", "backend_depth", "message_count", *_TOPOLOGY_COUNTS):
         figures[key] = number_in(row, key)
@@ -180,7 +180,7 @@ def topic_stats(row: Any, node: str, producer: Mapping[str, Any], now_s: float) 
 
 
 def _as_given(row: Any, key: str) -> list[Any] | None:
-    """An empty list stays one, and null stays null."""
+    """Return an empty list for an empty list, and None for null."""
     return [] if isinstance(row, Mapping) and row.get(key) == [] else None
 
 
@@ -222,7 +222,7 @@ def _client_stats(row: Any, node: str, producer: Mapping[str, Any], now_s: float
 
 
 def sum_of_topics(name: str, rows: Iterable[Figures]) -> Figures:
-    """A topic over all its nodes."""
+    """Return the sum of a topic over its nodes."""
     parts = sorted(rows, key=lambda row: str(row["hostname"]))
     total: Figures = {"node": ALL_NODES if parts else "", "hostname": "", "topic_name": name}
     total |= {key: sum(part[key] for part in parts) for key in _TOPIC_SUMS}
@@ -234,7 +234,7 @@ def sum_of_topics(name: str, rows: Iterable[Figures]) -> Figures:
 
 
 def _sums_by_channel(topics: Iterable[Figures]) -> list[Figures]:
-    """A channel that one node has is that of the node; others are sums, with the first one's host."""
+    """Return the channels. A channel of one node stays as it is; others are sums with the hostname of the first."""
     by_name: dict[str, list[Figures]] = {}
     for topic in topics:
         for channel in topic["channels"] or ():
@@ -246,7 +246,7 @@ def _sums_by_channel(topics: Iterable[Figures]) -> list[Figures]:
 
 
 def sum_of_channels(rows: Iterable[Figures]) -> Figures:
-    """A channel over all its nodes, of which there is one at least."""
+    """Return the sum of a channel over its nodes, of which there must be at least one."""
     parts = sorted(rows, key=lambda row: str(row["hostname"]))
     topic, channel = parts[0]["topic_name"], parts[0]["channel_name"]
     total: Figures = {"node": ALL_NODES, "hostname": "", "topic_name": topic, "channel_name": channel}
@@ -260,7 +260,7 @@ def sum_of_channels(rows: Iterable[Figures]) -> Figures:
 
 
 def by_node_and_nearness(client: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Orders clients by nsqd, on each with those of its zone first, then those of its region."""
+    """Return a sort key for clients: by nsqd, and there first those of its zone, then those of its region."""
     region, zone = text_in(client, "topology_region"), text_in(client, "topology_zone")
     same_region = region == text_in(client, "node_topology_region")
     same_zone = same_region and zone == text_in(client, "node_topology_zone")
@@ -268,7 +268,7 @@ def by_node_and_nearness(client: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def without_empty_counts(figures: Figures, *, is_channel: bool) -> Figures:
-    """As it is written: some counts only where they are not 0, in all that is nested too."""
+    """Omit some counts that are 0, in nested objects too."""
     omitted = _OMITTED_CHANNEL_ZEROS if is_channel else _OMITTED_TOPIC_ZEROS
     shown = {key: value for key, value in figures.items() if value or key not in omitted}
     if shown.get("nodes"):
@@ -282,7 +282,7 @@ def without_empty_counts(figures: Figures, *, is_channel: bool) -> Figures:
 
 
 def latency(row: Any) -> Figures | None:
-    """`e2e_processing_latency` of one nsqd, in the form in which several can be merged."""
+    """Return `e2e_processing_latency` of one nsqd, in a form that can be merged with others."""
     given = row.get("e2e_processing_latency") if isinstance(row, Mapping) else None
     if not isinstance(given, Mapping):
         return None
@@ -303,7 +303,7 @@ def _float(value: Any) -> float:
 
 
 def merged_latency(parts: Iterable[Figures], topic: str, channel: str = "") -> Figures:
-    """Averages weighted by counts, the least and the greatest, for each quantile that some part has."""
+    """Return averages weighted by counts, minima and maxima for each quantile that occurs."""
     merged: dict[float, Figures] = {}
     count = 0
     for given in (part["e2e_processing_latency"] for part in parts):

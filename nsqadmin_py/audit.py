@@ -1,4 +1,4 @@
-"""What is told of every action: a line in the log, and a POST to --notification-http-endpoint."""
+"""The record of every action: a line in the log, and a POST to --notification-http-endpoint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gevent.queue import Full, Queue
 from werkzeug.wrappers import Request
 
 from nsqadmin_py.options import NsqadminOptions
-from nsqadmin_py.web.safety import basic_user, peer_of
+from nsqadmin_py.web.access import basic_user, peer_of
 from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, limit_s, parse_url
 from nsqd_py.protocol.names import quote
 from nsqd_py.runtime.logs import Log
@@ -22,8 +22,8 @@ from nsqd_py.runtime.logs import Log
 _MOST_WAITING = 1000
 
 
-class Notices:
-    """Notifications leave one after the other, and nobody waits for them."""
+class AuditLog:
+    """Writes actions to the log, and sends notifications one after the other in the background."""
 
     def __init__(self, options: NsqadminOptions, log: Log, user_of: Callable[[Request], str]) -> None:
         self._endpoint: str = options.notification_http_endpoint
@@ -35,8 +35,8 @@ class Notices:
         self._waiting: Queue[dict[str, Any]] = Queue(_MOST_WAITING)
         self._greenlet: gevent.Greenlet[[], None] | None = None
 
-    def audit(self, request: Request, action: str, result: str, **names: str) -> None:
-        """One line: who did what, from where, and what became of it. Nothing in it can begin another line."""
+    def record(self, request: Request, action: str, result: str, **names: str) -> None:
+        """Log one line: the action, the user, the address and the result. Values are quoted against line breaks."""
         what = " ".join(f"{name}={_quoted(value)}" for name, value in names.items() if value)
         self._log.info(
             "AUDIT: %s %s by=%s from=%s result=%s",
@@ -71,7 +71,7 @@ class Notices:
             try:
                 self._client.exchange("POST", parse_url(self._endpoint), body, {"Content-Type": "application/json"})
             except BadStatus:
-                pass  # it arrived
+                pass  # The endpoint has received it.
             except HttpClientError as error:
                 self._log.error("failed to POST notification - %s", error)
 
