@@ -245,7 +245,7 @@ def test_what_was_read_is_published_at_a_signal(nsqd: NsqdProcess, start: Start,
         tool.signal(number)
         assert tool.wait() == 0
         assert "published 5 messages" in tool.log_text()
-        assert "line 6 is not published: its end has not come" in tool.log_text()
+        assert "line 6 is not published, because it is incomplete" in tool.log_text()
     assert sorted(contents(nsqd)) == [b"1", b"2", b"3", b"4", b"5"]
 
 

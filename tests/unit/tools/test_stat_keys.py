@@ -140,7 +140,7 @@ def test_it_can_be_corrected() -> None:
 def test_what_is_no_expression_yet_leaves_the_last_one() -> None:
     controls, names = typed("//^use(", "enter")
     assert (controls.is_typing, names) == (True, ["users", "users/mail"])
-    assert "is no regular expression" in controls.error
+    assert "is not a regular expression" in controls.error
     controls, names = typed("//^use(", "r", ")", "enter")
     assert (controls.is_typing, controls.error, names) == (False, "", ["users", "users/mail"])
     with pytest.raises(BadPattern):

@@ -48,7 +48,7 @@ def test_one_of_several_patterns_is_enough_and_none_shows_all() -> None:
 
 
 def test_a_bad_expression_is_refused() -> None:
-    with pytest.raises(BadPattern, match=r"/x\(/ is no regular expression"):
+    with pytest.raises(BadPattern, match=r"/x\(/ is not a regular expression"):
         Filter(["/x(/"])
 
 
@@ -116,7 +116,7 @@ NSQD = "--nsqd-http-address=127.0.0.1:4151"
         ([NSQD, "--count=0"], "--count must be at least 1, got 0"),
         ([NSQD, "--once", "--count=1"], "use --once or --count not both"),
         ([NSQD, "--sort=size"], "--sort: no column 'size'"),
-        ([NSQD, "--filter=/(/"], "--filter: /(/ is no regular expression"),
+        ([NSQD, "--filter=/(/"], "--filter: /(/ is not a regular expression"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(argv: list[str], text: str) -> None:

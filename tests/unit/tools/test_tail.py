@@ -40,7 +40,7 @@ def test_a_path_is_read_as_jq_reads_it(text: str, path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "a", "..", ".a.", ".a[", ".a[x]", '.["a]', "[0]", ".a b", ".a[]", '["\\q"]'])
 def test_what_is_no_path_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is no path|is no text of JSON"):
+    with pytest.raises(ValueError, match=r"is not a path|is not a JSON string"):
         parse_path(text)
 
 
@@ -328,7 +328,7 @@ def test_whatever_is_shown_does_not_steer_the_terminal(body: bytes, settings: di
         (["--nsqd-tcp-address=h:1", "--lookupd-http-address=h:2"], "use --nsqd-tcp-address or --lookupd-http-address"),
         (["--nsqd-tcp-address=h:1"], "--topic required"),
         (["--nsqd-tcp-address=h:1", "--topic=t", "--grep=("], "--grep: "),
-        (["--nsqd-tcp-address=h:1", "--topic=t", "--pick=a"], "--pick: 'a' is no path"),
+        (["--nsqd-tcp-address=h:1", "--topic=t", "--pick=a"], "--pick: 'a' is not a path"),
         (["--nsqd-tcp-address=h:1", "--topic=t", "--format={nobody}"], "--format: there is no {nobody}"),
         (["--nsqd-tcp-address=h:1", "--topic=t", "--channel=a b"], "--channel 'a b' is not a valid name"),
         (["--nsqd-tcp-address=h:1", "--topic=t", "--consumer-opt=nothing,1"], "--consumer-opt: "),

@@ -151,7 +151,7 @@ def test_a_file_that_is_replaced_again_and_again_is_left_for_the_next_start(
     (file,) = the_rest(work)
     with monkeypatch.context() as patch:
         patch.setattr("nsq_tools.to_file.finishing.remove_other_names", lambda *_: False)
-        with pytest.raises(OSError, match="is not the file that was just placed there"):
+        with pytest.raises(OSError, match="replaced the file that was just placed there"):
             file.finish()
     file.claim.drop()
     assert not (output / MANIFEST).exists()

@@ -89,7 +89,7 @@ def test_an_endless_head_is_no_answer() -> None:
 
 
 def test_another_protocol_is_no_answer() -> None:
-    with pytest.raises(BadAnswer, match="no HTTP"):
+    with pytest.raises(BadAnswer, match="not HTTP"):
         read(b"SSH-2.0-OpenSSH_9.6\r\n")
 
 
