@@ -22,21 +22,21 @@ def directory() -> Path:
 
 
 def names() -> list[str]:
-    """Return the files, each with its folder: `systemd/nsqd.service`."""
+    """Return the names of the files with their folders, such as `systemd/nsqd.service`."""
     found = (path for folder in _FOLDERS for path in (directory() / folder).iterdir() if path.is_file())
     return sorted(str(path.relative_to(directory())) for path in found)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """List the files with their paths, or print those that are named. Return the exit status."""
-    wanted = sys.argv[1:] if argv is None else argv
-    unknown = [name for name in wanted if name not in names()]
+    """List the files with their paths, or print the requested ones. Return the exit status."""
+    requested = sys.argv[1:] if argv is None else argv
+    unknown = [name for name in requested if name not in names()]
     if unknown:
         print(f"{unknown[0]}: no such file; choose from {', '.join(names())}", file=sys.stderr)
         return 2
-    for name in wanted:
+    for name in requested:
         print((directory() / name).read_text("utf-8"), end="")
-    for name in () if wanted else names():
+    for name in () if requested else names():
         print(directory() / name)
     return 0
 

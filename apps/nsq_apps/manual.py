@@ -1,6 +1,6 @@
-"""Everything that is printed from the declarations of settings: reference pages and example configuration files.
+"""Reference pages and example configuration files, made from the declarations of settings.
 
-`python -m nsq_apps.manual` writes all of them: docs/tools/<command>.md for each tool, docs/options*.md and
+`python -m nsq_apps.manual` writes them: docs/tools/<command>.md for each tool, docs/options*.md and
 contrib/config/*.{toml,yaml} for each daemon.
 """
 
@@ -23,7 +23,7 @@ _TOOLS = (
     "nsq_tools.tail", "nsq_tools.stat", "nsq_tools.to_file", "nsq_tools.to_nsq", "nsq_tools.to_http",
     "nsq_tools.nsq_to_nsq", "nsq_spark.replay",
 )  # fmt: skip
-# The daemons: the name of the declaration, and the reference page.
+# The daemons: package, name of the declaration, reference page.
 _DAEMONS = (
     ("nsqd_py", "NSQD", "options.md"),
     ("nsqlookupd_py", "NSQLOOKUPD", "options-nsqlookupd.md"),
@@ -32,7 +32,7 @@ _DAEMONS = (
 
 
 def printed_files() -> Iterator[tuple[Path, str]]:
-    """Yield the path, within the checkout, and the text of each file that is printed from declarations."""
+    """Yield the path, within the checkout, and the text of each file that is made from declarations."""
     for program in programs():
         yield Path("docs", "tools", f"{program.command}.md"), page(program)
     for package, name, docs_page in _DAEMONS:
@@ -49,7 +49,7 @@ def programs() -> Iterator[Program[Any]]:
 
 
 def page(program: Program[Any]) -> str:
-    """Return a tool's page: what it does, examples, all flags, exit statuses."""
+    """Return a tool's page: summary, examples, all flags, exit statuses."""
     return "\n".join((_introduction(program), _examples(program), *settings_tables(program), _exit_status(program)))
 
 

@@ -1,4 +1,4 @@
-"""The command nsq-stat: what topics and channels of many nsqd are doing."""
+"""The command nsq-stat: figures of topics and channels of many nsqds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _run(options: StatOptions, log: Log) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs nsq-stat to its end, and returns the exit status."""
+    """Run nsq-stat until it ends. Return the exit status."""
     return Tool(PROGRAM, check_options, _run).main(argv)
 
 

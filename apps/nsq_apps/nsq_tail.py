@@ -1,4 +1,4 @@
-"""The command nsq-tail: shows the messages of topics as they come."""
+"""The command nsq-tail: shows the messages of topics as they arrive."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _run(options: TailOptions, log: Log) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs nsq-tail, and returns the exit status."""
+    """Run nsq-tail until it ends. Return the exit status."""
     return Tool(PROGRAM, check, _run).main(argv)
 
 

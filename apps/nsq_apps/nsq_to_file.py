@@ -1,4 +1,4 @@
-"""The command nsq-to-file: the messages of topics, in files."""
+"""The command nsq-to-file: archives the messages of topics in files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command nsq-to-http: each message becomes an HTTP request."""
+"""The command nsq-to-http: sends each message in an HTTP request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _run(options: ToHttpOptions, log: Log) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs nsq-to-http until a signal ends it, and returns the exit status: 2 where the command line is wrong."""
+    """Run nsq-to-http until a signal ends it. Return the exit status."""
     return Tool(PROGRAM, check, _run).main(argv)
 
 

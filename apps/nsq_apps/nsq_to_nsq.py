@@ -1,4 +1,4 @@
-"""The command nsq-to-nsq: messages go on to other nsqds."""
+"""The command nsq-to-nsq: forwards messages to other nsqds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _run(options: NsqToNsqOptions, log: Log) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs nsq-to-nsq until a signal ends it, and returns the exit status: 2 where the command line is wrong."""
+    """Run nsq-to-nsq until a signal ends it. Return the exit status."""
     return Tool(PROGRAM, check, _run).main(argv)
 
 

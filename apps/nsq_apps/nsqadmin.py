@@ -1,4 +1,4 @@
-"""The command nsqadmin-py: a console over all nsqd and nsqlookupd of a cluster."""
+"""The command nsqadmin-py: the web console of a cluster."""
 
 from __future__ import annotations
 

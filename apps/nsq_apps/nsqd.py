@@ -22,7 +22,7 @@ def _serve(options: NsqdOptions, log: Log) -> int:
 def _check_data(options: NsqdOptions) -> int | None:
     if not options.check_data and not options.repair:
         return None
-    early_signals.release()  # there is nothing to reload or to drain: they end it as they end any program
+    early_signals.release()  # nothing to reload or drain: these signals end the check
     from nsqd_py.fsck.command import check_data
 
     return check_data(options)

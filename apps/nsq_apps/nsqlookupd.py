@@ -1,4 +1,4 @@
-"""The command nsqlookupd-py: the daemon that knows where topics are."""
+"""The command nsqlookupd-py: the daemon that lists which nsqds have a topic."""
 
 from __future__ import annotations
 

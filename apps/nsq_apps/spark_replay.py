@@ -1,4 +1,4 @@
-"""The command spark-replay: publishes again what an archive holds."""
+"""The command spark-replay: publishes messages of an archive again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nsqd_py.runtime.logs import Log
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs spark-replay to its end, and returns the exit status."""
+    """Run spark-replay until it ends. Return the exit status."""
     words = sys.argv[1:] if argv is None else argv
 
     def run(options: ReplayOptions, log: Log) -> int:

@@ -1,4 +1,4 @@
-"""The command to-nsq: publishes standard input, a message a record."""
+"""The command to-nsq: publishes standard input, one message a record."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from nsqd_py.runtime.logs import Log
 
 
 def _run(options: ToNsqOptions, log: Log) -> int:
-    from nsq_tools.to_nsq.publishing import run
+    from nsq_tools.to_nsq.publisher import run
 
     return run(options, log)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs to-nsq, and returns the exit status."""
+    """Run to-nsq until it ends. Return the exit status."""
     return Tool(PROGRAM, check, _run).main(argv)
 
 

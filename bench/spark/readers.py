@@ -35,6 +35,7 @@ _LEVELS = "get_json_object(CAST(body AS STRING), '$.level') AS level"
 _PR_SET_CHILD_SUBREAPER = 36
 _PREDICATES = ("", "json.level = 'error'", "json.number < 250", "length(json.text) > 250 OR json.number < 250")
 _COLD_MESSAGES = 10_000
+_WARM_UPS = 3
 
 
 @dataclass
@@ -112,7 +113,10 @@ def write_files(directory: Path, messages: int) -> dict[str, Path]:
 
 
 def measured_queries(files: dict[str, Path], rounds: int, only: re.Pattern[str]) -> Iterator[Figures]:
-    """Each way once to warm up, and then in turn."""
+    """Each way three times to warm up, and then all of them in turn.
+
+    After a single run each, the JVM may still be compiling in the rounds.
+    """
     from nsq_spark.session import quiet_session
     from nsq_spark.source import register
 
@@ -121,7 +125,8 @@ def measured_queries(files: dict[str, Path], rounds: int, only: re.Pattern[str])
         for figures, ways in _queries(spark, files):
             if not only.search(figures.query):
                 continue
-            answers = {name: way() for name, way in ways.items()}
+            for _ in range(_WARM_UPS):
+                answers = {name: way() for name, way in ways.items()}
             if len(set(map(str, answers.values()))) > 1:
                 raise click.ClickException(f"{figures.query}: the answers differ: {answers}")
             for _ in range(rounds):

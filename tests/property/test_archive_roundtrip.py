@@ -145,7 +145,7 @@ ONE_TOPIC = st.lists(
 @SOME
 @given(ONE_TOPIC, SPLIT_BYTES, st.sampled_from(["jsonl", "framed", "parquet"]), st.sampled_from(sorted(CODECS)))
 def test_formats_of_nsq_to_file(batches: list[list[Message]], split_bytes: int, name: str, codec_name: str) -> None:
-    from nsq_tools.to_file.formats.table import FORMATS
+    from nsq_tools.to_file.formats import FORMATS
 
     form, codec = FORMATS[name], CODECS[codec_name]
     if codec_name not in form.codecs:

@@ -14,13 +14,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from nsq_tools.to_file.archive import Archive, Plan
+from nsq_tools.to_file.archive import Archive, Plan, Rotation
 from nsq_tools.to_file.compression import CODECS
-from nsq_tools.to_file.finishing import FinishedFile
-from nsq_tools.to_file.formats.table import FORMATS
+from nsq_tools.to_file.finishing import FinishedFile, check_writable, left_behind, repair
+from nsq_tools.to_file.formats import FORMATS
 from nsq_tools.to_file.portions import Portion
-from nsq_tools.to_file.repair import check_writable, left_behind, repair
-from nsq_tools.to_file.rotation import Rotation
 
 from tests.support.written_files import all_bodies, bodies, leftovers, manifest, message_files
 from tests.unit.fakes import FakeLog

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from nsq_tools.hosts import HostPool, Places, RoundRobin
+from nsq_tools.hosts import HostPool, HostShares, RoundRobin
 from nsq_tools.nsq_to_nsq.filters import JsonFilter
-from nsq_tools.nsq_to_nsq.forwarder import MAX_INCOMPLETE_ATTEMPTS, Forwarder, OnDone
-from nsq_tools.nsq_to_nsq.portion import MAX_PORTION_BYTES, Portion
+from nsq_tools.nsq_to_nsq.forwarder import MAX_GROUP_BYTES, MAX_INCOMPLETE_ATTEMPTS, Forwarder, OnDone, PublishGroup
 from nsq_tools.timings import TimingsByHost
 
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, PublishFailed
@@ -85,7 +84,7 @@ class Setting:
         hosts = HostPool(names) if pool else RoundRobin(names)
         self.forwarder = Forwarder(
             {"a": self.a, "b": self.b},
-            Places(hosts, names, total),
+            HostShares(hosts, names, total),
             rules,
             TimingsByHost(names, 0, SILENT),
             SILENT,
@@ -205,7 +204,7 @@ def test_what_finds_no_second_destination_is_requeued_and_not_forgotten() -> Non
 
 def test_at_the_end_nothing_is_tried_again(setting: Setting) -> None:
     setting.a.error = LOST
-    setting.forwarder.hurry()
+    setting.forwarder.stop_retrying()
     assert setting.forward(b"1", b"2", b"3") == {b"1": "requeued", b"2": "requeued", b"3": "finished"}
 
 
@@ -242,18 +241,18 @@ def test_what_lacks_the_field_to_compare_is_requeued_some_times_and_then_finishe
 
 def sizes(*bodies: bytes) -> list[int]:
     batch: Any = None
-    portion = Portion(batch, "t", [b"%d" % number for number in range(len(bodies))], bodies, 0.0)
-    parts = list(portion.publishable())
-    assert [message_id for part in parts for message_id in part.ids] == list(portion.ids)
+    group = PublishGroup(batch, "t", [b"%d" % number for number in range(len(bodies))], bodies, 0.0)
+    parts = list(group.publishable())
+    assert [message_id for part in parts for message_id in part.ids] == list(group.ids)
     assert [body for part in parts for body in part.bodies] == list(bodies)
     return list(map(len, parts))
 
 
 def test_portions_are_cut_where_they_would_be_too_large() -> None:
-    half = bytes(MAX_PORTION_BYTES // 2)
+    half = bytes(MAX_GROUP_BYTES // 2)
     assert sizes(b"x") == [1]
     assert sizes(half, half) == [2]
     assert sizes(half, half, b"x") == [2, 1]
     assert sizes(half + b"x", half, half) == [1, 2]
-    assert sizes(bytes(2 * MAX_PORTION_BYTES)) == [1]
-    assert sizes(b"x", bytes(2 * MAX_PORTION_BYTES), b"x") == [1, 1, 1]
+    assert sizes(bytes(2 * MAX_GROUP_BYTES)) == [1]
+    assert sizes(b"x", bytes(2 * MAX_GROUP_BYTES), b"x") == [1, 1, 1]

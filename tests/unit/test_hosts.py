@@ -19,11 +19,11 @@ from nsq_tools.hosts import (
     MEMORY_S,
     ROUND_ROBIN,
     EpsilonGreedy,
+    HostChooser,
     HostPool,
-    Hosts,
-    Places,
+    HostShares,
+    RecentTimes,
     RoundRobin,
-    Times,
     make_hosts,
 )
 
@@ -31,7 +31,7 @@ MODES = (ROUND_ROBIN, HOSTPOOL, EPSILON_GREEDY)
 NAMES = ("a", "b", "c")
 
 
-def picks(hosts: Hosts, count: int, now_s: float = 0.0) -> list[str | None]:
+def picks(hosts: HostChooser, count: int, now_s: float = 0.0) -> list[str | None]:
     return [hosts.pick(now_s) for _ in range(count)]
 
 
@@ -141,7 +141,7 @@ def test_exploring_becomes_rare_but_never_ends() -> None:
 
 
 def test_an_average_counts_the_newest_most_and_forgets() -> None:
-    times = Times()
+    times = RecentTimes()
     times.add(1.0, now_s=0)
     times.add(3.0, now_s=0)
     assert times.average_s(now_s=0) == 2.0
@@ -155,49 +155,49 @@ def test_an_average_counts_the_newest_most_and_forgets() -> None:
 
 
 def test_the_second_half_of_the_time_counts_three_times_as_much_as_the_first() -> None:
-    times = Times()
+    times = RecentTimes()
     for now_s in range(int(MEMORY_S)):
         times.add(2.0 if now_s < MEMORY_S / 2 else 10.0, now_s)
     assert times.average_s(MEMORY_S - 1) == pytest.approx((2.0 + 3 * 10.0) / 4, rel=0.02)
 
 
 def test_a_host_measured_for_longer_does_not_seem_slower() -> None:
-    old, new = Times(), Times()
+    old, new = RecentTimes(), RecentTimes()
     for now_s in range(200):
         old.add(0.5, now_s)
     new.add(0.5, 199)
     assert old.average_s(200) == pytest.approx(0.5) == new.average_s(200)
 
 
-# ---- places
+# ---- shares
 
 
 def test_a_host_that_hangs_keeps_its_share_and_no_more() -> None:
-    places = Places(RoundRobin(("good", "hangs")), ("good", "hangs"), total=10)
+    shares = HostShares(RoundRobin(("good", "hangs")), ("good", "hangs"), total=10)
     given: Counter[str | None] = Counter()
     for now_s in range(1000):
-        name = places.take(now_s)
+        name = shares.take(now_s)
         given[name] += 1
         if name == "good":
-            places.give_back("good", is_good=True, took_s=0.1, now_s=now_s)
+            shares.give_back("good", is_good=True, took_s=0.1, now_s=now_s)
     assert given == {"hangs": 5, "good": 995}
 
 
 def test_where_one_is_dead_the_other_has_all_places() -> None:
-    places = Places(HostPool(("a", "b")), ("a", "b"), total=10)
-    assert places.take(0, {"a"}) == "b"
-    places.give_back("b", is_good=False, took_s=1, now_s=0)
-    assert [places.take(1) for _ in range(10)] == ["a"] * 10
+    shares = HostShares(HostPool(("a", "b")), ("a", "b"), total=10)
+    assert shares.take(0, {"a"}) == "b"
+    shares.give_back("b", is_good=False, took_s=1, now_s=0)
+    assert [shares.take(1) for _ in range(10)] == ["a"] * 10
 
 
 def test_the_share_of_a_dead_host_goes_to_the_living_and_not_to_one_that_hangs() -> None:
-    places = Places(HostPool(("dead", "good", "hangs")), ("dead", "good", "hangs"), total=10)
-    assert places.take(0) == "dead"
-    places.give_back("dead", is_good=False, took_s=1, now_s=0)
-    assert Counter(places.take(1) for _ in range(10)) == {"good": 5, "hangs": 5}
+    shares = HostShares(HostPool(("dead", "good", "hangs")), ("dead", "good", "hangs"), total=10)
+    assert shares.take(0) == "dead"
+    shares.give_back("dead", is_good=False, took_s=1, now_s=0)
+    assert Counter(shares.take(1) for _ in range(10)) == {"good": 5, "hangs": 5}
     for _ in range(5):
-        places.give_back("good", is_good=True, took_s=1, now_s=2)
-    assert [places.take(3) for _ in range(5)] == ["good"] * 5
+        shares.give_back("good", is_good=True, took_s=1, now_s=2)
+    assert [shares.take(3) for _ in range(5)] == ["good"] * 5
 
 
 @settings(max_examples=50)
@@ -205,15 +205,15 @@ def test_the_share_of_a_dead_host_goes_to_the_living_and_not_to_one_that_hangs()
 def test_there_is_always_a_place(mode: str, host_count: int, total: int, data: st.DataObject) -> None:
     """Whatever fails: while fewer than `total` are under way, a message gets a host, and a living one if any."""
     names = [f"host{number}" for number in range(host_count)]
-    places = Places(make_hosts(mode, names, random.Random(1).random), names, total)
+    shares = HostShares(make_hosts(mode, names, random.Random(1).random), names, total)
     under_way: list[str] = []
     now_s = 0.0
     for _ in range(data.draw(st.integers(1, 40))):
         now_s += data.draw(st.sampled_from((0.0, 1.0, 31.0, 1000.0)))
         if len(under_way) < total and data.draw(st.booleans()):
-            name = places.take(now_s)
+            name = shares.take(now_s)
             assert name in names
             under_way.append(name)
         elif under_way:
             name = under_way.pop(data.draw(st.integers(0, len(under_way) - 1)))
-            places.give_back(name, is_good=data.draw(st.booleans()), took_s=0.1, now_s=now_s)
+            shares.give_back(name, is_good=data.draw(st.booleans()), took_s=0.1, now_s=now_s)

@@ -5,9 +5,20 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nsq_tools.stat.controls import Controls, Window, typed_filter
+from nsq_tools.stat.controls import (
+    DOWN,
+    END,
+    ESCAPE,
+    HOME,
+    PAGE_DOWN,
+    PAGE_UP,
+    UP,
+    Controls,
+    KeyDecoder,
+    Window,
+    typed_filter,
+)
 from nsq_tools.stat.figures import Name
-from nsq_tools.stat.keys import DOWN, END, ESCAPE, HOME, PAGE_DOWN, PAGE_UP, UP, KeyDecoder
 from nsq_tools.stat.selection import BadPattern, Order
 
 SEQUENCES = {

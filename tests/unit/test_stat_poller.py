@@ -1,4 +1,4 @@
-"""nsq-stat's questions: to all nsqd at the same time, none of them delaying the others."""
+"""nsq-stat's requests: to all nsqd at the same time, none of them delaying the others."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import pytest
 from gevent.event import Event
 from nsq_tools.stat.figures import Counts, Name, Reading
 from nsq_tools.stat.model import Model
-from nsq_tools.stat.poller import Poller, Round
-from nsq_tools.stat.sources import Sources, place_of
+from nsq_tools.stat.poller import Poller, Round, Sources, shown_address
 
 from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, Url
 
@@ -139,13 +138,13 @@ def test_a_nsqlookupd_that_hangs_delays_the_first_round_only(make_poller: MakePo
 def test_the_model_hears_of_all_of_it(make_poller: MakePoller, sources: FakeSources) -> None:
     sources.named = ["a", "b", "c"]
     poller, model = make_poller(lookupd=("lookupd",)), Model(per_node=True)
-    poller.round(None).tell(model)
+    poller.round(None).apply_to(model)
     sources.named, sources.reasons = ["a", "b"], {"b": "down"}
-    poller.round(None).tell(model)
+    poller.round(None).apply_to(model)
     assert [row.node for row in model.end_round()] == ["a"]
 
 
-# --- one question
+# --- one request
 
 
 class FakeClient:
@@ -213,6 +212,6 @@ def test_a_topic_that_nsqlookupd_does_not_know_has_no_nsqd() -> None:
 
 
 def test_a_password_is_never_shown() -> None:
-    assert place_of("https://user:secret@host:1") == "host:1"
+    assert shown_address("https://user:secret@host:1") == "host:1"
     sources, _ = sources_with({"https://host:1": STATS})
     assert sources.reading("https://user:secret@host:1").node == "host:1"

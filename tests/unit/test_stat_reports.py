@@ -6,9 +6,8 @@ import csv
 import io
 import json
 
-from nsq_tools.stat.export import FIELDS, Report, to_csv, to_json, to_table
+from nsq_tools.stat.export import FIELDS, HEADER, GoLines, Report, named_report, to_csv, to_json, to_table
 from nsq_tools.stat.figures import Counts, Name
-from nsq_tools.stat.go_columns import HEADER, GoLines, named_report
 from nsq_tools.stat.model import Row
 
 COUNTS = Counts(depth=12, backend_depth=5, in_flight=3, deferred=2, messages=100, requeued=4, timed_out=6, clients=7)

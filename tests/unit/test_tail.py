@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nsq_apps.nsq_tail import main
 from nsq_tools.tail import json_text
-from nsq_tools.tail.allowance import Allowance
-from nsq_tools.tail.escaping import for_terminal, for_terminal_line
-from nsq_tools.tail.pick import Path, in_line, parse_path, pick
-from nsq_tools.tail.rendering import Renderer, compile_search
+from nsq_tools.tail.json_text import Path, in_line, parse_path, pick
+from nsq_tools.tail.rendering import Renderer, compile_search, for_terminal, for_terminal_line
+from nsq_tools.tail.tailing import Allowance
 from nsq_tools.tail.template import Template, iso_times
 
 # --- paths

@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 from nsq_tools.to_file import finishing
-from nsq_tools.to_file.archive import Archive, Plan
+from nsq_tools.to_file.archive import Archive, Plan, Rotation
 from nsq_tools.to_file.compression import CODECS
-from nsq_tools.to_file.formats.table import FORMATS
+from nsq_tools.to_file.finishing import left_behind, repair
+from nsq_tools.to_file.formats import FORMATS
 from nsq_tools.to_file.output import OutputFile
 from nsq_tools.to_file.portions import Portion
-from nsq_tools.to_file.repair import left_behind, repair
-from nsq_tools.to_file.rotation import Rotation
 
 from nsqd_py.settings.durations import SECOND_NS
 from tests.support.written_files import all_bodies, bodies, leftovers, manifest, message_files

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 from nsq_tools.cli import BadUsage
+from nsq_tools.to_file.archive import Rotation
 from nsq_tools.to_file.naming import filename_template, host_identifier, strftime, with_revision
 from nsq_tools.to_file.options import PROGRAM, check_options, filename_format, has_revisions, is_shared
-from nsq_tools.to_file.rotation import Rotation
 
 MOMENT = datetime(2026, 3, 1, 0, 5, 9, tzinfo=timezone(timedelta(hours=-3, minutes=-30), "XYZ"))
 SOURCE = ["--nsqd-tcp-address=127.0.0.1:4150", "--topic=t"]

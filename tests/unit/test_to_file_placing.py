@@ -11,14 +11,12 @@ from typing import NoReturn
 
 import pytest
 from nsq_tools.to_file import placing
-from nsq_tools.to_file.archive import Archive, Plan
+from nsq_tools.to_file.archive import Archive, Plan, Rotation
 from nsq_tools.to_file.compression import CODECS
-from nsq_tools.to_file.finishing import FinishedFile
-from nsq_tools.to_file.formats.table import FORMATS
-from nsq_tools.to_file.placing import copy, let_go, place
+from nsq_tools.to_file.finishing import FinishedFile, left_behind, repair
+from nsq_tools.to_file.formats import FORMATS
+from nsq_tools.to_file.placing import copy, place, remove_other_names
 from nsq_tools.to_file.portions import Portion
-from nsq_tools.to_file.repair import left_behind, repair
-from nsq_tools.to_file.rotation import Rotation
 
 from tests.support.written_files import MANIFEST, all_bodies, bodies, leftovers, manifest
 from tests.unit.fakes import FakeLog
@@ -60,17 +58,17 @@ def test_a_file_that_has_no_other_name_stays(work: Path, source: Path) -> None:
     (work / "sub").mkdir()
     (work.parent / "link").symlink_to(work)
     for directory in (work, work / "sub" / "..", work.parent / "link"):
-        assert let_go(source, directory, "source", "token", never)
+        assert remove_other_names(source, directory, "source", "token", never)
         assert bodies(source) == [b"one"]
     os.link(source, work / "backup")
-    assert let_go(source, work.parent / "link", "source", "token", never)
+    assert remove_other_names(source, work.parent / "link", "source", "token", never)
     assert bodies(source) == [b"one"]
 
 
 def test_a_link_to_the_source_is_no_name_of_its_file(source: Path, output: Path) -> None:
     (output / "x-000000.log").symlink_to(source)
     assert place(source, output, NAME, 0, "token") == "x-000001.log"
-    assert let_go(source, output, "x-000001.log", "token", never)
+    assert remove_other_names(source, output, "x-000001.log", "token", never)
     assert not source.exists()
     assert bodies(output / "x-000001.log") == [b"one"]
 
@@ -78,9 +76,9 @@ def test_a_link_to_the_source_is_no_name_of_its_file(source: Path, output: Path)
 def test_a_source_whose_placed_file_is_gone_stays(source: Path, output: Path) -> None:
     name = place(source, output, NAME, 0, "token")
     (output / name).unlink()
-    assert not let_go(source, output, name, "token", never)
+    assert not remove_other_names(source, output, name, "token", never)
     (output / name).symlink_to(source)
-    assert not let_go(source, output, name, "token", lambda path: False)
+    assert not remove_other_names(source, output, name, "token", lambda path: False)
     assert bodies(source) == [b"one"]
 
 
@@ -89,7 +87,7 @@ def test_an_incomplete_copy_stays_while_there_is_no_source(output: Path, work: P
     beside.write_bytes(b"on")
     with pytest.raises(FileNotFoundError):
         place(work / "gone", output, NAME, 0, "token", copy)
-    assert not let_go(work / "gone", output, "x-000000.log", "token", never)
+    assert not remove_other_names(work / "gone", output, "x-000000.log", "token", never)
     assert beside.read_bytes() == b"on"
 
 
@@ -119,7 +117,7 @@ def killed_before_the_manifest(work: Path, output: Path, monkeypatch: pytest.Mon
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("nsq_tools.to_file.finishing.let_go", killed)
+        patch.setattr("nsq_tools.to_file.finishing.remove_other_names", killed)
         with pytest.raises(KeyboardInterrupt):
             file.finish()
     assert file.claim.facts.entry is not None
@@ -152,7 +150,7 @@ def test_a_file_that_is_replaced_again_and_again_is_left_for_the_next_start(
     killed_before_the_manifest(work, output, monkeypatch)
     (file,) = the_rest(work)
     with monkeypatch.context() as patch:
-        patch.setattr("nsq_tools.to_file.finishing.let_go", lambda *_: False)
+        patch.setattr("nsq_tools.to_file.finishing.remove_other_names", lambda *_: False)
         with pytest.raises(OSError, match="is not the file that was just placed there"):
             file.finish()
     file.claim.drop()
@@ -185,8 +183,8 @@ def test_without_links_a_copy_gets_its_name_and_then_the_source_goes(
     (output / "x-000000.log").write_bytes(b"mine\n")
     name = place(source, output, NAME, 0, "token")
     read: list[Path] = []
-    assert not let_go(source, output, name, "token", lambda path: bool(read.append(path)))
-    assert let_go(source, output, name, "token", lambda path: path.read_bytes() == source.read_bytes())
+    assert not remove_other_names(source, output, name, "token", lambda path: bool(read.append(path)))
+    assert remove_other_names(source, output, name, "token", lambda path: path.read_bytes() == source.read_bytes())
     assert (name, read) == ("x-000001.log", [output / "x-000001.log"])
     assert all_bodies(output) == [b"mine", b"one"]
     assert not source.exists()
@@ -251,7 +249,7 @@ def test_a_copy_that_was_interrupted(tmp_path: Path, step: str, monkeypatch: pyt
                 with pytest.raises(KeyboardInterrupt):
                     place(source, directory, "x<REV>.log", 0, "token")
         assert place(source, directory, "x<REV>.log", 0, "token") == "x-000001.log"
-        assert let_go(source, directory, "x-000001.log", "token", never)
+        assert remove_other_names(source, directory, "x-000001.log", "token", never)
         assert all_bodies(directory) == [b"mine", b"one"]
         assert leftovers(directory) == []
         assert not source.exists()

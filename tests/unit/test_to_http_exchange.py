@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from nsq_tools.to_http.answers import Answer
-from nsq_tools.to_http.exchange import ConnectionEnded, Line
+from nsq_tools.to_http.sender import Connection, ConnectionEnded
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
@@ -31,7 +31,7 @@ class Socket:
 
 def test_a_large_body_is_not_copied() -> None:
     sock = Socket(OK, OK)
-    line = Line(sock)
+    line = Connection(sock)
     large = bytes(1_000_000)
     assert line.exchange(b"head", b"body") == line.exchange(b"head", large) == Answer(200, "", True)
     assert sock.sent[:2] == [b"headbody", b"head"]
@@ -39,7 +39,7 @@ def test_a_large_body_is_not_copied() -> None:
 
 
 def test_who_answers_before_it_has_read_all_has_answered() -> None:
-    line = Line(Socket(b"HTTP/1.1 413 Too Large\r\nConnection: close\r\n\r\n", is_broken=True))
+    line = Connection(Socket(b"HTTP/1.1 413 Too Large\r\nConnection: close\r\n\r\n", is_broken=True))
     assert line.exchange(b"head", b"body") == Answer(413, "", False)
 
 
@@ -55,9 +55,9 @@ def test_who_answers_before_it_has_read_all_has_answered() -> None:
 )
 def test_only_who_has_said_nothing_may_be_asked_again(sock: Socket, said_nothing: bool) -> None:
     with pytest.raises(ConnectionEnded) as caught:
-        Line(sock).exchange(b"head", b"body")
+        Connection(sock).exchange(b"head", b"body")
     assert caught.value.said_nothing is said_nothing
 
 
 def test_an_answer_that_ends_with_the_connection_is_one() -> None:
-    assert Line(Socket(b"HTTP/1.1 200 OK\r\n\r\npart")).exchange(b"head", b"") == Answer(200, "", False)
+    assert Connection(Socket(b"HTTP/1.1 200 OK\r\n\r\npart")).exchange(b"head", b"") == Answer(200, "", False)

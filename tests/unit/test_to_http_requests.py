@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from nsq_tools.to_http.headers import merge_headers, parse_header
-from nsq_tools.to_http.requests import GET, POST, Place, Request
+from nsq_tools.to_http.requests import GET, POST, Place, Request, merge_headers, parse_header
 
 # ---- headers
 

@@ -6,21 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nsq_apps.to_nsq import main
-from nsq_tools.to_nsq.delimiter import parse_delimiter
-from nsq_tools.to_nsq.limits import Limits, halves
 from nsq_tools.to_nsq.progress import Progress, progress_line, size_text, summary
-from nsq_tools.to_nsq.rate import RateLimit
-from nsq_tools.to_nsq.records import Batch, RecordReader, Refusal
+from nsq_tools.to_nsq.publisher import RateLimit
+from nsq_tools.to_nsq.records import Limits, RecordBatch, RecordReader, Refusal, halves, parse_delimiter
 
 Numbered = list[tuple[bytes, int]]
 
 
-def numbered(*batches: Batch) -> Numbered:
+def numbered(*batches: RecordBatch) -> Numbered:
     return [pair for batch in batches for pair in zip(batch.records, batch.lines, strict=True)]
 
 
-def batch_of(*records: bytes) -> Batch:
-    return Batch(records, range(1, len(records) + 1))
+def batch_of(*records: bytes) -> RecordBatch:
+    return RecordBatch(records, range(1, len(records) + 1))
 
 
 # --- records

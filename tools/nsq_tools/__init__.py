@@ -1,13 +1,12 @@
-"""The terminal tools: each a process between NSQ and a shell, a file or another server.
+"""The terminal tools: each is a process between NSQ and a shell, a file or another server.
 
-cli       how every tool begins and ends: options, exit status, pipes that are closed
-options   settings that several tools share, and what follows from them
-terminal  what standard output and standard error are connected with
-columns   messages in columns, as tools take them from a consumer
-hosts     which of several hosts gets the next message                       pure
-timings   status lines: how long the last messages took
+cli       start and end of every tool: options, exit status, closed pipes, terminals
+options   settings that several tools share, their checks, and clients made from them
+columns   the interface of a batch of messages in columns
+hosts     choosing the host for the next message                             pure
+timings   status lines about the duration of the latest messages
 
-The tools, each with its settings in its own `options`, from which docs/tools and the completions are made:
+One folder a tool. Its `options` declare its settings; docs/tools and the shell completions are made from them.
 to_nsq      publishes standard input
 tail        shows messages
 stat        shows figures of topics and channels

@@ -1,7 +1,7 @@
-"""How every tool begins and ends.
+"""The start and the end of every tool, and its standard streams.
 
-Data goes to standard output and talk to standard error. The exit status is 0 when all was done, 1 when it failed,
-and 2 when the command line was wrong; a reader of standard output that goes away (`| head`) ends a tool quietly.
+A tool writes data to standard output and log lines to standard error. The exit status is 0 on success, 1 on failure and
+2 for a wrong command line. If the reader of standard output goes away (`| head`), the tool ends silently with status 0.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import IO, Any, Generic, TypeVar
 
 from nsqd_py.runtime.logs import INFO, TEXT, Log
 from nsqd_py.settings.declaration import BadOptions
@@ -25,20 +25,20 @@ OptionsT = TypeVar("OptionsT", bound=ProgramOptions)
 
 
 class BadUsage(Exception):
-    """The command line asks for what cannot be; the text is one line that says what is wrong and how to mend it."""
+    """The command line is wrong. The text is one line with the error and the remedy."""
 
 
 class ToolError(Exception):
-    """The tool cannot go on; the text is one line that says why and what to do."""
+    """The tool cannot continue. The text is one line with the reason and the remedy."""
 
 
 @dataclass(frozen=True)
 class Tool(Generic[OptionsT]):
     """A command.
 
-    check  raises BadUsage or BadOptions where the options do not fit together, ToolError; changes nothing
-    run    does the work and returns the exit status; raises ToolError. It imports what it needs itself, so that
-           --version, --help and a refusal do not wait for gevent
+    check  raises BadUsage or BadOptions if the options contradict each other, or ToolError; it has no side effects
+    run    does the work and returns the exit status; raises ToolError. It imports its modules itself, so that
+           --version, --help and errors in the command line do not wait for the import of gevent
     """
 
     program: Program[OptionsT]
@@ -46,7 +46,7 @@ class Tool(Generic[OptionsT]):
     run: Callable[[OptionsT, Log], int]
 
     def main(self, argv: Sequence[str] | None = None) -> int:
-        """Runs the tool to its end and returns the exit status."""
+        """Run the tool until it ends. Return the exit status."""
         try:
             options = self.program.read(sys.argv[1:] if argv is None else argv)
             options.check()
@@ -67,7 +67,7 @@ class Tool(Generic[OptionsT]):
         except BrokenPipeError:
             _forget_output()
             return DONE
-        except KeyboardInterrupt:  # before the tool listens to signals, or where it needs no clean stop
+        except KeyboardInterrupt:  # the tool has not installed its signal handlers yet, or has none
             return FAILED
         return status
 
@@ -77,14 +77,31 @@ class Tool(Generic[OptionsT]):
 
 
 def open_log(options: ProgramOptions, program_name: str) -> Log:
-    """Return the log on standard error, with the tool's settings for it if it has any."""
+    """Return a log on standard error. It uses the log settings of the tool, if the tool has some."""
     if isinstance(options, LogOptions):
         return Log(options.log_prefix, options.log_level, form=options.log_format)
     return Log(f"[{program_name}] ", INFO, form=TEXT)
 
 
 def _forget_output() -> None:
-    """Nobody reads standard output any more: what Python still wants to write at its end goes nowhere."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+    """Redirect standard output to /dev/null, because Python flushes it at exit and its reader is gone."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+
+
+def is_terminal(stream: IO[Any]) -> bool:
+    """True if the stream is a terminal. False for a closed stream."""
+    try:
+        return stream.isatty()
+    except (ValueError, AttributeError):
+        return False
+
+
+def wants_colour(stream: IO[Any] | None = None) -> bool:
+    """True for a terminal that can show colours, unless the user has disabled them (https://no-color.org)."""
+    return (
+        is_terminal(sys.stdout if stream is None else stream)
+        and os.environ.get("TERM") != "dumb"
+        and not os.environ.get("NO_COLOR")
+    )

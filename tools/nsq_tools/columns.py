@@ -1,4 +1,4 @@
-"""Messages in columns, as tools take them from a consumer."""
+"""The interface of a batch of messages in columns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Columns(Protocol):
-    """Messages of one topic, as `nsqd_py.client.MessageBatch` has them: an item in each list for each message."""
+    """Messages of one topic. Each sequence has one item a message. `nsqd_py.client.MessageBatch` implements it."""
 
     def __len__(self) -> int: ...
 

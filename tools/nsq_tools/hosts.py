@@ -1,14 +1,14 @@
-"""Which of several hosts gets the next message: in turn, those that work, or the faster ones more often. Pure.
+"""Choosing the host for the next message: in turn, in turn without failed hosts, or faster hosts more often. Pure.
 
-`Places` is what the tools use. The three ways to choose are those of Go's tools; the figures and the shape of
-`HostPool` and `EpsilonGreedy` are go-hostpool's (github.com/bitly/go-hostpool), epsilon-greedy itself is a strategy
-for multi-armed bandits (Sutton & Barto, Reinforcement Learning, section 2.2). Two things are mended:
+The tools use `HostShares`. The three modes are those of Go's tools. The constants and the design of `HostPool` and
+`EpsilonGreedy` are those of go-hostpool (github.com/bitly/go-hostpool); epsilon-greedy is a strategy for multi-armed
+bandits (Sutton & Barto, Reinforcement Learning, section 2.2). Two defects of go-hostpool are corrected:
 
-- Times are kept exactly. go-hostpool cuts them to whole milliseconds and does not prefer a host of 0 ms, so that it
+- Durations are exact. go-hostpool truncates them to whole milliseconds and does not prefer a host of 0 ms, so that it
   sends nearly everything to the slow one of two hosts that take 0.5 ms and 5 ms.
-- An average is divided by its weights. Without that, a host that has been measured for longer seems slower.
+- An average is divided by the sum of its weights. Otherwise a host that has been measured for longer seems slower.
 
-Times are seconds of a monotonic clock and come in as arguments; so does the source of randomness.
+RecentTimes are seconds of a monotonic clock and are passed as arguments; so is the source of randomness.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ _SHORTEST_S = 1e-6
 
 # A number in [0, 1).
 Random = Callable[[], float]
-NOBODY: frozenset[str] = frozenset()
+NO_HOSTS: frozenset[str] = frozenset()
 
 
-class Hosts(Protocol):
-    """A way to choose."""
+class HostChooser(Protocol):
+    """A strategy for choosing hosts."""
 
-    def pick(self, now_s: float, without: Collection[str] = NOBODY) -> str | None:
-        """The next host that is not in `without`; None where nobody is left who should be tried."""
+    def pick(self, now_s: float, without: Collection[str] = NO_HOSTS) -> str | None:
+        """Return the next host that is not in `without`, or None if no host can be tried."""
 
     def mark(self, host: str, is_good: bool, took_s: float, now_s: float) -> None:
-        """What came of a message that was given to it."""
+        """Record whether the host took a message, and after how many seconds."""
 
     def live_count(self) -> int:
-        """How many of them are not known to fail."""
+        """Return the number of hosts that are not marked as failed."""
 
 
 class RoundRobin:
-    """Each in its turn, whatever became of what it got before."""
+    """Every host in turn, including hosts that failed."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = list(dict.fromkeys(names))
         self._next = 0
 
-    def pick(self, now_s: float, without: Collection[str] = NOBODY) -> str | None:
+    def pick(self, now_s: float, without: Collection[str] = NO_HOSTS) -> str | None:
         names = self._names
         for turn in range(self._next, self._next + len(names)):
             name = names[turn % len(names)]
@@ -67,14 +67,14 @@ class RoundRobin:
         return None
 
     def mark(self, host: str, is_good: bool, took_s: float, now_s: float) -> None:
-        """Makes no difference here."""
+        """Do nothing: results do not influence this strategy."""
 
     def live_count(self) -> int:
         return len(self._names)
 
 
 class _Host:
-    """What is known of one host: whether it is alive, and if not, when it gets another chance."""
+    """The state of one host: whether it has failed, and when it is tried again."""
 
     __slots__ = ("is_dead", "name", "retry_at_s", "retry_delay_s")
 
@@ -88,7 +88,7 @@ class _Host:
         return not self.is_dead or self.retry_at_s < now_s
 
     def begin_try(self, now_s: float) -> None:
-        """A dead one gets a single message; the next after twice the time, unless this one arrives."""
+        """Double the time until the next try of a failed host, in case this try fails."""
         if self.is_dead:
             self.retry_delay_s = min(2 * self.retry_delay_s, LONGEST_RETRY_S)
             self.retry_at_s = now_s + self.retry_delay_s
@@ -101,16 +101,17 @@ class _Host:
 
 
 class HostPool:
-    """In turn, without those that failed: such a one gets a single message after 30 s, then after 1, 2, 4, 8, 15 min.
+    """Every host in turn, except for failed ones.
 
-    Where all have failed, all are taken back, since there is nothing better to do.
+    A failed host gets a single message after 30 s, then after 1, 2, 4, 8 and 15 minutes. If all hosts have failed, all
+    are used again.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
         self._hosts = {name: _Host(name) for name in names}
         self._turns = RoundRobin(names)
 
-    def pick(self, now_s: float, without: Collection[str] = NOBODY) -> str | None:
+    def pick(self, now_s: float, without: Collection[str] = NO_HOSTS) -> str | None:
         dead = self._dead(now_s)
         if len(dead) == len(self._hosts):
             self._revive()
@@ -133,7 +134,7 @@ class HostPool:
         return self._hosts[host].may_be_tried(now_s)
 
     def _dead(self, now_s: float) -> set[str]:
-        """Those that failed, and whose time for another try has not come."""
+        """Return the failed hosts that must not be tried yet."""
         return {host.name for host in self._hosts.values() if not host.may_be_tried(now_s)}
 
     def _revive(self) -> None:
@@ -141,8 +142,8 @@ class HostPool:
             host.is_dead = False
 
 
-class Times:
-    """How long one host took in the last five minutes, the newest counting most."""
+class RecentTimes:
+    """Durations of one host in the last five minutes. Newer ones have a higher weight."""
 
     __slots__ = ("_buckets", "_index", "_last_s", "_older_s", "_older_weight")
 
@@ -157,7 +158,7 @@ class Times:
         self._buckets[-1] = (count + 1, total_s + took_s)
 
     def average_s(self, now_s: float) -> float | None:
-        """None where nothing was measured for so long."""
+        """Return the weighted average, or None without a measurement in the last five minutes."""
         self._advance(now_s)
         count, total_s = self._buckets[-1]
         weight = self._older_weight + (1.0 if count or self._older_weight else 0.0)
@@ -172,7 +173,10 @@ class Times:
         self._weigh_older()
 
     def _weigh_older(self) -> None:
-        """Sums over all but the newest bucket; an empty one counts as the one before. Once per bucket, not per pick."""
+        """Sum up all buckets but the newest. An empty bucket counts as the one before it.
+
+        This runs once a bucket, not once a pick.
+        """
         self._older_s = self._older_weight = self._last_s = 0.0
         has_begun = False
         for place in range(BUCKETS - 1):
@@ -187,18 +191,19 @@ class Times:
 
 
 class EpsilonGreedy:
-    """By speed: a host of half the time gets twice as many; a part of them, epsilon, explores as `HostPool` does.
+    """Hosts in proportion to their speed: a host that takes half the time gets twice as many messages.
 
-    Epsilon begins at 30 % and falls with each exploration, down to 1 %.
+    A share of the messages, epsilon, goes to the hosts in turn, as in `HostPool`. Epsilon begins at 30 % and decreases
+    with each of these messages, down to 1 %.
     """
 
     def __init__(self, names: Sequence[str], random: Random) -> None:
         self._pool = HostPool(names)
-        self._times = {name: Times() for name in names}
+        self._times = {name: RecentTimes() for name in names}
         self._random = random
         self._epsilon = FIRST_EPSILON
 
-    def pick(self, now_s: float, without: Collection[str] = NOBODY) -> str | None:
+    def pick(self, now_s: float, without: Collection[str] = NO_HOSTS) -> str | None:
         if self._random() < self._epsilon:
             self._epsilon = max(self._epsilon * EPSILON_DECAY, LEAST_EPSILON)
             return self._pool.pick(now_s, without)
@@ -214,7 +219,7 @@ class EpsilonGreedy:
         return self._pool.live_count()
 
     def _pick_by_speed(self, now_s: float, without: Collection[str]) -> str | None:
-        """None where no host that may be tried has been measured."""
+        """Return a host at random, weighted by speed, or None if no host that may be tried has been measured."""
         speeds = self._speeds(now_s, without)
         rest = self._random() * sum(speeds.values())
         for name, speed in speeds.items():
@@ -233,50 +238,50 @@ class EpsilonGreedy:
         return speeds
 
 
-def make_hosts(mode: str, names: Sequence[str], random: Random) -> Hosts:
-    """The hosts in the way that `mode` says, one of the three words above."""
+def make_hosts(mode: str, names: Sequence[str], random: Random) -> HostChooser:
+    """Return the strategy of `mode`: ROUND_ROBIN, HOSTPOOL or EPSILON_GREEDY."""
     if mode == EPSILON_GREEDY:
         return EpsilonGreedy(names, random)
     return HostPool(names) if mode == HOSTPOOL else RoundRobin(names)
 
 
-class Places:
-    """Gives messages to hosts, and to none more than its share of those under way.
+class HostShares:
+    """Distributes messages to hosts. No host gets more than an equal share of the messages that are being sent.
 
-    So a host that hangs keeps its share and no more; the others go on with the rest.
+    So a host that hangs blocks only its share; the other hosts get the other messages.
     """
 
-    def __init__(self, hosts: Hosts, names: Sequence[str], total: int) -> None:
-        """`total` is how many messages can be under way at a time."""
+    def __init__(self, hosts: HostChooser, names: Sequence[str], total: int) -> None:
+        """`total` is the maximum number of messages that are sent at the same time."""
         self._hosts = hosts
         self._under_way = dict.fromkeys(names, 0)
         self._total = total
 
-    def take(self, now_s: float, without: Collection[str] = NOBODY) -> str | None:
-        """A host for one message, also counted; None where nobody is left beside those in `without`."""
+    def take(self, now_s: float, without: Collection[str] = NO_HOSTS) -> str | None:
+        """Return a host for one message and count it, or None if every host is in `without`."""
         full = self._full()
         name = self._hosts.pick(now_s, full.union(without)) if full else None
-        if name is None:  # nobody is full, or, with more under way than was said, all are
+        if name is None:  # no host has its full share; or all have, as more than `total` messages are being sent
             name = self._hosts.pick(now_s, without)
         if name is not None:
             self._under_way[name] += 1
         return name
 
-    def deal(self, count: int, now_s: float, without: Collection[str] = NOBODY) -> dict[str, int]:
-        """Hosts for many messages: how many each gets. Empty where nobody is left."""
-        dealt: dict[str, int] = {}
+    def distribute(self, count: int, now_s: float, without: Collection[str] = NO_HOSTS) -> dict[str, int]:
+        """Return hosts for `count` messages, with the number for each. Empty if every host is in `without`."""
+        counts: dict[str, int] = {}
         for _ in range(count):
             name = self.take(now_s, without)
             if name is not None:
-                dealt[name] = dealt.get(name, 0) + 1
-        return dealt
+                counts[name] = counts.get(name, 0) + 1
+        return counts
 
     def give_back(self, host: str, is_good: bool, took_s: float, now_s: float, count: int = 1) -> None:
-        """What became of `count` messages, and how long they took."""
+        """Record the result of `count` messages, and how long they took."""
         self._under_way[host] -= count
         self._hosts.mark(host, is_good, took_s, now_s)
 
     def _full(self) -> set[str]:
-        # Shares of the living add up to the total: a message for which there is room always finds one that is not full.
+        # The shares of the working hosts add up to at least the total, so one of them always has room.
         share = -(-self._total // max(self._hosts.live_count(), 1))
         return {name for name, count in self._under_way.items() if count >= share}

@@ -32,7 +32,7 @@ PRODUCER_OPT = setting(STRINGS, (),
 
 
 class SourceOptions(Options):
-    """The settings of a tool that consumes: nsqds, or nsqlookupds that know them."""
+    """The settings of a tool that consumes: addresses of nsqds, or of nsqlookupds that list them."""
 
     nsqd_tcp_address: tuple[str, ...] = NSQD_TCP
     lookupd_http_address: tuple[str, ...] = LOOKUPD_HTTP

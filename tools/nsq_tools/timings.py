@@ -1,4 +1,4 @@
-"""Status lines: how long the last messages took. The text is that of Go's tools. Pure but for the log."""
+"""Status lines about the duration of the latest messages, with the text of Go's tools."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from nsqd_py.runtime.logs import Log
 
-# With fewer values than this, a percentile says little.
+# With fewer values, the percentiles are inaccurate.
 FEW = 100
 
 
 class Timings:
-    """Writes a line after every `every` messages; 0 writes none.
+    """Log a line after every `every` messages; 0 disables it.
 
     [aggregate]: finished 250 - 99th: 1.91ms - 95th: 1.22ms - avg: 0.84ms
     """
@@ -26,7 +26,7 @@ class Timings:
         self._took_s: list[float] = []
 
     def add(self, took_s: float, count: int = 1) -> None:
-        """So many more messages are done; they took so long."""
+        """Record that `count` messages took `took_s` each."""
         every = self._every
         if every <= 0:
             return
@@ -37,7 +37,7 @@ class Timings:
 
 
 class TimingsByHost:
-    """A line for all, and one for each host where there are several."""
+    """A status line for all messages and, if there are several hosts, one for each host."""
 
     def __init__(self, hosts: Sequence[str], every: int, log: Log) -> None:
         if 0 < every < FEW:
@@ -46,22 +46,22 @@ class TimingsByHost:
         self._by_host = {host: Timings(f"[{host}]", every, log) for host in hosts} if len(set(hosts)) > 1 else {}
 
     def add(self, host: str, took_s: float, count: int = 1) -> None:
-        """So many more messages are done, by `host`."""
+        """Record that `host` took `count` messages."""
         self.add_to_one(host, took_s, count)
         self._all.add(took_s, count)
 
     def add_to_one(self, host: str, took_s: float, count: int = 1) -> None:
-        """`host` is done with messages that others get too."""
+        """Record that `host` took `count` messages that are also sent to other hosts."""
         if host in self._by_host:
             self._by_host[host].add(took_s, count)
 
     def add_to_all(self, took_s: float) -> None:
-        """Such a message is done, by all of them."""
+        """Record that all hosts took one message."""
         self._all.add(took_s)
 
 
 def status_line(name: str, took_s: Sequence[float]) -> str:
-    """What the times of these messages say; at least one."""
+    """Return the status line for these durations. At least one is required."""
     ordered = sorted(took_s)
     average_ms = 1000 * sum(ordered) / len(ordered)
     return (
@@ -71,6 +71,6 @@ def status_line(name: str, took_s: Sequence[float]) -> str:
 
 
 def percentile(percent: float, ordered: Sequence[float]) -> float:
-    """The value at the place that Go's tools take: rounded up from half a place above."""
+    """Return the value at the index that Go's tools use: half an index above the exact one, rounded up."""
     place = math.ceil(percent / 100 * len(ordered) + 0.5)
     return ordered[min(place, len(ordered) - 1)]

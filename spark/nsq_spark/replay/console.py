@@ -11,8 +11,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any, NamedTuple, Self
 
-from nsq_tools.cli import FAILED
-from nsq_tools.terminal import is_terminal
+from nsq_tools.cli import FAILED, is_terminal
 
 from nsq_spark.replay.driver import ReplayProgress
 from nsq_spark.replay.figures import duration_text, size_text

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from nsq_tools.cli import BadUsage, ToolError
+from nsq_tools.cli import BadUsage, ToolError, is_terminal
 from nsq_tools.options import (
     check_client_options,
     check_name,
     check_nsqd_addresses,
 )
-from nsq_tools.terminal import is_terminal
 
 from nsq_spark.replay import BATCH_BYTES
 from nsqd_py.settings.declaration import Options, at_least, setting

@@ -1,8 +1,7 @@
-"""nsq-to-nsq: messages go on to other nsqds, and are finished when those have them.
+"""nsq-to-nsq: forwards messages to other nsqds, and finishes a message after its destination has stored it.
 
 options    the settings
-filters    which JSON messages pass, and which of their fields      pure
-portion    some messages of a batch that share a fate
-forwarder  what becomes of a batch: filter, share out, publish, try elsewhere, requeue
+filters    choosing JSON messages and their fields                   pure
+forwarder  one batch: filter, distribute, publish, try another destination, requeue
 run        the tool
 """

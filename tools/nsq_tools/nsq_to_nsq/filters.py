@@ -1,4 +1,4 @@
-"""Which JSON messages pass, and which of their fields, by the rules of Go's nsq_to_nsq. Pure."""
+"""Choosing JSON messages and their fields by the rules of Go's nsq_to_nsq. Pure."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from typing import Any, NoReturn
 
 import orjson
 
-# As in the source of a Go program.
+# Numbers as Go's strconv.ParseFloat reads them.
 _DIGITS = r"\d+(?:_\d+)*"
 _DECIMAL = re.compile(rf"[+-]?({_DIGITS}\.?({_DIGITS})?|\.{_DIGITS})([eE][+-]?{_DIGITS})?", re.ASCII)
 _HEXADECIMAL = re.compile(r"[+-]?0[xX]([\da-fA-F]+\.?[\da-fA-F]*|\.[\da-fA-F]+)[pP][+-]?\d+", re.ASCII)
 _MAX_INT64 = 2**63
-# What Go's JSON writes in another way than orjson; all of these occur in strings only.
+# Characters that Go's JSON escapes and orjson does not; they occur only in strings.
 _ESCAPES = tuple((character.encode(), b"\\u%04x" % ord(character)) for character in "&<>\u2028\u2029")
 
 
 class Verdict(enum.Enum):
-    """What becomes of a message."""
+    """The result of filtering a message."""
 
     PASS = enum.auto()
-    # It has not what is required.
+    # It does not meet the requirements.
     DROP = enum.auto()
-    # It is no JSON object.
+    # It is not a JSON object.
     UNREADABLE = enum.auto()
-    # The field whose value is required is not there.
+    # The field that must have a certain value is missing.
     INCOMPLETE = enum.auto()
 
 
 class JsonFilter:
-    """Lets JSON objects pass that have a field (with a value), and of each only the fields of an allow-list.
+    """Passes JSON objects that have a required field, optionally with a required value; keeps only allowed fields.
 
-    A required value is compared with strings as text, and with numbers as a floating-point number where it is one;
-    true, false, null, lists and objects equal no value.
+    The required value is compared with strings as text, and with numbers as a floating-point number if it is one;
+    true, false, null, lists and objects never match.
     """
 
     def __init__(self, required_field: str, required_value: str, allowed_fields: Sequence[str]) -> None:
-        """What is empty is not asked for."""
+        """An empty argument disables its check."""
         self._field = required_field
         self._value = required_value
         self._number = parse_number(required_value)
@@ -51,7 +51,7 @@ class JsonFilter:
         return bool(self._field or self._allowed)
 
     def judge(self, body: bytes) -> tuple[Verdict, bytes]:
-        """What becomes of the message, and the body to send where it passes."""
+        """Return the verdict, and the body to send if it is PASS."""
         try:
             document = read_object(body)
         except ValueError:
@@ -76,7 +76,7 @@ class JsonFilter:
 
 
 def parse_number(text: str) -> float | None:
-    """The number that `text` is, with a finite value; None where it is none."""
+    """Return the number in the text, or None if the text is not a finite number."""
     try:
         if _HEXADECIMAL.fullmatch(text):
             return float.fromhex(text)
@@ -87,10 +87,9 @@ def parse_number(text: str) -> float | None:
 
 
 def read_object(body: bytes) -> dict[str, Any]:
-    """The JSON object; `null` is an empty one, as Go reads it. Raises ValueError.
+    """Return the JSON object; `null` is an empty object, as in Go. Raises ValueError.
 
-    As in Go, what is no UTF-8 and no whole pair of surrogates becomes U+FFFD. Deeper than about 1000 levels it is not
-    read.
+    As in Go, invalid UTF-8 and unpaired surrogates become U+FFFD. More than about 1000 levels are an error.
     """
     try:
         document = orjson.loads(body)
@@ -113,11 +112,11 @@ def _read_mended(body: bytes) -> Any:
 
 
 def _refuse(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no JSON")
+    raise ValueError(f"{word} is not JSON")
 
 
 def write_object(document: dict[str, Any]) -> bytes:
-    """As Go writes it: sorted by name, without spaces, whole numbers without a point."""
+    """Return the JSON as Go writes it: sorted by name, without spaces, integral numbers without a decimal point."""
     text = orjson.dumps(_whole(document), option=orjson.OPT_SORT_KEYS)
     for character, escape in _ESCAPES:
         text = text.replace(character, escape)
@@ -125,7 +124,7 @@ def write_object(document: dict[str, Any]) -> bytes:
 
 
 def _whole(value: Any) -> Any:
-    """With whole numbers as such, wherever they are in it."""
+    """Convert integral floats to int, at every level."""
     if isinstance(value, dict):
         return {name: _whole(inner) for name, inner in value.items()}
     if isinstance(value, list):

@@ -1,25 +1,70 @@
-"""What becomes of a batch: filter, share out, publish, try elsewhere, requeue."""
+"""One batch of messages: filter, distribute, publish, try another destination, requeue."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 from gevent.pool import Group
 
-from nsq_tools.hosts import Places
+from nsq_tools.hosts import HostShares
 from nsq_tools.nsq_to_nsq.filters import JsonFilter, Verdict
-from nsq_tools.nsq_to_nsq.portion import Portion
 from nsq_tools.timings import TimingsByHost
 from nsqd_py.client.errors import NsqClientError, PublishFailed
 from nsqd_py.client.message import MessageBatch
 from nsqd_py.runtime.logs import Log
 
-# What nsqd says of a message that it will not take; another message may be welcome.
+# Well below the default of nsqd's --max-body-size, 5 MB.
+MAX_GROUP_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PublishGroup:
+    """Messages of a batch that are published together, and finished or requeued together.
+
+    topic    the destination's topic
+    began_s  time of arrival (monotonic)
+    tried    destinations that failed
+    """
+
+    batch: MessageBatch
+    topic: str
+    ids: Sequence[bytes]
+    bodies: Sequence[bytes]
+    began_s: float
+    tried: frozenset[str] = frozenset()
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def part(self, start: int, end: int) -> PublishGroup:
+        ids, bodies = self.ids[start:end], self.bodies[start:end]
+        return PublishGroup(self.batch, self.topic, ids, bodies, self.began_s, self.tried)
+
+    def halves(self) -> tuple[PublishGroup, PublishGroup]:
+        middle = len(self) // 2
+        return self.part(0, middle), self.part(middle, len(self))
+
+    def without(self, destination: str) -> PublishGroup:
+        """Return the same messages, with `destination` among the failed ones."""
+        return PublishGroup(self.batch, self.topic, self.ids, self.bodies, self.began_s, self.tried | {destination})
+
+    def publishable(self) -> Iterator[PublishGroup]:
+        """Yield parts that are small enough for one publish."""
+        start = size_bytes = 0
+        for place, body in enumerate(self.bodies):
+            if size_bytes + len(body) > MAX_GROUP_BYTES and place > start:
+                yield self.part(start, place)
+                start, size_bytes = place, 0
+            size_bytes += len(body)
+        yield self.part(start, len(self)) if start else self
+
+
+# Errors about one message; nsqd may accept other messages.
 _ABOUT_MESSAGES = frozenset(("E_BAD_MESSAGE", "E_BAD_BODY"))
-# A message without the field to compare is requeued, as Go's tool does, and after so many attempts it is finished:
-# it would not have passed.
+# A message without the required field is requeued, as in Go's tool; after this number of attempts it is finished.
 MAX_INCOMPLETE_ATTEMPTS = 5
 _SHOWN_BYTES = 200
 
@@ -27,7 +72,10 @@ OnDone = Callable[[NsqClientError | None], object]
 
 
 class Destination(Protocol):
-    """Publishes; `nsqd_py.client.Producer` is one. `on_done` must not wait; it is not called for what raises."""
+    """Publishes messages; `nsqd_py.client.Producer` implements it.
+
+    `on_done` must not block. It is not called if the method raises.
+    """
 
     def publish_soon(self, topic: str, body: bytes, on_done: OnDone) -> object: ...
 
@@ -35,52 +83,52 @@ class Destination(Protocol):
 
 
 class Forwarder:
-    """Publishes what batches hold and answers them: no message is finished before its destination said OK.
+    """Publishes the messages of batches, and finishes a message only after its destination has answered OK.
 
-    What a destination does not take goes to another; where there is none, it is requeued, with back-off.
+    If a destination fails, its messages go to another one; if there is none, they are requeued with back-off.
     """
 
     def __init__(
         self,
         destinations: Mapping[str, Destination],
-        places: Places,
+        shares: HostShares,
         rules: JsonFilter,
         timings: TimingsByHost,
         log: Log,
         clock: Callable[[], float],
     ) -> None:
-        """`destinations` and `places` by the same names; `clock` gives monotonic seconds."""
+        """`destinations` and `shares` have the same names; `clock` returns monotonic seconds."""
         self._destinations = destinations
-        self._places = places
+        self._shares = shares
         self._rules = rules
         self._timings = timings
         self._log = log
         self._clock = clock
         self._second_tries = Group()
-        self._is_in_a_hurry = False
+        self._is_stopping = False
 
     def handle(self, topic: str, batch: MessageBatch) -> None:
-        """Begin to forward a batch to this topic."""
-        # By id: one that timed out and came again before it was read is here twice, and is answered once.
+        """Begin forwarding a batch to this topic."""
+        # By id: a message that timed out and was delivered again may be in the batch twice, but is answered once.
         messages = dict(zip(batch.ids, batch.bodies, strict=True))
         if self._rules.is_on:
             messages = self._filtered(batch, messages)
         if messages:
-            portion = Portion(batch, topic, list(messages), list(messages.values()), self._clock())
-            self._share_out(portion, "no destination is free")
+            group = PublishGroup(batch, topic, list(messages), list(messages.values()), self._clock())
+            self._distribute(group, "no destination is free")
 
-    def hurry(self) -> None:
-        """The tool is about to end: no second tries elsewhere."""
-        self._is_in_a_hurry = True
+    def stop_retrying(self) -> None:
+        """Do not try other destinations any more, because the tool is stopping."""
+        self._is_stopping = True
 
     def join(self, timeout_s: float) -> None:
-        """Wait for second tries that have begun."""
+        """Wait for the retries that have begun."""
         self._second_tries.join(timeout_s)
 
-    # --- what passes
+    # --- filtering
 
     def _filtered(self, batch: MessageBatch, messages: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
-        """Those that pass, as they are to be sent; the others are answered."""
+        """Return the messages that pass, with the bodies to send. Answer the others."""
         passed, finished, incomplete = {}, [], []
         for message_id, body in messages.items():
             verdict, passed_body = self._rules.judge(body)
@@ -99,7 +147,7 @@ class Forwarder:
         return passed
 
     def _put_off(self, batch: MessageBatch, incomplete: list[bytes]) -> list[bytes]:
-        """Requeue those that have not come too often; the others."""
+        """Requeue incomplete messages. Return those that have had too many attempts."""
         self._log.error("missing field to check required value")
         attempts = dict(zip(batch.ids, batch.attempts, strict=True))
         again = [message_id for message_id in incomplete if attempts[message_id] <= MAX_INCOMPLETE_ATTEMPTS]
@@ -107,57 +155,57 @@ class Forwarder:
             batch.requeue(None, again, backoff=True)
         return [message_id for message_id in incomplete if attempts[message_id] > MAX_INCOMPLETE_ATTEMPTS]
 
-    # --- where it goes
+    # --- publishing
 
-    def _share_out(self, portion: Portion, reason: object) -> None:
-        """Send its messages to destinations that may have them; for those that find none, `reason` says why."""
-        dealt = self._places.deal(len(portion), self._clock(), portion.tried)
+    def _distribute(self, group: PublishGroup, reason: object) -> None:
+        """Send the messages to destinations that were not tried. Requeue the rest, and log `reason`."""
+        counts = self._shares.distribute(len(group), self._clock(), group.tried)
         start = 0
-        for name, count in dealt.items():
-            for publishable in portion.part(start, start + count).publishable():
+        for name, count in counts.items():
+            for publishable in group.part(start, start + count).publishable():
                 self._send(name, publishable)
             start += count
-        if start < len(portion):
-            self._requeue(portion.part(start, len(portion)), reason)
+        if start < len(group):
+            self._requeue(group.part(start, len(group)), reason)
 
-    def _send(self, name: str, portion: Portion) -> None:
-        on_done = partial(self._answered, name, portion, self._clock())
+    def _send(self, name: str, group: PublishGroup) -> None:
+        on_done = partial(self._answered, name, group, self._clock())
         destination = self._destinations[name]
         try:
-            if len(portion) == 1:
-                destination.publish_soon(portion.topic, portion.bodies[0], on_done)
+            if len(group) == 1:
+                destination.publish_soon(group.topic, group.bodies[0], on_done)
             else:
-                destination.multi_publish_soon(portion.topic, list(portion.bodies), on_done)
-        except NsqClientError as error:  # it did not even begin
+                destination.multi_publish_soon(group.topic, list(group.bodies), on_done)
+        except NsqClientError as error:  # nothing was sent
             on_done(error)
 
-    def _answered(self, name: str, portion: Portion, sent_s: float, error: NsqClientError | None) -> None:
+    def _answered(self, name: str, group: PublishGroup, sent_s: float, error: NsqClientError | None) -> None:
         is_about_messages = isinstance(error, PublishFailed) and error.code in _ABOUT_MESSAGES
-        if is_about_messages and len(portion) > 1:
-            # One of them is the reason; the others shall arrive.
-            self._second_tries.spawn(self._send_halves, name, portion)
+        if is_about_messages and len(group) > 1:
+            # nsqd refused one of them; the others can still be published.
+            self._second_tries.spawn(self._send_halves, name, group)
             return
         now_s = self._clock()
         is_good = error is None or is_about_messages
-        self._places.give_back(name, is_good, now_s - sent_s, now_s, len(portion))
+        self._shares.give_back(name, is_good, now_s - sent_s, now_s, len(group))
         if error is None:
-            self._timings.add(name, now_s - portion.began_s, len(portion))
-            portion.batch.finish_some(portion.ids)
-        elif is_about_messages or self._is_in_a_hurry:
-            self._requeue(portion, error)
+            self._timings.add(name, now_s - group.began_s, len(group))
+            group.batch.finish_some(group.ids)
+        elif is_about_messages or self._is_stopping:
+            self._requeue(group, error)
         else:
-            self._second_tries.spawn(self._try_elsewhere, name, portion, error)
+            self._second_tries.spawn(self._try_elsewhere, name, group, error)
 
-    # --- what failed; in greenlets of their own, for sending may wait
+    # --- retries; each in a new greenlet, as sending may block
 
-    def _send_halves(self, name: str, portion: Portion) -> None:
-        for half in portion.halves():
+    def _send_halves(self, name: str, group: PublishGroup) -> None:
+        for half in group.halves():
             self._send(name, half)
 
-    def _try_elsewhere(self, name: str, portion: Portion, error: NsqClientError) -> None:
-        self._log.warning("%s; looking for another destination for %d messages", error, len(portion))
-        self._share_out(portion.without(name), error)
+    def _try_elsewhere(self, name: str, group: PublishGroup, error: NsqClientError) -> None:
+        self._log.warning("%s; looking for another destination for %d messages", error, len(group))
+        self._distribute(group.without(name), error)
 
-    def _requeue(self, portion: Portion, reason: object) -> None:
-        self._log.warning("%s; %d messages are requeued", reason, len(portion))
-        portion.batch.requeue(None, portion.ids, backoff=True)
+    def _requeue(self, group: PublishGroup, reason: object) -> None:
+        self._log.warning("%s; %d messages are requeued", reason, len(group))
+        group.batch.requeue(None, group.ids, backoff=True)

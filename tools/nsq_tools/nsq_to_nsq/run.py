@@ -1,4 +1,4 @@
-"""nsq-to-nsq: from the options to the end."""
+"""nsq-to-nsq: builds the producers, the forwarder and the consumers, and runs them until a signal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import partial
 import gevent
 
 from nsq_tools.cli import DONE
-from nsq_tools.hosts import Places, make_hosts
+from nsq_tools.hosts import HostShares, make_hosts
 from nsq_tools.nsq_to_nsq.filters import JsonFilter
 from nsq_tools.nsq_to_nsq.forwarder import Forwarder
 from nsq_tools.nsq_to_nsq.options import NsqToNsqOptions
@@ -20,16 +20,16 @@ from nsqd_py.client import ClientOptions, Consumer, NsqClientError, Producer
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals, calm_collector
 
-# How long a destination may be silent before its messages go elsewhere.
+# Time without an answer after which messages go to another destination.
 PUBLISH_TIMEOUT_S = 5.0
-# More than that, so that what is under way at the end is answered.
+# Longer, so that the messages that are being published at the end are answered.
 STOP_TIMEOUT_S = PUBLISH_TIMEOUT_S + 5.0
-# What is under way is bounded by --max-in-flight; a full window would make all wait for one destination that hangs.
+# --max-in-flight limits the messages; with a limit here, all would wait for one destination that hangs.
 _NO_LIMIT = 1 << 40
 
 
 def run(options: NsqToNsqOptions, log: Log) -> int:
-    """Until a signal asks to stop; what is under way then is answered."""
+    """Forward messages until a stop signal. Messages that are being published then are answered first."""
     producers = _make_producers(options, log)
     forwarder = _make_forwarder(options, producers, log)
     consumers = _make_consumers(options, forwarder, log)
@@ -38,11 +38,11 @@ def run(options: NsqToNsqOptions, log: Log) -> int:
         for consumer in consumers:
             consumer.start()
         signals.wait()
-        forwarder.hurry()
+        forwarder.stop_retrying()
         gevent.joinall([gevent.spawn(consumer.stop, timeout_s=STOP_TIMEOUT_S) for consumer in consumers])
     forwarder.join(STOP_TIMEOUT_S)
     for producer in producers.values():
-        with suppress(NsqClientError):  # whose messages were not finished
+        with suppress(NsqClientError):  # the messages without an answer were not finished
             producer.close(timeout_s=0)
     return DONE
 
@@ -56,7 +56,7 @@ def _make_producers(options: NsqToNsqOptions, log: Log) -> dict[str, Producer]:
             window_bytes=_NO_LIMIT,
             publish_timeout_s=PUBLISH_TIMEOUT_S,
             answer_timeout_s=PUBLISH_TIMEOUT_S,
-            # The forwarder itself knows whom to ask next.
+            # The forwarder chooses the next destination.
             retry_unknown=False,
             log=log,
         )
@@ -68,17 +68,17 @@ def _make_forwarder(options: NsqToNsqOptions, producers: dict[str, Producer], lo
     names = list(producers)
     rules = JsonFilter(options.require_json_field, options.require_json_value, options.whitelist_json_field)
     hosts = make_hosts(options.mode, names, random.random)
-    places = Places(hosts, names, options.max_in_flight * len(options.topic))
+    shares = HostShares(hosts, names, options.max_in_flight * len(options.topic))
     timings = TimingsByHost(names, options.status_every, log)
-    return Forwarder(producers, places, rules, timings, log, time.monotonic)
+    return Forwarder(producers, shares, rules, timings, log, time.monotonic)
 
 
 def _make_consumers(options: NsqToNsqOptions, forwarder: Forwarder, log: Log) -> list[Consumer]:
-    """One for each topic, each with its own share of messages in flight, as in Go's tool."""
+    """Return a consumer for each topic, each with the full --max-in-flight, as in Go's tool."""
     consumer_options: ClientOptions = client_options(
         options.consumer_opt,
         "consumer-opt",
-        # A message that is given up on would be lost: only who asks for it has max_attempts.
+        # The consumer drops a message after max_attempts, so there is no limit unless --consumer-opt sets one.
         max_attempts=0,
         max_in_flight=options.max_in_flight,
         user_agent=user_agent("nsq_to_nsq"),

@@ -1,22 +1,15 @@
-"""nsq-stat: what topics and channels of many nsqd are doing, as a live table or as lines for scripts.
+"""nsq-stat: figures of topics and channels of many nsqds, as a live table or as lines for scripts.
 
-What is pure, and takes time as an argument:
-figures     what one nsqd told: counts of topics and channels
-model       rows over all nsqd: sums, changes per second, the history of depths
-selection   which rows are shown, in which order
-go_columns  Go's lines, for a pipe
-export      the same rows as JSON, CSV, or plain text in columns
-columns     the columns of the live table, and which of them fit
-keys        keys as a terminal sends them
-controls    what keys do to the live table: order, scrolling, a filter
-screen      the live table for a terminal of some size
-
-What asks and shows:
 options     the settings
-sources     asks one nsqd, or one nsqlookupd
-poller      asks all of them at the same time, so that none delays the others
+poller      asks all nsqds and nsqlookupds at the same time, so that none delays the others
+figures     the answer of one nsqd as counts of topics and channels                               pure
+model       rows over all nsqds: sums, changes per second, the history of depths                  pure
+selection   choosing and sorting rows                                                             pure
+export      rows as lines of Go's nsq_stat, JSON, CSV or a text table                             pure
 reports     one report after the other on standard output
-keyboard    reads single keys from the terminal
-live        the table on the terminal
+columns     the columns of the live table; fitting them to a width                                pure
+controls    decoding keys; what they change: order, scrolling, filter                             pure
+screen      the live table as lines for a terminal of a given size                                pure
+live        the live table on the terminal, and its keyboard
 run         the tool
 """

@@ -1,4 +1,4 @@
-"""The columns of the live table: what each shows, and which of them fit. Pure."""
+"""The columns of the live table: their cells, and fitting them to a width. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ASCII_BARS = "_.,-=+*#"
 
 
 def short_number(value: float) -> str:
-    """At most five characters: 9999, 12.3k, 456k, 7.8M."""
+    """Return the number in at most five characters: 9999, 12.3k, 456k, 7.8M."""
     if abs(value) < 10_000:
         return str(int(value))
     for unit in "kMGTP":
@@ -37,28 +37,28 @@ def short_number(value: float) -> str:
             return f"{value:.1f}{unit}"
         if abs(value) < 999.5:
             return f"{value:.0f}{unit}"
-    return f"{value / 1000:.1f}E"  # a count of 64 bits ends at 9.2E
+    return f"{value / 1000:.1f}E"  # the largest 64-bit count is 9.2E
 
 
 def short_rate(value: float) -> str:
-    """As a short number, with a decimal place where it is small: 0, 0.5, 12."""
+    """Like `short_number`, but with one decimal for small numbers: 0, 0.5, 12."""
     return f"{value:.1f}" if 0 < abs(value) < 9.95 else short_number(round(value))
 
 
 def sparkline(values: Sequence[float], width: int, *, ascii_only: bool = False) -> str:
-    """The last `width` of the values as bars, scaled to the highest of them; the latest stands at the right."""
+    """Return the last `width` values as bars, scaled to the highest of them, with the latest at the right."""
     bars = _ASCII_BARS if ascii_only else _BARS
     shown = values[-width:]
     highest = max(shown, default=0)
     if highest <= 0:
         return (bars[0] * len(shown)).rjust(width)
     steps = len(bars) - 1
-    # Rounded up: a bar of the lowest kind means 0.
+    # Rounded up, so that the lowest bar means exactly 0.
     return "".join(bars[-int(-max(value, 0) * steps // highest)] for value in shown).rjust(width)
 
 
 def shorten(text: str, width: int) -> str:
-    """With an ellipsis in its middle where it is too long: both ends tell names apart."""
+    """Replace the middle of a long text with an ellipsis, because names differ at both ends."""
     if len(text) <= width:
         return text
     head = (width - 1) // 2
@@ -72,7 +72,7 @@ Cell = tuple[str, str]  # a text and its style
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """title: its head. width: of its cells. sorted_by: the name that --sort has for it."""
+    """title: the heading. width: of the cells. sorted_by: its name in --sort."""
 
     title: str
     width: int
@@ -89,7 +89,7 @@ def _count(read: Callable[[Counts], float], alarm: Callable[[Row], str] = lambda
 
 
 def _of_channel(cell: Callable[[Row], Cell]) -> Callable[[Row], Cell]:
-    """A topic by itself has no such figure."""
+    """Return a cell that is empty for a topic, which has no such figure."""
     return lambda row: cell(row) if row.name.channel else ("", "")
 
 
@@ -97,7 +97,7 @@ def _rate(read: Callable[[Counts], float]) -> Callable[[Row], Cell]:
     def cell(row: Row) -> Cell:
         if row.per_s is None:
             return "-", QUIET
-        # An answer of nsqd is no single moment: what left may seem to come back for once.
+        # The counts of one answer are not read at the same instant, so a rate can be negative for a moment.
         value = max(read(row.per_s), 0)
         return short_rate(value), "" if value else QUIET
 
@@ -112,7 +112,7 @@ def _timing_out(row: Row) -> str:
     return ALARMING if row.has_timed_out else ""
 
 
-# As they stand from left to right; the number is the importance: the highest ones go first where it gets narrow.
+# From left to right. On a narrow terminal, the columns with the highest numbers are dropped first.
 _DEPTH = Column("depth", 6, "depth", _count(lambda counts: counts.depth, _growing))
 _COLUMNS: tuple[tuple[int, Column], ...] = (
     (1, Column("in/s", 6, "in", _rate(lambda per_s: per_s.messages))),
@@ -131,7 +131,7 @@ _COLUMNS: tuple[tuple[int, Column], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What fits into a width: the name's column, that of the node (0: none), then `columns`."""
+    """The columns that fit into a width: the name, the node (width 0: none), then `columns`."""
 
     name_width: int
     node_width: int
@@ -143,10 +143,10 @@ class Layout:
 
 
 def layout(width: int, longest_name: int, longest_node: int = 0) -> Layout:
-    """Drops columns until the rest fits, and gives the room that is left to names, then to trends.
+    """Drop columns until the others fit, and give the remaining width to names, then to trends.
 
-    Where there is no room for the last column, the name of the node gives way to it, then that of the topic; and
-    where there would be no name, there is no column either. So a figure is whole, or is not shown.
+    If the last column does not fit, the node is dropped, then the name is shortened. If no width is left for the name,
+    only the name is shown. So a figure is never truncated.
     """
     node_width = longest_node + GAP if longest_node else 0
     kept = list(_COLUMNS)

@@ -1,19 +1,81 @@
-"""What keys do to the live table: its order, the rows that are seen, the filter that is typed. Pure."""
+"""The keys of a terminal, and what they change in the live table: order, scrolling, filter. Pure."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from nsq_tools.stat.keys import BACKSPACE, CLEAR, DOWN, END, ENTER, ESCAPE, HOME, PAGE_DOWN, PAGE_UP, UP
 from nsq_tools.stat.selection import BadPattern, Filter, Order
+
+UP, DOWN, PAGE_UP, PAGE_DOWN, HOME, END = "up", "down", "page-up", "page-down", "home", "end"
+ENTER, ESCAPE, BACKSPACE, CLEAR = "enter", "escape", "backspace", "clear"
+
+_CHARACTERS = {"\n": ENTER, "\r": ENTER, "\x7f": BACKSPACE, "\x08": BACKSPACE, "\x15": CLEAR}
+_ESC = "\x1b"
+# ECMA-48, 5.4: CSI, parameters, intermediate characters, a final one; and SS3 with one character.
+_SEQUENCE = re.compile(r"\x1b(?:\[(?P<parameters>[0-?]*)[ -/]*(?P<final>[@-~])|O(?P<single>[ -~]))")
+_BEGINNING = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|O)?")
+_BY_FINAL = {"A": UP, "B": DOWN, "H": HOME, "F": END}
+_BY_NUMBER = {"1": HOME, "7": HOME, "4": END, "8": END, "5": PAGE_UP, "6": PAGE_DOWN}
+
+
+class KeyDecoder:
+    """Decodes keys from characters, which may arrive in pieces.
+
+    A key is a printable character or one of the names above. Other keys are ignored.
+    """
+
+    def __init__(self) -> None:
+        self._rest = ""
+
+    @property
+    def is_waiting(self) -> bool:
+        """True if the last character may be the Escape key, or the beginning of another key's sequence."""
+        return bool(self._rest)
+
+    def feed(self, text: str) -> list[str]:
+        """Return the keys that are complete."""
+        text, self._rest = self._rest + text, ""
+        keys = []
+        position = 0
+        while position < len(text):
+            if text[position] != _ESC:
+                keys.append(_CHARACTERS.get(text[position], text[position]))
+                position += 1
+                continue
+            sequence = _SEQUENCE.match(text, position)
+            if sequence is not None:
+                keys.append(_named(sequence))
+                position = sequence.end()
+            elif _BEGINNING.fullmatch(text, position):
+                self._rest = text[position:]
+                break
+            else:  # Escape, and then another key
+                keys.append(ESCAPE)
+                position += 1
+        return [key for key in keys if key]
+
+    def end(self) -> list[str]:
+        """Return the pending key when nothing has followed it for a while: Escape, or no key."""
+        rest, self._rest = self._rest, ""
+        return [ESCAPE] if rest == _ESC else []
+
+
+def _named(sequence: re.Match[str]) -> str:
+    """Return the name of a key, or an empty text for an unknown key. Ctrl, Alt and Shift (`1;5A`) are ignored."""
+    final = sequence["final"] or sequence["single"]
+    if final == "~":
+        return _BY_NUMBER.get((sequence["parameters"] or "").partition(";")[0], "")
+    return _BY_FINAL.get(final, "")
+
 
 _GLOB_CHARACTERS = "*?["
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The rows that are seen: `count` of `total`, from number `top` on."""
+    """The visible rows: `count` of `total`, from index `top` on."""
 
     top: int
     count: int
@@ -21,7 +83,7 @@ class Window:
 
     @classmethod
     def at(cls, top: int, count: int, total: int) -> Window:
-        """The window nearest to `top` that has no empty place below its rows."""
+        """Return the window nearest to `top` without empty lines below its rows."""
         return cls(max(0, min(top, total - count)), min(count, total), total)
 
     @property
@@ -34,13 +96,13 @@ class Window:
 
 
 class Controls:
-    """What the user has set with keys.
+    """The state that the user has set with keys.
 
-    order   of the rows
-    top     the first row that is wanted on the screen
-    text    the filter as it was typed; empty for none
-    is_typing  True while it is typed
-    error   why `text` is no filter; the last one that was valid holds meanwhile
+    order      order of the rows
+    top        index of the first visible row
+    text       the filter as it was typed, or empty
+    is_typing  True while the user types a filter
+    error      the reason why `text` is invalid, or empty; the last valid filter then stays in use
     """
 
     def __init__(self, order: Order) -> None:
@@ -53,7 +115,7 @@ class Controls:
         self._text_before = ""
 
     def press(self, key: str, window: Window) -> None:
-        """Change what a key changes; `window` is what the user saw. Other keys mean nothing."""
+        """Apply a key to the state. `window` is what the user saw. Unknown keys are ignored."""
         scroll = _SCROLLS.get(key)
         if scroll is not None:
             self.top = max(0, scroll(window))
@@ -103,9 +165,9 @@ class Controls:
 
 
 def typed_filter(text: str) -> Filter:
-    """The filter of a text: a glob or a regular expression as with --filter, or else a part of a name.
+    """Return the filter for a typed text: a glob or regular expression as in --filter, or a part of a name.
 
-    A regular expression need not be closed with a slash yet. Raises BadPattern.
+    A regular expression needs no closing slash. Raises BadPattern.
     """
     if not text:
         return Filter()

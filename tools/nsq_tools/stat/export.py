@@ -1,14 +1,16 @@
-"""Reports for scripts: rows as JSON, CSV, or plain text in columns. Pure.
+"""Reports: rows as lines of Go's nsq_stat, as JSON, as CSV or as a text table. Pure.
 
-All forms have the same fields, with the names below; rates are empty (null) while nothing is known to compare with.
+JSON, CSV and tables have the same fields; rates are empty (null) until an nsqd has answered twice. The lines of Go's
+nsq_stat are the same byte for byte. With several rows, which Go's tool cannot show, each line ends with a name.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import orjson
@@ -16,12 +18,67 @@ import orjson
 from nsq_tools.stat.figures import Counts
 from nsq_tools.stat.model import Row
 
+_GROUPS = f"{'rate':-^16}+{'depth':-^37}+{'metadata':-^37}"
+_TITLES = (
+    f"{'ingress':>7} {'egress':>7} | "
+    f"{'total':>7} {'mem':>7} {'disk':>7} {'inflt':>5} {'def':>5} | "
+    f"{'req':>7} {'t-o':>7} {'msgs':>12} {'clients':>7}"
+)
+HEADER = f"{_GROUPS}\n{_TITLES}\n"
+NAMED_HEADER = f"{_GROUPS}+------name------\n{_TITLES} | topic/channel\n"
+REPORTS_PER_HEADER = 25
+
+
+class GoLines:
+    """The reports about one channel. The first round has no line, because rates need two answers."""
+
+    def __init__(self, interval_s: float) -> None:
+        self._interval_s = interval_s
+        self._before: Counts | None = None
+        self._numbers = count()
+
+    def next_report(self, counts: Counts) -> str:
+        """Return a line, after the header if it is due. As in Go, rates use the interval of the settings."""
+        header = HEADER if next(self._numbers) % REPORTS_PER_HEADER == 0 else ""
+        before, self._before = self._before, counts
+        if before is None:
+            return header
+        change = counts.minus(before)
+        incoming, outgoing = int(change.messages / self._interval_s), int(change.left / self._interval_s)
+        return f"{header}{incoming:7d} {outgoing:7d} | {_rest(counts)}\n"
+
+
+def named_report(rows: Iterable[Row]) -> str:
+    """Return the header and a line for each row. Unknown rates are blank."""
+    return NAMED_HEADER + "".join(map(_named_line, rows))
+
+
+def _named_line(row: Row) -> str:
+    rates = " " * 15 if row.per_s is None else f"{int(row.per_s.messages):7d} {int(row.per_s.left):7d}"
+    node = f" @{row.node}" if row.node else ""
+    return f"{rates} | {_rest(row.counts)} | {row.name}{node}\n"
+
+
+def _rest(counts: Counts) -> str:
+    depth, memory_depth, backend_depth, in_flight, deferred, requeued, timed_out, messages, clients = map(
+        int,
+        (
+            counts.depth, counts.memory_depth, counts.backend_depth, counts.in_flight, counts.deferred,
+            counts.requeued, counts.timed_out, counts.messages, counts.clients,
+        ),
+    )  # fmt: skip
+    return (
+        f"{depth:7d} {memory_depth:7d} {backend_depth:7d} {in_flight:5d} {deferred:5d} | "
+        f"{requeued:7d} {timed_out:7d} {messages:12d} {clients:7d}"
+    )
+
+
 _RATE_DIGITS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What all nsqd said at about `time_s` (seconds since 1970). `failed` are pairs of address and reason."""
+    """The rows of all nsqds at about `time_s` (seconds since 1970). `failed` has pairs of address and reason."""
 
     time_s: float
     rows: Sequence[Row]
@@ -37,7 +94,7 @@ def _count(read: Callable[[Counts], float]) -> Callable[[Row], Any]:
     return lambda row: read(row.counts)
 
 
-# Name, and what it is of a row. `channel` is empty for a topic, `node` for the sum over all nsqd.
+# Each field with its value for a row. `channel` is empty for a topic, `node` for the sum over all nsqds.
 FIELDS: dict[str, Callable[[Row], Any]] = {
     "topic": lambda row: row.name.topic,
     "channel": lambda row: row.name.channel,
@@ -60,7 +117,7 @@ _TEXTS = frozenset(("topic", "channel", "node"))
 
 
 def to_json(report: Report, *, is_first: bool) -> str:
-    """An object on a line of its own."""
+    """Return a JSON object and a line feed."""
     document = {
         "time": round(report.time_s, _RATE_DIGITS),
         "nodes": report.nodes,
@@ -71,7 +128,7 @@ def to_json(report: Report, *, is_first: bool) -> str:
 
 
 def to_csv(report: Report, *, is_first: bool) -> str:
-    """A line a row, with the time in front; the first report begins with the names of the fields."""
+    """Return a line for each row, beginning with the time. The first report begins with a header."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     if is_first:
@@ -87,7 +144,7 @@ def _plain(value: Any) -> Any:
 
 
 def to_table(report: Report, *, is_first: bool) -> str:
-    """Columns as wide as they need to be, for people."""
+    """Return a header and a line for each row, in aligned columns."""
     rows = [[_shown(read(row)) for read in FIELDS.values()] for row in report.rows]
     table = [list(FIELDS), *rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]

@@ -1,4 +1,4 @@
-"""What an nsqd says in `/stats?format=json`, as counts by topic and channel. Pure."""
+"""The answer of an nsqd to `/stats?format=json` as counts by topic and channel. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 
 class BadStats(Exception):
-    """The answer is not that of an nsqd; the text says what is missing."""
+    """The answer is not from an nsqd. The text is the reason."""
 
 
 class Counts(NamedTuple):
-    """Figures of a topic, a channel, or a sum of some; or, as floats, how much each changes in a second."""
+    """Counts of a topic or channel, or sums of them; or, as floats, their changes per second."""
 
     depth: float = 0
     backend_depth: float = 0
@@ -30,12 +30,12 @@ class Counts(NamedTuple):
 
     @property
     def left(self) -> float:
-        """Messages that came, and are no longer in the depth: what Go's nsq_stat calls egress."""
+        """Messages that were received and are no longer in the depth; Go's nsq_stat calls them egress."""
         return self.messages - self.depth
 
     @property
     def finished(self) -> float:
-        """Messages that came, and wait no more in any way."""
+        """Messages that were received, and are neither in the depth, in flight nor deferred."""
         return self.left - self.in_flight - self.deferred
 
     def plus(self, other: Counts) -> Counts:
@@ -45,12 +45,12 @@ class Counts(NamedTuple):
         return Counts._make(map(sub, self, other))
 
     def per_s(self, earlier: Counts, elapsed_s: float) -> Counts:
-        """How much each changed in a second of the time between."""
+        """Return the change per second since `earlier`."""
         return Counts._make([(now - before) / elapsed_s for now, before in zip(self, earlier, strict=True)])
 
 
 NOTHING = Counts()
-# Sums of such numbers are still exact as floats.
+# Larger numbers are not exact as floats.
 _MOST_COUNT = 2**53
 
 _topic_figures = itemgetter("depth", "backend_depth", "message_count")
@@ -72,9 +72,9 @@ class Name(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The counts of one nsqd at one moment (`taken_s`, on a steady clock).
+    """The counts of one nsqd at the time `taken_s` (monotonic).
 
-    `start_time` tells one run of it from the next: its counts begin anew with each.
+    A different `start_time` means that nsqd has restarted, and its counts with it.
     """
 
     node: str
@@ -85,7 +85,7 @@ class Reading:
 
 
 def read_stats(node: str, document: Any, taken_s: float) -> Reading:
-    """The reading in an answer of `/stats?format=json`. Raises BadStats."""
+    """Return the reading from an answer to `/stats?format=json`. Raises BadStats."""
     counts: dict[Name, Counts] = {}
     paused = []
     try:
@@ -101,7 +101,7 @@ def read_stats(node: str, document: Any, taken_s: float) -> Reading:
                     paused.append(key)
         return Reading(node, taken_s, int(document.get("start_time", 0)), counts, frozenset(paused))
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
-        raise BadStats(f"the answer is not that of an nsqd ({type(error).__name__}: {error})") from error
+        raise BadStats(f"the answer is not from an nsqd ({type(error).__name__}: {error})") from error
 
 
 def _counts_of_topic(topic: Mapping[str, Any]) -> Counts:
@@ -110,7 +110,7 @@ def _counts_of_topic(topic: Mapping[str, Any]) -> Counts:
 
 
 def _whole(numbers: tuple[int, ...]) -> tuple[int, ...]:
-    """Return them. Raises ValueError for what could not be summed, and TypeError for what is no number."""
+    """Return the numbers. Raises ValueError if one is not a whole number or too large, TypeError if not a number."""
     if type(sum(numbers)) is not int or max(numbers) > _MOST_COUNT or min(numbers) < -_MOST_COUNT:
-        raise ValueError("a count is no whole number, or too large for one")
+        raise ValueError("a count is not a whole number, or is too large")
     return numbers

@@ -1,37 +1,112 @@
-"""The live table on a terminal: asks in one greenlet, draws in another, so that keys and new sizes show at once."""
+"""The live table on a terminal, and its keyboard.
+
+One greenlet polls and another draws, so that keys and size changes take effect immediately.
+"""
 
 from __future__ import annotations
 
+import codecs
 import os
 import signal
 import sys
+import termios
 import time
+import tty
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from types import TracebackType
 from typing import Any
 
 import gevent
 from gevent.event import Event
+from gevent.socket import wait_read
 from rich.console import Console, ConsoleDimensions, Group
 from rich.live import Live
 
-from nsq_tools.stat.controls import Controls, Window
-from nsq_tools.stat.keyboard import Keyboard
+from nsq_tools.cli import is_terminal, wants_colour
+from nsq_tools.stat.controls import Controls, KeyDecoder, Window
 from nsq_tools.stat.model import Model
 from nsq_tools.stat.options import StatOptions
 from nsq_tools.stat.poller import Poller, Round
 from nsq_tools.stat.screen import Failure, View, draw, window
 from nsq_tools.stat.selection import Filter, Order, select
-from nsq_tools.terminal import wants_colour
 from nsqd_py.settings.durations import format_duration
 
+# The maximum time between the pieces of one key's sequence, over a slow line.
+_SEQUENCE_TIMEOUT_S = 0.1
+
+
+class Keyboard:
+    """Calls `on_key` for each key while it is open, and restores the terminal afterwards.
+
+    Without a terminal on standard input, or in the background, it reads no keys.
+    """
+
+    def __init__(self, on_key: Callable[[str], None]) -> None:
+        self._on_key = on_key
+        self._before: Any = None  # the settings of the terminal to restore
+        self._reader: gevent.Greenlet[[], None] | None = None
+
+    def __enter__(self) -> Keyboard:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def open(self) -> None:
+        if not is_terminal(sys.stdin) or not _is_in_foreground():
+            return
+        self._before = termios.tcgetattr(sys.stdin)
+        tty.setcbreak(sys.stdin)
+        self._reader = gevent.spawn(self._read)
+
+    def close(self) -> None:
+        if self._reader is None:
+            return
+        self._reader.kill()
+        self._reader = None
+        termios.tcsetattr(sys.stdin, termios.TCSAFLUSH, self._before)
+
+    def _read(self) -> None:
+        descriptor = sys.stdin.fileno()
+        characters = codecs.getincrementaldecoder("utf-8")("ignore")
+        decoder = KeyDecoder()
+        while True:
+            try:
+                wait_read(descriptor, _SEQUENCE_TIMEOUT_S if decoder.is_waiting else None)
+            except TimeoutError:
+                self._press(decoder.end())
+                continue
+            try:
+                data = os.read(descriptor, 64)
+            except OSError:  # the terminal is gone
+                return
+            if not data:
+                return
+            self._press(decoder.feed(characters.decode(data)))
+
+    def _press(self, keys: list[str]) -> None:
+        for key in keys:
+            self._on_key(key)
+
+
+def _is_in_foreground() -> bool:
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except OSError:
+        return False
+
+
 _SECOND_NS = 1e9
-# Who takes longer than this to answer, or than half an interval, is not waited for.
+# Maximum time of a round; half an interval if that is shorter.
 _LONGEST_WAIT_S = 1.0
 
 
 class LiveTable:
-    """The table, and what keys do to it. `stop` is called when it is to end."""
+    """The live table. It calls `stop` when the user quits."""
 
     def __init__(self, options: StatOptions, poller: Poller, stop: Callable[[], None]) -> None:
         self._options = options
@@ -47,7 +122,7 @@ class LiveTable:
         self._console = Console(no_color=not wants_colour(), highlight=False, force_terminal=True)
 
     def run(self) -> None:
-        """Until it is killed, or has shown as many reports as were asked for."""
+        """Show the table until it is killed, or until it has shown --count reports."""
         with ExitStack() as stack:
             keyboard = stack.enter_context(Keyboard(self._on_key))
             screen = stack.enter_context(_screen(self._console))
@@ -69,7 +144,7 @@ class LiveTable:
         due_s = time.monotonic()
         while left is None or left >= 0:
             self._round = self._poller.round(limit_s)
-            self._round.tell(self._model)
+            self._round.apply_to(self._model)
             self._model.end_round()
             self._changed.set()
             left = None if left is None else left - 1
@@ -84,12 +159,12 @@ class LiveTable:
             self._stop()
             return
         self._controls.press(key, self._window)
-        # The next key of a burst counts from here, before anything is drawn.
+        # The next key may come before the table is drawn, and starts from this window.
         self._window = Window.at(self._controls.top, self._window.count, self._window.total)
         self._changed.set()
 
     def _suspend(self, keyboard: Keyboard, screen: Live) -> None:
-        """Ctrl-Z: gives the terminal back, stops, and takes it again when it goes on."""
+        """Ctrl-Z: restore the terminal, stop the process, and show the table again when it continues."""
         screen.stop()
         keyboard.close()
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -100,7 +175,7 @@ class LiveTable:
     # --- drawing
 
     def _draw(self, screen: Live) -> None:
-        # Asked each time, and not of the environment: COLUMNS may be from before the window changed its size.
+        # Not from the environment, where COLUMNS stays the same when the size changes.
         width, height = _terminal_size()
         self._console.size = ConsoleDimensions(width, height)
         view = self._view()
@@ -134,7 +209,7 @@ def _terminal_size() -> tuple[int, int]:
 
 @contextmanager
 def _screen(console: Console) -> Iterator[Live]:
-    """The other screen of the terminal, without a cursor; the first one is back afterwards."""
+    """Show the terminal's alternate screen without a cursor, and restore the normal one afterwards."""
     with Live(
         console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
     ) as screen:

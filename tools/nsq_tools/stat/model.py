@@ -1,7 +1,7 @@
-"""Rows over all nsqd: sums of their counts, changes per second, and the history of depths. Pure.
+"""Rows over all nsqds: sums of counts, changes per second, the history of depths. Pure.
 
-Changes are computed for each nsqd by itself, over the time between two of its own answers, and then added. So an
-nsqd that answers late, restarts or fails for a while distorts no rate.
+Changes are computed for each nsqd separately, over the time between two of its answers, and then added. So an nsqd that
+answers late, restarts or fails for a while distorts no rate.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from nsq_tools.stat.figures import NOTHING, Counts, Name, Reading
 
 HISTORY_LENGTH = 120
-_TREND_LENGTH = 4  # rounds; one message that waits for its consumer is no growth
+_TREND_LENGTH = 4  # rounds; a single message that waits for its consumer does not count as growth
 
 Changes = Mapping[Name, Counts]
 
 
 @dataclass(slots=True)
-class _Past:
-    """What is remembered of a row from round to round."""
+class _History:
+    """The history of a row."""
 
     depths: deque[float] = field(default_factory=lambda: deque(maxlen=HISTORY_LENGTH))
     depth_changes: deque[float] = field(default_factory=lambda: deque(maxlen=_TREND_LENGTH))
@@ -28,10 +28,10 @@ class _Past:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A topic or a channel, over all nsqd (`node` is empty), or on one.
+    """A topic or a channel, over all nsqds (`node` is empty) or on one.
 
-    per_s: how much each count changes in a second; None before two answers of some nsqd.
-    depths: in the latest rounds, the oldest first.
+    per_s   changes per second; None until an nsqd has answered twice
+    depths  depths in the latest rounds, the oldest first
     """
 
     name: Name
@@ -44,12 +44,12 @@ class Row:
 
     @property
     def has_timed_out(self) -> bool:
-        """Messages ran into their time-out since the answer before."""
+        """True if messages timed out since the previous answer."""
         return self.per_s is not None and self.per_s.timed_out > 0
 
 
 class _Node:
-    """The latest answer of one nsqd, and what changed since the one before."""
+    """The latest answer of one nsqd, and the changes since the previous one."""
 
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
@@ -63,39 +63,39 @@ class _Node:
 
 
 class Model:
-    """What is known of all nsqd; with `per_node`, rows are those of each nsqd."""
+    """The counts of all nsqds. With `per_node`, each nsqd has separate rows."""
 
     def __init__(self, *, per_node: bool = False) -> None:
         self._per_node = per_node
         self._nodes: dict[str, _Node] = {}
-        self._pasts: dict[tuple[Name, str], _Past] = {}
+        self._histories: dict[tuple[Name, str], _History] = {}
         self.rows: list[Row] = []
 
-    # --- facts
+    # --- answers
 
     def observe(self, reading: Reading) -> None:
-        """An nsqd answered."""
+        """Record the answer of an nsqd."""
         if reading.node in self._nodes:
             self._nodes[reading.node].observe(reading)
         else:
             self._nodes[reading.node] = _Node(reading)
 
     def fail(self, node: str) -> None:
-        """An nsqd did not answer: it is in no sum until it does. Its counts are kept to compare with."""
+        """Exclude an nsqd from the sums until it answers again. Its counts are kept for the next comparison."""
         if node in self._nodes:
             self._nodes[node].has_failed = True
 
     def forget(self, node: str) -> None:
-        """An nsqd is there no more."""
+        """Remove an nsqd."""
         self._nodes.pop(node, None)
 
-    # --- what follows
+    # --- rows
 
     def end_round(self) -> list[Row]:
-        """Computes `rows` anew, by name, and adds their depths to the history."""
+        """Compute `rows`, sorted by name, and add their depths to the history."""
         rows = list(self._rows())
         rows.sort(key=lambda row: (row.name, row.node))
-        self.rows = [self._with_past(row) for row in rows]
+        self.rows = [self._with_history(row) for row in rows]
         self._prune()
         return self.rows
 
@@ -107,28 +107,28 @@ class Model:
         else:
             yield from _sums(nodes, "")
 
-    def _with_past(self, row: Row) -> Row:
-        past = self._pasts.setdefault((row.name, row.node), _Past())
-        past.depths.append(row.counts.depth)
+    def _with_history(self, row: Row) -> Row:
+        history = self._histories.setdefault((row.name, row.node), _History())
+        history.depths.append(row.counts.depth)
         change = row.per_s.depth if row.per_s else 0
-        past.depth_changes.append(change)
-        grows = change >= 0 and sum(past.depth_changes) > 0 and row.counts.depth > 0
-        return Row(row.name, row.node, row.counts, row.per_s, row.is_paused, tuple(past.depths), grows)
+        history.depth_changes.append(change)
+        grows = change >= 0 and sum(history.depth_changes) > 0 and row.counts.depth > 0
+        return Row(row.name, row.node, row.counts, row.per_s, row.is_paused, tuple(history.depths), grows)
 
     def _prune(self) -> None:
-        """Histories stay while some nsqd has the topic or channel, also one that fails at the moment."""
-        if len(self._pasts) == len(self.rows):
+        """Remove the histories of topics and channels that no nsqd has. An nsqd that currently fails still counts."""
+        if len(self._histories) == len(self.rows):
             return
         known = {
             (name, node.reading.node if self._per_node else "")
             for node in self._nodes.values()
             for name in node.reading.counts
         }
-        self._pasts = {key: past for key, past in self._pasts.items() if key in known}
+        self._histories = {key: history for key, history in self._histories.items() if key in known}
 
 
 def _changes(before: Reading, now: Reading) -> Changes:
-    """Per second; without what cannot be compared, since the nsqd or the count began anew."""
+    """Return the changes per second, without counts that were reset between the two readings."""
     if before.start_time != now.start_time or now.taken_s <= before.taken_s:
         return {}
     elapsed_s = now.taken_s - before.taken_s
@@ -137,7 +137,7 @@ def _changes(before: Reading, now: Reading) -> Changes:
         earlier = before.counts.get(name, NOTHING)
         if counts == earlier:  # most of them, in a large cluster
             changes[name] = NOTHING
-        elif counts.messages >= earlier.messages:  # less than before: it was deleted and made again
+        elif counts.messages >= earlier.messages:  # fewer: it was deleted and created again
             changes[name] = counts.per_s(earlier, elapsed_s)
     return changes
 

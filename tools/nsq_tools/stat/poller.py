@@ -1,41 +1,130 @@
-"""Asks all nsqd and nsqlookupd at the same time, again and again. None of them delays the others.
+"""Polling all nsqds and nsqlookupds at the same time. None of them delays the others.
 
-Who did not answer in time in one round is not waited for in the next ones, until its answers are quick again; what
-it says is used when it comes.
+If a server does not answer within a round, the next rounds do not wait for it until it answers quickly again. A late
+answer is used in the round in which it arrives.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
+from urllib.parse import urlencode
 
 import gevent
+import orjson
 
-from nsq_tools.stat.figures import Reading
+from nsq_tools.cli import BadUsage
+from nsq_tools.options import http_url
+from nsq_tools.stat.figures import BadStats, Reading, read_stats
 from nsq_tools.stat.model import Model
-from nsq_tools.stat.sources import Sources, place_of
-from nsqd_py.net.http.client import HttpClientError
+from nsqd_py.net.addresses import join_address
+from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, Url
+
+_FORBIDDEN, _NOT_FOUND = 403, 404
+_HIGHEST_PORT = 65535
+
+
+def shown_address(address: str) -> str:
+    """Return the address as it is shown: without user, password and scheme."""
+    return address.rpartition("@")[2].removeprefix("https://")
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Requests to nsqds and nsqlookupds. An empty topic or channel means all."""
+
+    client: HttpClient
+    topic: str = ""
+    channel: str = ""
+    clock: Callable[[], float] = time.monotonic
+
+    def reading(self, address: str) -> Reading:
+        """Return the figures of an nsqd. Raises HttpClientError."""
+        asked = {"format": "json", "topic": self.topic, "channel": self.channel, "include_clients": "false"}
+        # With a channel and no topic, nsqd answers with all topics, so `_selected` filters the answer.
+        query = urlencode({name: value for name, value in asked.items() if value})
+        document = self._ask(address, f"/stats?{query}")
+        try:
+            return self._selected(read_stats(shown_address(address), document, self.clock()))
+        except BadStats as error:
+            raise HttpClientError(str(error)) from error
+
+    def _selected(self, reading: Reading) -> Reading:
+        if not self.channel:
+            return reading
+        counts = {name: count for name, count in reading.counts.items() if name.channel == self.channel}
+        return replace(reading, counts=counts)
+
+    def nodes(self, address: str) -> list[str]:
+        """Return the HTTP addresses of the nsqds that an nsqlookupd lists, for the topic if there is one.
+
+        Raises HttpClientError.
+        """
+        path = f"/lookup?{urlencode({'topic': self.topic})}" if self.topic else "/nodes"
+        try:
+            return _addresses(self._ask(address, path))
+        except BadStatus as error:
+            if self.topic and error.status == _NOT_FOUND:  # no nsqd has the topic yet
+                return []
+            raise
+
+    def _ask(self, address: str, path: str) -> Any:
+        url = _url(address, path)
+        try:
+            return self.client.ask(url)
+        except BadStatus as error:
+            port = _https_port(error)
+            if url.is_secure or not port:
+                raise
+        return self.client.ask(replace(url, is_secure=True, port=port))
+
+
+def _url(address: str, path: str) -> Url:
+    try:
+        return http_url(address, path)
+    except BadUsage as error:  # an nsqlookupd may list an invalid address
+        raise HttpClientError(str(error)) from error
+
+
+def _addresses(answer: Any) -> list[str]:
+    try:
+        found = [join_address(node["broadcast_address"], int(node["http_port"])) for node in answer["producers"]]
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise HttpClientError("the answer is not from an nsqlookupd") from error
+    return list(dict.fromkeys(found))
+
+
+def _https_port(error: BadStatus) -> int:
+    """Return the HTTPS port that a server names in a 403 response, or 0."""
+    if error.status != _FORBIDDEN:
+        return 0
+    try:
+        port = orjson.loads(error.body)["https_port"]
+    except (ValueError, TypeError, KeyError):
+        return 0
+    return port if type(port) is int and 0 < port <= _HIGHEST_PORT else 0
+
 
 T = TypeVar("T")
 NSQD, NSQLOOKUPD = "nsqd", "nsqlookupd"
-# Who is waited for longer than this is shown as failed; until then, what it said last is shown.
+# A server that has not answered for longer is shown as failed; until then its last answer is shown.
 _LONG_S = 1.0
 
 
 @dataclass(slots=True)
 class Round:
-    """What was learned: answers that came, and who gave none and why, as `nsqd host:port` or `nsqlookupd …`."""
+    """The results of one round: new answers, and the servers without an answer with the reason."""
 
     nodes: list[str]
     readings: list[Reading] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     failed_lookups: dict[str, str] = field(default_factory=dict)
-    late: dict[str, float] = field(default_factory=dict)  # who is waited for, and for how long
+    late: dict[str, float] = field(default_factory=dict)  # pending nsqds, with the seconds since the request
     gone: list[str] = field(default_factory=list)
 
-    def tell(self, model: Model) -> None:
+    def apply_to(self, model: Model) -> None:
         for reading in self.readings:
             model.observe(reading)
         for node in self.failed:
@@ -45,7 +134,7 @@ class Round:
 
     @property
     def failures(self) -> list[tuple[str, str]]:
-        """All, with what they are: (`nsqd 10.0.0.1:4151`, reason)."""
+        """Return all failures as (server, reason); the server is such as `nsqd 10.0.0.1:4151`."""
         lookups = [(f"{NSQLOOKUPD} {address}", reason) for address, reason in self.failed_lookups.items()]
         nodes = [(f"{NSQD} {address}", reason) for address, reason in self.failed.items()]
         late = [
@@ -56,8 +145,8 @@ class Round:
         return [*lookups, *nodes, *late]
 
 
-class _Question(Generic[T]):
-    """One that is asked of one place again and again, once at a time."""
+class _Request(Generic[T]):
+    """A request that is repeated at one server, one at a time."""
 
     def __init__(self, address: str, ask: Callable[[str], T], clock: Callable[[], float]) -> None:
         self._address = address
@@ -67,23 +156,23 @@ class _Question(Generic[T]):
         self._began_s = 0.0
         self._took_s = 0.0
         self.is_late = False
-        self.answer: T | None = None  # the latest that was good
+        self.answer: T | None = None  # the latest valid one
         self.is_new = False
-        self.reason: str | None = None  # why there is no answer
+        self.reason: str | None = None  # of the latest failure, or None
 
     @property
     def is_busy(self) -> bool:
         return self._greenlet is not None and not self._greenlet.ready()
 
     def begin(self) -> None:
-        """Asks, unless an answer is still awaited."""
+        """Send the request, unless one is pending."""
         if not self.is_busy:
             self._began_s = self._clock()
             self._greenlet = gevent.spawn(self._run)
 
     @property
     def waited_s(self) -> float:
-        """Since it was asked."""
+        """The time since the request."""
         return self._clock() - self._began_s
 
     def _run(self) -> None:
@@ -102,7 +191,7 @@ class _Question(Generic[T]):
         self.is_late = self.is_busy or (limit_s is not None and self._took_s > limit_s)
 
     def take(self) -> T | None:
-        """The answer, where there is a new one."""
+        """Return a new answer, or None."""
         is_new, self.is_new = self.is_new, False
         return self.answer if is_new else None
 
@@ -112,7 +201,7 @@ class _Question(Generic[T]):
 
 
 class Poller:
-    """Knows the nsqd, and what they said last. `nsqd_addresses` stay; others are those that nsqlookupds name."""
+    """Polls the nsqds in `nsqd_addresses` and those that the nsqlookupds list."""
 
     def __init__(
         self,
@@ -124,13 +213,13 @@ class Poller:
         self._sources = sources
         self._clock = clock
         self._lookups = {
-            place_of(address): _Question(address, sources.nodes, clock) for address in lookupd_addresses
+            shown_address(address): _Request(address, sources.nodes, clock) for address in lookupd_addresses
         }
-        self._nodes: dict[str, _Question[Reading]] = {}
+        self._nodes: dict[str, _Request[Reading]] = {}
         self._fixed_nodes = tuple(nsqd_addresses)
 
     def round(self, limit_s: float | None) -> Round:
-        """Asks all nsqlookupd, then all nsqd, and waits for each of the two at most `limit_s`; None: for time-outs."""
+        """Ask all nsqlookupds, then all nsqds. Wait at most `limit_s` for each group; None waits for all answers."""
         self._begin(self._lookups.values())
         self._await(self._lookups.values(), limit_s)
         gone = self._update_nodes()
@@ -145,27 +234,27 @@ class Poller:
             node.close()
 
     @staticmethod
-    def _begin(questions: Collection[_Question[T]]) -> None:
-        for question in questions:
-            question.begin()
+    def _begin(requests: Collection[_Request[T]]) -> None:
+        for request in requests:
+            request.begin()
 
     @staticmethod
-    def _await(questions: Collection[_Question[T]], limit_s: float | None) -> None:
-        prompt = [question.greenlet for question in questions if limit_s is None or not question.is_late]
+    def _await(requests: Collection[_Request[T]], limit_s: float | None) -> None:
+        prompt = [request.greenlet for request in requests if limit_s is None or not request.is_late]
         gevent.joinall([greenlet for greenlet in prompt if greenlet is not None], timeout=limit_s)
-        for question in questions:
-            question.end_round(limit_s)
+        for request in requests:
+            request.end_round(limit_s)
 
     def _update_nodes(self) -> list[str]:
-        """Takes up the nsqd that are new; those that no nsqlookupd names any more are returned."""
+        """Add new nsqds, and remove and return those that no nsqlookupd lists any more."""
         named = [address for lookup in self._lookups.values() for address in lookup.answer or ()]
-        wanted = {place_of(address): address for address in (*self._fixed_nodes, *named)}
+        wanted = {shown_address(address): address for address in (*self._fixed_nodes, *named)}
         gone = [place for place in self._nodes if place not in wanted]
         for place in gone:
             self._nodes.pop(place).close()
         for place, address in wanted.items():
             if place not in self._nodes:
-                self._nodes[place] = _Question(address, self._sources.reading, self._clock)
+                self._nodes[place] = _Request(address, self._sources.reading, self._clock)
         return gone
 
     def _result(self, gone: list[str]) -> Round:
@@ -173,12 +262,12 @@ class Poller:
         for place, lookup in self._lookups.items():
             if lookup.reason is not None:
                 result.failed_lookups[place] = lookup.reason
-        for place, question in self._nodes.items():
-            reading = question.take()
+        for place, request in self._nodes.items():
+            reading = request.take()
             if reading is not None:
                 result.readings.append(reading)
-            if question.reason is not None:
-                result.failed[place] = question.reason
-            elif question.is_busy:
-                result.late[place] = question.waited_s
+            if request.reason is not None:
+                result.failed[place] = request.reason
+            elif request.is_busy:
+                result.late[place] = request.waited_s
         return result

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 import gevent
 
 from nsq_tools.cli import DONE, FAILED, ToolError
-from nsq_tools.stat.export import FORMS, Report
+from nsq_tools.stat.export import FORMS, GoLines, Report, named_report
 from nsq_tools.stat.figures import Name
-from nsq_tools.stat.go_columns import GoLines, named_report
 from nsq_tools.stat.model import Model, Row
 from nsq_tools.stat.options import GO, StatOptions
 from nsq_tools.stat.poller import Poller, Round
@@ -24,7 +23,7 @@ _SECOND_NS = 1e9
 
 @dataclass(frozen=True)
 class Reports:
-    """Asks with `poller`, and writes reports as the options say."""
+    """Writes the reports that the options select."""
 
     options: StatOptions
     poller: Poller
@@ -32,7 +31,7 @@ class Reports:
     wall_clock: Callable[[], float] = time.time
 
     def run(self, form: str) -> int:
-        """Until there were enough; the exit status. Raises ToolError where nothing could be learned."""
+        """Write reports until --count is reached. Return the exit status. Raises ToolError without an answer."""
         if self.options.once:
             return self._once(form)
         if form == GO and self._is_of_one_channel:
@@ -46,13 +45,13 @@ class Reports:
         options = self.options
         return bool(options.topic and options.channel) and not (options.per_node or options.filter)
 
-    # --- the ways to report
+    # --- kinds of reports
 
     def _once(self, form: str) -> int:
         model = Model(per_node=self.options.per_node)
         found = self.poller.round(None)
-        _refuse_silence(found)
-        found.tell(model)
+        _require_answer(found)
+        found.apply_to(model)
         rows = model.end_round()
         if not rows and not found.failures and (self.options.topic or self.options.channel):
             raise ToolError("no nsqd has that topic and channel")
@@ -62,34 +61,34 @@ class Reports:
         return FAILED if found.failures else DONE
 
     def _go(self) -> None:
-        """As Go's nsq_stat: a sum over a part of the nsqd would be wrong, so any failure is the end."""
+        """Write lines as Go's nsq_stat. Any failure ends it, because the sum would lack an nsqd."""
         name = Name(self.options.topic, self.options.channel)
         lines = GoLines(self.options.interval_ns / _SECOND_NS)
         for found in self._rounds():
             if found.failures:
                 raise ToolError(_joined("failed to get stats", found.failures))
             model = Model()
-            found.tell(model)
+            found.apply_to(model)
             counts = {row.name: row.counts for row in model.end_round()}
             if name not in counts:
                 raise ToolError(f"failed to find channel({name.channel}) in stats for topic({name.topic})")
             _write(lines.next_report(counts[name]))
 
     def _stream(self, form: str) -> None:
-        """Reports with rates: so the first round has none."""
+        """Write reports with rates. They need two rounds, so the first round has no report."""
         model = Model(per_node=self.options.per_node)
         known_failures: dict[str, str] = {}
         for number, found in enumerate(self._rounds()):
             if number == 0:
-                _refuse_silence(found)
+                _require_answer(found)
             known_failures = self._tell_failures(known_failures, found)
-            found.tell(model)
+            found.apply_to(model)
             rows = self._selected(model.end_round())
             if number > 0:
                 _write(self._text(form, found, rows, is_first=number == 1))
 
     def _rounds(self) -> Iterator[Round]:
-        """At a steady pace; one to begin with, then as many as there are to be reports."""
+        """Yield a first round, then one for each report, at a constant interval."""
         interval_s = self.options.interval_ns / _SECOND_NS
         left = self.options.count
         due_s = time.monotonic()
@@ -101,7 +100,7 @@ class Reports:
             due_s = max(due_s + interval_s, time.monotonic())
             gevent.sleep(due_s - time.monotonic())
 
-    # --- their parts
+    # --- parts of reports
 
     def _selected(self, rows: list[Row]) -> list[Row]:
         return select(rows, Filter(self.options.filter), Order.parse(self.options.sort))
@@ -113,7 +112,7 @@ class Reports:
         return FORMS[form](Report(self.wall_clock(), rows, found.nodes, failed), is_first=is_first)
 
     def _tell_failures(self, known: dict[str, str], found: Round) -> dict[str, str]:
-        """Says once who fails, and once that it is back."""
+        """Log each failure and each recovery once."""
         now = dict(found.failures)
         for who in now.keys() - known.keys():
             self.log.warning("%s: %s", who, now[who])
@@ -122,8 +121,8 @@ class Reports:
         return now
 
 
-def _refuse_silence(found: Round) -> None:
-    """Raises ToolError where nobody answered."""
+def _require_answer(found: Round) -> None:
+    """Raise ToolError if no server answered."""
     if not found.readings and found.failures:
         raise ToolError(_joined("no nsqd answered", found.failures))
 

@@ -1,4 +1,4 @@
-"""Runs nsq-stat as its options say, until it is done or a signal comes."""
+"""nsq-stat, from its options until it is done or a signal comes."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ from dataclasses import replace
 
 import gevent
 
-from nsq_tools.cli import DONE
+from nsq_tools.cli import DONE, is_terminal
 from nsq_tools.options import http_client
 from nsq_tools.stat.options import LIVE, StatOptions, form_of
-from nsq_tools.stat.poller import Poller
+from nsq_tools.stat.poller import Poller, Sources
 from nsq_tools.stat.reports import Reports
-from nsq_tools.stat.sources import Sources
-from nsq_tools.terminal import is_terminal
 from nsqd_py.net.http.client import MAX_STATS_BYTES
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals
 
 
 def run(options: StatOptions, log: Log) -> int:
-    """The exit status. Raises ToolError where nothing can be shown."""
+    """Show the table or write the reports. Return the exit status. Raises ToolError if nothing can be shown."""
     client = replace(http_client(options), max_answer_bytes=MAX_STATS_BYTES)
     sources = Sources(client, options.topic, options.channel)
     poller = Poller(sources, options.nsqd_http_address, options.lookupd_http_address)
@@ -42,7 +40,7 @@ def _can_show_tables() -> bool:
 
 
 def _stop_on_hangup(signals: StopSignals) -> None:
-    """As Go's nsq_stat; but under nohup it goes on."""
+    """Stop on SIGHUP, as Go's nsq_stat, but not under nohup."""
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         gevent.signal_handler(signal.SIGHUP, signals.stop)
 
@@ -52,7 +50,7 @@ def _work(options: StatOptions, poller: Poller, log: Log, form: str, stop: Calla
         return lambda: Reports(options, poller, log).run(form)
 
     def show() -> int:
-        from nsq_tools.stat.live import LiveTable  # only where it is seen: rich takes its time
+        from nsq_tools.stat.live import LiveTable  # only for the live table, because rich is slow to import
 
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="replace")  # an ellipsis on a terminal without Unicode
@@ -63,11 +61,11 @@ def _work(options: StatOptions, poller: Poller, log: Log, form: str, stop: Calla
 
 
 def _until_stopped(signals: StopSignals, work: Callable[[], int]) -> int:
-    """What `work` returns or raises; DONE where a signal ends it before."""
+    """Return or raise the result of `work`, or return DONE if a signal ends it before."""
     greenlet = gevent.spawn(_caught, work)
     greenlet.link(lambda done: signals.stop())
     signals.wait()
-    greenlet.kill()  # waits for its tidying up, as that of the terminal
+    greenlet.kill()  # waits until it has restored the terminal
     outcome = greenlet.value
     if isinstance(outcome, Exception):
         raise outcome
@@ -75,7 +73,7 @@ def _until_stopped(signals: StopSignals, work: Callable[[], int]) -> int:
 
 
 def _caught(work: Callable[[], int]) -> int | Exception:
-    """An exception as a value: gevent would print it."""
+    """Return an exception as a value, because gevent prints exceptions of greenlets."""
     try:
         return work()
     except Exception as error:  # noqa: BLE001 - raised again by `_until_stopped`

@@ -1,4 +1,4 @@
-"""The live table as lines of a given width and height. Pure: who draws them is `live`."""
+"""The live table as lines of a given width and height. Pure; `live` draws them."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from nsq_tools.stat.selection import Order
 KEYS = ("q quit", "/ filter", "s next column", "r turn order", "arrows Page Home End scroll")
 _TYPING_KEYS = ("Enter keeps it", "Esc drops it")
 _MOST_FAILURES = 3
-_SHORT_HEIGHT = 10  # below it, keys and totals leave their lines to rows
+_SHORT_HEIGHT = 10  # below it, rows take the lines of keys and totals
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Who did not answer, such as `nsqd 10.0.0.1:4151`, and why."""
+    """A server without an answer, such as `nsqd 10.0.0.1:4151`, and the reason."""
 
     who: str
     reason: str
@@ -42,13 +42,14 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What is to be seen.
+    """The contents of the screen.
 
-    rows      selected and in `order`
-    all_rows  those before the selection
-    top       the row that is wanted as the first one
-    text      the filter that was typed; empty for none
-    is_typing, error  True while it is typed; why it is no filter
+    rows       the selected rows, in `order`
+    all_rows   the rows before the selection
+    top        index of the first visible row
+    text       the filter as it was typed, or empty
+    is_typing  True while the user types a filter
+    error      the reason why the typed filter is invalid, or empty
     """
 
     rows: Sequence[Row]
@@ -66,7 +67,7 @@ class View:
 
 
 def draw(view: View, width: int, height: int) -> list[Text]:
-    """At most `height` lines, none longer than `width`. No figure is cut: what has no room is left out."""
+    """Return at most `height` lines of at most `width` characters. A figure that does not fit is left out."""
     head, foot, room = _frame(view, width, height)
     table = _table(view, width, room)
     lines = [*head, *table, *(Text() for _ in range(room + 1 - len(table))), *foot][:height]
@@ -94,7 +95,7 @@ def _window(view: View, room: int) -> Window:
 
 
 def fitted(parts: Sequence[str], width: int, gap: str = "   ") -> str:
-    """The first of these parts that fit as a whole; an ellipsis where not even the first does."""
+    """Join the first parts that fit completely. Return an ellipsis if not even the first one fits."""
     text = ""
     for part in parts:
         longer = f"{text}{gap}{part}" if text else part
@@ -127,7 +128,7 @@ def _number(count: int, noun: str, plural: str = "") -> str:
 
 
 def _totals(view: View, width: int) -> Text:
-    """Over the rows that are selected; what came in is counted once, however many channels it went to."""
+    """Return the totals of the selected rows. Incoming messages count once a topic, not once a channel."""
     incoming = sum(row.per_s.messages for row in view.rows if row.per_s and not row.name.channel)
     done = sum(row.per_s.finished for row in view.rows if row.per_s and row.name.channel)
     depth = sum(row.counts.depth for row in view.rows)
@@ -148,7 +149,7 @@ def _failures(view: View, width: int) -> list[Text]:
 
 
 def _foot(view: View, width: int) -> Text:
-    """The keys; while a filter is typed, its end."""
+    """Return the last line: the keys or, while the user types a filter, its end."""
     if view.is_typing:
         seen = f"/{view.text[max(len(view.text) - (width - 2), 0) :]}_"
         return Text(fitted([seen, *([view.error] if view.error else _TYPING_KEYS)], width))
@@ -159,7 +160,7 @@ def _foot(view: View, width: int) -> Text:
 
 
 def _table(view: View, width: int, room: int) -> list[Text]:
-    """The head, and `room` lines: rows, the last of them being the number of those that do not fit."""
+    """Return the heading and `room` lines: rows and, if some do not fit, a line with their number."""
     plan, seen = _plan(view, width), _window(view, room)
     lines = [_heading(view.order, plan), *_rows(view, plan, seen)]
     if seen.count < seen.total:
@@ -170,7 +171,7 @@ def _table(view: View, width: int, room: int) -> list[Text]:
 
 
 def _others(seen: Window) -> list[str]:
-    """The rows that are not seen, in words."""
+    """Return the number of hidden rows, as text."""
     if not seen.above:
         return [f"… {seen.below} more"]
     return [f"… {seen.above} above", *([f"and {seen.below} below"] if seen.below else [])]

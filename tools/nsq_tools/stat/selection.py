@@ -1,4 +1,4 @@
-"""Which rows are shown, and in which order. Pure."""
+"""Choosing and sorting rows. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nsqd_py.settings.regex import BadExpression, compiled
 
 
 class BadPattern(ValueError):
-    """A filter or a name of a column cannot be used; the text says why."""
+    """A filter or the name of a column is invalid. The text is the reason."""
 
 
 # --- filters
@@ -23,7 +23,7 @@ _Matches = Callable[[str], object]
 
 
 class Filter:
-    """Patterns of --filter: a row is shown when one of them matches its topic, its channel, or topic/channel.
+    """Patterns of --filter. A row is shown if a pattern matches its topic, its channel or topic/channel.
 
     A pattern is a glob (`orders*`, `*/archive`), or a regular expression between slashes (`/^orders_[0-9]+$/`).
     Without patterns all rows are shown. Raises BadPattern.
@@ -44,7 +44,7 @@ def _compiled(pattern: str) -> _Matches:
         try:
             search: _Matches = compiled(pattern[1:-1]).search
         except BadExpression as error:
-            raise BadPattern(f"{pattern} is no regular expression: {error}") from None
+            raise BadPattern(f"{pattern} is not a regular expression: {error}") from None
         return search
     return re.compile(fnmatch.translate(pattern)).match
 
@@ -64,7 +64,7 @@ def _count(read: Callable[[Counts], float]) -> _Key:
     return lambda row: read(row.counts)
 
 
-# By the name of the column, in the order in which the key `s` goes through them.
+# By the name of the column, in the order of the key `s`.
 SORT_KEYS: dict[str, _Key] = {
     "topic": lambda row: row.name,
     "channel": lambda row: (row.name.channel, row.name.topic),
@@ -85,14 +85,14 @@ _FROM_A_TO_Z = frozenset(("topic", "channel"))
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """By a column: names from A to Z, numbers from the largest; or, turned round, the other way."""
+    """The order by a column: names from A to Z, numbers from the largest. `is_turned` reverses it."""
 
     column: str = "topic"
     is_turned: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Order:
-        """The name of a column, behind a `-` where the order is to be turned round. Raises BadPattern."""
+        """Parse the name of a column; a `-` before it reverses the order. Raises BadPattern."""
         column = text.removeprefix("-")
         if column not in SORT_KEYS:
             raise BadPattern(f"no column {text!r}; there are {', '.join(SORT_KEYS)}")
@@ -111,7 +111,7 @@ class Order:
         return Order(self.column, not self.is_turned)
 
     def arrange(self, rows: Sequence[Row]) -> list[Row]:
-        """The rows in this order. Those that are equal stay as they are."""
+        """Return the rows in this order. The sort is stable."""
         downwards = (self.column not in _FROM_A_TO_Z) != self.is_turned
         return sorted(rows, key=SORT_KEYS[self.column], reverse=downwards)
 

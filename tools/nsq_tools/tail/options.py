@@ -86,7 +86,7 @@ def check(options: TailOptions) -> None:
 
 
 def _check_shown(options: TailOptions) -> None:
-    from nsq_tools.tail.pick import parse_path
+    from nsq_tools.tail.json_text import parse_path
     from nsq_tools.tail.rendering import compile_search
     from nsq_tools.tail.template import Template
 

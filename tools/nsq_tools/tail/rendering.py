@@ -1,4 +1,9 @@
-"""From messages to the bytes that are shown: chosen by `--grep`, changed by `--pick` and `--json`, laid out."""
+r"""Messages become the bytes to show: `--grep`, `--pick`, `--json`, `--format`, escaping for terminals. Pure.
+
+Bodies are escaped on a terminal: without that, a message could clear the screen, overwrite lines, change the window's
+title or send input. Line feeds and tabs stay; other control characters become `\x1b`, invalid UTF-8 `\xff`, and
+characters that change the direction of text `\u202e`.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +15,33 @@ import orjson
 
 from nsq_tools.columns import Columns
 from nsq_tools.tail import json_text
-from nsq_tools.tail.escaping import for_terminal, for_terminal_line
-from nsq_tools.tail.pick import Path, in_line, pick
+from nsq_tools.tail.json_text import Path, in_line, pick
 from nsq_tools.tail.template import Template, iso_times
 from nsqd_py.settings.regex import compiled
+
+_KEPT = "\t\n"
+_CONTROLS = [*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0))]
+# Direction marks, embeddings, overrides and isolates (Unicode TR 9), and the line separators.
+_DIRECTIONS = ["\u061c", "\u200e", "\u200f", *map(chr, range(0x2028, 0x202F)), *map(chr, range(0x2066, 0x206A))]
+
+
+def _shown(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}"
+
+
+_ESCAPES = str.maketrans({c: _shown(c) for c in [*_CONTROLS, *_DIRECTIONS] if c not in _KEPT})
+
+
+def for_terminal(body: bytes) -> bytes:
+    """Return the body as UTF-8 without characters that control the terminal."""
+    return body.decode("utf-8", "backslashreplace").translate(_ESCAPES).encode()
+
+
+def for_terminal_line(body: bytes) -> bytes:
+    r"""Like `for_terminal`, with line feeds and tabs shown as `\n` and `\t`."""
+    return for_terminal(body).replace(b"\n", b"\\n").replace(b"\t", b"\\t")
+
 
 _NO_OPERATORS = re.compile(r"[\w \-:,;=/@#%&'\"<>!~]*")
 _TOPIC_COLOUR = b"36"
@@ -23,9 +51,9 @@ Search = Callable[[bytes], Any]
 
 
 def compile_search(pattern: str) -> Search:
-    """Finds `pattern`, an expression of RE2, in a body. Raises BadExpression.
+    """Return a function that searches a body for `pattern`, an RE2 expression. Raises BadExpression.
 
-    One without operators is looked for as it is: 0.1 us a body, where RE2 takes 4.
+    A pattern without operators is searched as plain text, which takes 0.1 us a body, where RE2 takes 4.
     """
     if _NO_OPERATORS.fullmatch(pattern):
         literal = pattern.encode("utf-8", "surrogateescape")
@@ -35,9 +63,9 @@ def compile_search(pattern: str) -> Search:
 
 
 class Renderer:
-    """Makes bytes of messages; knows nothing of where they go but whether that is a terminal.
+    """Turns messages into bytes.
 
-    not_json_count  how many bodies nothing could be picked from
+    not_json_count  number of bodies without values for --pick, because they are not JSON
     """
 
     def __init__(
@@ -60,19 +88,19 @@ class Renderer:
         self._has_colour = has_colour
         self._transforms = self._choose_transforms(as_json)
 
-    # --- which
+    # --- selection
 
     def matching(self, bodies: Sequence[bytes]) -> Sequence[int]:
-        """The indexes of those that are to be shown."""
+        """Return the indexes of the bodies to show."""
         search = self._search
         if search is None:
             return range(len(bodies))
         return [index for index, body in enumerate(bodies) if search(body)]
 
-    # --- how
+    # --- layout
 
     def render(self, messages: Columns, indexes: Sequence[int]) -> bytes:
-        """These of the messages, each with a line feed behind it."""
+        """Return the messages at these indexes, each followed by a line feed."""
         if not indexes:
             return b""
         bodies = self._bodies(_chosen(messages.bodies, indexes))
@@ -115,7 +143,7 @@ class Renderer:
         return [pick(document, path) for path in self._picks]
 
     def _json(self, body: bytes) -> bytes:
-        """JSON in many lines on a terminal, in one in a pipe; what is no JSON as it would be shown otherwise."""
+        """Return JSON in many lines for a terminal and in one line for a pipe, and other bodies as without --json."""
         if not json_text.is_json(body):
             return for_terminal(body) if self._is_terminal else body
         return json_text.pretty(body, self._paint) if self._is_terminal else json_text.compact(body)
@@ -133,7 +161,7 @@ class Renderer:
     def _column(
         self, field: str, messages: Columns, indexes: Sequence[int], bodies: Sequence[bytes]
     ) -> Sequence[bytes]:
-        """What a field of the template is for each of the messages."""
+        """Return the value of a template field for each message."""
         if field == "body":
             return bodies
         if field in _OF_ALL:

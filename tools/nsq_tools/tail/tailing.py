@@ -1,35 +1,94 @@
-"""Consumes, shows, and finishes what was shown: in this order, and nothing else is finished."""
+"""Consuming, writing, finishing: a message is finished only after it was written."""
 
 from __future__ import annotations
 
+import os
+import select
 import sys
+from collections.abc import Sequence
 
 import gevent
 from gevent.lock import RLock
+from gevent.threadpool import ThreadPool
 
-from nsq_tools.cli import DONE, ToolError
+from nsq_tools.cli import DONE, ToolError, is_terminal, wants_colour
 from nsq_tools.options import client_options, user_agent
-from nsq_tools.tail.allowance import Allowance
+from nsq_tools.tail.json_text import parse_path
 from nsq_tools.tail.options import TailOptions, channel_of
-from nsq_tools.tail.output import Output
-from nsq_tools.tail.pick import parse_path
 from nsq_tools.tail.rendering import Renderer, compile_search
 from nsq_tools.tail.template import Template
-from nsq_tools.terminal import is_terminal, wants_colour
 from nsqd_py.client import Consumer, MessageBatch
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals
 
-# How long messages that have come may still be written when it is time to stop.
+
+class Allowance:
+    """The number of messages that are still to be shown, from `-n`; 0 or less means no limit."""
+
+    def __init__(self, count: int) -> None:
+        self._left = count if count > 0 else None
+
+    @property
+    def is_over(self) -> bool:
+        return self._left == 0
+
+    def take(self, matching: Sequence[int], count: int) -> tuple[Sequence[int], int]:
+        """Return the indexes to show from a batch of `count` messages, and the number of messages to finish.
+
+        Messages after the last one that is shown are not finished, so that other consumers get them.
+        """
+        if self._left is None:
+            return matching, count
+        if len(matching) < self._left:
+            self._left -= len(matching)
+            return matching, count
+        shown = matching[: self._left]
+        self._left = 0
+        return shown, shown[-1] + 1 if shown else 0
+
+
+_GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL
+
+
+class Output:
+    """A descriptor that a thread writes to, so that a slow reader does not block the event loop and heartbeats."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        # A separate pool: name resolution must not wait for the reader of a pipe.
+        self._writer = ThreadPool(1)
+        self._poll = select.poll()
+        self._poll.register(descriptor, 0)
+
+    def write(self, data: bytes) -> None:
+        """Write all of it, while other greenlets run. Raises OSError."""
+        if data:
+            self._writer.apply(_write_all, (self._descriptor, data))
+
+    def is_reader_gone(self) -> bool:
+        """True if the other end is closed. Does not write."""
+        return any(event & _GONE for _, event in self._poll.poll(0))
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        try:
+            rest = rest[os.write(descriptor, rest) :]
+        except BlockingIOError:  # another process that shares the descriptor has made it non-blocking
+            select.select((), (descriptor,), ())
+
+
+# Time at the stop for writing the messages that have arrived.
 _LAST_WRITES_S = 2.0
-_FOR_ANSWERS_S = 0.5  # of it: to give back what was not written
-# How often to look whether anybody still reads, while there is nothing to write.
+_FOR_ANSWERS_S = 0.5  # the part of it for requeueing unwritten messages
+# Interval of the check for a closed output while there are no messages.
 _LOOK_S = 1.0
 
 
 def run(options: TailOptions, log: Log) -> int:
-    """Until `-n` messages are shown, a signal comes, or nobody reads any more. Raises ToolError, BrokenPipeError."""
+    """Show messages until `-n` are shown, a signal comes or the output is closed. Raises ToolError, BrokenPipeError."""
     if sys.stdout is None:
         raise ToolError("standard output is closed")
     with StopSignals() as stop:
@@ -43,7 +102,7 @@ def run(options: TailOptions, log: Log) -> int:
 
 
 class Tail:
-    """The consumers of all topics, which write in turn."""
+    """The consumers of all topics. They write one batch at a time."""
 
     def __init__(self, options: TailOptions, output: Output, stop: StopSignals, log: Log) -> None:
         self._output = output
@@ -52,7 +111,7 @@ class Tail:
         self._renderer = renderer_of(options)
         self._allowance = Allowance(options.n)
         self._turns = RLock()
-        self._unwritten: set[MessageBatch] = set()  # one of them is being written, the others wait for their turn
+        self._unwritten: set[MessageBatch] = set()  # one of them is being written, the others wait
         self._failure: OSError | None = None
         channel = channel_of(options)
         self._consumers = [self._consumer(topic, channel, options) for topic in dict.fromkeys(options.topic)]
@@ -69,14 +128,14 @@ class Tail:
             log=self._log,
         )
 
-    # --- its life
+    # --- start and stop
 
     def start(self) -> None:
         for consumer in self._consumers:
             consumer.start()
 
     def wait(self) -> None:
-        """Returns when it is time to stop. Raises ToolError or BrokenPipeError when nothing can be written any more."""
+        """Wait for a stop signal or the last message. Raises ToolError or BrokenPipeError if the output has failed."""
         while not self._stop.wait(_LOOK_S):
             if self._output.is_reader_gone():
                 raise BrokenPipeError
@@ -86,19 +145,19 @@ class Tail:
             raise ToolError(f"cannot write to standard output: {self._failure.strerror}")
 
     def stop(self) -> None:
-        """Write what has come, as far as it is taken; give back the rest."""
+        """Write the messages that have arrived, as far as the reader takes them; requeue the others."""
         stoppers = [gevent.spawn(consumer.stop, _LAST_WRITES_S) for consumer in self._consumers]
         gevent.joinall(stoppers, _LAST_WRITES_S - _FOR_ANSWERS_S)
         for batch in self._unwritten:
             batch.requeue(0)
         gevent.joinall(stoppers)
         if self._renderer.not_json_count:
-            self._log.warning("%d bodies were not JSON: nothing was picked from them", self._renderer.not_json_count)
+            self._log.warning("%d bodies were not JSON: no values were picked from them", self._renderer.not_json_count)
 
     # --- messages
 
     def _show(self, batch: MessageBatch) -> None:
-        """A batch handler: whole messages, one batch after the other."""
+        """Handle a batch: write it and answer its messages."""
         self._unwritten.add(batch)
         with self._turns:
             seen = self._shown(batch) if batch.is_live else 0
@@ -106,7 +165,7 @@ class Tail:
         answer(batch, seen)
 
     def _shown(self, batch: MessageBatch) -> int:
-        """Show what is to be shown; how many messages of the batch are done with."""
+        """Write the messages to show. Return the number of messages to finish."""
         if self._failure is not None:
             return 0
         renderer = self._renderer
@@ -122,8 +181,8 @@ class Tail:
 
 
 def answer(batch: MessageBatch, seen: int) -> None:
-    """Finish the first `seen` messages; the others are given back, for whoever comes next."""
-    if batch.is_answered:  # given back while it was written, as it was time to stop
+    """Finish the first `seen` messages and requeue the others."""
+    if batch.is_answered:  # requeued at the stop, while it was being written
         return
     if seen == len(batch):
         batch.finish()
@@ -134,7 +193,7 @@ def answer(batch: MessageBatch, seen: int) -> None:
 
 
 def consumer_options(options: TailOptions) -> ClientOptions:
-    """With no more messages in flight than will be shown, where all are."""
+    """Return the consumer's options. Without --grep, no more messages are in flight than are shown."""
     in_flight = options.max_in_flight
     if options.n > 0 and not options.grep:
         in_flight = min(options.n, in_flight)
@@ -144,7 +203,7 @@ def consumer_options(options: TailOptions) -> ClientOptions:
 
 
 def renderer_of(options: TailOptions) -> Renderer:
-    """As the settings say, and standard output is."""
+    """Return the renderer for the settings and for the kind of standard output."""
     return Renderer(
         search=compile_search(options.grep) if options.grep else None,
         picks=[parse_path(path) for path in options.pick],

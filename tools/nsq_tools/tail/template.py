@@ -1,6 +1,6 @@
-r"""`--format`: text with fields in braces, as `{timestamp} {topic} {body}`.
+r"""Templates of `--format`: text with fields in braces, such as `{timestamp} {topic} {body}`. Pure.
 
-`{{` and `}}` are braces, `\t`, `\n`, `\0`, `\\` and `\x1f` are what they are in a shell's `$'...'`.
+`{{` and `}}` are braces; `\t`, `\n`, `\0`, `\\` and `\x1f` mean the same as in a shell's `$'...'`.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ _SECOND_NS = 1_000_000_000
 class Template:
     """A parsed template.
 
-    fields  those that it names, in its order; one may come more than once
+    fields  the fields in the order of the text, with repetitions
     """
 
     def __init__(self, text: str) -> None:
-        """Raises ValueError for what is no template."""
+        """Raises ValueError for an invalid template."""
         self.fields: list[str] = []
         self._pattern = b"".join(map(self._part, _PARTS.finditer(text)))
 
     def lines(self, columns: Sequence[Iterable[bytes]]) -> list[bytes]:
-        """The template filled in for each message. One column for each of `fields`."""
+        """Fill in the template for each message, with one column for each of `fields`."""
         return list(map(self._pattern.__mod__, zip(*columns, strict=True)))
 
     def lines_without_fields(self, count: int) -> list[bytes]:
-        """The template for so many messages, where it says the same of each."""
+        """Return the text `count` times, for a template without fields."""
         return [self._pattern % ()] * count
 
     def _part(self, part: re.Match[str]) -> bytes:
@@ -57,7 +57,7 @@ class Template:
 
 
 def iso_times(timestamps_ns: Iterable[int]) -> list[bytes]:
-    """Times since the epoch as `2026-11-21T03:38:12.123456789Z`."""
+    """Return times since the epoch in the form `2026-11-21T03:38:12.123456789Z`."""
     second, stamp, times = -1, "", []
     for timestamp_ns in timestamps_ns:
         now_s, rest_ns = divmod(timestamp_ns, _SECOND_NS)
@@ -70,5 +70,5 @@ def iso_times(timestamps_ns: Iterable[int]) -> list[bytes]:
 def _stamp(now_s: int) -> str:
     try:
         return datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    except (OverflowError, ValueError, OSError):  # a clock far beyond the calendar
+    except (OverflowError, ValueError, OSError):  # a time outside the range of datetime
         return str(now_s)

@@ -1,4 +1,4 @@
-"""The files of one topic, one after the other. It blocks, and is used by one thread at a time."""
+"""The files of one topic, one after the other. Its methods block; one thread at a time may call them."""
 
 from __future__ import annotations
 
@@ -17,21 +17,47 @@ from nsq_tools.to_file.naming import DATETIME, strftime, with_revision
 from nsq_tools.to_file.output import OutputFile
 from nsq_tools.to_file.placing import make_directories
 from nsq_tools.to_file.portions import Portion, Tally
-from nsq_tools.to_file.rotation import Rotation
 from nsqd_py.runtime.logs import Log
+from nsqd_py.settings.durations import format_duration
 
-# What is encoded and written at a time; with one message in it, more.
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """The limits of one file; 0 means no limit. `size_bytes` is before compression, as in Go's nsq_to_file."""
+
+    size_bytes: int = 0
+    interval_ns: int = 0
+
+    def is_too_large(self, size_bytes: int) -> bool:
+        return 0 < self.size_bytes < size_bytes
+
+    def reason(self, old_name: str, new_name: str, size_bytes: int, age_ns: int) -> str | None:
+        """Return the reason to end a file with this name, size and age, or None to continue with it."""
+        if new_name != old_name:
+            return f"new filename {new_name}"
+        if 0 < self.interval_ns < age_ns:
+            return f"{format_duration(age_ns)} since last open"
+        if self.is_too_large(size_bytes):
+            return f"{size_bytes} bytes (> {self.size_bytes})"
+        return None
+
+    def room(self, size_bytes: int) -> int | None:
+        """Return the number of bytes until the limit, or None. The message that exceeds it is the last."""
+        return max(0, self.size_bytes - size_bytes) if self.size_bytes else None
+
+
+# Maximum size of a write, unless a single message is larger.
 _BLOCK_BYTES = 2 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How the files of a topic are written.
+    """The settings for the files of a topic.
 
-    template       of their names: <DATETIME> and <REV> are replaced for each
-    level          of the codec
-    is_shared      appended to where a file is there already
-    skips_empty    whether files are made only for messages
+    template       template of names; <DATETIME> and <REV> are replaced for each file
+    level          level of the codec
+    is_shared      True to append to an existing file
+    skips_empty    True to create a file only when there is a message
     """
 
     topic: str
@@ -58,7 +84,7 @@ class Plan:
 
 @dataclass
 class _Current:
-    """The file that is written."""
+    """The file that is being written."""
 
     name: str
     opened_ns: int
@@ -71,9 +97,9 @@ class _Current:
 
 
 class Archive:
-    """Writes portions, and knows which of them are synced.
+    """Writes portions, and records which of them are synced.
 
-    After an OSError everything that is not synced waits again, and is written by the next call.
+    After an OSError, the next call writes everything that is not synced again.
     """
 
     def __init__(self, plan: Plan, log: Log, warn: Warn, clock_ns: Callable[[], int]) -> None:
@@ -89,32 +115,32 @@ class Archive:
         self._last_name = ""
         self._revision = 0
 
-    # --- what is written, and what became of it
+    # --- portions and finished files; does not block
 
     def add(self, portions: Iterable[Portion]) -> None:
-        """Write these next."""
+        """Queue portions for the next `store`."""
         self._waiting.extend(portions)
 
     def take_synced(self) -> list[Portion]:
-        """What may be finished now."""
+        """Return the portions that were synced since the last call."""
         synced, self._synced = self._synced, []
         return synced
 
     def take_finished(self) -> list[FinishedFile]:
-        """Files that were closed, and are to be finished now."""
+        """Return the files that were closed since the last call."""
         finished, self._finished = self._finished, []
         return finished
 
     def take_waiting(self) -> list[Portion]:
-        """What could not be written: it will not be written any more."""
+        """Remove and return the portions that are not written."""
         waiting = list(self._waiting)
         self._waiting.clear()
         return waiting
 
-    # --- what blocks; it raises OSError
+    # --- blocking; raises OSError
 
     def work(self, is_tick: bool, is_sync_due: bool, is_closing: bool) -> None:
-        """All that is to do now: end a file that is old, write what waits, sync, end the file."""
+        """End a file that is too old, write the queued portions, sync, and end the file, as the arguments say."""
         if is_tick:
             self.tick()
         self.store(is_sync_due=is_sync_due)
@@ -122,7 +148,7 @@ class Archive:
             self.close()
 
     def store(self, *, is_sync_due: bool) -> None:
-        """Write all that waits; then sync, where that is due."""
+        """Write all queued portions, and sync if it is due."""
         try:
             while self._waiting:
                 self._write_some()
@@ -133,7 +159,7 @@ class Archive:
             raise
 
     def tick(self) -> None:
-        """Time has passed: end a file that is old by now, and begin the next unless empty ones are skipped."""
+        """End a file that is too old, and begin the next unless empty files are skipped."""
         if self._rotation_reason() is None:
             return
         self.close()
@@ -141,7 +167,7 @@ class Archive:
             self._open()
 
     def close(self) -> None:
-        """End the current file, if there is one."""
+        """Sync and end the current file, if there is one."""
         current = self._current
         if current is None:
             return
@@ -157,7 +183,7 @@ class Archive:
         self._finished.append(FinishedFile(current.claim, _contents(current)))
 
     def abandon(self) -> None:
-        """Leave the current file to the next start, and let go of what it holds."""
+        """Close the current file unfinished; the next start finishes it."""
         if self._current is not None:
             self._current.output.close()
             self._current.claim.drop()
@@ -166,17 +192,17 @@ class Archive:
     # --- writing
 
     def _write_some(self) -> None:
-        """Write some of what waits, into the file that it belongs to."""
+        """Write the first queued portions to the current file, or to a new one."""
         current = self._file()
         portions = self._take(self._plan.rotation.room(current.size_bytes))
-        self._unsynced.extend(portions)  # before the write: after an error it is taken back
+        self._unsynced.extend(portions)  # before the write, so that `_take_back` finds them after an error
         encoded = current.encoder.encode(portions)
         current.output.append(encoded.data)
         current.size_bytes += encoded.plain_bytes
         current.is_empty = False
 
     def _take(self, room: int | None) -> list[Portion]:
-        """What waits, as much as is written at a time and as the file takes."""
+        """Remove queued portions, as much as one write and the file take."""
         overhead = self._plan.form.overhead_bytes
         taken: list[Portion] = []
         taken_bytes = 0
@@ -201,17 +227,17 @@ class Archive:
         self._unsynced.clear()
 
     def _take_back(self) -> None:
-        """What is not synced may not be on disk, whatever was written: it will be written again."""
+        """Queue the unsynced portions again: they may not be on the disk, even if they were written."""
         self._waiting.extendleft(reversed(self._unsynced))
         self._unsynced.clear()
         if self._current is not None:
-            with suppress(OSError):  # the write that follows says so if this goes on
+            with suppress(OSError):  # if the disk keeps failing, the next write reports it
                 self._current.output.rewind()
 
     # --- from file to file
 
     def _file(self) -> _Current:
-        """The file for what is written now."""
+        """Return the current file, after rotation if it is due."""
         reason = self._rotation_reason()
         if self._current is not None and reason is not None:
             self._log.info("[%s/%s] %s, rotating...", self._plan.topic, self._plan.channel, reason)
@@ -238,12 +264,12 @@ class Archive:
         return current
 
     def _open_revision(self, name: str, now_ns: int) -> _Current | None:
-        """None where there is such a file already, and this one is to be another."""
+        """Open a file with the current revision. Return None if the name is taken."""
         plan, revised = self._plan, with_revision(name, self._revision)
         if self._is_taken(revised):
             return None
-        # Both directories are resolved once for each file: it ends where it began, also when a symbolic link on the
-        # way to them is set to another directory meanwhile.
+        # Resolved once for each file, so that it ends in the same directories even if a symbolic link in their paths
+        # changes meanwhile.
         work_dir, output_dir = plan.work_dir.resolve(), plan.output_dir.resolve()
         token = new_token()
         work_path = work_dir / revised if plan.form.convert is None else side_path(work_dir, token, ".framed")
@@ -277,7 +303,7 @@ class Archive:
         return False
 
     def _begin(self, claim: Claim, name: str, now_ns: int) -> _Current:
-        """Open the file of a claim. Raises OSError: then there is none."""
+        """Open the file of a claim. Raises OSError; then no file is left."""
         plan = self._plan
         output = OutputFile(claim.work_path, is_shared=plan.is_shared)
         try:
@@ -297,4 +323,3 @@ class Archive:
 def _contents(current: _Current) -> Contents:
     output = current.output
     return Contents(current.synced, output.start_offset, output.synced_bytes, output.checksum)
-

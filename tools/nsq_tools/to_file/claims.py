@@ -1,9 +1,9 @@
-"""Claims: which files are being written.
+"""Claims: lock files for files that are being written.
 
-While a file is written, a small file beside it says so: `.nsq_to_file.<token>.json` in the work-dir. It is locked
-(flock) as long as its process lives, so that another nsq-to-file on the same directory leaves the file alone, and
-after a kill the next one knows what was left behind and how it was written. On a network file system this needs
-locks that reach all machines (NFS has them, unless it is mounted with local_lock).
+Each file that is being written has a claim, `.nsq_to_file.<token>.json` in the work-dir. Its process holds a lock on it
+(flock). So another nsq-to-file with the same directory does not touch the file, and after a crash the next start finds
+the unfinished file and its format. On a network file system this needs locks that work between machines (NFS has them,
+unless it is mounted with local_lock).
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _SUFFIX = ".json"
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What has to be known to finish a file.
+    """The data of a claim: everything that is needed to finish its file.
 
-    topic, channel   where its messages are from
-    format, compress how it is written
-    name             what it is called in the output-dir, with <REV> where there are revisions
-    revision         what stands for <REV>, or a higher one when that is taken
-    work_name        what it is called in the work-dir while it is written
-    output_dir       where it belongs in the end, as an absolute path
-    is_shared        whether others may append to it
-    offset           where in it this began: not 0 where it was there before
+    topic, channel   the source of its messages
+    format, compress the values of --format and --compress
+    name             its name in the output-dir, with <REV> if files have revisions
+    revision         the lowest number for <REV>
+    work_name        its name in the work-dir while it is written
+    output_dir       its final directory, as an absolute path
+    is_shared        True if other programs may append to it
+    offset           position of the first byte of this run; not 0 if the file existed before
     entry            its line of the manifest, once it has its name in the output-dir
     """
 
@@ -63,7 +63,7 @@ class Claim:
 
     @classmethod
     def make(cls, directory: Path, token: str, facts: Facts) -> Claim:
-        """Raises OSError. Only a claim that is locked and whole gets its name."""
+        """Create a claim. It gets its name only when it is locked and complete. Raises OSError."""
         path = claim_path(directory, token)
         unnamed = path.with_suffix(".new")
         descriptor = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o660)
@@ -82,7 +82,7 @@ class Claim:
 
     @property
     def token(self) -> str:
-        """Names the claim, and whatever is written for it beside it."""
+        """Return the part of the name that identifies the claim and its other files."""
         return self._path.name.removeprefix(PREFIX).removesuffix(_SUFFIX)
 
     @property
@@ -91,25 +91,25 @@ class Claim:
 
     @property
     def work_path(self) -> Path:
-        """Where its file is while it is written."""
+        """Return the path of its file while it is written."""
         return self.work_dir / self.facts.work_name
 
     def update(self, facts: Facts) -> None:
-        """Raises OSError."""
+        """Replace the data of the claim. Raises OSError."""
         data = orjson.dumps(asdict(facts))
-        os.ftruncate(self._fd, max(len(data), os.fstat(self._fd).st_size))  # a full disk is found out before a write
+        os.ftruncate(self._fd, max(len(data), os.fstat(self._fd).st_size))  # a full disk fails here
         os.pwrite(self._fd, data, 0)
         os.ftruncate(self._fd, len(data))
         os.fsync(self._fd)
         self.facts = facts
 
     def release(self) -> None:
-        """The file is finished, or gone. Raises OSError."""
+        """Delete the claim, because its file is finished or deleted. Raises OSError."""
         self._path.unlink(missing_ok=True)
         self.drop()
 
     def drop(self) -> None:
-        """Leave the file as it is, for who looks for claims next."""
+        """Unlock the claim and keep it for the next start."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -124,12 +124,12 @@ def claim_path(directory: Path, token: str) -> Path:
 
 
 def side_path(directory: Path, token: str, suffix: str) -> Path:
-    """A hidden file that belongs to the claim with this token."""
+    """Return the path of a hidden file that belongs to the claim with this token."""
     return directory / f"{PREFIX}{token}{suffix}"
 
 
 def abandoned(directory: Path) -> Iterator[Claim]:
-    """The claims in a directory whose processes are gone; they are this one's now. Raises OSError."""
+    """Yield and lock the claims in a directory whose processes have ended. Raises OSError."""
     with os.scandir(directory) as entries:
         paths = sorted(Path(entry.path) for entry in entries if entry.name.startswith(PREFIX))
     for path in paths:
@@ -139,7 +139,7 @@ def abandoned(directory: Path) -> Iterator[Claim]:
 
 
 def _take_over(path: Path) -> Claim | None:
-    """None where its process lives, has just ended it, or where it cannot be read."""
+    """Lock and read a claim. Return None if its process runs or has just released it, or if it cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDWR)
     except OSError:

@@ -1,10 +1,10 @@
 """Compression of files: none, gzip or zstd.
 
-What is written at a time is one whole gzip member or zstd frame, and a file is a row of them, which every reader of
-gzip and zstd takes for one file. So all that was synced can be read, whatever happens after.
+Each write is one complete gzip member or zstd frame. A file is a sequence of them, which every reader of gzip and zstd
+reads as one file. So everything that was synced can be read, also after a crash.
 
-gzip is made by ISA-L where it is installed: ten times zlib's speed at a ratio 12 % worse. It has no levels for small
-files, so from level 7 on it is zlib itself.
+ISA-L compresses gzip where it is installed: ten times as fast as zlib, with files 12 % larger. It has no high levels,
+so levels 7 to 9 use zlib.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Data = bytes | mmap.mmap
 
 
 class Piece(NamedTuple):
-    """Decompressed bytes of a member or frame; `end` is where it ends in the file, or 0 before its last piece."""
+    """Decompressed bytes. `end` is the offset in the file where the member or frame ends; 0 before its last piece."""
 
     data: bytes
     end: int
@@ -44,8 +44,8 @@ class Piece(NamedTuple):
 class Codec:
     """One way of compression.
 
-    compress(data, level)  a whole member or frame
-    pieces(data, start)    what a file holds from `start` on, up to the first member that is not whole
+    compress(data, level)  returns a complete member or frame
+    pieces(data, start)    yields the contents of a file from `start` on, up to the first incomplete member or frame
     """
 
     name: str
@@ -121,7 +121,7 @@ def _zstd_pieces(data: Data, start: int) -> Iterator[Piece]:
 
 
 def zstd_frame_end(data: Data, start: int) -> int | None:
-    """Where the frame that begins at `start` ends; None where there is no whole one."""
+    """Return the end of the frame that begins at `start`, or None if there is no complete frame."""
     if data[start : start + 4] != _ZSTD_MAGIC or len(data) < start + 5:
         return None
     descriptor = data[start + 4]
@@ -138,7 +138,7 @@ def zstd_frame_end(data: Data, start: int) -> int | None:
 
 
 def _zstd_block(data: Data, position: int) -> tuple[bool, int | None]:
-    """Whether it is the frame's last block, and where it ends; None where it is cut off."""
+    """Return True for the last block of a frame, and the end of the block, which is None if it is incomplete."""
     header = int.from_bytes(data[position : position + 3], "little")
     size = 1 if header >> 1 & 3 == _RLE_BLOCK else header >> 3
     end = position + 3 + size

@@ -1,14 +1,20 @@
-"""What is done with a file that gets no more messages: its place, its line in the manifest, the end of its claim.
+"""Finishing closed files, and files that an earlier run left unfinished.
 
-Each step may be done again, so a kill between any two of them costs nothing: the next start takes the claim over
-and goes on.
+A file is moved to its place, gets a line in the manifest, and its claim is deleted. Every step can be repeated, so
+that after a kill between two steps the next start takes over the claim and continues.
+
+In a file of an earlier run, an incomplete end is removed first. It was never synced completely, so its messages were
+not finished, and nsqd delivers them again. Nothing that can be read is removed.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
+import mmap
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,11 +22,12 @@ from typing import BinaryIO
 
 from google_crc32c import extend
 
-from nsq_tools.to_file.claims import Claim, Facts
-from nsq_tools.to_file.formats.format import Format
-from nsq_tools.to_file.formats.table import FORMATS
+from nsq_tools.to_file.claims import Claim, Facts, abandoned, new_token, side_path
+from nsq_tools.to_file.compression import CODECS
+from nsq_tools.to_file.formats import FORMATS
+from nsq_tools.to_file.formats.format import Format, Survey
 from nsq_tools.to_file.manifest import Entry, Manifest
-from nsq_tools.to_file.placing import Make, let_go, place
+from nsq_tools.to_file.placing import Make, make_directories, place, remove_other_names
 from nsq_tools.to_file.portions import Tally
 
 _READ_BYTES = 1024 * 1024
@@ -28,7 +35,7 @@ _READ_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What is known of a file. `checksum`: crc32c of `size_bytes` from `offset` on."""
+    """The contents of a file. `checksum` is the crc32c of the `size_bytes` from `offset` on."""
 
     tally: Tally
     offset: int
@@ -40,7 +47,7 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class FinishedFile:
-    """A synced and closed file of which only the end is missing. `contents` is None when it has its place already."""
+    """A synced and closed file that still needs its place. `contents` is None if it has its place already."""
 
     claim: Claim
     contents: Contents | None
@@ -50,11 +57,11 @@ class FinishedFile:
         return self.claim.facts.work_name
 
     def finish(self) -> Entry:
-        """Its line in the manifest. May block. Raises OSError: then it may be called again."""
+        """Finish the file; return its line in the manifest. May block. May be called again after an OSError."""
         facts = self.claim.facts
         may_be_listed = facts.entry is not None or self.contents is None or self.contents.is_repaired
         entry = Entry(**facts.entry) if facts.entry is not None else self._place()
-        if not self._let_go(entry):
+        if not self._remove_other_names(entry):
             entry = self._place_again(entry)
         manifest = Manifest(Path(facts.output_dir))
         if not (may_be_listed and manifest.has(entry)):
@@ -63,21 +70,21 @@ class FinishedFile:
         return entry
 
     def _place(self) -> Entry:
-        """Give it its place in the output-dir, if it is not there."""
+        """Move it to its place in the output-dir, unless it is there."""
         if self._is_in_place():
             return self._entry(self.claim.facts.work_name)
         return self._note(self._entry(self._give_name()))
 
     def _place_again(self, entry: Entry) -> Entry:
-        """An earlier run placed it, and meanwhile somebody removed it or put another file there."""
+        """Place it again, because the file that an earlier run placed was deleted or replaced."""
         entry = self._note(replace(entry, path=self._give_name()))
-        if not self._let_go(entry):
+        if not self._remove_other_names(entry):
             place = Path(self.claim.facts.output_dir) / entry.path
-            raise OSError(errno.EBUSY, "is not the file that was just placed there", str(place))
+            raise OSError(errno.EBUSY, "another program has replaced the file that was just placed there", str(place))
         return entry
 
     def _is_in_place(self) -> bool:
-        """True if the file is written where it belongs."""
+        """True if the file was written in the output-dir."""
         facts = self.claim.facts
         return FORMATS[facts.format].convert is None and self.claim.work_dir.samefile(facts.output_dir)
 
@@ -89,14 +96,15 @@ class FinishedFile:
         )  # fmt: skip
 
     def _note(self, entry: Entry) -> Entry:
-        """From here on a kill leaves a claim that says where the file is."""
+        """Write the entry into the claim, so that the place is known after a kill."""
         self.claim.update(replace(self.claim.facts, entry=asdict(entry)))
         return entry
 
-    def _let_go(self, entry: Entry) -> bool:
-        """False where the placed file cannot be shown to hold what was written."""
+    def _remove_other_names(self, entry: Entry) -> bool:
+        """Remove the other names. Return False if the placed file is not proved to have the written contents."""
         output_dir = Path(self.claim.facts.output_dir)
-        return let_go(self.claim.work_path, output_dir, entry.path, self.claim.token, partial(_holds, entry))
+        claim, is_copy = self.claim, partial(_holds, entry)
+        return remove_other_names(claim.work_path, output_dir, entry.path, claim.token, is_copy)
 
     def _entry(self, name: str) -> Entry:
         facts, contents = self.claim.facts, self._contents(name)
@@ -118,9 +126,9 @@ class FinishedFile:
         )
 
     def _contents(self, name: str) -> Contents:
-        """With the size and checksum of the file that was made, where another one was written."""
+        """Return the contents, with the size and checksum of the converted file if there is one."""
         contents, facts = self.contents, self.claim.facts
-        assert contents is not None  # or the claim has the entry
+        assert contents is not None  # otherwise the claim has the entry
         if FORMATS[facts.format].convert is None:
             return contents
         with (Path(facts.output_dir) / name).open("rb") as file:
@@ -128,7 +136,7 @@ class FinishedFile:
 
 
 def checksum_of(file: BinaryIO) -> int:
-    """crc32c of what follows in it. Raises OSError."""
+    """Return the crc32c from the current position to the end. Raises OSError."""
     checksum = 0
     while data := file.read(_READ_BYTES):
         checksum = extend(checksum, data)
@@ -149,3 +157,71 @@ def _converter(form: Format, facts: Facts) -> Make | None:
 def _convert(form: Format, codec_name: str, source: Path, target: Path) -> None:
     assert form.convert is not None
     form.convert(source, target, codec_name)
+
+
+def left_behind(*directories: Path) -> Iterator[Claim]:
+    """Yield the claims that earlier runs left in these directories. Raises OSError."""
+    for directory in dict.fromkeys(directory.resolve() for directory in directories):
+        yield from abandoned(directory)
+
+
+def repair(claim: Claim) -> FinishedFile | None:
+    """Remove an incomplete end of the claim's file. Return the file, or None if it is empty, missing or in use.
+
+    May block for long. Raises OSError; the claim then stays for the next start.
+    """
+    if claim.facts.entry is not None:
+        return FinishedFile(claim, None)
+    path = claim.work_path
+    try:
+        with path.open("r+b") as file:
+            contents = _mended(claim, file)
+            if contents.tally.messages or claim.facts.is_shared:
+                return FinishedFile(claim, contents)
+            if os.path.samestat(os.fstat(file.fileno()), path.lstat()):
+                path.unlink()  # still locked, so no other process writes to it
+    except FileNotFoundError:
+        claim.release()
+        return None
+    except BlockingIOError:  # another process writes to it, so this claim never owned the name
+        claim.release()
+        return None
+    claim.release()
+    return None
+
+
+def _mended(claim: Claim, file: BinaryIO) -> Contents:
+    """Raises OSError, and BlockingIOError if another process writes to the file."""
+    facts = claim.facts
+    fcntl.flock(file, fcntl.LOCK_EX | (0 if facts.is_shared else fcntl.LOCK_NB))
+    size = os.fstat(file.fileno()).st_size
+    survey = _survey(claim, file, size)
+    if survey.end < size:
+        os.ftruncate(file.fileno(), survey.end)
+    os.fsync(file.fileno())
+    file.seek(facts.offset)
+    return Contents(
+        survey.tally,
+        facts.offset,
+        survey.end - facts.offset,
+        checksum_of(file),
+        is_repaired=True,
+        cut_bytes=size - survey.end,
+    )
+
+
+def _survey(claim: Claim, file: BinaryIO, size: int) -> Survey:
+    facts = claim.facts
+    if size <= facts.offset:
+        return Survey(size)
+    form, codec = FORMATS[facts.format], CODECS[facts.compress]
+    with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:
+        return form.survey(data, codec, facts.offset)
+
+
+def check_writable(directory: Path) -> None:
+    """Make the directory if it is missing. Raises OSError if no file can be created in it."""
+    make_directories(directory)
+    probe = side_path(directory, new_token(), ".probe")
+    probe.touch(exist_ok=False)
+    probe.unlink()

@@ -1,18 +1,18 @@
 """The manifest: a line of JSON for each finished file, in `_manifest.jsonl` in the output-dir.
 
-    path              in the output-dir
+    path              relative to the output-dir
     topic, channel, format, compress
-    messages          how many; with lines: how many lines, where the file was repaired
-    first_timestamp   the earliest and the latest of its messages, ns since the epoch; null where nobody knows, as
-    last_timestamp    lines do not tell
-    offset            where in the file this begins: not 0 where the file was there before
-    bytes             how many from there on
-    crc32c            of those, 8 hex digits; null where other programs wrote in between
-    repaired          true where an earlier run left the file behind
-    cut_bytes         how many bytes at its end were torn, and were cut off
-    closed            when, ns since the epoch
+    messages          number of messages; for a repaired file in the lines format, number of lines
+    first_timestamp   the earliest and the latest timestamp of its messages, ns since the epoch; null if they are
+    last_timestamp    unknown, as in a repaired file in the lines format
+    offset            position of the first byte; not 0 if the file existed before
+    bytes             number of bytes from there on
+    crc32c            checksum of these bytes, 8 hex digits; null if other programs wrote between them
+    repaired          true if an earlier run left the file unfinished
+    cut_bytes         size of the incomplete end that was removed
+    closed            time of finishing, ns since the epoch
 
-Spark and other readers of directories pass over names that begin with an underscore.
+Spark and other readers of directories skip names that begin with an underscore.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TAIL_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One finished file; see the module."""
+    """One finished file. The module's docstring describes the fields."""
 
     path: str
     topic: str
@@ -49,13 +49,13 @@ class Entry:
 
 
 class Manifest:
-    """Appends to the file, which several processes may do at a time."""
+    """The manifest of an output-dir. Several processes may append to it at the same time."""
 
     def __init__(self, output_dir: Path) -> None:
         self._path = output_dir / MANIFEST
 
     def add(self, entry: Entry) -> None:
-        """Raises OSError; then nothing was added."""
+        """Append a line. Raises OSError; then nothing was added."""
         descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -66,17 +66,17 @@ class Manifest:
     def _append(self, descriptor: int, line: bytes) -> None:
         size = os.fstat(descriptor).st_size
         if size and os.pread(descriptor, 1, size - 1) != b"\n":
-            line = b"\n" + line  # behind what a kill left
+            line = b"\n" + line  # end the incomplete line of a killed process
         try:
             if os.write(descriptor, line) != len(line):
-                raise OSError("the line of the manifest could be written in part only")
+                raise OSError("the line of the manifest was written incompletely")
             os.fdatasync(descriptor)
         except OSError:
             os.ftruncate(descriptor, size)
             raise
 
     def has(self, entry: Entry) -> bool:
-        """Whether one of its last lines is about the same bytes of the same file. Raises OSError."""
+        """True if one of the last lines has the same path and offset. Raises OSError."""
         try:
             with self._path.open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))

@@ -1,7 +1,7 @@
-"""What files are called.
+"""Names of files. Pure.
 
-A filename format holds the words <TOPIC>, <HOST>, <PID>, <DATETIME> and <REV>. The first three are known at the
-start; <DATETIME> follows the clock, and <REV> counts the files that would otherwise have the same name.
+A filename format contains the words <TOPIC>, <HOST>, <PID>, <DATETIME> and <REV>. The first three are replaced once a
+topic, <DATETIME> and <REV> for each file; <REV> counts the files that would otherwise have the same name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Su
 
 _Conversion = Callable[[datetime.datetime], str]
 
-# Those that Go's nsq_to_file knows, in English whatever the locale is.
+# The conversions of Go's nsq_to_file, in English in every locale.
 _CONVERSIONS: dict[str, _Conversion] = {
     "A": lambda t: _DAYS[t.weekday()],
     "a": lambda t: _DAYS[t.weekday()][:3],
@@ -42,7 +42,7 @@ _CONVERSIONS: dict[str, _Conversion] = {
 
 
 def strftime(text: str, moment: datetime.datetime) -> str:
-    """`text` with the conversions of a time that knows its zone; what is no conversion stays as it is."""
+    """Replace the conversions in `text` with parts of `moment`, which has a time zone. Unknown ones stay."""
     parts = []
     position = 0
     while position < len(text):
@@ -53,13 +53,13 @@ def strftime(text: str, moment: datetime.datetime) -> str:
 
 
 def host_identifier(given: str, hostname: str) -> str:
-    """What stands for <HOST>: `given` with its words replaced, by default the host's name up to the first dot."""
+    """Return the value of <HOST>: `given` with its words replaced, or the host name up to its first dot."""
     short = hostname.partition(".")[0]
     return given.replace(SHORT_HOST, short).replace(HOSTNAME, hostname) if given else short
 
 
 def filename_template(filename_format: str, topic: str, host: str, pid: int, *, has_revisions: bool) -> str:
-    """The format with everything replaced but <DATETIME> and, where files have revisions, <REV>."""
+    """Replace all words but <DATETIME> and, if files have revisions, <REV>."""
     template = filename_format if has_revisions else filename_format.replace(REV, "")
     return template.replace(TOPIC, topic).replace(HOST, host).replace(PID, str(pid))
 
@@ -69,5 +69,5 @@ def with_suffix(name: str, suffix: str) -> str:
 
 
 def with_revision(name: str, revision: int) -> str:
-    """`a<REV>.log` and 12 are `a-000012.log`."""
+    """Replace <REV>: `a<REV>.log` with revision 12 becomes `a-000012.log`."""
     return name.replace(REV, f"-{revision:06d}")

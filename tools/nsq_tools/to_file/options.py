@@ -15,9 +15,9 @@ from nsq_tools.options import (
     check_sources,
 )
 from nsq_tools.to_file.compression import CODECS, GZIP, GZIP_LEVELS, NONE, ZSTD_LEVELS
+from nsq_tools.to_file.formats import FORMATS
 from nsq_tools.to_file.formats.format import Format
 from nsq_tools.to_file.formats.parquet import PARQUET, is_installed
-from nsq_tools.to_file.formats.table import FORMATS
 from nsq_tools.to_file.naming import REV, with_suffix
 from nsqd_py.net.tls_options import HttpClientOptions
 from nsqd_py.settings.declaration import Options, positive, setting

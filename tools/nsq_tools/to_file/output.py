@@ -1,4 +1,4 @@
-"""One open file: what is appended is in it whole or not at all, and counts once it is synced."""
+"""An open file. Data is appended completely or not at all, and is safe after the next sync."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from nsqd_py.diskqueue.files import sync_directory
 
 
 class OutputFile:
-    """A file that grows at its end. All methods may block, and raise OSError.
+    """A file that is appended to. All methods may block, and raise OSError.
 
-    A file of its own is locked until it is closed. A shared one, which may be there before and which other programs
-    may append to, is locked while it is written to; a line that another program left unfinished is ended first.
+    A file that is not shared is locked until it is closed. A shared file may exist already, and other programs may
+    append to it. It is locked during each write; an incomplete line of another program is ended first.
 
-    start_offset  where what is written here begins
-    end           where the next bytes go
-    synced_bytes  how much was written here and synced
-    checksum      crc32c of that; None where others wrote in between
+    start_offset  position of the first byte that this object wrote
+    end           position of the next byte
+    synced_bytes  number of bytes that this object wrote and synced
+    checksum      crc32c of these bytes; None if other programs wrote between them
     """
 
     def __init__(self, path: Path, *, is_shared: bool = False) -> None:
-        """Creates the file, or opens a shared one that is there. Raises FileExistsError otherwise."""
+        """Create the file, or open an existing shared one. Raises FileExistsError if an unshared file exists."""
         self.path = path
         self.is_shared = is_shared
         self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | (0 if is_shared else os.O_EXCL), 0o666)
@@ -48,7 +48,7 @@ class OutputFile:
         self.start_offset = self.end
 
     def append(self, data: bytes) -> None:
-        """After an error the file is as it was."""
+        """Append the data. After an error the file is unchanged."""
         with self._locked():
             self._go_behind_others()
             try:
@@ -71,13 +71,16 @@ class OutputFile:
             view = view[written:]
 
     def _cut(self, end: int) -> None:
-        """Where even this fails, nothing is written before it was done."""
+        """Truncate the file. If this fails, the next write does it first."""
         self._cut_due = end
         os.ftruncate(self._fd, end)
         self._cut_due = None
 
     def sync(self) -> None:
-        """After an error, what was appended since the last sync may be lost, whatever a later sync says: `rewind`."""
+        """Sync the file and, the first time, its directory.
+
+        After an error, call `rewind`: the data since the last sync may be lost, even if a later sync succeeds.
+        """
         os.fdatasync(self._fd)
         if not self._is_name_synced:
             sync_directory(self.path.parent)
@@ -88,7 +91,7 @@ class OutputFile:
             self.checksum = self._written_checksum
 
     def rewind(self) -> None:
-        """Cut off what is not synced, as it will be written again. It stays where others wrote behind it."""
+        """Remove the data since the last sync, unless other programs wrote after it. The caller writes it again."""
         self._written_bytes = self.synced_bytes
         self._written_checksum = self.checksum or 0
         with self._locked():
@@ -97,7 +100,7 @@ class OutputFile:
             self._cut(self.end)
 
     def discard(self) -> None:
-        """Close the file, and remove its name while that still leads to this file. A shared one stays."""
+        """Close the file, and delete it if its name still belongs to it. A shared file is not deleted."""
         try:
             if not self.is_shared and os.path.samestat(os.fstat(self._fd), self.path.lstat()):
                 self.path.unlink()
@@ -109,7 +112,7 @@ class OutputFile:
             os.close(self._fd)
             self._fd = -1
 
-    # --- files that others append to as well
+    # --- shared files
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -132,7 +135,7 @@ class OutputFile:
             self._end_line()
 
     def _end_line(self) -> None:
-        """A line without its end is what a kill left: nothing is cut, but the next line is one of its own."""
+        """End a line that a killed process left incomplete, so that the next message begins on a new line."""
         if self.is_shared and self.end and os.pread(self._fd, 1, self.end - 1) != b"\n":
             self.end += os.write(self._fd, b"\n")
             self._kept_end = self.end

@@ -1,4 +1,4 @@
-"""A finished file gets its name in the output-dir, and never takes the name of another."""
+"""Moving a finished file to its name in the output-dir, without overwriting another file."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ _AT_FDCWD, _RENAME_NOREPLACE = -100, 1  # of Linux: fcntl.h, fs.h
 
 
 class _OtherFileSystem(OSError):
-    """There are no links from one to the other."""
+    """The directories are on different file systems, so a hard link is impossible."""
 
 
-# Makes the second file of the first, and syncs it.
+# (source, target) makes the target from the source, and syncs it.
 Make = Callable[[Path, Path], None]
 
 
 def make_directories(directory: Path) -> None:
-    """As Go's nsq_to_file makes them. Raises OSError."""
+    """Make the directory and its parents, with the mode that Go's nsq_to_file uses. Raises OSError."""
     directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
 
 
 def place(source: Path, output_dir: Path, name: str, revision: int, token: str, make: Make | None = None) -> str:
-    """Give `source` the first free name in the output-dir from `revision` on; the name. Raises OSError.
+    """Link `source` to the first free name in the output-dir from `revision` on. Return the name. Raises OSError.
 
-    On another file system it is copied, or `make` makes another file of it: then it has its name only once it is
-    complete and synced. May be called again, with the same outcome, after it was interrupted anywhere, until
-    `let_go` removes what this leaves.
+    If the output-dir is on another file system, or with `make`, a new file is written first; it gets its name only when
+    it is complete and synced. After an interruption at any point, another call has the same result, until
+    `remove_other_names` was called.
     """
     if make is None:
         with suppress(_OtherFileSystem):
@@ -49,12 +49,14 @@ def place(source: Path, output_dir: Path, name: str, revision: int, token: str, 
     return _link(beside, output_dir, name, revision)
 
 
-def let_go(source: Path, output_dir: Path, placed: str, token: str, is_copy: Callable[[Path], bool]) -> bool:
+def remove_other_names(
+    source: Path, output_dir: Path, placed: str, token: str, is_copy: Callable[[Path], bool]
+) -> bool:
     """Remove the other names of a file that was placed. Raises OSError.
 
-    A name is removed only when a look at the inodes has just shown that the placed file is there and is another name
-    of the same file, or a complete copy of it; `is_copy(path)` reads the file where the inodes cannot tell. False
-    where the placed file is gone or is another one: then the source may be the last copy, and stays.
+    Before a name is removed, the inodes must show that the placed file exists and is the same file or a complete copy;
+    if they cannot, `is_copy(path)` reads the file. Return False if the placed file is missing or is another file: then
+    the source may be the last copy, and is kept.
     """
     target, beside = output_dir / placed, _beside(output_dir, token)
     kept, original, copied = _status(target), _status(source), _status(beside)
@@ -71,23 +73,23 @@ def let_go(source: Path, output_dir: Path, placed: str, token: str, is_copy: Cal
 
 
 def is_same_name(one: Path, other: Path) -> bool:
-    """True if both lead to one entry of one directory, however the paths are written. Raises OSError."""
+    """True if both paths are the same entry of the same directory. Raises OSError."""
     return one.name == other.name and one.parent.samefile(other.parent)
 
 
 def remove_name(path: Path, kept: os.stat_result) -> None:
     """Remove one name of a file, but not the last. Raises OSError.
 
-    kept  of the file that stays: the same one under another name, or a copy of it
+    kept  status of the remaining file: another name of the same file, or a copy
     """
     status = path.lstat()
-    # On a file system that ignores case, one entry answers to two names.
+    # On a file system that ignores case, one entry has two names.
     if not os.path.samestat(status, kept) or status.st_nlink > 1:
         path.unlink()
 
 
 def _status(path: Path) -> os.stat_result | None:
-    """None where there is no such name. Links are not followed: where one leads to says nothing of names."""
+    """Return the status of a name, or None if it does not exist. Symbolic links are not followed."""
     try:
         return path.lstat()
     except FileNotFoundError:
@@ -103,7 +105,7 @@ def _beside(output_dir: Path, token: str) -> Path:
 
 
 def copy(source: Path, target: Path) -> None:
-    """A synced copy, with the mode and the times of the source. Raises OSError."""
+    """Make a synced copy with the mode and times of the source. Raises OSError."""
     with source.open("rb") as original, target.open("xb") as out:
         shutil.copyfileobj(original, out, 1024 * 1024)
         out.flush()
@@ -112,13 +114,13 @@ def copy(source: Path, target: Path) -> None:
 
 
 def _is_placed(beside: Path) -> bool:
-    """True if it has another name already: then it is complete."""
+    """True if the file has a second name, which it gets only when it is complete."""
     status = _status(beside)
     return status is not None and status.st_nlink > 1
 
 
 def _link(source: Path, output_dir: Path, name: str, revision: int) -> str:
-    """The first name that was free, or was this very file's."""
+    """Link the file to the first name that is free or belongs to it. Return the name."""
     while True:
         candidate = with_revision(name, revision)
         target = output_dir / candidate
@@ -126,7 +128,7 @@ def _link(source: Path, output_dir: Path, name: str, revision: int) -> str:
         try:
             _link_exclusively(source, target)
         except FileExistsError:
-            # A symbolic link to the source is no name of its file: it would lead nowhere once the source is gone.
+            # A symbolic link to the source does not count: it is broken once the source is deleted.
             if not _is_one_file(_status(target), _status(source)):
                 if REV not in name:
                     raise
@@ -137,7 +139,7 @@ def _link(source: Path, output_dir: Path, name: str, revision: int) -> str:
 
 
 def _link_exclusively(source: Path, target: Path) -> None:
-    """Raises FileExistsError. A file system without links moves the file instead."""
+    """Link the file, or rename it on a file system without links. Raises FileExistsError."""
     try:
         os.link(source, target)
     except OSError as error:
@@ -149,7 +151,10 @@ def _link_exclusively(source: Path, target: Path) -> None:
 
 
 def _move_exclusively(source: Path, target: Path) -> None:
-    """Raises FileExistsError. Where the system cannot do both at once, a gap is between the look and the rename."""
+    """Rename the file. Raises FileExistsError.
+
+    Without renameat2, another process can create the target between the check and the rename.
+    """
     import ctypes  # slow to import, and few file systems need it
 
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)  # glibc since 2.28

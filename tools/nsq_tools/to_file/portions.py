@@ -1,4 +1,4 @@
-"""Portions: what came from nsqd together, or a part of it where a file ended in between."""
+"""Portions: the messages of one batch from nsqd, or a part of them if a file ends within the batch. Pure."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from nsq_tools.columns import Columns
 from nsqd_py.client.message import AlreadyAnswered
 
 
-class Batch(Columns, Protocol):
-    """What of `nsqd_py.client.MessageBatch` is used here: the messages, and the answers to nsqd."""
+class SourceBatch(Columns, Protocol):
+    """The part of `nsqd_py.client.MessageBatch` that is used here: the messages, and the answers to nsqd."""
 
     def finish(self) -> None: ...
 
@@ -28,7 +28,7 @@ class Portion:
         "_batch", "_start", "attempts", "bodies", "channel", "ids", "nsqd", "size_bytes", "timestamps_ns", "topic",
     )  # fmt: skip
 
-    def __init__(self, batch: Batch, start: int, stop: int) -> None:
+    def __init__(self, batch: SourceBatch, start: int, stop: int) -> None:
         self._batch = batch
         self._start = start
         self.topic = batch.topic
@@ -42,14 +42,14 @@ class Portion:
         self.size_bytes = sum(map(len, self.bodies))
 
     @classmethod
-    def whole(cls, batch: Batch) -> Portion:
+    def whole(cls, batch: SourceBatch) -> Portion:
         return cls(batch, 0, len(batch))
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def split(self, room_bytes: int, overhead_bytes: int) -> tuple[Portion, Portion | None]:
-        """The messages up to the one that exceeds the room, at `overhead_bytes` each; and the others, if any."""
+        """Split after the message that exceeds the room. A message takes its body and `overhead_bytes`."""
         if self.size_bytes + overhead_bytes * len(self) <= room_bytes:
             return self, None
         ends = accumulate(len(body) + overhead_bytes for body in self.bodies)
@@ -60,7 +60,7 @@ class Portion:
         return Portion(self._batch, self._start, middle), Portion(self._batch, middle, stop)
 
     def finish(self) -> None:
-        # One that is here twice cannot be answered twice: then nsqd hands all of them out once more.
+        # A message that is in two batches can be answered once only. nsqd then delivers the others again.
         with suppress(AlreadyAnswered):
             if len(self) == len(self._batch):
                 self._batch.finish()
@@ -73,7 +73,7 @@ class Portion:
 
 
 class Tally:
-    """How many messages, and between which times (ns since the epoch; None: not known)."""
+    """The number of messages, with the earliest and latest timestamp (ns since the epoch; None if unknown)."""
 
     __slots__ = ("first_timestamp_ns", "last_timestamp_ns", "messages")
 
@@ -86,7 +86,7 @@ class Tally:
         self.add_all(len(portion), min(portion.timestamps_ns), max(portion.timestamps_ns))
 
     def add_all(self, messages: int, first_ns: int | None = None, last_ns: int | None = None) -> None:
-        """`messages`, of which the earliest and the latest are known, or not."""
+        """Add messages with their earliest and latest timestamp, if these are known."""
         self.messages += messages
         if first_ns is not None and last_ns is not None:
             first, last = self.first_timestamp_ns, self.last_timestamp_ns

@@ -1,4 +1,4 @@
-"""All topics of one nsq-to-file, and its signals."""
+"""All topics of an nsq-to-file process, its start and its signals."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,46 +14,81 @@ import gevent
 
 from nsq_tools.cli import DONE, FAILED, ToolError
 from nsq_tools.options import client_options, http_client, http_url, user_agent
-from nsq_tools.to_file import options as meaning
-from nsq_tools.to_file.archive import Archive, Plan
+from nsq_tools.to_file.archive import Archive, Plan, Rotation
 from nsq_tools.to_file.claims import Claim
 from nsq_tools.to_file.compression import CODECS
-from nsq_tools.to_file.errors import describe
-from nsq_tools.to_file.formats.table import FORMATS
-from nsq_tools.to_file.keeper import Keeper
+from nsq_tools.to_file.finishing import check_writable, left_behind, repair
+from nsq_tools.to_file.formats import FORMATS
 from nsq_tools.to_file.naming import filename_template, host_identifier
-from nsq_tools.to_file.options import ToFileOptions
-from nsq_tools.to_file.portions import Batch
-from nsq_tools.to_file.repair import check_writable, left_behind, repair
-from nsq_tools.to_file.rotation import Rotation
-from nsq_tools.to_file.watch import TopicWatch
+from nsq_tools.to_file.options import (
+    ToFileOptions,
+    codec_level,
+    codec_name,
+    compiled_pattern,
+    filename_format,
+    has_revisions,
+    is_shared,
+    work_dir,
+)
+from nsq_tools.to_file.portions import SourceBatch
+from nsq_tools.to_file.topic_writer import TopicWriter, describe
 from nsqd_py.client import Consumer
+from nsqd_py.net.http.client import HttpClient, HttpClientError, Url
+from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime import early_signals
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals, calm_collector, log_uncaught_errors
 from nsqd_py.runtime.threads import in_thread
+
+
+class TopicWatch:
+    """The topics of all nsqlookupds. One that does not answer is logged and skipped."""
+
+    def __init__(self, client: HttpClient, urls: Sequence[Url], log: Log) -> None:
+        self._client = client
+        self._urls = urls
+        self._log = log
+
+    def topics(self) -> list[str]:
+        """Return the sorted names. Empty if no nsqlookupd answers."""
+        return sorted({topic for url in self._urls for topic in self._ask(url)})
+
+    def _ask(self, url: Url) -> list[str]:
+        try:
+            return _valid_topics(self._client.ask(url))
+        except HttpClientError as error:
+            self._log.error("could not retrieve topic list from %s: %s", url.place, error)
+            return []
+
+
+def _valid_topics(answer: Any) -> list[str]:
+    topics = answer.get("topics") if isinstance(answer, dict) else None
+    if not isinstance(topics, list):
+        raise HttpClientError("the answer has no list of topics")
+    return [topic for topic in topics if isinstance(topic, str) and is_valid_name(topic.encode(errors="replace"))]
+
 
 _NS = 1e9
 _THREADS = 10
 
 
 class Service:
-    """`run` archives until a signal ends it."""
+    """Archives all topics of a process until a signal."""
 
     def __init__(self, options: ToFileOptions, log: Log) -> None:
         self._options = options
         self._log = log
         self._output_dir = Path(options.output_dir)
-        self._work_dir = Path(meaning.work_dir(options))
-        self._keepers: dict[str, Keeper] = {}
+        self._work_dir = Path(work_dir(options))
+        self._writers: dict[str, TopicWriter] = {}
         self._refused: set[str] = set()
         self._warned: set[str] = set()
-        self._pattern: Any = meaning.compiled_pattern(options.topic_pattern)
+        self._pattern: Any = compiled_pattern(options.topic_pattern)
         self._threadpool = gevent.get_hub().threadpool
         self._threadpool.maxsize = _THREADS
 
     def run(self) -> int:
-        """The exit status. Raises ToolError."""
+        """Archive until a signal. Return the exit status. Raises ToolError."""
         log_uncaught_errors(gevent.get_hub(), self._log)
         with StopSignals() as signals:
             self._check_directories()
@@ -67,9 +102,9 @@ class Service:
                 self._stop()
             finally:
                 on_hup.cancel()
-        return FAILED if any(keeper.has_failed for keeper in self._keepers.values()) else DONE
+        return FAILED if any(writer.has_failed for writer in self._writers.values()) else DONE
 
-    # --- the start
+    # --- start
 
     def _check_directories(self) -> None:
         for directory in (self._output_dir, self._work_dir):
@@ -79,7 +114,7 @@ class Service:
                 raise ToolError(f"cannot write to {directory}: {error.strerror}") from error
 
     def _repair(self) -> None:
-        """Finish what earlier runs left behind. What cannot be finished now is left to the next start."""
+        """Finish the files that earlier runs left unfinished. Those that fail are left for the next start."""
         for claim in left_behind(self._work_dir, self._output_dir):
             try:
                 in_thread(self._threadpool, self._repair_one, claim)
@@ -99,7 +134,7 @@ class Service:
     # --- topics
 
     def _watch(self, signals: StopSignals) -> None:
-        """Until a signal says to stop."""
+        """Add new topics until a stop signal."""
         if self._options.topic:
             signals.wait()
             return
@@ -111,20 +146,20 @@ class Service:
 
     def _update(self, topics: list[str]) -> None:
         for topic in topics:
-            if topic in self._keepers or topic in self._refused:
+            if topic in self._writers or topic in self._refused:
                 continue
             if self._pattern.search(topic):
-                self._keepers[topic] = self._keeper(topic)
-                self._keepers[topic].start()
+                self._writers[topic] = self._writer(topic)
+                self._writers[topic].start()
             else:
                 self._refused.add(topic)
-                # A topic that was named and does not match is a mistake; others are the reason for a pattern.
+                # For a topic of --topic this is likely a mistake; topics of nsqlookupds are meant to be filtered.
                 say = self._log.warning if self._options.topic else self._log.debug
                 say("skipping topic %s (doesn't match pattern %s)", topic, self._options.topic_pattern)
 
-    def _keeper(self, topic: str) -> Keeper:
+    def _writer(self, topic: str) -> TopicWriter:
         options, plan = self._options, self._plan(topic)
-        return Keeper(
+        return TopicWriter(
             f"{topic}/{options.channel}",
             lambda on_batch: self._consumer(topic, on_batch),
             Archive(plan, self._log, self._warn_once, time.time_ns),
@@ -143,20 +178,20 @@ class Service:
             topic=topic,
             channel=options.channel,
             template=filename_template(
-                meaning.filename_format(options), topic, host, os.getpid(), has_revisions=meaning.has_revisions(options)
+                filename_format(options), topic, host, os.getpid(), has_revisions=has_revisions(options)
             ),
             datetime_format=options.datetime_format,
             work_dir=self._work_dir,
             output_dir=self._output_dir,
             form=FORMATS[options.format],
-            codec=CODECS[meaning.codec_name(options)],
-            level=meaning.codec_level(options),
+            codec=CODECS[codec_name(options)],
+            level=codec_level(options),
             rotation=Rotation(max(0, options.rotate_size), max(0, options.rotate_interval_ns)),
-            is_shared=meaning.is_shared(options),
+            is_shared=is_shared(options),
             skips_empty=options.skip_empty_files,
         )
 
-    def _consumer(self, topic: str, on_batch: Callable[[Batch], None]) -> Consumer:
+    def _consumer(self, topic: str, on_batch: Callable[[SourceBatch], None]) -> Consumer:
         options = self._options
         settings = client_options(
             options.consumer_opt,
@@ -182,11 +217,11 @@ class Service:
     # --- signals
 
     def _reopen(self) -> None:
-        for keeper in self._keepers.values():
-            keeper.reopen()
+        for writer in self._writers.values():
+            writer.reopen()
 
     def _stop(self) -> None:
-        for keeper in self._keepers.values():
-            keeper.stop()
-        for keeper in self._keepers.values():
-            keeper.join()
+        for writer in self._writers.values():
+            writer.stop()
+        for writer in self._writers.values():
+            writer.join()

@@ -1,4 +1,4 @@
-"""Reading what an HTTP server answers. No I/O."""
+"""The parser of HTTP responses. No I/O."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from typing import NamedTuple
 
 import httptools
 
-# An answer without an end to its head is none.
+# A response with a longer head is refused.
 MAX_HEAD_BYTES = 1024 * 1024
-# Rather a new connection than reading more than this of a body that nobody wants.
+# Bodies are discarded; closing the connection is cheaper than reading a longer one.
 MAX_BODY_BYTES = 256 * 1024
 
 
 class BadAnswer(Exception):
-    """What came is no HTTP."""
+    """The response is not valid HTTP."""
 
 
 class Answer(NamedTuple):
-    """What counts of it."""
+    """The parts of a response that matter here."""
 
     status: int
     location: str
@@ -25,7 +25,7 @@ class Answer(NamedTuple):
 
 
 class AnswerReader:
-    """Reads the answers on one connection, one after the other; their bodies are skipped.
+    """Parses the responses on one connection, one after the other, and skips their bodies.
 
     Call `begin` before each request, then `feed` until `is_complete`.
     """
@@ -51,26 +51,26 @@ class AnswerReader:
             self._give_up_rest()
         except httptools.HttpParserError as error:
             if not self._status:
-                raise BadAnswer(f"the answer is no HTTP ({error})") from None
+                raise BadAnswer(f"the answer is not HTTP ({error})") from None
             self._give_up_rest()
         if not self._status and self._head_bytes > MAX_HEAD_BYTES:
             raise BadAnswer(f"the head of the answer is longer than {MAX_HEAD_BYTES} bytes")
 
     def end(self) -> bool:
-        """The server has closed the connection: true where an answer came before."""
+        """The server has closed the connection. Return True if a response came before."""
         if self._status:
             self._give_up_rest()
         return self.is_complete
 
     def answer(self) -> Answer:
-        """The answer, when it is complete."""
+        """Return the response; only valid when it is complete."""
         return Answer(self._status, self._location.decode("utf-8", "replace"), self._is_clean)
 
     # --- called by the parser
 
     def on_message_begin(self) -> None:
         if self.is_complete:
-            # Two answers to one request: which belongs to the next one?
+            # A second response to one request: the next response could not be assigned to its request.
             self._is_clean = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -79,7 +79,7 @@ class AnswerReader:
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
-        # 100 Continue and its like only announce the answer.
+        # A 1xx response such as 100 Continue precedes the final one.
         if not self.is_complete and (status >= 200 or status == 101):
             self._status = status
 
@@ -94,6 +94,6 @@ class AnswerReader:
             self._is_clean = self._is_clean and self._parser.should_keep_alive()
 
     def _give_up_rest(self) -> None:
-        """The head says it all; the rest of the body is not waited for, so the connection is of no more use."""
+        """Take the response as complete without the rest of its body. The connection cannot be used again."""
         self.is_complete = True
         self._is_clean = False

@@ -1,11 +1,11 @@
-"""What becomes of a message: sample, choose a host, send, try elsewhere, requeue."""
+"""One message: sample, choose a host, send, try another host, requeue."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from nsq_tools.hosts import Places, Random
+from nsq_tools.hosts import HostShares, Random
 from nsq_tools.timings import TimingsByHost
 from nsq_tools.to_http.requests import Request
 from nsq_tools.to_http.sender import NotDelivered, Sender
@@ -16,20 +16,20 @@ Clock = Callable[[], float]
 
 
 class Delivery(Protocol):
-    """Brings a message where it has to go."""
+    """Sends a message to one or several servers."""
 
     def deliver(self, body: bytes) -> None:
-        """Returns when it is there. Raises NotDelivered."""
+        """Send the message and wait for the response. Raises NotDelivered."""
 
-    def hurry(self) -> None:
-        """The tool is about to end: no second tries."""
+    def stop_retrying(self) -> None:
+        """Do not retry any more, because the tool is stopping."""
 
 
 class Handler:
-    """Handles the messages of a Consumer: what returns from it is finished, what raises Requeue is requeued."""
+    """The message handler of a Consumer: a message is finished when it returns, and requeued when it raises Requeue."""
 
     def __init__(self, delivery: Delivery, sample: float, random: Random, log: Log) -> None:
-        """`sample` is the part of the messages that is sent, 0 to 1."""
+        """`sample` is the share of the messages that is sent, from 0 to 1."""
         self._delivery = delivery
         self._sample = sample
         self._random = random
@@ -46,33 +46,33 @@ class Handler:
 
 
 class ToOne:
-    """To one of the hosts. One that does not answer is passed over for the next; what one answers is final."""
+    """Delivery to one of the hosts. If a host does not respond, the next is tried; any response is final."""
 
     def __init__(
         self,
         requests: Mapping[str, Request],
-        places: Places,
+        shares: HostShares,
         sender: Sender,
         timings: TimingsByHost,
         log: Log,
         clock: Clock,
     ) -> None:
-        """`requests` by host; `clock` gives monotonic seconds."""
+        """`requests` has the host as key; `clock` returns monotonic seconds."""
         self._requests = requests
-        self._places = places
+        self._shares = shares
         self._sender = sender
         self._timings = timings
         self._log = log
         self._clock = clock
-        self._is_in_a_hurry = False
+        self._is_stopping = False
 
-    def hurry(self) -> None:
-        self._is_in_a_hurry = True
+    def stop_retrying(self) -> None:
+        self._is_stopping = True
 
     def deliver(self, body: bytes) -> None:
         began_s = self._clock()
         tried: set[str] = set()
-        host = self._places.take(began_s)
+        host = self._shares.take(began_s)
         while host is not None:
             try:
                 self._send(host, body)
@@ -93,32 +93,32 @@ class ToOne:
             is_good = True
         finally:
             now_s = self._clock()
-            self._places.give_back(host, is_good, now_s - began_s, now_s)
+            self._shares.give_back(host, is_good, now_s - began_s, now_s)
 
     def _elsewhere(self, failure: NotDelivered, tried: set[str]) -> str | None:
-        """The host that may have it instead, if any."""
-        if failure.is_answer or self._is_in_a_hurry:
+        """Return another host to try, or None."""
+        if failure.is_answer or self._is_stopping:
             return None
-        host = self._places.take(self._clock(), tried)
+        host = self._shares.take(self._clock(), tried)
         if host is not None:
             self._log.warning("%s; trying %s", failure, self._requests[host].name)
         return host
 
 
 class ToAll:
-    """To each of the hosts, one after the other. What one of them does not take is sent to all again, later."""
+    """Delivery to every host, one after the other. If one fails, the message is requeued, and sent to all again."""
 
     def __init__(
         self, requests: Mapping[str, Request], sender: Sender, timings: TimingsByHost, clock: Clock
     ) -> None:
-        """As for `ToOne`."""
+        """The arguments are those of `ToOne`."""
         self._requests = requests
         self._sender = sender
         self._timings = timings
         self._clock = clock
 
-    def hurry(self) -> None:
-        """There are no second tries."""
+    def stop_retrying(self) -> None:
+        """Do nothing: this delivery does not retry."""
 
     def deliver(self, body: bytes) -> None:
         all_began_s = self._clock()

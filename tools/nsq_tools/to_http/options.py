@@ -16,7 +16,6 @@ from nsq_tools.options import (
     check_sources,
     http_client,
 )
-from nsq_tools.to_http.headers import Headers, merge_headers, parse_header
 from nsqd_py.net.tls_options import HttpClientOptions
 from nsqd_py.settings.declaration import Options, at_least, setting
 from nsqd_py.settings.durations import SECOND_NS
@@ -25,7 +24,7 @@ from nsqd_py.settings.program import Program, ProgramOptions
 from nsqd_py.settings.types import DURATION, INT, STRING, STRINGS, Kind, choice
 
 if TYPE_CHECKING:
-    from nsq_tools.to_http.requests import Request
+    from nsq_tools.to_http.requests import Headers, Request
 
 ALL = "all"
 MODES = (ROUND_ROBIN, HOSTPOOL, EPSILON_GREEDY, ALL)
@@ -154,6 +153,7 @@ def _check_addresses(options: ToHttpOptions) -> None:
 
 def headers_of(options: ToHttpOptions) -> Headers:
     """Return the headers of the requests. Raises BadUsage."""
+    from nsq_tools.to_http.requests import merge_headers, parse_header
     from nsqd_py.version import NSQ_VERSION
 
     defaults = {"User-Agent": f"nsq_to_http v{NSQ_VERSION}"}

@@ -1,30 +1,57 @@
-"""What is asked of whom: addresses, and the bytes of a request. No I/O."""
+"""Requests: addresses, headers, bytes. No I/O."""
 
 from __future__ import annotations
 
 import base64
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, quote_plus, urljoin
 
-from nsq_tools.to_http.headers import Headers, merge_headers
 from nsqd_py.net.http.client import Url, parse_url
 
-# Where it stands in a --get address, the message goes.
+Headers = Mapping[str, str]
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_OWN = ("content-length", "transfer-encoding", "trailer")
+
+
+def parse_header(text: str) -> tuple[str, str]:
+    """Return the name and value of a --header such as `name: value`. Raises ValueError with the reason."""
+    name, _, value = text.partition(":")
+    name, value = name.strip(), value.strip()
+    if not name or not value:
+        raise ValueError("--header value format should be 'name: value'")
+    if not _TOKEN.fullmatch(name) or _CONTROL.search(value):
+        raise ValueError(f"--header {text!r} has characters that are not allowed in a header")
+    if name.lower() in _OWN:
+        raise ValueError(f"--header {name}: nsq-to-http sets it itself")
+    return name, value
+
+
+def merge_headers(defaults: Headers, given: Iterable[tuple[str, str]]) -> Headers:
+    """Return the defaults, overridden by the given headers. Names ignore case; the last header of a name applies."""
+    merged = {name.lower(): (name, value) for name, value in (*defaults.items(), *given)}
+    return dict(merged.values())
+
+
+# A --get address has the message in this place.
 PLACEHOLDER = "%s"
 POST = "POST"
 GET = "GET"
 
 _REDIRECTS = {GET: frozenset((301, 302, 303, 307, 308)), POST: frozenset((307, 308))}
-# Who is redirected to another host must not show it the secrets of the first.
+# These headers are not sent to another host after a redirect.
 _SECRET = frozenset(("authorization", "cookie"))
-# Stands for the message while a URL is taken apart.
+# Represents the message while a URL is parsed.
 _MARKER = "nsq0message0goes0here"
 _PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
 
 
 @dataclass(frozen=True)
 class Place:
-    """Whom to connect to."""
+    """The server to connect to."""
 
     is_secure: bool
     host: str
@@ -32,30 +59,27 @@ class Place:
 
 
 class Request:
-    """An address to send messages to: a POST with the message as body, or a GET with the message in the URL.
-
-    It also tells where to ask instead when the answer is a redirect.
-    """
+    """The request for an address: a POST with the message as the body, or a GET with the message in the URL."""
 
     def __init__(self, method: str, address: str, headers: Headers, *, has_place: bool = False) -> None:
-        """`has_place`: the message goes where %s is in the address. Raises ValueError if that cannot be used."""
+        """`has_place`: the message replaces %s in the address. Raises ValueError for an address that cannot be used."""
         self._method = method
         self._headers = headers
         self._url = fill(address, _MARKER) if has_place else address
         url = parse_url(self._url)
         path = quote(url.path, safe=_PRINTABLE)
         if has_place and _MARKER not in path:
-            raise ValueError("%s has to be in the path or the query")
+            raise ValueError("%s must be in the path or the query")
         before, marker, after = path.partition(_MARKER)
         self.place = Place(url.is_secure, url.host, url.port)
-        # For logs: a query may hold secrets.
+        # For logs; without the query, which may hold secrets.
         self.name = url.place + path.partition("?")[0].replace(_MARKER, PLACEHOLDER)
         self._before = f"{method} {before}".encode()
         self._after = after.encode() if marker else None
         self._fields = b" HTTP/1.1\r\n" + _field_lines(url, headers)
 
     def head(self, message: bytes) -> bytes:
-        """All that goes before the body."""
+        """Return everything before the body."""
         if self._method == POST:
             return b"%b%bContent-Length: %d\r\n\r\n" % (self._before, self._fields, len(message))
         if self._after is None:
@@ -66,10 +90,10 @@ class Request:
         return message if self._method == POST else b""
 
     def redirected(self, message: bytes, status: int, location: str) -> Request | None:
-        """The same for another address; None where this answer is no redirect that can be followed.
+        """Return the request to follow a redirect, or None if the response is not a redirect that can be followed.
 
-        A POST that is answered with 301, 302 or 303 would go on as a GET without the message: it is not followed.
-        Raises ValueError where the address cannot be used.
+        After 301, 302 or 303, a POST would have to continue as a GET without the message, so these are not followed.
+        Raises ValueError for an address that cannot be used.
         """
         if not location or status not in _REDIRECTS[self._method]:
             return None
@@ -81,7 +105,7 @@ class Request:
 
 
 def fill(address: str, escaped: str) -> str:
-    """The address with this in place of its %s; %% stands for %."""
+    """Replace %s in the address with `escaped`, and %% with %."""
     return address.replace("%%", "\0").replace(PLACEHOLDER, escaped).replace("\0", "%")
 
 

@@ -1,4 +1,4 @@
-"""nsq-to-http: from the options to the end."""
+"""nsq-to-http: builds the consumer and the delivery, and runs them until a signal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 import time
 
 from nsq_tools.cli import DONE
-from nsq_tools.hosts import Places, make_hosts
+from nsq_tools.hosts import HostShares, make_hosts
 from nsq_tools.options import client_options, http_client, user_agent
 from nsq_tools.timings import TimingsByHost
 from nsq_tools.to_http.handler import Delivery, Handler, ToAll, ToOne
@@ -17,14 +17,14 @@ from nsqd_py.net.http.client import limit_s
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals, raise_descriptor_limit
 
-# How long requests may take to end once the tool was asked to, where they have no limit of their own.
+# Time to wait at the stop for requests, if they have no time-out.
 PATIENCE_S = 30.0
-# More than a request may take, so that its message is answered.
+# Added to the time of a request, so that its message is answered.
 _MARGIN_S = 5.0
 
 
 def run(options: ToHttpOptions, log: Log) -> int:
-    """Until a signal asks to stop; what is under way then is answered."""
+    """Send messages until a stop signal. Requests that are being sent then are completed first."""
     raise_descriptor_limit()
     request_limit_s = limit_s(options.http_client_request_timeout_ns)
     sender = _make_sender(options, log)
@@ -33,7 +33,7 @@ def run(options: ToHttpOptions, log: Log) -> int:
     with StopSignals() as signals:
         consumer.start()
         signals.wait()
-        delivery.hurry()
+        delivery.stop_retrying()
         consumer.stop(timeout_s=(request_limit_s or PATIENCE_S) + _MARGIN_S)
     sender.close()
     return DONE
@@ -51,8 +51,8 @@ def _make_delivery(options: ToHttpOptions, sender: Sender, log: Log) -> Delivery
     if options.mode == ALL:
         return ToAll(requests, sender, timings, time.monotonic)
     hosts = make_hosts(options.mode, names, random.random)
-    places = Places(hosts, names, min(options.n, options.max_in_flight))
-    return ToOne(requests, places, sender, timings, log, time.monotonic)
+    shares = HostShares(hosts, names, min(options.n, options.max_in_flight))
+    return ToOne(requests, shares, sender, timings, log, time.monotonic)
 
 
 def _make_consumer(options: ToHttpOptions, handler: Handler, log: Log) -> Consumer:
@@ -63,7 +63,7 @@ def _make_consumer(options: ToHttpOptions, handler: Handler, log: Log) -> Consum
         concurrency=options.n,
         nsqd_tcp_addresses=options.nsqd_tcp_address,
         lookupd_http_addresses=options.lookupd_http_address,
-        # A message that is given up on would be lost: only who asks for it has max_attempts.
+        # The consumer drops a message after max_attempts, so there is no limit unless --consumer-opt sets one.
         options=client_options(
             options.consumer_opt,
             "consumer-opt",

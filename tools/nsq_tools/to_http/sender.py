@@ -1,25 +1,96 @@
-"""Sends requests over connections that stay open, each within its time."""
+"""Sending requests over persistent connections, with time-outs and redirects."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import gevent
 
-from nsq_tools.to_http.answers import Answer, BadAnswer
-from nsq_tools.to_http.exchange import ConnectionEnded, Line
+from nsq_tools.to_http.answers import Answer, AnswerReader, BadAnswer
 from nsq_tools.to_http.requests import Place, Request
 from nsqd_py.net.http.client import connect_any, resolve_by_hub
 from nsqd_py.runtime.logs import Log
 
-# As Go's client: after so long a router in between may have forgotten a connection.
+_READ_BYTES = 64 * 1024
+# Up to this size, joining head and body is cheaper than a second send.
+_JOINED_BYTES = 64 * 1024
+
+
+class ConnectionEnded(OSError):
+    """The server closed the connection. `said_nothing` is True if no byte of a response came before."""
+
+    def __init__(self, text: str, *, said_nothing: bool) -> None:
+        super().__init__(text)
+        self.said_nothing = said_nothing
+
+
+class Connection:
+    """A connection to a server. It carries one request at a time."""
+
+    __slots__ = ("_reader", "_sock", "idle_since_s")
+
+    def __init__(self, sock: Any) -> None:
+        """`sock` is a connected gevent socket."""
+        self._sock = sock
+        self._reader = AnswerReader()
+        self.idle_since_s = 0.0
+
+    def exchange(self, head: bytes, body: bytes) -> Answer:
+        """Send a request and return the response.
+
+        Raises OSError (ConnectionEnded if the server closed the connection) and BadAnswer. The caller must then close
+        the connection.
+        """
+        self._reader.begin()
+        try:
+            self._send(head, body)
+        except OSError as error:
+            return self._early_answer(error)
+        return self._read()
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._sock.close()
+
+    def _send(self, head: bytes, body: bytes) -> None:
+        if len(body) <= _JOINED_BYTES:
+            self._sock.sendall(head + body)
+        else:
+            self._sock.sendall(head)
+            self._sock.sendall(body)
+
+    def _early_answer(self, error: OSError) -> Answer:
+        """Return the response of a server that answered and closed before it had read the whole request."""
+        try:
+            return self._read()
+        except ConnectionEnded:
+            raise ConnectionEnded(error.strerror or str(error), said_nothing=True) from error
+
+    def _read(self) -> Answer:
+        reader = self._reader
+        said_nothing = True
+        while not reader.is_complete:
+            try:
+                data = self._sock.recv(_READ_BYTES)
+            except OSError as error:
+                raise ConnectionEnded(error.strerror or str(error), said_nothing=said_nothing) from error
+            if data:
+                reader.feed(data)
+                said_nothing = False
+            elif not reader.end():
+                raise ConnectionEnded("the server closed the connection without an answer", said_nothing=said_nothing)
+        return reader.answer()
+
+
+# As in Go's client: a router in between may drop a connection that is idle for longer.
 IDLE_LIMIT_S = 90.0
 MAX_REDIRECTS = 10
 
 
 class NotDelivered(Exception):
-    """The server did not take the message; the text says why. `is_answer`: it said so itself."""
+    """The server did not take the message; the text is the reason. `is_answer` is True after a complete response."""
 
     def __init__(self, text: str, *, is_answer: bool) -> None:
         super().__init__(text)
@@ -27,7 +98,7 @@ class NotDelivered(Exception):
 
 
 class Sender:
-    """Many greenlets may send at the same time: each takes a connection, as many as are needed are made."""
+    """Sends messages from many greenlets at the same time, each over a connection of a shared pool."""
 
     def __init__(
         self,
@@ -37,17 +108,17 @@ class Sender:
         log: Log,
         clock: Callable[[], float],
     ) -> None:
-        """None is no limit. `tls` is a context of gevent.ssl; `clock` gives monotonic seconds."""
+        """A time-out of None means no limit. `tls` is a context of gevent.ssl; `clock` returns monotonic seconds."""
         self._connect_timeout_s = connect_timeout_s
         self._request_timeout_s = request_timeout_s
         self._tls = tls
         self._log = log
         self._clock = clock
-        self._idle: dict[Place, list[Line]] = {}
+        self._idle: dict[Place, list[Connection]] = {}
         self._redirects_seen: set[str] = set()
 
     def send(self, request: Request, message: bytes) -> None:
-        """Returns when the message was taken, that is, answered with 2xx. Raises NotDelivered."""
+        """Send a message and wait for a 2xx response. Raises NotDelivered."""
         late = gevent.Timeout(self._request_timeout_s)
         late.start()
         try:
@@ -66,12 +137,12 @@ class Sender:
             raise NotDelivered(f"{request.name}: got status code {answer.status}", is_answer=True)
 
     def close(self) -> None:
-        for lines in self._idle.values():
-            while lines:
-                lines.pop().close()
+        for connections in self._idle.values():
+            while connections:
+                connections.pop().close()
 
     def _ask(self, request: Request, message: bytes) -> Answer:
-        """The answer, after redirects."""
+        """Return the response, after redirects."""
         for _ in range(MAX_REDIRECTS + 1):
             answer = self._ask_once(request, message)
             following = request.redirected(message, answer.status, answer.location)
@@ -82,47 +153,47 @@ class Sender:
         raise OSError(f"stopped after {MAX_REDIRECTS} redirects")
 
     def _tell_redirect(self, request: Request, following: Request) -> None:
-        """Once for each address that redirects."""
+        """Log a redirect, once for each address."""
         if request.name not in self._redirects_seen:
             self._redirects_seen.add(request.name)
-            self._log.warning("%s redirects to %s; each message costs a request more", request.name, following.name)
+            self._log.warning("%s redirects to %s; each message needs another request", request.name, following.name)
 
     def _ask_once(self, request: Request, message: bytes) -> Answer:
-        line = self._idle_line(request.place)
-        if line is not None:
+        connection = self._idle_connection(request.place)
+        if connection is not None:
             try:
-                return self._exchange(line, request, message)
+                return self._exchange(connection, request, message)
             except ConnectionEnded as error:
-                # The server closed it while it was idle, most likely.
+                # The server has most likely closed it while it was idle.
                 if not error.said_nothing:
                     raise
-        return self._exchange(Line(self._connect(request.place)), request, message)
+        return self._exchange(Connection(self._connect(request.place)), request, message)
 
-    def _exchange(self, line: Line, request: Request, message: bytes) -> Answer:
+    def _exchange(self, connection: Connection, request: Request, message: bytes) -> Answer:
         try:
-            answer = line.exchange(request.head(message), request.body(message))
-        except BaseException:  # a time-out is not even an Exception; an answer may come later, so close it
-            line.close()
+            answer = connection.exchange(request.head(message), request.body(message))
+        except BaseException:  # also a gevent time-out, which is no Exception: a late response must not be read
+            connection.close()
             raise
         if answer.may_stay_open:
-            line.idle_since_s = self._clock()
-            self._idle.setdefault(request.place, []).append(line)
+            connection.idle_since_s = self._clock()
+            self._idle.setdefault(request.place, []).append(connection)
         else:
-            line.close()
+            connection.close()
         return answer
 
-    def _idle_line(self, place: Place) -> Line | None:
-        """The one that was used last."""
-        lines = self._idle.get(place)
-        if not lines:
+    def _idle_connection(self, place: Place) -> Connection | None:
+        """Return the idle connection that was used last, or None. Close those that were idle for too long."""
+        connections = self._idle.get(place)
+        if not connections:
             return None
-        line = lines.pop()
-        if self._clock() - line.idle_since_s < IDLE_LIMIT_S:
-            return line
-        # Those before it have been idle for longer.
-        for old in (line, *lines):
+        connection = connections.pop()
+        if self._clock() - connection.idle_since_s < IDLE_LIMIT_S:
+            return connection
+        # The others have been idle for even longer.
+        for old in (connection, *connections):
             old.close()
-        lines.clear()
+        connections.clear()
         return None
 
     def _connect(self, place: Place) -> Any:

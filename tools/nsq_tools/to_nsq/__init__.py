@@ -1,16 +1,9 @@
-"""to-nsq: publishes what comes from standard input, a message a record.
+"""to-nsq: publishes standard input, one message a record.
 
-What is pure:
-records     bytes in any chunking become batches of records, each with the number of its line
-delimiter   the byte between two records, as it is given
-rate        how many messages may leave now
-limits      how large a message or an MPUB may be: learned from what nsqd refuses; batches are cut to fit
-progress    the line that a terminal shows
-
-What reads, sends and shows:
 options      the settings
-reading      chunks of standard input, without holding up the event loop
-destination  one nsqd: what is on its way to it, what is tried again
-bar          the progress on a terminal
-publishing   from the first byte to the summary
+input        standard input in chunks, without blocking the event loop
+records      chunks become batches of records, which are split by the size limits of an nsqd     pure
+destination  one nsqd: batches that await its answer, retries, giving up
+progress     progress as text, and the progress line on a terminal
+publisher    from the first byte of the input to the last acknowledgement; --rate
 """

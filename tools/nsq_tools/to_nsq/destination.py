@@ -1,4 +1,4 @@
-"""One nsqd that gets every message: what is on its way there, what it refused, when it is given up."""
+"""One nsqd that gets every message: batches that await its answer, refusals, retries, giving up."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import gevent
 from gevent.event import Event
 from gevent.pool import Group
 
-from nsq_tools.to_nsq.limits import Fitting, Limits, halves
-from nsq_tools.to_nsq.records import Batch, Refusal
+from nsq_tools.to_nsq.records import Fitting, Limits, RecordBatch, Refusal, halves
 from nsqd_py.client import Producer
 from nsqd_py.client.errors import NoNsqd, NsqClientError, PublishFailed
 from nsqd_py.client.options import ClientOptions
@@ -22,10 +21,10 @@ from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals
 from nsqd_py.settings.durations import SECOND_NS, format_duration
 
-# So much is held at most until it is acknowledged: enough to keep an nsqd busy, and little to wait for at the end.
+# Limits of what awaits acknowledgement: enough to keep an nsqd busy, and little to wait for at the end.
 MOST_HELD_BYTES = 4 << 20
 MOST_HELD_BATCHES = 500
-# Below the 5 MiB that nsqd takes by default.
+# Below the default of nsqd's --max-body-size, 5 MiB.
 MAX_BODY_BYTES = 2 << 20
 
 _LOOK_S = 0.1
@@ -38,17 +37,17 @@ OnRefusal = Callable[[str, Refusal], None]
 
 
 class Destination:
-    """Publishes batches in the order in which they come, many at a time.
+    """Publishes batches in order, without waiting for the answer to one before sending the next.
 
-    acknowledged  how many messages nsqd has stored
-    failure       why it gets nothing more, once it is given up
+    acknowledged  number of messages that nsqd has stored
+    failure       the reason for giving up this nsqd, or None
     """
 
     def __init__(
         self, address: str, topic: str, options: ClientOptions, retry_timeout_s: float, log: Log, on_refusal: OnRefusal
     ) -> None:
-        """`on_refusal(address, refusal)` is told of each record that this nsqd does not take. Raises BadAddress."""
-        # The producer tries for ever. When that has been too long is decided here, by what was acknowledged last.
+        """`on_refusal(address, refusal)` is called for each record that this nsqd refuses. Raises BadAddress."""
+        # The producer retries without limit; `_watch` gives up after retry_timeout_s without an acknowledgement.
         self._producer = Producer(address, options=options, log=log, publish_timeout_s=inf)
         self.address = address
         self.acknowledged = 0
@@ -67,36 +66,36 @@ class Destination:
         self._greenlets = Group()
         self._greenlets.spawn(self._watch)
 
-    # --- for who has something to publish
+    # --- publishing
 
     def connect(self, stop: StopSignals) -> None:
-        """Returns when nsqd is there, or is given up, or when it is time to stop."""
+        """Wait until nsqd answers or is given up, or until a stop signal."""
         while self.failure is None and not stop.is_asked:
             try:
                 self._producer.ping()
-            except NoNsqd:  # the producer has said why, and tries again
+            except NoNsqd:  # the producer has logged the reason, and retries
                 gevent.sleep(_LOOK_S)
             else:
                 self._is_waited_for = False
                 return
 
-    def send(self, batch: Batch) -> None:
-        """Returns when it is on its way, which may take until others have arrived; or when nsqd is given up."""
+    def send(self, batch: RecordBatch) -> None:
+        """Send a batch. Waits while too much awaits acknowledgement; returns without sending if nsqd is given up."""
         self._send(self._limits.fit(batch))
 
     def finish(self) -> None:
-        """Returns when all is acknowledged or refused, or nsqd is given up."""
+        """Wait until everything is acknowledged or refused, or nsqd is given up."""
         while self._held_batches and self.failure is None:
             self._wait()
 
     def close(self) -> None:
-        """End the connection; what is not acknowledged then may be stored or not."""
+        """Close the connection. Unacknowledged messages may be stored or not."""
         self._is_closed = True
         self._greenlets.kill()
         with suppress(NsqClientError):
             self._producer.close(timeout_s=0)
 
-    # --- on its way
+    # --- awaiting acknowledgement
 
     @property
     def _is_full(self) -> bool:
@@ -117,29 +116,29 @@ class Destination:
             self._hold(batch, batch.size_bytes)
             self._publish(batch)
 
-    def _hold(self, batch: Batch, size_bytes: int) -> None:
+    def _hold(self, batch: RecordBatch, size_bytes: int) -> None:
         if not self._held_batches:
             self._progress_s = monotonic()
         self._held_batches += 1
         self._held_messages += len(batch.records)
         self._held_bytes += size_bytes
 
-    def _let_go(self, batch: Batch, size_bytes: int) -> None:
+    def _let_go(self, batch: RecordBatch, size_bytes: int) -> None:
         self._held_batches -= 1
         self._held_messages -= len(batch.records)
         self._held_bytes -= size_bytes
         self._changed.set()
 
-    def _publish(self, batch: Batch) -> None:
+    def _publish(self, batch: RecordBatch) -> None:
         records, on_done = batch.records, partial(self._done, batch)
         if len(records) == 1:
             self._producer.publish_soon(self._topic, records[0], on_done)
         else:
             self._producer.send_mpub_body(self._topic, outgoing.mpub_body(records), len(records), on_done)
 
-    # --- what became of it
+    # --- answers
 
-    def _done(self, batch: Batch, error: NsqClientError | None) -> None:
+    def _done(self, batch: RecordBatch, error: NsqClientError | None) -> None:
         if error is None:
             self.acknowledged += len(batch.records)
             self._progress_s = monotonic()
@@ -157,13 +156,14 @@ class Destination:
             self._greenlets.add(gevent.spawn_later(self._pause_s, self._publish, batch))
             self._pause_s = min(2 * self._pause_s, _MOST_PAUSE_S)
 
-    def _publish_parts(self, batch: Batch, error: PublishFailed) -> None:
-        """Something in it was too large, and nsqd has taken none of it."""
+    def _publish_parts(self, batch: RecordBatch, error: PublishFailed) -> None:
+        """Split a batch that was too large, of which nsqd has stored nothing, and send its parts."""
         self._limits.learn(error.text)
         fitting = self._limits.fit(batch)
-        if len(fitting.parts) == 1 and not fitting.refused:  # what was said did not help
+        if len(fitting.parts) == 1 and not fitting.refused:  # the error named no new limit
             fitting = halves(batch) if len(batch.records) > 1 else Fitting([], [_refused(batch, error)])
-        self._let_go(batch, batch.size_bytes)  # before it waits for room: all that is held may be split at a time
+        # Released before `_send` waits for room: all waiting batches may be split at the same time.
+        self._let_go(batch, batch.size_bytes)
         self._send(fitting)
 
     def _give_up(self, reason: str) -> None:
@@ -180,6 +180,6 @@ class Destination:
                 self._give_up(f"{self.address} has taken nothing for {period}{due}")
 
 
-def _refused(batch: Batch, error: PublishFailed) -> Refusal:
-    """A lone record that nsqd does not take, though it names no limit."""
+def _refused(batch: RecordBatch, error: PublishFailed) -> Refusal:
+    """Return the refusal of a single record, where the error of nsqd names no limit."""
     return Refusal(batch.lines[0], len(batch.records[0]), error.reason)

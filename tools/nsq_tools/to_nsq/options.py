@@ -10,7 +10,7 @@ from nsq_tools.options import (
     check_name,
     check_nsqd_addresses,
 )
-from nsq_tools.to_nsq.delimiter import parse_delimiter
+from nsq_tools.to_nsq.records import parse_delimiter
 from nsqd_py.settings.declaration import Options, setting
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
 from nsqd_py.settings.groups import LogOptions, log_prefix_setting

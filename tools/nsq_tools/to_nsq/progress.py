@@ -1,8 +1,14 @@
-"""What to-nsq tells while it runs, on a terminal, and at its end."""
+"""The progress of to-nsq: a line on the terminal while it runs, and a summary at the end."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import os
+import sys
+from collections.abc import Callable
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import gevent
 
 _BAR_CELLS = 24
 _FULL, _EMPTY = "━", "─"
@@ -10,11 +16,11 @@ _STEPS = (("B", 0), ("kB", 1), ("MB", 1), ("GB", 2), ("TB", 2))
 
 
 class Progress(NamedTuple):
-    """What happened so far.
+    """The progress so far.
 
-    read_bytes   of the input
-    total_bytes  of the input, where it is known
-    messages     that every nsqd has acknowledged
+    read_bytes   bytes of the input that have been read
+    total_bytes  size of the input, or None if it is unknown
+    messages     messages that every nsqd has acknowledged
     """
 
     read_bytes: int
@@ -28,7 +34,7 @@ class Progress(NamedTuple):
 
 
 def progress_line(progress: Progress, columns: int) -> str:
-    """One line for a terminal of that width. What has no room is left out as a whole, so that no figure is cut."""
+    """Return one line for a terminal of this width. A figure that does not fit is left out, never truncated."""
     parts = [_read(progress), f"{progress.messages:,} messages", f"{progress.per_second:,.0f}/s"]
     if progress.total_bytes:
         part = min(progress.read_bytes / progress.total_bytes, 1.0)
@@ -42,7 +48,7 @@ def progress_line(progress: Progress, columns: int) -> str:
 
 
 def summary(progress: Progress, addresses: list[str]) -> str:
-    """The last line."""
+    """Return the last log line of to-nsq."""
     noun = "message" if progress.messages == 1 else "messages"
     rate = f" ({progress.per_second:,.0f}/s)" if progress.messages > 1 and progress.elapsed_s > 0 else ""
     return (
@@ -52,7 +58,7 @@ def summary(progress: Progress, addresses: list[str]) -> str:
 
 
 def size_text(size_bytes: float) -> str:
-    """`512 B`, `1.5 MB`."""
+    """Return the size with its unit: `512 B`, `1.5 MB`."""
     step = 0
     while size_bytes >= 999.5 and step < len(_STEPS) - 1:
         size_bytes /= 1000
@@ -76,3 +82,45 @@ def _time_left(progress: Progress, part: float) -> list[str]:
         return []
     left_s = progress.elapsed_s / part - progress.elapsed_s
     return [f"{left_s // 60:.0f}:{left_s % 60:02.0f} left"]
+
+
+# The cursor stays at the start of the line, and other output to the terminal begins with this sequence.
+ERASE_LINE = "\x1b[K"
+_INTERVAL_S = 0.1
+_NARROW = 80
+
+
+class Bar:
+    """A progress line on standard error, redrawn in place while the context is entered."""
+
+    def __init__(self, progress: Callable[[], Progress]) -> None:
+        self._progress = progress
+        self._greenlet: gevent.Greenlet[[], None] | None = None
+
+    def __enter__(self) -> Self:
+        self._greenlet = gevent.spawn(self._draw_often)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._greenlet is not None:
+            self._greenlet.kill()
+        _write(ERASE_LINE)
+
+    def _draw_often(self) -> None:
+        while True:
+            gevent.sleep(_INTERVAL_S)
+            _write(f"{ERASE_LINE}{progress_line(self._progress(), _columns())}\r")
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or _NARROW
+    except OSError:
+        return _NARROW
+
+
+def _write(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()

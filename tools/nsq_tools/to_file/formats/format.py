@@ -1,4 +1,4 @@
-"""What a format is: how it writes portions, and how it reads what a file of it holds."""
+"""The interface of a format: encoding portions, and surveying the messages in a file."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from typing import NamedTuple, Protocol
 from nsq_tools.to_file.compression import Codec, Data
 from nsq_tools.to_file.portions import Portion, Tally
 
-# Says what its user should know; called for everything, told once.
+# Warns the user; called with the same text often, which is logged once.
 Warn = Callable[[str], None]
 
 
 class Encoded(NamedTuple):
-    """Bytes that are complete in themselves; `plain_bytes` is their size before compression."""
+    """Bytes that can be read without the bytes after them; `plain_bytes` is their size before compression."""
 
     data: bytes
     plain_bytes: int
 
 
 class Encoder(Protocol):
-    """Writes one file. `header` is what it begins with."""
+    """The encoder of one file. The file begins with `header`."""
 
     @property
     def header(self) -> bytes: ...
 
     def encode(self, portions: Sequence[Portion]) -> Encoded:
-        """Some portions, of at least one message in all."""
+        """Encode portions with at least one message."""
         ...
 
     def empty(self) -> bytes:
-        """What makes a file whole that got no message, behind its header."""
+        """Return the bytes that complete a file without messages, after its header."""
         ...
 
 
 @dataclass(slots=True)
 class Survey:
-    """What a file holds: `tally` of the messages up to `end`; what follows is torn."""
+    """The contents of a file: a tally of the messages up to `end`. The bytes after `end` are an incomplete write."""
 
     end: int = 0
     tally: Tally = field(default_factory=Tally)
@@ -48,14 +48,14 @@ class Survey:
 class Format:
     """One format.
 
-    suffix          of its files, in place of the default's `.log`
-    codecs          what --compress may be
-    overhead_bytes  about what a message takes beside its body
-    encoder         (codec, level, warn) writes one file
-    survey          (data, codec, start) reads one from `start` on; raises nothing, whatever the data
-    is_appendable   several runs may append to one uncompressed file
-    gathers         written when there is much, or at a sync: what is written at a time is a record
-    convert         (source, target, codec name) makes the file of what was written; None: it is the file
+    suffix          ending of its files, instead of `.log`
+    codecs          allowed values of --compress
+    overhead_bytes  approximate size of a message without its body
+    encoder         (codec, level, warn) returns the encoder of one file
+    survey          (data, codec, start) surveys a file from `start` on; raises nothing, whatever the data
+    is_appendable   True if several runs may append to one uncompressed file
+    gathers         True if each write is one record, so that small writes are collected until a sync
+    convert         (source, target, codec name) makes the final file from the written one; None if they are the same
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""`framed`: the records of `nsqd_py.diskqueue.messages`, one for all that is written at a time from one nsqd.
+"""`framed`: the records of `nsqd_py.diskqueue.messages`. Each write makes one record for each nsqd.
 
-Records carry checksums and can be found from any place in a file. They are compressed one by one, by zstd, so that
-a file can still be split.
+Records have checksums, and a reader can find the next record from any position in a file. Each record is compressed
+separately with zstd, so that a compressed file can be split.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
 
 
 class FramedEncoder:
-    """Writes one file of records."""
+    """The encoder of one file of records."""
 
     def __init__(self, codec: Codec, level: int, warn: Warn) -> None:
         self._salt = secrets.randbits(32)
@@ -44,7 +44,7 @@ class FramedEncoder:
 
 
 def joined(portions: Sequence[Portion]) -> Messages:
-    """Portions of one topic, channel and nsqd in one."""
+    """Return the messages of several portions of the same topic, channel and nsqd."""
     first = portions[0]
     return Messages(
         first.topic,
@@ -58,7 +58,7 @@ def joined(portions: Sequence[Portion]) -> Messages:
 
 
 def survey_of_records(data: Data, codec: Codec, start: int) -> Survey:
-    """A damaged record is passed over when a good one follows: only what is torn at the end is not counted."""
+    """Survey a file of records. A damaged record before a valid one is skipped; only an incomplete end is excluded."""
     survey = Survey()
     try:
         salt = FileHeader.decode(data[:FILE_HEADER_BYTES]).salt

@@ -1,10 +1,9 @@
-"""`jsonl`: a JSON object a line, for each message.
+"""`jsonl`: each message is a JSON object on one line.
 
 {"timestamp":1700000000123456789,"id":"0123456789abcdef","attempts":1,"topic":"t","channel":"c",
  "nsqd":"127.0.0.1:4150","body":"hello"}
 
-`timestamp` is in ns since the epoch. A body that is not UTF-8 stands under `body_base64` in place of `body`, so the
-two cannot be confused.
+`timestamp` is in ns since the epoch. A body that is not UTF-8 is in `body_base64` instead of `body`.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from nsq_tools.to_file.formats.format import Encoded, Format, Survey, Warn
 from nsq_tools.to_file.formats.lines import survey_lines
 from nsq_tools.to_file.portions import Portion, Tally
 
-# Only the first key of a line follows its beginning: bodies cannot be taken for it.
+# Anchored to the start of a line, so that it never matches inside a body.
 _TIMESTAMP = re.compile(rb'^\{"timestamp":(-?\d+),', re.MULTILINE)
 
 
 class JsonlEncoder:
-    """Writes one file of JSON lines."""
+    """The encoder of one file of JSON lines."""
 
     header = b""
 
@@ -43,7 +42,7 @@ class JsonlEncoder:
 
 
 def json_lines(portion: Portion) -> Iterator[bytes]:
-    """A line for each message. Text is checked and escaped by orjson; the rest is put in by `%`, in 0.6 us a line."""
+    """Return a line for each message. orjson checks and escapes text; `%` inserts the rest, in 0.6 us a line."""
     names = (orjson.dumps(name) for name in (portion.topic, portion.channel, portion.nsqd))
     topic, channel, nsqd = (name.replace(b"%", b"%%") for name in names)
     line = b'{"timestamp":%%d,"id":%%b,"attempts":%%d,"topic":%b,"channel":%b,"nsqd":%b,%%b}\n' % (topic, channel, nsqd)
@@ -57,7 +56,7 @@ def _id_text(message_id: bytes) -> str:
 
 
 def body_members(bodies: Sequence[bytes]) -> Iterator[bytes]:
-    """`"body":"..."` or `"body_base64":"..."` for each."""
+    """Return `"body":"..."` or `"body_base64":"..."` for each body."""
     try:
         texts = list(map(bytes.decode, bodies))
     except UnicodeDecodeError:

@@ -1,7 +1,6 @@
-"""`lines`: each body and a newline, byte for byte what Go's nsq_to_file writes.
+"""`lines`: each body and a newline, byte for byte as Go's nsq_to_file writes them.
 
-A body that has newlines in it becomes several lines, and nobody can tell later where it ended: `jsonl` and `framed`
-keep such bodies.
+A body with newlines becomes several lines, and its end is lost; `jsonl` and `framed` keep such bodies.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ NEWLINE_WARNING = (
 
 
 class LinesEncoder:
-    """Writes one file of lines."""
+    """The encoder of one file of lines."""
 
     header = b""
 
@@ -40,7 +39,7 @@ class LinesEncoder:
 
 
 def survey_lines(data: Data, codec: Codec, start: int, count: Callable[[Tally, bytes], None]) -> Survey:
-    """Counts whole lines with `count`, in blocks of them, up to what is torn."""
+    """Survey the complete lines of a file. `count` adds a block of lines to the tally."""
     survey = Survey(start)
     blocks: list[bytes] = []
     rest: list[bytes] = []

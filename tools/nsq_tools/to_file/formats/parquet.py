@@ -1,7 +1,7 @@
 """`parquet`: columns topic, channel, timestamp, id, attempts, body, nsqd.
 
-A Parquet file can be read only when its footer is written, at its very end. So messages go to a framed file first,
-which is synced before they are finished; when the file is complete, or at the next start, that one is made into the
+A Parquet file can be read only after its footer is written, at its end. So messages are written to a framed file, which
+is synced before they are finished. When the framed file is complete, or at the next start, it is converted to the
 Parquet file. Needs pyarrow: `pip install nsqd-py[parquet]`.
 """
 
@@ -35,7 +35,7 @@ def _side_file(codec: Codec, level: int, warn: Warn) -> FramedEncoder:
 
 
 def convert(source: Path, target: Path, codec_name: str) -> None:
-    """Make the Parquet file `target` of a framed file, and sync it. Raises OSError."""
+    """Convert the framed file `source` to the Parquet file `target`, and sync it. Raises OSError."""
     import pyarrow.parquet as parquet
 
     schema = _schema()
@@ -50,7 +50,7 @@ def convert(source: Path, target: Path, codec_name: str) -> None:
 def _schema() -> Any:
     import pyarrow as arrow
 
-    # timestamp: ns since the epoch, as a number: Spark has no timestamps of ns.
+    # timestamp is a number, ns since the epoch, because timestamps of Spark have no ns.
     return arrow.schema(
         [
             arrow.field("topic", arrow.string(), nullable=False),
@@ -70,7 +70,7 @@ def _messages_in(file: Any) -> Iterator[Messages]:
         for position, _ in record_positions(data, FILE_HEADER_BYTES, salt):
             try:
                 yield decode_messages(data, position, salt)[0]
-            except Damaged:  # its checksum is right, so this program did not write it
+            except Damaged:  # the checksum is valid, so another program wrote it
                 continue
 
 

@@ -1,6 +1,6 @@
-"""One topic: its consumer, its archive, and when what is written is synced and finished.
+"""One topic: its consumer and its archive. Messages are finished after they are synced.
 
-Whatever blocks runs in a thread, one call at a time; meanwhile further messages arrive and wait for the next call.
+Blocking calls run in a thread, one at a time; messages that arrive meanwhile wait for the next call.
 """
 
 from __future__ import annotations
@@ -12,20 +12,26 @@ import gevent
 from gevent.event import Event
 
 from nsq_tools.to_file.archive import Archive
-from nsq_tools.to_file.errors import describe
 from nsq_tools.to_file.finishing import FinishedFile
-from nsq_tools.to_file.portions import Batch, Portion
+from nsq_tools.to_file.portions import Portion, SourceBatch
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.threads import in_thread
 
+
+def describe(error: OSError) -> str:
+    """Return the error as text, with the file if it has one."""
+    text = error.strerror or str(error)
+    return f"{error.filename}: {text}" if error.filename else text
+
+
 _RETRY_S = (0.5, 1.0, 2.0, 5.0)
-# So much is written without waiting for more, where what is written at a time is compressed or framed.
+# For compressed and framed files, which collect messages: the size that is written before the next sync is due.
 _GATHERED_BYTES = 1024 * 1024
 STOP_TIMEOUT_S = 30.0
 
 
 class Source(Protocol):
-    """What of `nsqd_py.client.Consumer` is used here."""
+    """The part of `nsqd_py.client.Consumer` that is used here."""
 
     @property
     def is_starved(self) -> bool: ...
@@ -39,17 +45,17 @@ class Source(Protocol):
     def resume(self) -> None: ...
 
 
-class Keeper:
-    """Takes batches of one topic, and finishes them when they are synced.
+class TopicWriter:
+    """Writes the batches of one topic, and finishes their messages after the sync.
 
-    make_consumer(on_batch)  the source of the batches, not started yet
-    has_failed               whether something was left undone in the end
+    make_consumer(on_batch)  returns the source of the batches, not started yet
+    has_failed               True if messages or files were left unfinished at the end
     """
 
     def __init__(
         self,
         name: str,
-        make_consumer: Callable[[Callable[[Batch], None]], Source],
+        make_consumer: Callable[[Callable[[SourceBatch], None]], Source],
         archive: Archive,
         *,
         gathers: bool,
@@ -79,19 +85,19 @@ class Keeper:
         self._finisher = Finisher(name, threadpool, log)
         self._greenlets: list[Any] = []
 
-    # --- from outside
+    # --- control
 
     def start(self) -> None:
         self._greenlets.append(gevent.spawn(self._run))
         self._consumer.start()
 
     def reopen(self) -> None:
-        """Sync and end the current file; the next message begins another."""
+        """Sync and end the current file. The next message begins a new one."""
         self._is_reopening = True
         self._wake.set()
 
     def stop(self) -> None:
-        """Take no more messages, finish those that are here, end the file. Returns at once; see `join`."""
+        """Stop the consumer, finish its messages and end the file. Does not wait; see `join`."""
         if not self._is_stopping:
             self._is_stopping = True
             self._greenlets.append(gevent.spawn(self._drain))
@@ -102,9 +108,9 @@ class Keeper:
         self._finisher.stop()
         self.has_failed = self.has_failed or self._finisher.has_failed
 
-    # --- what arrives
+    # --- arriving messages
 
-    def _on_batch(self, batch: Batch) -> None:
+    def _on_batch(self, batch: SourceBatch) -> None:
         portion = Portion.whole(batch)
         self._arrived.append(portion)
         self._arrived_bytes += portion.size_bytes
@@ -116,7 +122,7 @@ class Keeper:
         self._is_drained = True
         self._wake.set()
 
-    # --- what is done with it
+    # --- writing
 
     def _run(self) -> None:
         while not self._is_drained:
@@ -135,14 +141,14 @@ class Keeper:
             self._store(is_tick, is_sync_due, is_reopening)
 
     def _is_full(self) -> bool:
-        """Whether nsqd may be waiting for answers."""
+        """True if nsqd may send no more messages before some are finished."""
         return self._unfinished >= self._max_in_flight or (self._unfinished > 0 and self._consumer.is_starved)
 
     def _is_worth_writing(self) -> bool:
         return bool(self._arrived) and (not self._gathers or self._arrived_bytes >= _GATHERED_BYTES)
 
     def _store(self, is_tick: bool, is_sync_due: bool, is_closing: bool) -> None:
-        """Write what arrived, sync and end the file as asked for, and finish what is synced by then."""
+        """Write the messages that have arrived, sync and end the file if requested, and finish synced messages."""
         self._archive.add(self._arrived)
         self._arrived, self._arrived_bytes = [], 0
         try:
@@ -161,10 +167,10 @@ class Keeper:
         for file in self._archive.take_finished():
             self._finisher.add(file)
 
-    # --- a disk that takes nothing
+    # --- failing disk
 
     def _hold(self, error: OSError) -> None:
-        """Ask for nothing more, and try again with what is here; the consumer keeps it in flight."""
+        """Pause the consumer after a write error, and schedule a retry. The consumer keeps the messages in flight."""
         if not self._failures:
             self._consumer.pause()
             self._log.error(
@@ -186,7 +192,7 @@ class Keeper:
                 self._consumer.resume()
 
     def _give_back(self) -> None:
-        """Have nsqd hand out again what cannot be written."""
+        """Requeue the messages that cannot be written."""
         portions = self._archive.take_waiting()
         count = sum(map(len, portions))
         if count:
@@ -204,7 +210,7 @@ class Keeper:
 
 
 class Finisher:
-    """Puts finished files in their places, one after the other; tries again while that fails."""
+    """Moves closed files to their places, one after the other, and retries after errors."""
 
     def __init__(self, name: str, threadpool: Any, log: Log) -> None:
         self.has_failed = False
@@ -221,7 +227,7 @@ class Finisher:
             self._greenlet = gevent.spawn(self._run)
 
     def stop(self) -> None:
-        """Try the rest once more. What cannot be done is left to the next start."""
+        """Try the remaining files once more. Those that fail are left for the next start."""
         self._stopping.set()
         if self._greenlet is not None:
             self._greenlet.join()

@@ -1,4 +1,4 @@
-"""From the first byte of standard input to the last acknowledgement."""
+"""to-nsq, from the first byte of standard input to the last acknowledgement."""
 
 from __future__ import annotations
 
@@ -9,39 +9,63 @@ from time import monotonic
 
 import gevent
 
-from nsq_tools.cli import DONE, FAILED, ToolError
+from nsq_tools.cli import DONE, FAILED, ToolError, is_terminal
 from nsq_tools.options import client_options, user_agent
-from nsq_tools.terminal import is_terminal
-from nsq_tools.to_nsq.bar import ERASE_LINE, Bar
-from nsq_tools.to_nsq.delimiter import parse_delimiter
 from nsq_tools.to_nsq.destination import Destination
+from nsq_tools.to_nsq.input import Input
 from nsq_tools.to_nsq.options import ToNsqOptions
-from nsq_tools.to_nsq.progress import Progress, summary
-from nsq_tools.to_nsq.rate import RateLimit
-from nsq_tools.to_nsq.reading import Input
-from nsq_tools.to_nsq.records import Batch, RecordReader, Refusal
+from nsq_tools.to_nsq.progress import ERASE_LINE, Bar, Progress, summary
+from nsq_tools.to_nsq.records import RecordBatch, RecordReader, Refusal, parse_delimiter
 from nsqd_py.runtime.logs import TEXT, Log
 from nsqd_py.runtime.process import StopSignals
 from nsqd_py.settings.durations import SECOND_NS
 
-# What is read at once, and so what leaves in one MPUB at most: the larger, the less each record costs, and the later
-# the first of them is there.
+
+class RateLimit:
+    """Allows `per_second` messages a second, the first one immediately.
+
+    Messages that were not used in one second are allowed in the next. Times are seconds of a monotonic clock.
+    """
+
+    def __init__(self, per_second: int, now_s: float) -> None:
+        self._per_second = per_second
+        self._allowed = 1.0
+        self._at_s = now_s
+
+    def take(self, wanted: int, now_s: float) -> int:
+        """Return how many of `wanted` messages may be published now, and count them."""
+        earned = (now_s - self._at_s) * self._per_second
+        self._at_s = now_s
+        self._allowed = min(self._allowed + earned, float(max(self._per_second, 1)))
+        granted = min(wanted, int(self._allowed))
+        self._allowed -= granted
+        return granted
+
+    def wait_s(self) -> float:
+        """Return the time from the last `take` until the next message is allowed."""
+        return max(1.0 - self._allowed, 0.0) / self._per_second
+
+
+# The maximum size of a read, and so of an MPUB. A larger one needs less work for each record, but delays the first.
 CHUNK_BYTES = 256 << 10
-# With --rate, no more is read than leaves in a second or so: what is read has to leave when it is time to stop.
+# With --rate, a read takes about one second's messages, as all that was read is published before the tool stops.
 _RECORD_BYTES_GUESS = 128
 _SMALLEST_CHUNK_BYTES = 512
 _SHORTEST_PAUSE_S = 0.005
 
 
 def run(options: ToNsqOptions, log: Log) -> int:
-    """Returns when all that was read is acknowledged, or refused. Raises ToolError."""
+    """Publish standard input until its end or a signal; return the exit status. Raises ToolError.
+
+    Returns when nsqd has acknowledged or refused everything that was read.
+    """
     if sys.stdin is None:
         raise ToolError("standard input is closed")
     has_bar = is_terminal(sys.stderr) and not is_terminal(sys.stdin) and options.log_format == TEXT
     if has_bar:
         log = Log(ERASE_LINE + options.log_prefix, options.log_level)
     with StopSignals() as stop:
-        publisher = Publisher(options, stop, log)
+        publisher = StdinPublisher(options, stop, log)
         try:
             with Bar(publisher.progress) if has_bar else nullcontext():
                 publisher.publish_all()
@@ -50,11 +74,11 @@ def run(options: ToNsqOptions, log: Log) -> int:
     return publisher.status
 
 
-class Publisher:
-    """Carries the records of the input to each nsqd."""
+class StdinPublisher:
+    """Publishes the records of the input to every nsqd."""
 
     def __init__(self, options: ToNsqOptions, stop: StopSignals, log: Log) -> None:
-        """Raises ToolError where standard input cannot be read."""
+        """Raises ToolError if standard input cannot be read."""
         self._log = log
         self._stop = stop
         self._began_s = monotonic()
@@ -78,7 +102,7 @@ class Publisher:
             for address in dict.fromkeys(options.nsqd_tcp_address)
         ]
 
-    # --- what is told
+    # --- results
 
     def progress(self) -> Progress:
         messages = min(destination.acknowledged for destination in self._destinations)
@@ -86,13 +110,13 @@ class Publisher:
 
     @property
     def status(self) -> int:
-        """Of the process."""
+        """Return the exit status of the process."""
         return FAILED if self._not_taken else DONE
 
-    # --- what is done
+    # --- publishing
 
     def publish_all(self) -> None:
-        """Up to the end of the input, or until it is time to stop. Raises ToolError when an nsqd is given up."""
+        """Publish until the end of the input, or until a signal. Raises ToolError if an nsqd is given up."""
         gevent.joinall([gevent.spawn(destination.connect, self._stop) for destination in self._destinations])
         self._check()
         try:
@@ -105,7 +129,7 @@ class Publisher:
         for destination in self._destinations:
             destination.close()
 
-    def _batches(self) -> Iterator[Batch]:
+    def _batches(self) -> Iterator[RecordBatch]:
         with _reading():
             for chunk in self._input.chunks(self._chunk_bytes):
                 self._read_bytes += len(chunk)
@@ -113,9 +137,9 @@ class Publisher:
         if not self._stop.is_asked:
             yield self._reader.finish()
         elif self._reader.unended_bytes:
-            self._log.warning("%s %d is not published: its end has not come", self._unit, self._reader.lines + 1)
+            self._log.warning("%s %d is not published, because it is incomplete", self._unit, self._reader.lines + 1)
 
-    def _publish(self, batch: Batch) -> None:
+    def _publish(self, batch: RecordBatch) -> None:
         for refusal in self._reader.take_too_large():
             self._refused("any nsqd", refusal)
         for part in self._paced(batch):
@@ -123,8 +147,8 @@ class Publisher:
                 destination.send(part)
             self._check()
 
-    def _paced(self, batch: Batch) -> Iterator[Batch]:
-        """The batch, as fast as --rate allows. What is left when it is time to stop does not wait any more."""
+    def _paced(self, batch: RecordBatch) -> Iterator[RecordBatch]:
+        """Yield parts of the batch at the speed of --rate. After a stop signal, yield the rest immediately."""
         start, end = 0, len(batch.records)
         while self._rate is not None and start < end and not self._stop.is_asked:
             granted = self._rate.take(end - start, monotonic())

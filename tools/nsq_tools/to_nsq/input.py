@@ -1,4 +1,4 @@
-"""Standard input in large chunks: files, pipes and terminals, without holding up the event loop."""
+"""Standard input in large chunks: files, pipes and terminals, without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _PIPE_BYTES = 1 << 20
 
 
 class Input:
-    """A descriptor to read from until its end, or until it is time to stop.
+    """A descriptor that is read until its end, or until a stop signal.
 
-    total_bytes  of a file, from where it is read; None where that is not known
+    total_bytes  size of a file from the current position on; None for a pipe or a terminal
     """
 
     def __init__(self, descriptor: int, stop: StopSignals) -> None:
@@ -34,11 +34,11 @@ class Input:
             _widen(descriptor)
 
     def chunks(self, max_bytes: int) -> Iterator[bytes]:
-        """What is there, as soon as it is, in pieces of up to `max_bytes`. Raises OSError."""
+        """Yield data as soon as it is available, at most `max_bytes` at a time. Raises OSError."""
         return self._chunks_of_file(max_bytes) if self._is_file else self._chunks_of_stream(max_bytes)
 
     def _chunks_of_file(self, max_bytes: int) -> Iterator[bytes]:
-        # A file is always ready to be read, and its disk may be slow: a thread waits for it.
+        # The event loop cannot wait for a file, and its disk may be slow, so a thread reads it.
         read = gevent.get_hub().threadpool.apply
         while not self._stop.is_asked and (chunk := read(os.read, (self._descriptor, max_bytes))):
             yield chunk
@@ -55,7 +55,7 @@ class Input:
             ready.close()
 
     def _wait(self, ready: object, wake: Event) -> bool:
-        """Until there is something to read, which may be the end; False when it is time to stop."""
+        """Wait for data or the end of the input. Return False on a stop signal."""
         wake.clear()
         ready.start(wake.set)  # type: ignore[attr-defined]  # a watcher of the loop has no public type
         if not self._stop.is_asked:
@@ -69,6 +69,6 @@ class Input:
 
 
 def _widen(descriptor: int) -> None:
-    """A pipe holds 64 KiB; with more, writer and reader take turns less often. Where Linux allows it."""
+    """Enlarge a pipe from 64 KiB to 1 MiB, if the system allows it: writer and reader then switch less often."""
     with contextlib.suppress(AttributeError, OSError):
         fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
