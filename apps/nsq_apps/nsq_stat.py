@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from nsq_tools.cli import Tool
 from nsq_tools.stat.options import PROGRAM, StatOptions, check_options
-
 from nsqd_py.runtime.logs import Log
 
 

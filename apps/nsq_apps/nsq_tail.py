@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from nsq_tools.cli import Tool
 from nsq_tools.tail.options import PROGRAM, TailOptions, check
-
 from nsqd_py.runtime.logs import Log
 
 

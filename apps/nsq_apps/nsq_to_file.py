@@ -10,7 +10,6 @@ from nsqd_py.runtime import early_signals
 
 if TYPE_CHECKING:
     from nsq_tools.to_file.options import ToFileOptions
-
     from nsqd_py.runtime.logs import Log
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from nsq_tools.cli import Tool
 from nsq_tools.to_http.options import PROGRAM, ToHttpOptions, check
-
 from nsqd_py.runtime.logs import Log
 
 

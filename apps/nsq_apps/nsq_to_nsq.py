@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from nsq_tools.cli import Tool
 from nsq_tools.nsq_to_nsq.options import PROGRAM, NsqToNsqOptions, check
-
 from nsqd_py.runtime.logs import Log
 
 

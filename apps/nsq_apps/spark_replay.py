@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from nsq_spark.replay.options import PROGRAM, ReplayOptions, check
 from nsq_tools.cli import Tool
-
 from nsqd_py.runtime.logs import Log
 
 

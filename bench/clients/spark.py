@@ -16,6 +16,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from pyspark.sql import SparkSession
+
+from bench.spark.standalone import standalone
 from nsq_spark import register
 from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.storage import Storage
@@ -24,9 +27,6 @@ from nsq_spark.replay.driver import run
 from nsq_spark.replay.options import PROGRAM, ReplayOptions
 from nsq_spark.replay.planning import plan
 from nsq_spark.session import SparkStart
-from pyspark.sql import SparkSession
-
-from bench.spark.standalone import standalone
 
 _STANDALONE = re.compile(r"standalone\[(\d+)\]")
 # Not before all workers are there.

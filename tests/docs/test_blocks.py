@@ -44,7 +44,7 @@ def test_the_words_of_a_comment(tmp_path: Path, comment: str, words: dict[str, s
     [
         ("not run: needs root", "not run", "needs root"),
         ("output", "output", ""),
-        ("from: tests/unit/test_inflight.py", "from", "tests/unit/test_inflight.py"),
+        ("from: tests/unit/queue/test_in_flight.py", "from", "tests/unit/queue/test_in_flight.py"),
     ],
 )
 def test_blocks_that_are_not_run(tmp_path: Path, comment: str, kind: str, text: str) -> None:

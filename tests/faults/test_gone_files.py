@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nsq_apps.nsqd import main
 
+from nsq_apps.nsqd import main
 from nsqd_py.diskqueue.journal import decode_journal
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from tests.support.nsqd_process import NsqdProcess, wait_until

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from nsq_apps.nsqd import main
 
+from nsq_apps.nsqd import main
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from tests.support.nsqd_process import REPOSITORY, NsqdProcess
 from tests.support.wire import bodies

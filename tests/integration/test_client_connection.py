@@ -27,7 +27,7 @@ from tests.support.certificates import Certificates, make_certificates
 from tests.support.client_drivers import DRIVERS, BlockingDriver, Driver, GeventDriver
 from tests.support.fake_nsqd import agree, agree_then, hang_up, listening, read_late, reset
 from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess
-from tests.unit.test_client_incoming import message
+from tests.unit.protocol.test_incoming import message
 
 Dial = Callable[..., GeventDriver | BlockingDriver]
 

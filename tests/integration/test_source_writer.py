@@ -12,10 +12,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 import pyarrow as pa
-from nsq_spark.source.data_source import NsqDataSource
-from nsq_spark.source.writer import BadRow, Published, PublishGaveUp, total
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
+from nsq_spark.source.data_source import NsqDataSource
+from nsq_spark.source.writer import BadRow, Published, PublishGaveUp, total
 from tests.support.auth_server import AuthServer
 from tests.support.certificates import make_certificates
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until

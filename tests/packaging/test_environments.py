@@ -24,9 +24,9 @@ TRIED = (
     "tests/integration/test_http_auth.py",
     "tests/integration/test_metrics.py",
     "tests/integration/test_nsqadmin_api.py",
-    "tests/unit/test_settings.py",
-    "tests/unit/test_stat_screen.py",
-    "tests/unit/test_stats.py",
+    "tests/unit/settings/test_declaration.py",
+    "tests/unit/tools/test_stat_screen.py",
+    "tests/unit/stats/test_stats.py",
 )
 
 

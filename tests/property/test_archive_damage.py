@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 pytest.importorskip("pyarrow")
 
 from nsq_spark.archive.damage import Damage, DamagedArchive
-
 from tests.support.archives import (
     Message,
     Published,

@@ -15,7 +15,7 @@ from nsqd_py.client.session import Broken, Event, Ready, Session
 from nsqd_py.protocol import frames
 from nsqd_py.protocol.incoming import Messages, Responses
 from tests.support.nsqd_side import NsqdSide, identity, new_session
-from tests.unit.test_client_incoming import message
+from tests.unit.protocol.test_incoming import message
 
 MAX_MSG_SIZE = 500
 

@@ -8,6 +8,7 @@ from functools import partial
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from nsq_spark.replay.ordering import Merge, Run, Spill
 
 KEY_COLUMNS = ("timestamp_ns", "file_number", "position")

@@ -12,10 +12,10 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from nsq_spark.archive.wanted import Wanted
 from nsq_spark.replay.checkpoint import open_checkpoint
 from nsq_spark.replay.job import Destination, Job, Pacing, Safety, Selection
-
 from tests.support.archives import BASE_NS, Message, compressed
 from tests.support.replay import Killed, PlayedNsqd, files_of, replayed, write_framed
 

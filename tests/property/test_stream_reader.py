@@ -19,10 +19,10 @@ pytest.importorskip("pyspark")
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from nsq_spark.source.options import read_options, stream_options
-from nsq_spark.source.stream_reader import NsqStreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from nsq_spark.source.options import read_options, stream_options
+from nsq_spark.source.stream_reader import NsqStreamReader
 from tests.support.archives import Published, TopicLogFile, framed, messages
 
 pytestmark = pytest.mark.ours

@@ -15,13 +15,13 @@ pytest.importorskip("pyspark")
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
 from nsq_spark.archive.formats import Format
 from nsq_spark.archive.listing import list_files
 from nsq_spark.source.archive_table import Choice, choose_readers, nsq_archive
 from nsq_spark.source.options import read_options
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
-
 from tests.support.archives import BASE_NS, Message, messages
 
 pytestmark = [pytest.mark.ours, pytest.mark.xdist_group("spark")]

@@ -21,7 +21,6 @@ from nsq_spark.replay.dry_run import Look
 from nsq_spark.replay.errors import BadPredicate
 from nsq_spark.replay.job import Destination, Job, Pacing, Safety, Selection
 from nsq_spark.replay.planning import plan
-
 from tests.support.archives import BASE_NS, Message
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.replay import files_of, write_framed

@@ -14,6 +14,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+
 from nsq_spark.archive.damage import ArchiveError
 from nsq_spark.schema import COLUMNS
 from nsq_spark.source.live.batch_reader import LiveBatchReader
@@ -22,8 +24,6 @@ from nsq_spark.source.live.reader import LiveReader
 from nsq_spark.source.live.task import LostMessages
 from nsq_spark.source.live.topic import LiveTopic
 from nsq_spark.source.options import BadOption
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
-
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
 from tests.support.spark_replay import free_ports

@@ -17,7 +17,6 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("pandas")
 
 from nsq_spark.java import JavaNotFound, bundled_java, find_java
-
 from tests.support.archives import BASE_NS, Message, framed
 from tests.support.nsqd_process import REPOSITORY, NsqdProcess, wait_until
 from tests.support.spark_replay import (

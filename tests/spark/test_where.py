@@ -12,13 +12,14 @@ pytest.importorskip("pyspark")
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import functions as F
+
 from nsq_spark.archive.chunk import Chunk, Origin
 from nsq_spark.archive.payload import Payload
 from nsq_spark.replay.filter import filter_of
 from nsq_spark.replay.job import Selection
 from nsq_spark.replay.json_types import typed
 from nsq_spark.replay.sql import JSON_OPTIONS, _own_session, _where
-from pyspark.sql import functions as F
 
 # One Spark for all of them.
 pytestmark = pytest.mark.xdist_group("spark")

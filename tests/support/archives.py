@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import cramjam
+
 from nsq_spark.archive.chunk import Chunk
 from nsq_spark.archive.damage import Damage
 from nsq_spark.archive.listing import Hints, list_files
@@ -20,7 +21,6 @@ from nsq_spark.archive.read import read
 from nsq_spark.archive.splits import Split, plan_splits
 from nsq_spark.archive.storage import Storage
 from nsq_spark.archive.wanted import Wanted
-
 from nsqd_py.batch import Batch, uniform_stride
 from nsqd_py.diskqueue.files import log_file_name
 from nsqd_py.diskqueue.messages import Messages, encode_messages

@@ -15,7 +15,6 @@ from nsq_spark.replay.checkpoint import Checkpoint
 from nsq_spark.replay.job import Job
 from nsq_spark.replay.planning import Source, Task, ordered_tasks, plan
 from nsq_spark.replay.task import Attempt, SendSink, Sink, TaskContext, TaskResult, index_times, run_task
-
 from nsqd_py.client.errors import NsqClientError
 from tests.support.archives import Message, framed
 

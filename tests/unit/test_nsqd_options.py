@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from nsq_apps import nsqd as nsqd_command
 
+from nsq_apps import nsqd as nsqd_command
 from nsqd_py.net.tls_options import TLS_NOT_REQUIRED, TLS_REQUIRED, TLS_REQUIRED_EXCEPT_HTTP
 from nsqd_py.options import (
     NSQD,

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 import pyarrow as pa
-from nsq_tools.to_file.compression import zstd_frame_end
 
 from nsq_spark.archive.formats import Compression
 from nsq_spark.archive.storage import File, LocalFile
+from nsq_tools.to_file.compression import zstd_frame_end
 
 _fast: Any
 try:

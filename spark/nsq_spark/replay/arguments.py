@@ -8,10 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from glob import iglob
 
-from nsq_tools.cli import BadUsage
-from nsq_tools.options import client_options, user_agent
-from nsq_tools.tail.rendering import compile_search
-
 from nsq_spark.archive.listing import TOPIC_FROM_NAME, Hints
 from nsq_spark.archive.storage import is_local
 from nsq_spark.archive.wanted import Wanted
@@ -20,6 +16,9 @@ from nsq_spark.replay.filter import needs_spark
 from nsq_spark.replay.job import Destination, Job, Pacing, Safety, Selection
 from nsq_spark.replay.options import BY_TIME, MAX_SPEED, ReplayOptions
 from nsq_spark.session import BadMaster, check_master
+from nsq_tools.cli import BadUsage
+from nsq_tools.options import client_options, user_agent
+from nsq_tools.tail.rendering import compile_search
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.timestamps import parse_time

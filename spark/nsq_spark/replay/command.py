@@ -7,8 +7,6 @@ import os
 import time
 import warnings
 
-from nsq_tools.cli import FAILED, ToolError
-
 from nsq_spark.archive.damage import ArchiveError
 from nsq_spark.archive.listing import Listing, survey
 from nsq_spark.archive.storage import Storage
@@ -28,6 +26,7 @@ from nsq_spark.replay.planning import plan as make_plan
 from nsq_spark.replay.report import STANDARD_OUTPUT, report_of, write_report
 from nsq_spark.replay.summary import how_to_resume, plan_text, summary
 from nsq_spark.session import SessionFailed, SparkStart, known_slots
+from nsq_tools.cli import FAILED, ToolError
 from nsqd_py.errors import NsqdError
 
 _EXPECTED = (ReplayError, ArchiveError, NsqdError, SessionFailed, JavaNotFound)

@@ -11,10 +11,9 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any, NamedTuple, Self
 
-from nsq_tools.cli import FAILED, is_terminal
-
 from nsq_spark.replay.driver import ReplayProgress
 from nsq_spark.replay.figures import duration_text, size_text
+from nsq_tools.cli import FAILED, is_terminal
 
 _SHOW_CURSOR = b"\x1b[?25h"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 
 from nsq_tools.tail.rendering import for_terminal_line
 from nsq_tools.to_nsq.progress import size_text
-
 from nsqd_py.settings.durations import SECOND_NS
 
 __all__ = ["count_text", "duration_text", "rows_text", "shown", "size_text", "time_text"]

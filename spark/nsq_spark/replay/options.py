@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from nsq_spark.replay import BATCH_BYTES
 from nsq_tools.cli import BadUsage, ToolError, is_terminal
 from nsq_tools.options import (
     check_client_options,
     check_name,
     check_nsqd_addresses,
 )
-
-from nsq_spark.replay import BATCH_BYTES
 from nsqd_py.settings.declaration import Options, at_least, setting
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
 from nsqd_py.settings.program import Program, ProgramOptions

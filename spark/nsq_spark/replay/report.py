@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from nsq_tools.cli import BadUsage, ToolError
 
 from nsq_spark.archive.storage import as_text
 from nsq_spark.replay.driver import Outcome
@@ -18,6 +17,7 @@ from nsq_spark.replay.dry_run import Look
 from nsq_spark.replay.figures import time_text
 from nsq_spark.replay.job import Job
 from nsq_spark.replay.summary import status_word
+from nsq_tools.cli import BadUsage, ToolError
 
 STANDARD_OUTPUT = "-"
 

@@ -1,0 +1,27 @@
+"""`python -m nsq_apps.contrib` in a checkout; tests/packaging runs it after an installation."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsq_apps import contrib
+from tests.support.nsqd_process import REPOSITORY
+
+
+def test_it_lists_every_file_with_its_path(capsys: pytest.CaptureFixture[str]) -> None:
+    assert contrib.main([]) == 0
+    assert str(REPOSITORY / "contrib/systemd/nsqd.socket") in capsys.readouterr().out.splitlines()
+
+
+def test_it_prints_the_files_that_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert contrib.main(["config/nsqd.toml", "config/nsqd.yaml"]) == 0
+    folder = REPOSITORY / "contrib/config"
+    assert capsys.readouterr().out == (folder / "nsqd.toml").read_text() + (folder / "nsqd.yaml").read_text()
+
+
+@pytest.mark.parametrize("name", ["nsqd.toml", "../README.md", "/etc/passwd"])
+def test_it_names_the_choices_for_an_unknown_file(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert contrib.main([name]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith(f"{name}: no such file; choose from config/nsqadmin.toml, ")

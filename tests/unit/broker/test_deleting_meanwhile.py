@@ -1,0 +1,112 @@
+"""Operations wait for threads that write to a slow disk; meanwhile their topic is written to, or deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gevent
+import pytest
+
+from tests.support.broker_life import TOPIC
+from tests.unit.broker.test_journal_writing import SlowLife
+from tests.unit.broker.test_slow_writing import GatedPool
+from tests.unit.fakes import close_descriptors
+
+
+class DeletingLife(SlowLife):
+    """A thread writes a journal, and nobody may delete or empty before it has."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.topic = self.broker.get_topic(TOPIC)
+        self.finish_next()
+
+    def start(self, operation: Any, *arguments: Any) -> Any:
+        greenlet = gevent.spawn(operation, *arguments)
+        gevent.sleep(0)
+        assert not greenlet.ready()
+        return greenlet
+
+    def files(self) -> list[str]:
+        return sorted(path.name for path in self.directory.iterdir() if path.name.startswith(TOPIC))
+
+
+@pytest.fixture
+def life(tmp_path: Path) -> Iterator[DeletingLife]:
+    yield DeletingLife(tmp_path)
+    close_descriptors(tmp_path)
+
+
+def test_a_topic_is_removed_after_what_was_published_meanwhile_is_written(life: DeletingLife) -> None:
+    writers = GatedPool()
+    assert life.topic.slow_writer is not None
+    assert life.topic.log is not None
+    life.topic.slow_writer._threadpool = writers
+    life.topic.log.leave_last_file()  # the next write makes a file
+    deleting = life.start(life.broker.delete_topic, TOPIC)
+    publisher = life.publish(b"meanwhile")
+    gevent.sleep(0)
+    life.open_gate()
+    writers.gate.set()
+    life.settle()
+    deleting.get(timeout=5.0)
+    assert not publisher.holds
+    assert life.files() == []
+
+
+def test_a_topic_that_was_deleted_meanwhile_is_not_emptied(life: DeletingLife) -> None:
+    life.topic.pause()
+    deleting = life.start(life.broker.delete_topic, TOPIC)
+    emptying = life.start(life.broker.empty_topic, life.topic)
+    life.open_gate()
+    deleting.get(timeout=5.0)
+    emptying.get(timeout=5.0)
+    assert life.files() == []
+
+
+def test_a_channel_that_was_deleted_meanwhile_is_not_emptied(life: DeletingLife) -> None:
+    channel = life.topic.channels["fast"]
+    deleting = life.start(life.broker.delete_channel, life.topic, "fast")
+    emptying = life.start(life.broker.empty_channel, life.topic, channel)
+    life.open_gate()
+    deleting.get(timeout=5.0)
+    emptying.get(timeout=5.0)
+    life.broker.persist_metadata()
+    assert f"{TOPIC}:fast.cursor" not in life.files()
+
+
+def test_a_topic_is_deleted_once(life: DeletingLife) -> None:
+    first = life.start(life.broker.delete_topic, TOPIC)
+    second = life.start(life.broker.delete_topic, TOPIC)
+    life.open_gate()
+    first.get(timeout=5.0)
+    second.get(timeout=5.0)
+    assert life.files() == []
+
+
+def test_a_topic_that_was_made_again_meanwhile_stays(life: DeletingLife) -> None:
+    first = life.start(life.broker.delete_topic, TOPIC)
+    first.link(lambda _: life.broker.get_topic(TOPIC))
+    second = life.start(life.broker.delete_topic, TOPIC)
+    life.open_gate()
+    second.get(timeout=5.0)
+    assert life.broker.find_topic(TOPIC) is not None
+
+
+def test_a_channel_is_deleted_once(life: DeletingLife) -> None:
+    first = life.start(life.broker.delete_channel, life.topic, "fast")
+    second = life.start(life.broker.delete_channel, life.topic, "fast")
+    life.open_gate()
+    first.get(timeout=5.0)
+    second.get(timeout=5.0)
+
+
+def test_an_ephemeral_topic_goes_at_once(life: DeletingLife) -> None:
+    topic = life.broker.get_topic("t#ephemeral")
+    channel = life.broker.get_channel(topic, "c#ephemeral")
+    leaving: Any = gevent.spawn(life.broker.client_left, topic, channel, life.fast)  # as the event loop does
+    gevent.sleep(0)
+    assert leaving.ready()
+    assert life.broker.find_topic("t#ephemeral") is None

@@ -1,0 +1,126 @@
+"""Journals on a slow disk are written in a thread."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gevent
+import pytest
+from gevent.event import Event
+
+from nsqd_py.diskqueue import journal
+from nsqd_py.diskqueue.journal import Journal
+from nsqd_py.queue import journal_buffer
+from tests.support.broker_life import TOPIC, Life
+from tests.unit.broker.test_slow_writing import GatedPool, refuse
+from tests.unit.fakes import SECOND, FakeConsumer, close_descriptors
+
+
+class SlowLife(Life):
+    """The disk is slow, and a channel has six messages in flight."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, lambda *_: None)
+        self.create()
+        for number in range(6):
+            self.publish(b"%d" % number)
+        self.fast: FakeConsumer = self.consumer("fast", rdy=6)
+        self.settle()
+        self.received = self.fast.take()
+        self.pass_time(SECOND)
+        self.pool = GatedPool()
+        self.broker.journals._threadpool = self.pool
+        self.broker.pace.stall(self)
+
+    def finish_next(self) -> None:
+        self.fast.finish(self.received.pop(0))
+        self.pass_time(SECOND // 5)
+
+    def open_gate(self) -> None:
+        self.pool.gate.set()
+        self.settle()
+
+    def on_disk(self) -> int:
+        """How many messages are finished, as a start would find it."""
+        saved = Journal(self.directory / f"{TOPIC}:fast.cursor").load()
+        assert saved is not None
+        return saved.finished.floor
+
+
+@pytest.fixture
+def life(tmp_path: Path) -> Iterator[SlowLife]:
+    yield SlowLife(tmp_path)
+    close_descriptors(tmp_path)
+
+
+def test_the_loop_does_not_wait(life: SlowLife) -> None:
+    life.finish_next()
+    assert life.on_disk() == 0
+    life.open_gate()
+    assert life.on_disk() == 1
+
+
+def test_what_comes_meanwhile_is_written_next(life: SlowLife) -> None:
+    life.finish_next()
+    life.finish_next()
+    life.open_gate()
+    assert life.on_disk() == 1
+    life.pass_time(SECOND)
+    assert life.on_disk() == 2
+
+
+def test_what_could_not_be_written_is_not_forgotten(life: SlowLife, monkeypatch: pytest.MonkeyPatch) -> None:
+    life.finish_next()
+    life.finish_next()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", refuse)
+        life.open_gate()
+        assert life.broker.health() is not None
+    life.pass_time(SECOND)
+    assert life.on_disk() == 2
+    assert life.broker.health() is None
+
+
+def test_who_writes_a_journal_anew_waits_for_the_thread(life: SlowLife) -> None:
+    life.finish_next()
+    topic = life.broker.get_topic(TOPIC)
+    emptying: Any = gevent.spawn(life.broker.empty_channel, topic, topic.channels["fast"])
+    gevent.sleep(0)
+    assert not emptying.ready()
+    life.open_gate()
+    emptying.get(timeout=5.0)
+    assert life.on_disk() == 6
+
+
+class StepwisePool:
+    """Threads each of which begins when the test says so."""
+
+    def __init__(self) -> None:
+        self.gates: list[Event] = []
+
+    def apply(self, function: Callable[..., Any], arguments: tuple[Any, ...] = ()) -> Any:
+        self.gates.append(gate := Event())
+        gate.wait(5.0)
+        return function(*arguments)
+
+
+def test_settling_waits_for_a_snapshot_that_begins_when_a_write_ends(
+    life: SlowLife, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_buffer, "_LARGE_SNAPSHOT", -1)  # each journal is worth a large snapshot
+    monkeypatch.setattr(journal, "_COMPACT_ABOVE", 0)
+    monkeypatch.setattr(journal, "_GROWTH", 0)
+    pool = life.broker.journals._threadpool = StepwisePool()
+    life.finish_next()
+    settling: Any = gevent.spawn(life.broker.journals.settle)
+    life.settle()
+    for writers in (1, 2):  # the write, then the snapshot
+        assert len(pool.gates) == writers
+        assert not settling.ready()
+        pool.gates[-1].set()
+        life.settle()
+    settling.get(timeout=5.0)
+    assert life.on_disk() == 1

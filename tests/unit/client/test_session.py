@@ -1,0 +1,257 @@
+"""One connection's protocol without a socket: handshake, layers, events."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsqd_py.client.errors import AuthFailed, ConnectionLost, HandshakeFailed, NsqdSaid, PublishFailed
+from nsqd_py.client.options import ClientOptions
+from nsqd_py.client.session import Broken, Ready, Session
+from nsqd_py.errors import LayerError
+from nsqd_py.protocol import frames, outgoing
+from nsqd_py.protocol.incoming import Messages, Responses
+from tests.support.certificates import Certificates, make_certificates
+from tests.support.nsqd_side import ADDRESS, NsqdSide, identity, new_session, shake_hands
+from tests.unit.protocol.test_incoming import message
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+def options_for(layers: list[str], certificates: Certificates | None = None, **more: Any) -> ClientOptions:
+    wanted: dict[str, Any] = {name: True for name in layers if name != "tls"}
+    if "tls" in layers:
+        assert certificates is not None
+        wanted |= {"tls_v1": True, "tls_root_ca_file": str(certificates.authority)}
+    return ClientOptions.of(**wanted, **more)
+
+
+def ready_session(**fields: Any) -> Session:
+    session = new_session(ClientOptions())
+    (ready,) = shake_hands(session, NsqdSide(), [], **fields)
+    assert isinstance(ready, Ready)
+    return session
+
+
+def broken(session: Session, data: bytes) -> Exception:
+    """The error that these bytes end in, alone."""
+    (event,) = session.received(data)
+    assert isinstance(event, Broken)
+    assert session.received(frames.OK) == []
+    return event.error
+
+
+def test_what_a_client_says_of_itself() -> None:
+    session = new_session(ClientOptions.of(msg_timeout="90s", heartbeat_interval=-1, topology_zone="a", sample_rate=5))
+    session.start()
+    sent = session.take_output()
+    magic, _, document = sent.partition(b"IDENTIFY\n")
+    assert magic == b"  V2"
+    assert len(document) == 4 + int.from_bytes(document[:4], "big")
+    said = json.loads(document[4:])
+    assert (said["hostname"], said["client_id"]) == ("box.example.org", "box")
+    assert (said["msg_timeout"], said["heartbeat_interval"], said["output_buffer_timeout"]) == (90_000, -1, 250)
+    assert (said["topology_zone"], said["sample_rate"], said["feature_negotiation"]) == ("a", 5, True)
+    assert (said["tls_v1"], said["snappy"], said["deflate"]) == (False, False, False)
+
+
+def test_what_nsqd_agreed_to() -> None:
+    session = new_session(ClientOptions())
+    (ready,) = shake_hands(session, NsqdSide(), [], msg_timeout=1500, max_msg_timeout=9000, topology_region="r")
+    assert isinstance(ready, Ready)
+    negotiated = ready.negotiated
+    assert (negotiated.max_rdy_count, negotiated.version, negotiated.topology_region) == (2500, "1.3.0", "r")
+    assert (negotiated.msg_timeout_s, negotiated.max_msg_timeout_s) == (1.5, 9.0)
+
+
+def test_an_nsqd_that_does_not_negotiate() -> None:
+    session = new_session(ClientOptions.of(snappy=True))
+    session.start()
+    (ready,) = session.received(frames.OK)
+    assert isinstance(ready, Ready)
+    assert (ready.negotiated.max_rdy_count, ready.negotiated.snappy) == (2500, False)
+
+
+@pytest.mark.parametrize(
+    "layers", [[], ["snappy"], ["deflate"], ["tls"], ["tls", "snappy"], ["tls", "deflate"]], ids="-".join
+)
+def test_both_ways_through_every_transport(layers: list[str], certificates: Certificates) -> None:
+    session, side = new_session(options_for(layers, certificates)), NsqdSide(certificates)
+    (ready,) = shake_hands(session, side, layers)
+    assert isinstance(ready, Ready)
+    for _ in range(2):
+        (messages,) = session.received(side.tell(message(1, b"x" * 1000) + message(2)))
+        assert isinstance(messages, Messages)
+        assert messages.bodies == [b"x" * 1000, b"body"]
+        session.send(outgoing.fin(messages.ids[0]))
+        session.send(outgoing.fin(messages.ids[1]))
+        assert side.hear(session.take_output()) == outgoing.fins(messages.ids)
+    session.send(outgoing.CLS)
+    assert side.hear(session.end()) == outgoing.CLS
+
+
+@pytest.mark.parametrize("layer", ["snappy", "deflate"])
+def test_what_follows_an_answer_in_the_same_packet_belongs_to_the_new_layer(layer: str) -> None:
+    session, side = new_session(options_for([layer])), NsqdSide()
+    session.start()
+    packet = identity(**{layer: True})
+    side.add(layer)
+    packet += side.tell(frames.OK + message(1) + frames.OK)
+    ready, messages, response = session.received(packet)
+    assert isinstance(ready, Ready)
+    assert isinstance(messages, Messages)
+    assert response == Responses(b"OK", 1)
+
+
+def test_many_bytes_out_of_few_come_step_by_step() -> None:
+    session, side = new_session(options_for(["deflate"])), NsqdSide()
+    shake_hands(session, side, ["deflate"])
+    bodies = [b"x" * 300_000] * 10
+    events = session.received(side.tell(b"".join(message(number, body) for number, body in enumerate(bodies))))
+    assert session.has_more
+    assert sum(len(event) for event in events if isinstance(event, Messages)) < 10
+    while session.has_more:
+        events += session.received(b"")
+    assert [body for event in events if isinstance(event, Messages) for body in event.bodies] == bodies
+
+
+def test_authentication_follows_the_layers() -> None:
+    session, side = new_session(options_for(["snappy"], auth_secret="hush")), NsqdSide()
+    session.start()
+    session.take_output()
+    session.received(identity(auth_required=True, snappy=True))
+    side.add("snappy")
+    assert session.received(side.tell(frames.OK)) == []
+    assert side.hear(session.take_output()) == outgoing.auth(b"hush")
+    answer = json.dumps({"identity": "me", "identity_url": "http://me/", "permission_count": 2}).encode()
+    (ready,) = session.received(side.tell(frames.response(answer)))
+    assert isinstance(ready, Ready)
+    assert (ready.negotiated.identity, ready.negotiated.permission_count) == ("me", 2)
+
+
+def test_heartbeats_are_answered_at_any_time() -> None:
+    session = new_session(ClientOptions.of(auth_secret="hush"))
+    shake_hands(session, NsqdSide(), [], auth_required=True)
+    session.take_output()
+    assert session.received(frames.HEARTBEAT) == []  # the auth server takes its time
+    assert session.take_output() == outgoing.NOP
+    (ready,) = session.received(frames.response(b"{}"))
+    assert isinstance(ready, Ready)
+    assert session.received(frames.HEARTBEAT + frames.HEARTBEAT) == []
+    assert session.take_output() == outgoing.NOP * 2
+    assert not session.has_output
+
+
+def test_an_answer_to_a_heartbeat_belongs_to_the_layers_of_its_time() -> None:
+    session = new_session(options_for(["snappy"]))
+    session.start()
+    session.take_output()
+    assert session.received(frames.HEARTBEAT + identity(snappy=True)) == []
+    assert session.take_output() == outgoing.NOP
+
+
+@pytest.mark.parametrize(
+    ("options", "answer", "kind", "text"),
+    [
+        ({}, frames.error(b"E_BAD_BODY IDENTIFY nonsense"), HandshakeFailed, "refused the handshake: E_BAD_BODY"),
+        ({}, frames.error(b"E_AUTH_FAILED no"), AuthFailed, "E_AUTH_FAILED no"),
+        ({}, frames.error(b"E_UNAUTHORIZED no"), AuthFailed, "E_UNAUTHORIZED no"),
+        ({}, identity(auth_required=True), AuthFailed, "give auth_secret"),
+        ({"tls_v1": True}, identity(tls_v1=False), HandshakeFailed, "offers no TLS"),
+        ({"tls_v1": True}, frames.OK, HandshakeFailed, "offers no TLS"),
+        ({}, frames.response(b"{nonsense"), HandshakeFailed, "no JSON"),
+        ({}, frames.response(b'{"max_rdy_count": "many"}'), HandshakeFailed, "max_rdy_count is of another type"),
+        ({}, message(1), HandshakeFailed, "a message before the handshake was over"),
+        ({}, b"HTTP/1.1 400 Bad Request\r\n\r\n", HandshakeFailed, "this is an HTTP port"),
+        ({"snappy": True}, identity(snappy=True) + frames.OK, HandshakeFailed, "snappy: the stream has no identifier"),
+        ({"tls_v1": True}, identity(tls_v1=True) + b"nonsense", HandshakeFailed, "TLS: "),
+        (
+            {"tls_v1": True, "tls_root_ca_file": "/nowhere.pem"},
+            identity(tls_v1=True),
+            HandshakeFailed,
+            "cannot use /nowhere.pem: No such file",
+        ),
+    ],
+)  # fmt: skip
+def test_a_handshake_that_fails(options: dict[str, Any], answer: bytes, kind: type[Exception], text: str) -> None:
+    session = new_session(ClientOptions.of(**options))
+    session.start()
+    error = broken(session, answer)
+    assert type(error) is kind
+    assert text in str(error)
+    assert str(error).startswith(f"{ADDRESS}: ")
+
+
+def test_a_layer_that_is_not_confirmed() -> None:
+    session, side = new_session(options_for(["snappy"])), NsqdSide()
+    session.start()
+    session.received(identity(snappy=True))
+    side.add("snappy")
+    assert "b'NO' in place of OK" in str(broken(session, side.tell(frames.response(b"NO"))))
+
+
+def test_a_level_that_zlib_does_not_have() -> None:
+    session = new_session(options_for(["deflate"]))
+    session.start()
+    assert session.received(identity(deflate=True, deflate_level=99)) == []
+
+
+def test_what_nsqd_refuses_has_code_and_text() -> None:
+    fatal, harmless = ready_session().received(frames.error(b"E_BAD_TOPIC PUB x y") + frames.error(b"E_FIN_FAILED x"))
+    assert isinstance(fatal, NsqdSaid)
+    assert isinstance(harmless, NsqdSaid)
+    assert (fatal.code, fatal.text, fatal.is_fatal) == ("E_BAD_TOPIC", "PUB x y", True)
+    assert (harmless.code, harmless.is_fatal) == ("E_FIN_FAILED", False)
+    assert str(fatal) == f"{ADDRESS}: E_BAD_TOPIC PUB x y"
+
+
+def test_good_frames_before_a_bad_one_are_told() -> None:
+    session = ready_session()
+    response, event = session.received(frames.OK + b"\xff" * 8)
+    assert response == Responses(b"OK", 1)
+    assert isinstance(event, Broken)
+    assert type(event.error) is ConnectionLost
+    assert session.received(frames.OK) == []
+
+
+def test_an_end_in_the_handshake_is_not_one_in_use() -> None:
+    session = new_session(ClientOptions())
+    assert isinstance(session.ended(), HandshakeFailed)
+    assert isinstance(ready_session().ended(), ConnectionLost)
+
+
+def test_frames_above_max_msg_size_end_it() -> None:
+    session = new_session(ClientOptions.of(max_msg_size=300))
+    shake_hands(session, NsqdSide(), [])
+    assert "limit 300" in str(broken(session, message(1, b"x" * 300)))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionLost(ADDRESS, "gone"),
+        HandshakeFailed(ADDRESS, "no"),
+        NsqdSaid(ADDRESS, "E_BAD_TOPIC", "PUB x"),
+        PublishFailed(ADDRESS, "E_PUB_FAILED", "full"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_travel_between_processes(error: Exception) -> None:
+    """Spark's executors send theirs to the driver."""
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert str(copy) == str(error)
+    assert vars(copy) == vars(error)
+
+
+def test_nsqd_hears_why_its_certificate_was_refused(certificates: Certificates, tmp_path: Path) -> None:
+    session = new_session(options_for(["tls"], make_certificates(tmp_path / "other")))
+    with pytest.raises(LayerError, match="ALERT_UNKNOWN_CA"):
+        shake_hands(session, NsqdSide(certificates), ["tls"])

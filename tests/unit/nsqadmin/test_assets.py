@@ -1,0 +1,160 @@
+"""The files of nsqadmin's page: those of other people are what the manifest says, and none asks another host."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from configparser import ConfigParser
+from glob import glob
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+STATIC = ROOT / "nsqadmin_py" / "static"
+VENDOR = STATIC / "vendor"
+SCRIPT = ROOT / "contrib" / "vendor-assets"
+FILES = sorted(path for path in STATIC.rglob("*") if path.is_file())
+TEXTS = [path for path in FILES if path.suffix in (".js", ".css", ".html", ".svg")]
+SCRIPTS = [path for path in TEXTS if path.suffix == ".js"]
+
+# What a module imports, in `import … from "x"`, `export … from "x"`, `import "x"` and `import("x")`.
+_IMPORT = re.compile(r"""(?:\bfrom|\bimport)\s*\(?\s*["'`]([^"'`\n]+)["'`]""")
+# What a browser fetches for a style or a page.
+_FETCHED = re.compile(r"""url\(\s*["']?([^"')\s]+)|@import\s+["']([^"']+)|\b(?:src|href)\s*=\s*["']([^"']+)""")
+_HOST = re.compile(r"^(?:[a-z][a-z0-9+.-]*:)?//|^(?:https?|wss?):", re.IGNORECASE)
+_MARKUP = re.compile(
+    r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|<script>|\son\w+=\"|\sstyle=\""
+)
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(STATIC).as_posix()
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    loader = SourceFileLoader("vendor_assets", str(SCRIPT))
+    spec = importlib.util.spec_from_loader(loader.name, loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[loader.name] = module  # dataclasses look there for the types of their fields
+    loader.exec_module(module)
+    return module
+
+
+# ---- the files of others
+
+
+def test_vendored_files_are_those_of_the_manifest(script: ModuleType) -> None:
+    assert script.differences() == []
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (lambda folder: (folder / "preact.js").write_text("changed"), "preact.js has changed"),
+        (lambda folder: (folder / "htm.js").unlink(), "htm.js is missing"),
+        (lambda folder: (folder / "more.js").write_text("1"), "more.js is not in manifest.json"),
+    ],
+)
+def test_a_difference_is_noticed(
+    script: ModuleType, tmp_path: Path, harm: Callable[[Path], object], words: str
+) -> None:
+    folder = tmp_path / "vendor"
+    shutil.copytree(VENDOR, folder)
+    harm(folder)
+    assert script.differences(folder) == [words]
+
+
+def test_another_version_in_the_manifest_is_noticed(script: ModuleType, tmp_path: Path) -> None:
+    folder = tmp_path / "vendor"
+    shutil.copytree(VENDOR, folder)
+    manifest = folder / "manifest.json"
+    version = script.PACKAGES[0].version
+    manifest.write_text(manifest.read_text().replace(f'"{version}"', '"0.0.1"'))
+    assert script.differences(folder) == ["manifest.json has other versions than this script"]
+
+
+def test_the_check_is_a_command() -> None:
+    done = subprocess.run([sys.executable, str(SCRIPT), "--check"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_change_that_finds_nothing_is_an_error(script: ModuleType) -> None:
+    assert script.changed("hooks.js", b'import{o}from"preact";\n//# sourceMappingURL=x.map\n') == (
+        b'import{o}from"./preact.js";\n'
+    )
+    with pytest.raises(ValueError, match="nothing to change"):
+        script.changed("hooks.js", b'import{o}from"elsewhere";\n//# sourceMappingURL=x.map\n')
+
+
+def test_each_package_has_its_licence_with_it(script: ModuleType) -> None:
+    for package in script.PACKAGES:
+        licences = [name for name in package.files if name.startswith("LICENSE-")]
+        assert len(licences) == 1, package.name
+        text = (VENDOR / licences[0]).read_text()
+        assert "copyright" in text.lower()
+        assert package.license in ("MIT", "Apache-2.0", "OFL-1.1")
+
+
+# ---- what the page asks for
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=_name)
+def test_imports_are_files_beside_it(path: Path) -> None:
+    for imported in _IMPORT.findall(path.read_text()):
+        assert imported.startswith(("./", "../")), f"a browser finds no {imported}"
+        target = (path.parent / imported).resolve()
+        assert target.is_relative_to(STATIC), imported
+        assert target.is_file(), f"there is no {imported}"
+
+
+def test_imports_are_found_by_this_test() -> None:
+    source = """import { a } from "one"; export * from 'two'; import "three"; await import("four"); import{b}from"5" """
+    assert _IMPORT.findall(source) == ["one", "two", "three", "four", "5"]
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=_name)
+def test_nothing_is_fetched_from_another_host(path: Path) -> None:
+    text = path.read_text()
+    targets = _IMPORT.findall(text) if path.suffix == ".js" else []
+    targets += [target for found in _FETCHED.findall(text) for target in found if target]
+    assert [target for target in targets if _HOST.match(target)] == []
+
+
+@pytest.mark.parametrize("text", ['url("https://x/a")', "url(//x/a)", '@import "http://x"', '<img src="//x/a">'])
+def test_other_hosts_are_found_by_this_test(text: str) -> None:
+    targets = [target for found in _FETCHED.findall(text) for target in found if target]
+    assert [bool(_HOST.match(target)) for target in targets] == [True]
+
+
+def test_files_that_styles_and_the_shell_name_are_there() -> None:
+    for path in STATIC.rglob("*.css"):
+        for target in re.findall(r"""url\(\s*["']?([^"')]+)""", path.read_text()):
+            assert (path.parent / target).is_file(), target
+    shell = (STATIC / "index.html").read_text()
+    names = re.findall(r'\{\{ static\("([^"]+)"\) \}\}|\{\{ path\("/static/([^"]+)"\) \}\}', shell)
+    assert len(names) > 3
+    for one, other in names:
+        assert (STATIC / (one or other)).is_file()
+
+
+@pytest.mark.parametrize("path", [path for path in TEXTS if not path.is_relative_to(VENDOR)], ids=_name)
+def test_nothing_makes_markup_of_text(path: Path) -> None:
+    """Names and messages are other people's."""
+    assert _MARKUP.findall(path.read_text()) == []
+
+
+def test_the_package_has_all_files() -> None:
+    settings = ConfigParser()
+    settings.read(ROOT / "setup.cfg")
+    patterns = settings["options.package_data"]["nsqadmin_py"].replace(",", " ").split()
+    found = {name for pattern in patterns for name in glob(pattern, root_dir=STATIC.parent, recursive=True)}
+    assert [path for path in FILES if str(path.relative_to(STATIC.parent)) not in found] == []

@@ -1,0 +1,101 @@
+"""The settings of nsqlookupd, and how its command begins."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nsq_apps import nsqlookupd as nsqlookupd_command
+from nsqd_py.net.tls_options import TLS_REQUIRED, TLS_REQUIRED_EXCEPT_HTTP
+from nsqd_py.settings.declaration import BadOptions
+from nsqd_py.version import version_string
+from nsqlookupd_py.options import NSQLOOKUPD, check_options, read_options
+
+SECOND_NS = 1_000_000_000
+
+# Every key and default of Go's nsqlookupd, but for the broadcast address.
+DEFAULTS = {
+    "http_address": "0.0.0.0:4161",
+    "inactive_producer_timeout": 300 * SECOND_NS,
+    "log_level": 2,
+    "log_prefix": "[nsqlookupd] ",
+    "tcp_address": "0.0.0.0:4160",
+    "tombstone_lifetime": 45 * SECOND_NS,
+}
+OF_TLS = {"tls_cert", "tls_client_auth_policy", "tls_key", "tls_min_version", "tls_required", "tls_root_ca_file"} | {
+    "tls_security_level"
+}
+OF_LIMITS = {"max_topics_and_channels", "max_registrations", "max_registrations_per_nsqd",
+    "handshake_timeout", "http_head_timeout", "http_idle_timeout", "max_connections", "max_connections_per_address",
+    "write_timeout",
+}  # fmt: skip
+
+
+def test_defaults() -> None:
+    options = NSQLOOKUPD.defaults()
+    assert {key: options.by_config_key(key) for key in DEFAULTS} == DEFAULTS
+    others = {setting.key for setting in NSQLOOKUPD.settings} - DEFAULTS.keys()
+    assert others == {"", "broadcast_address", "http_auth_file", "log_format"} | OF_TLS | OF_LIMITS
+    check_options(options)
+
+
+def test_a_flag_goes_before_the_config_file(tmp_path: Path) -> None:
+    path = tmp_path / "nsqlookupd.cfg"
+    path.write_text('tombstone_lifetime = "7s"\ninactive_producer_timeout = "8s"\n', "utf-8")
+    options = read_options(["-config", str(path), "--tombstone-lifetime=9s"])
+    assert options.tombstone_lifetime_ns == 9 * SECOND_NS
+    assert options.inactive_producer_timeout_ns == 8 * SECOND_NS
+
+
+@pytest.mark.parametrize(
+    ("flag", "required"),
+    [
+        ("--tls-required", TLS_REQUIRED),
+        ("--tls-required=tcp-https", TLS_REQUIRED_EXCEPT_HTTP),
+        ("--tls-client-auth-policy=require-verify", TLS_REQUIRED),
+    ],
+)
+def test_tls_required(flag: str, required: int) -> None:
+    assert read_options([flag]).tls_required == required
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"tls_required": TLS_REQUIRED}, "--tls-required .* needs --tls-cert"),
+        ({"tls_cert": "/nowhere.pem"}, "must be given together"),
+        ({"tls_cert": "/nowhere.pem", "tls_key": "/nowhere.key"}, "cannot use --tls-cert /nowhere.pem"),
+        ({"tls_client_auth_policy": "require"}, "must be require-verify"),
+        ({"tls_client_auth_policy": "require-verify"}, "needs --tls-root-ca-file"),
+        ({"tls_root_ca_file": "/nowhere.pem"}, "cannot use --tls-root-ca-file /nowhere.pem: No such file"),
+    ],
+)
+def test_what_cannot_work_is_refused(changes: dict[str, object], words: str) -> None:
+    with pytest.raises(BadOptions, match=words):
+        check_options(NSQLOOKUPD.defaults(**changes))
+
+
+def test_version_and_help_do_not_wait_for_gevent() -> None:
+    code = (
+        "import sys; from nsq_apps.nsqlookupd import main\n"
+        "try: main(['--version'])\n"
+        "except SystemExit: print('gevent' in sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert run.stdout.splitlines() == [version_string("nsqlookupd"), "False"]
+
+
+def test_a_port_that_is_taken_is_a_failure_in_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        flags = [f"--tcp-address=127.0.0.1:{port}", "--log-level=error"]
+        status = nsqlookupd_command.main(flags)
+    lines = capfd.readouterr().err.splitlines()
+    assert status == 1
+    assert len(lines) == 1
+    assert f"failed to instantiate nsqlookupd - listen (127.0.0.1:{port}) failed - Address already in use" in lines[0]

@@ -1,0 +1,392 @@
+"""Settings from flags, config files and defaults."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsqd_py.settings.declaration import BadOptions, Options, setting
+from nsqd_py.settings.program import Program, ProgramOptions
+from nsqd_py.settings.types import BOOL, DURATION, FLOATS, INT, LOG_LEVEL, STRING, STRINGS, choice
+from nsqd_py.version import NSQ_VERSION, PROJECT_VERSION, version_string
+
+SECOND_NS = 1_000_000_000
+
+MODE = choice({"fast": 1, "safe": 2}, word="mode")
+
+
+# fmt: off
+class Flow(Options, title="Flow"):
+    mem_queue_size: int = setting(INT, 10_000, "How many to keep.")
+    msg_timeout_ns: int = setting(DURATION, 60 * SECOND_NS, "How long to wait.")
+    snappy: bool = setting(BOOL, True, "Compress.")
+    verbose: bool = setting(BOOL, False, "Talk.", config_key="", step_note="later")
+    defer_ns: int = setting(DURATION, 0, "Defer.")
+
+
+class Topics(Options):
+    topic: str = setting(STRING, "", "Its name.",
+        check=lambda name: "must be without @" if "@" in name else None)
+    percentile: tuple[float, ...] = setting(FLOATS, (), "Which.")
+
+
+class Names(Topics, title="Names"):
+    lookupd_tcp_address: tuple[str, ...] = setting(STRINGS, (), "Whom to ask.", config_key="lookups")
+    percentile: tuple[float, ...] = setting(FLOATS, (0.5,), "Which ones.")
+    log_level: int = setting(LOG_LEVEL, 2, "How loud.")
+    mode: int = setting(MODE, 2, "How.", default_text="what is best")
+# fmt: on
+
+
+class PumpOptions(ProgramOptions, Flow, Names):
+    pass
+
+
+PUMP = Program("pump", "pump-py", "Pumps.", PumpOptions)
+
+
+def read(*argv: str) -> PumpOptions:
+    return PUMP.read(argv)
+
+
+WriteConfig = Callable[..., str]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> WriteConfig:
+    def write(text: str, name: str = "pump.cfg") -> str:
+        path = tmp_path / name
+        path.write_text(text, "utf-8")
+        return str(path)
+
+    return write
+
+
+# --- flags
+
+
+FLAGS: list[tuple[list[str], str, Any]] = [
+    ([], "mem_queue_size", 10_000),
+    ([], "msg_timeout_ns", 60 * SECOND_NS),
+    ([], "lookupd_tcp_address", ()),
+    (["--mem-queue-size=5"], "mem_queue_size", 5),
+    (["--mem-queue-size", "5"], "mem_queue_size", 5),
+    (["-mem-queue-size=5"], "mem_queue_size", 5),
+    (["-mem-queue-size", "5"], "mem_queue_size", 5),
+    (["-mem-queue-size", "-5"], "mem_queue_size", -5),
+    (["-mem-queue-size=1", "--mem-queue-size=2"], "mem_queue_size", 2),
+    (["-mem-queue-size=0x10"], "mem_queue_size", 16),
+    (["-mem-queue-size=010"], "mem_queue_size", 8),
+    (["-mem-queue-size=1_000"], "mem_queue_size", 1000),
+    (["-mem-queue-size=0"], "mem_queue_size", 0),
+    (["--msg-timeout", "1m30s"], "msg_timeout_ns", 90 * SECOND_NS),
+    (["--defer", "-1s"], "defer_ns", -SECOND_NS),
+    (["-verbose"], "verbose", True),
+    (["--verbose"], "verbose", True),
+    (["--snappy=false"], "snappy", False),
+    (["-snappy=F"], "snappy", False),
+    (["-snappy=0"], "snappy", False),
+    (["-snappy=false", "-snappy"], "snappy", True),
+    (["--topic", "--help"], "topic", "--help"),
+    (["--topic", "-version"], "topic", "-version"),
+    (["--topic="], "topic", ""),
+    (["--topic", ""], "topic", ""),
+    (["--topic", "a=b"], "topic", "a=b"),
+    (["--topic=a=b"], "topic", "a=b"),
+    (["--topic", "a b"], "topic", "a b"),
+    (["--lookupd-tcp-address=a:1", "-lookupd-tcp-address", "b,c:2"], "lookupd_tcp_address", ("a:1", "b,c:2")),
+    (["--percentile=0.5,0.99", "--percentile", "1"], "percentile", (1.0, 0.99, 0.5)),
+    (["--log-level=WARN"], "log_level", 3),
+    (["--mode=Fast"], "mode", 1),
+]
+
+
+@pytest.mark.parametrize(("argv", "attribute", "value"), FLAGS, ids=lambda case: str(case))
+def test_flags(argv: list[str], attribute: str, value: Any) -> None:
+    got = getattr(read(*argv), attribute)
+    assert (got, type(got)) == (value, type(value))
+
+
+WRONG_FLAGS = [
+    (["-no-such-flag"], "flag provided but not defined: -no-such-flag"),
+    (["--no-such-flag=1"], "flag provided but not defined: -no-such-flag"),
+    (["--topics=x"], "did you mean -topic?"),
+    (["---topic=x"], "bad flag syntax: ---topic=x"),
+    (["--=x"], "bad flag syntax: --=x"),
+    (["--topic"], "flag needs an argument: -topic"),
+    (["--snappy", "false"], "unexpected argument: false"),
+    (["topic"], "unexpected argument: topic"),
+    (["--", "--topic=x"], "unexpected argument: --"),
+    (["-"], "unexpected argument: -"),
+]
+
+
+@pytest.mark.parametrize(("argv", "complaint"), WRONG_FLAGS, ids=lambda case: str(case))
+def test_a_wrong_command_line_ends_with_2_and_says_where_help_is(
+    argv: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        read(*argv)
+    out, err = capsys.readouterr()
+    assert (end.value.code, out, len(err.splitlines())) == (2, "", 2)
+    assert complaint in err.splitlines()[0]
+    assert "pump-py --help" in err.splitlines()[1]
+
+
+WRONG_VALUES = [
+    ("--mem-queue-size=many", "expected a whole number"),
+    ("--mem-queue-size=1.5", "expected a whole number"),
+    ("--mem-queue-size=", "expected a whole number"),
+    ("--mem-queue-size=9223372036854775808", "out of range"),
+    ("--msg-timeout=60", "lacks a unit"),
+    ("--snappy=maybe", "expected true or false"),
+    ("--percentile=0.5,x", "expected numbers"),
+    ("--log-level=loud", "not a log level (debug, info, warn, error, fatal)"),
+    ("--mode=slow", "expected one of fast, safe"),
+]
+
+
+@pytest.mark.parametrize(("flag", "complaint"), WRONG_VALUES)
+def test_a_wrong_value_ends_with_2_and_one_line(
+    flag: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        read(flag)
+    out, err = capsys.readouterr()
+    name, _, value = flag.removeprefix("--").partition("=")
+    assert (end.value.code, out) == (2, "")
+    assert err.startswith(f'invalid value "{value}" for flag -{name}: ')
+    assert complaint in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("flag", ["--help", "-help", "-h", "--h"])
+def test_help_names_every_flag_with_its_default(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        read(flag)
+    text = " ".join(capsys.readouterr().out.split())
+    assert end.value.code == 0
+    for one in PUMP.settings:
+        assert f"{one.usage} {one.full_help} [default: {one.shown_default}]" in text
+    for shown in (
+        "--mem-queue-size int How many to keep. [default: 10000]",
+        "--msg-timeout duration How long to wait. [default: 1m0s]",
+        "--snappy[=bool] Compress. [default: true]",
+        "--verbose[=bool] Talk. (later) [default: false]",
+        '--topic string Its name. [default: ""]',
+        "Whom to ask. [default: none]",
+        "--log-level level How loud. [default: info]",
+        "--mode mode How. [default: what is best]",
+    ):
+        assert shown in text
+
+
+@pytest.mark.parametrize("flag", ["--version", "-version", "--version=true"])
+def test_version(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        read("--config=/nonexistent", flag)
+    assert (end.value.code, capsys.readouterr().out) == (0, version_string("pump") + "\n")
+
+
+def test_the_version_names_the_release_of_nsq_and_that_of_this_project() -> None:
+    """In Go's form `nsqd v1.3.0 (built w/go1.21.5)`, for scripts that read that."""
+    python = ".".join(map(str, sys.version_info[:3]))
+    assert version_string("pump") == f"pump v{NSQ_VERSION} (built w/nsqd-py-{PROJECT_VERSION},python{python})"
+
+
+def test_version_can_be_declined() -> None:
+    assert read("--version=false", "--topic=t").topic == "t"
+
+
+# --- config files
+
+
+IN_FILES: list[tuple[str, str, Any]] = [
+    ("mem_queue_size = 5", "mem_queue_size", 5),
+    ('mem_queue_size = "5"', "mem_queue_size", 5),
+    ('msg_timeout = "5s"', "msg_timeout_ns", 5 * SECOND_NS),
+    ("msg_timeout = 5000", "msg_timeout_ns", 5 * SECOND_NS),
+    ("snappy = false", "snappy", False),
+    ('snappy = "false"', "snappy", False),
+    ('topic = "t"', "topic", "t"),
+    ('topic = ""', "topic", ""),
+    ('lookups = ["a:1", "b:2"]', "lookupd_tcp_address", ("a:1", "b:2")),
+    ("lookups = [\n]", "lookupd_tcp_address", ()),
+    ('lookups = ""', "lookupd_tcp_address", ()),
+    ('lookups = "a:1,b:2"', "lookupd_tcp_address", ("a:1", "b:2")),
+    ("percentile = [1, 0.5]", "percentile", (1.0, 0.5)),
+    ('percentile = "1,0.5"', "percentile", (1.0, 0.5)),
+    ('log_level = "debug"', "log_level", 1),
+    ('mode = "fast"', "mode", 1),
+    ("# only a comment\n", "mem_queue_size", 10_000),
+]
+
+
+@pytest.mark.parametrize(("line", "attribute", "value"), IN_FILES)
+def test_a_toml_file_gives_values(config: WriteConfig, line: str, attribute: str, value: Any) -> None:
+    got = getattr(read("--config", config(line)), attribute)
+    assert (got, type(got)) == (value, type(value))
+
+
+@pytest.mark.parametrize("name", ["pump.yaml", "pump.yml"])
+def test_a_yaml_file_gives_values(config: WriteConfig, name: str) -> None:
+    options = read("--config=" + config("msg_timeout: 5s\nsnappy: false\nlookups:\n  - a:1\n", name))
+    assert (options.msg_timeout_ns, options.snappy) == (5 * SECOND_NS, False)
+    assert options.lookupd_tcp_address == ("a:1",)
+
+
+def test_an_empty_yaml_file_gives_defaults(config: WriteConfig) -> None:
+    assert read("--config=" + config("# nothing\n", "empty.yaml")).mem_queue_size == 10_000
+
+
+def test_a_flag_goes_before_the_file_and_the_file_before_the_default(config: WriteConfig) -> None:
+    path = config('mem_queue_size = 5\nmsg_timeout = "5s"\nlookups = ["a:1"]')
+    options = read("--config", path, "--mem-queue-size=7", "--lookupd-tcp-address=b:2")
+    assert (options.mem_queue_size, options.msg_timeout_ns, options.snappy) == (7, 5 * SECOND_NS, True)
+    assert options.lookupd_tcp_address == ("b:2",)
+
+
+def test_a_flag_that_repeats_the_default_goes_before_the_file(config: WriteConfig) -> None:
+    assert read("--config", config("snappy = false"), "--snappy=true").snappy is True
+
+
+WRONG_FILES = [
+    ("mem_queue_sise = 5", 'unknown key "mem_queue_sise" (did you mean mem_queue_size?)'),
+    ("lookupd_tcp_address = []", "(the key of --lookupd-tcp-address is lookups)"),
+    ("verbose = true", 'unknown key "verbose"'),
+    ('config = "x"', 'unknown key "config"'),
+    ('mem_queue_size = "many"', "invalid value 'many' for \"mem_queue_size\": expected a whole number"),
+    ("mem_queue_size = true", '"mem_queue_size": expected a whole number'),
+    ("mem_queue_size = 1.0", '"mem_queue_size": expected a whole number'),
+    ("mem_queue_size = 9223372036854775808", '"mem_queue_size": the number is out of range'),
+    ("msg_timeout = 1.5", '"msg_timeout": expected a duration'),
+    ("msg_timeout = true", '"msg_timeout": expected a duration'),
+    ('msg_timeout = "5"', "lacks a unit"),
+    ("snappy = 0", '"snappy": expected true or false'),
+    ("topic = 5", '"topic": expected a string'),
+    ("lookups = [1]", '"lookups": expected a list of strings'),
+    ("percentile = 0.5", '"percentile": expected a list of numbers'),
+    ("percentile = [true]", '"percentile": expected a list of numbers'),
+    ("log_level = 2", '"log_level": expected one of debug'),
+    ('mode = "slow"', '"mode": expected one of fast, safe'),
+    ("mode = 1", '"mode": expected one of fast, safe'),
+    ("mem_queue_size 5", "failed to load config file"),
+    ("[flow]\nmem_queue_size = 5", 'unknown key "flow"'),
+]
+
+
+@pytest.mark.parametrize(("text", "complaint"), WRONG_FILES)
+def test_a_wrong_file_is_refused_by_name(config: WriteConfig, text: str, complaint: str) -> None:
+    path = config(text)
+    with pytest.raises(BadOptions) as error:
+        read("--config", path)
+    assert path in str(error.value)
+    assert complaint in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["- a\n- b\n", "just words", "a: [", "a: b: c"])
+def test_a_wrong_yaml_file_is_refused_in_one_line(config: WriteConfig, text: str) -> None:
+    path = config(text, "wrong.yaml")
+    with pytest.raises(BadOptions, match="^failed to load config file .*wrong.yaml - ") as error:
+        read("--config", path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_or_binary_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadOptions, match="/nonexistent/pump.cfg - No such file"):
+        read("--config=/nonexistent/pump.cfg")
+    (tmp_path / "binary.cfg").write_bytes(b"\xff\xfe")
+    with pytest.raises(BadOptions, match="binary.cfg - .*decode"):
+        read(f"--config={tmp_path / 'binary.cfg'}")
+
+
+# --- the options object
+
+
+def test_by_config_key() -> None:
+    options = read("--lookupd-tcp-address=a:1", "--msg-timeout=5s")
+    assert options.by_config_key("lookups") == ("a:1",)
+    assert options.by_config_key("msg_timeout") == 5 * SECOND_NS
+    options.log_level = 4
+    assert options.by_config_key("log_level") == 4
+    for key in ("lookupd_tcp_address", "msg_timeout_ns", "msg-timeout", "verbose", "version", "config", ""):
+        with pytest.raises(KeyError):
+            options.by_config_key(key)
+
+
+def test_a_copy_with_changes_leaves_the_original() -> None:
+    options = PUMP.defaults(mem_queue_size=3)
+    changed = options.replace(mem_queue_size=4, topic="t")
+    assert (options.mem_queue_size, options.topic) == (3, "")
+    assert (changed.mem_queue_size, changed.topic, changed.snappy) == (4, "t", True)
+
+
+def test_a_change_of_nothing_known_is_an_error() -> None:
+    with pytest.raises(TypeError, match="msg_timeout$"):
+        PUMP.defaults(msg_timeout=5)
+    with pytest.raises(AttributeError):
+        _ = PUMP.defaults().msg_timeout
+
+
+def test_checks_are_asked() -> None:
+    PUMP.defaults(topic="a").check()
+    with pytest.raises(BadOptions, match='^--topic must be without @, got "a@b"$'):
+        PUMP.defaults(topic="a@b").check()
+
+
+def test_groups_are_shown_in_the_order_of_the_bases_and_their_own_settings_last() -> None:
+    names = {title: [setting.name for setting in group] for title, group in PUMP.groups.items()}
+    assert names == {
+        "This program": ["version", "config", "completion"],
+        "Flow": ["mem-queue-size", "msg-timeout", "snappy", "verbose", "defer"],
+        "Names": ["topic", "percentile", "lookupd-tcp-address", "log-level", "mode"],
+    }
+
+
+def test_a_group_overrides_a_setting_of_its_base() -> None:
+    assert read().percentile == (0.5,)
+    assert Topics().percentile == ()
+
+
+def test_an_attribute_has_the_unit_of_its_kind() -> None:
+    with pytest.raises((TypeError, RuntimeError)) as error:  # Python 3.11 wraps what __set_name__ raises
+        type("Wrong", (Options,), {"patience": setting(DURATION, 0, "How long.")})
+    assert "patience is not a name" in str(error.value) + str(error.value.__cause__)
+
+
+MISSPELT = """
+from nsqd_py.options import NsqdOptions
+from nsq_tools.tail.options import TailOptions
+
+def use(options: NsqdOptions, tail: TailOptions) -> int:
+    options.log_level = tail.log_level
+    return options.msg_timeout_ns + tail.max_in_flight
+
+def misuse(options: NsqdOptions, tail: TailOptions) -> str:
+    options.msg_timout_ns  # misspelt
+    options.log_levle = 1  # misspelt
+    tail.max_inflight  # misspelt
+    NsqdOptions(mem_queue_sise=1)  # misspelt
+    return options.max_msg_size  # an int
+"""
+
+
+def test_mypy_finds_misspelt_options(tmp_path: Path) -> None:
+    source = tmp_path / "misspelt.py"
+    source.write_text(MISSPELT)
+    wrong = {number for number, line in enumerate(MISSPELT.splitlines(), 1) if "# " in line}
+    root = Path(__file__).parent.parent.parent.parent
+    flags = [f"--config-file={root / 'setup.cfg'}", f"--cache-dir={root / '.mypy_cache'}", "--follow-imports=silent"]
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", *flags, str(source)], cwd=root, capture_output=True, text=True, timeout=300
+    )
+    errors = [line for line in done.stdout.splitlines() if ": error: " in line]
+    assert {int(line.split(":")[1]) for line in errors} == wrong, done.stdout + done.stderr
+
+
+def test_what_is_given_without_effect_is_known() -> None:
+    assert PUMP.defaults(snappy=False).without_effect() == []
+    assert [setting.name for setting in PUMP.defaults(verbose=True).without_effect()] == ["verbose"]

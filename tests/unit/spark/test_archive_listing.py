@@ -1,0 +1,316 @@
+"""Which files there are, and what they are."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import orjson
+import pytest
+
+pytest.importorskip("pyarrow")
+
+import pyarrow.fs as pafs
+
+from nsq_spark.archive import remote
+from nsq_spark.archive.damage import ArchiveError, DamagedArchive
+from nsq_spark.archive.formats import Compression, Format
+from nsq_spark.archive.listing import Hints, list_files, survey
+from nsq_spark.archive.read import read
+from nsq_spark.archive.splits import plan_splits
+from nsq_spark.archive.storage import Storage, local_path
+from tests.support.archives import (
+    Published,
+    TopicLogFile,
+    compressed,
+    framed,
+    go_message,
+    go_metadata,
+    messages,
+)
+
+LINE = b'{"timestamp":1700000000,"id":"0123","attempts":1,"topic":"t","channel":"c","nsqd":"n","body":"b"}\n'
+LOG = TopicLogFile("orders", first_seq=7)
+LOG.add(Published([b"a"]))
+QUEUE = go_message(messages(1)[0])
+
+
+def names(tmp_path: Path, *paths: str, hints: Hints | None = None) -> list[str]:
+    found = list_files([str(tmp_path / path) for path in paths or ("",)], Storage(), hints)
+    return [str(Path(info.path).relative_to(tmp_path)) for info in found]
+
+
+def write(tmp_path: Path, **files: bytes) -> None:
+    for name, data in files.items():
+        path = tmp_path / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+# ---- what a file is
+
+
+@pytest.mark.parametrize("compression", list(Compression))
+@pytest.mark.parametrize(
+    ("name", "data", "form", "topic"),
+    [
+        ("orders.host.2024-01-01_00.log", b"a line\n", Format.LINES, "orders"),
+        ("orders.log", LINE, Format.JSONL, "orders"),
+        ("x", b'{"nsqd":"n","id":"i","timestamp":1,"body_base64":""}\n{}', Format.JSONL, "x"),
+        ("x.json", b'{"timestamp":1,"value":3}\n', Format.LINES, "x"),
+        ("x.log", b'{"timestamp":1,"id":"i","body":"%b"}\n' % (b"y" * 300_000), Format.JSONL, "x"),
+        ("anything", framed([messages(2)]), Format.FRAMED, "anything"),
+        ("orders.00000000000000000007.log", bytes(LOG.data), Format.TOPIC_LOG, "orders"),
+        ("a.copy", bytes(LOG.data), Format.TOPIC_LOG, "a"),
+        ("x.parquet", b"PAR1....PAR1", Format.PARQUET, "x"),
+        ("a.b-c.diskqueue.000012.dat", QUEUE, Format.GO_QUEUE, "a.b-c"),
+    ],
+)
+def test_a_file_is_recognised(
+    tmp_path: Path, name: str, data: bytes, form: Format, topic: str, compression: Compression
+) -> None:
+    suffix = {Compression.GZIP: ".gz", Compression.ZSTD: ".zst"}.get(compression, "")
+    path = tmp_path / (name + suffix)
+    path.write_bytes(compressed(data, compression))
+    (info,) = list_files([str(path)], Storage())
+    assert (info.format, info.compression, info.topic) == (form, compression, topic)
+    assert (info.path, info.size_bytes, info.modified_ns) == (str(path), path.stat().st_size, path.stat().st_mtime_ns)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "form", "compression"),
+    [
+        ("x.framed", b"NSQx" + framed([messages(2)])[4:], Format.FRAMED, Compression.NONE),
+        ("x", b"NSQx" + framed([messages(2)])[4:], Format.FRAMED, Compression.NONE),
+        ("orders.00000000000000000007.log", b"\0" * 100, Format.TOPIC_LOG, Compression.NONE),
+        ("x.parquet", b"PAR7", Format.PARQUET, Compression.NONE),
+        ("x.log.gz", b"\x1f\x8c\x08", Format.LINES, Compression.GZIP),
+        ("x.log", b"\x1f\x8b\x08 is how a message begins\n", Format.LINES, Compression.NONE),
+    ],
+)
+def test_a_damaged_file_is_what_its_name_says(
+    tmp_path: Path, name: str, data: bytes, form: Format, compression: Compression
+) -> None:
+    (tmp_path / name).write_bytes(data)
+    (info,) = list_files([str(tmp_path / name)], Storage())
+    assert (info.format, info.compression) == (form, compression)
+
+
+def test_hints_know_better(tmp_path: Path) -> None:
+    write(tmp_path, **{"archive__topic=clicks__part-1": LINE})
+    (info,) = list_files([str(tmp_path)], Storage(), Hints(format="lines", topic_from_name=r"topic=(?P<topic>[^/]+)/"))
+    assert (info.format, info.topic) == (Format.LINES, "clicks")
+    (info,) = list_files([str(tmp_path)], Storage(), Hints(topic="other"))
+    assert (info.format, info.topic) == (Format.JSONL, "other")
+
+
+@pytest.mark.parametrize(
+    ("hints", "text"),
+    [
+        (Hints(format="csv"), "'csv' is no format; there are lines, jsonl, framed, parquet, topic_log, go_queue"),
+        (Hints(compression="lz4"), "'lz4' is no compression; there are none, gzip, zstd"),
+        (Hints(topic_from_name="("), r"the pattern for topics '\(' is no regular expression"),
+        (Hints(topic_from_name="x"), r"has no group \(\?P<topic>"),
+    ],
+)
+def test_hints_that_are_none(tmp_path: Path, hints: Hints, text: str) -> None:
+    with pytest.raises(ArchiveError, match=text):
+        list_files([str(tmp_path)], Storage(), hints)
+
+
+# ---- which files there are
+
+
+def test_paths_globs_and_directories(tmp_path: Path) -> None:
+    write(tmp_path, a__x=b"1\n", a__deep__y=b"2\n", b__x=b"3\n", **{"b__odd[1].log": b"4\n"})
+    assert names(tmp_path) == ["a/deep/y", "a/x", "b/odd[1].log", "b/x"]
+    assert names(tmp_path, "a") == ["a/deep/y", "a/x"]
+    assert names(tmp_path, "*/x") == ["a/x", "b/x"]
+    assert names(tmp_path, "{a,c}") == ["a/deep/y", "a/x"]
+    assert names(tmp_path, "b/odd[1].log") == ["b/odd[1].log"]
+    assert names(tmp_path, "b/x", "a/x", "*/x") == ["b/x", "a/x"]
+    (info,) = list_files([(tmp_path / "a/x").as_uri()], Storage())
+    assert info.path == str(tmp_path / "a/x")
+
+
+def test_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, x=b"1\n")
+    monkeypatch.chdir(tmp_path)
+    assert [info.path for info in list_files(["x", "."], Storage())] == [str(tmp_path / "x")]
+
+
+@pytest.mark.parametrize(("path", "text"), [("nothing", "nothing is not there"), ("no*", r"no\* matches no file")])
+def test_what_is_not_there(tmp_path: Path, path: str, text: str) -> None:
+    with pytest.raises(ArchiveError, match=text):
+        list_files([str(tmp_path / path)], Storage())
+
+
+def test_an_empty_directory_holds_no_files(tmp_path: Path) -> None:
+    assert list_files([str(tmp_path)], Storage()) == []
+
+
+def test_what_holds_no_messages_is_passed_over(tmp_path: Path) -> None:
+    write(tmp_path, _manifest=b"{}\n", _temporary__x=b"1\n", empty=b"", **{".hidden": b"1\n", ".dir__x": b"1\n"})
+    write(tmp_path, **{"nsqd.dat": b"{}", "orders:c.cursor": b"1", "orders.spare": b"1", "a.log.gone": b"1"})
+    write(tmp_path, **{"a.5.damaged": b"1", "q.diskqueue.meta.dat": b"1", "q.diskqueue.000001.dat.bad": b"1"})
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "broken").symlink_to(tmp_path / "nowhere")
+    write(tmp_path, data=b"1\n")
+    assert names(tmp_path) == ["data"]
+
+
+def test_a_file_in_progress_is_left_out_unless_it_is_named(tmp_path: Path) -> None:
+    write(tmp_path, **{"x.log": b"1\n", "sub__y.log": b"2\n", "z.log": b"3\n"})
+    claim = orjson.dumps({"work_name": "sub/y.log", "topic": "y"})
+    write(tmp_path, **{".nsq_to_file.00ff.json": claim, ".nsq_to_file.00fe.json": b"not yet"})
+    listing = survey([str(tmp_path)], Storage())
+    assert [info.path for info in listing.files] == [str(tmp_path / "x.log"), str(tmp_path / "z.log")]
+    assert listing.in_progress == [str(tmp_path / "sub/y.log")]
+    assert names(tmp_path, "**/*.log") == ["x.log", "z.log"]
+    assert names(tmp_path, "sub/y.log") == ["sub/y.log"]
+    assert survey([str(tmp_path), str(tmp_path / "sub/y.log")], Storage()).in_progress == []
+
+
+# ---- data directories
+
+
+def test_the_last_log_of_a_topic_may_be_written_to(tmp_path: Path) -> None:
+    for topic, first_seq in (("a", 0), ("a", 100), ("b.c", 5)):
+        log = TopicLogFile(topic, first_seq)
+        log.add(Published([b"x"]))
+        log.write(tmp_path)
+    found = {Path(info.path).name: (info.topic, info.is_live) for info in list_files([str(tmp_path)], Storage())}
+    assert found == {
+        "a.00000000000000000000.log": ("a", False),
+        "a.00000000000000000100.log": ("a", True),
+        "b.c.00000000000000000005.log": ("b.c", True),
+    }
+    (info,) = list_files([str(tmp_path / "a.00000000000000000000.log")], Storage())
+    assert not info.is_live  # though it is the last of those that were asked for
+
+
+def go_queue_files(tmp_path: Path) -> None:
+    for number in (3, 4, 5):
+        (tmp_path / f"orders:ch.diskqueue.{number:06}.dat").write_bytes(QUEUE * 4)
+    (tmp_path / "orders.diskqueue.000000.dat").write_bytes(QUEUE)
+
+
+def test_queues_of_go(tmp_path: Path) -> None:
+    go_queue_files(tmp_path)
+    size = len(QUEUE)
+    (tmp_path / "orders:ch.diskqueue.meta.dat").write_bytes(go_metadata(7, (4, size), (5, 3 * size)))
+    found = {Path(info.path).name: info for info in list_files([str(tmp_path)], Storage())}
+    assert {name: (info.topic, info.channel, info.is_live, info.start) for name, info in found.items()} == {
+        "orders.diskqueue.000000.dat": ("orders", None, True, 0),
+        "orders:ch.diskqueue.000003.dat": ("orders", "ch", False, 0),
+        "orders:ch.diskqueue.000004.dat": ("orders", "ch", False, 0),
+        "orders:ch.diskqueue.000005.dat": ("orders", "ch", True, 0),
+    }
+    assert found["orders:ch.diskqueue.000005.dat"].settled_bytes == 3 * size
+    unread = list_files([str(tmp_path)], Storage(), Hints(unread_only=True))
+    assert [(Path(info.path).name[-8:], info.start) for info in unread] == [
+        ("0000.dat", 0), ("0004.dat", size), ("0005.dat", 0),
+    ]  # fmt: skip
+
+
+def test_metadata_that_nobody_can_read(tmp_path: Path) -> None:
+    go_queue_files(tmp_path)
+    (tmp_path / "orders:ch.diskqueue.meta.dat").write_bytes(b"7\n4")
+    found = list_files([str(tmp_path)], Storage(), Hints(unread_only=True))
+    assert [(info.start, info.is_live) for info in found] == [(0, True), (0, False), (0, False), (0, True)]
+
+
+# ---- other file systems
+
+
+@pytest.fixture
+def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory that is read as s3a://bucket/, by pyarrow."""
+    root = tmp_path / "store"
+    (root / "bucket").mkdir(parents=True)
+
+    def open_store(scheme: str, bucket: str, options: object) -> remote.System:
+        store = pafs.SubTreeFileSystem(str(root), pafs.LocalFileSystem())
+        return remote.System(store, f"s3a://{bucket}/", f"{bucket}/")
+
+    monkeypatch.setitem(remote.OPENERS, "s3a", open_store)
+    return root / "bucket"
+
+
+def test_another_file_system(bucket: Path) -> None:
+    write(bucket, **{"day__a.framed": framed([messages(2000)]), "day__b.log.gz": compressed(b"1\n2\n", "gzip")})
+    write(bucket, **{"day___c": b"1\n", "day__.nsq_to_file.0a.json": b'{"work_name":"d.log"}', "day__d.log": b"1\n"})
+    storage = Storage()
+    for path in ("s3a://bucket/day", "s3a://bucket/*/[ab].*", "s3a://bucket/day/"):
+        found = list_files([path], storage)
+        assert [info.path for info in found] == ["s3a://bucket/day/a.framed", "s3a://bucket/day/b.log.gz"]
+    splits = plan_splits(found, 10_000)
+    assert len(splits) > 5
+    rows = [row for split in splits for chunk in read(split, storage) for row in chunk.bodies.to_pylist()]
+    assert rows == [message.body for message in messages(2000)] + [b"1", b"2"]
+    assert list_files(["s3a://bucket/day/a.framed"], storage)[0].format == Format.FRAMED
+    with pytest.raises(ArchiveError, match="s3a://bucket/other is not there"):
+        list_files(["s3a://bucket/other"], storage)
+
+
+def test_a_store_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(scheme: str, authority: str, options: object) -> remote.System:
+        raise OSError("no route\nand many more words")
+
+    monkeypatch.setitem(remote.OPENERS, "s3a", refuse)
+    with pytest.raises(ArchiveError, match=r"^s3a://bucket/x cannot be read: no route$"):
+        list_files(["s3a://bucket/x"], Storage())
+
+
+def test_settings_of_s3() -> None:
+    options = {
+        "fs.s3a.access.key": "key",
+        "fs.s3a.secret.key": "secret",
+        "fs.s3a.endpoint": "http://127.0.0.1:9000",
+        "fs.s3a.endpoint.region": "eu-1",
+    }
+    assert remote.s3_arguments(options) == {
+        "access_key": "key",
+        "secret_key": "secret",
+        "region": "eu-1",
+        "endpoint_override": "127.0.0.1:9000",
+        "scheme": "http",
+        "force_virtual_addressing": False,
+    }
+    insecure = {"fs.s3a.endpoint": "minio", "fs.s3a.connection.ssl.enabled": "false"}
+    assert remote.s3_arguments(insecure)["scheme"] == "http"
+    assert remote.s3_arguments({}) == {}
+    anonymous = {"fs.s3a.aws.credentials.provider": "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"}
+    assert remote.s3_arguments(anonymous) == {"anonymous": True}
+    pafs.S3FileSystem(**remote.s3_arguments({**options, **anonymous, "fs.s3a.access.key": "", "fs.s3a.secret.key": ""}))
+
+
+def test_what_travels_between_processes() -> None:
+    storage = pickle.loads(pickle.dumps(Storage({"fs.s3a.endpoint": "x"})))
+    assert storage.options == {"fs.s3a.endpoint": "x"}
+    error = pickle.loads(pickle.dumps(DamagedArchive("/a/b", 77, "torn")))
+    assert (error.path, error.position, error.what) == ("/a/b", 77, "torn")
+    assert str(error) == "/a/b is damaged at 77: torn; --skip-damaged reads what is left of it"
+    assert str(pickle.loads(pickle.dumps(ArchiveError("/a is not there")))) == "/a is not there"
+
+
+def test_a_file_that_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "x.log").write_bytes(b"1\n")
+    (split,) = plan_splits(list_files([str(tmp_path)], Storage()))
+    (tmp_path / "x.log").unlink()
+    with pytest.raises(ArchiveError, match=r"x\.log cannot be read: No such file or directory"):
+        list(read(split, Storage()))
+
+
+@pytest.mark.parametrize("spelling", ["link/../out", "link/../out/", "./link/../out", "file:{here}/link/../out"])
+def test_a_way_back_from_a_symbolic_link(tmp_path: Path, spelling: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`..` is the parent of where the link leads to, as for the system; not what remains of the text."""
+    here = tmp_path / "here"
+    for directory in (here, here / "out", tmp_path / "far" / "away", tmp_path / "far" / "out"):
+        directory.mkdir(parents=True, exist_ok=True)
+    (here / "link").symlink_to(tmp_path / "far" / "away")
+    monkeypatch.chdir(here)
+    assert local_path(spelling.format(here=here)) == str(tmp_path / "far" / "out")
+    assert local_path("out/../link/x*") == str(here / "link" / "x*")
+    assert local_path("link/x") == str(here / "link" / "x")

@@ -1,0 +1,626 @@
+"""What each reader gives, where the property tests do not look: files that grow, what others wrote, odd lines."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from nsq_spark import schema
+from nsq_spark.archive.chunk import Chunk, Origin, gathered
+from nsq_spark.archive.damage import ArchiveError, Damage, DamagedArchive, Skipped
+from nsq_spark.archive.payload import Payload
+from nsq_spark.archive.records import Walk
+from nsq_spark.archive.splits import Split
+from nsq_spark.archive.wanted import Wanted
+from nsqd_py.diskqueue.messages import encode_messages
+from nsqd_py.diskqueue.records import FileHeader
+from tests.support.archives import (
+    BASE_NS,
+    SALT,
+    Message,
+    Published,
+    TopicLogFile,
+    as_columns,
+    chunks_of,
+    compressed,
+    framed,
+    go_message,
+    go_metadata,
+    messages,
+    mpub,
+    read_messages,
+    splits_of,
+    told,
+)
+
+ROOT = Path(__file__).parent.parent.parent.parent
+
+
+def written(tmp_path: Path, name: str, data: bytes) -> Path:
+    path = tmp_path / name
+    path.write_bytes(data)
+    return path
+
+
+def bodies_of(splits: list[Split], damage: Damage | None = None) -> list[bytes]:
+    return [message.body for message in read_messages(splits, damage=damage)]
+
+
+# ---- the table
+
+
+def test_the_table_has_the_declared_columns(tmp_path: Path) -> None:
+    path = written(tmp_path, "x.framed", framed([messages(2)]))
+    (chunk,) = chunks_of(splits_of(path))
+    table = chunk.arrow()
+    assert table.schema == schema.arrow_schema()
+    assert schema.DDL == (
+        "topic STRING, channel STRING, timestamp TIMESTAMP, timestamp_ns BIGINT, id STRING, attempts INT, body BINARY, "
+        "nsqd STRING, file STRING, position BIGINT"
+    )
+    row = table.to_pylist()[1]
+    assert row.pop("timestamp").isoformat() == "2023-11-14T22:13:20+00:00"
+    assert row == {
+        "topic": "orders", "channel": "archive", "timestamp_ns": BASE_NS + 1, "id": "0000000000000001", "attempts": 2,
+        "body": b"00000000000000000001", "nsqd": "127.0.0.1:4150", "file": str(path), "position": (64 << 20) + 1,
+    }  # fmt: skip
+
+
+def test_only_the_columns_that_are_named_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path, "x.framed", framed([messages(2)]))
+    (chunk,) = chunks_of(splits_of(path))
+    monkeypatch.setattr(Payload, "array", None)
+    monkeypatch.setattr("nsq_spark.archive.chunk.stored_ids", None)
+    table = chunk.arrow(["position", "topic"])
+    assert table.schema.names == ["position", "topic"]
+    assert table.to_pydict() == {"position": [64 << 20, (64 << 20) + 1], "topic": ["orders"] * 2}
+
+
+def test_lines_know_only_their_bodies(tmp_path: Path) -> None:
+    path = written(tmp_path, "orders.host.log", b"a\n\nbc\n")
+    (chunk,) = chunks_of(splits_of(path))
+    assert chunk.timestamps_ns is None and chunk.ids is None and chunk.attempts is None and chunk.nsqd is None
+    assert told(chunk) == [Message(body, "orders", None, None, None, None, None) for body in (b"a", b"bc")]
+    assert chunk.positions.tolist() == [0, 3 << 20]
+
+
+def test_any_part_of_several_records_as_an_mpub(tmp_path: Path) -> None:
+    some = messages(50)
+    bodies = [message.body for message in some]
+    path = written(tmp_path, "x.framed", framed([some[start : start + 20] for start in range(0, 50, 20)]))
+    (chunk,) = chunks_of(splits_of(path))
+    starts = [len(framed([])), len(framed([some[:20]])), len(framed([some[:20], some[20:40]]))]
+    assert chunk.positions.tolist() == [(starts[number // 20] << 20) + number % 20 for number in range(50)]
+    odd = chunk.filter(np.arange(50) % 2 == 1)
+    for low in range(0, 50, 7):
+        for high in range(low, 51):
+            assert b"".join(chunk.mpub_pieces(low, high)) == (high - low).to_bytes(4, "big") + mpub(bodies[low:high])
+            assert chunk.payload.bytes_of(low, high) == sum(map(len, bodies[low:high]))
+        assert b"".join(odd.mpub_pieces(low // 2, 25))[4:] == mpub(bodies[1::2][low // 2 :])
+
+
+def test_a_part_of_a_chunk() -> None:
+    array = pa.array([b"zero", b"one", b"two", b"three"])
+    positions = np.arange(4)
+    chunk = Chunk(Origin("t", None, "f"), positions, Payload.of_array(array), raw_ids=pa.array(list("abcd")))
+    assert chunk.filter(np.array([True, False, False, True])).mpub_body() == b"\0\0\0\2" + mpub([b"zero", b"three"])
+    assert chunk.filter(pc.match_substring(chunk.bodies, "o")).ids.to_pylist() == ["a", "b", "c"]
+    assert chunk.filter(pa.array([True, None, False, True])).bodies.to_pylist() == [b"zero", b"three"]
+    assert told(chunk.slice(1, 3)) == told(chunk)[1:3]
+    assert chunk.slice(0, 9) is chunk and chunk.filter(pa.array([True] * 4)) is chunk
+    nothing = chunk.filter(np.zeros(4, dtype=bool))
+    assert (nothing.count, nothing.mpub_body(), told(nothing)) == (0, b"\0\0\0\0", [])
+
+
+def test_small_neighbours_come_together(tmp_path: Path) -> None:
+    """Also from several nsqds, whose messages nsq-to-file keeps apart."""
+    nsqds = ["a:1", "b:1", "a:1", None]
+    batches = [[message._replace(nsqd=nsqd) for message in messages(3)] for nsqd in nsqds]
+    chunks = list(chunks_of(splits_of(written(tmp_path, "x.framed", framed(batches)))))
+    assert len(chunks) == 1 and chunks[0].nsqd is None
+    assert told(chunks[0]) == [message for batch in batches for message in batch]
+    of_one = list(chunks_of(splits_of(written(tmp_path, "y.framed", framed([batches[0], batches[2]])))))
+    assert [chunk.nsqd for chunk in of_one] == ["a:1"]
+
+
+def test_neighbours_of_another_topic_do_not() -> None:
+    payload = Payload.of_array(pa.array([b"x"]))
+    chunks = [Chunk(Origin(topic, None, "f"), np.array([at]), payload) for at, topic in enumerate("aab")]
+    assert [chunk.count for chunk in gathered(iter(chunks))] == [2, 1]
+
+
+def test_deferred_messages_are_messages(tmp_path: Path) -> None:
+    some = messages(3)
+    record = encode_messages(as_columns(some, due_ns=[0, BASE_NS + 9, 5]), 0, SALT)
+    path = written(tmp_path, "x.framed", FileHeader(SALT, 0, 0).encode() + record)
+    assert read_messages(splits_of(path)) == some
+
+
+def test_ids_that_are_no_text(tmp_path: Path) -> None:
+    record = encode_messages(as_columns(messages(1)), 0, SALT)
+    raw = as_columns([Message(b"x")])
+    record = encode_messages(type(raw)(raw.topic, "", "", [1], [0], [b"\xff" * 8 + b"12345678"], [b"x"]), 0, SALT)
+    path = written(tmp_path, "x.framed", FileHeader(SALT, 0, 0).encode() + record)
+    assert read_messages(splits_of(path)) == [Message(b"x", "orders", None, 1, 0, r"\xff" * 8 + "12345678", None)]
+
+
+# ---- what is wanted
+
+
+def test_lines_have_one_topic(tmp_path: Path) -> None:
+    path = written(tmp_path, "orders.log", b"a\n")
+    assert len(read_messages(splits_of(path), Wanted(frozenset({"orders"})))) == 1
+    assert read_messages(splits_of(path), Wanted(frozenset({"clicks"}))) == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "topics"),
+    [
+        (Wanted(), "abc"),
+        (Wanted(topics=frozenset("ab")), "ab"),
+        (Wanted(topic_pattern="[bc]"), "bc"),
+        (Wanted(topics=frozenset("a"), topic_pattern="c"), "ac"),
+        (Wanted(topics=frozenset()), ""),
+    ],
+)
+def test_topics(tmp_path: Path, wanted: Wanted, topics: str) -> None:
+    path = written(tmp_path, "x.framed", framed([messages(1, topic=topic) for topic in "abc"]))
+    assert [message.topic for message in read_messages(splits_of(path), wanted)] == list(topics)
+
+
+def test_a_pattern_that_is_none(tmp_path: Path) -> None:
+    path = written(tmp_path, "x.framed", framed([messages(1)]))
+    with pytest.raises(ArchiveError, match=r"the topic pattern '\(' is no regular expression"):
+        read_messages(splits_of(path), Wanted(topic_pattern="("))
+
+
+def test_bodies_outside_of_a_range_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from nsq_spark.archive.storage import LocalFile
+
+    log = TopicLogFile()
+    for hour in range(40):
+        log.add(Published([b"x" * 100_000], BASE_NS + hour))
+    read_bytes = 0
+    read_at = LocalFile.read_at
+
+    def counted(file: LocalFile, offset: int, size: int) -> bytes:
+        nonlocal read_bytes
+        data = read_at(file, offset, size)
+        read_bytes += len(data)
+        return data
+
+    splits = splits_of(log.write(tmp_path))
+    monkeypatch.setattr(LocalFile, "read_at", counted)
+    found = read_messages(splits, Wanted(start_ns=BASE_NS + 7, end_ns=BASE_NS + 9))
+    assert [message.known_ns - BASE_NS for message in found] == [7, 8]
+    assert read_bytes < 40 * 70_000 + 2 * 200_000
+
+
+# ---- a log that nsqd writes to
+
+
+@pytest.mark.parametrize(("most_messages", "most_bytes"), [(9, 1 << 20), (99, 120), (99, 60), (2, 40), (99, 1 << 20)])
+def test_published_batches_in_mpubs_of_any_size(tmp_path: Path, most_messages: int, most_bytes: int) -> None:
+    log = TopicLogFile()
+    published = [[b"m" * (number % 7 + 1) for number in range(size)] for size in (3, 1, 5, 8, 1, 1, 2)]
+    for batch in published:
+        log.add(Published(batch))
+    (chunk,) = chunks_of(splits_of(log.write(tmp_path)))
+    found: list[bytes] = []
+    for low, high in chunk.payload.cuts(most_messages, most_bytes):
+        body = b"".join(chunk.mpub_pieces(low, high))
+        assert len(body) == chunk.payload.bytes_of(low, high) + 4 * (high - low + 1) <= most_bytes
+        assert body[:4] == (high - low).to_bytes(4, "big") and high - low <= most_messages
+        found.append(body[4:])
+    assert b"".join(found) == b"".join(map(mpub, published))
+    bounds = [bound for bound, _ in chunk.payload.cuts(9, 1 << 20)]
+    assert bounds == [0, 9, 18]
+
+
+@pytest.fixture
+def log() -> TopicLogFile:
+    log = TopicLogFile()
+    log.add(Published([b"one", b"two"]))
+    log.add(Published([b"three"]))
+    return log
+
+
+@pytest.mark.parametrize("missing_bytes", [1, 10, 60, 65])
+def test_a_record_that_is_being_written(tmp_path: Path, log: TopicLogFile, missing_bytes: int) -> None:
+    whole = bytes(log.data)
+    log.add(Published([b"not yet!"]))
+    cut = bytes(log.data[: len(log.data) - missing_bytes])
+    path = written(tmp_path, log.name, cut.ljust(100_000, b"\0"))
+    assert bodies_of(splits_of(path)) == [b"one", b"two", b"three"]
+    # Without space behind it, it is no record in the making but one that lost its end.
+    path.write_bytes(cut)
+    with pytest.raises(DamagedArchive, match=f"at {len(whole)}: its last record is torn or damaged"):
+        bodies_of(splits_of(path))
+
+
+def test_damage_before_the_last_record_of_a_live_log(tmp_path: Path, log: TopicLogFile) -> None:
+    data = bytearray(log.data)
+    data[70] ^= 1
+    damage = Damage("skip")
+    splits = splits_of(written(tmp_path, log.name, data + bytes(1000)))
+    assert bodies_of(splits, damage) == [b"three"]
+    assert list(damage.counts.values()) == [Skipped(1, 56 + 14)]
+    with pytest.raises(DamagedArchive, match="at 64: no record here with a right checksum"):
+        bodies_of(splits)
+
+
+@pytest.mark.parametrize("place", [0, 30, 60])
+def test_several_damaged_records_at_the_end_of_a_live_log(tmp_path: Path, log: TopicLogFile, place: int) -> None:
+    """The bytes behind the first of them show that it is not the record that is being written."""
+    starts = [len(log.data)]
+    log.add(Published([b"four"]))
+    starts.append(len(log.data))
+    log.add(Published([b"five"]))
+    data = bytearray(log.data)
+    for start in starts:
+        data[start + place] ^= 1
+    for space in (b"", bytes(1000)):
+        damage = Damage("skip")
+        splits = splits_of(written(tmp_path, log.name, data + space))
+        assert bodies_of(splits, damage) == [b"one", b"two", b"three"]
+        assert [one.records for one in damage.counts.values()] == [1]
+        with pytest.raises(DamagedArchive, match=f"at {starts[0]}: its last record is torn or damaged"):
+            bodies_of(splits)
+
+
+def test_a_record_that_is_written_while_the_reader_looks_behind_it(
+    tmp_path: Path, log: TopicLogFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = bytes(log.data)
+    log.add(Published([b"four"]))
+    log.add(Published([b"five"]))
+    path = written(tmp_path, log.name, whole.ljust(100_000, b"\0"))
+    splits = splits_of(path)
+    find = Walk._find
+
+    def find_after_a_write(walk: Walk, start: int, end: int) -> int | None:
+        path.write_bytes(bytes(log.data).ljust(100_000, b"\0"))
+        return find(walk, start, end)
+
+    monkeypatch.setattr(Walk, "_find", find_after_a_write)
+    assert bodies_of(splits) == [b"one", b"two", b"three", b"four", b"five"]
+
+
+def test_what_is_left_over_in_a_reused_file(tmp_path: Path) -> None:
+    old = TopicLogFile(first_seq=0, salt=1)
+    for _ in range(20):
+        old.add(Published([b"an old message"] * 3))
+    log = TopicLogFile(first_seq=500, salt=2, is_reused=True)
+    log.add(Published([b"new"]))
+    path = log.write(tmp_path, bytes(old.data[len(log.data) :]))
+    assert read_messages(splits_of(path)) == log.messages
+    assert read_messages(splits_of(path, 100)) == log.messages
+    # In a file that is complete nothing is left over.
+    TopicLogFile(first_seq=600).write(tmp_path)
+    with pytest.raises(DamagedArchive):
+        bodies_of(splits_of(path))
+
+
+def test_a_file_that_is_dropped_or_used_again_meanwhile(tmp_path: Path, log: TopicLogFile) -> None:
+    for _ in range(3):
+        log.add(Published([b"x" * 5_000_000]))
+    path = log.write(tmp_path)
+    splits = splits_of(path)
+    chunks = chunks_of(splits)
+    assert next(chunks).bodies.to_pylist() == [b"one", b"two", b"three"]
+    other = TopicLogFile(first_seq=9, salt=77, is_reused=True)
+    with path.open("r+b") as file:  # as nsqd makes a new file of a used one
+        file.write(other.data)
+        file.seek(200)
+        file.write(b"?" * 12_000_000)
+    assert [chunk.count for chunk in chunks] == [1]  # it was read already
+    path.unlink()
+    assert read_messages(splits) == []
+
+
+def test_what_is_written_after_the_plan_was_made_is_left(tmp_path: Path, log: TopicLogFile) -> None:
+    path = log.write(tmp_path)
+    splits = splits_of(path)
+    log.add(Published([b"later"]))
+    log.write(tmp_path)
+    assert bodies_of(splits) == [b"one", b"two", b"three"]
+    assert bodies_of(splits_of(path)) == [b"one", b"two", b"three", b"later"]
+
+
+def test_records_with_due_times_beside_others(tmp_path: Path) -> None:
+    some = messages(9)
+    due_ns = [number + 1 for number in range(3)]
+    data = FileHeader(SALT, 0, 0).encode() + encode_messages(as_columns(some[:3]), 0, SALT)
+    for first in 3, 6:
+        data += encode_messages(as_columns(some[first : first + 3], due_ns), first, SALT)
+    assert read_messages(splits_of(written(tmp_path, "x.framed", data))) == some
+
+
+def test_what_precedes_damage_is_given_on(tmp_path: Path) -> None:
+    some = messages(40)
+    batches = [some[start : start + 10] for start in range(0, 40, 10)]
+    data = bytearray(framed(batches))
+    data[len(framed(batches[:3])) + 100] ^= 1
+    found: list[bytes] = []
+    with pytest.raises(DamagedArchive):
+        for chunk in chunks_of(splits_of(written(tmp_path, "x.framed", data))):
+            found += chunk.bodies.to_pylist()
+    assert found == [message.body for message in some[:30]]
+
+
+# ---- files that grow
+
+
+@pytest.mark.parametrize("name", ["x.log", "x.log.gz"])
+def test_an_unfinished_line(tmp_path: Path, name: str) -> None:
+    data = b"one\ntwo\nthr"
+    path = written(tmp_path, name, compressed(data, "gzip") if name.endswith("gz") else data)
+    (split,) = splits_of(path)
+    with pytest.raises(DamagedArchive, match="at 8: its last line has no newline, so it is torn"):
+        bodies_of([split])
+    damage = Damage("skip")
+    assert bodies_of([split], damage) == [b"one", b"two"]
+    assert damage.counts == {str(path): Skipped(1, 3)}
+    assert bodies_of([replace(split, is_live=True)]) == [b"one", b"two"]
+
+
+def test_no_lines_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from nsq_spark.archive import lines
+
+    monkeypatch.setattr(lines, "LONGEST_LINE_BYTES", 1 << 20)
+    data = b"a\n" + b"x" * (5 << 20) + b"\nb\n"
+    for path in (written(tmp_path, "x.log", data), written(tmp_path, "y.log.gz", compressed(data, "gzip"))):
+        damage = Damage("skip")
+        assert bodies_of(splits_of(path), damage) == [b"a", b"b"]
+        with pytest.raises(DamagedArchive, match="at 2: no newline in"):
+            bodies_of(splits_of(path))
+
+
+def test_lines_around_a_member_that_is_lost(tmp_path: Path) -> None:
+    """A member that is cut between two lines; and one that is cut amid a line, which is never given on."""
+    members = [compressed(part, "gzip") for part in (b"a\nb\n", b"c\nd\n", b"e\nhal", b"f\ng\n", b"f\nh\n")]
+    broken = {1: [b"a", b"b", b"e", b"half", b"g", b"f", b"h"], 3: [b"a", b"b", b"c", b"d", b"e", b"h"]}
+    for lost, expected in broken.items():
+        parts = [member[:-9] + b"\xff" + member[-8:] if at == lost else member for at, member in enumerate(members)]
+        path = written(tmp_path, f"{lost}.log.gz", b"".join(parts))
+        damage = Damage("skip")
+        assert bodies_of(splits_of(path), damage) == expected
+        assert damage.counts[str(path)].size_bytes >= len(members[lost])
+
+
+def test_frames_that_are_to_be_skipped(tmp_path: Path) -> None:
+    note = (0x184D2A55).to_bytes(4, "little") + (3).to_bytes(4, "little") + b"abc"
+    data = compressed(b"a\n", "zstd") + note + compressed(b"b\n", "zstd") + note
+    assert bodies_of(splits_of(written(tmp_path, "x.log.zst", data))) == [b"a", b"b"]
+
+
+def test_a_large_frame(tmp_path: Path) -> None:
+    lines = [b"%d" % (number**5) for number in range(150_000)]
+    data = compressed(b"".join(line + b"\n" for line in lines), "zstd")
+    assert len(data) > 1 << 20
+    assert bodies_of(splits_of(written(tmp_path, "x.log.zst", data))) == lines
+
+
+# ---- jsonl
+
+
+def lines(*objects: str) -> bytes:
+    return "".join(line + "\n" for line in objects).encode()
+
+
+FIRST = '{"timestamp":1,"id":"a","attempts":1,"topic":"t","channel":"c","nsqd":"n","body":"b"}'
+
+
+def test_lines_of_json_by_others(tmp_path: Path) -> None:
+    data = lines(
+        FIRST,
+        '{ "body" : "\\u00e9\\n\\"\\\\\\/\\ud83d\\ude00" , "more":[1,{"x":2}], "timestamp": 2, "id": "b" }',
+        '{"body_base64":"' + base64.b64encode(b"\xff\n").decode() + '","topic":"other"}',
+        "",
+        '{"body":"","topic":null,"attempts":3}',
+    )
+    found = read_messages(splits_of(written(tmp_path, "x.jsonl", data)))
+    assert found == [
+        Message(b"b", "t", "c", 1, 1, "a", "n"),
+        Message('é\n"\\/😀'.encode(), "x", None, 2, None, "b", None),
+        Message(b"\xff\n", "other", None, None, None, None, None),
+        Message(b"", "x", None, None, 3, None, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "no json", "[1]", "7", "{}", '{"body":1}', '{"body":"a","body_base64":"YQ=="}', '{"body_base64":"Y"}',
+        '{"body_base64":"é"}', '{"body":"a"', '{"body":"a"} {"body":"b"}', '{"body":"a","timestamp":"1"}',
+        '{"body":"a","timestamp":1.5}', '{"body":"a","timestamp":9223372036854775808}', '{"body":"\\ud800"}',
+        '{"body":"a","attempts":true}', '{"body":"a","attempts":3000000000}', '{"body":"a","topic":7}',
+    ],
+)  # fmt: skip
+def test_a_line_that_is_no_message(tmp_path: Path, line: str) -> None:
+    data = lines(FIRST, line, FIRST)
+    path = written(tmp_path, "x.jsonl", data)
+    damage = Damage("skip")
+    assert bodies_of(splits_of(path), damage) == [b"b", b"b"]
+    assert damage.counts == {str(path): Skipped(1, len(line.encode()) + 1)}
+    with pytest.raises(DamagedArchive, match=f"at {len(FIRST) + 1}: a line is no message: "):
+        bodies_of(splits_of(path))
+
+
+def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+    path = written(tmp_path, "x.jsonl", lines(FIRST) + b'{"body":"\xff"}\n{"body":"a","topic":"\xff"}\n' + lines(FIRST))
+    damage = Damage("skip")
+    assert bodies_of(splits_of(path), damage) == [b"b", b"b"]
+    assert damage.counts[str(path)].records == 2
+
+
+# ---- parquet
+
+
+def table_file(tmp_path: Path, columns: dict[str, Any], **options: Any) -> Path:
+    path = tmp_path / "orders.parquet"
+    pq.write_table(pa.table(columns), path, **options)
+    return path
+
+
+def test_tables_by_others(tmp_path: Path) -> None:
+    """Other types, some columns only, some values only."""
+    columns = {
+        "body": pa.array(["a", "b", "c"], pa.large_string()),
+        "timestamp": pa.array([1, None, 3], pa.timestamp("us", tz="UTC")),
+        "topic": pa.array(["t", "t", None]).dictionary_encode(),
+        "attempts": pa.array([1, 2, 3], pa.int64()),
+        "other": [[1], [2], [3]],
+    }
+    assert read_messages(splits_of(table_file(tmp_path, columns))) == [
+        Message(b"a", "t", None, 1000, 1, None, None),
+        Message(b"b", "t", None, None, 2, None, None),
+        Message(b"c", "orders", None, 3000, 3, None, None),
+    ]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary()])
+def test_texts_of_others_that_are_no_utf_8(tmp_path: Path, kind: pa.DataType) -> None:
+    """Their bytes are replaced: neither the rest of the row nor other rows are lost for them."""
+    bad = pa.array([b"caf\xe9", b"t", None], pa.binary())
+    texts = bad if kind == pa.binary() else pa.Array.from_buffers(kind, 3, _as_kind(bad, kind).buffers())
+    path = table_file(tmp_path, {"body": [b"1", b"2", b"3"], "topic": texts, "nsqd": texts, "channel": texts})
+    assert read_messages(splits_of(path)) == [
+        Message(b"1", "caf\ufffd", "caf\ufffd", None, None, None, "caf\ufffd"),
+        Message(b"2", "t", "t", None, None, None, "t"),
+        Message(b"3", "orders", None, None, None, None, None),
+    ]
+    assert [one.body for one in read_messages(splits_of(path), Wanted(topics=frozenset(["t"])))] == [b"2"]
+
+
+def _as_kind(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    return column.cast(pa.large_binary()) if kind == pa.large_string() else column
+
+
+def test_our_own_table_reads_back(tmp_path: Path) -> None:
+    """What Spark makes of it when it writes the data source's rows."""
+    path = written(tmp_path, "x.framed", framed([messages(5)]))
+    (chunk,) = chunks_of(splits_of(path))
+    again = tmp_path / "part-0.parquet"
+    pq.write_table(pa.Table.from_batches([chunk.arrow()]), again)
+    assert read_messages(splits_of(again)) == messages(5)
+
+
+def test_rows_of_groups(tmp_path: Path) -> None:
+    some = messages(1000)
+    columns = {"body": [one.body for one in some], "timestamp": [one.known_ns for one in some]}
+    path = table_file(tmp_path, columns, row_group_size=100)
+    for split_bytes in (1000, 5000, 1 << 30):
+        splits = splits_of(path, split_bytes)
+        rows = [row for chunk in chunks_of(splits) for row in chunk.positions.tolist()]
+        assert rows == list(range(1000))
+    wanted = Wanted(start_ns=BASE_NS + 250, end_ns=BASE_NS + 330)
+    assert [one.body for one in read_messages(splits_of(path, 5000), wanted)] == columns["body"][250:330]
+    (split,) = splits_of(path)
+    assert [row for chunk in chunks_of([split.resumed(777)]) for row in chunk.positions.tolist()] == [*range(778, 1000)]
+
+
+def test_a_table_without_messages(tmp_path: Path) -> None:
+    with pytest.raises(ArchiveError, match="has no column `body`, so there are no messages in it"):
+        read_messages(splits_of(table_file(tmp_path, {"value": [1]})))
+
+
+def test_rows_without_a_body(tmp_path: Path) -> None:
+    path = table_file(tmp_path, {"body": [b"a", None, b"c"]})
+    damage = Damage("skip")
+    assert bodies_of(splits_of(path), damage) == [b"a", b"c"]
+    assert damage.counts[str(path)].records == 1
+    with pytest.raises(DamagedArchive, match="there are rows without a body"):
+        bodies_of(splits_of(path))
+
+
+def test_a_page_that_is_damaged(tmp_path: Path) -> None:
+    some = {"body": [b"%064d" % number for number in range(3000)]}
+    path = table_file(
+        tmp_path, some, row_group_size=1000, write_page_checksum=True, compression="none", use_dictionary=False
+    )
+    data = bytearray(path.read_bytes())
+    data[data.index(b"%064d" % 1500)] ^= 1
+    path.write_bytes(data)
+    damage = Damage("skip")
+    assert bodies_of(splits_of(path), damage) == some["body"][:1000] + some["body"][2000:]
+    assert damage.counts[str(path)].records == 1
+    with pytest.raises(DamagedArchive, match="rows 1000 to 1999 cannot be read"):
+        bodies_of(splits_of(path))
+
+
+def test_metadata_that_end_the_process_of_pyarrow(tmp_path: Path) -> None:
+    """A footer with a histogram of another size than the column's levels have."""
+    found = Path(__file__).parents[2] / "fuzz/found/archive_parquet-a-histogram-of-another-size"
+    path = written(tmp_path, "orders.parquet", found.read_bytes())
+    damage = Damage("skip")
+    assert bodies_of(splits_of(path), damage) == []
+    assert damage.counts[str(path)].records == 1
+    with pytest.raises(DamagedArchive, match="rows 0 to 1 cannot be read: Definition level histogram size mismatch"):
+        bodies_of(splits_of(path))
+
+
+# ---- Go's disk queues
+
+
+def test_a_message_that_go_is_writing(tmp_path: Path) -> None:
+    some = messages(3)
+    data = b"".join(map(go_message, some))
+    settled = len(data)
+    path = written(tmp_path, "orders.diskqueue.000002.dat", data + go_message(Message(b"x" * 50))[:-7])
+    meta = tmp_path / "orders.diskqueue.meta.dat"
+    meta.write_bytes(go_metadata(3, (2, 0), (2, settled)))
+    expected = [message._replace(channel=None, nsqd=None) for message in some]
+    assert read_messages(splits_of(path)) == expected
+    # nsqd knew that all of it was written; or it went on to the next file since.
+    for metadata in (go_metadata(4, (2, 0), (2, settled + 80)), go_metadata(4, (2, 0), (3, 0))):
+        meta.write_bytes(metadata)
+        damage = Damage("skip")
+        assert read_messages(splits_of(path), damage=damage) == expected
+        assert list(damage.counts.values()) == [Skipped(1, 4 + 26 + 50 - 7)]
+
+
+@pytest.mark.parametrize("place", [0, 3, 14, 29])
+def test_no_way_to_find_the_next_message(tmp_path: Path, place: int) -> None:
+    some = messages(4)
+    parts = [go_message(message) for message in some]
+    parts[2] = parts[2][:place] + b"\x99" + parts[2][place + 1 :]
+    start = len(parts[0]) * 2
+    path = written(tmp_path, "orders.diskqueue.000002.dat", b"".join(parts))
+    written(tmp_path, "orders.diskqueue.000003.dat", b"")
+    damage = Damage("skip")
+    assert bodies_of(splits_of(path), damage) == [message.body for message in some[:2]]
+    assert damage.counts == {str(path): Skipped(1, start)}
+    with pytest.raises(DamagedArchive, match=f"at {start}: no message here, and no way to find the next"):
+        bodies_of(splits_of(path))
+
+
+def test_large_messages_of_go(tmp_path: Path) -> None:
+    some = [Message(b"x" * size, channel=None, nsqd=None) for size in (1, 3_000_000, 1, 2_097_152 - 30, 5)]
+    path = written(tmp_path, "orders.diskqueue.000002.dat", b"".join(map(go_message, some)))
+    assert read_messages(splits_of(path)) == some
+
+
+# ---- executors
+
+
+def test_readers_need_neither_gevent_nor_spark() -> None:
+    modules = sorted(f"nsq_spark.archive.{path.stem}" for path in (ROOT / "spark/nsq_spark/archive").glob("[a-z]*.py"))
+    assert "nsq_spark.archive.read" in modules
+    code = "\n".join(f"import {name}" for name in [*modules, "sys"])
+    code += "\nprint(sorted({'gevent', 'greenlet', 'pyspark'} & set(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    assert run.stdout.strip() == "[]"

@@ -1,0 +1,108 @@
+"""What is read where a file does not say enough: times of files without timestamps, and one copy of each message."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from nsq_spark.archive.damage import ArchiveError
+from nsq_spark.archive.listing import Hints, survey
+from nsq_spark.archive.names import time_in, zone_of
+from nsq_spark.archive.read import read
+from nsq_spark.archive.splits import plan_splits
+from nsq_spark.archive.storage import Storage
+from nsq_spark.archive.wanted import Wanted
+from nsqd_py.settings.timestamps import parse_time
+from tests.support.archives import go_message, go_metadata, messages
+
+HOUR_NS = 3600 * 10**9
+
+
+def at(text: str) -> int:
+    return parse_time(text, 0)
+
+
+def bodies(directory: Path, wanted: Wanted | None = None, hints: Hints | None = None) -> list[bytes]:
+    storage = Storage()
+    splits = plan_splits(survey([str(directory)], storage, hints).files, wanted=wanted)
+    return [body for split in splits for chunk in read(split, storage, wanted) for body in chunk.bodies.to_pylist()]
+
+
+# ---- times
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "last"),
+    [
+        ("orders.host.2024-01-31_13.log", "2024-01-31T13:00:00Z", "2024-01-31T14:00:00Z"),
+        ("orders.host-000001.2024-01-31_13.log.gz", "2024-01-31T13:00:00Z", "2024-01-31T14:00:00Z"),
+        ("orders.2023-01-01.2024-01-31_13-000002.log", "2024-01-31T13:00:00Z", "2024-01-31T14:00:00Z"),
+        ("orders.2024-01-31_1330.log", "2024-01-31T13:30:00Z", "2024-01-31T13:31:00Z"),
+        ("orders.2024-01-31.log", "2024-01-31T00:00:00Z", "2024-02-01T00:00:00Z"),
+    ],
+)
+def test_the_hour_in_a_name(name: str, first: str, last: str) -> None:
+    assert time_in(name, zone_of("UTC")) == (at(first), at(last))
+
+
+def test_the_hour_is_that_of_a_zone() -> None:
+    summer = time_in("x.2024-07-01_13.log", zone_of("Europe/Rome"))
+    assert summer == (at("2024-07-01T11:00:00Z"), at("2024-07-01T12:00:00Z"))
+    with pytest.raises(ArchiveError, match="'Rome' is no time zone; it has to be a name such as UTC"):
+        zone_of("Rome")
+
+
+@pytest.mark.parametrize("name", ["orders.log", "orders.2024-13-01_00.log", "orders.12024-01-01.log", "2024-01.log"])
+def test_a_name_without_a_time(name: str) -> None:
+    assert time_in(name, zone_of("UTC")) is None
+
+
+def test_files_of_lines_are_taken_by_the_hours_in_their_names(tmp_path: Path) -> None:
+    for hour in range(10, 15):
+        (tmp_path / f"orders.host.2024-01-31_{hour}.log").write_bytes(b"%d\n" % hour)
+    noon = at("2024-01-31T12:00:00Z")
+    assert bodies(tmp_path, Wanted(start_ns=noon, end_ns=noon + HOUR_NS)) == [b"12"]
+    assert bodies(tmp_path, Wanted(start_ns=noon - 1, end_ns=noon + 1)) == [b"11", b"12"]
+    assert bodies(tmp_path, Wanted(start_ns=noon + HOUR_NS)) == [b"13", b"14"]
+    in_rome = bodies(tmp_path, Wanted(start_ns=noon, end_ns=noon + HOUR_NS), Hints(time_zone="Europe/Rome"))
+    assert in_rome == [b"13"]
+
+
+def test_a_time_of_files_that_tell_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "orders.log").write_bytes(b"1\n")
+    assert bodies(tmp_path, Wanted()) == [b"1"]
+    with pytest.raises(ArchiveError, match=r"orders\.log keeps no times.* no hour such as 2024-01-31_13 in its name"):
+        bodies(tmp_path, Wanted(start_ns=1))
+    assert bodies(tmp_path, Wanted(frozenset(("other",)), start_ns=1)) == []
+
+
+# ---- copies
+
+
+@pytest.fixture
+def data_path(tmp_path: Path) -> Path:
+    """Ten messages, six of which the topic has handed out: `a` has finished two of them, `b` five."""
+    some = [go_message(message) for message in messages(10)]
+    written = {"orders": (some, 6), "orders:a": (some[2:6], 0), "orders:b": (some[5:6], 0), "alone": (some, 6)}
+    for queue, (stored, read_count) in written.items():
+        (tmp_path / f"{queue}.diskqueue.000000.dat").write_bytes(b"".join(stored))
+        metadata = go_metadata(len(stored), (0, len(b"".join(stored[:read_count]))), (0, len(b"".join(stored))))
+        (tmp_path / f"{queue}.diskqueue.meta.dat").write_bytes(metadata)
+    return tmp_path
+
+
+def test_one_copy_of_each_message_of_a_go_data_directory(data_path: Path) -> None:
+    listing = survey([str(data_path)], Storage())
+    assert listing.copies == [
+        "topic orders: read from the queue of channel a and from the topic's own; left out, as copies: b"
+    ]
+    expected = [message.body for message in messages(10)]
+    found = bodies(data_path)
+    assert sorted(found) == sorted([*expected, *expected[2:]])  # all of `alone`, which has no channel
+    (data_path / "alone.diskqueue.000000.dat").unlink()
+    assert sorted(bodies(data_path)) == expected[2:]
+    assert sorted(bodies(data_path, hints=Hints(go_channel="b"))) == expected[5:]
+    assert len(bodies(data_path, hints=Hints(go_channel="all"))) == 15

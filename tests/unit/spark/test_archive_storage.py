@@ -1,0 +1,164 @@
+"""Where files are: names and links of local ones, and which store a path of another scheme is in."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("pyspark")
+
+from nsq_spark.archive import remote
+from nsq_spark.archive.damage import ArchiveError
+from nsq_spark.archive.listing import list_files
+from nsq_spark.archive.read import read
+from nsq_spark.archive.splits import plan_splits
+from nsq_spark.archive.storage import Storage
+from nsq_spark.java import JavaNotFound, find_java
+from tests.support.s3 import s3_store
+
+ABFSS = "abfss://events@company.dfs.core.windows.net"
+
+
+def bodies(path: str, storage: Storage) -> list[bytes]:
+    splits = plan_splits(list_files([path], storage))
+    return [body for split in splits for chunk in read(split, storage) for body in chunk.bodies.to_pylist()]
+
+
+# ---- local
+
+
+def test_links_that_lead_in_a_circle(tmp_path: Path) -> None:
+    (tmp_path / "day").mkdir()
+    (tmp_path / "day" / "a.log").write_bytes(b"1\n")
+    (tmp_path / "day" / "up").symlink_to("..")
+    (tmp_path / "day" / "itself").symlink_to("itself")
+    (tmp_path / "again").symlink_to("day")
+    elsewhere = tmp_path.parent / f"{tmp_path.name}-elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "b.log").write_bytes(b"2\n")
+    (tmp_path / "linked").symlink_to(elsewhere)
+    found = [info.path for info in list_files([str(tmp_path)], Storage())]
+    assert found == [f"{tmp_path}/day/a.log", f"{tmp_path}/linked/b.log"]
+    assert len(list_files([f"{tmp_path}/*/*.log"], Storage())) == 2
+
+
+def test_a_name_that_is_not_utf_8(tmp_path: Path) -> None:
+    name = os.fsdecode(b"orders.\xff.log")
+    (tmp_path / name).write_bytes(b"1\n2\n")
+    storage = Storage()
+    for path in (tmp_path, tmp_path / "*.log", tmp_path / name):
+        (info,) = list_files([str(path)], storage)
+        assert (info.path, info.topic) == (f"file://{tmp_path}/orders.%FF.log", "orders")
+    assert bodies(info.path, storage) == [b"1", b"2"]
+    (chunk,) = read(plan_splits([info])[0], storage)
+    assert chunk.arrow().column("file").to_pylist() == [info.path, info.path]
+
+
+def test_a_path_without_a_scheme_is_where_hadoop_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
+    monkeypatch.setenv("USER", "anna")
+    monkeypatch.setenv("LOGNAME", "anna")
+    store = Storage({"fs.defaultFS": "hdfs://name:8020/"})
+    assert store.resolved("/archive/day") == "hdfs://name:8020/archive/day"
+    assert store.resolved("./day") == store.resolved("day") == "hdfs://name:8020/user/anna/day"
+    assert (store.resolved("file:/archive"), store.resolved("s3a://b/x")) == ("/archive", "s3a://b/x")
+    assert Storage({"fs.defaultFS": "file:///"}).resolved("/archive") == "/archive"
+    assert Storage().resolved("/archive") == "/archive"
+    (tmp_path / "core-site.xml").write_text(
+        "<configuration><property><name>fs.defaultFS</name><value>hdfs://other</value></property></configuration>"
+    )
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    assert Storage().resolved("/archive") == "hdfs://other/archive"
+
+
+# ---- S3
+
+
+def test_each_bucket_has_its_own_settings() -> None:
+    with s3_store({"mine/day/a.log": b"1\n2\n"}) as mine, s3_store({"theirs/day/b.log": b"3\n"}) as theirs:
+        storage = Storage(
+            {
+                "fs.s3a.endpoint": theirs.endpoint,
+                "fs.s3a.access.key": "general",
+                "fs.s3a.secret.key": "secret",
+                "fs.s3a.endpoint.region": "eu-1",
+                "fs.s3a.bucket.mine.endpoint": mine.endpoint,
+                "fs.s3a.bucket.mine.access.key": "own",
+            }
+        )
+        assert bodies("s3a://mine/day", storage) == [b"1", b"2"]
+        assert bodies("s3a://theirs/*/b.log", storage) == [b"3"]
+    assert (mine.requests, theirs.requests) == ({("mine", "own")}, {("theirs", "general")})
+
+
+# ---- Azure
+
+
+def test_a_container_is_the_beginning_of_the_path() -> None:
+    system = remote.open_system("abfss", ABFSS.partition("://")[2], {"fs.azure.account.key": "a2V5"})
+    assert system.inner(f"{ABFSS}/day/x") == "events/day/x"
+    assert system.inner(ABFSS) == system.inner(f"{ABFSS}/") == "events"
+    assert system.outer("events/day/x") == f"{ABFSS}/day/x"
+    with pytest.raises(ArchiveError, match="names no container: write abfss://<container>@<account>"):
+        Storage().find("abfss://company.dfs.core.windows.net/day")
+
+
+def test_settings_of_azure() -> None:
+    host = "company.dfs.core.windows.net"
+    keys = {f"fs.azure.account.key.{host}": "own", "fs.azure.account.key": "general"}
+    assert remote.azure_arguments(keys, host) == {"account_name": "company", "account_key": "own"}
+    assert remote.azure_arguments(keys, "other") == {"account_name": "other", "account_key": "general"}
+    assert remote.azure_arguments({"fs.azure.sas.fixed.token": "?sv=1"}, host)["sas_token"] == "?sv=1"
+    application = {
+        "fs.azure.account.oauth2.client.id": "id",
+        "fs.azure.account.oauth2.client.secret": "secret",
+        "fs.azure.account.oauth2.client.endpoint": "https://login.microsoftonline.com/tenant/oauth2/token",
+    }
+    assert remote.azure_arguments(application, host) == {
+        "account_name": "company", "client_id": "id", "client_secret": "secret", "tenant_id": "tenant"
+    }  # fmt: skip
+    assert remote.azure_arguments({}, "a.dfs.core.chinacloudapi.cn")["blob_storage_authority"] == (
+        ".blob.core.chinacloudapi.cn"
+    )
+
+
+# ---- Hadoop
+
+
+@pytest.fixture
+def mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:
+    """Hadoop's viewfs://archive/data is a local directory."""
+    try:
+        find_java(os.environ)
+    except JavaNotFound as error:
+        pytest.skip(str(error))
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    return Storage({"fs.viewfs.mounttable.archive.link./data": tmp_path.as_uri(), "fs.defaultFS": "viewfs://archive"})
+
+
+def test_what_only_hadoop_opens(mounted: Storage, tmp_path: Path) -> None:
+    (tmp_path / "day").mkdir()
+    (tmp_path / "day" / "orders.a.log").write_bytes(b"1\n2\n")
+    (tmp_path / "day" / "_hidden.log").write_bytes(b"x\n")
+    large = b"x" * 6_000_000
+    (tmp_path / "day" / "z.log").write_bytes(large + b"\n")
+    for path in ("/data", "viewfs://archive/data/day", "viewfs://archive/data/*/*.log"):
+        found = list_files([path], mounted)
+        assert [info.path for info in found] == [
+            "viewfs://archive/data/day/orders.a.log", "viewfs://archive/data/day/z.log"
+        ]  # fmt: skip
+    assert bodies("/data/day/orders.a.log", mounted) == [b"1", b"2"]
+    assert bodies("/data/day/z.log", mounted) == [large]
+    with mounted.open("viewfs://archive/data/day/orders.a.log") as file:
+        assert (file.read_at(2, 1), file.read_at(9, 5), file.size_bytes) == (b"2", b"", 4)
+    assert mounted.names("viewfs://archive/data") == ["day"]
+    with pytest.raises(ArchiveError, match="/data/none is not there"):
+        list_files(["/data/none"], mounted)
+    with pytest.raises(ArchiveError, match=r'^gone://x/y cannot be read: .*No FileSystem for scheme "gone"'):
+        list_files(["gone://x/y"], mounted)
+    with pytest.raises(ArchiveError) as refused:
+        mounted.open("viewfs://archive/data/none")
+    assert isinstance(refused.value.__cause__, FileNotFoundError)

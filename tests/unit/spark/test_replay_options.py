@@ -1,0 +1,226 @@
+"""What spark-replay makes of its command line, and what it refuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+import nsq_spark.replay.options as replay_options
+from nsq_apps.spark_replay import main
+from nsq_spark.replay.arguments import job_of, spark_of
+from nsq_spark.replay.job import Job
+from nsq_spark.replay.options import PROGRAM
+from nsqd_py.settings.declaration import Options
+
+TO = "--nsqd-tcp-address=127.0.0.1:4150"
+NOW_NS = 1_700_000_000 * 10**9
+
+
+@pytest.fixture(autouse=True)
+def _spark_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing here starts it."""
+    monkeypatch.setattr(replay_options, "_PACKAGES", ("pyarrow",))
+
+
+def read(*words: str) -> Options:
+    return PROGRAM.read(["/archive", TO, *words])
+
+
+def job(*words: str) -> Job:
+    return job_of(read(*words), NOW_NS)
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The one line of a command that is wrong."""
+    try:
+        status = main(words)
+    except SystemExit as ended:
+        status = int(ended.code or 0)
+    said = capsys.readouterr().err
+    assert status == 2, said
+    return said.splitlines()[0]
+
+
+# ---- what is asked for
+
+
+def test_plain_words_are_archives() -> None:
+    options = PROGRAM.read(["/a", "--topic", "orders", "/b*", "--archive=/c", "-yes"])
+    assert (options.archive, options.topic, options.yes) == (("/a", "/b*", "/c"), ("orders",), True)
+
+
+def test_by_default_all_is_sent_as_fast_as_it_goes() -> None:
+    found = job()
+    assert found.paths == ("/archive",)
+    assert found.selection.wanted.has_topic("any") and not found.selection.wanted.has_range
+    assert (found.pacing.rate, found.pacing.speed, found.pacing.is_ordered) == (None, None, False)
+    assert found.destination.topic("orders") == "orders"
+    assert (found.safety.checkpoint, found.safety.skip_damaged, found.safety.give_up_after_s) == (None, False, 600)
+
+
+def test_a_selection() -> None:
+    found = job(
+        "--topic=a", "--topic=b", "--topic-pattern=^c", "--start=-1h", "--end=1700000000", "--where=attempts > 1",
+        "--grep=x", "--sample=5%", "--limit=7", "--dedupe=body",
+    ).selection  # fmt: skip
+    wanted = found.wanted
+    assert (wanted.topics, wanted.topic_pattern) == (frozenset("ab"), "^c")
+    assert (wanted.start_ns, wanted.end_ns) == (NOW_NS - 3600 * 10**9, NOW_NS)
+    assert (found.start_text, found.end_text) == ("-1h", "1700000000")
+    assert (found.where, found.grep, found.sample, found.limit, found.dedupe) == ("attempts > 1", "x", 0.05, 7, "body")
+
+
+def test_a_destination() -> None:
+    found = job(
+        "--topic-map=a=x", "--topic-map=b=y", "--to-topic=z", "--defer=1m", "--batch-bytes=1000",
+        "--producer-opt=tls_v1,true", "--producer-opt=auth_secret,s",
+    ).destination  # fmt: skip
+    assert [found.topic(name) for name in "abc"] == ["x", "y", "z"]
+    assert (found.defer_s, found.batch_bytes, found.nsqd_tcp_addresses) == (60, 1000, ("127.0.0.1:4150",))
+    assert found.options.tls_v1 and found.options.auth_secret == "s"
+    assert found.options.user_agent.startswith("spark_replay/")
+
+
+@pytest.mark.parametrize(("text", "speed"), [("original", 1), ("2x", 2), ("0.5x", 0.5), ("max", None)])
+def test_a_speed(text: str, speed: float | None) -> None:
+    assert job(f"--speed={text}").pacing.speed == speed
+
+
+def test_an_order_and_a_rate() -> None:
+    pacing = job("--order=time", "--rate=100").pacing
+    assert (pacing.by_time, pacing.rate) == (True, 100)
+    assert not job("--order=none").pacing.is_ordered
+
+
+def test_what_the_user_knows_of_the_files() -> None:
+    hints = job("--format=lines", "--default-topic=t", "--topic-from-name=(?P<topic>x)", "--unread-only").hints
+    assert (hints.format, hints.topic, hints.topic_from_name, hints.unread_only) == ("lines", "t", "(?P<topic>x)", True)
+
+
+def test_settings_of_hadoop_go_to_the_storage() -> None:
+    words = ("--conf=spark.hadoop.fs.s3a.endpoint=http://h:9000", "--conf=spark.executor.memory=2g")
+    assert job(*words).storage == {"fs.s3a.endpoint": "http://h:9000"}
+    assert spark_of(read(*words)).conf["spark.executor.memory"] == "2g"
+
+
+@pytest.mark.parametrize(
+    ("words", "light"),
+    [
+        ((), True),
+        (("--order=time",), True),
+        (("--where=true",), False),
+        (("--where=json.a = 'one'",), True),  # few bodies are parsed
+        (("--where=json.a = 'one'", "--dedupe=id"), False),
+        (("--where=json.a = 'one'", "--json-schema=a STRING"), False),
+        (("--dedupe=id",), False),
+    ],
+)
+def test_a_jvm_that_computes_is_not_a_light_one(words: tuple[str, ...], light: bool) -> None:
+    assert spark_of(read(*words)).is_light is light
+
+
+def test_a_small_archive_is_not_worth_a_jvm_that_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "a.framed").write_bytes(b"x" * 100)
+    for path, limit_bytes, light in [
+        (str(tmp_path), 100, True),
+        (str(tmp_path), 99, False),
+        (f"{tmp_path}/*/a.*", 100, True),
+        (f"{tmp_path}/*/a.*", 99, False),
+        (f"{tmp_path}/none", 100, False),
+        ("s3a://bucket/x", 100, False),
+    ]:
+        monkeypatch.setattr("nsq_spark.replay.arguments._SMALL_BYTES", limit_bytes)
+        options = PROGRAM.read([path, "--nsqd-tcp-address=127.0.0.1:4150", "--where=true"])
+        assert spark_of(options).is_light is light, (path, limit_bytes)
+
+
+@pytest.mark.parametrize(
+    ("words", "master", "conf"),
+    [
+        ((), "local[*]", {}),
+        (("--parallelism=3",), "local[3]", {}),
+        (("--parallelism=3", "--master=local[2]"), "local[2]", {}),
+        (("--parallelism=3", "--master=spark://h:7077"), "spark://h:7077", {"spark.cores.max": "3"}),
+        (("--conf=spark.app.name=mine",), "local[*]", {"spark.app.name": "mine"}),
+    ],
+)
+def test_which_spark(words: tuple[str, ...], master: str, conf: dict[str, str]) -> None:
+    found = spark_of(read(*words))
+    assert (found.master, dict(found.conf)) == (master, {"spark.app.name": "spark-replay", **conf})
+
+
+# ---- what is refused
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ((TO, "--yes"), "name an archive: spark-replay /path/of/files"),
+        (("/archive", "--yes"), "--nsqd-tcp-address or --lookupd-http-address required"),
+        (("/archive", "--yes", TO, "--lookupd-http-address=h:4161"), "use --nsqd-tcp-address or --lookupd-http"),
+        (("/archive", "--yes", "--lookupd-http-address=h"), "--lookupd-http-address: h: the address of an"),
+        (("/archive", "--yes", "--nsqd-tcp-address=nowhere"), "--nsqd-tcp-address: "),
+        (("/archive", TO), "there is no terminal to ask on: --yes starts without asking"),
+        (("/archive", "--yes", TO, "--producer-opt=tsl,1"), '--producer-opt: there is no client option "tsl"'),
+        (("/archive", "--yes", TO, "--to-topic=a b"), "--to-topic 'a b' is not a valid name"),
+        (("/archive", "--yes", TO, "--topic-map=ab"), "--topic-map must be old=new, where new is a valid topic name"),
+        (("/archive", "--yes", TO, "--topic-map=a=!"), "--topic-map must be old=new, where new is a valid topic name"),
+        (("/archive", "--yes", TO, "--topic-map=a=b", "--topic-map=a=c"), "--topic-map gives two names to 'a'"),
+        (("/archive", "--yes", TO, "--start=yesterday"), '--start: "yesterday" is not a time'),
+        (("/archive", "--yes", TO, "--start=-1h", "--end=-2h"), "--start '-1h' must be before --end '-2h'"),
+        (("/archive", "--yes", TO, "--speed=2"), "--speed must be original, max, or a factor such as 2x, got '2'"),
+        (("/archive", "--yes", TO, "--speed=0x"), "--speed must be original, max, or a factor such as 2x, got '0x'"),
+        (("/archive", "--yes", TO, "--sample=0"), "--sample must be more than 0 and at most 1, or 100%, got '0'"),
+        (("/archive", "--yes", TO, "--sample=101%"), "--sample must be more than 0 and at most 1, or 100%, got '101%'"),
+        (("/archive", "--yes", TO, "--grep=("), "--grep '(' is not a regular expression"),
+        (("/archive", "--yes", TO, "--topic-pattern=("), "--topic-pattern '(' is not a regular expression"),
+        (("/archive", "--yes", TO, "--topic-from-name=x"), "--topic-from-name 'x' has no group (?P<topic>...)"),
+        (("/archive", "--yes", TO, "--limit=0"), "--limit must be at least 1"),
+        (("/archive", "--yes", TO, "--rate=0"), "--rate must be at least 1"),
+        (("/archive", "--yes", TO, "--give-up-after=1ms"), "--give-up-after must be at least 1s"),
+        (("/archive", "--yes", TO, "--master=here"), "--master: 'here' is no Spark master"),
+        (("/archive", "--yes", TO, "--conf=x=1"), "--conf must be spark.name=value, got 'x=1'"),
+        (("/archive", "--yes", TO, "--conf=spark.master=local"), "use --master in place of --conf spark.master"),
+        (("/archive", "--yes", TO, "--report=/no/such/place"), "--report /no/such/place: cannot be written there"),
+    ],
+)
+def test_a_wrong_command_line(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], reason: str) -> None:
+    assert refusal(capsys, *words).startswith(f"spark-replay: {reason}")
+
+
+@pytest.mark.parametrize("words", [("--dedupe=name",), ("--order=size",), ("--format=xml",), ("--no-such-flag",)])
+def test_a_word_that_no_flag_knows(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
+    assert words[0].partition("=")[0].strip("-") in refusal(capsys, "/archive", "--yes", TO, *words)
+
+
+def test_without_spark_it_says_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay_options, "_PACKAGES", ("pyspark",))
+    monkeypatch.setattr(replay_options, "find_spec", lambda name: None)
+    assert main(["/archive", "--yes", TO]) == 1
+    assert capsys.readouterr().err == "spark-replay: pyspark not installed: pip install 'nsqd-py[spark]'\n"
+
+
+def test_its_help_needs_no_spark() -> None:
+    """The pages of all tools are printed where only the core is installed."""
+    heavy = ("pyspark", "pyarrow", "numpy", "gevent")
+    code = f"import sys, nsq_spark.replay.options; print([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_shells_complete_files_too(capsys: pytest.CaptureFixture[str]) -> None:
+    scripts = {}
+    for shell in ("zsh", "fish"):
+        with pytest.raises(SystemExit):
+            PROGRAM.read([f"--completion={shell}"])
+        scripts[shell] = capsys.readouterr().out
+    assert "'*:archive:_files'" in scripts["zsh"]
+    assert "complete -c spark-replay -f" not in scripts["fish"].splitlines()

@@ -1,0 +1,145 @@
+"""What a Sender does with what nsqd says; nsqd is played."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nsq_spark.publish_batch import GaveUp, Refused
+from nsq_spark.replay.job import Destination, Job, Safety, Selection
+from nsq_spark.replay.task import TaskResult
+from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, PublishFailed, TimedOut
+from tests.support.archives import messages
+from tests.support.replay import PlayedNsqd, files_of, replayed, write_framed
+
+Verdict = Callable[[str, list[bytes]], NsqClientError | None]
+
+
+def sent(tmp_path: Path, nsqd: PlayedNsqd, job: Job | None = None, count: int = 50) -> TaskResult:
+    path = write_framed(tmp_path / "orders.framed", messages(count))
+    destination = Destination(("played:1",), batch_bytes=250)
+    job = job or Job((str(path),), destination=destination, safety=Safety(give_up_after_s=5))
+    results = replayed(job, files_of(path), nsqd, slots=1)
+    assert len(results) == 1
+    return results[0]
+
+
+def bodies(count: int = 50) -> list[bytes]:
+    return [message.body for message in messages(count)]
+
+
+def fails(times: int, error: NsqClientError) -> Verdict:
+    left = [times]
+
+    def verdict(topic: str, some: list[bytes]) -> NsqClientError | None:
+        left[0] -= 1
+        return error if left[0] >= 0 else None
+
+    return verdict
+
+
+def test_all_is_sent_in_batches_that_are_not_too_large(tmp_path: Path) -> None:
+    nsqd = PlayedNsqd()
+    sizes: list[int] = []
+    nsqd.verdict = lambda topic, some: sizes.append(4 + sum(4 + len(body) for body in some))
+    result = sent(tmp_path, nsqd)
+    assert nsqd.bodies == bodies()
+    assert max(sizes) <= 250
+    assert (result.counts.read, result.counts.matched, result.counts.sent, result.counts.failed) == (50, 50, 50, 0)
+    assert result.counts.sent_bytes == sum(map(len, bodies()))
+    assert result.topics == {"orders": 50}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        PublishFailed("played:1", "E_MPUB_FAILED", "disk full"),
+        NoNsqd("none"),
+        ConnectionLost("played:1", "gone"),
+        TimedOut("played:1", "slow"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_may_pass_is_tried_again(tmp_path: Path, error: NsqClientError) -> None:
+    nsqd = PlayedNsqd()
+    nsqd.verdict = fails(3, error)
+    result = sent(tmp_path, nsqd)
+    assert sorted(nsqd.bodies) == bodies()
+    assert result.error is None
+    is_unknown = isinstance(error, ConnectionLost | TimedOut)
+    assert (result.possible_duplicates > 0) is is_unknown
+
+
+def test_what_does_not_pass_ends_the_task_in_time(tmp_path: Path) -> None:
+    nsqd = PlayedNsqd()
+    nsqd.verdict = lambda topic, some: NoNsqd("played:1: connection refused")
+    job = Job(("x",), destination=Destination(("played:1",)), safety=Safety(give_up_after_s=0.3))
+    result = sent(tmp_path, nsqd, job)
+    assert isinstance(result.error, GaveUp)
+    assert "connection refused" in str(result.error)
+    assert result.counts.sent == 0
+
+
+def test_what_will_always_be_refused_ends_the_task_at_once(tmp_path: Path) -> None:
+    nsqd = PlayedNsqd()
+    nsqd.verdict = lambda topic, some: PublishFailed("played:1", "E_BAD_TOPIC", "no")
+    result = sent(tmp_path, nsqd)
+    assert isinstance(result.error, Refused)
+    assert "played:1" in str(result.error)
+
+
+def test_batches_that_are_too_large_are_cut_and_a_message_that_is_fails_alone(tmp_path: Path) -> None:
+    nsqd = PlayedNsqd()
+    refused = bodies()[17]
+
+    def verdict(topic: str, some: list[bytes]) -> NsqClientError | None:
+        if len(some) > 3:
+            return PublishFailed("played:1", "E_BAD_BODY", "MPUB body too big")
+        if refused in some:
+            return PublishFailed("played:1", "E_BAD_MESSAGE", "MPUB message too big")
+        return None
+
+    nsqd.verdict = verdict
+    result = sent(tmp_path, nsqd)
+    assert sorted(nsqd.bodies) == sorted(set(bodies()) - {refused})
+    assert (result.counts.sent, result.counts.failed, result.error) == (49, 1, None)
+    assert "orders.framed, position " in result.failures[0]
+
+
+def test_a_deferred_message_is_a_command(tmp_path: Path) -> None:
+    nsqd = PlayedNsqd()
+    job = Job(("x",), destination=Destination(("played:1",), defer_s=5))
+    nsqd.verdict = fails(1, NoNsqd("none"))
+    assert sent(tmp_path, nsqd, job).counts.sent == 50
+    assert set(nsqd.bodies) == set(bodies())
+    assert nsqd.acknowledged_publishes >= 50
+
+
+def test_topics_get_their_new_names(tmp_path: Path) -> None:
+    nsqd = PlayedNsqd()
+    destination = Destination(("played:1",), topic_map=(("orders", "orders_again"),), to_topic="other")
+    sent(tmp_path, nsqd, Job(("x",), destination=destination))
+    assert {topic for topic, _ in nsqd.stored} == {"orders_again"}
+    assert replace(destination, topic_map=()).topic("orders") == "other"
+
+
+def test_of_what_is_looked_for_only_that_is_sent(tmp_path: Path) -> None:
+    nsqd = PlayedNsqd()
+    result = sent(tmp_path, nsqd, Job(("x",), Selection(grep="[37]$"), Destination(("played:1",))))
+    assert nsqd.bodies == [body for body in bodies() if body[-1:] in b"37"]
+    assert (result.counts.read, result.counts.matched) == (50, 10)
+
+
+def test_a_sample_is_always_the_same_and_about_as_large_as_asked_for(tmp_path: Path) -> None:
+    found = []
+    for slots in 1, 3:
+        nsqd = PlayedNsqd()
+        path = write_framed(tmp_path / "orders.framed", messages(5000), record=100)
+        job = Job((str(path),), Selection(sample=0.2), Destination(("played:1",)), split_bytes=1 << 16)
+        replayed(job, files_of(path), nsqd, slots=slots)
+        found.append(sorted(nsqd.bodies))
+    assert found[0] == found[1]
+    assert 850 < len(found[0]) < 1150

@@ -1,0 +1,63 @@
+"""What executors on other machines are sent, and what the URL of a master tells."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nsq_spark.session import BadMaster, check_master, is_local, is_on_loopback, known_slots, zip_packages
+
+CORES = 8
+
+
+def test_the_packages_are_imported_from_the_zip_file(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    path = zip_packages(tmp_path / "ours.zip")
+    code = (
+        f"import sys; sys.path.insert(0, {str(path)!r}); import nsq_spark.archive.read;"
+        "import nsqd_py.client.blocking.producer;"
+        "print(nsq_spark.archive.read.__file__); print([name for name in sys.modules if name.startswith('gevent')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"{path}/nsq_spark/archive/read.py", "[]"]
+
+
+def test_users_import_the_data_source_from_the_package() -> None:
+    pytest.importorskip("pyspark")
+    code = (
+        "import sys, nsq_spark; print([name for name in sys.modules if name.startswith('nsq_spark.')]);"
+        "print('pyspark' in sys.modules);"
+        "from nsq_spark import NsqDataSource, register; import nsq_spark.source.data_source as home;"
+        "print(NsqDataSource is home.NsqDataSource, register is home.register, 'NsqDataSource' in dir(nsq_spark))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["[]", "False", "True True True"]
+
+
+@pytest.mark.parametrize(
+    ("master", "here", "loopback", "slots"),
+    [
+        ("local", True, True, 1),
+        ("local[*]", True, True, CORES),
+        ("local[3]", True, True, 3),
+        ("local[2,3]", True, True, 2),
+        ("local-cluster[2,3,1024]", False, True, 6),
+        ("spark://127.0.0.1:7077", False, True, None),
+        ("spark://localhost:7077", False, True, None),
+        ("spark://10.0.0.1:7077", False, False, None),
+        ("yarn", False, False, None),
+        ("k8s://https://10.0.0.1:6443", False, False, None),
+    ],
+)
+def test_what_a_master_tells(master: str, here: bool, loopback: bool, slots: int | None) -> None:
+    check_master(master)
+    assert (is_local(master), is_on_loopback(master), known_slots(master, CORES)) == (here, loopback, slots)
+
+
+@pytest.mark.parametrize("master", ["", "localhost", "local[]", "local[x]", "local-cluster[2,1]", "http://10.0.0.1"])
+def test_what_is_no_master(master: str) -> None:
+    with pytest.raises(BadMaster, match="is no Spark master: local, "):
+        check_master(master)

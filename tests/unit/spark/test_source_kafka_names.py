@@ -1,0 +1,70 @@
+"""Names that users of Spark's Kafka source know: taken as ours, or refused with ours."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
+
+from nsq_spark.source.columns import BadSchema, read_columns, write_columns
+from nsq_spark.source.data_source import _need
+from nsq_spark.source.options import BadOption, read_options
+from pyspark_nsq import DefaultSource
+
+TYPES: dict[str, DataType] = {
+    "STRING": StringType(),
+    "BINARY": BinaryType(),
+    "INT": IntegerType(),
+    "LIST": ArrayType(StringType()),
+}
+
+
+def schema_of(text: str) -> StructType:
+    found = StructType()
+    for field in text.split(", "):
+        name, kind = field.split()
+        found = found.add(name, TYPES[kind])
+    return found
+
+
+def test_a_value_is_a_body() -> None:
+    found = write_columns(schema_of("topic STRING, value BINARY"), "")
+    assert (found.body, found.topic) == (1, 0)
+    assert write_columns(schema_of("value INT, body STRING"), "t").body == 1
+    with pytest.raises(BadSchema, match="column value is int, but has to be BINARY or STRING"):
+        write_columns(schema_of("value INT"), "t")
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        (
+            "body STRING, headers LIST",
+            "column headers cannot be published: NSQ's messages have no headers; drop",
+        ),
+        ("key STRING, value STRING", "column key cannot be published: NSQ's messages have no keys; drop it"),
+    ],
+)
+def test_what_a_message_does_not_have_is_not_dropped_silently(schema: str, text: str) -> None:
+    with pytest.raises(BadSchema, match=text):
+        write_columns(schema_of(schema), "t")
+
+
+def test_columns_that_have_another_name_here() -> None:
+    with pytest.raises(BadSchema, match="there is no column value BINARY: it is called body; a schema is any of"):
+        read_columns(schema_of("value BINARY"))
+
+
+def test_options_that_have_another_name_here() -> None:
+    options = read_options({"path": "/archive", "subscribe": "a,b", "subscribePattern": "^c"}, 0)
+    assert (options.wanted.topics, options.wanted.topic_pattern) == (frozenset(("a", "b")), "^c")
+    with pytest.raises(BadOption, match="startingoffsets: it is for a live topic"):
+        read_options({"path": "/archive", "startingOffsets": "earliest"}, 0)
+
+
+def test_pyspark_finds_it_and_is_refused_by_feature() -> None:
+    assert DefaultSource.name() == "nsq"
+    with pytest.raises(BadOption, match=r"to publish, PySpark needs NoSuchWriter, which \d+\.\d+\.\d+ does not have"):
+        _need("pyspark.sql.datasource", "NoSuchWriter", "to publish")

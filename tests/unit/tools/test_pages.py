@@ -1,0 +1,33 @@
+"""docs/tools is what the declarations of the tools say, and every tool is on the overview."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from nsq_apps.manual import PAGES, PRINTED_BY, page, programs
+from nsqd_py.settings.flags import normalise
+from nsqd_py.settings.program import Program
+
+tools = pytest.mark.parametrize("program", list(programs()), ids=lambda program: program.command)
+
+
+@tools
+def test_the_page_is_current(program: Program) -> None:
+    assert (PAGES / f"{program.command}.md").read_text("utf-8") == page(program), f"run: {PRINTED_BY}"
+
+
+@tools
+def test_it_is_on_the_overview(program: Program) -> None:
+    assert f"[`{program.command}`]({program.command}.md)" in (PAGES / "README.md").read_text("utf-8")
+
+
+@tools
+def test_its_examples_are_understood(program: Program) -> None:
+    assert len(program.examples) >= 3
+    for _, line, _ in program.examples:
+        words = shlex.split(line)
+        start = words.index(program.command) + 1
+        ends = [index for index, word in enumerate(words) if index >= start and word in ("|", "<", ">", "&")]
+        assert normalise(words[start : min(ends, default=len(words))], program.settings, program.argument)

@@ -1,0 +1,152 @@
+"""nsq-stat's filters and orders, and the checks of its options."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsq_tools.cli import BadUsage
+from nsq_tools.stat.figures import Counts, Name
+from nsq_tools.stat.model import Row
+from nsq_tools.stat.options import PROGRAM, check_options, form_of
+from nsq_tools.stat.selection import SORT_KEYS, BadPattern, Filter, Order, select
+from nsqd_py.settings.declaration import BadOptions
+
+
+def row(topic: str, channel: str = "", per_s: Counts | None = None, **counts: int) -> Row:
+    return Row(Name(topic, channel), "", Counts(**counts), per_s, is_paused=False)
+
+
+# --- filters
+
+
+@pytest.mark.parametrize(
+    ("pattern", "shown"),
+    [
+        ("orders", {"orders", "orders/archive", "orders/mail"}),
+        ("o*", {"orders", "orders/archive", "orders/mail"}),
+        ("archive", {"orders/archive", "users/archive"}),
+        ("*/archive", {"orders/archive", "users/archive"}),
+        ("orders/*", {"orders/archive", "orders/mail"}),
+        ("u[rs]ers", {"users", "users/archive"}),
+        ("*", {"orders", "orders/archive", "orders/mail", "users", "users/archive"}),
+        ("/^o.*e$/", {"orders/archive"}),
+        ("/^mail$/", {"orders/mail"}),
+        ("/s/a/", {"orders/archive", "users/archive"}),
+        ("ORDERS", set()),
+        ("rder", set()),
+    ],
+)
+def test_patterns_match_topics_channels_or_both(pattern: str, shown: set[str]) -> None:
+    names = [Name("orders"), Name("orders", "archive"), Name("orders", "mail"), Name("users"), Name("users", "archive")]
+    assert {str(name) for name in names if Filter([pattern]).shows(name)} == shown
+
+
+def test_one_of_several_patterns_is_enough_and_none_shows_all() -> None:
+    either = Filter(["orders", "/^users$/"])
+    assert [either.shows(Name(topic)) for topic in ("orders", "users", "others")] == [True, True, False]
+    assert Filter().shows(Name("others"))
+
+
+def test_a_bad_expression_is_refused() -> None:
+    with pytest.raises(BadPattern, match=r"/x\(/ is not a regular expression"):
+        Filter(["/x(/"])
+
+
+# --- order
+
+
+def names(rows: list[Row]) -> list[str]:
+    return [str(row.name) for row in rows]
+
+
+def test_names_go_from_a_to_z_and_numbers_from_the_largest() -> None:
+    rows = [row("b", "x", depth=1), row("a", "z", depth=3), row("b", depth=2)]
+    assert names(Order.parse("topic").arrange(rows)) == ["a/z", "b", "b/x"]
+    assert names(Order.parse("-topic").arrange(rows)) == ["b/x", "b", "a/z"]
+    assert names(Order.parse("channel").arrange(rows)) == ["b", "b/x", "a/z"]
+    assert names(Order.parse("depth").arrange(rows)) == ["a/z", "b", "b/x"]
+    assert names(Order.parse("-depth").arrange(rows)) == ["b/x", "b", "a/z"]
+
+
+def test_rates_that_are_not_known_come_last() -> None:
+    rows = [row("new"), row("slow", per_s=Counts(messages=1)), row("fast", per_s=Counts(messages=9))]
+    assert names(Order.parse("in").arrange(rows)) == ["fast", "slow", "new"]
+
+
+@pytest.mark.parametrize("column", SORT_KEYS)
+def test_every_column_sorts(column: str) -> None:
+    rows = [row("a"), row("b", "c", per_s=Counts(1, 1, 1, 1, 1, 1, 1, 1))]
+    assert len(Order.parse(column).arrange(rows)) == 2
+    assert str(Order.parse(f"-{column}")) == f"-{column}"
+
+
+def test_next_goes_through_all_columns() -> None:
+    order, seen = Order(), []
+    for _ in SORT_KEYS:
+        seen.append(order.column)
+        order = order.next
+    assert seen == list(SORT_KEYS)
+    assert order == Order()
+    assert order.turned.turned == order
+
+
+def test_selection_filters_and_sorts() -> None:
+    rows = [row("a", depth=1), row("b", depth=5), row("ab", depth=2)]
+    assert names(select(rows, Filter(["*a*"]), Order("depth"))) == ["ab", "a"]
+
+
+# --- options
+
+
+NSQD = "--nsqd-http-address=127.0.0.1:4151"
+
+
+@pytest.mark.parametrize(
+    ("argv", "text"),
+    [
+        ([], "--nsqd-http-address or --lookupd-http-address required"),
+        ([NSQD, "--lookupd-http-address=x:1"], "use --nsqd-http-address or --lookupd-http-address not both"),
+        (["--nsqd-http-address=http://x:1"], "--nsqd-http-address error - address should not contain scheme"),
+        (["--lookupd-http-address=http://x:1"], "--lookupd-http-address error - address should not contain scheme"),
+        (["--nsqd-http-address=x:y"], "not an HTTP address"),
+        ([NSQD, "--interval=0"], "--interval must be positive"),
+        ([NSQD, "-interval", "-2s"], "--interval must be positive"),
+        ([NSQD, "--http-client-connect-timeout=0s"], "--http-client-connect-timeout must be positive"),
+        ([NSQD, "--http-client-request-timeout=-1s"], "--http-client-request-timeout must be positive"),
+        ([NSQD, "--count=0"], "--count must be at least 1, got 0"),
+        ([NSQD, "--once", "--count=1"], "use --once or --count not both"),
+        ([NSQD, "--sort=size"], "--sort: no column 'size'"),
+        ([NSQD, "--filter=/(/"], "--filter: /(/ is not a regular expression"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(argv: list[str], text: str) -> None:
+    options = PROGRAM.read(argv)
+    with pytest.raises((BadUsage, BadOptions)) as raised:
+        options.check()
+        check_options(options)
+    assert text in str(raised.value)
+
+
+def test_gos_command_line_is_read() -> None:
+    argv = "-topic t -channel c -interval 3s -count 5 -nsqd-http-address a:1 -nsqd-http-address b:2"
+    options = PROGRAM.read(argv.split())
+    check_options(options)
+    assert (options.topic, options.channel, options.interval_ns, options.count) == ("t", "c", 3_000_000_000, 5)
+    assert options.nsqd_http_address == ("a:1", "b:2")
+    assert options.http_client_connect_timeout_ns == 2_000_000_000
+    assert options.http_client_request_timeout_ns == 5_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("argv", "on_terminal", "form"),
+    [
+        ([], True, "live"),
+        ([], False, "go"),
+        (["--once"], True, "table"),
+        (["--once"], False, "table"),
+        (["--format=csv"], True, "csv"),
+        (["--once", "--format=JSON"], False, "json"),
+    ],
+)
+def test_the_form_of_reports_follows_the_place(argv: list[str], on_terminal: bool, form: str) -> None:
+    assert form_of(PROGRAM.read([NSQD, *argv]), on_terminal=on_terminal) == form

@@ -1,0 +1,409 @@
+"""The files of one topic: when they begin and end, what a failing disk does, and what a kill leaves behind."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from nsq_tools.to_file import finishing
+from nsq_tools.to_file.archive import Archive, Plan, Rotation
+from nsq_tools.to_file.compression import CODECS
+from nsq_tools.to_file.finishing import left_behind, repair
+from nsq_tools.to_file.formats import FORMATS
+from nsq_tools.to_file.output import OutputFile
+from nsq_tools.to_file.portions import Portion
+from nsqd_py.settings.durations import SECOND_NS
+from tests.support.written_files import all_bodies, bodies, leftovers, manifest, message_files
+from tests.unit.fakes import FakeLog
+from tests.unit.to_file_fakes import FakeBatch
+
+KINDS = [(form.name, codec) for form in FORMATS.values() for codec in form.codecs]
+EACH_KIND = pytest.mark.parametrize(("form", "codec"), KINDS)
+
+
+@dataclass
+class Desk:
+    """Archives on one directory, at a time that the test says."""
+
+    root: Path
+    now_ns: int = 0
+
+    @property
+    def work(self) -> Path:
+        return self.root / "work"
+
+    @property
+    def output(self) -> Path:
+        return self.root / "output"
+
+    def plan(self, form: str = "lines", codec: str = "none", **changes: object) -> Plan:
+        suffix = FORMATS[form].suffix + (CODECS[codec].suffix if FORMATS[form].is_appendable else "")
+        plan = Plan(
+            topic="topic", channel="channel", template=f"topic<REV>.<DATETIME>{suffix}", datetime_format="%S",
+            work_dir=self.output, output_dir=self.output, form=FORMATS[form], codec=CODECS[codec], level=3,
+            rotation=Rotation(), is_shared=False, skips_empty=False,
+        )  # fmt: skip
+        return replace(plan, **changes)  # type: ignore[arg-type]
+
+    def archive(self, form: str = "lines", codec: str = "none", **changes: object) -> Archive:
+        plan = self.plan(form, codec, **changes)
+        plan.work_dir.mkdir(exist_ok=True)
+        plan.output_dir.mkdir(exist_ok=True)
+        return Archive(plan, FakeLog(), lambda text: None, lambda: self.now_ns)  # type: ignore[arg-type]
+
+    def repair_all(self) -> list[str]:
+        """The names of what was repaired."""
+        files = [repair(claim) for claim in left_behind(*filter(Path.exists, (self.work, self.output)))]
+        return [Path(file.finish().path).name for file in files if file is not None]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+def store(archive: Archive, batch: FakeBatch, *, sync: bool = True) -> None:
+    archive.add([Portion.whole(batch)])
+    archive.store(is_sync_due=sync)
+    answer(archive)
+
+
+def answer(archive: Archive) -> None:
+    for portion in archive.take_synced():
+        portion.finish()
+
+
+def close(archive: Archive) -> list[str]:
+    archive.close()
+    answer(archive)
+    return [Path(file.finish().path).name for file in archive.take_finished()]
+
+
+def names(directory: Path) -> list[str]:
+    return [path.name for path in message_files(directory)]
+
+
+# --- from file to file
+
+
+@EACH_KIND
+@pytest.mark.parametrize("in_work_dir", [False, True])
+def test_what_is_finished_is_in_a_file(desk: Desk, form: str, codec: str, in_work_dir: bool) -> None:
+    archive = desk.archive(form, codec, work_dir=desk.work if in_work_dir else desk.output)
+    first, second = FakeBatch(b"one", b"two"), FakeBatch(b"three")
+    store(archive, first, sync=False)
+    assert first.finished == []
+    store(archive, second)
+    assert (first.finished, second.finished) == (first.ids, second.ids)
+    (name,) = close(archive)
+    assert bodies(desk.output / name) == [b"one", b"two", b"three"]
+    (entry,) = manifest(desk.output)
+    assert (entry["path"], entry["messages"], entry["repaired"]) == (name, 3, False)
+    assert (entry["first_timestamp"], entry["last_timestamp"]) == (1000, 1001)
+    assert entry["bytes"] == (desk.output / name).stat().st_size
+    assert leftovers(desk.root) == []
+    assert not desk.work.exists() or names(desk.work) == []
+
+
+def test_the_checksum_is_that_of_the_file(desk: Desk) -> None:
+    import google_crc32c
+
+    archive = desk.archive(codec="gzip")
+    store(archive, FakeBatch(b"one"))
+    (name,) = close(archive)
+    assert manifest(desk.output)[0]["crc32c"] == f"{google_crc32c.value((desk.output / name).read_bytes()):08x}"
+
+
+def test_a_file_ends_with_the_message_that_goes_beyond_its_size(desk: Desk) -> None:
+    """As in Go's nsq_to_file, which looks before each message. What is synced with the old file is finished."""
+    archive = desk.archive(rotation=Rotation(size_bytes=10))
+    batch = FakeBatch(b"12345", b"1234", b"1", b"x" * 100, b"y")
+    store(archive, batch, sync=False)
+    assert batch.finished == batch.ids[:4]
+    close(archive)
+    answer(archive)
+    assert batch.finished == batch.ids
+    found = [bodies(path) for path in message_files(desk.output)]
+    assert found == [[b"12345", b"1234"], [b"1", b"x" * 100], [b"y"]]
+    assert names(desk.output)[0].startswith("topic-000000.")
+
+
+def test_a_file_ends_when_the_name_changes_or_after_a_time(desk: Desk) -> None:
+    archive = desk.archive(rotation=Rotation(interval_ns=30 * SECOND_NS), datetime_format="%M")
+    for number in range(6):
+        desk.now_ns = number * 20 * SECOND_NS
+        store(archive, FakeBatch(b"%d" % number))
+    close(archive)
+    found = {path.name: bodies(path) for path in message_files(desk.output)}
+    assert found == {
+        "topic-000000.00.log": [b"0", b"1"],
+        "topic-000001.00.log": [b"2"],
+        "topic-000000.01.log": [b"3", b"4"],
+        "topic-000001.01.log": [b"5"],
+    }
+
+
+@pytest.mark.parametrize("skips_empty", [False, True])
+def test_empty_files(desk: Desk, skips_empty: bool) -> None:
+    archive = desk.archive(codec="gzip", skips_empty=skips_empty)
+    archive.tick()
+    desk.now_ns += SECOND_NS
+    archive.tick()
+    close(archive)
+    for file in archive.take_finished():
+        file.finish()
+    assert [bodies(path) for path in message_files(desk.output)] == ([] if skips_empty else [[], []])
+
+
+def test_no_file_takes_the_name_of_another(desk: Desk) -> None:
+    """Neither when it is opened, nor when it is moved; not even of one that came in between."""
+    archive = desk.archive(work_dir=desk.work)
+    (desk.output / "topic-000000.00.log").write_bytes(b"mine\n")
+    store(archive, FakeBatch(b"one"))
+    (desk.output / "topic-000001.00.log").write_bytes(b"mine too\n")
+    assert close(archive) == ["topic-000002.00.log"]
+    assert sorted(all_bodies(desk.output)) == [b"mine", b"mine too", b"one"]
+
+
+def test_directories_in_names(desk: Desk) -> None:
+    archive = desk.archive(work_dir=desk.work, template="a/<DATETIME>/b<REV>.log")
+    store(archive, FakeBatch(b"one"))
+    assert close(archive) == ["b-000000.log"]
+    assert bodies(desk.output / "a/00/b-000000.log") == [b"one"]
+    assert manifest(desk.output)[0]["path"] == "a/00/b-000000.log"
+
+
+# --- files that several append to
+
+
+def test_a_file_that_is_there_is_appended_to(desk: Desk) -> None:
+    desk.output.mkdir()
+    (desk.output / "topic.00.log").write_bytes(b"before\ntorn")
+    archive = desk.archive(template="topic.<DATETIME>.log", is_shared=True)
+    store(archive, FakeBatch(b"one"))
+    close(archive)
+    assert bodies(desk.output / "topic.00.log") == [b"before", b"torn", b"one"]
+    entry = manifest(desk.output)[0]
+    assert (entry["offset"], entry["bytes"], entry["messages"]) == (len(b"before\ntorn\n"), len(b"one\n"), 1)
+
+
+def test_two_append_to_one_file(desk: Desk) -> None:
+    archives = [desk.archive(template="topic.<DATETIME>.log", is_shared=True) for _ in range(2)]
+    for number in range(4):
+        store(archives[number % 2], FakeBatch(b"%d" % number))
+    for archive in archives:
+        close(archive)
+    assert bodies(desk.output / "topic.00.log") == [b"0", b"1", b"2", b"3"]
+    assert [entry["crc32c"] for entry in manifest(desk.output)] == [None, None]
+
+
+# --- a disk that takes nothing
+
+
+class FullDisk:
+    """Writes `room` bytes more, then nothing."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+        self.room = room
+        self._write = os.write
+        monkeypatch.setattr("nsq_tools.to_file.output.os.write", self.write)
+
+    def write(self, descriptor: int, data: bytes | memoryview) -> int:
+        taken = min(self.room, len(data))
+        if not taken:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.room -= taken
+        return self._write(descriptor, data[:taken])
+
+
+@EACH_KIND
+@pytest.mark.parametrize("room", [0, 3, 70])
+def test_a_full_disk_loses_nothing_and_leaves_nothing_torn(
+    desk: Desk, form: str, codec: str, room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = FullDisk(monkeypatch, 1 << 30)
+    archive = desk.archive(form, codec)
+    before = FakeBatch(b"before")
+    store(archive, before)
+    unsynced, refused = FakeBatch(b"unsynced"), FakeBatch(os.urandom(100).replace(b"\n", b""))
+    store(archive, unsynced, sync=False)
+    disk.room = room
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space left"):
+            store(archive, refused)
+            store(archive, FakeBatch())
+        archive.take_synced()
+    assert (before.finished, unsynced.finished, refused.finished) == (before.ids, [], [])
+    disk.room = 1 << 30
+    archive.store(is_sync_due=True)
+    answer(archive)
+    assert (unsynced.finished, set(refused.finished)) == (unsynced.ids, set(refused.ids))
+    (name,) = close(archive)
+    assert bodies(desk.output / name) == [b"before", b"unsynced", refused.bodies[0], refused.bodies[0]]
+
+
+def test_after_a_sync_that_failed_all_is_written_again(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system forgets what it could not write: another sync alone would say that all is well."""
+    archive = desk.archive()
+    store(archive, FakeBatch(b"synced"))
+    batch = FakeBatch(b"one")
+    written: list[int] = []
+
+    def fail(descriptor: int) -> None:
+        written.append(os.fstat(descriptor).st_size)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("nsq_tools.to_file.output.os.fdatasync", fail)
+        with pytest.raises(OSError, match="Input/output"):
+            store(archive, batch)
+    assert (written, batch.finished) == ([11], [])
+    assert (desk.output / "topic-000000.00.log").stat().st_size == len(b"synced\n")
+    archive.store(is_sync_due=True)
+    answer(archive)
+    assert batch.finished == batch.ids
+    assert bodies(desk.output / close(archive)[0]) == [b"synced", b"one"]
+
+
+def test_what_cannot_be_written_can_be_given_back(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    FullDisk(monkeypatch, 0)
+    archive = desk.archive()
+    batch = FakeBatch(b"one")
+    with pytest.raises(OSError, match="No space left"):
+        store(archive, batch)
+    (portion,) = archive.take_waiting()
+    portion.requeue()
+    assert (batch.requeued, archive.take_waiting()) == (batch.ids, [])
+
+
+# --- what a kill leaves behind
+
+
+def killed(archive: Archive) -> None:
+    """As the system does it: descriptors are closed, locks end, files stay."""
+    archive.abandon()
+
+
+@EACH_KIND
+@pytest.mark.parametrize("in_work_dir", [False, True])
+def test_a_torn_file_is_repaired_and_finished(desk: Desk, form: str, codec: str, in_work_dir: bool) -> None:
+    archive = desk.archive(form, codec, work_dir=desk.work if in_work_dir else desk.output)
+    store(archive, FakeBatch(b"one", b"two"))
+    killed(archive)
+    directory = desk.work if in_work_dir else desk.output
+    (torn,) = [path for path in directory.iterdir() if path.suffix != ".json"]
+    with torn.open("ab") as file:
+        file.write(b"NSQrtorn")
+    (name,) = desk.repair_all()
+    assert bodies(desk.output / name) == [b"one", b"two"]
+    (entry,) = manifest(desk.output)
+    assert (entry["repaired"], entry["cut_bytes"], entry["messages"]) == (True, 8, 2)
+    assert leftovers(desk.root) == []
+    assert desk.repair_all() == []
+
+
+def test_a_file_that_is_being_written_is_left_alone(desk: Desk) -> None:
+    archive = desk.archive()
+    store(archive, FakeBatch(b"one"))
+    assert desk.repair_all() == []
+    assert len(leftovers(desk.root)) == 1
+    store(archive, FakeBatch(b"two"))
+    close(archive)
+    assert all_bodies(desk.output) == [b"one", b"two"]
+
+
+def test_a_file_without_messages_goes(desk: Desk) -> None:
+    archive = desk.archive("framed")
+    archive.tick()
+    killed(archive)
+    assert desk.repair_all() == []
+    assert os.listdir(desk.output) == []
+
+
+def test_a_claim_whose_file_another_process_writes_is_dropped(desk: Desk) -> None:
+    archive = desk.archive()
+    store(archive, FakeBatch(b"one"))
+    killed(archive)
+    with (desk.output / "topic-000000.00.log").open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert desk.repair_all() == []
+    assert leftovers(desk.root) == []
+    assert all_bodies(desk.output) == [b"one"]
+
+
+def test_only_the_torn_line_of_a_shared_file_is_cut(desk: Desk) -> None:
+    desk.output.mkdir()
+    path = desk.output / "topic.00.log"
+    path.write_bytes(b"before\n")
+    archive = desk.archive(template="topic.<DATETIME>.log", is_shared=True)
+    store(archive, FakeBatch(b"one"))
+    killed(archive)
+    with path.open("ab") as file:
+        file.write(b"torn")
+    assert desk.repair_all() == ["topic.00.log"]
+    assert bodies(path) == [b"before", b"one"]
+    (entry,) = manifest(desk.output)
+    assert (entry["offset"], entry["messages"], entry["bytes"]) == (7, 1, 4)
+
+
+STEPS = ("place", "Claim.update", "Manifest.add", "Claim.release")
+
+
+@pytest.mark.parametrize("form", ["lines", "parquet"])
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_kill_between_any_two_steps_of_finishing_costs_nothing(
+    desk: Desk, form: str, step: str, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = desk.archive(form, work_dir=desk.work)
+    store(archive, FakeBatch(b"one"))
+    archive.close()
+    (file,) = archive.take_finished()
+    with monkeypatch.context() as patch:
+        interrupt(patch, step, moment)
+        with pytest.raises(KeyboardInterrupt):
+            file.finish()
+    file.claim.drop()
+    desk.repair_all()
+    assert all_bodies(desk.output) == [b"one"]
+    assert len(manifest(desk.output)) == 1
+    assert leftovers(desk.root) == []
+    assert names(desk.work) == []
+
+
+def interrupt(patch: pytest.MonkeyPatch, step: str, moment: str) -> None:
+    holder, _, name = step.rpartition(".")
+    place_of_step = getattr(finishing, holder) if holder else finishing
+    real: Callable[..., object] = getattr(place_of_step, name)
+
+    def interrupted(*arguments: object) -> None:
+        if moment == "after":
+            real(*arguments)
+        raise KeyboardInterrupt
+
+    patch.setattr(place_of_step, name, interrupted)
+
+
+# --- one file
+
+
+def test_a_write_that_cannot_even_be_cut_back_is_cut_before_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = OutputFile(tmp_path / "file")
+    output.append(b"one\n")
+    with monkeypatch.context() as patch:
+        FullDisk(patch, 2)
+        refused = OSError(errno.EIO, "no")
+        patch.setattr("nsq_tools.to_file.output.os.ftruncate", lambda *_: (_ for _ in ()).throw(refused))
+        with pytest.raises(OSError, match="no"):
+            output.append(b"two\n")
+    output.append(b"three\n")
+    output.sync()
+    assert (tmp_path / "file").read_bytes() == b"one\nthree\n"

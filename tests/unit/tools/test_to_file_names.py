@@ -1,0 +1,127 @@
+"""What files of nsq-to-file are called, when they end, and which options fit together."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from nsq_tools.cli import BadUsage
+from nsq_tools.to_file.archive import Rotation
+from nsq_tools.to_file.naming import filename_template, host_identifier, strftime, with_revision
+from nsq_tools.to_file.options import PROGRAM, check_options, filename_format, has_revisions, is_shared
+
+MOMENT = datetime(2026, 3, 1, 0, 5, 9, tzinfo=timezone(timedelta(hours=-3, minutes=-30), "XYZ"))
+SOURCE = ["--nsqd-tcp-address=127.0.0.1:4150", "--topic=t"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("%Y-%m-%d_%H", "2026-03-01_00"),
+        ("%B %b %A %a", "March Mar Sunday Sun"),
+        ("%y %I %M %S %p", "26 12 05 09 AM"),
+        ("%Z %z", "XYZ -0330"),
+        ("100%%", "100%"),
+        ("%q %", "%q %"),
+        ("%%Y", "%Y"),
+        ("2006 Jan", "2006 Jan"),
+    ],
+)
+def test_strftime(text: str, expected: str) -> None:
+    assert strftime(text, MOMENT) == expected
+
+
+def test_afternoon() -> None:
+    assert strftime("%I%p", datetime(2026, 1, 1, 13, tzinfo=UTC)) == "01PM"
+    assert strftime("%I%p", datetime(2026, 1, 1, 12, tzinfo=UTC)) == "12PM"
+
+
+def test_host_identifier() -> None:
+    assert host_identifier("", "web1.example.com") == "web1"
+    assert host_identifier("<SHORT_HOST>@<HOSTNAME>", "web1.example.com") == "web1@web1.example.com"
+
+
+def test_template() -> None:
+    given = "<TOPIC>/<HOST>.<PID><REV>.<DATETIME>"
+    assert filename_template(given, "t", "h", 7, has_revisions=True) == "t/h.7<REV>.<DATETIME>"
+    assert filename_template(given, "t", "h", 7, has_revisions=False) == "t/h.7.<DATETIME>"
+    assert with_revision("a<REV>.log", 12) == "a-000012.log"
+
+
+# --- rotation
+
+
+def test_a_file_ends_when_its_name_changes_or_it_is_old_or_large() -> None:
+    rotation = Rotation(size_bytes=100, interval_ns=10)
+    assert rotation.reason("a", "a", 100, 10) is None
+    assert "new filename b" in (rotation.reason("a", "b", 0, 0) or "")
+    assert "11ns" in (rotation.reason("a", "a", 0, 11) or "")
+    assert "101 bytes" in (rotation.reason("a", "a", 101, 0) or "")
+    assert Rotation().reason("a", "a", 1 << 60, 1 << 60) is None
+    assert (rotation.room(40), rotation.room(140), Rotation().room(40)) == (60, 0, None)
+
+
+# --- options
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ([], "<TOPIC>.<HOST><REV>.<DATETIME>.log"),
+        (["--gzip"], "<TOPIC>.<HOST><REV>.<DATETIME>.log.gz"),
+        (["--compress=zstd", "--format=jsonl"], "<TOPIC>.<HOST><REV>.<DATETIME>.jsonl.zst"),
+        (["--compress=zstd", "--format=framed"], "<TOPIC>.<HOST><REV>.<DATETIME>.framed"),
+        (["--gzip", "--filename-format=x<REV>.gz"], "x<REV>.gz"),
+        (["--format=jsonl", "--filename-format=x.log"], "x.log"),
+    ],
+)
+def test_suffixes(flags: list[str], expected: str) -> None:
+    options = PROGRAM.read([*SOURCE, *flags])
+    check_options(options)
+    assert filename_format(options) == expected
+
+
+@pytest.mark.parametrize(
+    ("flags", "revisions", "shared"),
+    [
+        ([], False, True),
+        (["--format=jsonl"], False, True),
+        (["--gzip"], True, False),
+        (["--format=framed"], True, False),
+        (["--rotate-size=1"], True, True),
+        (["--rotate-interval=1s"], True, False),
+        (["--work-dir=/x"], True, False),
+        (["--work-dir=/tmp"], False, True),
+    ],
+)
+def test_which_files_are_appended_to(flags: list[str], revisions: bool, shared: bool) -> None:
+    options = PROGRAM.read([*SOURCE, *flags])
+    assert (has_revisions(options), is_shared(options)) == (revisions, shared)
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--topic=t"], "--nsqd-tcp-address or --lookupd-http-address required"),
+        ([*SOURCE, "--lookupd-http-address=x:1"], "not both"),
+        (["--topic=t", "--lookupd-http-address=ftp://x"], "host:port"),
+        (SOURCE[:1], "--topic or --topic-pattern required"),
+        ([SOURCE[0], "--topic-pattern=x"], "--lookupd-http-address must be specified"),
+        ([*SOURCE, "--topic-pattern=("], "not a regular expression"),
+        ([*SOURCE, "--gzip", "--filename-format=x"], "missing <REV>"),
+        ([*SOURCE, "--format=framed", "--filename-format=x"], "missing <REV>"),
+        ([*SOURCE, "--format=framed", "--gzip"], "none or zstd"),
+        ([*SOURCE, "--gzip", "--compress=zstd"], "contradict"),
+        ([*SOURCE, "--topic=bad topic"], "not a valid name"),
+        ([*SOURCE, "--consumer-opt=nonsense,1"], "nonsense"),
+    ],
+)
+def test_options_that_do_not_fit_together(flags: list[str], says: str) -> None:
+    with pytest.raises(BadUsage, match=says):
+        check_options(PROGRAM.read(flags))
+
+
+def test_levels() -> None:
+    with pytest.raises(Exception, match="--gzip-level must be from 1 to 9, got 10"):
+        PROGRAM.read([*SOURCE, "--gzip-level=10"]).check()

@@ -1,0 +1,257 @@
+"""The last step of a file of nsq-to-file: no name of it goes before the file is known to have another one."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from nsq_tools.to_file import placing
+from nsq_tools.to_file.archive import Archive, Plan, Rotation
+from nsq_tools.to_file.compression import CODECS
+from nsq_tools.to_file.finishing import FinishedFile, left_behind, repair
+from nsq_tools.to_file.formats import FORMATS
+from nsq_tools.to_file.placing import copy, place, remove_other_names
+from nsq_tools.to_file.portions import Portion
+from tests.support.written_files import MANIFEST, all_bodies, bodies, leftovers, manifest
+from tests.unit.fakes import FakeLog
+from tests.unit.to_file_fakes import FakeBatch
+
+NAME = "x<REV>.log"
+
+
+def never(path: Path) -> bool:
+    raise AssertionError(f"{path} is read, though the inodes tell")
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    directory = tmp_path / "work"
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    directory = tmp_path / "output"
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture
+def source(work: Path) -> Path:
+    path = work / "source"
+    path.write_bytes(b"one\n")
+    return path
+
+
+# --- one name after the other
+
+
+def test_a_file_that_has_no_other_name_stays(work: Path, source: Path) -> None:
+    """Its place is where it is, in whichever words."""
+    (work / "sub").mkdir()
+    (work.parent / "link").symlink_to(work)
+    for directory in (work, work / "sub" / "..", work.parent / "link"):
+        assert remove_other_names(source, directory, "source", "token", never)
+        assert bodies(source) == [b"one"]
+    os.link(source, work / "backup")
+    assert remove_other_names(source, work.parent / "link", "source", "token", never)
+    assert bodies(source) == [b"one"]
+
+
+def test_a_link_to_the_source_is_no_name_of_its_file(source: Path, output: Path) -> None:
+    (output / "x-000000.log").symlink_to(source)
+    assert place(source, output, NAME, 0, "token") == "x-000001.log"
+    assert remove_other_names(source, output, "x-000001.log", "token", never)
+    assert not source.exists()
+    assert bodies(output / "x-000001.log") == [b"one"]
+
+
+def test_a_source_whose_placed_file_is_gone_stays(source: Path, output: Path) -> None:
+    name = place(source, output, NAME, 0, "token")
+    (output / name).unlink()
+    assert not remove_other_names(source, output, name, "token", never)
+    (output / name).symlink_to(source)
+    assert not remove_other_names(source, output, name, "token", lambda path: False)
+    assert bodies(source) == [b"one"]
+
+
+def test_an_incomplete_copy_stays_while_there_is_no_source(output: Path, work: Path) -> None:
+    beside = placing._beside(output, "token")
+    beside.write_bytes(b"on")
+    with pytest.raises(FileNotFoundError):
+        place(work / "gone", output, NAME, 0, "token", copy)
+    assert not remove_other_names(work / "gone", output, "x-000000.log", "token", never)
+    assert beside.read_bytes() == b"on"
+
+
+# --- what somebody does between a kill and the next start
+
+
+def written(work: Path, output: Path, form: str = "lines") -> FinishedFile:
+    """A file of one message that has no place yet."""
+    plan = Plan(
+        topic="topic", channel="channel", template=f"x<REV>{FORMATS[form].suffix}", datetime_format="", work_dir=work,
+        output_dir=output, form=FORMATS[form], codec=CODECS["none"], level=3, rotation=Rotation(), is_shared=False,
+        skips_empty=False,
+    )  # fmt: skip
+    archive = Archive(plan, FakeLog(), lambda text: None, lambda: 0)  # type: ignore[arg-type]
+    archive.add([Portion.whole(FakeBatch(b"one"))])
+    archive.store(is_sync_due=True)
+    archive.close()
+    (file,) = archive.take_finished()
+    return file
+
+
+def killed_before_the_manifest(work: Path, output: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a file that is placed, and has its name in the work-dir still."""
+    file = written(work, output)
+
+    def killed(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("nsq_tools.to_file.finishing.remove_other_names", killed)
+        with pytest.raises(KeyboardInterrupt):
+            file.finish()
+    assert file.claim.facts.entry is not None
+    file.claim.drop()
+    return str(file.claim.facts.entry["path"])
+
+
+def the_rest(work: Path) -> list[FinishedFile]:
+    return [file for file in map(repair, left_behind(work)) if file is not None]
+
+
+@pytest.mark.parametrize("has_another", [False, True])
+def test_a_placed_file_that_was_taken_away_is_placed_again(
+    work: Path, output: Path, has_another: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = killed_before_the_manifest(work, output, monkeypatch)
+    (output / name).unlink()
+    if has_another:
+        (output / name).write_bytes(b"mine\n")
+    (file,) = the_rest(work)
+    assert file.finish().path == ("x-000001.log" if has_another else name)
+    assert [entry["path"] for entry in manifest(output)] == [file.claim.facts.entry["path"]]  # type: ignore[index]
+    assert all_bodies(output) == ([b"mine", b"one"] if has_another else [b"one"])
+    assert os.listdir(work) == leftovers(output) == []
+
+
+def test_a_file_that_is_replaced_again_and_again_is_left_for_the_next_start(
+    work: Path, output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed_before_the_manifest(work, output, monkeypatch)
+    (file,) = the_rest(work)
+    with monkeypatch.context() as patch:
+        patch.setattr("nsq_tools.to_file.finishing.remove_other_names", lambda *_: False)
+        with pytest.raises(OSError, match="replaced the file that was just placed there"):
+            file.finish()
+    file.claim.drop()
+    assert not (output / MANIFEST).exists()
+    for file in the_rest(work):
+        file.finish()
+    assert all_bodies(output) == [b"one"]
+    assert len(manifest(output)) == 1
+
+
+# --- file systems without links
+
+
+class NoLinks:
+    """Stands for file systems that have no hard links, and for one whose directories are on two of them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("nsq_tools.to_file.placing.os.link", self.link)
+
+    def link(self, source: Path, target: Path) -> None:
+        is_far = source.parent != target.parent
+        raise OSError(errno.EXDEV if is_far else errno.EPERM, "no links here", str(source))
+
+
+def test_without_links_a_copy_gets_its_name_and_then_the_source_goes(
+    source: Path, output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No inode tells that the two are one file any more, so the copy is read."""
+    NoLinks(monkeypatch)
+    (output / "x-000000.log").write_bytes(b"mine\n")
+    name = place(source, output, NAME, 0, "token")
+    read: list[Path] = []
+    assert not remove_other_names(source, output, name, "token", lambda path: bool(read.append(path)))
+    assert remove_other_names(source, output, name, "token", lambda path: path.read_bytes() == source.read_bytes())
+    assert (name, read) == ("x-000001.log", [output / "x-000001.log"])
+    assert all_bodies(output) == [b"mine", b"one"]
+    assert not source.exists()
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_without_links_a_file_is_finished(
+    work: Path, output: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    NoLinks(monkeypatch)
+    written(work, output, form).finish()
+    assert all_bodies(output) == [b"one"]
+    assert os.listdir(work) == leftovers(output) == []
+
+
+@pytest.mark.parametrize("has_the_call", [True, False])
+def test_without_links_no_file_is_replaced(
+    source: Path, work: Path, has_the_call: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by a file that was not there at the last look either, where the system can rename without replacing."""
+    NoLinks(monkeypatch)
+    if has_the_call:
+        monkeypatch.setattr("nsq_tools.to_file.placing.os.path.lexists", lambda path: False)
+    else:
+        monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: object())
+    (work / "x-000000.log").write_bytes(b"mine\n")
+    (work / "x-000001.log").symlink_to(work / "nowhere")
+    assert place(source, work, NAME, 0, "token") == "x-000002.log"
+    assert all_bodies(work) == [b"mine", b"one"]
+    assert (work / "x-000001.log").is_symlink()
+
+
+# --- to another file system
+
+
+def elsewhere() -> Path:
+    other = Path("/dev/shm")
+    if not other.is_dir() or not os.access(other, os.W_OK) or other.stat().st_dev == Path("/tmp").stat().st_dev:
+        pytest.skip("needs another file system")
+    return other
+
+
+@pytest.mark.parametrize("step", ["copy", "_link", "never"])
+def test_a_copy_that_was_interrupted(tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = elsewhere() / f"nsq-to-file-{os.getpid()}"
+    try:
+        source = tmp_path / "source"
+        source.write_bytes(b"one\n")
+        directory.mkdir()
+        (directory / "x-000000.log").write_bytes(b"mine\n")
+        with monkeypatch.context() as patch:
+            if step != "never":
+                real: Callable[..., object] = copy if step == "copy" else placing._link
+
+                def torn(*arguments: object) -> None:
+                    real(*arguments)
+                    if step == "copy":
+                        os.truncate(str(arguments[1]), 1)
+                    raise KeyboardInterrupt
+
+                patch.setattr(f"nsq_tools.to_file.placing.{step}", torn)
+                with pytest.raises(KeyboardInterrupt):
+                    place(source, directory, "x<REV>.log", 0, "token")
+        assert place(source, directory, "x<REV>.log", 0, "token") == "x-000001.log"
+        assert remove_other_names(source, directory, "x-000001.log", "token", never)
+        assert all_bodies(directory) == [b"mine", b"one"]
+        assert leftovers(directory) == []
+        assert not source.exists()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
