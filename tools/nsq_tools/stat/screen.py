@@ -82,7 +82,7 @@ def window(view: View, width: int, height: int) -> Window:
 
 
 def _frame(view: View, width: int, height: int) -> tuple[list[Text], list[Text], int]:
-    """What is above and below the table, and how many lines are left for what is under its head."""
+    """Return the lines above and below the table, and the number of lines left under its heading."""
     is_short = height < _SHORT_HEIGHT
     head = [_title(view, width), *([] if is_short else [_totals(view, width)]), *_failures(view, width)]
     foot = [] if is_short and not view.is_typing else [_foot(view, width)]
