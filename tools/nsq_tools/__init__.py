@@ -4,6 +4,7 @@ cli       start and end of every tool: options, exit status, closed pipes, termi
 options   settings that several tools share, their checks, and clients made from them
 columns   the interface of a batch of messages in columns
 hosts     choosing the host for the next message                             pure
+sizes     sizes with their units                                             pure
 timings   status lines about the duration of the latest messages
 
 One folder a tool. Its `options` declare its settings; docs/tools and the shell completions are made from them.

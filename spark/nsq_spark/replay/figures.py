@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
+from nsq_tools.sizes import size_text
 from nsq_tools.tail.rendering import for_terminal_line
-from nsq_tools.to_nsq.progress import size_text
 from nsqd_py.settings.durations import SECOND_NS
 
 __all__ = ["count_text", "duration_text", "rows_text", "shown", "size_text", "time_text"]

@@ -10,9 +10,10 @@ from typing import NamedTuple, Self
 
 import gevent
 
+from nsq_tools.sizes import size_text
+
 _BAR_CELLS = 24
 _FULL, _EMPTY = "━", "─"
-_STEPS = (("B", 0), ("kB", 1), ("MB", 1), ("GB", 2), ("TB", 2))
 
 
 class Progress(NamedTuple):
@@ -55,16 +56,6 @@ def summary(progress: Progress, addresses: list[str]) -> str:
         f"published {progress.messages:,} {noun} to {', '.join(addresses)}: "
         f"{size_text(progress.read_bytes)} in {progress.elapsed_s:.2f} s{rate}"
     )
-
-
-def size_text(size_bytes: float) -> str:
-    """Return the size with its unit: `512 B`, `1.5 MB`."""
-    step = 0
-    while size_bytes >= 999.5 and step < len(_STEPS) - 1:
-        size_bytes /= 1000
-        step += 1
-    unit, digits = _STEPS[step]
-    return f"{size_bytes:.{digits}f} {unit}"
 
 
 def _read(progress: Progress) -> str:
