@@ -31,10 +31,12 @@ _STATS = {"format": "json", "include_clients": "false", "include_mem": "false"}
 class Question:
     """A question that is asked of one server again and again, once at a time."""
 
-    def __init__(self, ask: Callable[[], None]) -> None:
+    def __init__(self, ask: Callable[[], None], clock: Callable[[], float]) -> None:
         self._ask = ask
+        self._clock = clock
         self._greenlet: gevent.Greenlet[[], None] | None = None
         self.began_s = 0.0
+        self.took_s = 0.0  # the duration of the last answer
         self.is_late = False
         self.is_heard = False  # the answer has arrived and waits to be read
 
@@ -46,7 +48,13 @@ class Question:
         """Ask, unless the last answer has not arrived yet."""
         if not self.is_busy:
             self.began_s, self.is_heard = now_s, False
-            self._greenlet = gevent.spawn(self._ask)
+            self._greenlet = gevent.spawn(self._run)
+
+    def _run(self) -> None:
+        try:
+            self._ask()
+        finally:
+            self.took_s = self._clock() - self.began_s
 
     @property
     def greenlet(self) -> gevent.Greenlet[[], None] | None:
@@ -130,7 +138,7 @@ class Poller:
             self.cluster.failed_lookups.pop(place_of(gone), None)
         for address in wanted:
             if address not in self._lookups:
-                self._lookups[address] = Question(lambda address=address: self._ask_lookupd(address))  # type: ignore[misc]
+                self._lookups[address] = Question(lambda address=address: self._ask_lookupd(address), self._clock)  # type: ignore[misc]
 
     @property
     def lookupds(self) -> tuple[str, ...]:
@@ -165,6 +173,8 @@ class Poller:
         asked = list(questions)
         now_s = self._clock()
         for question in asked:
+            if not question.is_busy and question.took_s <= limit_s:
+                question.is_late = False  # it answers in time again, so the round waits for it again
             question.begin(now_s)
         prompt = [question.greenlet for question in asked if not question.is_late]
         gevent.joinall([greenlet for greenlet in prompt if greenlet is not None], timeout=limit_s)
@@ -180,7 +190,7 @@ class Poller:
         for address, figures in told.items():
             node = self.cluster.add_node(address, figures)
             if address not in self._questions:
-                self._questions[address] = Question(lambda node=node: self._ask_nsqd(node))  # type: ignore[misc]
+                self._questions[address] = Question(lambda node=node: self._ask_nsqd(node), self._clock)  # type: ignore[misc]
 
     def _note_lateness(self, node: Node, question: Question) -> None:
         node.asked_s = question.began_s

@@ -26,12 +26,14 @@ class Servers:
     def __init__(self) -> None:
         self.answers: dict[str, Any] = {}
         self.asked: list[str] = []
+        self.delay_s = 0.0
 
     def answer(self) -> Answer:
         return AnswerBudget().answer()
 
     def get_bytes(self, answer: Answer, address: str, path: str, query: Mapping[str, str] | None = None) -> bytes:
         self.asked.append(f"{address}{path}")
+        gevent.sleep(self.delay_s)
         answer = self.answers[f"{address}{path}"]
         if isinstance(answer, Event):
             answer.wait()
@@ -159,6 +161,23 @@ def test_who_is_slow_is_waited_for_once() -> None:
     assert views.state_of(node, monotonic()) == views.OK
     assert depth(asker) == 6
     asker.close()
+
+
+def test_an_nsqd_that_was_late_once_is_waited_for_again() -> None:
+    servers = Servers()
+    servers.answers["n1:1/info"] = {"broadcast_address": "n1", "http_port": 1, "tcp_port": 2, "hostname": "n1"}
+    slow = Event()
+    servers.answers["n1:1/stats"] = slow
+    asking = poller(servers, nsqds=("n1:1",))
+    asking.round()
+    (node,) = asking.cluster.nodes.values()
+    assert node.is_late
+    slow.set()
+    servers.answers["n1:1/stats"], servers.delay_s = stats(orders=1), 0.001
+    for _ in range(3):
+        gevent.sleep(0.01)
+        asking.round()
+    assert not node.is_late
 
 
 def test_an_answer_that_is_no_nsqds_is_a_failure_of_that_nsqd_only() -> None:
