@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.nsqd_process import NsqdProcess
+from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.wire import OK, Client, Frame, bodies, int32, mpub, pub
 
 KIB = 1024
@@ -102,7 +102,7 @@ def test_a_body_that_does_not_come_is_no_sign_of_life(nsqd: NsqdProcess) -> None
         client.send(mpub("t", large(9))[:100_000])
         frames = client.rest()
         assert [frame.data for frame in frames] == [b"_heartbeat_"] * len(frames)
-    assert "failed to read command - i/o timeout" in nsqd.log_text()
+    wait_until(lambda: "failed to read command - i/o timeout" in nsqd.log_text())
 
 
 def test_large_messages_that_nobody_consumes_do_not_stay_in_memory(nsqd: NsqdProcess) -> None:

@@ -93,16 +93,18 @@ def _client(text: str) -> dict[str, Any]:
     return dict.fromkeys(texts, text) | dict.fromkeys(numbers, 1) | {"tls": True, "authed": True, "state": 3}
 
 
-def _channel(name: str) -> dict[str, Any]:
+def _channel(name: str, query: Query) -> dict[str, Any]:
+    clients = [] if query.get("include_clients") == "false" else list(map(_client, TEXTS))
     counts = ("depth", "in_flight_count", "deferred_count", "message_count", "requeue_count", "timeout_count")
     return {
         "channel_name": name, **dict.fromkeys(counts, 3), "backend_depth": 0, "client_count": len(TEXTS),
-        "clients": list(map(_client, TEXTS)), "paused": False, "e2e_processing_latency": _NO_LATENCY,
+        "clients": clients, "paused": False, "e2e_processing_latency": _NO_LATENCY,
     }  # fmt: skip
 
 
-def _topic(name: str, channel: str) -> dict[str, Any]:
-    channels = [_channel(found) for found in (name, *INHERITED) if channel in ("", found)]
+def _topic(name: str, query: Query) -> dict[str, Any]:
+    channel = query.get("channel", "")
+    channels = [_channel(found, query) for found in (name, *INHERITED) if channel in ("", found)]
     letters = [
         {"id": text, "attempts": 1, "topic": text, "channel": text, "timestamp": 1, "died": 2} for text in TEXTS
     ]
@@ -115,7 +117,7 @@ def _topic(name: str, channel: str) -> dict[str, Any]:
 
 def _stats(query: Query) -> Any:
     names = [name for name in (*TEXTS, *INHERITED) if query.get("topic") in (None, name)]
-    topics = [_topic(name, query.get("channel", "")) for name in names]
+    topics = [_topic(name, query) for name in names]
     return {"version": IMAGE, "health": SCRIPT, "start_time": 1, "topics": topics}
 
 
