@@ -35,13 +35,11 @@ from nsqd_py.protocol.names import quote
 from nsqd_py.runtime.logs import one_line
 from nsqd_py.settings.declaration import BadOptions
 
-_FORBIDDEN = 403
 # The most producers in one answer of an nsqlookupd.
 MOST_PRODUCERS = 10_000
 _STARTED_AT_A_TIME = 20
 # The part of an error answer that the error shows.
 _SHOWN_BYTES = 1024
-_HIGHEST_PORT = 65535
 
 T = TypeVar("T")
 
@@ -107,7 +105,7 @@ class Upstream:
             try:
                 return self._exchange_with_login(method, url, body, answer)
             except BadStatus as error:
-                port = https_port(error)
+                port = error.https_port
                 if url.is_secure or not port:
                     raise
                 return self._exchange_with_login(method, replace(url, is_secure=True, port=port), body, answer)
@@ -198,17 +196,6 @@ def _url(address: str, path: str) -> Url:
         return parse_url(f"{address if '://' in address else f'http://{address}'}{path}")
     except ValueError as error:  # an nsqlookupd may name an invalid address
         raise UpstreamError(f"{place_of(address)}: {error}") from error
-
-
-def https_port(error: BadStatus) -> int:
-    """Return the HTTPS port that a 403 answer names; 0 if it names none."""
-    if error.status != _FORBIDDEN:
-        return 0
-    try:
-        port = orjson.loads(error.body)["https_port"]
-    except (ValueError, TypeError, KeyError):
-        return 0
-    return port if type(port) is int and 0 < port <= _HIGHEST_PORT else 0
 
 
 def _message(body: bytes) -> str:

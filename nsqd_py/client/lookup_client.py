@@ -87,8 +87,7 @@ class Finder:
         self._schedule = Schedule(
             monotonic(), options.lookupd_poll_interval_s, options.lookupd_poll_jitter, chance
         )  # fmt: skip
-        outage_log: Any = log
-        self._outage = OutageLog(outage_log, monotonic)
+        self._outage = OutageLog(log, monotonic)
         self._on_answer = on_answer
         self._hurried = Event()
         self.greenlet = gevent.spawn(self._run)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-
-from nsqd_py.runtime.logs import Log
+from typing import Protocol
 
 _JITTER = 0.25
 _REMIND_EVERY_S = 60.0
@@ -39,13 +38,20 @@ class Backoff:
         return max(0.0, self._not_before_s - now_s)
 
 
+class LineWriter(Protocol):
+    """A log of a daemon or of a client; `text % args` is the line."""
+
+    def info(self, text: str, /, *args: object) -> None: ...
+    def error(self, text: str, /, *args: object) -> None: ...
+
+
 class OutageLog:
     """The log lines of one outage: an error when it starts, a reminder every minute, a line when it ends.
 
     `clock` returns seconds of a steady clock.
     """
 
-    def __init__(self, log: Log, clock: Callable[[], float]) -> None:
+    def __init__(self, log: LineWriter, clock: Callable[[], float]) -> None:
         self._log = log
         self._clock = clock
         self._reported_s: float | None = None

@@ -219,8 +219,7 @@ class Finder:
         self._url = lookup_url(address, topic)
         self._options = options
         self._schedule = Schedule(monotonic(), options.lookupd_poll_interval_s, options.lookupd_poll_jitter, chance)
-        outage_log: Any = log
-        self._outage = OutageLog(outage_log, monotonic)
+        self._outage = OutageLog(log, monotonic)
         self._on_answer = on_answer
 
     def hurry(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from nsqd_py.client.consuming.flow import Clock
 from nsqd_py.client.consuming.lane import Lane, LaneLimits
@@ -45,8 +44,7 @@ class Membership:
         self._now_s = clock
         self._dialled_s = clock()
         self._redial = Backoff(_FIRST_REDIAL_S, max(_FIRST_REDIAL_S, options.lookupd_poll_interval_s), chance)
-        outage_log: Any = log
-        self._outage = OutageLog(outage_log, clock)
+        self._outage = OutageLog(log, clock)
         self._nsqd_is_done = False
 
     # ---- dialling

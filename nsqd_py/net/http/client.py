@@ -22,6 +22,8 @@ from nsqd_py.net.http.yielding_file import yielding_reader
 from nsqd_py.net.tls_context import advised
 from nsqd_py.protocol.wrong_port import not_http
 
+_FORBIDDEN = 403
+_HIGHEST_PORT = 65535
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 # For `/stats`: a topic or a channel takes about 0.5 kB, a client about 1 kB.
 MAX_STATS_BYTES = 32 * 1024 * 1024
@@ -58,6 +60,17 @@ class BadStatus(HttpClientError):
         self.status = status
         self.reason = reason
         self.body = body
+
+    @property
+    def https_port(self) -> int:
+        """The HTTPS port that a 403 answer of nsqd or nsqlookupd names; 0 if it names none."""
+        if self.status != _FORBIDDEN:
+            return 0
+        try:
+            port = load_foreign_json(self.body)["https_port"]
+        except (ValueError, TypeError, KeyError):
+            return 0
+        return port if type(port) is int and 0 < port <= _HIGHEST_PORT else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
 
 import gevent
-import orjson
 
 from nsq_tools.cli import BadUsage
 from nsq_tools.options import http_url
@@ -22,8 +21,7 @@ from nsq_tools.stat.model import Model
 from nsqd_py.net.addresses import join_address
 from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, Url
 
-_FORBIDDEN, _NOT_FOUND = 403, 404
-_HIGHEST_PORT = 65535
+_NOT_FOUND = 404
 
 
 def shown_address(address: str) -> str:
@@ -75,7 +73,7 @@ class Sources:
         try:
             return self.client.ask(url)
         except BadStatus as error:
-            port = _https_port(error)
+            port = error.https_port
             if url.is_secure or not port:
                 raise
         return self.client.ask(replace(url, is_secure=True, port=port))
@@ -94,17 +92,6 @@ def _addresses(answer: Any) -> list[str]:
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise HttpClientError("the answer is not from an nsqlookupd") from error
     return list(dict.fromkeys(found))
-
-
-def _https_port(error: BadStatus) -> int:
-    """Return the HTTPS port that a server names in a 403 response, or 0."""
-    if error.status != _FORBIDDEN:
-        return 0
-    try:
-        port = orjson.loads(error.body)["https_port"]
-    except (ValueError, TypeError, KeyError):
-        return 0
-    return port if type(port) is int and 0 < port <= _HIGHEST_PORT else 0
 
 
 T = TypeVar("T")
