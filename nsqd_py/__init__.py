@@ -20,6 +20,8 @@ errors    every error of nsqd, with the form that clients see                 pu
 clock     the wall clock and the steady clock
 version   the version of this project, and of the NSQ release that it matches
 
+`nsqd_py.embedded()` starts a real nsqd for a test or a notebook (testing/embedded.py).
+
 Rooms, each importing only those below it (setup.cfg has the contracts):
 api         nsqd's HTTP paths
 stats       figures for /stats, statsd and Prometheus
@@ -37,4 +39,22 @@ debug       stacks, profiles and memory of a running process
 settings    flags, config files and what is printed from them
 runtime     log, signals, systemd, threads
 protocol    the NSQ protocol without I/O
+testing     nsqds as child processes, and the pytest plugin
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nsqd_py.testing.embedded import embedded as embedded
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when it is used: each program imports this package at its start.
+    if name == "embedded":
+        from nsqd_py.testing.embedded import embedded
+
+        return embedded
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+

@@ -269,6 +269,7 @@ PRESUMED: dict[str, Presumed] = {
     "docs/security.md": nothing,
     "docs/spark.md": spark,
     "docs/take-over.md": take_over,
+    "docs/testing.md": nothing,
     "docs/tools/README.md": nothing,
     "docs/tools/nsq-stat.md": nsq_stat,
     "docs/tools/nsq-tail.md": nsq_tail,

@@ -227,6 +227,17 @@ def test_messages_pass_through_the_installed_commands(installed: Installed, nsqd
     assert installed.run("nsq-tail", "--topic=orders", "--channel=me", "--n=2", address) == "first\nsecond\n"
 
 
+def test_an_embedded_cluster_runs_from_the_installation(installed: Installed) -> None:
+    code = """
+import nsqd_py
+with nsqd_py.embedded(nsqds=1, lookupd=True) as cluster:
+    cluster.nsqds[0].publish("orders", "one")
+    cluster.nsqds[0].wait_for_depth("orders", 1)
+    print(cluster.lookupd.get("/topics")["topics"])
+"""
+    assert installed.run("python", "-c", code).strip() == "['orders']"
+
+
 def test_units_dashboards_and_examples_are_found_after_an_installation(installed: Installed) -> None:
     paths = [Path(line) for line in installed.run("python", "-m", "nsq_apps.contrib").splitlines()]
     folders = [REPOSITORY / "contrib" / folder for folder in ("config", "grafana", "systemd")]

@@ -1,0 +1,363 @@
+"""nsqd and nsqlookupd as child processes of this one, on free ports of 127.0.0.1."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Literal, Self, overload
+from urllib.parse import urlencode
+
+_LISTENING = re.compile(r"\b(TCP|HTTP): listening on (\S+:\d+)\s")
+_START_TIMEOUT_S = 30.0
+_STOP_TIMEOUT_S = 30.0
+_POLL_INTERVAL_S = 0.005
+_HOST = "127.0.0.1"
+
+_Path = str | os.PathLike[str]
+
+
+def _wait(condition: Callable[[], bool], timeout_s: float, problem: Callable[[], str]) -> None:
+    """Raises TimeoutError with the text of `problem` if the condition does not hold in time."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(problem())
+        time.sleep(_POLL_INTERVAL_S)
+
+
+class _Process:
+    """The current process of a daemon. It is apart from the daemon so that a finalizer can hold it."""
+
+    def __init__(self) -> None:
+        self.popen: subprocess.Popen[bytes] | None = None
+        self.owner = os.getpid()
+
+    def end(self, signal_number: int) -> int | None:
+        """Send the signal, and return the exit status. Do nothing in a fork of the process that started it."""
+        popen = self.popen
+        if popen is None or os.getpid() != self.owner:
+            return None
+        self.popen = None
+        popen.send_signal(signal_number)
+        try:
+            status = popen.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            popen.kill()
+            status = popen.wait()
+        assert popen.stdin is not None
+        popen.stdin.close()
+        return status
+
+
+def _clean_up(process: _Process, folder: tempfile.TemporaryDirectory[str]) -> None:
+    process.end(signal.SIGTERM)
+    if os.getpid() == process.owner:
+        folder.cleanup()
+
+
+class Daemon:
+    """A daemon in a process of its own. It keeps its ports and its data over `stop`, `kill` and `restart`.
+
+    It stops when `close` is called, at the end of a `with` block, when nothing refers to it any more, and when this
+    process ends, even by SIGKILL.
+    """
+
+    _module: str
+    _name: str
+
+    def __init__(self, *flags: str) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix=f"{self._name}-", ignore_cleanup_errors=True)
+        self._process = _Process()
+        self._flags = flags
+        self._addresses: dict[str, str] = {}
+        self._finalizer = weakref.finalize(self, _clean_up, self._process, self._folder)
+        self._log_path = Path(self._folder.name, f"{self._name}.log")
+        self._log_path.touch()
+        self._launch()
+
+    @property
+    def tcp_address(self) -> str:
+        """`host:port` of the TCP protocol."""
+        return self._address("TCP")
+
+    @property
+    def http_address(self) -> str:
+        """`host:port` of the HTTP paths."""
+        return self._address("HTTP")
+
+    @property
+    def running(self) -> bool:
+        """True while the process runs."""
+        return self._process.popen is not None and self._process.popen.poll() is None
+
+    def log_lines(self, count: int = 20) -> list[str]:
+        """Return the last `count` lines of its log."""
+        return self._log_path.read_text(errors="replace").splitlines()[-count:]
+
+    def get(self, path: str) -> Any:
+        """Return the JSON that an HTTP path answers. Raises RuntimeError if it answers an error."""
+        return json.loads(self._request("GET", path))
+
+    def post(self, path: str, body: bytes = b"") -> bytes:
+        """Return what an HTTP path answers to a POST. Raises RuntimeError if it answers an error."""
+        return self._request("POST", path, body)
+
+    def stop(self) -> None:
+        """Stop it as SIGTERM does, and wait for its end. Its data stays."""
+        self._process.end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it by SIGKILL, as a crash would. Its data stays."""
+        self._process.end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Start it again with the same ports and data; stop it first if it runs."""
+        self.stop()
+        self._launch()
+        self.wait_until_ready()
+
+    def close(self) -> None:
+        """Stop it, and remove its temporary folder."""
+        self._finalizer()
+
+    def wait_until_ready(self) -> None:
+        """Wait until it listens. Raises RuntimeError with the end of its log if it ended instead."""
+
+        def ready() -> bool:
+            if not self.running:
+                raise RuntimeError(f"{self._name} did not start:\n" + "\n".join(self.log_lines()))
+            self._read_addresses()
+            return len(self._addresses) == 2
+
+        _wait(ready, _START_TIMEOUT_S, lambda: f"{self._name} does not listen after {_START_TIMEOUT_S:g} s")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _address(self, protocol: str) -> str:
+        if not self._addresses:
+            self.wait_until_ready()
+        return self._addresses[protocol]
+
+    def _launch(self) -> None:
+        if not self._finalizer.alive:
+            raise RuntimeError(f"this {self._name} is closed; start another one with nsqd_py.embedded()")
+        tcp, http_ = (self._addresses.get(name, f"{_HOST}:0") for name in ("TCP", "HTTP"))
+        # -P: the files of the current folder must not hide modules.
+        command = [sys.executable, "-P", "-m", "nsqd_py.testing.child", self._module, *self._arguments()]
+        command += [f"--tcp-address={tcp}", f"--http-address={http_}", *self._flags]
+        self._addresses = {}
+        with self._log_path.open("ab") as log:
+            self._log_start = log.tell()
+            self._process.popen = _start(command, log)
+
+    def _arguments(self) -> list[str]:
+        return [f"--broadcast-address={_HOST}"]
+
+    def _read_addresses(self) -> None:
+        with self._log_path.open("rb") as log:
+            log.seek(self._log_start)
+            found = dict(_LISTENING.findall(log.read().decode(errors="replace")))
+        if len(found) == 2:
+            self._addresses = found
+
+    def _request(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        connection = http.client.HTTPConnection(self.http_address, timeout=_STOP_TIMEOUT_S)
+        try:
+            connection.request(method, path, body)
+            answer = connection.getresponse()
+            content = answer.read()
+        finally:
+            connection.close()
+        if answer.status != 200:
+            text = content.decode(errors="replace")
+            raise RuntimeError(f"{self._name} answered {answer.status} to {method} {path}: {text}")
+        return content
+
+
+def _start(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+    # A session of its own: Ctrl-C in a terminal or a notebook must not reach it.
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+    )
+
+
+class Lookupd(Daemon):
+    """An nsqlookupd in a process of its own."""
+
+    _module = "nsq_apps.nsqlookupd"
+    _name = "nsqlookupd"
+
+
+class Nsqd(Daemon):
+    """An nsqd in a process of its own."""
+
+    _module = "nsq_apps.nsqd"
+    _name = "nsqd"
+
+    def __init__(self, *flags: str, data_path: _Path | None = None) -> None:
+        """Without a data path it keeps its data in a temporary folder, which `close` removes."""
+        self._given_path = data_path
+        super().__init__(*flags)
+
+    @property
+    def data_path(self) -> Path:
+        """The folder with its data."""
+        return Path(self._given_path if self._given_path is not None else self._folder.name)
+
+    def publish(self, topic: str, *bodies: bytes | str, defer_ms: int = 0) -> None:
+        """Publish messages: all or none, or one by one if they are deferred.
+
+        Raises RuntimeError with nsqd's answer if it refuses them.
+        """
+        encoded = [body.encode() if isinstance(body, str) else body for body in bodies]
+        if defer_ms:
+            for body in encoded:
+                self.post("/pub?" + urlencode({"topic": topic, "defer": defer_ms}), body)
+            return
+        frames = b"".join(struct.pack(">i", len(body)) + body for body in encoded)
+        content = struct.pack(">i", len(encoded)) + frames
+        self.post("/mpub?" + urlencode({"topic": topic, "binary": "true"}), content)
+
+    def stats(self, topic: str = "", channel: str = "") -> dict[str, Any]:
+        """Return nsqd's /stats, of all topics or of one."""
+        query = {"format": "json", "topic": topic, "channel": channel}
+        answer: dict[str, Any] = self.get("/stats?" + urlencode({key: text for key, text in query.items() if text}))
+        return answer
+
+    def depth(self, topic: str, channel: str | None = None) -> int:
+        """Return how many messages wait in the topic, or in one of its channels; 0 if it does not exist."""
+        for figures in self.stats(topic)["topics"]:
+            if channel is None:
+                return int(figures["depth"])
+            for one in figures["channels"]:
+                if one["channel_name"] == channel:
+                    return int(one["depth"])
+        return 0
+
+    def wait_for_depth(self, topic: str, depth: int, channel: str | None = None, timeout_s: float = 10.0) -> None:
+        """Wait until exactly `depth` messages wait in the topic, or in one of its channels.
+
+        Messages in flight and deferred ones are not part of the depth. Raises TimeoutError.
+        """
+        last = -1
+
+        def reached() -> bool:
+            nonlocal last
+            last = self.depth(topic, channel)
+            return last == depth
+
+        name = topic if channel is None else f"{topic}/{channel}"
+        _wait(reached, timeout_s, lambda: f"the depth of {name} is {last} after {timeout_s:g} s, not {depth}")
+
+    def _arguments(self) -> list[str]:
+        return [*super()._arguments(), f"--data-path={self.data_path}"]
+
+
+class Cluster:
+    """Several nsqds, with an nsqlookupd or without."""
+
+    def __init__(
+        self, *flags: str, nsqds: int, lookupd: bool, data_path: _Path | None = None
+    ) -> None:
+        if nsqds < 1:
+            raise ValueError(f"nsqds must be at least 1, got {nsqds}")
+        self.lookupd: Lookupd | None = None
+        self.nsqds: tuple[Nsqd, ...] = ()
+        try:
+            if lookupd:
+                self.lookupd = Lookupd()
+                flags = (f"--lookupd-tcp-address={self.lookupd.tcp_address}", *flags)
+            for number in range(1, nsqds + 1):
+                path = None if data_path is None else Path(data_path, f"nsqd-{number}")
+                if path is not None:
+                    path.mkdir(parents=True, exist_ok=True)
+                self.nsqds += (Nsqd(*flags, data_path=path),)
+            for nsqd in self.nsqds:
+                nsqd.wait_until_ready()
+            self._wait_for_registrations()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def lookupd_http_address(self) -> str:
+        """`host:port` that consumers ask. Raises RuntimeError if the cluster has no nsqlookupd."""
+        if self.lookupd is None:
+            raise RuntimeError("this cluster has no nsqlookupd: start it with lookupd=True")
+        return self.lookupd.http_address
+
+    @property
+    def nsqd_tcp_addresses(self) -> list[str]:
+        """`host:port` of each nsqd."""
+        return [nsqd.tcp_address for nsqd in self.nsqds]
+
+    def close(self) -> None:
+        """Stop all processes, and remove their temporary folders."""
+        for daemon in (*self.nsqds, self.lookupd):
+            if daemon is not None:
+                daemon.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _wait_for_registrations(self) -> None:
+        lookupd = self.lookupd
+        if lookupd is None:
+            return
+        ports = {int(nsqd.tcp_address.rpartition(":")[2]) for nsqd in self.nsqds}
+
+        def known() -> bool:
+            with suppress(OSError):
+                return ports <= {producer["tcp_port"] for producer in lookupd.get("/nodes")["producers"]}
+            return False
+
+        _wait(known, _START_TIMEOUT_S, lambda: "nsqlookupd does not know all nsqds: " + "; ".join(lookupd.log_lines(3)))
+
+
+@overload
+def embedded(*flags: str, data_path: _Path | None = None) -> Nsqd: ...
+@overload
+def embedded(*flags: str, nsqds: int = 1, lookupd: Literal[True], data_path: _Path | None = None) -> Cluster: ...
+@overload
+def embedded(*flags: str, nsqds: int, lookupd: bool = False, data_path: _Path | None = None) -> Cluster: ...
+def embedded(
+    *flags: str, nsqds: int | None = None, lookupd: bool = False, data_path: _Path | None = None
+) -> Nsqd | Cluster:
+    """Start an nsqd in a process of its own, on free ports; with `nsqds` or `lookupd`, a cluster.
+
+    `flags` are nsqd's, for example "--msg-timeout=1s". Messages lie in `data_path` (a cluster makes a folder in it for
+    each nsqd), by default in a temporary folder. Raises RuntimeError with nsqd's log if it does not start.
+    """
+    if lookupd or nsqds is not None:
+        return Cluster(*flags, nsqds=1 if nsqds is None else nsqds, lookupd=lookupd, data_path=data_path)
+    nsqd = Nsqd(*flags, data_path=data_path)
+    try:
+        nsqd.wait_until_ready()
+    except BaseException:
+        nsqd.close()
+        raise
+    return nsqd

@@ -1,0 +1,97 @@
+"""A pytest plugin, active wherever nsqd-py is installed: real nsqds for tests.
+
+`nsqd`         an nsqd, the same for the whole session
+`nsq_topic`    a topic's name that no other test has; the topic is deleted after the test
+`nsq_cluster`  two nsqds and an nsqlookupd, the same for the whole session
+
+The report of a failed test that used one of them shows depths, messages in flight, and the last lines of the log.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Generator, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from nsqd_py.testing.embedded import Cluster, Nsqd
+
+_Reports = Generator[None, pytest.TestReport, pytest.TestReport]
+
+# The figures of a channel: the word in a report, and the key in /stats.
+_FIGURES = {
+    "depth": "depth",
+    "in flight": "in_flight_count",
+    "deferred": "deferred_count",
+    "requeued": "requeue_count",
+    "timed out": "timeout_count",
+    "clients": "client_count",
+}
+_LOG_LINES = 10
+_LONGEST_STEM = 40
+
+
+@pytest.fixture(scope="session")
+def nsqd() -> Iterator[Nsqd]:
+    """A real nsqd on free ports, with its data in a temporary folder."""
+    from nsqd_py.testing.embedded import embedded
+
+    with embedded() as nsqd:
+        yield nsqd
+
+
+@pytest.fixture(scope="session")
+def nsq_cluster() -> Iterator[Cluster]:
+    """Two nsqds and an nsqlookupd on free ports."""
+    from nsqd_py.testing.embedded import embedded
+
+    with embedded(lookupd=True, nsqds=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def nsq_topic(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A new topic's name, made from the test's. Its topic is deleted after the test."""
+    stem = re.sub(r"[^.a-zA-Z0-9_-]", "_", request.node.name)[:_LONGEST_STEM]
+    topic = f"{stem}-{uuid.uuid4().hex[:12]}"
+    yield topic
+    for nsqd in _used_nsqds(request.node):
+        with suppress(RuntimeError, OSError):  # it does not have the topic, or the test stopped it
+            nsqd.post(f"/topic/delete?topic={topic}")
+
+
+def _used_nsqds(item: pytest.Item) -> list[Nsqd]:
+    used: dict[str, Any] = getattr(item, "funcargs", {})
+    single, cluster = used.get("nsqd"), used.get("nsq_cluster")
+    from nsqd_py.testing.embedded import Cluster, Nsqd
+
+    # A project may have fixtures of its own with these names.
+    nsqds = [single] if isinstance(single, Nsqd) else []
+    return nsqds + (list(cluster.nsqds) if isinstance(cluster, Cluster) else [])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> _Reports:
+    """Add the state of the nsqds to the report of a failed test."""
+    report = yield
+    if report.when == "call" and report.failed and {"nsqd", "nsq_cluster"} & set(getattr(item, "fixturenames", ())):
+        for nsqd in _used_nsqds(item):
+            report.sections.append((f"nsqd {nsqd.tcp_address}", _describe(nsqd)))
+    return report
+
+
+def _describe(nsqd: Nsqd) -> str:
+    lines = []
+    try:
+        for topic in nsqd.stats()["topics"]:
+            lines.append(f"topic {topic['topic_name']}: depth {topic['depth']}, messages {topic['message_count']}")
+            for channel in topic["channels"]:
+                figures = ", ".join(f"{word} {channel[key]}" for word, key in _FIGURES.items())
+                lines.append(f"  channel {channel['channel_name']}: {figures}")
+    except (OSError, RuntimeError) as error:
+        lines.append(f"nsqd does not answer: {error}")
+    return "\n".join([*lines, "Last lines of its log:", *nsqd.log_lines(_LOG_LINES)])
