@@ -76,25 +76,30 @@ class LookupHttpConnection(HttpConnection[LookupApi]):
 
 
 def ping(request: Request[LookupApi]) -> Reply:
+    """Return OK."""
     return answers.plain(200, "OK")
 
 
 def info(request: Request[LookupApi]) -> Reply:
+    """Return the version."""
     return answers.json({"version": NSQ_VERSION})
 
 
 def topics(request: Request[LookupApi]) -> Reply:
+    """Return the names of all topics."""
     rest = _rest()
     return answers.json_in_pieces(_encode_list("topics", request.app.topics(rest), rest))
 
 
 def channels(request: Request[LookupApi]) -> Reply:
+    """Return the names of a topic's channels."""
     topic = _argument(request, "topic")
     rest = _rest()
     return answers.json_in_pieces(_encode_list("channels", request.app.registry.channels(topic, rest), rest))
 
 
 def lookup(request: Request[LookupApi]) -> Reply:
+    """Return a topic's channels, and the nsqds that have the topic."""
     topic = _argument(request, "topic")
     api = request.app
     rest = _rest()
@@ -119,6 +124,7 @@ def _topic_pieces(view: TopicView, rest: Rest) -> Iterator[bytes]:
 
 
 def nodes(request: Request[LookupApi]) -> Reply:
+    """Return all nsqds with their topics and tombstones."""
     return answers.json_in_pieces(_node_list(request.app, _rest()))
 
 
@@ -181,6 +187,7 @@ def _encode_registration(registration: Registration) -> bytes:
 
 
 def create_topic(request: Request[LookupApi]) -> Reply:
+    """Register a topic, which no nsqd needs to have."""
     topic = _valid_argument(request, "topic")
     request.app.log.of_clients.info("DB: adding topic(%s)", topic)
     _add(request.app.registry, topic, "")
@@ -188,6 +195,7 @@ def create_topic(request: Request[LookupApi]) -> Reply:
 
 
 def delete_topic(request: Request[LookupApi]) -> Reply:
+    """Forget a topic and its channels."""
     topic = _argument(request, "topic")
     request.app.log.of_clients.info("DB: removing topic(%s)", topic)
     rest = _rest()
@@ -199,6 +207,7 @@ def delete_topic(request: Request[LookupApi]) -> Reply:
 
 
 def tombstone(request: Request[LookupApi]) -> Reply:
+    """Hide one nsqd (`node`) from lookups of a topic for a while."""
     topic = _argument(request, "topic")
     node = _argument(request, "node")
     api = request.app
@@ -208,6 +217,7 @@ def tombstone(request: Request[LookupApi]) -> Reply:
 
 
 def create_channel(request: Request[LookupApi]) -> Reply:
+    """Register a channel and its topic."""
     topic = _valid_argument(request, "topic")
     channel = _valid_argument(request, "channel")
     request.app.log.of_clients.info("DB: adding channel(%s) in topic(%s)", channel, topic)
@@ -216,6 +226,7 @@ def create_channel(request: Request[LookupApi]) -> Reply:
 
 
 def delete_channel(request: Request[LookupApi]) -> Reply:
+    """Forget a channel."""
     topic = _valid_argument(request, "topic")
     channel = _valid_argument(request, "channel")
     registry = request.app.registry

@@ -88,6 +88,7 @@ _CHANGES: dict[str, Callable[[Broker, bytes], None]] = {
 
 
 def pub(request: Request[Broker]) -> Reply:
+    """Publish the body as one message; `defer` delays it by that many milliseconds."""
     body = request.body
     if not body:
         raise HttpError(400, "MSG_EMPTY")
@@ -181,6 +182,7 @@ def health(request: Request[Broker]) -> Reply:
 
 
 def info(request: Request[Broker]) -> Reply:
+    """Return versions, addresses, start time and limits."""
     broker = request.app
     options = broker.options
     return answers.json(
@@ -202,6 +204,7 @@ def info(request: Request[Broker]) -> Reply:
 
 
 def stats(request: Request[Broker]) -> Reply:
+    """Return topics, channels and clients as text, or as JSON with `format=json`."""
     params = request.params
     broker = request.app
     # A client that published to a new topic looks for its channels next; nsqlookupds are being asked for them.
@@ -257,6 +260,7 @@ def create_topic(request: Request[Broker]) -> Reply:
 
 
 def delete_topic(request: Request[Broker]) -> Reply:
+    """Delete a topic with its channels and messages."""
     topic = named_topic(request)
     request.app.delete_topic(topic.name)
     request.app.persist_metadata()
@@ -264,6 +268,7 @@ def delete_topic(request: Request[Broker]) -> Reply:
 
 
 def empty_topic(request: Request[Broker]) -> Reply:
+    """Drop the messages of a topic that no channel has received."""
     name = request.params.get("topic")
     if name is not None and not is_valid(name):
         raise HttpError(400, "INVALID_TOPIC")
@@ -273,6 +278,7 @@ def empty_topic(request: Request[Broker]) -> Reply:
 
 
 def pause_topic(request: Request[Broker], *, paused: bool) -> Reply:
+    """Stop passing messages of a topic to its channels, or continue; publishes are accepted meanwhile."""
     topic = named_topic(request)
     request.app.pause_topic(topic, paused)
     return answers.EMPTY
@@ -305,6 +311,7 @@ def create_channel(request: Request[Broker]) -> Reply:
 
 
 def delete_channel(request: Request[Broker]) -> Reply:
+    """Delete a channel with its messages, and close the connections of its consumers."""
     topic, channel = named_channel(request)
     request.app.delete_channel(topic, channel.name)
     request.app.persist_metadata()
@@ -312,12 +319,14 @@ def delete_channel(request: Request[Broker]) -> Reply:
 
 
 def empty_channel(request: Request[Broker]) -> Reply:
+    """Drop all messages of a channel, in flight and deferred ones too."""
     topic, channel = named_channel(request)
     request.app.empty_channel(topic, channel)
     return answers.EMPTY
 
 
 def pause_channel(request: Request[Broker], *, paused: bool) -> Reply:
+    """Stop the delivery of a channel, or continue it."""
     topic, channel = named_channel(request)
     request.app.pause_channel(topic, channel, paused)
     return answers.EMPTY

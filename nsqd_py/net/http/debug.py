@@ -62,6 +62,7 @@ _PAGES = (
 
 
 def index(request: _Request) -> Reply:
+    """List these pages."""
     rows = "".join(f'<dt><a href="{path}">{path}</a></dt><dd>{escape(what)}</dd>' for path, what in _PAGES)
     page = (
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>/debug</title></head>'
@@ -83,6 +84,7 @@ def greenlets(request: _Request) -> Reply:
 
 
 def threads(request: _Request) -> Reply:
+    """Show the stacks of all threads."""
     return _text(threads_text(Pace()))
 
 
@@ -165,10 +167,12 @@ def _traced_lines() -> list[str]:
 
 
 def collector(request: _Request) -> Reply:
+    """Return the number and duration of garbage collections."""
     return answers.json(COLLECTIONS.report())
 
 
 def free_memory(request: _Request) -> Reply:
+    """Return unused memory to the system, and tell how much."""
     freed = _FREEING.free(gevent.get_hub().threadpool)
     return _text(
         f"collected {freed.collected} objects; resident {freed.before_bytes} bytes before, {freed.after_bytes} after\n"
@@ -179,6 +183,7 @@ def free_memory(request: _Request) -> Reply:
 
 
 def command_line(request: _Request) -> Reply:
+    """Return the command line of the process."""
     return _text("\0".join(sys.orig_argv))
 
 
@@ -188,6 +193,7 @@ def symbol(request: _Request) -> Reply:
 
 
 def block(request: _Request) -> Reply:
+    """Say that Python has no profile of blocking."""
     return _text("Python has no profile of blocking. /debug/greenlets shows where greenlets wait.\n")
 
 
