@@ -5,6 +5,8 @@
 # make check   only what needs no running nsqd: lint, types, architecture
 # make fuzz    inputs that nobody thought of, ten minutes for each of what reads bytes of others; FUZZ_ARGS="--seconds 60"
 # make screenshots takes the pictures of nsqadmin's page in docs/images anew
+# make docs    the site of docs/, in site/
+# make dist    sdist (with the site), wheel, checksums and the newest part of the changelog, in dist/
 # make bench   the measurements of the README; BENCH_ARGS="--help" lists what it takes
 
 PYTHON ?= python3
@@ -18,7 +20,7 @@ FUZZ_ARGS ?=
 # The tests start a thousand processes: where nothing may be kept compiled, each of them would compile all modules anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test test-slow torture fuzz check screenshots bench
+.PHONY: run test test-slow torture fuzz check screenshots bench docs dist
 
 run: $(INSTALLED)
 	@echo "The page of nsqadmin:      http://127.0.0.1:4171"
@@ -53,6 +55,16 @@ screenshots: $(INSTALLED_DEV)
 
 bench: $(INSTALLED_DEV)
 	$(BIN)/python -m bench $(BENCH_ARGS)
+
+docs: $(INSTALLED_DEV)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "Read it:  $(BIN)/python -m http.server --bind 127.0.0.1 --directory site"
+
+dist: docs
+	rm -rf build dist
+	$(BIN)/python -c "from setuptools.build_meta import build_sdist, build_wheel; build_sdist('dist'); build_wheel('dist')" > /dev/null
+	awk '/^## /{section++} section == 1' CHANGELOG.md > dist/CHANGES.md
+	cd dist && sha256sum *.tar.gz *.whl > SHA256SUMS && cat SHA256SUMS
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

@@ -255,7 +255,7 @@ def nothing(machine: Machine, cwd: Path) -> None:
 
 
 # Their blocks start daemons on the default ports.
-STARTS_ITS_OWN = {"docs/nsqadmin.md", "docs/operations.md", "docs/take-over.md"}
+STARTS_ITS_OWN = {"docs/nsqadmin.md", "docs/operations.md", "docs/take-over.md", "docs/tutorial.md"}
 
 PRESUMED: dict[str, Presumed] = {
     "CONTRIBUTING.md": nothing,
@@ -278,4 +278,5 @@ PRESUMED: dict[str, Presumed] = {
     "docs/tools/nsq-to-nsq.md": nsq_to_nsq,
     "docs/tools/spark-replay.md": spark_replay,
     "docs/tools/to-nsq.md": to_nsq,
+    "docs/tutorial.md": nothing,
 }

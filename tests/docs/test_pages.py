@@ -35,7 +35,7 @@ NOT_RUN = {
 }
 # Each block there starts a Spark, which takes ten seconds. README.md, which has three of them, stays in `make test`.
 SLOW = {"docs/spark.md", "docs/tools/spark-replay.md"}
-SPARK = SLOW | {"README.md"}
+SPARK = SLOW | {"README.md", "docs/tutorial.md"}
 SPARK_DEADLINE_S = 240.0
 
 NAMES = page_names(REPOSITORY)
