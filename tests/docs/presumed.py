@@ -262,6 +262,7 @@ PRESUMED: dict[str, Presumed] = {
     "README.md": readme,
     "docs/archives.md": nothing,
     "docs/client.md": client,
+    "docs/containers.md": nothing,
     "docs/debugging.md": debugging,
     "docs/durability.md": durability,
     "docs/nsqadmin.md": nsqadmin,

@@ -1,0 +1,20 @@
+# The servers and tools of nsqd-py. compose.yaml starts all three; the command says which one a container runs.
+#   docker build --tag nsqd-py .
+FROM python:3.13-slim AS build
+COPY . /src
+RUN python -m venv /opt/nsqd && /opt/nsqd/bin/pip install --no-cache-dir "/src[admin]"
+
+FROM python:3.13-slim
+COPY --from=build /opt/nsqd /opt/nsqd
+RUN useradd --system --uid 10001 --no-create-home --home-dir /data nsq && install --directory --owner=nsq /data
+ENV PATH=/opt/nsqd/bin:$PATH
+USER 10001
+WORKDIR /data
+VOLUME /data
+# nsqd 4150 (TCP) and 4151 (HTTP), nsqlookupd 4160 and 4161, nsqadmin 4171
+EXPOSE 4150 4151 4160 4161 4171
+# SIGTERM stops each server cleanly.
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=3s --start-period=60s \
+    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:4151/ping', timeout=2)"]
+CMD ["nsqd-py", "--data-path=/data"]

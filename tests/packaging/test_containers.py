@@ -1,0 +1,182 @@
+"""The Dockerfile, compose.yaml and the Kubernetes manifests.
+
+No container engine is needed. hadolint and kubernetes-validate (the schemas of the Kubernetes API) read the files; the
+slow test runs the steps of the Dockerfile in a directory tree, with chroot, and then what its containers run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.nsqd_process import REPOSITORY
+
+BIN = Path(sys.executable).parent
+MANIFESTS = REPOSITORY / "contrib/kubernetes"
+DOCKERFILE = REPOSITORY / "Dockerfile"
+COMPOSE = REPOSITORY / "compose.yaml"
+
+
+def instructions() -> list[tuple[str, str]]:
+    """The Dockerfile: the word and the rest of each instruction."""
+    lines = [line for line in DOCKERFILE.read_text().splitlines() if not line.startswith("#")]
+    joined = "\n".join(lines).replace("\\\n", " ")
+    return [(word, rest) for word, _, rest in (line.partition(" ") for line in joined.splitlines() if line.strip())]
+
+
+def last(word: str) -> str:
+    return [rest for name, rest in instructions() if name == word][-1]
+
+
+def documents() -> Iterator[dict[str, Any]]:
+    for path in sorted(MANIFESTS.glob("*.yaml")):
+        yield from yaml.safe_load_all(path.read_text())
+
+
+def containers() -> dict[str, dict[str, Any]]:
+    pods = [each["spec"]["template"]["spec"] for each in documents() if each["kind"] in ("StatefulSet", "Deployment")]
+    return {container["name"]: container for pod in pods for container in pod["containers"]}
+
+
+@pytest.mark.skipif(not (BIN / "hadolint").exists(), reason="hadolint is not installed")
+def test_hadolint_finds_nothing_in_the_dockerfile() -> None:
+    run = subprocess.run([BIN / "hadolint", DOCKERFILE], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout) == (0, "")
+
+
+def test_the_manifests_fit_the_schemas_of_kubernetes() -> None:
+    validate = pytest.importorskip("kubernetes_validate")
+    kinds = []
+    for document in documents():
+        if document["kind"] == "Kustomization":
+            continue
+        validate.validate(document, validate.latest_version(), strict=True)
+        kinds.append(document["kind"])
+    assert {"StatefulSet", "Deployment", "Service", "PodDisruptionBudget"} <= set(kinds)
+
+
+def test_kustomize_gets_all_manifests() -> None:
+    named = yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text())["resources"]
+    assert sorted(named) == sorted({path.name for path in MANIFESTS.glob("*.yaml")} - {"kustomization.yaml"})
+
+
+def test_selectors_find_their_pods() -> None:
+    pods = {
+        each["metadata"]["name"]: each["spec"]["template"]["metadata"]["labels"]
+        for each in documents()
+        if each["kind"] in ("StatefulSet", "Deployment")
+    }
+    assert set(pods) == {"nsqd", "nsqlookupd", "nsqadmin"}
+    for each in documents():
+        if each["kind"] == "Service":
+            assert each["spec"]["selector"] in pods.values(), each["metadata"]["name"]
+        if each["kind"] in ("PodDisruptionBudget", "StatefulSet"):
+            assert each["spec"]["selector"]["matchLabels"] in pods.values(), each["metadata"]["name"]
+
+
+def commands() -> list[list[str]]:
+    services = yaml.safe_load(COMPOSE.read_text())["services"]
+    return [
+        json.loads(last("CMD")),
+        *(service["command"] for service in services.values()),
+        *(container["command"] for container in containers().values()),
+    ]
+
+
+@pytest.mark.parametrize("command", commands(), ids=" ".join)
+def test_the_programs_know_the_flags(command: list[str]) -> None:
+    """The only flag that is refused is one that the test adds."""
+    run = subprocess.run(
+        [BIN / command[0], *command[1:], "--no-such-flag"], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert run.returncode == 2 and "no-such-flag" in run.stderr
+    assert all(flag.partition("=")[0] not in run.stderr for flag in command[1:])
+
+
+def test_the_image_gets_what_an_installation_needs() -> None:
+    """.dockerignore lists all that setup.cfg and setup.py name."""
+    lines = (REPOSITORY / ".dockerignore").read_text().splitlines()
+    kept = {line[1:] for line in lines if line.startswith("!")}
+    assert {"nsqd_py", "nsqlookupd_py", "nsqadmin_py", "apps", "tools", "spark", "contrib"} <= kept
+    assert {"setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE"} <= kept
+    assert all((REPOSITORY / name).exists() for name in kept)
+
+
+# ---- the image without a container engine
+
+_MOUNTS = ("usr", "lib", "lib64", "bin", "sbin", "dev", "proc")
+
+BUILD = r"""
+set -eu
+tree=$1 python=$2
+for folder in {mounts}; do
+    [ -e /$folder ] || continue
+    mkdir -p $tree/$folder && mount --rbind /$folder $tree/$folder
+done
+mkdir -p $tree$python $tree/tmp $tree/opt $tree/root && mount --bind $python $tree$python
+chmod 1777 $tree/tmp && chmod 755 $tree/root
+{steps}
+exec unshare --net sh -c {run} sh "$@"
+"""
+
+RUN = r"""
+set -eu
+tree=$1 python=$2
+ip link set lo up
+inside="chroot --userspec={user} $tree env -i PATH=/opt/nsqd/bin:$python/bin:/usr/bin:/bin HOME=/data"
+$inside {command} 2> $tree/log & nsqd=$!
+until $inside {health} 2> /dev/null; do kill -0 $nsqd; sleep 0.2; done
+$inside python -c 'import os; print("user", os.getuid())'
+echo hello | $inside to-nsq --topic=t --nsqd-tcp-address=127.0.0.1:4150 2> /dev/null
+kill -{stop} $nsqd; wait $nsqd && echo stopped
+$inside {command} 2>> $tree/log & nsqd=$!
+until $inside {health} 2> /dev/null; do kill -0 $nsqd; sleep 0.2; done
+$inside nsq-tail --topic=t --channel=c --n=1 --nsqd-tcp-address=127.0.0.1:4150 2> /dev/null
+$inside {drain}
+wait $nsqd && echo drained
+"""
+
+
+@pytest.mark.slow
+def test_the_steps_of_the_dockerfile_make_a_tree_that_runs(tmp_path: Path) -> None:
+    """Run the steps in an empty tree; then nsqd as the image's user: healthy, stopped, started again, drained."""
+    if os.geteuid() != 0 or not shutil.which("unshare"):
+        pytest.skip("mounting needs root")
+    tree = tmp_path / "tree"
+    ignored = (REPOSITORY / ".dockerignore").read_text().splitlines()
+    for name in (line[1:] for line in ignored if line.startswith("!")):
+        source, target = REPOSITORY / name, tree / "src" / name
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, target)
+    shutil.copytree("/etc", tree / "etc", symlinks=True)
+    prefix = Path(sys.base_prefix)
+    path = f"{prefix}/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+    runs = [shlex.quote(rest) for word, rest in instructions() if word == "RUN"]
+    steps = "\n".join(f"chroot $tree env PATH={path} sh -c {run} > /dev/null" for run in runs)
+    health = json.loads(last("HEALTHCHECK").partition("CMD")[2])
+    drain = containers()["nsqd"]["lifecycle"]["preStop"]["exec"]["command"]
+    script = RUN.format(
+        user=last("USER"), command=shlex.join(json.loads(last("CMD"))), health=shlex.join(health),
+        stop=last("STOPSIGNAL").removeprefix("SIG"), drain=shlex.join(drain),
+    )  # fmt: skip
+    build = BUILD.format(mounts=" ".join(_MOUNTS), steps=steps, run=shlex.quote(script))
+    apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    run = subprocess.run(
+        [*apart, "sh", "-c", build, "sh", tree, prefix],
+        capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    log = (tree / "log").read_text() if (tree / "log").exists() else ""
+    assert run.returncode == 0, run.stdout + run.stderr + log
+    assert run.stdout.split() == ["user", "10001", "stopped", "hello", "drained"]
