@@ -1,4 +1,6 @@
-"""Server-sent events: the view that a page shows, and then its changes, round after round.
+"""Server-sent events: the views that pages show, and then their changes, round after round.
+
+One stream may hold the views of several tabs of a browser: over HTTP/1.1, browsers open only six connections to a host.
 
 An event's id holds the run of this nsqadmin and the number of the round. The server keeps only what it has sent to a
 reader. So a slow reader misses rounds but no changes, and the socket's time-out closes one that reads nothing. A reader
@@ -12,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from time import time
 from typing import Any
+from urllib.parse import parse_qsl
 
 import orjson
 from gevent.event import Event
@@ -19,9 +22,10 @@ from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.cluster.views import View
 from nsqadmin_py.web.answers import NotThere, Refusal
-from nsqadmin_py.web.views_api import Views
+from nsqadmin_py.web.views_api import Query, Views
 
 MOST_READERS = 500
+MOST_VIEWS = 50  # of a stream
 HEARTBEAT_S = 15.0
 _RETRY_MS = 2000
 
@@ -88,56 +92,62 @@ class Events:
         self._round.set()
 
     def handle(self, request: Request) -> Response:
-        """Answer with a stream. The query is that of `Views`. Raises Refusal.
+        """Answer with a stream. The query is that of `Views`, or has several of them as `of`. Raises Refusal.
 
         The stream waits for a view that does not exist yet. An invalid query is refused before the stream begins.
         """
-        query = request.args.to_dict()
-        with suppress(NotThere):
-            self._views.read(query)
+        queries = {of: dict(parse_qsl(of)) for of in request.args.getlist("of")} or {"": request.args.to_dict()}
+        if len(queries) > MOST_VIEWS:
+            raise Refusal(400, "TOO_MANY_VIEWS")
+        for query in queries.values():
+            with suppress(NotThere):
+                self._views.read(query)
         if self.readers >= MOST_READERS:
             raise Refusal(503, "TOO_MANY_READERS")
-        last_id = request.headers.get("Last-Event-ID") or query.get("last_event_id", "")
+        last_id = request.headers.get("Last-Event-ID") or request.args.get("last_event_id", "")
         headers = {
             "Content-Type": "text/event-stream; charset=utf-8",
             "Cache-Control": "no-store",
             "X-Accel-Buffering": "no",  # for proxies that would buffer answers
         }
-        return Response(self._stream(query, last_id), 200, headers)
+        return Response(self._stream(queries, last_id), 200, headers)
 
-    def _stream(self, query: Mapping[str, str], last_id: str) -> Iterator[bytes]:
+    def _stream(self, queries: Mapping[str, Query], last_id: str) -> Iterator[bytes]:
         self.readers += 1
         try:
             yield b"retry: %d\n\n" % _RETRY_MS
-            reader = Reader()
+            readers = {of: Reader() for of in queries}
             if last_id and last_id == self._id():
-                with suppress(NotThere):
-                    reader.news(self._views.read(query), self._tick)  # it has received all this before
+                for of, reader in readers.items():
+                    with suppress(NotThere):
+                        reader.news(self._views.read(queries[of]), self._tick)  # it has received all this before
             while not self._is_closed:
                 coming = self._round
-                event = self._event(reader, query)
-                if event:
-                    yield event
+                for of, reader in readers.items():
+                    event = self._event(of, reader, queries[of])
+                    if event:
+                        yield event
                 if coming is self._round and not coming.wait(HEARTBEAT_S):
                     yield b": alive\n\n"
             yield b"event: bye\ndata: {}\n\n"
         finally:
             self.readers -= 1
 
-    def _event(self, reader: Reader, query: Mapping[str, str]) -> bytes:
+    def _event(self, of: str, reader: Reader, query: Query) -> bytes:
         try:
             news = reader.news(self._views.read(query), self._tick)
         except NotThere as refusal:
             if not reader.forget(self._tick):
                 return b""
-            return self._written("gone", {"message": refusal.message})
+            return self._written("gone", of, {"message": refusal.message})
         if news is None:
             return b""
-        return self._written("change", {"time": self._wall_clock(), "tick": self._tick, **news})
+        return self._written("change", of, {"time": self._wall_clock(), "tick": self._tick, **news})
 
-    def _written(self, name: str, document: Any) -> bytes:
+    def _written(self, name: str, of: str, document: Mapping[str, Any]) -> bytes:
         # JSON contains no line breaks, whatever the names are.
-        return b"event: %s\nid: %s\ndata: %s\n\n" % (name.encode(), self._id().encode(), orjson.dumps(document))
+        data = orjson.dumps({"of": of, **document} if of else document)
+        return b"event: %s\nid: %s\ndata: %s\n\n" % (name.encode(), self._id().encode(), data)
 
     def _id(self) -> str:
         return f"{self._run}-{self._tick}"

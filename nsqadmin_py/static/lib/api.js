@@ -12,6 +12,11 @@ function meta(name) {
 
 export const basePath = meta("base-path").replace(/\/+$/, "");
 
+/** The address of a file that the shell names. @param {string} name */
+export function assetUrl(name) {
+  return meta(name);
+}
+
 let known = { user: "", may_act: false, read_only: false, token: meta("token"), version: "", poll_interval_s: 2,
   lookupds: 1, graphite_url: "" };
 

@@ -1,12 +1,13 @@
-// Figures as they change. What is looked at comes over one stream of events, shared by all parts of the page that look
-// at the same. The overview, which the header shows over every view, is asked for again and again instead: so a page
-// has one stream, and notices a connection that is dead but not closed.
+// Figures as they change. What is looked at comes over one stream of events, shared by all tabs of the browser. The
+// overview, which the header shows over every view, is asked for again and again instead: so a page notices a connection
+// that is dead but not closed.
 
-import { ApiError, at, basePath, explain, get, loadSession, queryOf, session } from "./api.js";
+import { ApiError, at, explain, get, loadSession, queryOf, session } from "./api.js";
 import { useEffect, useMemo, useRef } from "./html.js";
 import { Store, useStore } from "./store.js";
+import { follow } from "./streams.js";
 
-const HIDDEN_FOR_MS = 60_000;
+const HIDDEN_FOR_MS = 5000;
 const RETRY_MS = [1000, 2000, 4000, 8000, 15_000];
 const OVERVIEW_AT_MOST_EVERY_MS = 1000;
 const OVERVIEW_TIMEOUT_MS = 10_000;
@@ -90,8 +91,8 @@ class Feed extends Source {
     this.words = words;
     this.asOf = 0;
     this.openedAt = 0;
-    /** @type {EventSource | null} */
-    this.stream = null;
+    /** @type {(() => void) | null} */
+    this.unfollow = null;
     /** @type {string[]} */
     this.keys = [];
     this.byKey = new Map();
@@ -110,19 +111,18 @@ class Feed extends Source {
 
   open() {
     this.close();
-    const stream = new EventSource(`${basePath}/api/v2/events${queryOf(this.words)}`);
-    this.stream = stream;
     this.openedAt = performance.now();
-    stream.addEventListener("change", (event) => this.onChange(JSON.parse(event.data)));
-    stream.addEventListener("gone", (event) => this.onGone(JSON.parse(event.data).message));
-    stream.addEventListener("bye", () => this.onError());
-    stream.addEventListener("error", () => this.onError());
+    this.unfollow = follow(queryOf(this.words).slice(1), {
+      change: (event) => this.onChange(event),
+      gone: (event) => this.onGone(event.message),
+      broken: () => this.onBroken(),
+    });
   }
 
   close() {
     super.close();
-    this.stream?.close();
-    this.stream = null;
+    this.unfollow?.();
+    this.unfollow = null;
   }
 
   /** @param {any} event */
@@ -148,12 +148,11 @@ class Feed extends Source {
     this.tell({ head: {}, rows: [], state: "gone", message: explain(new ApiError(404, message)) });
   }
 
-  async onError() {
-    if (!this.stream) return;
+  async onBroken() {
     this.close();
     const hasLasted = performance.now() - this.openedAt > LASTING_MS;
     const error = await this.whatIsWrong();
-    if (!this.readers || this.stream || isAsleep) return; // somebody has closed or opened it in the meantime
+    if (!this.readers || this.unfollow || isAsleep) return; // somebody has closed or opened it in the meantime
     if (!error && hasLasted) {
       this.open();
       return;
@@ -209,7 +208,7 @@ class Overview extends Source {
 /** @type {Map<string, Feed>} */
 const feeds = new Map();
 const overview = new Overview();
-let isAsleep = false;
+let isAsleep = document.hidden; // a tab that was opened in the background
 
 /** nsqadmin may be another one, with other rights; and a stream may be dead and not know it. */
 function afterLoss() {
@@ -285,14 +284,14 @@ function sleep() {
 }
 
 function wake() {
-  if (!isAsleep) return;
+  if (!isAsleep || document.hidden) return;
   isAsleep = false;
   for (const source of [overview, ...feeds.values()]) source.reopen();
 }
 
 let hiding = 0;
 
-/** Begins to close the streams of a page that is hidden for long; once. */
+/** Begins to let go of the stream while the page is hidden; once. */
 export function startWatching() {
   document.addEventListener("visibilitychange", () => {
     clearTimeout(hiding);

@@ -1,4 +1,4 @@
-"""Event streams over a socket: what becomes of readers who do not read."""
+"""Event streams: several views in one, and over a socket what becomes of readers who do not read."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import gevent
+import orjson
 import pytest
 from gevent import socket
 from werkzeug.wrappers import Request
 
 from nsqadmin_py.cluster.views import View
 from nsqadmin_py.web import server as server_module
-from nsqadmin_py.web.events import Events
+from nsqadmin_py.web.answers import NotThere, Refusal
+from nsqadmin_py.web.events import MOST_VIEWS, Events
 from nsqadmin_py.web.server import HttpServer
 from nsqd_py.runtime.logs import Log
 
@@ -83,3 +85,44 @@ def test_who_reads_nothing_is_closed_and_nothing_piles_up_for_it(stream: Stream)
             received += len(data)
             assert b"event: bye" not in data
         assert received < MOST_BUFFERED << 20
+
+
+# ---- several views
+
+
+class NamedViews:
+    def __init__(self) -> None:
+        self.heads = {"a": 1, "b": 2}
+
+    def read(self, query: Mapping[str, str]) -> View:
+        if query["topic"] not in self.heads:
+            raise NotThere("TOPIC_NOT_FOUND")
+        return View({"depth": self.heads[query["topic"]]})
+
+
+def test_one_stream_has_several_views() -> None:
+    views: Any = NamedViews()
+    events = Events(views, wall_clock=lambda: 7.0)
+    request = Request({"QUERY_STRING": "of=view%3Dtopic%26topic%3Da&of=topic%3Dc", "REQUEST_METHOD": "GET"})
+    stream = iter(events.handle(request).response)
+    assert next(stream) == b"retry: 2000\n\n"  # type: ignore[comparison-overlap]
+    assert read(stream) == ("change", {
+        "of": "view=topic&topic=a", "time": 7.0, "tick": 0, "full": True, "rows": {}, "keys": [], "head": {"depth": 1},
+    })  # fmt: skip
+    assert read(stream) == ("gone", {"of": "topic=c", "message": "TOPIC_NOT_FOUND"})
+    views.heads = {"c": 3}
+    events.publish(1)
+    assert read(stream) == ("gone", {"of": "view=topic&topic=a", "message": "TOPIC_NOT_FOUND"})
+    assert read(stream)[1]["head"] == {"depth": 3}
+
+
+def read(stream: Iterator[Any]) -> tuple[str, dict[str, Any]]:
+    lines = next(stream).decode().splitlines()
+    return lines[0].removeprefix("event: "), orjson.loads(lines[2].removeprefix("data: "))
+
+
+def test_too_many_views_are_refused() -> None:
+    views: Any = NamedViews()
+    query = "&".join(f"of=topic%3Da%26n%3D{number}" for number in range(MOST_VIEWS + 1))
+    with pytest.raises(Refusal, match="TOO_MANY_VIEWS"):
+        Events(views).handle(Request({"QUERY_STRING": query, "REQUEST_METHOD": "GET"}))
