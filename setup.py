@@ -4,6 +4,8 @@ The folders at the top of the repository are named for its readers. Installed pa
 `apps`: half the projects in the world have folders of these names.
 """
 
+from pathlib import Path
+
 from setuptools import find_packages, setup
 
 FOLDERS = {
@@ -14,6 +16,13 @@ FOLDERS = {
 }
 # Data files that administrators need: `python -m nsq_apps.contrib` shows them.
 CONTRIB = {f"nsqd_py.contrib.{folder}": f"contrib/{folder}" for folder in ("config", "grafana", "systemd")}
+# What shells and man(1) find below the prefix of an installation.
+SHARED = {
+    "share/man/man1": "contrib/man",
+    "share/bash-completion/completions": "contrib/completions/bash",
+    "share/zsh/site-functions": "contrib/completions/zsh",
+    "share/fish/vendor_completions.d": "contrib/completions/fish",
+}
 
 packages = {folder: find_packages(folder, include=names) for folder, names in FOLDERS.items()}
 setup(
@@ -25,4 +34,5 @@ setup(
         if folder != "." and "." not in name
     }
     | CONTRIB,
+    data_files=[(target, sorted(map(str, Path(folder).iterdir()))) for target, folder in SHARED.items()],
 )

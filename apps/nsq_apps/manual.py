@@ -1,7 +1,8 @@
 """Reference pages and example configuration files, made from the code.
 
 `python -m nsq_apps.manual` writes them: docs/tools/<command>.md for each tool, docs/options*.md and
-contrib/config/*.{toml,yaml} for each daemon, docs/http-api.md and docs/metrics.md.
+contrib/config/*.{toml,yaml} for each daemon, docs/http-api.md and docs/metrics.md; and for each command a page for
+man(1) and completions, which the wheel installs.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from nsq_apps.reference import http_page, metrics_page
+from nsqd_py.settings.completion import completion_script
 from nsqd_py.settings.docs import FORMATS, example, reference_page, settings_tables
+from nsqd_py.settings.man import man_page
 from nsqd_py.settings.program import Program
 
 PRINTED_BY = "python -m nsq_apps.manual"
@@ -30,6 +33,8 @@ _DAEMONS = (
     ("nsqlookupd_py", "NSQLOOKUPD", "options-nsqlookupd.md"),
     ("nsqadmin_py", "NSQADMIN", "options-nsqadmin.md"),
 )
+# The file of a command's completions, as each shell expects it.
+_COMPLETIONS = {"bash": "{}", "zsh": "_{}", "fish": "{}.fish"}
 
 
 def printed_files() -> Iterator[tuple[Path, str]]:
@@ -43,6 +48,15 @@ def printed_files() -> Iterator[tuple[Path, str]]:
         yield Path("docs", docs_page), reference_page(program, PRINTED_BY)
         for file_format in FORMATS:
             yield Path("contrib", "config", f"{program.name}.{file_format}"), example(program, PRINTED_BY, file_format)
+
+
+    daemons = [getattr(import_module(f"{package}.options"), name) for package, name, _ in _DAEMONS]
+    for program in (*daemons, *programs()):
+        statuses = program.exit_statuses or (() if program.command.endswith("-py") else _EXIT_STATUSES)
+        yield Path("contrib", "man", f"{program.command}.1"), man_page(program, PRINTED_BY, statuses)
+        for shell, file_name in _COMPLETIONS.items():
+            path = Path("contrib", "completions", shell, file_name.format(program.command))
+            yield path, completion_script(program, shell)
 
 
 def programs() -> Iterator[Program[Any]]:
@@ -96,6 +110,7 @@ def _exit_status(program: Program[Any]) -> str:
 def main() -> None:
     """Write all files."""
     for path, text in printed_files():
+        (_CHECKOUT / path).parent.mkdir(parents=True, exist_ok=True)
         (_CHECKOUT / path).write_text(text, "utf-8")
 
 

@@ -7,6 +7,7 @@ groups         settings that several programs have
 flags          the command line
 config_file    TOML and YAML files
 docs           --help, the reference page, example config files
+man            manual pages for man(1)
 completion     scripts for bash, zsh and fish
 durations, timestamps, regex   values of users, also outside settings
 """
