@@ -11,18 +11,10 @@ from dataclasses import dataclass
 from time import time
 from typing import Any, TypeVar
 
-from nsqadmin_py.go_json import (
-    Figures,
-    http_address,
-    merged_producers,
-    producer,
-    producer_of_info,
-    rows_in,
-    text_in,
-    texts_in,
-    topic_stats,
-)
-from nsqadmin_py.upstream import Answers, Upstream, UpstreamError, ask_all, named_producers
+from nsqadmin_py.go_json import topic_stats
+from nsqd_py.cluster.producers import http_address, merged_producers, producer, producer_of_info
+from nsqd_py.cluster.upstream import Answers, Upstream, UpstreamError, ask_all, named_producers
+from nsqd_py.cluster.values import Figures, rows_in, text_in, texts_in
 
 T = TypeVar("T")
 Errors = list[UpstreamError]

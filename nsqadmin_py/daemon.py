@@ -9,8 +9,6 @@ from time import monotonic, time
 import gevent
 
 from nsqadmin_py.audit import AuditLog
-from nsqadmin_py.cluster.model import Cluster
-from nsqadmin_py.cluster.poller import Poller
 from nsqadmin_py.cluster.recording import records
 from nsqadmin_py.clusterinfo import ClusterInfo
 from nsqadmin_py.history.file import HistoryFile
@@ -28,6 +26,8 @@ from nsqadmin_py.web.server import HttpServer, server_tls
 from nsqadmin_py.web.shell import Shell
 from nsqadmin_py.web.views_api import Views, ViewsApi
 from nsqd_py.client.options import ClientOptions
+from nsqd_py.cluster.model import Cluster
+from nsqd_py.cluster.poller import Poller
 from nsqd_py.errors import StartError
 from nsqd_py.net.http.guard import admin_guard
 from nsqd_py.runtime import early_signals
@@ -54,7 +54,7 @@ class Daemon:
         self._file = HistoryFile(options.history_file, log)
         self._poller = Poller(
             self._cluster, self._upstream, options.lookupd_http_address, options.nsqd_http_address, interval_s,
-            self._on_round, self._report_bug,
+            self._on_round, self._report_bug, asks_info=True,
         )  # fmt: skip
         self._access = Access(options, admin_guard(options.http_auth_file, log))
         self._audit_log = AuditLog(options, log, self._access.user)

@@ -34,6 +34,7 @@ queue       topics, channels, delivery
 diskqueue   the log on disk
 auth        access rules from an auth server
 client      Producer and Consumer
+cluster     asks all nsqlookupds and nsqds of a cluster; their figures
 net         sockets, TLS, compression, HTTP
 debug       stacks, profiles and memory of a running process
 settings    flags, config files and what is printed from them

@@ -1,9 +1,5 @@
-"""The state of the cluster, kept in memory.
+"""What the page and the history get of the cluster that `nsqd_py.cluster` observes.
 
-poller        asks all nsqlookupds and nsqds, round after round
-stats_reader  finds the topics that changed in an answer                      pure
-model         nodes, topics and channels over all nsqds                       pure
-figures       figures of a topic or channel, and their sums                   pure
-recording     copies figures to the history after each round                  pure
-views         the JSON that the page gets                                     pure
+recording  copies figures to the history after each round                     pure
+views      the JSON that the page gets                                        pure
 """

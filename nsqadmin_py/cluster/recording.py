@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nsqadmin_py.cluster.figures import (
+from nsqadmin_py.history.series import LATENCIES, MOST_QUANTILES, Key, Values
+from nsqd_py.cluster.figures import (
     MILLI,
     ChannelCounts,
     Latency,
     Numbers,
     Rates,
 )
-from nsqadmin_py.cluster.model import Cluster, totals
-from nsqadmin_py.history.series import LATENCIES, MOST_QUANTILES, Key, Values
+from nsqd_py.cluster.model import Cluster, totals
 
 Record = tuple[Key, Values, tuple[float, ...]]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from nsqadmin_py.cluster.figures import (
+from nsqd_py.cluster.figures import (
     MILLI,
     ChannelCounts,
     Latency,
@@ -21,7 +21,7 @@ from nsqadmin_py.cluster.figures import (
     TopicCounts,
     TopicRow,
 )
-from nsqadmin_py.cluster.model import Cluster, Node, totals
+from nsqd_py.cluster.model import Cluster, Node, totals
 
 Json = dict[str, Any]
 

@@ -10,17 +10,18 @@ from typing import Any, NamedTuple
 from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.audit import AuditLog
-from nsqadmin_py.cluster.model import Cluster
 from nsqadmin_py.cluster.views import FAILED, OK, state_of
 from nsqadmin_py.clusterinfo import ClusterInfo, Errors, NobodyAnswered, joined
-from nsqadmin_py.go_json import Figures, tcp_address
-from nsqadmin_py.upstream import Upstream, UpstreamError, ask_all, parsed
 from nsqadmin_py.web.access import Access
 from nsqadmin_py.web.answers import Refusal, as_json
 from nsqadmin_py.web.bodies import object_in, text_of
 from nsqadmin_py.web.node_queries import ask_nodes, reason_of
 from nsqd_py.client.errors import NsqClientError
 from nsqd_py.client.options import ClientOptions
+from nsqd_py.cluster.model import Cluster
+from nsqd_py.cluster.producers import tcp_address
+from nsqd_py.cluster.upstream import Upstream, UpstreamError, ask_all, parsed
+from nsqd_py.cluster.values import Figures
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.logs import Log
 

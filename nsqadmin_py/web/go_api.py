@@ -12,20 +12,14 @@ from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.audit import AuditLog
 from nsqadmin_py.clusterinfo import ClusterInfo, Errors, NobodyAnswered, joined
-from nsqadmin_py.go_json import (
-    Figures,
-    by_node_and_nearness,
-    http_address,
-    list_in,
-    sum_of_channels,
-    sum_of_topics,
-    without_empty_counts,
-)
+from nsqadmin_py.go_json import by_node_and_nearness, sum_of_channels, sum_of_topics, without_empty_counts
 from nsqadmin_py.options import NsqadminOptions
-from nsqadmin_py.upstream import Upstream, UpstreamError
 from nsqadmin_py.web.access import Access, peer_of
 from nsqadmin_py.web.answers import Refusal, as_go, plain
 from nsqadmin_py.web.bodies import body_of, object_in, text_of
+from nsqd_py.cluster.producers import http_address
+from nsqd_py.cluster.upstream import Upstream, UpstreamError
+from nsqd_py.cluster.values import Figures, list_in
 from nsqd_py.net.addresses import host_and_port
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.logs import Log, one_line, parse_level

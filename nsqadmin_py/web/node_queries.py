@@ -7,11 +7,11 @@ from typing import Any
 
 from werkzeug.wrappers import Request, Response
 
-from nsqadmin_py.cluster.model import Cluster
 from nsqadmin_py.clusterinfo import ClusterInfo, NobodyAnswered, joined
-from nsqadmin_py.go_json import Figures, list_in, number_in, rows_in
-from nsqadmin_py.upstream import Upstream, UpstreamError, ask_all
 from nsqadmin_py.web.answers import Refusal, as_json, number_of
+from nsqd_py.cluster.model import Cluster
+from nsqd_py.cluster.upstream import Upstream, UpstreamError, ask_all
+from nsqd_py.cluster.values import Figures, list_in, number_in, rows_in
 
 CANNOT = "this nsqd cannot do that"
 _MOST_CLIENTS = 1000

@@ -12,12 +12,12 @@ from werkzeug.datastructures import MultiDict
 from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.cluster import views
-from nsqadmin_py.cluster.model import Cluster
 from nsqadmin_py.cluster.views import BadQuery, NotKnown, Page, View
 from nsqadmin_py.history.series import COARSE_RANGE_S, LATENCIES, METRICS, History, Key
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.web.access import Access
 from nsqadmin_py.web.answers import NotThere, Refusal, as_json, number_of
+from nsqd_py.cluster.model import Cluster
 from nsqd_py.settings.durations import parse_duration
 from nsqd_py.version import NSQ_VERSION
 

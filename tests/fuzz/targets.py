@@ -13,11 +13,13 @@ import orjson
 
 from nsqadmin_py import go_json
 from nsqadmin_py.cluster import views
-from nsqadmin_py.cluster.model import BadStats, Cluster
 from nsqadmin_py.web.answers import Refusal
 from nsqadmin_py.web.bodies import object_in, text_of
 from nsqd_py.auth.permissions import BadAnswer, compile_rules, read_answer
 from nsqd_py.broker.metadata import read_metadata
+from nsqd_py.cluster import producers
+from nsqd_py.cluster.model import BadStats, Cluster
+from nsqd_py.cluster.values import rows_in
 from nsqd_py.diskqueue import journal as journal_module
 from nsqd_py.diskqueue.go_queue import find_go_queues
 from nsqd_py.diskqueue.journal import CHANGE, DELETED, SNAPSHOT, decode_journal, encode_entry
@@ -328,16 +330,16 @@ def admin_stats(data: bytes) -> None:
     assert cluster.topics.keys() == {"t"}
     with suppress(ValueError):
         document = orjson.loads(data)
-        producer = go_json.producer({"broadcast_address": "h"})
-        rows = [go_json.topic_stats(row, "a", producer, 5.0) for row in go_json.rows_in(document, "topics")]
+        producer = producers.producer({"broadcast_address": "h"})
+        rows = [go_json.topic_stats(row, "a", producer, 5.0) for row in rows_in(document, "topics")]
         orjson.dumps(go_json.without_empty_counts(go_json.sum_of_topics("t", rows), is_channel=False))
 
 
 @target(b'{"producers":[{"broadcast_address":"h","http_port":1,"tcp_port":2,"version":"1.3.0","topics":["t"]}]}')
 def admin_nodes(data: bytes) -> None:
     with suppress(ValueError):
-        nodes = [go_json.producer(row) for row in go_json.rows_in(orjson.loads(data), "producers")]
-        orjson.dumps(go_json.merged_producers({"lookup": nodes, "other": [dict(node) for node in nodes]}))
+        nodes = [producers.producer(row) for row in rows_in(orjson.loads(data), "producers")]
+        orjson.dumps(producers.merged_producers({"lookup": nodes, "other": [dict(node) for node in nodes]}))
 
 
 @target(b'{"action":"create","topic":"t","channel":"c"}')

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqadmin_py.cluster import views
-from nsqadmin_py.cluster.model import FORGET_AFTER_S, BadStats, Cluster, Node
 from nsqadmin_py.cluster.recording import records
 from nsqadmin_py.cluster.views import BadQuery, NotKnown, Page
 from nsqadmin_py.history.series import History, Key
 from nsqadmin_py.web.events import Reader
+from nsqd_py.cluster.model import FORGET_AFTER_S, BadStats, Cluster, Node
 
 ROUND_S = 2.0
 

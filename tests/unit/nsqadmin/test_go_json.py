@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqadmin_py import go_json
+from nsqd_py.cluster import producers
+from nsqd_py.cluster.values import Figures
 
 HERE = {"hostname": "here", "topology_zone": "z", "topology_region": "r"}
 ANY_JSON = st.recursive(
@@ -23,15 +25,15 @@ KEYS = st.sampled_from([
 HOSTILE = st.dictionaries(KEYS, ANY_JSON | st.lists(st.dictionaries(KEYS, ANY_JSON, max_size=4), max_size=2))
 
 
-def topic(node: str, hostname: str, **figures: Any) -> go_json.Figures:
+def topic(node: str, hostname: str, **figures: Any) -> Figures:
     return go_json.topic_stats({"topic_name": "t", **figures}, node, {"hostname": hostname}, 100.0)
 
 
 @given(HOSTILE | ANY_JSON)
 def test_nothing_that_others_answer_breaks_it(answer: Any) -> None:
     go_json.sum_of_topics("t", [go_json.topic_stats(answer, "a", HERE, 0.0), topic("b", "b")])
-    go_json.merged_producers({"l": [go_json.producer(answer), go_json.producer({"version": "1.0.0"})]})
-    go_json.producer_of_info(answer, [], "h:1")
+    producers.merged_producers({"l": [producers.producer(answer), producers.producer({"version": "1.0.0"})]})
+    producers.producer_of_info(answer, [], "h:1")
 
 
 def test_sums_are_over_nodes_by_host() -> None:
@@ -81,18 +83,18 @@ def test_clients_are_near_first() -> None:
     ],
 )  # fmt: skip
 def test_versions(older: str, newer: str) -> None:
-    assert go_json.version_key(older) < go_json.version_key(newer)
-    nodes = [go_json.producer({"version": version, "tcp_port": port}) for port, version in enumerate((older, newer))]
-    merged = go_json.merged_producers({"l": nodes})
+    assert producers.version_key(older) < producers.version_key(newer)
+    nodes = [producers.producer({"version": version, "tcp_port": port}) for port, version in enumerate((older, newer))]
+    merged = producers.merged_producers({"l": nodes})
     assert {node["version"]: node["out_of_date"] for node in merged} == {older: True, newer: False}
 
 
 def test_an_nsqd_that_two_nsqlookupds_know_is_one() -> None:
     ports = {"tcp_port": 1, "broadcast_address": "::1", "http_port": 2}
     rows = [ports | {"remote_address": remote} for remote in ("x:9", "")]
-    (node,) = go_json.merged_producers({"l1": [go_json.producer(rows[0])], "l2": [go_json.producer(rows[1])]})
+    (node,) = producers.merged_producers({"l1": [producers.producer(rows[0])], "l2": [producers.producer(rows[1])]})
     assert node["remote_addresses"] == ["l1/x:9", "l2/N/A"]
-    assert (go_json.http_address(node), go_json.tcp_address(node)) == ("[::1]:2", "[::1]:1")
+    assert (producers.http_address(node), producers.tcp_address(node)) == ("[::1]:2", "[::1]:1")
 
 
 def test_counts_of_nearness_are_left_out_where_they_are_0() -> None:

@@ -12,11 +12,12 @@ from itertools import islice
 from sys import intern
 from typing import Any
 
-from nsqadmin_py.cluster.figures import (
+from nsqd_py.cluster.figures import (
     MILLI,
     NO_CHANNEL,
     NO_TOPIC,
     QUIET,
+    UNKNOWN,
     ChannelRow,
     Latency,
     Numbers,
@@ -34,8 +35,8 @@ from nsqadmin_py.cluster.figures import (
     topic_rates,
     worst,
 )
-from nsqadmin_py.cluster.stats_reader import Channels, News, Rows, Slice
-from nsqadmin_py.go_json import MOST_COUNT, Figures, list_in, number_in, text_in
+from nsqd_py.cluster.stats_reader import Channels, News, Rows, Slice
+from nsqd_py.cluster.values import MOST_COUNT, Figures, list_in, number_in, text_in
 
 # If an nsqd has not answered for this long, its figures are removed from all sums.
 FORGET_AFTER_S = 30.0
@@ -56,7 +57,7 @@ class BadStats(Exception):
 class Node:
     """One nsqd. Times are in s of a monotonic clock; `answered_s` is None before its first answer.
 
-    told      what nsqlookupds, or its own /info, report about it: the keys of `go_json.producer`
+    told      what nsqlookupds, or its own /info, report about it: the keys of `producers.producer`
     failure   why its last request failed; empty if it succeeded or is still under way
     """
 
@@ -72,6 +73,7 @@ class Node:
     health: str = ""
     failure: str = ""
     answered_s: float | None = None
+    is_whole: bool = False  # True if its parts are those of its last answer
     asked_s: float = 0.0
     took_s: float = 0.0
     is_late: bool = False
@@ -169,7 +171,7 @@ class Cluster:
                     if place % _ROWS_AT_A_TIME == _ROWS_AT_A_TIME - 1:
                         yield
                 for name in same:
-                    self._calm_topic(node, name)
+                    self._calm_topic(node, name, scale)
                 names.update(same)
                 yield
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
@@ -190,7 +192,7 @@ class Cluster:
     def _answered(self, node: Node, now_s: float) -> None:
         if node.failure or node.answered_s is None:
             node.failure, node.changed = "", self.tick
-        node.answered_s = now_s
+        node.answered_s, node.is_whole = now_s, True
 
     def fail(self, node: Node, reason: str) -> None:
         """Note that a request failed."""
@@ -243,7 +245,9 @@ class Cluster:
     @staticmethod
     def _scale(node: Node, document: Any, now_s: float) -> float:
         """Return the factor from a difference between two answers to a rate; 0 if they cannot be compared."""
-        if node.answered_s is None or number_in(document, "start_time") != node.start_time or now_s <= node.answered_s:
+        if node.answered_s is None or not node.is_whole or now_s <= node.answered_s:
+            return 0.0
+        if number_in(document, "start_time") != node.start_time:
             return 0.0
         return MILLI / (now_s - node.answered_s)
 
@@ -280,11 +284,9 @@ class Cluster:
         of_all = self.topics[name]
         counts = topic_figures(row)
         if counts != part.counts:
-            is_known = part.counts is not NO_TOPIC
-            self._change(node, of_all, part, counts, topic_rates(counts, part.counts, scale if is_known else 0.0))
+            self._change(node, of_all, part, counts, topic_rates(counts, part.counts, scale))
         elif part.rates is not QUIET:
-            self._change(node, of_all, part, counts, QUIET)
-        part.counts = counts  # Assigned even if equal: a part that is not new must not hold the object NO_TOPIC.
+            self._rest(node, of_all, part, scale)
         self._mark(node, of_all, part, row)
         return part
 
@@ -297,12 +299,9 @@ class Cluster:
             part = known.get(name) or self._add_channel(node, topic, of_topic, name)
             counts = channel_figures(row)
             if counts != part.counts:
-                is_known = part.counts is not NO_CHANNEL
-                rates = channel_rates(counts, part.counts, scale if is_known else 0.0)
-                self._change(node, of_all[name], part, counts, rates)
+                self._change(node, of_all[name], part, counts, channel_rates(counts, part.counts, scale))
             elif part.rates is not QUIET:
-                self._change(node, of_all[name], part, counts, QUIET)
-            part.counts = counts
+                self._rest(node, of_all[name], part, scale)
             latency = row.get("e2e_processing_latency")
             if row["paused"] or part.is_paused or part.latency or (latency and latency["percentiles"]):
                 self._mark(node, of_all[name], part, row)
@@ -315,6 +314,14 @@ class Cluster:
         if rates is not QUIET:
             node.is_moving = True
         self._touch(node, row, part)
+
+    def _rest(self, node: Node, row: Sum, part: Part, scale: float) -> None:
+        """Set the rates of a part whose counts did not change."""
+        if part.rates is UNKNOWN:
+            part.rates = QUIET if scale else UNKNOWN  # the sums stay the same
+        elif part.rates is not QUIET:
+            part.rates = QUIET
+            self._touch(node, row, part)
 
     def _touch(self, node: Node, row: Sum, part: Part) -> None:
         part.changed = row.changed = node.of_topics.changed = node.of_channels.changed = self.tick
@@ -329,20 +336,17 @@ class Cluster:
         """Set all rates of a node to 0."""
         if node.is_moving:
             for name in node.topics:
-                self._calm_topic(node, name)
+                self._calm_topic(node, name, 1.0)
             node.is_moving = False
 
-    def _calm_topic(self, node: Node, name: str) -> None:
-        topic = node.topics[name]
+    def _calm_topic(self, node: Node, name: str, scale: float) -> None:
+        topic, row = node.topics[name], self.topics[name]
         if not topic.is_moving:
             return
-        rows: list[tuple[Sum, Part]] = [(self.topics[name], topic)]
-        rows += [(self.topics[name].channels[channel], part) for channel, part in topic.channels.items()]
-        for row, part in rows:
-            if part.rates is not QUIET:
-                part.rates = QUIET
-                self._touch(node, row, part)
-        topic.channel_rates = QUIET
+        self._rest(node, row, topic, scale)
+        for channel, part in topic.channels.items():
+            self._rest(node, row.channels[channel], part, scale)
+        topic.add_up()
 
     # ---- what comes and goes
 
@@ -353,7 +357,7 @@ class Cluster:
         row = self.topics.get(name)
         if row is None:
             row = self.topics[name] = TopicRow(NO_TOPIC)
-        part = row.parts[node.address] = node.topics[name] = TopicPart(NO_TOPIC)
+        part = row.parts[node.address] = node.topics[name] = TopicPart(NO_TOPIC, UNKNOWN)
         self._touch(node, row, part)
         return part
 
@@ -365,7 +369,7 @@ class Cluster:
         row = channels.get(name)
         if row is None:
             row = channels[name] = ChannelRow(NO_CHANNEL)
-        part = row.parts[node.address] = of_topic.channels[name] = Part(NO_CHANNEL)
+        part = row.parts[node.address] = of_topic.channels[name] = Part(NO_CHANNEL, UNKNOWN)
         self._touch(node, self.topics[topic], of_topic)
         self._touch(node, row, part)
         return part
@@ -395,7 +399,7 @@ class Cluster:
             if number % _PARTS_AT_A_TIME == 0:
                 yield
         node.forget_answer()
-        node.is_moving = False
+        node.is_moving = node.is_whole = False
         node.changed = self.tick
 
     # ---- questions

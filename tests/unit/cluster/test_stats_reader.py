@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqadmin_py.cluster.model import BadStats, Cluster
 from nsqadmin_py.cluster.recording import records
-from nsqadmin_py.cluster.stats_reader import MOST_ROW_BYTES, MOST_WHOLE_BYTES, Rows
+from nsqd_py.cluster.model import BadStats, Cluster
+from nsqd_py.cluster.stats_reader import MOST_ROW_BYTES, MOST_WHOLE_BYTES, Rows
 
 CHANNEL_COUNTS = (
     "depth", "backend_depth", "in_flight_count", "deferred_count", "message_count", "requeue_count", "timeout_count",

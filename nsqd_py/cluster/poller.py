@@ -14,10 +14,12 @@ import gevent
 import gevent.event
 import gevent.lock
 
-from nsqadmin_py.cluster.model import BadStats, Cluster, Node
-from nsqadmin_py.cluster.stats_reader import News
-from nsqadmin_py.go_json import Figures, http_address, merged_producers, producer, producer_of_info
-from nsqadmin_py.upstream import Upstream, UpstreamError, named_producers, parsed, place_of
+from nsqd_py.cluster.answer_budget import Answer
+from nsqd_py.cluster.model import BadStats, Cluster, Node
+from nsqd_py.cluster.producers import http_address, merged_producers, producer, producer_of_info
+from nsqd_py.cluster.stats_reader import News
+from nsqd_py.cluster.upstream import Upstream, UpstreamError, named_producers, parsed, place_of
+from nsqd_py.cluster.values import Figures
 
 # A round waits for answers for this part of the interval, but not longer than _LONGEST_WAIT_S.
 _WAITING_PART = 0.5
@@ -25,7 +27,7 @@ _LONGEST_WAIT_S = 1.0
 # Reading answers may take this part of a core at most. In a cluster that needs more, rounds become rarer.
 _BUSY_PART = 0.25
 _SHORTEST_PAUSE_S = 0.05
-_STATS = {"format": "json", "include_clients": "false", "include_mem": "false"}
+_NOT_FOUND = 404
 
 
 class Question:
@@ -70,6 +72,7 @@ class Poller:
 
     on_round  called after each round; `interval_s` is the time from the start of one round to the start of the next
     report    called with an unexpected exception that ended a round early
+    topic     with a topic or a channel, only those are asked for
     """
 
     def __init__(
@@ -82,6 +85,10 @@ class Poller:
         on_round: Callable[[], None],
         report: Callable[[Exception], None],
         clock: Callable[[], float] = monotonic,
+        *,
+        topic: str = "",
+        channel: str = "",
+        asks_info: bool = False,
     ) -> None:
         self.cluster = cluster
         self._upstream = upstream
@@ -89,6 +96,11 @@ class Poller:
         self._on_round = on_round
         self._report = report
         self._clock = clock
+        self._topic = topic
+        asked = {"format": "json", "topic": topic, "channel": channel}
+        self._query = {name: value for name, value in asked.items() if value}
+        self._query |= {"include_clients": "false", "include_mem": "false"}
+        self._asks_info = asks_info
         self._nsqds = {place_of(nsqd): nsqd for nsqd in nsqds}
         self._lookups: dict[str, Question] = {}
         self._told: dict[str, list[Figures]] = {}  # keyed by nsqlookupd, or by nsqd if there is no nsqlookupd
@@ -146,9 +158,9 @@ class Poller:
 
     # ---- a round
 
-    def round(self) -> None:
-        """Ask all servers, and wait for those that are usually in time."""
-        limit_s = min(self._interval_s * _WAITING_PART, _LONGEST_WAIT_S)
+    def round(self, *, waits_for_all: bool = False) -> None:
+        """Ask all servers, and wait for those that are usually in time, or for all."""
+        limit_s = None if waits_for_all else min(self._interval_s * _WAITING_PART, _LONGEST_WAIT_S)
         if self._lookups:
             self._ask(self._lookups.values(), limit_s)
             self._keep_nodes({http_address(node): node for node in merged_producers(self._copies())})
@@ -169,11 +181,11 @@ class Poller:
         """Return copies of what the nsqlookupds reported, since merging changes them."""
         return {place_of(lookupd): [dict(node) for node in nodes] for lookupd, nodes in self._told.items()}
 
-    def _ask(self, questions: Iterable[Question], limit_s: float) -> None:
+    def _ask(self, questions: Iterable[Question], limit_s: float | None) -> None:
         asked = list(questions)
         now_s = self._clock()
         for question in asked:
-            if not question.is_busy and question.took_s <= limit_s:
+            if limit_s is None or (not question.is_busy and question.took_s <= limit_s):
                 question.is_late = False  # it answers in time again, so the round waits for it again
             question.begin(now_s)
         prompt = [question.greenlet for question in asked if not question.is_late]
@@ -203,39 +215,53 @@ class Poller:
         place = place_of(address)
         try:
             with self._upstream.answer() as answer:
-                body = self._upstream.get_bytes(answer, address, "/nodes")
+                body = self._listing(answer, address)
                 if self._digests.get(address) != hash(body):
                     self._told[address] = [_told(row) for row in named_producers(address, parsed(address, body))]
                     self._digests[address] = hash(body)
             self.cluster.failed_lookups.pop(place, None)
         except UpstreamError as error:
-            self.cluster.failed_lookups[place] = str(error)
+            self.cluster.failed_lookups[place] = error.reason
         except Exception as error:  # noqa: BLE001  a bug in reading one answer costs that answer
-            self.cluster.failed_lookups[place] = f"{place}: the answer could not be read"
+            self.cluster.failed_lookups[place] = "the answer could not be read"
             self._report(error)
+
+    def _listing(self, answer: Answer, address: str) -> bytes:
+        """Return the answer of an nsqlookupd that lists all nsqds, or those of the topic. Raises UpstreamError."""
+        if not self._topic:
+            return self._upstream.get_bytes(answer, address, "/nodes")
+        try:
+            return self._upstream.get_bytes(answer, address, "/lookup", {"topic": self._topic})
+        except UpstreamError as error:
+            if error.status != _NOT_FOUND:
+                raise
+            return b'{"producers":[]}'  # no nsqd has the topic yet
 
     def _ask_nsqd(self, node: Node) -> None:
         began_s = self._clock()
         try:
             self._introduce(node)
             with self._upstream.answer() as answer:
-                body = self._upstream.get_bytes(answer, self._nsqds.get(node.address, node.address), "/stats", _STATS)
+                address = self._nsqds.get(node.address, node.address)
+                body = self._upstream.get_bytes(answer, address, "/stats", self._query)
                 heard_s = self._clock()
                 self._questions[node.address].is_heard = True
                 with self._reading:
                     self._read(node, body, heard_s)
                     del body
                     gevent.sleep(0)  # a hundred answers at once must not delay the page
-        except (UpstreamError, BadStats) as error:
+        except UpstreamError as error:
+            self.cluster.fail(node, error.reason)
+        except BadStats as error:
             self.cluster.fail(node, str(error))
         except Exception as error:  # noqa: BLE001  a bug in reading one answer costs that answer
-            self.cluster.fail(node, f"{node.address}: the answer could not be read")
+            self.cluster.fail(node, "the answer could not be read")
             self._report(error)
         node.took_s = self._clock() - began_s
 
     def _introduce(self, node: Node) -> None:
         """Without nsqlookupds, ask the nsqd for its /info: at first, and after each failure."""
-        if self._lookups or (self._told.get(node.address) and not node.failure):
+        if not self._asks_info or self._lookups or (self._told.get(node.address) and not node.failure):
             return
         info: Any = self._upstream.get(self._nsqds[node.address], "/info")
         self._told[node.address] = [producer_of_info(info, [], node.address)]
@@ -271,4 +297,4 @@ def _news(node: Node, body: bytes) -> News:
     try:
         return node.rows.read(body)
     except ValueError as error:
-        raise UpstreamError(f"{node.address}: {error}") from error
+        raise UpstreamError(str(error), node.address) from error

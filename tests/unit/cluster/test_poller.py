@@ -11,11 +11,11 @@ import orjson
 import pytest
 from gevent.event import Event
 
-from nsqadmin_py.answer_budget import Answer, AnswerBudget
 from nsqadmin_py.cluster import views
-from nsqadmin_py.cluster.model import Cluster
-from nsqadmin_py.cluster.poller import Poller
-from nsqadmin_py.upstream import Upstream, UpstreamError
+from nsqd_py.cluster.answer_budget import Answer, AnswerBudget
+from nsqd_py.cluster.model import Cluster
+from nsqd_py.cluster.poller import Poller
+from nsqd_py.cluster.upstream import Upstream, UpstreamError
 
 INTERVAL_S = 1.6  # so a round waits for at most 0.8 s
 
@@ -47,7 +47,8 @@ class Servers:
 
 
 def poller(servers: Servers, *, lookupds: tuple[str, ...] = (), nsqds: tuple[str, ...] = ()) -> Poller:
-    return Poller(Cluster(), cast("Upstream", servers), lookupds, nsqds, INTERVAL_S, lambda: None, raise_again)
+    upstream = cast("Upstream", servers)
+    return Poller(Cluster(), upstream, lookupds, nsqds, INTERVAL_S, lambda: None, raise_again, asks_info=True)
 
 
 def raise_again(error: Exception) -> None:
@@ -242,5 +243,5 @@ def test_a_bug_in_reading_one_answer_costs_that_answer(monkeypatch: pytest.Monke
     monkeypatch.setattr(asker.cluster, "observing", failing)
     asker.round()
     assert [type(bug) for bug in bugs] == [OverflowError]
-    assert asker.cluster.nodes["a:2"].failure == "a:2: the answer could not be read"
+    assert asker.cluster.nodes["a:2"].failure == "the answer could not be read"
     assert depth(asker) == 2

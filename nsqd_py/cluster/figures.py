@@ -33,21 +33,33 @@ class ChannelCounts(NamedTuple):
     clients: int
 
     @property
-    def finished(self) -> int:
-        """The number of messages that have left the channel."""
-        return self.messages - self.depth - self.in_flight - self.deferred
+    def memory_depth(self) -> int:
+        return self.depth - self.backend_depth
+
+    @property
+    def left(self) -> int:
+        """Messages that were received and are no longer in the depth; Go's nsq_stat calls them egress."""
+        return self.messages - self.depth
 
 
 class Rates(NamedTuple):
-    """Rates in thousandths per second. A topic has only the first."""
+    """Rates in thousandths per second. `growth` is the change of the depth. A topic has only it and `messages`."""
 
     messages: int = 0
     requeued: int = 0
     timed_out: int = 0
     finished: int = 0
+    growth: int = 0
+
+    @property
+    def left(self) -> int:
+        """The rate of `ChannelCounts.left`."""
+        return self.messages - self.growth
 
 
 QUIET = Rates()
+# The rates until two answers can be compared. It is told from QUIET by identity.
+UNKNOWN = Rates()
 NO_TOPIC = TopicCounts(0, 0, 0)
 NO_CHANNEL = ChannelCounts(0, 0, 0, 0, 0, 0, 0, 0)
 
@@ -67,28 +79,33 @@ _DEPTH, _, _IN_FLIGHT, _DEFERRED, _MESSAGES, _REQUEUED, _TIMED_OUT, _ = range(le
 def topic_rates(now: Numbers, before: Numbers, scale: float) -> Rates:
     """Return the rates of a topic; `scale` converts a difference to thousandths per second.
 
-    If a count fell, the topic was deleted and created again: then all rates are 0.
+    They are UNKNOWN without a scale, and if a count fell: then the topic was deleted and created again.
     """
-    grown = now[_MESSAGES_OF_TOPIC] - before[_MESSAGES_OF_TOPIC]
-    return Rates(int(grown * scale)) if grown > 0 else QUIET
+    came = now[_MESSAGES_OF_TOPIC] - before[_MESSAGES_OF_TOPIC]
+    if came < 0 or not scale:
+        return UNKNOWN
+    growth = now[_DEPTH] - before[_DEPTH]
+    return Rates(int(came * scale), growth=int(growth * scale)) if came or growth else QUIET
 
 
 def channel_rates(now: Numbers, before: Numbers, scale: float) -> Rates:
     """Return the rates of a channel, as `topic_rates`. Messages that were emptied count as finished."""
-    grown = now[_MESSAGES] - before[_MESSAGES]
-    if grown < 0:
-        return QUIET
-    waited = now[_DEPTH] + now[_IN_FLIGHT] + now[_DEFERRED] - before[_DEPTH] - before[_IN_FLIGHT] - before[_DEFERRED]
+    came = now[_MESSAGES] - before[_MESSAGES]
+    if came < 0 or not scale:
+        return UNKNOWN
+    growth = now[_DEPTH] - before[_DEPTH]
+    waited = growth + now[_IN_FLIGHT] + now[_DEFERRED] - before[_IN_FLIGHT] - before[_DEFERRED]
     requeued = now[_REQUEUED] - before[_REQUEUED]
     timed_out = now[_TIMED_OUT] - before[_TIMED_OUT]
-    finished = grown - waited
-    if not grown and requeued <= 0 and timed_out <= 0 and finished <= 0:
+    finished = came - waited
+    if not came and not growth and requeued <= 0 and timed_out <= 0 and finished <= 0:
         return QUIET
     return Rates(
-        int(grown * scale),
+        int(came * scale),
         int(requeued * scale) if requeued > 0 else 0,
         int(timed_out * scale) if timed_out > 0 else 0,
         int(finished * scale) if finished > 0 else 0,
+        int(growth * scale),
     )
 
 

@@ -1,0 +1,11 @@
+"""The observer of a cluster, for nsqadmin and nsq-stat: what all nsqlookupds and nsqds report, and rates.
+
+poller         asks all nsqlookupds and nsqds, round after round
+upstream       HTTP requests to nsqd and nsqlookupd
+answer_budget  limits the memory that received answers take
+stats_reader   finds the topics that changed in an answer                     pure
+model          nodes, topics and channels over all nsqds                      pure
+figures        figures of a topic or channel, and their sums                  pure
+producers      what nsqlookupds and nsqds report about nsqds                  pure
+values         values of any JSON that another program sent                   pure
+"""

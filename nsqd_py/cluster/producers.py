@@ -1,0 +1,97 @@
+"""What nsqlookupds and nsqds report about nsqds. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from nsqd_py.cluster.values import Figures, list_in, number_in, text_in, texts_in
+from nsqd_py.net.addresses import host_and_port
+
+_MOST_DIGITS = 18
+
+
+def producer(row: Any) -> Figures:
+    """Return an nsqd as `/nodes` and `/lookup` of nsqlookupd describe it."""
+    tombstones = list_in(row, "tombstones")
+    topics = [
+        {"topic": topic, "tombstoned": place < len(tombstones) and tombstones[place] is True}
+        for place, topic in enumerate(texts_in(row, "topics"))
+    ]
+    return _producer(row, text_in(row, "remote_address"), topics)
+
+
+def producer_of_info(info: Any, topics: Iterable[str], address: str = "") -> Figures:
+    """Return an nsqd as its own `/info` describes it; `address` replaces what an old nsqd does not report."""
+    rows = [{"topic": topic, "tombstoned": False} for topic in topics]
+    figures = _producer(info, "", rows)
+    host, port = host_and_port(address)
+    if address and not figures["broadcast_address"]:
+        figures["broadcast_address"] = host
+        figures["http_port"] = int(port) if _is_number(port) else 0
+    if address and not figures["hostname"]:
+        figures["hostname"] = host
+    return figures
+
+
+def _producer(row: Any, remote_address: str, topics: list[Figures]) -> Figures:
+    figures: Figures = {
+        "remote_addresses": None,
+        "remote_address": remote_address,
+        "hostname": text_in(row, "hostname"),
+        "broadcast_address": text_in(row, "broadcast_address"),
+        "tcp_port": number_in(row, "tcp_port"),
+        "http_port": number_in(row, "http_port"),
+        "version": text_in(row, "version"),
+        "topics": topics or None,
+        "out_of_date": False,
+    }
+    for key in ("topology_zone", "topology_region"):
+        if text_in(row, key):
+            figures[key] = text_in(row, key)
+    return figures
+
+
+def http_address(node: Mapping[str, Any]) -> str:
+    return _address(node, "http_port")
+
+
+def tcp_address(node: Mapping[str, Any]) -> str:
+    return _address(node, "tcp_port")
+
+
+def _address(node: Mapping[str, Any], port: str) -> str:
+    host = node["broadcast_address"]
+    return f"[{host}]:{node[port]}" if ":" in host else f"{host}:{node[port]}"
+
+
+def merged_producers(by_lookupd: Mapping[str, Iterable[Figures]]) -> list[Figures]:
+    """Return each nsqd once, with what each nsqlookupd calls it. Those below the highest version are out of date."""
+    merged: dict[str, Figures] = {}
+    for lookupd, nodes in by_lookupd.items():
+        for node in nodes:
+            known = merged.setdefault(tcp_address(node), node)
+            known["remote_addresses"] = known["remote_addresses"] or []
+            known["remote_addresses"].append(f"{lookupd}/{node['remote_address'] or 'N/A'}")
+    nodes = list(merged.values())
+    newest = max((version_key(node["version"]) for node in nodes), default=())
+    for node in nodes:
+        node["out_of_date"] = version_key(node["version"]) < newest
+        node["topics"] = sorted(node["topics"], key=lambda row: str(row["topic"])) if node["topics"] else None
+    nodes.sort(key=lambda node: str(node["hostname"]))
+    return nodes
+
+
+def version_key(version: str) -> tuple[Any, ...]:
+    """Return a sort key that orders versions as semver.org does; a text that is not a version comes first."""
+    core, _, extra = version.partition("+")[0].partition("-")
+    numbers = core.split(".")
+    if len(numbers) != 3 or not all(map(_is_number, numbers)):
+        return (0, 0, 0, 1)
+    identifiers = [(0, int(part), "") if _is_number(part) else (1, 0, part) for part in extra.split(".") if part]
+    return (*map(int, numbers), 0 if extra else 1, *identifiers)
+
+
+def _is_number(text: str) -> bool:
+    """True for a whole number of a sane length: int() takes no more than 4,300 digits."""
+    return text.isdecimal() and len(text) <= _MOST_DIGITS

@@ -1,0 +1,45 @@
+"""Values of any JSON that another program sent. Pure.
+
+A value that is missing, null or of another type counts as zero or empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Figures = dict[str, Any]
+
+MOST_COUNT = 2**53
+
+
+def text_in(document: Any, key: str) -> str:
+    value = document.get(key) if isinstance(document, Mapping) else None
+    return value if isinstance(value, str) else ""
+
+
+def number_in(document: Any, key: str) -> int:
+    value = document.get(key) if isinstance(document, Mapping) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and is_count(value) else 0
+
+
+def is_count(value: int) -> bool:
+    """True if sums of such numbers can be written as JSON, and read by every browser."""
+    return -MOST_COUNT <= value <= MOST_COUNT
+
+
+def flag_in(document: Any, key: str) -> bool:
+    return isinstance(document, Mapping) and document.get(key) is True
+
+
+def list_in(document: Any, key: str) -> list[Any]:
+    value = document.get(key) if isinstance(document, Mapping) else None
+    return value if isinstance(value, list) else []
+
+
+def rows_in(document: Any, key: str) -> list[Mapping[str, Any]]:
+    return [row for row in list_in(document, key) if isinstance(row, Mapping)]
+
+
+def texts_in(document: Any, key: str) -> list[str]:
+    return [item for item in list_in(document, key) if isinstance(item, str)]
