@@ -67,7 +67,7 @@ class Node:
     of_topics: Sum = field(default_factory=lambda: Sum(NO_TOPIC))
     of_channels: Sum = field(default_factory=lambda: Sum(NO_CHANNEL))
     latency: Latency = ()  # the highest of its topics
-    is_moving: bool = False  # True if some of its parts may have rates
+    is_moving: bool = False  # True if some of its parts may have rates other than QUIET
     start_time: int = 0
     version: str = ""
     health: str = ""
@@ -358,6 +358,7 @@ class Cluster:
         if row is None:
             row = self.topics[name] = TopicRow(NO_TOPIC)
         part = row.parts[node.address] = node.topics[name] = TopicPart(NO_TOPIC, UNKNOWN)
+        node.is_moving = True
         self._touch(node, row, part)
         return part
 
@@ -370,6 +371,7 @@ class Cluster:
         if row is None:
             row = channels[name] = ChannelRow(NO_CHANNEL)
         part = row.parts[node.address] = of_topic.channels[name] = Part(NO_CHANNEL, UNKNOWN)
+        node.is_moving = True
         self._touch(node, self.topics[topic], of_topic)
         self._touch(node, row, part)
         return part

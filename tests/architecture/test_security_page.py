@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from nsqadmin_py import answer_budget, upstream
-from nsqadmin_py.cluster import stats_reader
 from nsqadmin_py.web import bodies, server
 from nsqd_py.api import handlers
 from nsqd_py.api.routes import ROUTES as NSQD_ROUTES
 from nsqd_py.auth import servers
+from nsqd_py.cluster import answer_budget, stats_reader, upstream
 from nsqd_py.debug import memory
 from nsqd_py.lookup import query
 from nsqd_py.net import backlog

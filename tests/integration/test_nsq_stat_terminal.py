@@ -341,9 +341,9 @@ def many_topics(count: int) -> bytes:
         ("depth", "backend_depth", "in_flight_count", "deferred_count", "message_count", "requeue_count",
          "timeout_count", "client_count", "paused"), 1
     )  # fmt: skip
-    channels = [{**figures, "channel_name": name} for name in ("archive", "mail", "search")]
-    topics = [{**figures, "topic_name": f"topic{number:04}", "channels": channels} for number in range(count)]
-    return json.dumps({"start_time": 1, "topics": topics}).encode()
+    channels = [{"channel_name": name, **figures} for name in ("archive", "mail", "search")]
+    topics = [{"topic_name": f"topic{number:04}", **figures, "channels": channels} for number in range(count)]
+    return json.dumps({"start_time": 1, "topics": topics}, separators=(",", ":")).encode()
 
 
 class ManyTopics(BaseHTTPRequestHandler):

@@ -26,6 +26,7 @@ class Servers:
     def __init__(self) -> None:
         self.answers: dict[str, Any] = {}
         self.asked: list[str] = []
+        self.queries: list[Any] = []
         self.delay_s = 0.0
 
     def answer(self) -> Answer:
@@ -33,6 +34,7 @@ class Servers:
 
     def get_bytes(self, answer: Answer, address: str, path: str, query: Mapping[str, str] | None = None) -> bytes:
         self.asked.append(f"{address}{path}")
+        self.queries.append(query)
         gevent.sleep(self.delay_s)
         answer = self.answers[f"{address}{path}"]
         if isinstance(answer, Event):
@@ -46,9 +48,12 @@ class Servers:
         return orjson.loads(self.get_bytes(self.answer(), address, path, query))
 
 
-def poller(servers: Servers, *, lookupds: tuple[str, ...] = (), nsqds: tuple[str, ...] = ()) -> Poller:
+def poller(
+    servers: Servers, *, lookupds: tuple[str, ...] = (), nsqds: tuple[str, ...] = (), **asked: Any
+) -> Poller:
     upstream = cast("Upstream", servers)
-    return Poller(Cluster(), upstream, lookupds, nsqds, INTERVAL_S, lambda: None, raise_again, asks_info=True)
+    asked.setdefault("asks_info", True)
+    return Poller(Cluster(), upstream, lookupds, nsqds, INTERVAL_S, lambda: None, raise_again, **asked)
 
 
 def raise_again(error: Exception) -> None:
@@ -179,6 +184,36 @@ def test_an_nsqd_that_was_late_once_is_waited_for_again() -> None:
         gevent.sleep(0.01)
         asking.round()
     assert not node.is_late
+
+
+def test_a_round_may_wait_for_all() -> None:
+    servers, hanging = Servers(), Event()
+    servers.answers = {"a:2/stats": hanging}
+    asker = poller(servers, nsqds=("a:2",), asks_info=False)
+    asker.round()
+    gevent.spawn_later(0.05, hanging.set)
+    asker.round(waits_for_all=True)
+    node = asker.cluster.nodes["a:2"]
+    assert (node.failure, node.is_late, servers.asked) == ("too late", False, ["a:2/stats"])
+
+
+def test_only_a_topic_and_its_nsqds_may_be_asked_for() -> None:
+    servers = Servers()
+    servers.answers = {"l/lookup": named("a"), "a:2/stats": stats(t=1), "m/lookup": UpstreamError("no", "", 404)}
+    asker = poller(servers, lookupds=("l", "m"), topic="t", channel="c")
+    asker.round()
+    assert (depth(asker), asker.cluster.failed_lookups) == (1, {})
+    others = {"include_clients": "false", "include_mem": "false"}
+    assert servers.queries == [{"topic": "t"}] * 2 + [{"format": "json", "topic": "t", "channel": "c"} | others]
+
+
+@pytest.mark.parametrize("answer", [[], {}, {"producers": None}, {"message": "x"}])
+def test_an_answer_that_is_no_nsqlookupds_is_a_failure(answer: Any) -> None:
+    servers = Servers()
+    servers.answers = {"l/nodes": answer}
+    asker = poller(servers, lookupds=("l",))
+    asker.round()
+    assert asker.cluster.failed_lookups == {"l": "the answer is not from an nsqlookupd"}
 
 
 def test_an_answer_that_is_no_nsqds_is_a_failure_of_that_nsqd_only() -> None:

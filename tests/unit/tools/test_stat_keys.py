@@ -19,7 +19,7 @@ from nsq_tools.stat.controls import (
     Window,
     typed_filter,
 )
-from nsq_tools.stat.figures import Name
+from nsq_tools.stat.model import Name
 from nsq_tools.stat.selection import BadPattern, Order
 
 SEQUENCES = {

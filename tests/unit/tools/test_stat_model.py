@@ -1,4 +1,4 @@
-"""nsq-stat's model: sums over nsqd, changes per second, histories."""
+"""nsq-stat's model: rows of the observed cluster, histories."""
 
 from __future__ import annotations
 
@@ -8,182 +8,215 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsq_tools.stat.figures import BadStats, Counts, Name, Reading, read_stats
-from nsq_tools.stat.model import HISTORY_LENGTH, Model, Row
+from nsq_tools.stat.model import HISTORY_LENGTH, Failure, Model, Name, Row, failures_of
+from nsqd_py.cluster.model import Cluster
 
 ORDERS = Name("orders")
 ARCHIVE = Name("orders", "archive")
+KEYS = {"in_flight": "in_flight_count", "deferred": "deferred_count", "messages": "message_count",
+        "requeued": "requeue_count", "timed_out": "timeout_count", "clients": "client_count"}  # fmt: skip
 
 
-def reading(node: str, taken_s: float, start_time: int = 1, **counts: int) -> Reading:
-    """An nsqd with one channel."""
-    return Reading(node, taken_s, start_time, {ARCHIVE: Counts(**counts)}, frozenset())
+class Observed(Model):
+    """The model of a cluster whose answers a test makes."""
+
+    def __init__(self, *, channel: str = "", per_node: bool = False) -> None:
+        self.cluster = Cluster()
+        super().__init__(self.cluster, channel=channel, per_node=per_node)
+
+    def say(self, address: str, now_s: float, *channels: dict[str, Any], start_time: int = 1, **topic: Any) -> None:
+        """Answer as an nsqd with these channels of a topic; with none, as one without topics."""
+        row = {"topic_name": "orders", "depth": 0, "backend_depth": 0, "message_count": 0, "paused": False}
+        topics = [row | {"channels": channels} | topic] if channels or topic else []
+        document = {"start_time": start_time, "topics": topics}
+        self.cluster.observe(self.cluster.add_node(address, {}), document, now_s)
+
+    def fail(self, address: str) -> None:
+        self.cluster.fail(self.cluster.nodes[address], "no")
+
+    def round(self) -> list[Row]:
+        self.cluster.end_round(0.0, 1.0)
+        self.cluster.tick += 1
+        self.end_round()
+        return self.rows
 
 
-def round_of(model: Model, *readings: Reading) -> Row:
-    """The one row after these answers."""
-    for each in readings:
-        model.observe(each)
-    (row,) = model.end_round()
+Reading = tuple[str, float, int, dict[str, Any]]
+
+
+def archive(**counts: Any) -> dict[str, Any]:
+    named = {KEYS.get(name, name): value for name, value in counts.items()}
+    zeros = dict.fromkeys(("depth", "backend_depth", *KEYS.values()), 0)
+    return {"channel_name": "archive", "paused": False, **zeros, **named}
+
+
+def reading(node: str, taken_s: float, start_time: int = 1, **counts: Any) -> Reading:
+    """The answer of an nsqd with one channel."""
+    return node, taken_s, start_time, archive(**counts)
+
+
+def round_of(model: Observed, *readings: Reading) -> Row:
+    """The row of the channel after these answers."""
+    for node, taken_s, start_time, channel in readings:
+        model.say(node, taken_s, channel, start_time=start_time)
+    (row,) = (row for row in model.round() if row.name.channel)
     return row
 
 
-# --- what an nsqd says
-
-
-def channel_document(name: str, **changes: Any) -> dict[str, Any]:
-    figures = dict.fromkeys(
-        ("depth", "backend_depth", "in_flight_count", "deferred_count", "message_count", "requeue_count",
-         "timeout_count", "client_count"), 0
-    )  # fmt: skip
-    return {"channel_name": name, "paused": False, **figures, **changes}
+def per_s(row: Row) -> float:
+    """Messages that came each second."""
+    assert row.rates is not None
+    return row.rates.messages / 1000
 
 
 def test_figures_of_topics_and_channels_are_read() -> None:
-    channel = channel_document(
-        "archive", depth=7, backend_depth=2, in_flight_count=3, deferred_count=4, message_count=50,
-        requeue_count=5, timeout_count=6, client_count=8, paused=True,
-    )  # fmt: skip
-    topic = {"topic_name": "orders", "depth": 1, "backend_depth": 1, "message_count": 51, "paused": False}
-    found = read_stats("a", {"start_time": 99, "topics": [{**topic, "channels": [channel]}]}, 5.0)
-    counts = Counts(7, 2, 3, 4, 50, 5, 6, 8)
-    assert found == Reading("a", 5.0, 99, {ORDERS: Counts(1, 1, messages=51), ARCHIVE: counts}, frozenset([ARCHIVE]))
-    assert (counts.memory_depth, counts.left, counts.finished) == (5, 43, 36)
+    model = Observed()
+    channel = archive(
+        depth=7, backend_depth=2, in_flight=3, deferred=4, messages=50, requeued=5, timed_out=6, clients=8, paused=True
+    )
+    model.say("a", 5.0, channel, depth=1, backend_depth=1, message_count=51)
+    topic, row = model.round()
+    assert (topic.name, tuple(topic.counts), topic.is_paused) == (ORDERS, (1, 1, 0, 0, 51, 0, 0, 0), False)
+    assert (row.name, tuple(row.counts), row.is_paused) == (ARCHIVE, (7, 2, 3, 4, 50, 5, 6, 8), True)
+    assert (row.counts.memory_depth, row.counts.left) == (5, 43)
 
 
-def test_no_topics_may_be_null_as_in_go() -> None:
-    assert read_stats("a", {"start_time": 1, "topics": None}, 0.0).counts == {}
+def test_with_a_channel_other_rows_are_left_out() -> None:
+    model = Observed(channel="archive")
+    model.say("a", 5.0, archive(), archive() | {"channel_name": "other"})
+    assert [row.name for row in model.round()] == [ARCHIVE]
 
 
-TOPIC = {"topic_name": "t", "depth": 0, "backend_depth": 0, "message_count": 0, "paused": False, "channels": None}
+def test_what_leaves_a_topic_is_its_finish_rate() -> None:
+    model = Observed()
+    model.say("a", 0.0, depth=1, message_count=1)
+    model.round()
+    model.say("a", 2.0, depth=5, message_count=11)
+    (row,) = model.round()
+    assert row.rates is not None
+    assert (row.rates.messages, row.rates.left, row.rates.finished, row.rates.growth) == (5000, 3000, 3000, 2000)
 
 
-@pytest.mark.parametrize(
-    "document",
-    [
-        None, [], {}, {"topics": 5}, {"topics": [{}]}, {"topics": [None]}, "x",
-        {"topics": [{**TOPIC, "depth": "1"}]}, {"topics": [{**TOPIC, "depth": 1e308}]},
-        {"topics": [{**TOPIC, "depth": 2**63}]},
-        {"topics": [{**TOPIC, "channels": [channel_document("c", depth=1e308)]}]}, {"topics": [], "start_time": "x"},
-    ],
-)  # fmt: skip
-def test_what_no_nsqd_says_is_refused(document: object) -> None:
-    with pytest.raises(BadStats):
-        read_stats("a", document, 0.0)
+def test_failures_name_server_and_reason() -> None:
+    model = Observed()
+    for address in ("fails", "late", "lasts"):
+        model.say(address, 5.0)
+        model.cluster.nodes[address].asked_s = 9.1 if address == "late" else 6.8
+    model.fail("fails")
+    model.cluster.failed_lookups["lookup"] = "down"
+    model.cluster.nodes["late"].is_late = model.cluster.nodes["lasts"].is_late = True
+    assert failures_of(model.cluster, 10.0) == [
+        Failure("nsqlookupd", "lookup", "down"), Failure("nsqd", "fails", "no"),
+        Failure("nsqd", "lasts", "no answer for 3s"),
+    ]  # fmt: skip
+    assert str(failures_of(model.cluster, 10.0)[0]) == "nsqlookupd lookup: down"
 
 
 # --- sums and changes
 
 
 def test_a_first_answer_has_no_rates() -> None:
-    row = round_of(Model(), reading("a", 0, messages=10, depth=4))
-    assert (row.name, row.node, row.counts.depth, row.per_s) == (ARCHIVE, "", 4, None)
+    row = round_of(Observed(), reading("a", 0, messages=10, depth=4))
+    assert (row.name, row.node, row.counts.depth, row.rates) == (ARCHIVE, "", 4, None)
 
 
 def test_rates_rest_on_the_time_between_answers() -> None:
-    model = Model()
+    model = Observed()
     round_of(model, reading("a", 10.0, messages=100, depth=10, in_flight=1, deferred=1))
     row = round_of(model, reading("a", 12.5, messages=200, depth=60, in_flight=6, deferred=6))
-    assert row.per_s is not None
-    assert row.per_s.messages == pytest.approx(40)
-    assert row.per_s.left == pytest.approx(20)
-    assert row.per_s.finished == pytest.approx(16)
+    assert row.rates is not None
+    assert (row.rates.messages, row.rates.left, row.rates.finished) == (40_000, 20_000, 16_000)
 
 
 def test_several_nsqd_are_added_up() -> None:
-    model = Model()
+    model = Observed()
     round_of(model, reading("a", 0, messages=1, depth=1), reading("b", 0, messages=2, depth=2))
     row = round_of(model, reading("a", 1, messages=11, depth=3), reading("b", 2, messages=12, depth=4))
     assert (row.counts.depth, row.counts.messages) == (7, 23)
-    assert row.per_s is not None
-    assert row.per_s.messages == pytest.approx(10 + 5)
+    assert per_s(row) == 10 + 5
 
 
 def test_with_per_node_each_nsqd_has_rows() -> None:
-    model = Model(per_node=True)
-    model.observe(reading("b", 0, depth=2))
-    model.observe(reading("a", 0, depth=1))
-    assert [(row.node, row.counts.depth) for row in model.end_round()] == [("a", 1), ("b", 2)]
+    model = Observed(per_node=True)
+    model.say("b", 0, archive(depth=2))
+    model.say("a", 0, archive(depth=1))
+    rows = [row for row in model.round() if row.name.channel]
+    assert [(row.node, row.counts.depth) for row in rows] == [("a", 1), ("b", 2)]
 
 
 def test_an_nsqd_that_fails_is_in_no_sum_and_its_return_is_no_jump() -> None:
-    model = Model()
+    model = Observed()
     round_of(model, reading("a", 0, messages=100), reading("b", 0, messages=1000))
     model.fail("b")
     row = round_of(model, reading("a", 2, messages=102))
-    assert (row.counts.messages, row.per_s and row.per_s.messages) == (102, 1)
+    assert (row.counts.messages, per_s(row)) == (102, 1)
     row = round_of(model, reading("a", 4, messages=104), reading("b", 4, messages=1008))
-    assert (row.counts.messages, row.per_s and row.per_s.messages) == (1112, 1 + 2)
+    assert (row.counts.messages, per_s(row)) == (1112, 1 + 2)
 
 
 def test_an_nsqd_that_is_late_keeps_its_place() -> None:
-    model = Model()
+    model = Observed()
     round_of(model, reading("a", 0, messages=1), reading("b", 0, messages=5))
     assert round_of(model, reading("a", 2, messages=3)).counts.messages == 8
 
 
 def test_an_nsqd_that_was_started_again_has_no_rates_at_first() -> None:
-    model = Model()
+    model = Observed()
     round_of(model, reading("a", 0, start_time=1, messages=100))
-    assert round_of(model, reading("a", 1, start_time=2, messages=500)).per_s is None
+    assert round_of(model, reading("a", 1, start_time=2, messages=500)).rates is None
     row = round_of(model, reading("a", 2, start_time=2, messages=507))
-    assert row.per_s is not None
-    assert row.per_s.messages == 7
+    assert per_s(row) == 7
 
 
 def test_a_channel_that_was_made_again_has_no_negative_rates() -> None:
-    model = Model()
+    model = Observed()
     round_of(model, reading("a", 0, messages=100))
-    assert round_of(model, reading("a", 1, messages=5)).per_s is None
+    assert round_of(model, reading("a", 1, messages=5)).rates is None
 
 
 def test_all_of_a_new_channel_came_since_the_answer_before() -> None:
-    model = Model()
-    model.observe(Reading("a", 0, 1, {}, frozenset()))
-    assert model.end_round() == []
-    row = round_of(model, reading("a", 2, messages=10))
-    assert row.per_s is not None
-    assert row.per_s.messages == 5
+    model = Observed()
+    model.say("a", 0)
+    assert model.round() == []
+    assert per_s(round_of(model, reading("a", 2, messages=10))) == 5
 
 
 def test_an_nsqd_that_is_gone_is_forgotten() -> None:
-    model = Model()
+    model = Observed()
     round_of(model, reading("a", 0, depth=1), reading("b", 0, depth=5))
-    model.forget("b")
-    model.forget("unknown")
+    model.cluster.remove_node("b")
     assert round_of(model, reading("a", 1, depth=1)).counts.depth == 1
 
 
 def test_a_pause_on_one_nsqd_is_shown() -> None:
-    model = Model()
-    model.observe(Reading("a", 0, 1, {ARCHIVE: Counts()}, frozenset([ARCHIVE])))
-    model.observe(reading("b", 0))
-    assert [row.is_paused for row in model.end_round()] == [True]
+    model = Observed()
+    model.say("a", 0, archive(paused=True))
+    assert round_of(model, reading("b", 0)).is_paused
 
 
 # --- histories and warnings
 
 
 def test_depths_are_remembered_up_to_a_length() -> None:
-    model = Model()
+    model = Observed()
     rows = [round_of(model, reading("a", second, depth=second)) for second in range(HISTORY_LENGTH + 5)]
     assert rows[2].depths == (0, 1, 2)
     assert rows[-1].depths == tuple(range(5, HISTORY_LENGTH + 5))
 
 
 def test_histories_outlive_a_failure_but_not_a_channel() -> None:
-    model = Model()
+    model = Observed()
     round_of(model, reading("a", 0, depth=1))
     model.fail("a")
-    assert model.end_round() == []
+    assert model.round() == []
     assert round_of(model, reading("a", 2, depth=2)).depths == (1, 2)
-    model.observe(Reading("a", 3, 1, {ORDERS: Counts()}, frozenset()))
-    model.end_round()
+    model.say("a", 3, depth=0)
+    model.round()
     assert round_of(model, reading("a", 4, depth=3)).depths == (3,)
 
 
 def growth(*depths: int) -> bool:
-    model = Model()
+    model = Observed()
     rows = [round_of(model, reading("a", second, depth=depth)) for second, depth in enumerate(depths)]
     return rows[-1].depth_grows
 
@@ -206,7 +239,7 @@ def test_growth_is_judged_over_some_rounds(depths: tuple[int, ...], grows: bool)
 
 
 def test_time_outs_are_told_only_when_they_happen() -> None:
-    model = Model()
+    model = Observed()
     told = [
         round_of(model, reading("a", second, timed_out=count)).has_timed_out
         for second, count in enumerate((5, 5, 6, 6))
@@ -219,14 +252,14 @@ small = st.integers(0, 1000)
 
 @given(st.lists(st.tuples(small, small), min_size=1, max_size=5))
 def test_sums_are_those_of_the_parts(nodes: list[tuple[int, int]]) -> None:
-    together, apart = Model(), Model(per_node=True)
+    together, apart = Observed(), Observed(per_node=True)
     for second in (1, 2):
         for number, (depth, messages) in enumerate(nodes):
             for model in (together, apart):
-                model.observe(reading(str(number), second, depth=depth * second, messages=messages * second))
-        together.end_round()
-        apart.end_round()
-    (row,) = together.rows
-    assert row.counts.depth == sum(part.counts.depth for part in apart.rows)
-    assert row.per_s is not None
-    assert row.per_s.messages == sum(part.per_s.messages for part in apart.rows if part.per_s)
+                model.say(str(number), second, archive(depth=depth * second, messages=messages * second))
+        together.round()
+        apart.round()
+    (row,) = (row for row in together.rows if row.name.channel)
+    parts = [row for row in apart.rows if row.name.channel]
+    assert row.counts.depth == sum(part.counts.depth for part in parts)
+    assert per_s(row) == sum(map(per_s, parts))

@@ -7,13 +7,13 @@ import io
 import json
 
 from nsq_tools.stat.export import FIELDS, HEADER, GoLines, Report, named_report, to_csv, to_json, to_table
-from nsq_tools.stat.figures import Counts, Name
-from nsq_tools.stat.model import Row
+from nsq_tools.stat.model import Name, Row
+from nsqd_py.cluster.figures import NO_CHANNEL, ChannelCounts, Rates
 
-COUNTS = Counts(depth=12, backend_depth=5, in_flight=3, deferred=2, messages=100, requeued=4, timed_out=6, clients=7)
-PER_S = Counts(depth=1.5, in_flight=0.5, messages=10)
-CHANNEL = Row(Name("orders", "archive"), "", COUNTS, PER_S, is_paused=True)
-TOPIC = Row(Name("orders"), "10.0.0.1:4151", Counts(messages=100), None, is_paused=False)
+COUNTS = ChannelCounts(12, 5, in_flight=3, deferred=2, messages=100, requeued=4, timed_out=6, clients=7)
+RATES = Rates(messages=10_000, finished=8000, growth=1500)
+CHANNEL = Row(Name("orders", "archive"), "", COUNTS, RATES, is_paused=True)
+TOPIC = Row(Name("orders"), "10.0.0.1:4151", NO_CHANNEL._replace(messages=100), None, is_paused=False)
 
 
 # --- Go's
@@ -21,7 +21,7 @@ TOPIC = Row(Name("orders"), "10.0.0.1:4151", Counts(messages=100), None, is_paus
 
 def test_the_columns_are_gos() -> None:
     lines = GoLines(interval_s=2.0)
-    assert lines.next_report(Counts(messages=10)) == HEADER
+    assert lines.next_report(NO_CHANNEL._replace(messages=10)) == HEADER
     assert lines.next_report(COUNTS) == (
         "     45      39 |      12       7       5     3     2 |       4       6          100       7\n"
     )
@@ -33,15 +33,15 @@ def test_the_columns_are_gos() -> None:
 
 def test_the_header_comes_again_every_25_reports() -> None:
     lines = GoLines(interval_s=1.0)
-    reports = [lines.next_report(Counts()) for _ in range(51)]
+    reports = [lines.next_report(NO_CHANNEL._replace()) for _ in range(51)]
     assert [number for number, text in enumerate(reports) if text.startswith(HEADER)] == [0, 25, 50]
     assert reports[25].count("\n") == 3
 
 
 def test_rates_are_cut_off_towards_zero() -> None:
     lines = GoLines(interval_s=2.0)
-    lines.next_report(Counts(messages=10, depth=10))
-    assert lines.next_report(Counts(messages=13, depth=16)).startswith("      1      -1 |")
+    lines.next_report(NO_CHANNEL._replace(messages=10, depth=10))
+    assert lines.next_report(NO_CHANNEL._replace(messages=13, depth=16)).startswith("      1      -1 |")
 
 
 def test_several_rows_have_their_names_at_the_end() -> None:

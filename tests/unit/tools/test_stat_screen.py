@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from rich.text import Text
 
 from nsq_tools.stat.columns import layout, short_number, short_rate, shorten, sparkline
-from nsq_tools.stat.figures import Counts, Name
-from nsq_tools.stat.model import HISTORY_LENGTH, Row
-from nsq_tools.stat.screen import Failure, View, draw, window
+from nsq_tools.stat.model import HISTORY_LENGTH, Failure, Name, Row
+from nsq_tools.stat.screen import View, draw, window
 from nsq_tools.stat.selection import Order
+from nsqd_py.cluster.figures import NO_CHANNEL, ChannelCounts, Rates
 
 
 def row(
-    topic: str, channel: str = "", per_s: Counts | None = None, node: str = "", *, depths: Sequence[float] = (0,),
+    topic: str, channel: str = "", rates: Rates | None = None, node: str = "", *, depths: Sequence[float] = (0,),
     grows: bool = False, paused: bool = False, **counts: int,
 ) -> Row:  # fmt: skip
-    return Row(Name(topic, channel), node, Counts(**counts), per_s, paused, tuple(depths), grows)
+    return Row(Name(topic, channel), node, NO_CHANNEL._replace(**counts), rates, paused, tuple(depths), grows)
 
 
 def view(
@@ -134,7 +134,8 @@ def test_room_goes_to_names_first_then_to_trends() -> None:
 # --- the whole
 
 
-CHANNELS = [row("orders"), row("orders", "archive", Counts(messages=3), depth=3), row("orders", "mail")]
+BUSY = Rates(messages=3000, finished=3000)
+CHANNELS = [row("orders"), row("orders", "archive", BUSY, depth=3), row("orders", "mail")]
 
 
 def test_a_table_has_title_totals_head_rows_and_keys() -> None:
@@ -205,7 +206,7 @@ def test_a_low_terminal_keeps_its_lines_for_rows() -> None:
 
 
 def test_failures_are_shown_with_their_reasons() -> None:
-    failures = [Failure(f"nsqd 10.0.0.{number}:4151", "Connection refused") for number in range(5)]
+    failures = [Failure("nsqd", f"10.0.0.{number}:4151", "Connection refused") for number in range(5)]
     lines = draw(view(CHANNELS, failures=failures), 80, 24)
     assert plain(lines)[2] == "failed: nsqd 10.0.0.0:4151: Connection refused"
     assert plain(lines)[5] == "… 2 more failed"
@@ -221,10 +222,10 @@ def test_why_there_are_no_rows() -> None:
 
 def test_colours_tell_of_growth_and_of_time_outs() -> None:
     rows = [
-        row("calm", "c", Counts(), depth=5, timed_out=5),
-        row("growing", "c", Counts(depth=1), depth=5, grows=True),
-        row("late", "c", Counts(timed_out=0.5), timed_out=5),
-        row("still", "c", Counts(), paused=True),
+        row("calm", "c", Rates(), depth=5, timed_out=5),
+        row("growing", "c", Rates(growth=1000), depth=5, grows=True),
+        row("late", "c", Rates(timed_out=500), timed_out=5),
+        row("still", "c", Rates(), paused=True),
     ]
     lines = draw(view(rows, "depth"), 80, 24)
     assert styles_at(lines, "calm", "depth") == styles_at(lines, "calm", "t-out") == set()
@@ -248,27 +249,29 @@ def test_rows_of_nodes_name_them() -> None:
 
 
 def test_what_seems_to_come_back_is_no_negative_rate() -> None:
-    lines = plain(draw(view([row("a", "b", Counts(depth=50))]), 80, 24))
+    lines = plain(draw(view([row("a", "b", Rates(growth=50_000))]), 80, 24))
     assert lines[3].split()[:3] == ["a/b", "0", "0"]
 
 
 FIGURE = re.compile(r"-?\d[\d.]*[kMGTPE]?")
-MANY = Counts(
+MANY = ChannelCounts(
     depth=1007, backend_depth=1009, in_flight=1013, deferred=1019, messages=12_345_678, requeued=1021, timed_out=1031,
     clients=1033,
 )  # fmt: skip
+PACE = Rates(messages=12_345_678_000, requeued=1021_000, timed_out=1031_000, finished=12_342_639_000, growth=1007_000)
 
 
 @pytest.mark.parametrize("node", ["", "node:x", "a-node-with-a-long-name.example"])
 def test_a_figure_is_whole_or_not_shown(node: str) -> None:
     """At 20 columns, 1007 was seen as 100."""
-    rows = [Row(Name("orders", channel), node, MANY, MANY, False, (1,), False) for channel in ("", "a", "b", "c")] * 3
-    shown = {*map(short_number, MANY), short_rate(MANY.finished)}
-    in_head = {short_rate(MANY.messages * 3), short_rate(MANY.finished * 9), short_number(1007 * 12)}
+    rows = [Row(Name("orders", channel), node, MANY, PACE, False, (1,), False) for channel in ("", "a", "b", "c")] * 3
+    finished = PACE.finished // 1000
+    shown = {*map(short_number, MANY), short_rate(finished)}
+    in_head = {short_rate(MANY.messages * 3), short_rate(finished * 9), short_number(1007 * 12)}
     counted = {short_number(1013 * 12), "7777", "3", "9"}
     for width in (*range(1, 100), 130, 160):
         for height in (5, 12, 40):
-            seen = View(rows, rows, 7777, [Failure("nsqd x", "no")] * 90, Order(), "2s", "", top=3)
+            seen = View(rows, rows, 7777, [Failure("nsqd", "x", "no")] * 90, Order(), "2s", "", top=3)
             lines = plain(draw(seen, width, height))
             hidden = window(seen, width, height)
             allowed = shown | in_head | counted | {str(hidden.above), str(hidden.below), "87"}
@@ -289,7 +292,7 @@ any_row = st.builds(
     st.lists(any_row, max_size=40), st.integers(1, 250), st.integers(1, 60), st.integers(0, 6), st.integers(0, 50)
 )  # fmt: skip
 def test_it_fits_any_terminal(rows: list[Row], width: int, height: int, failed: int, top: int) -> None:
-    seen = replace(view(rows, failures=[Failure("nsqd x", "no")] * failed), top=top)
+    seen = replace(view(rows, failures=[Failure("nsqd", "x", "no")] * failed), top=top)
     lines = plain(draw(seen, width, height))
     assert len(lines) <= height
     assert all(len(line) <= width for line in lines)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from nsq_tools.cli import BadUsage
-from nsq_tools.stat.figures import Counts, Name
-from nsq_tools.stat.model import Row
+from nsq_tools.stat.model import Name, Row
 from nsq_tools.stat.options import PROGRAM, check_options, form_of
 from nsq_tools.stat.selection import SORT_KEYS, BadPattern, Filter, Order, select
+from nsqd_py.cluster.figures import NO_CHANNEL, Rates
 from nsqd_py.settings.declaration import BadOptions
 
 
-def row(topic: str, channel: str = "", per_s: Counts | None = None, **counts: int) -> Row:
-    return Row(Name(topic, channel), "", Counts(**counts), per_s, is_paused=False)
+def row(topic: str, channel: str = "", rates: Rates | None = None, **counts: int) -> Row:
+    return Row(Name(topic, channel), "", NO_CHANNEL._replace(**counts), rates, is_paused=False)
 
 
 # --- filters
@@ -69,13 +69,13 @@ def test_names_go_from_a_to_z_and_numbers_from_the_largest() -> None:
 
 
 def test_rates_that_are_not_known_come_last() -> None:
-    rows = [row("new"), row("slow", per_s=Counts(messages=1)), row("fast", per_s=Counts(messages=9))]
+    rows = [row("new"), row("slow", rates=Rates(messages=1)), row("fast", rates=Rates(messages=9))]
     assert names(Order.parse("in").arrange(rows)) == ["fast", "slow", "new"]
 
 
 @pytest.mark.parametrize("column", SORT_KEYS)
 def test_every_column_sorts(column: str) -> None:
-    rows = [row("a"), row("b", "c", per_s=Counts(1, 1, 1, 1, 1, 1, 1, 1))]
+    rows = [row("a"), row("b", "c", rates=Rates(1, 1, 1, 1, 1))]
     assert len(Order.parse(column).arrange(rows)) == 2
     assert str(Order.parse(f"-{column}")) == f"-{column}"
 

@@ -1,9 +1,7 @@
 """nsq-stat: figures of topics and channels of many nsqds, as a live table or as lines for scripts.
 
 options     the settings
-poller      asks all nsqds and nsqlookupds at the same time, so that none delays the others
-figures     the answer of one nsqd as counts of topics and channels                               pure
-model       rows over all nsqds: sums, changes per second, the history of depths                  pure
+model       rows of the cluster that `nsqd_py.cluster` observes; the history of their depths      pure
 selection   choosing and sorting rows                                                             pure
 export      rows as lines of Go's nsq_stat, JSON, CSV or a text table                             pure
 reports     one report after the other on standard output

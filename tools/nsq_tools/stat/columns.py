@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from nsq_tools.stat.figures import Counts
 from nsq_tools.stat.model import HISTORY_LENGTH, Row
+from nsqd_py.cluster.figures import MILLI, ChannelCounts, Rates
 
 NAME = "topic"
 TREND = "trend"
@@ -80,7 +80,9 @@ class Column:
     cell: Callable[[Row], Cell]
 
 
-def _count(read: Callable[[Counts], float], alarm: Callable[[Row], str] = lambda row: "") -> Callable[[Row], Cell]:
+def _count(
+    read: Callable[[ChannelCounts], float], alarm: Callable[[Row], str] = lambda row: ""
+) -> Callable[[Row], Cell]:
     def cell(row: Row) -> Cell:
         value = read(row.counts)
         return short_number(value), alarm(row) or ("" if value else QUIET)
@@ -93,12 +95,12 @@ def _of_channel(cell: Callable[[Row], Cell]) -> Callable[[Row], Cell]:
     return lambda row: cell(row) if row.name.channel else ("", "")
 
 
-def _rate(read: Callable[[Counts], float]) -> Callable[[Row], Cell]:
+def _rate(read: Callable[[Rates], float]) -> Callable[[Row], Cell]:
     def cell(row: Row) -> Cell:
-        if row.per_s is None:
+        if row.rates is None:
             return "-", QUIET
         # The counts of one answer are not read at the same instant, so a rate can be negative for a moment.
-        value = max(read(row.per_s), 0)
+        value = max(read(row.rates), 0) / MILLI
         return short_rate(value), "" if value else QUIET
 
     return cell
@@ -115,8 +117,8 @@ def _timing_out(row: Row) -> str:
 # From left to right. On a narrow terminal, the columns with the highest numbers are dropped first.
 _DEPTH = Column("depth", 6, "depth", _count(lambda counts: counts.depth, _growing))
 _COLUMNS: tuple[tuple[int, Column], ...] = (
-    (1, Column("in/s", 6, "in", _rate(lambda per_s: per_s.messages))),
-    (2, Column("out/s", 6, "out", _of_channel(_rate(lambda per_s: per_s.finished)))),
+    (1, Column("in/s", 6, "in", _rate(lambda rates: rates.messages))),
+    (2, Column("out/s", 6, "out", _of_channel(_rate(lambda rates: rates.finished)))),
     (0, _DEPTH),
     (4, Column(TREND, _MIN_TREND_WIDTH, "growth", lambda row: ("", GROWING if row.depth_grows else "green"))),
     (5, Column("flight", 6, "in-flight", _of_channel(_count(lambda counts: counts.in_flight)))),

@@ -15,8 +15,8 @@ from typing import Any
 
 import orjson
 
-from nsq_tools.stat.figures import Counts
 from nsq_tools.stat.model import Row
+from nsqd_py.cluster.figures import MILLI, ChannelCounts, Rates
 
 _GROUPS = f"{'rate':-^16}+{'depth':-^37}+{'metadata':-^37}"
 _TITLES = (
@@ -34,17 +34,17 @@ class GoLines:
 
     def __init__(self, interval_s: float) -> None:
         self._interval_s = interval_s
-        self._before: Counts | None = None
+        self._before: ChannelCounts | None = None
         self._numbers = count()
 
-    def next_report(self, counts: Counts) -> str:
+    def next_report(self, counts: ChannelCounts) -> str:
         """Return a line, after the header if it is due. As in Go, rates use the interval of the settings."""
         header = HEADER if next(self._numbers) % REPORTS_PER_HEADER == 0 else ""
         before, self._before = self._before, counts
         if before is None:
             return header
-        change = counts.minus(before)
-        incoming, outgoing = int(change.messages / self._interval_s), int(change.left / self._interval_s)
+        incoming = int((counts.messages - before.messages) / self._interval_s)
+        outgoing = int((counts.left - before.left) / self._interval_s)
         return f"{header}{incoming:7d} {outgoing:7d} | {_rest(counts)}\n"
 
 
@@ -54,22 +54,16 @@ def named_report(rows: Iterable[Row]) -> str:
 
 
 def _named_line(row: Row) -> str:
-    rates = " " * 15 if row.per_s is None else f"{int(row.per_s.messages):7d} {int(row.per_s.left):7d}"
+    rates = " " * 15 if row.rates is None else f"{int(row.rates.messages / MILLI):7d} {int(row.rates.left / MILLI):7d}"
     node = f" @{row.node}" if row.node else ""
     return f"{rates} | {_rest(row.counts)} | {row.name}{node}\n"
 
 
-def _rest(counts: Counts) -> str:
-    depth, memory_depth, backend_depth, in_flight, deferred, requeued, timed_out, messages, clients = map(
-        int,
-        (
-            counts.depth, counts.memory_depth, counts.backend_depth, counts.in_flight, counts.deferred,
-            counts.requeued, counts.timed_out, counts.messages, counts.clients,
-        ),
-    )  # fmt: skip
+def _rest(counts: ChannelCounts) -> str:
     return (
-        f"{depth:7d} {memory_depth:7d} {backend_depth:7d} {in_flight:5d} {deferred:5d} | "
-        f"{requeued:7d} {timed_out:7d} {messages:12d} {clients:7d}"
+        f"{counts.depth:7d} {counts.memory_depth:7d} {counts.backend_depth:7d} "
+        f"{counts.in_flight:5d} {counts.deferred:5d} | "
+        f"{counts.requeued:7d} {counts.timed_out:7d} {counts.messages:12d} {counts.clients:7d}"
     )
 
 
@@ -86,11 +80,15 @@ class Report:
     failed: Sequence[tuple[str, str]] = ()
 
 
-def _rate(read: Callable[[Counts], float]) -> Callable[[Row], Any]:
-    return lambda row: None if row.per_s is None else round(read(row.per_s), _RATE_DIGITS)
+def _rate(read: Callable[[Rates], int]) -> Callable[[Row], Any]:
+    return lambda row: None if row.rates is None else _per_s(read(row.rates))
 
 
-def _count(read: Callable[[Counts], float]) -> Callable[[Row], Any]:
+def _per_s(rate: int) -> float:
+    return rate / MILLI if rate % MILLI else rate // MILLI
+
+
+def _count(read: Callable[[ChannelCounts], float]) -> Callable[[Row], Any]:
     return lambda row: read(row.counts)
 
 
@@ -99,9 +97,9 @@ FIELDS: dict[str, Callable[[Row], Any]] = {
     "topic": lambda row: row.name.topic,
     "channel": lambda row: row.name.channel,
     "node": lambda row: row.node,
-    "in_per_s": _rate(lambda per_s: per_s.messages),
-    "out_per_s": _rate(lambda per_s: per_s.left),
-    "finished_per_s": _rate(lambda per_s: per_s.finished),
+    "in_per_s": _rate(lambda rates: rates.messages),
+    "out_per_s": _rate(lambda rates: rates.left),
+    "finished_per_s": _rate(lambda rates: rates.finished),
     "depth": _count(lambda counts: counts.depth),
     "memory_depth": _count(lambda counts: counts.memory_depth),
     "backend_depth": _count(lambda counts: counts.backend_depth),

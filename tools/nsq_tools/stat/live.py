@@ -25,11 +25,11 @@ from rich.live import Live
 
 from nsq_tools.cli import is_terminal, wants_colour
 from nsq_tools.stat.controls import Controls, KeyDecoder, Window
-from nsq_tools.stat.model import Model
+from nsq_tools.stat.model import Failure, Model, failures_of
 from nsq_tools.stat.options import StatOptions
-from nsq_tools.stat.poller import Poller, Round
-from nsq_tools.stat.screen import Failure, View, draw, window
+from nsq_tools.stat.screen import View, draw, window
 from nsq_tools.stat.selection import Filter, Order, select
+from nsqd_py.cluster.poller import Poller
 from nsqd_py.settings.durations import format_duration
 
 # The maximum time between the pieces of one key's sequence, over a slow line.
@@ -101,22 +101,20 @@ def _is_in_foreground() -> bool:
 
 
 _SECOND_NS = 1e9
-# Maximum time of a round; half an interval if that is shorter.
-_LONGEST_WAIT_S = 1.0
 
 
 class LiveTable:
     """The live table. It calls `stop` when the user quits."""
 
-    def __init__(self, options: StatOptions, poller: Poller, stop: Callable[[], None]) -> None:
+    def __init__(self, options: StatOptions, poller: Poller, model: Model, stop: Callable[[], None]) -> None:
         self._options = options
         self._poller = poller
+        self._model = model
         self._stop = stop
-        self._model = Model(per_node=options.per_node)
         self._filter = Filter(options.filter)
         self._controls = Controls(Order.parse(options.sort))
         self._window = Window(0, 0, 0)
-        self._round = Round([])
+        self._failures: list[Failure] = []
         self._interval_s = options.interval_ns / _SECOND_NS
         self._changed = Event()
         self._console = Console(no_color=not wants_colour(), highlight=False, force_terminal=True)
@@ -139,13 +137,11 @@ class LiveTable:
     # --- asking
 
     def _ask(self) -> None:
-        limit_s = min(self._interval_s / 2, _LONGEST_WAIT_S)
         left = self._options.count
         due_s = time.monotonic()
         while left is None or left >= 0:
-            self._round = self._poller.round(limit_s)
-            self._round.apply_to(self._model)
-            self._model.end_round()
+            self._poller.round()
+            self._failures = failures_of(self._poller.cluster, time.monotonic())
             self._changed.set()
             left = None if left is None else left - 1
             due_s = max(due_s + self._interval_s, time.monotonic())
@@ -189,8 +185,8 @@ class LiveTable:
         return View(
             rows=[row for row in rows if controls.filter.shows(row.name)],
             all_rows=self._model.rows,
-            node_count=len(self._round.nodes),
-            failures=[Failure(who, reason) for who, reason in self._round.failures],
+            node_count=len(self._poller.cluster.nodes),
+            failures=self._failures,
             order=controls.order,
             interval=format_duration(self._options.interval_ns),
             clock=time.strftime("%H:%M:%S"),

@@ -1,21 +1,29 @@
-"""Rows over all nsqds: sums of counts, changes per second, the history of depths. Pure.
-
-Changes are computed for each nsqd separately, over the time between two of its answers, and then added. So an nsqd that
-answers late, restarts or fails for a while distorts no rate.
-"""
+"""Rows over all nsqds or for each of them, made of the observed cluster, and the history of their depths. Pure."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from nsq_tools.stat.figures import NOTHING, Counts, Name, Reading
+from nsqd_py.cluster.figures import NO_CHANNEL, QUIET, UNKNOWN, ChannelCounts, Numbers, Part, Rates, plus
+from nsqd_py.cluster.model import Cluster, Node
 
 HISTORY_LENGTH = 120
 _TREND_LENGTH = 4  # rounds; a single message that waits for its consumer does not count as growth
+# An nsqd that has not answered for longer is shown as failed; until then its last answer is shown.
+_LONG_S = 1.0
 
-Changes = Mapping[Name, Counts]
+
+class Name(NamedTuple):
+    """A topic, or one of its channels; `channel` is empty for the topic itself."""
+
+    topic: str
+    channel: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.channel}" if self.channel else self.topic
 
 
 @dataclass(slots=True)
@@ -23,21 +31,21 @@ class _History:
     """The history of a row."""
 
     depths: deque[float] = field(default_factory=lambda: deque(maxlen=HISTORY_LENGTH))
-    depth_changes: deque[float] = field(default_factory=lambda: deque(maxlen=_TREND_LENGTH))
+    growths: deque[float] = field(default_factory=lambda: deque(maxlen=_TREND_LENGTH))
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """A topic or a channel, over all nsqds (`node` is empty) or on one.
 
-    per_s   changes per second; None until an nsqd has answered twice
+    rates   in thousandths per second; None until an nsqd has answered twice
     depths  depths in the latest rounds, the oldest first
     """
 
     name: Name
     node: str
-    counts: Counts
-    per_s: Counts | None
+    counts: ChannelCounts
+    rates: Rates | None
     is_paused: bool
     depths: tuple[float, ...] = ()
     depth_grows: bool = False
@@ -45,117 +53,109 @@ class Row:
     @property
     def has_timed_out(self) -> bool:
         """True if messages timed out since the previous answer."""
-        return self.per_s is not None and self.per_s.timed_out > 0
+        return self.rates is not None and self.rates.timed_out > 0
 
 
-class _Node:
-    """The latest answer of one nsqd, and the changes since the previous one."""
+@dataclass(slots=True)
+class _Sum:
+    counts: Numbers = NO_CHANNEL
+    rates: Numbers | None = None
+    is_paused: bool = False
 
-    def __init__(self, reading: Reading) -> None:
-        self.reading = reading
-        self.changes: Changes = {}
-        self.has_failed = False
-
-    def observe(self, reading: Reading) -> None:
-        self.changes = _changes(self.reading, reading)
-        self.reading = reading
-        self.has_failed = False
+    def add(self, counts: Numbers, part: Part, rates: Numbers) -> None:
+        self.counts = plus(self.counts, counts)
+        if part.rates is not UNKNOWN:
+            self.rates = rates if self.rates is None else plus(self.rates, rates)
+        self.is_paused |= part.is_paused
 
 
 class Model:
-    """The counts of all nsqds. With `per_node`, each nsqd has separate rows."""
+    """The rows of a cluster. With `per_node`, each nsqd has separate rows; with `channel`, only that channel."""
 
-    def __init__(self, *, per_node: bool = False) -> None:
+    def __init__(self, cluster: Cluster, *, channel: str = "", per_node: bool = False) -> None:
+        self._cluster = cluster
+        self._channel = channel
         self._per_node = per_node
-        self._nodes: dict[str, _Node] = {}
         self._histories: dict[tuple[Name, str], _History] = {}
         self.rows: list[Row] = []
 
-    # --- answers
-
-    def observe(self, reading: Reading) -> None:
-        """Record the answer of an nsqd."""
-        if reading.node in self._nodes:
-            self._nodes[reading.node].observe(reading)
-        else:
-            self._nodes[reading.node] = _Node(reading)
-
-    def fail(self, node: str) -> None:
-        """Exclude an nsqd from the sums until it answers again. Its counts are kept for the next comparison."""
-        if node in self._nodes:
-            self._nodes[node].has_failed = True
-
-    def forget(self, node: str) -> None:
-        """Remove an nsqd."""
-        self._nodes.pop(node, None)
-
-    # --- rows
-
-    def end_round(self) -> list[Row]:
+    def end_round(self) -> None:
         """Compute `rows`, sorted by name, and add their depths to the history."""
-        rows = list(self._rows())
+        answering = [node for node in self._cluster.nodes.values() if node.answered_s is not None and not node.failure]
+        if self._per_node:
+            rows = [row for node in answering for row in self._sums([node], node.address)]
+        else:
+            rows = list(self._sums(answering, ""))
         rows.sort(key=lambda row: (row.name, row.node))
         self.rows = [self._with_history(row) for row in rows]
         self._prune()
-        return self.rows
 
-    def _rows(self) -> Iterator[Row]:
-        nodes = [node for node in self._nodes.values() if not node.has_failed]
-        if self._per_node:
-            for node in nodes:
-                yield from _sums([node], node.reading.node)
-        else:
-            yield from _sums(nodes, "")
+    def _sums(self, nodes: Sequence[Node], label: str) -> Iterator[Row]:
+        """Yield the sums over these nsqds."""
+        sums: dict[Name, _Sum] = {}
+        for node in nodes:
+            for name, part in self._parts(node):
+                row = sums.get(name)
+                if row is None:
+                    row = sums[name] = _Sum()
+                if name.channel:
+                    row.add(part.counts, part, part.rates)
+                else:
+                    depth, backend_depth, messages = part.counts
+                    counts = NO_CHANNEL._replace(depth=depth, backend_depth=backend_depth, messages=messages)
+                    row.add(counts, part, part.rates._replace(finished=part.rates.left))
+        for name, row in sums.items():
+            rates = None if row.rates is None else Rates._make(row.rates)
+            yield Row(name, label, ChannelCounts._make(row.counts), rates, row.is_paused)
+
+    def _parts(self, node: Node) -> Iterator[tuple[Name, Part]]:
+        for topic, part in node.topics.items():
+            if not self._channel:
+                yield Name(topic), part
+            for channel, channel_part in part.channels.items():
+                if self._channel in ("", channel):
+                    yield Name(topic, channel), channel_part
 
     def _with_history(self, row: Row) -> Row:
         history = self._histories.setdefault((row.name, row.node), _History())
         history.depths.append(row.counts.depth)
-        change = row.per_s.depth if row.per_s else 0
-        history.depth_changes.append(change)
-        grows = change >= 0 and sum(history.depth_changes) > 0 and row.counts.depth > 0
-        return Row(row.name, row.node, row.counts, row.per_s, row.is_paused, tuple(history.depths), grows)
+        growth = (row.rates or QUIET).growth
+        history.growths.append(growth)
+        grows = growth >= 0 and sum(history.growths) > 0 and row.counts.depth > 0
+        return Row(row.name, row.node, row.counts, row.rates, row.is_paused, tuple(history.depths), grows)
 
     def _prune(self) -> None:
         """Remove the histories of topics and channels that no nsqd has. An nsqd that currently fails still counts."""
         if len(self._histories) == len(self.rows):
             return
         known = {
-            (name, node.reading.node if self._per_node else "")
-            for node in self._nodes.values()
-            for name in node.reading.counts
+            (name, node.address if self._per_node else "")
+            for node in self._cluster.nodes.values()
+            for name, _ in self._parts(node)
         }
         self._histories = {key: history for key, history in self._histories.items() if key in known}
 
 
-def _changes(before: Reading, now: Reading) -> Changes:
-    """Return the changes per second, without counts that were reset between the two readings."""
-    if before.start_time != now.start_time or now.taken_s <= before.taken_s:
-        return {}
-    elapsed_s = now.taken_s - before.taken_s
-    changes = {}
-    for name, counts in now.counts.items():
-        earlier = before.counts.get(name, NOTHING)
-        if counts == earlier:  # most of them, in a large cluster
-            changes[name] = NOTHING
-        elif counts.messages >= earlier.messages:  # fewer: it was deleted and created again
-            changes[name] = counts.per_s(earlier, elapsed_s)
-    return changes
+class Failure(NamedTuple):
+    """A server without an answer, and the reason."""
+
+    kind: str
+    address: str
+    reason: str
+
+    @property
+    def who(self) -> str:
+        return f"{self.kind} {self.address}"
+
+    def __str__(self) -> str:
+        return f"{self.who}: {self.reason}"
 
 
-def _sums(nodes: list[_Node], label: str) -> Iterator[Row]:
-    counts: dict[Name, Counts] = {}
-    per_s: dict[Name, Counts] = {}
-    paused: set[Name] = set()
-    for node in nodes:
-        _add_to(counts, node.reading.counts)
-        _add_to(per_s, node.changes)
-        paused |= node.reading.paused
-    for name, count in counts.items():
-        yield Row(name, label, count, per_s.get(name), name in paused)
-
-
-def _add_to(sums: dict[Name, Counts], more: Mapping[Name, Counts]) -> None:
-    for name, counts in more.items():
-        known = sums.get(name)
-        sums[name] = counts if known is None else known.plus(counts)
-
+def failures_of(cluster: Cluster, now_s: float) -> list[Failure]:
+    failures = [Failure("nsqlookupd", address, reason) for address, reason in cluster.failed_lookups.items()]
+    failures += [Failure("nsqd", node.address, node.failure) for node in cluster.nodes.values() if node.failure]
+    for node in cluster.nodes.values():
+        waited_s = now_s - node.asked_s
+        if node.is_late and not node.failure and waited_s > _LONG_S:
+            failures.append(Failure("nsqd", node.address, f"no answer for {waited_s:.0f}s"))
+    return failures

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import gevent
 
 from nsq_tools.cli import DONE, FAILED, ToolError
 from nsq_tools.stat.export import FORMS, GoLines, Report, named_report
-from nsq_tools.stat.figures import Name
-from nsq_tools.stat.model import Model, Row
+from nsq_tools.stat.model import Failure, Model, Name, Row, failures_of
 from nsq_tools.stat.options import GO, StatOptions
-from nsq_tools.stat.poller import Poller, Round
 from nsq_tools.stat.selection import Filter, Order, select
+from nsqd_py.cluster.poller import Poller
 from nsqd_py.runtime.logs import Log
 
 _SECOND_NS = 1e9
@@ -27,6 +26,7 @@ class Reports:
 
     options: StatOptions
     poller: Poller
+    model: Model
     log: Log
     wall_clock: Callable[[], float] = time.time
 
@@ -48,52 +48,49 @@ class Reports:
     # --- kinds of reports
 
     def _once(self, form: str) -> int:
-        model = Model(per_node=self.options.per_node)
-        found = self.poller.round(None)
-        _require_answer(found)
-        found.apply_to(model)
-        rows = model.end_round()
-        if not rows and not found.failures and (self.options.topic or self.options.channel):
+        failures = self._round()
+        self._require_answer(failures)
+        if not self.model.rows and not failures and (self.options.topic or self.options.channel):
             raise ToolError("no nsqd has that topic and channel")
-        _write(self._text(form, found, self._selected(rows), is_first=True))
-        for who, reason in found.failures:
-            self.log.error("%s: %s", who, reason)
-        return FAILED if found.failures else DONE
+        _write(self._text(form, failures, is_first=True))
+        for failure in failures:
+            self.log.error("%s", failure)
+        return FAILED if failures else DONE
 
     def _go(self) -> None:
         """Write lines as Go's nsq_stat. Any failure ends it, because the sum would lack an nsqd."""
         name = Name(self.options.topic, self.options.channel)
         lines = GoLines(self.options.interval_ns / _SECOND_NS)
-        for found in self._rounds():
-            if found.failures:
-                raise ToolError(_joined("failed to get stats", found.failures))
-            model = Model()
-            found.apply_to(model)
-            counts = {row.name: row.counts for row in model.end_round()}
+        for failures in self._rounds():
+            if failures:
+                raise ToolError(_joined("failed to get stats", failures))
+            counts = {row.name: row.counts for row in self.model.rows}
             if name not in counts:
                 raise ToolError(f"failed to find channel({name.channel}) in stats for topic({name.topic})")
             _write(lines.next_report(counts[name]))
 
     def _stream(self, form: str) -> None:
         """Write reports with rates. They need two rounds, so the first round has no report."""
-        model = Model(per_node=self.options.per_node)
-        known_failures: dict[str, str] = {}
-        for number, found in enumerate(self._rounds()):
+        known_failures: dict[str, Failure] = {}
+        for number, failures in enumerate(self._rounds()):
             if number == 0:
-                _require_answer(found)
-            known_failures = self._tell_failures(known_failures, found)
-            found.apply_to(model)
-            rows = self._selected(model.end_round())
+                self._require_answer(failures)
+            known_failures = self._tell_failures(known_failures, failures)
             if number > 0:
-                _write(self._text(form, found, rows, is_first=number == 1))
+                _write(self._text(form, failures, is_first=number == 1))
 
-    def _rounds(self) -> Iterator[Round]:
-        """Yield a first round, then one for each report, at a constant interval."""
+    def _round(self) -> list[Failure]:
+        """Update the model; return the failures."""
+        self.poller.round(waits_for_all=True)
+        return failures_of(self.poller.cluster, time.monotonic())
+
+    def _rounds(self) -> Iterator[list[Failure]]:
+        """Yield the failures of a first round, then of one for each report, at a constant interval."""
         interval_s = self.options.interval_ns / _SECOND_NS
         left = self.options.count
         due_s = time.monotonic()
         while True:
-            yield self.poller.round(None)
+            yield self._round()
             if left == 0:
                 return
             left = None if left is None else left - 1
@@ -102,33 +99,33 @@ class Reports:
 
     # --- parts of reports
 
-    def _selected(self, rows: list[Row]) -> list[Row]:
-        return select(rows, Filter(self.options.filter), Order.parse(self.options.sort))
+    def _selected(self) -> list[Row]:
+        return select(self.model.rows, Filter(self.options.filter), Order.parse(self.options.sort))
 
-    def _text(self, form: str, found: Round, rows: list[Row], *, is_first: bool) -> str:
+    def _text(self, form: str, failures: Sequence[Failure], *, is_first: bool) -> str:
         if form == GO:
-            return named_report(rows)
-        failed = [*found.failed_lookups.items(), *found.failed.items()]
-        return FORMS[form](Report(self.wall_clock(), rows, found.nodes, failed), is_first=is_first)
+            return named_report(self._selected())
+        failed = [(failure.address, failure.reason) for failure in failures]
+        report = Report(self.wall_clock(), self._selected(), list(self.poller.cluster.nodes), failed)
+        return FORMS[form](report, is_first=is_first)
 
-    def _tell_failures(self, known: dict[str, str], found: Round) -> dict[str, str]:
+    def _tell_failures(self, known: dict[str, Failure], failures: Sequence[Failure]) -> dict[str, Failure]:
         """Log each failure and each recovery once."""
-        now = dict(found.failures)
+        now = {failure.who: failure for failure in failures}
         for who in now.keys() - known.keys():
-            self.log.warning("%s: %s", who, now[who])
+            self.log.warning("%s", now[who])
         for who in known.keys() - now.keys():
             self.log.info("%s: answers again", who)
         return now
 
+    def _require_answer(self, failures: Sequence[Failure]) -> None:
+        """Raise ToolError if no nsqd answered."""
+        if failures and all(node.failure for node in self.poller.cluster.nodes.values()):
+            raise ToolError(_joined("no nsqd answered", failures))
 
-def _require_answer(found: Round) -> None:
-    """Raise ToolError if no server answered."""
-    if not found.readings and found.failures:
-        raise ToolError(_joined("no nsqd answered", found.failures))
 
-
-def _joined(what: str, failures: list[tuple[str, str]]) -> str:
-    return f"{what} - {'; '.join(f'{who}: {reason}' for who, reason in failures)}"
+def _joined(what: str, failures: Sequence[Failure]) -> str:
+    return f"{what} - {'; '.join(map(str, failures))}"
 
 
 def _write(text: str) -> None:

@@ -13,24 +13,33 @@ import gevent
 
 from nsq_tools.cli import DONE, is_terminal
 from nsq_tools.options import http_client
+from nsq_tools.stat.model import Model
 from nsq_tools.stat.options import LIVE, StatOptions, form_of
-from nsq_tools.stat.poller import Poller, Sources
 from nsq_tools.stat.reports import Reports
+from nsqd_py.cluster.model import Cluster
+from nsqd_py.cluster.poller import Poller
+from nsqd_py.cluster.upstream import Upstream
 from nsqd_py.net.http.client import MAX_STATS_BYTES
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals
+from nsqd_py.settings.durations import SECOND_NS
 
 
 def run(options: StatOptions, log: Log) -> int:
     """Show the table or write the reports. Return the exit status. Raises ToolError if nothing can be shown."""
     client = replace(http_client(options), max_answer_bytes=MAX_STATS_BYTES)
-    sources = Sources(client, options.topic, options.channel)
-    poller = Poller(sources, options.nsqd_http_address, options.lookupd_http_address)
+    cluster = Cluster()
+    model = Model(cluster, channel=options.channel, per_node=options.per_node)
+    poller = Poller(
+        cluster, Upstream(client), options.lookupd_http_address, options.nsqd_http_address,
+        options.interval_ns / SECOND_NS, model.end_round, lambda error: log.exception("%r", error),
+        topic=options.topic, channel=options.channel,
+    )  # fmt: skip
     form = form_of(options, on_terminal=_can_show_tables())
     with StopSignals() as signals:
         _stop_on_hangup(signals)
         try:
-            return _until_stopped(signals, _work(options, poller, log, form, signals.stop))
+            return _until_stopped(signals, _work(options, poller, model, log, form, signals.stop))
         finally:
             poller.close()
 
@@ -45,16 +54,18 @@ def _stop_on_hangup(signals: StopSignals) -> None:
         gevent.signal_handler(signal.SIGHUP, signals.stop)
 
 
-def _work(options: StatOptions, poller: Poller, log: Log, form: str, stop: Callable[[], None]) -> Callable[[], int]:
+def _work(
+    options: StatOptions, poller: Poller, model: Model, log: Log, form: str, stop: Callable[[], None]
+) -> Callable[[], int]:
     if form != LIVE:
-        return lambda: Reports(options, poller, log).run(form)
+        return lambda: Reports(options, poller, model, log).run(form)
 
     def show() -> int:
         from nsq_tools.stat.live import LiveTable  # only for the live table, because rich is slow to import
 
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="replace")  # an ellipsis on a terminal without Unicode
-        LiveTable(options, poller, stop).run()
+        LiveTable(options, poller, model, stop).run()
         return DONE
 
     return show

@@ -20,24 +20,14 @@ from nsq_tools.stat.columns import (
     sparkline,
 )
 from nsq_tools.stat.controls import Window
-from nsq_tools.stat.model import Row
+from nsq_tools.stat.model import Failure, Row
 from nsq_tools.stat.selection import Order
+from nsqd_py.cluster.figures import MILLI
 
 KEYS = ("q quit", "/ filter", "s next column", "r turn order", "arrows Page Home End scroll")
 _TYPING_KEYS = ("Enter keeps it", "Esc drops it")
 _MOST_FAILURES = 3
 _SHORT_HEIGHT = 10  # below it, rows take the lines of keys and totals
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A server without an answer, such as `nsqd 10.0.0.1:4151`, and the reason."""
-
-    who: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.who}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +119,8 @@ def _number(count: int, noun: str, plural: str = "") -> str:
 
 def _totals(view: View, width: int) -> Text:
     """Return the totals of the selected rows. Incoming messages count once a topic, not once a channel."""
-    incoming = sum(row.per_s.messages for row in view.rows if row.per_s and not row.name.channel)
-    done = sum(row.per_s.finished for row in view.rows if row.per_s and row.name.channel)
+    incoming = sum(row.rates.messages for row in view.rows if row.rates and not row.name.channel) / MILLI
+    done = sum(row.rates.finished for row in view.rows if row.rates and row.name.channel) / MILLI
     depth = sum(row.counts.depth for row in view.rows)
     in_flight = sum(row.counts.in_flight for row in view.rows)
     parts = (

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from nsq_tools.stat.figures import Counts, Name
-from nsq_tools.stat.model import Row
+from nsq_tools.stat.model import Name, Row
+from nsqd_py.cluster.figures import ChannelCounts, Rates
 from nsqd_py.settings.regex import BadExpression, compiled
 
 
@@ -56,11 +56,11 @@ class _Key(Protocol):
     def __call__(self, row: Row, /) -> Any: ...
 
 
-def _rate(read: Callable[[Counts], float]) -> _Key:
-    return lambda row: read(row.per_s) if row.per_s else float("-inf")
+def _rate(read: Callable[[Rates], float]) -> _Key:
+    return lambda row: read(row.rates) if row.rates else float("-inf")
 
 
-def _count(read: Callable[[Counts], float]) -> _Key:
+def _count(read: Callable[[ChannelCounts], float]) -> _Key:
     return lambda row: read(row.counts)
 
 
@@ -68,10 +68,10 @@ def _count(read: Callable[[Counts], float]) -> _Key:
 SORT_KEYS: dict[str, _Key] = {
     "topic": lambda row: row.name,
     "channel": lambda row: (row.name.channel, row.name.topic),
-    "in": _rate(lambda per_s: per_s.messages),
-    "out": _rate(lambda per_s: per_s.finished),
+    "in": _rate(lambda rates: rates.messages),
+    "out": _rate(lambda rates: rates.finished),
     "depth": _count(lambda counts: counts.depth),
-    "growth": _rate(lambda per_s: per_s.depth),
+    "growth": _rate(lambda rates: rates.growth),
     "in-flight": _count(lambda counts: counts.in_flight),
     "deferred": _count(lambda counts: counts.deferred),
     "requeued": _count(lambda counts: counts.requeued),
