@@ -187,6 +187,7 @@ class Daemon:
             ("/api/v2/topics/<topic>/channels/<channel>", {"GET": api.channel}),
             ("/api/v2/topics/<topic>/channels/<channel>/clients", {"GET": queries.clients}),
             ("/api/v2/topics/<topic>/channels/<channel>/peek", {"GET": queries.peek}),
+            ("/api/v2/topics/<topic>/channels/<channel>/messages/<message>", {"GET": queries.body}),
             ("/api/v2/nodes", {"GET": api.nodes}),
             ("/api/v2/nodes/<node>", {"GET": api.node}),
             ("/api/v2/lookup", {"GET": queries.lookup}),

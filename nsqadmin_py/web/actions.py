@@ -28,6 +28,8 @@ from nsqd_py.runtime.logs import Log
 _MOST_REQUEUED = 100_000
 _REQUEUE_DEADLINE_S = 30.0
 _CHANNEL_OF_LETTERS = "nsqadmin"
+_MOST_AUDITED = 100  # characters of each
+_AUDITED = ("to", "target", "limit", "defer_ms")
 
 
 class Order(NamedTuple):
@@ -41,7 +43,9 @@ class Order(NamedTuple):
 
     @property
     def names(self) -> dict[str, str]:
-        return {"topic": self.topic, "channel": self.channel, "node": self.node}
+        """What the audit log says of it; not the body of a message."""
+        more = {name: str(self.more[name])[:_MOST_AUDITED] for name in _AUDITED if name in self.more}
+        return {"topic": self.topic, "channel": self.channel, "node": self.node, **more}
 
 
 Result = dict[str, Any]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from base64 import b64decode
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,7 +15,7 @@ from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.upstream import Upstream, UpstreamError, ask_all
 from nsqd_py.cluster.values import Figures, list_in, number_in, rows_in
 
-CANNOT = "this nsqd cannot do that"
+CANNOT = "not supported by this nsqd"
 _MOST_CLIENTS = 1000
 _DEFAULT_CLIENTS = 100
 _MOST_MESSAGES = 1000
@@ -22,6 +24,7 @@ _DEFAULT_MESSAGES = 10
 _SHOWN_CHARACTERS = 64 * 1024
 # base64 has groups of four characters.
 _GROUP = 4
+_UNSAFE = re.compile(r"\W")
 
 
 def is_missing_path(error: UpstreamError) -> bool:
@@ -78,6 +81,27 @@ class NodeQueries:
                 answer["messages"] = [_shown(message) for message in rows_in(answer, "messages")[:count]]
         return as_json({"nodes": nodes})
 
+    def body(self, request: Request, topic: str, channel: str, message: str) -> Response:
+        """Return the whole body of a queued message as a download; `node` and `n` are those of its peek."""
+        count = number_of(request.args, "n", _MOST_MESSAGES, _MOST_MESSAGES)
+        node = request.args.get("node", "")
+        if not node:
+            raise Refusal(400, "MISSING_ARG_NODE")
+        addresses = ask_nodes(self._cluster, topic, channel, node)
+        names = {"topic": topic, "channel": channel, "n": str(count)}
+        (found,) = self._ask_each(addresses, "/channel/peek", names)
+        if "error" in found:
+            raise Refusal(502, f"UPSTREAM_ERROR: {found['error']}")
+        for row in rows_in(found["answer"], "messages"):
+            if row.get("id") == message:
+                headers = {
+                    "Content-Type": "application/octet-stream",
+                    "Content-Disposition": f'attachment; filename="message-{_UNSAFE.sub("", message)}"',
+                    "Cache-Control": "no-store",
+                }
+                return Response(_body_of(row), 200, headers)
+        raise Refusal(404, "MESSAGE_NOT_FOUND")
+
     def log(self, request: Request, topic: str) -> Response:
         """Return what each nsqd keeps of a topic on disk."""
         addresses = ask_nodes(self._cluster, topic, "", request.args.get("node", ""))
@@ -118,13 +142,22 @@ class NodeQueries:
         return list(ask_all(addresses, ask).good.values())
 
 
+def _body_of(message: Mapping[str, Any]) -> bytes:
+    body = message.get("body")
+    if isinstance(body, str):
+        return body.encode("utf-8", "surrogatepass")
+    try:
+        return b64decode(str(message.get("body_base64", "")), validate=True)
+    except ValueError:
+        return b""
+
+
 def _shown(message: Mapping[str, Any]) -> Figures:
-    """Return a message with at most the part of its body that the page shows."""
-    shown = dict(message)
+    """Return a message with the size of its body, and at most the part of the body that the page shows."""
+    shown = {**message, "size": len(_body_of(message)), "attempts": number_in(message, "attempts")}
     for key, limit in (("body", _SHOWN_CHARACTERS), ("body_base64", _SHOWN_CHARACTERS // _GROUP * _GROUP)):
         body = shown.get(key)
         if isinstance(body, str) and len(body) > limit:
             shown[key] = body[:limit]
             shown["is_cut"] = True
-    shown["attempts"] = number_in(message, "attempts")
     return shown

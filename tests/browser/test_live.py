@@ -81,7 +81,7 @@ def test_a_topic_that_goes_and_comes(visit: Visits, cluster: AdminCluster, admin
     page = ready(visit(admin, "/topics/orders"))
     for nsqd in cluster.nsqds:
         nsqd.post("/topic/delete?topic=orders")
-    expect(page.get_by_text("No nsqd has this topic")).to_be_visible()
+    expect(page.get_by_role("heading", name="no nsqd")).to_be_visible()
     cluster.create("orders", "archive")
     expect(page.get_by_role("table", name="Channels")).to_contain_text("archive")
 

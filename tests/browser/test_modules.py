@@ -89,6 +89,13 @@ def page(browser: Browser, running_cluster: AdminCluster) -> Iterator[Page]:
         (LETTERS, "originsOf([{topic: 'a'}, {topic: 'b'}, {topic: 'b'}])", ["b", "a"]),
         (LETTERS, "[m.usualTarget('a.dead', []), m.usualTarget('letters', []), m.usualTarget('x', ['o'])]",
          ["a", "", "o"]),
+        # The beginning of a label was outside of the chart: "min 20 s" for "1 min 20 s".
+        (
+            "parts/plot.js", "[['5 s'], ['1 min 20 s', '40 s']].map(labels => { const u = document.createElement("
+            "'canvas').getContext('2d'); u.font = '11px sans-serif'; const widths = labels.map(label => u.measureText("
+            "label).width); return m.axisWidth(u, '11px sans-serif', labels) >= Math.max(...widths) + 10; })",
+            [True, True],
+        ),
     ],
 )  # fmt: skip
 def test_what_it_answers(page: Page, module: str, call: str, answer: Any) -> None:

@@ -68,7 +68,7 @@ def test_what_the_views_show(visit: Visits, filled: AdminCluster, admin: Nsqadmi
         ("archive", "4", "1"), ("billing", "5", "0"),
     ]  # fmt: skip
     assert "paused" in channels["billing"]["Channel"]
-    assert {row["nsqd"].split()[0]: row["Messages"] for row in rows_of(page, "nsqds that have the topic")} == {
+    assert {row["nsqd"].split()[0]: row["Messages total"] for row in rows_of(page, "nsqds that have the topic")} == {
         first: "2", second: "3",
     }  # fmt: skip
 
@@ -78,7 +78,7 @@ def test_what_the_views_show(visit: Visits, filled: AdminCluster, admin: Nsqadmi
         first: "1", second: "3",
     }  # fmt: skip
     (client,) = rows_of(page, "Clients")
-    assert [client[name] for name in ("Client", "Host", "User agent", "nsqd", "RDY", "Messages")] == [
+    assert [client[name] for name in ("Client", "Host", "User agent", "nsqd", "RDY", "Messages total")] == [
         "reader", "reader.example", "tests/1.0", first, "1", "1",
     ]  # fmt: skip
     page.get_by_role("button", name="Peek").click()
@@ -125,6 +125,9 @@ def test_what_the_views_of_the_cluster_show(visit: Visits, filled: AdminCluster,
     expect(page.get_by_role("main")).to_contain_text(f"{counted}")
     assert {row["nsqd"].split()[0]: row["Processed"] for row in rows_of(page, "Messages by nsqd")} == {
         first: "5", second: "6",
+    }  # fmt: skip
+    assert {row["nsqd"].split()[0]: row["Share"] for row in rows_of(page, "Messages by nsqd")} == {
+        first: "45 %", second: "55 %",
     }  # fmt: skip
 
 

@@ -271,6 +271,7 @@ def test_looking_into_a_topic_and_seeking(cluster: AdminCluster, admin: Nsqadmin
     assert moved.status == 502
     assert moved.json()["message"].startswith("UPSTREAM_ERROR: ")
     done(admin.act("seek", "orders", channel="archive", to="earliest"))
+    assert 'AUDIT: seek topic="orders" channel="archive" to="earliest" by=' in admin.log_text()
 
 
 @pytest.mark.ours
@@ -284,6 +285,7 @@ def test_dead_letters_go_back(cluster: AdminCluster, admin: NsqadminProcess) -> 
     admin.wait_for_topic("other.dead")
     assert refusal(admin.act("requeue_dead_letters", "orders.dead", target="orders.dead"))[0] == 400
     assert done(admin.act("requeue_dead_letters", "orders.dead", target="orders", limit=4))["requeued"] == 4
+    assert 'AUDIT: requeue_dead_letters topic="orders.dead" target="orders" limit="4" by=' in admin.log_text()
     assert done(admin.act("requeue_dead_letters", "orders.dead", target="orders"))["requeued"] == 1
     assert done(admin.act("requeue_dead_letters", "other.dead", target="orders"))["requeued"] == 0
     admin.wait_for_topic("orders", depth=5)

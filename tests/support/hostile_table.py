@@ -133,7 +133,8 @@ ADMIN_ROUTES: dict[str, str] = {
         "/api/topics/<topic>/<channel>", "/api/nodes", "/api/nodes/<node>", "/api/counter", "/config/<opt>",
         "/api/v2/session", "/api/v2/overview", "/api/v2/topics", _TOPICS, f"{_TOPICS}/log", f"{_TOPICS}/dead-letters",
         f"{_TOPICS}/channels/<channel>", f"{_TOPICS}/channels/<channel>/clients",
-        f"{_TOPICS}/channels/<channel>/peek", "/api/v2/nodes", "/api/v2/nodes/<node>", "/api/v2/lookup",
+        f"{_TOPICS}/channels/<channel>/peek", f"{_TOPICS}/channels/<channel>/messages/<message>",
+        "/api/v2/nodes", "/api/v2/nodes/<node>", "/api/v2/lookup",
     )), ""),
     "GET /api/v2/history": "?topic=hostile&points=1000", "GET /api/v2/sparklines": "?topic=hostile",
     "GET /api/v2/events": "?view=overview", "GET /api/graphite": "?metric=rate&target=x",
@@ -149,6 +150,7 @@ def http_inputs(route: str, query: str) -> list[bytes]:
     method, _, path = route.partition(" ")
     path = path.replace("/:opt", "/log_level").replace("<topic>", "hostile").replace("<channel>", "c")
     path = path.replace("<node>", "127.0.0.1:1").replace("<opt>", "log_level").replace("<path:name>", "x")
+    path = path.replace("<message>", "1")
     # From here, everybody else may end the process.
     site = "Sec-Fetch-Site: cross-site\r\n" if path == "/drain" else ""
     head = f"{method} {path}%s HTTP/1.1\r\nHost: x\r\n{site}"

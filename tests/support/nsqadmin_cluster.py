@@ -51,10 +51,10 @@ class AdminCluster:
         own = () if command else ("--poll-interval=250ms",)
         if not command and not any(flag.startswith("--history-file") for flag in flags):
             own += ("--history-file=",)
+        if not any(flag.startswith("--nsqd-http-address") for flag in flags):
+            own += (f"--lookupd-http-address={self.lookupd.http_address}",)
         log_path = self._folder / f"nsqadmin{len(self._admins)}.log"
-        admin = NsqadminProcess(
-            log_path, *own, f"--lookupd-http-address={self.lookupd.http_address}", *flags, command=command
-        )
+        admin = NsqadminProcess(log_path, *own, *flags, command=command)
         self._admins.append(admin)
         admin.start()
         if not flags and not command:

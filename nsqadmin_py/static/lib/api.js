@@ -81,6 +81,18 @@ export function queryOf(params) {
   return text && `?${text}`;
 }
 
+/** The address of what is below /api/v2. @param {string} path @param {Record<string, unknown>} [params] */
+export function href(path, params = {}) {
+  return `${basePath}/api/v2${path}${queryOf(params)}`;
+}
+
+/** A body that is no JSON. @param {string} path @param {Record<string, unknown>} params @returns {Promise<Uint8Array>} */
+export async function load(path, params) {
+  const response = await fetch(href(path, params), { credentials: "same-origin", cache: "no-store" });
+  if (!response.ok) await read(response);
+  return new Uint8Array(await response.arrayBuffer());
+}
+
 /** @param {string} path below the base path @param {RequestInit & {timeout_ms?: number}} options */
 async function request(path, { timeout_ms = TIMEOUT_MS, signal, ...options } = {}) {
   const late = AbortSignal.timeout(timeout_ms);

@@ -86,7 +86,7 @@ function Confirm({ title, text, loses = [], button = "Do it", phrase = "", dange
         <ul>${loses.map((line) => html`<li key=${line}>${plain(line)}</li>`)}</ul>
       </div>`}
       ${phrase && html`<div class="field">
-        <label for=${id}>Type ${name(phrase)} to go on</label>
+        <label for=${id}>Type ${name(phrase)} to confirm</label>
         <input id=${id} class="input" value=${typed} autocomplete="off" autocapitalize="off" spellcheck=${false}
           onInput=${(event) => setTyped(event.target.value)} />
       </div>`}

@@ -7,11 +7,25 @@ import uPlot from "../vendor/uplot.js";
 
 const HEIGHT_PX = 180;
 const AXIS_PX = 52;
+const AXIS_GAP_PX = 6;
+const AXIS_FONT = "11px";
 const HEADROOM = 1.08;
 
 /** @param {string} name of a variable in style.css */
 function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+}
+
+/**
+ * As wide as its longest label, which would lose its beginning otherwise.
+ * @param {CanvasRenderingContext2D} canvas @param {string} font @param {string[] | null} labels
+ */
+export function axisWidth(canvas, font, labels) {
+  canvas.save();
+  canvas.font = font;
+  const widest = Math.max(0, ...(labels ?? []).map((label) => canvas.measureText(label).width / devicePixelRatio));
+  canvas.restore();
+  return Math.max(AXIS_PX, Math.ceil(widest) + 2 * AXIS_GAP_PX);
 }
 
 /** From nothing to a little more than the highest. @param {number | null} most @param {number} least */
@@ -27,7 +41,7 @@ function wholeSteps() {
 /** @param {PlotProps} props @param {number} width @param {{current: PlotProps}} latest */
 function optionsOf({ series, form, isWhole, least, syncKey }, width, latest) {
   const axis = {
-    stroke: colour("muted"), font: `11px ${getComputedStyle(document.body).fontFamily}`,
+    stroke: colour("muted"), font: `${AXIS_FONT} ${getComputedStyle(document.body).fontFamily}`,
     grid: { stroke: colour("grid"), width: 1 }, ticks: { show: false },
   };
   return {
@@ -43,7 +57,7 @@ function optionsOf({ series, form, isWhole, least, syncKey }, width, latest) {
     axes: [
       { ...axis, size: 26, gap: 4, space: 70,
         values: (u, splits, i, space, step) => splits.map((s) => axisTime(s, step)) },
-      { ...axis, size: AXIS_PX, gap: 6, space: 28, values: (u, splits) => splits.map(form),
+      { ...axis, size: (u, labels) => axisWidth(u.ctx, u.axes[1].font[0], labels), gap: AXIS_GAP_PX, space: 28, values: (u, splits) => splits.map(form),
         ...(isWhole ? { incrs: wholeSteps() } : {}) },
     ],
     series: [{}, ...series.map(({ label, paint, isFilled }) => ({

@@ -53,9 +53,9 @@ const COLUMNS = [
   },
   { key: "ready_count", title: "RDY", help: "How many messages it is ready to take at once", number: true },
   { key: "in_flight_count", title: "In flight", number: true },
-  { key: "finish_count", title: "Finished", number: true },
-  { key: "requeue_count", title: "Requeued", number: true },
-  { key: "message_count", title: "Messages", help: "Sent to it since it connected", number: true },
+  { key: "finish_count", title: "Finished total", help: "Since it connected", number: true },
+  { key: "requeue_count", title: "Requeued total", help: "Since it connected", number: true },
+  { key: "message_count", title: "Messages total", help: "Sent to it since it connected", number: true },
 ];
 
 // When, the word, and what it means.

@@ -4,22 +4,23 @@ import { html, useEffect, useState } from "../lib/html.js";
 
 const SAID_FOR_MS = 2000;
 
-/** @param {{text: string | (() => string), label: string, title?: string}} props */
+/** @param {{text: string | (() => string | Promise<string>), label: string, title?: string}} props */
 export function CopyButton({ text, label, title }) {
   const [said, setSaid] = useState("");
   useEffect(() => {
     const timer = setTimeout(() => setSaid(""), SAID_FOR_MS);
     return () => clearTimeout(timer);
   }, [said]);
-  const copy = async (event) => setSaid(await copied(typeof text === "function" ? text() : text, event.currentTarget));
+  const copy = async (event) => setSaid(await copied(text, event.currentTarget));
   return html`<button type="button" class="button small" title=${title} onClick=${copy}>
     ${said || label}<span class="visually-hidden" role="status">${said}</span>
   </button>`;
 }
 
 /** What came of it. Over plain HTTP browsers have no clipboard, but the older way. */
-async function copied(text, button) {
+async function copied(given, button) {
   try {
+    const text = typeof given === "function" ? await given() : given;
     if (navigator.clipboard) await navigator.clipboard.writeText(text);
     else copyBySelection(text, button);
     return "Copied";

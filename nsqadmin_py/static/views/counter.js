@@ -51,8 +51,8 @@ function Contents({ cluster, query }) {
 
 function ByNode({ query }) {
   const { rows } = useLive("nodes");
-  const most = Math.max(0, ...rows.map((row) => row.finish_rate));
-  const columns = useMemo(() => columnsOf(most), [most]);
+  const all = rows.reduce((sum, row) => sum + row.channel_messages, 0);
+  const columns = useMemo(() => columnsOf(all), [all]);
   const { sort, order } = orderOf(query, SORTABLE, "node");
   const { shown, pager } = usePages(sorted(rows, sort, order), { what: "nsqds" });
   return html`
@@ -68,11 +68,11 @@ function ByNode({ query }) {
   `;
 }
 
-function columnsOf(most) {
-  const share = (row) => html`<${Bar} part=${most && row.finish_rate / most} />`;
+function columnsOf(all) {
+  const share = (row) => html`<${Share} part=${all && row.channel_messages / all} />`;
   return [
     { key: "node", title: "nsqd", sortable: true, href: (row) => paths.node(row.node), after: stateBeside },
-    { key: "share", title: "Share", hideTitle: true, wide: true, help: "Of the nsqd that finishes most", cell: share },
+    { key: "share", title: "Share", hideTitle: true, wide: true, help: "Of all processed messages", cell: share },
     ...figureColumns(["finish_rate", "message_rate"]),
     { key: "channel_messages", title: "Processed", number: true, sortable: true },
   ];
@@ -82,8 +82,9 @@ function stateBeside({ state }) {
   return state !== "ok" && html`<${StateBadge} state=${state} />`;
 }
 
-/** What is beside it in figures. */
-function Bar({ part }) {
+function Share({ part }) {
+  const percent = `${(100 * part).toFixed(0)} %`;
   const style = { width: `${(100 * part).toFixed(1)}%` };
-  return html`<span class="bar" aria-hidden="true"><span class="bar-fill" style=${style}></span></span>`;
+  return html`<span class="share"><span class="bar" aria-hidden="true"><span class="bar-fill" style=${style}></span></span>
+    <span class="figure">${percent}</span></span>`;
 }

@@ -1,12 +1,14 @@
 // New topics and channels.
 
-import { act, session } from "../lib/api.js";
+import { act, at, get, session } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { navigate, paths } from "../lib/route.js";
 import { ActionButton } from "../parts/actions.js";
 import { ask } from "../parts/dialog.js";
 import { notify } from "../parts/notices.js";
 
+const SEEN_TRIES = 20;
+const SEEN_EVERY_MS = 150;
 const NAME = { type: "text", pattern: "[.a-zA-Z0-9_\\-]{1,64}(#ephemeral)?" };
 const NAME_HELP = "1 to 64 letters, digits, dots, _ and -. One that ends in #ephemeral is never written to disk.";
 export const TOPIC = { ...NAME, name: "topic", label: "Topic", required: true, help: NAME_HELP };
@@ -30,6 +32,7 @@ async function create(title, fields, of = "") {
   let result = { errors: [] };
   const check = async ({ topic = of, channel }) => {
     result = await act({ action: "create", topic, ...(channel ? { channel } : {}) });
+    if (!session().lookupds) await isSeen(topic);
   };
   const values = await ask({ title, fields, button: "Create", check });
   if (!values) return null;
@@ -38,6 +41,15 @@ async function create(title, fields, of = "") {
   notify(words, result.errors.length ? "warning" : "ok", result.errors);
   navigate(paths.topic(topic));
   return null;
+}
+
+/** Until nsqadmin has asked the nsqds again; not for long where it is slow. */
+async function isSeen(topic) {
+  for (let tries = 0; tries < SEEN_TRIES; tries += 1) {
+    const isThere = await get(at("topics", topic)).then(() => true, () => false);
+    if (isThere) return;
+    await new Promise((resolve) => { setTimeout(resolve, SEEN_EVERY_MS); });
+  }
 }
 
 function topicText(topic) {

@@ -115,7 +115,7 @@ function Letters({ topic, letters, channels, query }) {
 
 function columnsOf(open) {
   return [
-    { key: "died", title: "Given up", sortable: true, cell: (letter) => shownTime(letter.died) },
+    { key: "died", title: "Failed at", sortable: true, cell: (letter) => shownTime(letter.died) },
     { key: "id", title: "Message", sortable: true, cell: (letter) => html`<code>${plain(letter.id)}</code>` },
     { key: "attempts", title: "Attempts", number: true, sortable: true },
     { key: "topic", title: "From topic", sortable: true, href: (letter) => paths.topic(letter.topic) },

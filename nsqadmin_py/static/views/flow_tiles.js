@@ -22,7 +22,7 @@ export function flowTiles(head, courses) {
   return FIGURES.map(([key, label, form, meaning, total]) => ({
     label, value: form(head[key]), course: courses.has(key) ? [...courses.get(key), head[key]] : undefined,
     title: total ? `${meaning}; ${count(head[total])} since the nsqds started` : `${meaning}: ${exact(head[key])}`,
-    note: total && `${short(head[total])} in all`,
+    note: total && `${short(head[total])} total`,
     alert: key === "timeout_rate" && head[key] > 0,
   }));
 }

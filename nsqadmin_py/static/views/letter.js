@@ -6,6 +6,7 @@ import { html, useEffect, useState } from "../lib/html.js";
 import { ActionButton } from "../parts/actions.js";
 import { Dialog } from "../parts/dialog.js";
 import { Failed, Loading } from "../parts/state.js";
+import { counted } from "./losses.js";
 import { Message } from "./peek.js";
 
 // As many as nsqds show.
@@ -17,8 +18,8 @@ export function LetterDialog({ topic, letter, channels, onClose }) {
   return html`<${Dialog} title=${`Letter ${plain(letter.id)}`} onClose=${onClose} wide>
     <div class="dialog-body">
       <p>
-        Channel ${name(letter.channel)} of ${name(letter.topic)} gave it up after ${count(letter.attempts)} attempts,
-        on ${shownTime(letter.died)}. It is on ${name(letter.node)}.
+        Failed at ${shownTime(letter.died)} in the channel ${name(letter.channel)} of ${name(letter.topic)}, after
+        ${" "}${counted(letter.attempts, "attempt")}. It is on ${name(letter.node)}.
       </p>
       ${channels.length > 0 && html`
         <${Body} topic=${topic} letter=${letter} channels=${channels.map((row) => row.channel)} />
@@ -51,7 +52,8 @@ function Body({ topic, letter, channels }) {
     };
   }, [letter.key, channels.join(" ")]);
   if (!seen) return html`<${Loading} what="its body" />`;
-  if (seen.message) return html`<ol class="card-list"><${Message} message=${seen.message} /></ol>`;
+  if (seen.message) return html`<ol class="card-list"><${Message}
+    message=${seen.message} attempts=${letter.attempts} source=${seen.source} /></ol>`;
   return html`<${Failed} message=${seen.error} />`;
 }
 
@@ -61,9 +63,10 @@ async function sought(topic, letter, channels) {
   for (const channel of channels) {
     try {
       const params = { n: MOST_PEEKED, node: letter.node };
-      const [seen] = (await get(at("topics", topic, "channels", channel, "peek"), params)).nodes;
+      const path = at("topics", topic, "channels", channel);
+      const [seen] = (await get(`${path}/peek`, params)).nodes;
       const message = seen?.answer?.messages.find(({ id }) => id === letter.id);
-      if (message) return { message };
+      if (message) return { message, source: { path: `${path}${at("messages", message.id)}`, ...params } };
       error = seen?.error ?? error;
     } catch (failure) {
       error = explain(failure);

@@ -1,22 +1,28 @@
 // A topic that no nsqd has: it may be known to nsqlookupds, and come with its first message.
 
-import { session } from "../lib/api.js";
+import { name, plain } from "../lib/format.js";
 import { html } from "../lib/html.js";
-import { name } from "../lib/format.js";
-import { paths } from "../lib/route.js";
 import { ActionBar, ActionButton } from "../parts/actions.js";
+import { CreateChannel } from "./create.js";
+import { useIdleTopics } from "./idle.js";
+import { counted } from "./losses.js";
 
-/** @param {{topic: string, onPublish: () => void}} props */
+/** @param {{topic: string, onPublish?: () => void}} props */
 export function MissingTopic({ topic, onPublish }) {
+  const idle = useIdleTopics();
+  const channels = Object.hasOwn(idle, topic) ? idle[topic] ?? [] : null;
   return html`<section class="panel empty">
-    <h2>No nsqd has this topic</h2>
-    <p>${name(topic)} has not been created yet, or has been deleted. It appears here when an nsqd
-      gets it, with its first message or its first consumer.</p>
-    ${session().lookupds > 0 && html`<p>
-      Topics that only nsqlookupds know are under <a href=${paths.lookup()}>Lookup</a>.
-    </p>`}
-    <${ActionBar} label="What can be done">
+    <h2>${channels ? "Known to nsqlookupd, and on no nsqd" : "No nsqd has this topic"}</h2>
+    ${channels ? html`<p>An nsqd gets ${name(topic)} with its first message or its first consumer. ${channelsText(channels)}</p>`
+      : html`<p>${name(topic)} does not exist. It appears here when an nsqd gets it.</p>`}
+    ${onPublish && html`<${ActionBar} label="What can be done">
       <${ActionButton} label="Publish a message" kind="primary" order=${onPublish} />
-    <//>
+      ${channels && html`<${CreateChannel} topic=${topic} />`}
+    <//>`}
   </section>`;
+}
+
+function channelsText(channels) {
+  return channels.length ? `It will have ${counted(channels.length, "channel")}: ${channels.map((one) => plain(one)).join(", ")}.`
+    : "It has no channel yet.";
 }

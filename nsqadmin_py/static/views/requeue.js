@@ -11,6 +11,9 @@ import { counted } from "./losses.js";
 
 // As many as nsqadmin moves at once.
 const MOST = 100_000;
+const NEW_CHANNEL = "nsqadmin";
+const NEW_CHANNEL_TEXT = `The topic has no channel. Requeueing creates the channel ${NEW_CHANNEL}, which gets all messages that ` +
+  "wait in the topic, and keeps those that are not requeued.";
 
 /**
  * @param {object} props
@@ -35,12 +38,14 @@ export function Requeue({ topic, head, channels, origins, isUsual, onDone }) {
 function Form({ topic, head, channels, origins, onDone }) {
   const [channel, setChannel] = useState("");
   const [isBusy, setBusy] = useState(false);
+  const [limit, setLimit] = useState("");
   const from = channels.some((row) => row.channel === channel) ? channel : (channels[0]?.channel ?? "");
   const waiting = waitingIn(head, channels, from);
+  const most = Math.min(waiting, Number(limit) || MOST);
   const submit = async (event) => {
     event.preventDefault();
     const fields = new FormData(event.target);
-    const order = orderOf(topic, from, fields.get("target").trim(), fields.get("limit"));
+    const order = orderOf(topic, from, fields.get("target").trim(), limit);
     if (!(await confirm(questionOf(order, waiting)))) return;
     setBusy(true);
     if (await perform(order, doneText)) onDone();
@@ -57,9 +62,10 @@ function Form({ topic, head, channels, origins, onDone }) {
       />`}
       <${FormField}
         name="limit" label="At most" type="number" min="1" max=${MOST} placeholder=${`all, up to ${count(MOST)}`}
+        onInput=${(event) => setLimit(event.target.value)}
       />
       <button class="button primary" disabled=${isBusy || !waiting || Boolean(whyNot())} title=${whyNot()}>
-        ${isBusy ? "Requeueing …" : `Requeue ${counted(waiting, "message")} …`}
+        ${isBusy ? "Requeueing …" : `Requeue ${most < waiting ? `${count(most)} of ` : ""}${counted(waiting, "message")} …`}
       </button>
     </form>
     ${helps(channels, origins).map((help) => html`<p key=${help} class="help">${help}</p>`)}
@@ -68,6 +74,7 @@ function Form({ topic, head, channels, origins, onDone }) {
 
 function helps(channels, origins) {
   return [
+    !channels.length && NEW_CHANNEL_TEXT,
     channels.length > 1 && "Each channel has its own messages: those of one are requeued, the others keep theirs.",
     origins.length > 1 && `They come from several topics (${origins.map(plain).join(", ")}); all go to the one above.`,
   ].filter(Boolean);
@@ -85,8 +92,8 @@ function questionOf({ topic, channel, target, limit = MOST }, waiting) {
   const rest = waiting > number ? ` The other ${count(waiting - number)} stay.` : "";
   return {
     title: `Requeue ${counted(number, "message")} to ${target}?`,
-    text: `${number === 1 ? "It is" : "They are"} published to ${target} again, on the same nsqd, and then finished ` +
-      `in ${channel ? `the channel ${channel} of ${topic}` : topic}.${rest} All channels of ${target} get them, also ` +
+    text: `${channel ? "" : `${NEW_CHANNEL_TEXT} `}${number === 1 ? "It is" : "They are"} published to ${target} again, on the same nsqd, and then finished ` +
+      `in the channel ${channel ?? NEW_CHANNEL} of ${topic}.${rest} All channels of ${target} get them, also ` +
       "those that had finished them. Nothing is lost; if it is interrupted, some may come twice.",
     button: "Requeue",
     danger: false,

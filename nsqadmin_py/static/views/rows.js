@@ -65,7 +65,7 @@ export function SearchField({ label, query, found, total, status, children }) {
       />
       ${children}
       <span class="muted" role="status">
-        ${status ?? (found === total ? `${total} in all` : `${found} of ${total}`)}
+        ${status ?? (found === total ? `${total} total` : `${found} of ${total}`)}
       </span>
     </search>
   `;

@@ -11,7 +11,7 @@ import { effectOf, effectText, skippedText } from "./seek_effect.js";
 const MINUTE_MS = 60_000;
 const PLACES = [
   ["minutes", "Minutes ago"], ["time", "A date and time"], ["earliest", "The oldest message that is kept"],
-  ["latest", "The latest message: skip all waiting ones"],
+  ["latest", "The latest message: skip the backlog"],
 ];
 const FIRST_MINUTES = 10;
 

@@ -12,6 +12,7 @@ import { ClusterTiles } from "./cluster_tiles.js";
 import { figureColumns } from "./columns.js";
 import { CreateTopic } from "./create.js";
 import { FirstSteps } from "./first_steps.js";
+import { IdleTopics } from "./idle.js";
 import { useLines } from "./lines.js";
 import { TopicMarks } from "./marks.js";
 import { SearchField } from "./rows.js";
@@ -35,6 +36,7 @@ export function TopicsView({ query }) {
     </header>
     <${ClusterTiles} />
     <${List} list=${list} lines=${lines} words=${words} />
+    <${IdleTopics} />
   `;
 }
 
