@@ -16,8 +16,7 @@ pytest.importorskip("pyspark")
 from nsq_spark.archive.splits import FileInfo
 from nsq_spark.archive.wanted import Wanted
 from nsq_spark.replay.checkpoint import open_checkpoint
-from nsq_spark.replay.driver import Outcome, ReplayProgress, preview, run
-from nsq_spark.replay.dry_run import Look
+from nsq_spark.replay.driver import Outcome, ReplayProgress, run
 from nsq_spark.replay.errors import BadPredicate
 from nsq_spark.replay.job import Destination, Job, Pacing, Safety, Selection
 from nsq_spark.replay.planning import plan
@@ -273,8 +272,9 @@ def test_an_nsqd_that_comes_back(spark: Any, make_nsqd: MakeNsqd, archive: list[
 
 def test_a_look_finds_what_would_be_sent(spark: Any, nsqd: NsqdProcess, archive: list[FileInfo]) -> None:
     job = job_for(nsqd, Selection(where="json.level = 'error'"))
-    look, outcome = preview(plan(job, archive, 2), spark)
-    assert isinstance(look, Look)
+    outcome = run(plan(job, archive, 2), spark, is_dry=True)
+    look = outcome.look
+    assert look is not None
     errors = [message for message in everything() if b"error" in message.body]
     assert {topic: found.count for topic, found in look.topics.items()} == {"clicks": 80, "orders": 80}
     assert sum(look.buckets.values()) == len(errors)

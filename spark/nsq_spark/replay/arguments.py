@@ -18,14 +18,13 @@ from nsq_spark.replay.options import BY_TIME, MAX_SPEED, ReplayOptions
 from nsq_spark.session import BadMaster, check_master
 from nsq_tools.cli import BadUsage
 from nsq_tools.options import client_options, user_agent
-from nsq_tools.tail.rendering import compile_search
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings.durations import SECOND_NS
+from nsqd_py.settings.regex import BadExpression, compiled
 from nsqd_py.settings.timestamps import parse_time
 
 _HADOOP = "spark.hadoop."
-_SPEED = re.compile(r"(\d+(?:\.\d+)?|\.\d+)x")
-_SHARE = re.compile(r"(\d+(?:\.\d+)?|\.\d+)(%?)")
+_FACTOR = re.compile(r"(\d+(?:\.\d+)?|\.\d+)([x%]?)")
 # A replay with a predicate takes 21 s of processor time to its first message with the optimising compiler and G1, and
 # 11 s without. Then Spark SQL takes 4 us a message, and 7 us without: equal at 3 million messages, which an archive of
 # this size does not have, unless it is compressed well.
@@ -41,9 +40,6 @@ class SparkWanted:
     is_light: bool
 
 
-# ---- the job
-
-
 def job_of(options: ReplayOptions, now_ns: int) -> Job:
     """Raises BadUsage."""
     if options.checkpoint and not is_local(options.checkpoint):
@@ -51,6 +47,7 @@ def job_of(options: ReplayOptions, now_ns: int) -> Job:
             f"--checkpoint {options.checkpoint}: it must be a local or mounted directory; an object store can neither "
             "lock a file nor append to it"
         )
+    conf = parse_conf(options.conf).items()
     try:
         return Job(
             paths=tuple(options.archive),
@@ -59,18 +56,14 @@ def job_of(options: ReplayOptions, now_ns: int) -> Job:
                 tuple(options.nsqd_tcp_address),
                 tuple(options.lookupd_http_address),
                 client_options(options.producer_opt, "producer-opt", user_agent=user_agent("spark_replay")),
-                parse_topic_map(options.topic_map),
+                _topic_map(options.topic_map),
                 options.to_topic or None,
                 options.defer_ns / SECOND_NS,
                 options.batch_bytes,
             ),
-            pacing=Pacing(options.rate, parse_speed(options.speed), options.order == BY_TIME),
+            pacing=Pacing(options.rate, _speed(options.speed), options.order == BY_TIME),
             safety=Safety(options.checkpoint or None, options.skip_damaged, options.give_up_after_ns / SECOND_NS),
-            storage={
-                name.removeprefix(_HADOOP): value
-                for name, value in parse_conf(options.conf).items()
-                if name.startswith(_HADOOP)
-            },
+            storage={name.removeprefix(_HADOOP): value for name, value in conf if name.startswith(_HADOOP)},
             hints=_hints(options),
             parallelism=options.parallelism,
         )
@@ -78,39 +71,34 @@ def job_of(options: ReplayOptions, now_ns: int) -> Job:
         raise BadUsage(str(error)) from None
 
 
-def parse_speed(text: str) -> float | None:
-    """Return 1 for the gaps of the archive, 2 for half of them; None for max. Raises BadUsage."""
+def _speed(text: str) -> float | None:
+    """Return 1 for the gaps of the archive, 2 for half of them; None for max."""
     if text == MAX_SPEED:
         return None
-    if text == "original":
-        return 1.0
-    match = _SPEED.fullmatch(text)
-    if not match or not float(match[1]):
+    match = _FACTOR.fullmatch("1x" if text == "original" else text)
+    if not match or match[2] != "x" or not float(match[1]):
         raise BadUsage(f"--speed must be original, max, or a factor such as 2x, got {text!r}")
     return float(match[1])
 
 
-def parse_share(text: str) -> float | None:
-    """Return 0.01 for `0.01` and for `1%`; None for no text. Raises BadUsage."""
-    if not text:
-        return None
-    match = _SHARE.fullmatch(text)
-    share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
+def _share(text: str) -> float | None:
+    """Return 0.01 for `0.01` and for `1%`; None for no text."""
+    match = _FACTOR.fullmatch(text or "1")
+    share = float(match[1]) / (100 if match[2] else 1) if match and match[2] != "x" else 0.0
     if not 0 < share <= 1:
         raise BadUsage(f"--sample must be more than 0 and at most 1, or 100%, got {text!r}")
-    return share
+    return share if text else None
 
 
-def parse_topic_map(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Return the (old, new) of each `old=new`. Raises BadUsage."""
+def _topic_map(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Return the (old, new) of each `old=new`."""
     pairs: dict[str, str] = {}
     for text in given:
         old, equals, new = text.partition("=")
         if not equals or not old or not is_valid_name(new.encode("utf-8", "surrogateescape")):
             raise BadUsage(f"--topic-map must be old=new, where new is a valid topic name, got {text!r}")
-        if pairs.get(old, new) != new:
+        if pairs.setdefault(old, new) != new:
             raise BadUsage(f"--topic-map gives two names to {old!r}: {pairs[old]!r} and {new!r}")
-        pairs[old] = new
     return tuple(pairs.items())
 
 
@@ -120,14 +108,14 @@ def _selection(options: ReplayOptions, now_ns: int) -> Selection:
         raise BadUsage(f"--start {options.start!r} must be before --end {options.end!r}")
     for flag, pattern in ("topic-pattern", options.topic_pattern), ("grep", options.grep):
         try:
-            compile_search(pattern)
-        except ValueError as error:
+            compiled(pattern)
+        except BadExpression as error:
             raise BadUsage(f"--{flag} {pattern!r} is not a regular expression: {error}") from None
     return Selection(
         Wanted(frozenset(options.topic) or None, options.topic_pattern or None, start_ns, end_ns),
         options.where or None,
         options.grep or None,
-        parse_share(options.sample),
+        _share(options.sample),
         options.limit,
         options.dedupe,
         options.start,
@@ -152,17 +140,13 @@ def _hints(options: ReplayOptions) -> Hints:
     if not has_topic:
         raise BadUsage(f"--topic-from-name {pattern!r} has no group (?P<topic>...)")
     return Hints(
-        options.format or None,
-        None,
-        options.default_topic or None,
-        pattern,
-        options.unread_only,
-        options.go_channel or None,
-        options.file_time_zone,
+        format=options.format or None,
+        topic=options.default_topic or None,
+        topic_from_name=pattern,
+        unread_only=options.unread_only,
+        go_channel=options.go_channel or None,
+        time_zone=options.file_time_zone,
     )
-
-
-# ---- Spark
 
 
 def spark_of(options: ReplayOptions) -> SparkWanted:

@@ -14,9 +14,9 @@ from nsq_spark.java import JavaNotFound
 from nsq_spark.replay.arguments import job_of, spark_of
 from nsq_spark.replay.checkpoint import Checkpoint, known_checkpoint, open_checkpoint
 from nsq_spark.replay.console import Bar, Stopping, agreed, say
-from nsq_spark.replay.driver import ALL_SENT, Outcome, preview
+from nsq_spark.replay.driver import ALL_SENT, Outcome
 from nsq_spark.replay.driver import run as send
-from nsq_spark.replay.dry_run import Look, dry_run_text
+from nsq_spark.replay.dry_run import dry_run_text
 from nsq_spark.replay.errors import ReplayError
 from nsq_spark.replay.figures import count_text, shown, size_text
 from nsq_spark.replay.job import Job
@@ -105,23 +105,20 @@ class _Command:
         return self._work(session, plan, checkpoint)
 
     def _work(self, session: SparkStart, plan: Plan, checkpoint: Checkpoint | None) -> int:
-        look: Look | None = None
-        with Bar("starting Spark", is_dry=self._options.dry_run) as bar:
+        options = self._options
+        with Bar("starting Spark", is_dry=options.dry_run) as bar:
             context = session.context()
             self._stopping.is_at_work = True
-            if self._options.dry_run:
-                look, outcome = preview(plan, context, bar, self._stopping.asked, checkpoint)
-            else:
-                outcome = send(plan, context, bar, self._stopping.asked, checkpoint)
-        self._tell(plan, outcome, look)
+            outcome = send(plan, context, bar, self._stopping.asked, checkpoint, is_dry=options.dry_run)
+        self._tell(plan, outcome)
         if outcome.is_complete and not outcome.has_matched:
-            outcome.is_empty = not self._options.allow_empty
+            outcome.is_empty = not options.allow_empty
             say(f"no message matches{_topics_there(plan)}; --allow-empty makes this a success")
-        self.report(plan.job, outcome, look)
+        self.report(plan.job, outcome)
         return outcome.exit_code
 
-    def _tell(self, plan: Plan, outcome: Outcome, look: Look | None) -> None:
-        if look is None:
+    def _tell(self, plan: Plan, outcome: Outcome) -> None:
+        if outcome.look is None:
             say(summary(outcome))
             if advice := how_to_resume(outcome, plan.job.safety.checkpoint, self._command_line):
                 say(advice)
@@ -129,12 +126,12 @@ class _Command:
         if not outcome.is_complete:
             say("not looked at all of it: " + "; ".join(map(shown, outcome.errors or ["stopped"])))
         if self._options.report != STANDARD_OUTPUT:
-            print(dry_run_text(look, outcome.counts), flush=True)
+            print(dry_run_text(outcome.look, outcome.counts), flush=True)
 
-    def report(self, job: Job, outcome: Outcome, look: Look | None = None) -> None:
+    def report(self, job: Job, outcome: Outcome) -> None:
         """Write the report, if there is one."""
         if self._options.report:
-            write_report(self._options.report, report_of(job, outcome, self._began_ns, look))
+            write_report(self._options.report, report_of(job, outcome, self._began_ns))
 
 
 def _topics_there(plan: Plan) -> str:

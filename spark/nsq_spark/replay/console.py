@@ -6,13 +6,12 @@ import os
 import signal
 import sys
 import threading
-from collections import deque
 from contextlib import suppress
 from types import FrameType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from nsq_spark.replay.driver import ReplayProgress
-from nsq_spark.replay.figures import duration_text, size_text
+from nsq_spark.replay.figures import size_text
 from nsq_tools.cli import FAILED, is_terminal
 
 _SHOW_CURSOR = b"\x1b[?25h"
@@ -65,24 +64,28 @@ class Stopping:
             raise KeyboardInterrupt
 
 
-# ---- progress
-
-
 class Bar:
     """A progress bar on a terminal while it is entered; nothing in a pipe. `waiting` is its text at first."""
 
     def __init__(self, waiting: str, *, is_dry: bool = False) -> None:
         self._is_dry = is_dry
-        self._speed = Speed(is_dry=is_dry)
         self._bar: Any = None
         if is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb":
+            from rich import progress
             from rich.console import Console
-            from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
 
-            text = TextColumn("{task.description}", markup=False)
-            columns = (SpinnerColumn(), BarColumn(24), TaskProgressColumn(), text)
-            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._task = self._bar.add_task(waiting, total=None)
+            self._bar = progress.Progress(
+                progress.SpinnerColumn(),
+                progress.BarColumn(24),
+                progress.TaskProgressColumn(),
+                progress.TimeRemainingColumn(),
+                progress.TextColumn("{task.description}", markup=False),
+                console=Console(stderr=True),
+                transient=True,
+                speed_estimate_period=_WINDOW_S,
+            )
+            self._bytes = self._bar.add_task(waiting, total=None)
+            self._messages = self._bar.add_task("", total=None, visible=False)  # its speed is in the text
 
     def __enter__(self) -> Self:
         if self._bar is not None:
@@ -95,45 +98,13 @@ class Bar:
 
     def __call__(self, progress: ReplayProgress) -> None:
         """Draw the progress."""
-        if self._bar is not None:
-            self._speed.add(progress)
-            text = progress_text(progress, self._speed, is_dry=self._is_dry)
-            self._bar.update(self._task, total=1.0, completed=part_done(progress), description=text)
-
-
-class _Sample(NamedTuple):
-    seconds: float
-    messages: int
-    done_bytes: float
-
-
-class Speed:
-    """The speed of the last seconds. The time before the first message does not count."""
-
-    def __init__(self, *, is_dry: bool = False) -> None:
-        self._is_dry = is_dry
-        self._samples = deque([_Sample(0.0, 0, 0.0)])
-
-    def add(self, progress: ReplayProgress) -> None:
-        counts, samples = progress.counts, self._samples
-        sample = _Sample(progress.seconds, counts.matched if self._is_dry else counts.sent, done_bytes(progress))
-        if not sample.messages or sample.messages < samples[-1].messages:  # a phase begins
-            samples.clear()
-        samples.append(sample)
-        while len(samples) > 2 and samples[1].seconds < sample.seconds - _WINDOW_S:
-            samples.popleft()
-
-    @property
-    def messages_a_second(self) -> float:
-        return self._rate(self._samples[-1].messages - self._samples[0].messages)
-
-    @property
-    def bytes_a_second(self) -> float:
-        return self._rate(self._samples[-1].done_bytes - self._samples[0].done_bytes)
-
-    def _rate(self, amount: float) -> float:
-        seconds = self._samples[-1].seconds - self._samples[0].seconds
-        return max(amount / seconds, 0.0) if seconds > 0 else 0.0
+        if self._bar is None:
+            return
+        counts, done = progress.counts, done_bytes(progress)
+        self._bar.update(self._messages, completed=counts.matched if self._is_dry else counts.sent)
+        speed = self._bar.tasks[self._messages].speed or 0.0
+        text = progress_text(progress, speed, is_dry=self._is_dry)
+        self._bar.update(self._bytes, total=max(progress.total_bytes, 1), completed=done, description=text)
 
 
 def done_bytes(progress: ReplayProgress) -> float:
@@ -141,25 +112,18 @@ def done_bytes(progress: ReplayProgress) -> float:
     counts = progress.counts
     settled = counts.sent + counts.failed
     waits = settled and counts.matched > settled
-    return counts.read_bytes * settled / counts.matched if waits else counts.read_bytes
+    done = counts.read_bytes * settled / counts.matched if waits else counts.read_bytes
+    return min(done, progress.total_bytes)
 
 
-def part_done(progress: ReplayProgress) -> float:
-    """Return the part of the work that is done, 0 to 1."""
-    return min(done_bytes(progress) / progress.total_bytes, 1.0) if progress.total_bytes else 0.0
-
-
-def progress_text(progress: ReplayProgress, speed: Speed, *, is_dry: bool = False) -> str:
-    """Return the number of messages, their rate, and the time that is left."""
+def progress_text(progress: ReplayProgress, messages_a_second: float, *, is_dry: bool = False) -> str:
+    """Return the number of messages, their rate, and the bytes that are left."""
     counts, done = progress.counts, done_bytes(progress)
-    words = [
+    words = (
         progress.phase,
         f"{counts.matched:,} found" if is_dry else f"{counts.sent:,} sent",
         f"{counts.failed:,} failed" if counts.failed else "",
-        f"{speed.messages_a_second:,.0f}/s",
-    ]
-    if done < progress.total_bytes:
-        words.append(f"{size_text(done)} of {size_text(progress.total_bytes)}")
-        if speed.bytes_a_second:
-            words.append(f"{duration_text((progress.total_bytes - done) / speed.bytes_a_second)} left")
+        f"{messages_a_second:,.0f}/s",
+        f"{size_text(done)} of {size_text(progress.total_bytes)}" if done < progress.total_bytes else "",
+    )
     return "  ".join(filter(None, words))

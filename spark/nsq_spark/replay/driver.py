@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -15,8 +17,8 @@ from pyspark import InheritableThread, SparkContext
 from nsq_spark.archive.damage import Damage, Skipped
 from nsq_spark.replay.checkpoint import Checkpoint
 from nsq_spark.replay.dry_run import Look, LookSink
-from nsq_spark.replay.errors import JobFailed, ReplayError, Stopped
-from nsq_spark.replay.planning import Plan, Source, Task, ordered_tasks, packed
+from nsq_spark.replay.errors import JobFailed, Stopped
+from nsq_spark.replay.planning import Plan, Source, ordered_tasks, packed
 from nsq_spark.replay.progress import Board, ReplayCounts
 from nsq_spark.replay.task import Attempt, SendSink, Sink, TaskContext, TaskResult, index_times, run_task, this_attempt
 
@@ -40,6 +42,7 @@ class Outcome:
     seconds              since the first task started
     damage               what was passed over, by path
     topics               messages sent, by the topic that they were published to
+    look                 what a dry run finds
     possible_duplicates  the largest number of messages that may have been sent more than once
     errors               why it ended early, and the errors of messages that nsqd refused
     is_stopped           the user stopped it
@@ -50,7 +53,8 @@ class Outcome:
     counts: ReplayCounts = field(default_factory=ReplayCounts)
     seconds: float = 0.0
     damage: dict[str, Skipped] = field(default_factory=dict)
-    topics: dict[str, int] = field(default_factory=dict)
+    topics: Counter[str] = field(default_factory=Counter)
+    look: Look | None = None
     possible_duplicates: int = 0
     errors: list[str] = field(default_factory=list)
     is_stopped: bool = False
@@ -85,13 +89,15 @@ class Outcome:
         for result in results:
             self.counts.add(result.counts)
             damage.add(result.damage)
-            for topic, count in result.topics.items():
-                self.topics[topic] = self.topics.get(topic, 0) + count
+            self.topics.update(result.topics)
             self.possible_duplicates += result.possible_duplicates
             self.is_stopped = self.is_stopped or result.is_stopped
-            for error in [*result.failures, *([str(result.error)] if result.error else [])]:
+            if self.look is not None and result.payload is not None:
+                self.look.add(result.payload)
+            for error in result.failures:
                 self.failed(error, is_end=False)
-            self.is_failed = self.is_failed or result.error is not None
+            if result.error is not None:
+                self.failed(str(result.error))
 
     def failed(self, error: str, *, is_end: bool = True) -> None:
         self.is_failed = self.is_failed or is_end
@@ -118,37 +124,27 @@ def run(
     on_progress: OnProgress | None = None,
     stop: threading.Event | None = None,
     checkpoint: Checkpoint | None = None,
+    *,
+    is_dry: bool = False,
 ) -> Outcome:
     """Send all messages of a plan; `spark` is a SparkContext or a SparkSession.
 
     Calls `on_progress` a few times a second, and ends within 3 s once `stop` is set. Errors of nsqd and of the archive
-    are in the outcome. Raises BadJob (and BadPredicate).
+    are in the outcome. A dry run counts the messages, sends none, and leaves the checkpoint as it is. Raises BadJob
+    (and BadPredicate).
     """
-    outcome = Outcome(before=checkpoint.acknowledged if checkpoint is not None else 0)
-    if checkpoint is not None and checkpoint.is_complete:
-        return outcome
-    _Replay(plan, spark, on_progress, stop, checkpoint, SendSink).into(outcome)
-    if checkpoint is not None and outcome.is_complete:
+    outcome = Outcome(look=Look() if is_dry else None)
+    if checkpoint is not None and not is_dry:
+        outcome.before = checkpoint.acknowledged
+        if checkpoint.is_complete:
+            return outcome
+    _Replay(plan, spark, on_progress, stop or threading.Event(), checkpoint, outcome).run()
+    if checkpoint is not None and outcome.is_complete and not is_dry:
         if outcome.has_matched:
             checkpoint.completed()
         else:
             checkpoint.forget()
     return outcome
-
-
-def preview(
-    plan: Plan,
-    spark: Any,
-    on_progress: OnProgress | None = None,
-    stop: threading.Event | None = None,
-    checkpoint: Checkpoint | None = None,
-) -> tuple[Look, Outcome]:
-    """As `run`, but count the messages and send none. The checkpoint stays as it is."""
-    outcome, look = Outcome(), Look()
-    for found in _Replay(plan, spark, on_progress, stop, checkpoint, LookSink, is_dry=True).into(outcome):
-        if found is not None:
-            look.add(found)
-    return look, outcome
 
 
 class _Replay:
@@ -159,19 +155,18 @@ class _Replay:
         plan: Plan,
         spark: Any,
         on_progress: OnProgress | None,
-        stop: threading.Event | None,
+        stop: threading.Event,
         checkpoint: Checkpoint | None,
-        make_sink: type[Sink],
-        *,
-        is_dry: bool = False,
+        outcome: Outcome,
     ) -> None:
         self._plan = plan
         self._spark = spark
         self._spark_context: SparkContext = getattr(spark, "sparkContext", spark)
         self._on_progress = on_progress
-        self._stop = stop or threading.Event()
-        self._checkpoint = None if is_dry else checkpoint
-        self._make_sink = make_sink
+        self._stop = stop
+        self._outcome = outcome
+        self._make_sink: type[Sink] = SendSink if outcome.look is None else LookSink
+        self._checkpoint = checkpoint if outcome.look is None else None
         place = None if self._checkpoint is None else self._checkpoint.place
         self._board = Board(self._spark_context, None if place is None else place.directory)
         is_unsure = checkpoint is not None and not checkpoint.is_settled
@@ -180,53 +175,43 @@ class _Replay:
         self._phase = "sending"
         self._counts = ReplayCounts()
 
-    def into(self, outcome: Outcome) -> list[Any]:
-        """Add the results to an outcome, and return what the sinks found."""
+    def run(self) -> None:
+        """Add the results to the outcome."""
+        outcome = self._outcome
         try:
-            results = self._replay()
-            outcome.add(results)
-            return [result.payload for result in results]
-        except Stopped:
-            outcome.is_stopped = True
-        except JobFailed as error:
-            outcome.failed(str(error))
+            outcome.add(self._results())
+        except (Stopped, JobFailed) as error:
+            outcome.counts = self._counts  # the last that were seen before it was cancelled
+            if isinstance(error, Stopped):
+                outcome.is_stopped = True
+            else:
+                outcome.failed(str(error))
         finally:
             outcome.seconds = time.monotonic() - self._began_s
             self._board.close()
-        if not outcome.counts.sent:
-            outcome.counts = self._counts  # the last that were seen before it was cancelled
-        return []
 
-    def _replay(self) -> list[TaskResult]:
-        plan = self._plan
+    def _results(self) -> list[TaskResult]:
+        plan, tasks = self._plan, self._plan.tasks
         if plan.uses_sql:
             from nsq_spark.replay.sql import SqlReplay  # Spark SQL takes a while to load
 
             sql = SqlReplay(self._spark, plan, self._action, self._context, self._make_sink)
-            if plan.is_shuffled:
-                if self._checkpoint is not None:
-                    self._checkpoint.remember_parts(plan.shuffle_parts)
-                return sql.replay_shuffled()
-        try:
-            tasks = self._ordered_tasks() if plan.is_ordered else plan.tasks
-        except _IndexFailed as failed:
-            return failed.results
-        if not tasks:
-            return []
-        return (
-            sql.replay(tasks) if plan.uses_sql else self._map(partial(run_task, self._context, self._make_sink), tasks)
-        )
-
-    def _ordered_tasks(self) -> Sequence[Task]:
-        plan = self._plan
-        self._phase = "looking at times"
-        groups = [task.parts for task in packed(plan.parts, max(1, min(len(plan.parts), 8 * plan.slots)))]
-        results = self._map(partial(index_times, self._context), groups)
-        if any(result.error is not None or result.is_stopped for result in results):
-            raise _IndexFailed(results)
-        self._phase = "sending"
-        sources: list[Source] = [source for result in results for source in result.payload]
-        return ordered_tasks(plan, sources, time.time())
+        if plan.is_shuffled:
+            if self._checkpoint is not None:
+                self._checkpoint.remember_parts(plan.shuffle_parts)
+            return sql.replay_shuffled()
+        if plan.is_ordered:
+            self._phase = "looking at times"
+            groups = [task.parts for task in packed(plan.parts, max(1, min(len(plan.parts), 8 * plan.slots)))]
+            indexed = self._map(partial(index_times, self._context), groups)
+            if any(result.error is not None or result.is_stopped for result in indexed):
+                return indexed
+            self._phase = "sending"
+            sources: list[Source] = [source for result in indexed for source in result.payload]
+            tasks = ordered_tasks(plan, sources, time.time())
+        if tasks and plan.uses_sql:
+            return sql.replay(tasks)
+        return self._map(partial(run_task, self._context, self._make_sink), tasks)
 
     def _map(self, work: Callable[[T, Attempt], R], items: Sequence[T]) -> list[R]:
         """Do the work on each item, in a task each. Raises JobFailed and Stopped."""
@@ -238,8 +223,7 @@ class _Replay:
             return (work(item, attempt) for item in some)
 
         rdd = self._spark_context.parallelize(items, len(items))
-        found: list[R] = self._action(lambda: rdd.mapPartitions(of_partition).collect())
-        return found
+        return self._action(lambda: rdd.mapPartitions(of_partition).collect())
 
     def _action(self, action: Callable[[], R]) -> R:
         """Run an action of Spark in a thread, and watch it. Raises JobFailed, and Stopped if it was cancelled."""
@@ -247,30 +231,28 @@ class _Replay:
             raise Stopped("stopped")
         self._board.begin_job()
         group = f"nsq-replay-{uuid.uuid4()}"
-        found: list[R] = []
-        errors: list[Exception] = []
+        done: Future[R] = Future()
 
         def act() -> None:
             self._spark_context.setJobGroup(group, "spark-replay", interruptOnCancel=True)
             try:
-                found.append(action())
+                done.set_result(action())
             except Exception as error:  # noqa: BLE001 - raised below
-                errors.append(error)
+                done.set_exception(error)
 
-        thread = InheritableThread(target=act, daemon=True)
-        thread.start()
-        self._attend(thread, group)
-        if found:
-            return found[0]
-        if self._stop.is_set():
-            raise Stopped("stopped")
-        raise JobFailed(self._board.failure or _reason(errors[0])) from errors[0]
+        InheritableThread(target=act, daemon=True).start()
+        self._attend(done, group)
+        try:
+            return done.result(timeout=0)
+        except Exception as error:
+            if self._stop.is_set():
+                raise Stopped("stopped") from error
+            raise JobFailed(self._board.failure or _reason(error)) from error
 
-    def _attend(self, thread: threading.Thread, group: str) -> None:
+    def _attend(self, done: Future[Any], group: str) -> None:
         """Return when the work has ended; at the latest a few seconds after it was asked to."""
         ending_since_s = None
-        while thread.is_alive():
-            thread.join(_LOOK_S)
+        while not wait([done], _LOOK_S).done:
             self._watch()
             now_s = time.monotonic()
             if ending_since_s is None:
@@ -283,20 +265,13 @@ class _Replay:
                 self._spark_context.cancelJobGroup(group)
             if overdue_s >= _LEAVE_AFTER_S and self._stop.is_set():
                 return
+        self._watch()
 
     def _watch(self) -> None:
         self._counts = self._board.totals()
         if self._on_progress is not None:
             seconds = time.monotonic() - self._began_s
             self._on_progress(ReplayProgress(self._counts, self._plan.size_bytes, seconds, self._phase))
-
-
-class _IndexFailed(ReplayError):
-    """The times could not be read; the results contain the errors."""
-
-    def __init__(self, results: list[TaskResult]) -> None:
-        super().__init__("failed")
-        self.results = results
 
 
 def _reason(error: Exception) -> str:

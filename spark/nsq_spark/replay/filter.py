@@ -25,8 +25,8 @@ import orjson
 
 from nsq_spark.archive.chunk import Chunk
 from nsq_spark.archive.columns import Numbers
-from nsq_spark.replay.json_structs import STEP
-from nsq_spark.replay.predicate import Token, tokens_of
+from nsq_spark.replay.errors import BadPredicate
+from nsq_spark.replay.predicate import Node, parsed, steps_of
 
 # Texts that no number and no object can be written as. Numbers in JSON may be written in several ways.
 _PLAIN_TEXT = re.compile(r"(?=.*[A-DF-Za-df-z_])[A-Za-z0-9_][A-Za-z0-9_ .:@/-]*")
@@ -35,19 +35,15 @@ _NUMBERS_AS_TEXT = {"NaN": math.inf, "+INF": math.inf, "+Infinity": math.inf, "I
                     "-INF": -math.inf, "-Infinity": -math.inf}  # fmt: skip
 # At most 15 digits, which a DOUBLE holds.
 _NUMBER = re.compile(r"(?=(?:\.?\d){1,15}\.?(?:[eE]|$))(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?")
-_TEXT_COLUMNS, _NUMBER_COLUMNS = ("topic", "channel", "nsqd", "id"), ("attempts",)
-_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
-    "=": operator.eq, "==": operator.eq, "<>": operator.ne, "!=": operator.ne,
-    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
+_COLUMNS = {**dict.fromkeys(("topic", "channel", "nsqd", "id"), "text"), "attempts": "number"}
+_EQUAL = {"=": operator.eq, "==": operator.eq, "<>": operator.ne, "!=": operator.ne}
+_ORDERED = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _NOT_A_TEXT = object()  # the text of a number, an object or an array: not null, and equal to no plain text
 _lenient = json.JSONDecoder()
 
-Test = Callable[[Any], bool]
 
-
-class Unsupported(Exception):
+class _Unsupported(Exception):
     """The condition is one that only Spark SQL evaluates."""
 
 
@@ -58,20 +54,21 @@ class Truth(NamedTuple):
     false: Numbers
 
 
-Node = Callable[["Values"], Truth]
+Condition = Callable[["_Values"], Truth]
+FieldPath = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
     """A predicate. `paths` are the fields of JSON bodies that it names."""
 
-    paths: tuple[tuple[str, ...], ...]
-    node: Node
+    paths: tuple[FieldPath, ...]
+    condition: Condition
     is_exact: bool
 
     def mask(self, chunk: Chunk) -> Any:
         """Return for which messages it is true, as an array of booleans; if not `is_exact`, for which it may be."""
-        return self.node(Values(chunk, self.paths)).true
+        return self.condition(_Values(chunk, self.paths)).true
 
 
 @lru_cache(maxsize=16)
@@ -79,13 +76,19 @@ def filter_of(where: str | None, json_schema: str | None = None) -> Filter | Non
     """Return the filter of a predicate; None if Python evaluates nothing of it, as where the user gives types."""
     if where is None or json_schema is not None:
         return None
-    tokens = [token for token in tokens_of(where) if token.kind != "space"]
+    compiler = _Compiler()
     try:
-        parser = _Parser(tokens)
-        node = parser.whole()
-        return Filter(tuple(parser.paths), node, is_exact=True)
-    except Unsupported:
-        return _partial(tokens)
+        whole = parsed(where)
+    except BadPredicate:
+        return None
+    found: list[Condition] = []
+    parts = whole.parts if whole.kind == "and" else (whole,)
+    for part in parts:
+        try:
+            found.append(compiler.condition(part))
+        except _Unsupported:
+            continue
+    return Filter(tuple(compiler.paths), _all(found), len(found) == len(parts)) if found else None
 
 
 def needs_spark(where: str | None, json_schema: str | None) -> bool:
@@ -94,41 +97,14 @@ def needs_spark(where: str | None, json_schema: str | None) -> bool:
     return where is not None and (found is None or not found.is_exact)
 
 
-def _partial(tokens: Sequence[Token]) -> Filter | None:
-    """Return a filter of those conditions that AND connects which Python evaluates."""
-    words = {token.word for token in tokens}
-    if words & {"BETWEEN", "CASE"} or len(_split(tokens, "OR")) > 1:  # AND may connect something else
-        return None
-    paths: list[tuple[str, ...]] = []
-    nodes: list[Node] = []
-    for part in _split(tokens, "AND"):
-        try:
-            nodes.append(_Parser(part, paths).whole())
-        except Unsupported:
-            continue
-    return Filter(tuple(paths), _all(nodes), is_exact=False) if nodes else None
-
-
-def _split(tokens: Sequence[Token], word: str) -> list[Sequence[Token]]:
-    """Split at a word that is in no parentheses."""
-    parts, first, depth = [], 0, 0
-    for place, token in enumerate(tokens):
-        depth += (token.text in ("(", "[")) - (token.text in (")", "]"))
-        if depth == 0 and token.kind == "word" and token.word == word:
-            parts.append(tokens[first:place])
-            first = place + 1
-    return [*parts, tokens[first:]]
-
-
 # ---- values
 
 
-class Values:
+class _Values:
     """The values of a chunk's messages: columns, and fields of JSON bodies, which are parsed once."""
 
-    def __init__(self, chunk: Chunk, paths: Sequence[tuple[str, ...]]) -> None:
+    def __init__(self, chunk: Chunk, paths: Sequence[FieldPath]) -> None:
         self._chunk = chunk
-        self.count = chunk.count
         if len(paths) == 1 and len(paths[0]) == 1:
             self._fields = [[_top_field(body, paths[0][0]) for body in chunk.bodies.to_pylist()]]
         else:
@@ -144,47 +120,40 @@ class Values:
 
 
 def _top_field(body: bytes, name: str) -> Any:
-    """The same as `_field` of a document, in half of the time."""
+    """Return the same as `_field` of a document, in half of the time."""
     try:
         return orjson.loads(body).get(name)
     except (ValueError, AttributeError):
-        document = _document(body)
-        return None if document is None else document.get(name)
+        return _field(_document(body), (name,))
 
 
-def _document(body: bytes) -> dict[str, Any] | None:
-    """Return the object in a body as Spark reads it: NaN, and text behind the object, are allowed."""
+def _document(body: bytes) -> Any:
+    """Return the JSON in a body as Spark reads it: NaN, and text behind an object, are allowed."""
     try:
-        found = orjson.loads(body)
+        return orjson.loads(body)
     except ValueError:
         try:
-            found, _ = _lenient.raw_decode(body.decode(errors="replace").lstrip(" \t\r\n"))
+            return _lenient.raw_decode(body.decode(errors="replace").lstrip(" \t\r\n"))[0]
         except (ValueError, RecursionError):
             return None
-    return found if isinstance(found, dict) else None
 
 
-def _field(document: dict[str, Any] | None, path: tuple[str, ...]) -> Any:
-    value: Any = document
+def _field(document: Any, path: FieldPath) -> Any:
     for name in path:
-        if not isinstance(value, dict):
+        if not isinstance(document, dict):
             return None
-        value = value.get(name)
-    return value
+        document = document.get(name)
+    return document
 
 
-def _number(value: Any) -> float | int | None:
-    """NaN is greater than all constants, as infinity is."""
+def _number(value: Any) -> float | None:
+    """Return the number that Spark reads. NaN is greater than all constants, as infinity is."""
     if isinstance(value, str):
         return _NUMBERS_AS_TEXT.get(value)
-    if type(value) is float:
-        return math.inf if math.isnan(value) else value
-    return _as_double(value) if type(value) is int else None
-
-
-def _as_double(value: int) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
     try:
-        return float(value)
+        return math.inf if math.isnan(value) else float(value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf
 
@@ -203,31 +172,32 @@ def _itself(value: Any) -> Any:
     return value
 
 
-# ---- nodes
+_AS_KIND: dict[str, Callable[[Any], Any]] = {"text": _text, "number": _number, "boolean": _boolean}
 
 
-def _all(nodes: Sequence[Node]) -> Node:
-    def truth(values: Values) -> Truth:
-        found = [node(values) for node in nodes]
+# ---- conditions
+
+
+def _all(conditions: Sequence[Condition]) -> Condition:
+    def truth(values: _Values) -> Truth:
+        found = [condition(values) for condition in conditions]
         return Truth(
             np.logical_and.reduce([one.true for one in found]), np.logical_or.reduce([one.false for one in found])
         )
 
-    return nodes[0] if len(nodes) == 1 else truth
+    return truth
 
 
-def _any(nodes: Sequence[Node]) -> Node:
-    return nodes[0] if len(nodes) == 1 else _negated(_all([_negated(node) for node in nodes]))
+def _negated(condition: Condition) -> Condition:
+    return lambda values: Truth(*reversed(condition(values)))
 
 
-def _negated(node: Node) -> Node:
-    return lambda values: Truth(*reversed(node(values)))
+def _tested(
+    read: Callable[[_Values], list[Any]], convert: Callable[[Any], Any], test: Callable[[Any], Any]
+) -> Condition:
+    """Return a test of each value; it is null where the value is."""
 
-
-def _tested(read: Callable[[Values], list[Any]], convert: Callable[[Any], Any], test: Test) -> Node:
-    """A test of each value, which is null where the value is."""
-
-    def truth(values: Values) -> Truth:
+    def truth(values: _Values) -> Truth:
         found = list(map(convert, read(values)))
         is_true = np.fromiter((one is not None and test(one) for one in found), np.bool_, len(found))
         is_null = np.fromiter((one is None for one in found), np.bool_, len(found))
@@ -236,162 +206,83 @@ def _tested(read: Callable[[Values], list[Any]], convert: Callable[[Any], Any], 
     return truth
 
 
+class _Compiler:
+    """Makes conditions of expressions. `paths` are the fields that these name."""
+
+    def __init__(self) -> None:
+        self.paths: list[FieldPath] = []
+
+    def condition(self, node: Node) -> Condition:
+        """Raises _Unsupported."""
+        match node.kind:
+            case "and":
+                return _all([self.condition(part) for part in node.parts])
+            case "or":
+                return _negated(_all([_negated(self.condition(part)) for part in node.parts]))
+            case "not":
+                return _negated(self.condition(node.parts[0]))
+            case "path":
+                return _tested(self._read(node), _boolean, _itself)
+            case "is" if node.name in ("NULL", "NOTNULL"):
+                is_null = node.name == "NULL"
+                return _tested(self._read(node.parts[0]), lambda value: (value is None) is is_null, _itself)
+            case "compare":
+                return self._compared(node.name, *node.parts)
+            case "in":
+                listed = frozenset(value for _, value in map(_constant, node.parts[1:]))
+                return self._test(node.parts[0], node.parts[1:], listed.__contains__, node.name)
+            case "between":
+                (kind, low), (_, high) = map(_constant, node.parts[1:])
+                if kind == "number":
+                    return self._test(node.parts[0], node.parts[1:], lambda value: low <= value <= high, node.name)
+        raise _Unsupported
+
+    def _compared(self, sign: str, left: Node, right: Node) -> Condition:
+        if left.kind not in ("path", "column"):
+            left, right, sign = right, left, _MIRRORED.get(sign, sign)
+        kind, constant = _constant(right)
+        compare = {**_EQUAL, **(_ORDERED if kind == "number" else {})}.get(sign)
+        if compare is None:
+            raise _Unsupported
+        return self._test(left, (right,), lambda value: compare(value, constant))
+
+    def _test(self, operand: Node, others: Sequence[Node], test: Callable[[Any], Any], negation: str = "") -> Condition:
+        """Return a test of an operand, if the others are constants of one kind."""
+        kinds, constants = zip(*map(_constant, others), strict=True) if others else ((), ())
+        is_column = operand.kind == "column"
+        if len(set(kinds)) != 1 or (is_column and _COLUMNS.get(operand.name) != kinds[0]):
+            raise _Unsupported
+        if kinds[0] == "text" and not all(map(_COLUMN_TEXT.fullmatch if is_column else _is_plain, constants)):
+            raise _Unsupported
+        found = _tested(self._read(operand), _itself if is_column else _AS_KIND[kinds[0]], test)
+        return _negated(found) if negation else found
+
+    def _read(self, operand: Node) -> Callable[[_Values], list[Any]]:
+        if operand.kind == "column" and operand.name in _COLUMNS:
+            return lambda values: values.column(operand.name)
+        path = tuple(str(step) for step in steps_of(operand.name) if isinstance(step, str) and step)
+        known = {tuple(map(str.lower, one)): one for one in self.paths}
+        is_plain = operand.kind == "path" and len(path) == len(steps_of(operand.name))
+        if not is_plain or known.setdefault(tuple(map(str.lower, path)), path) != path:
+            raise _Unsupported  # an item of an array; or two names that Spark takes for the same
+        if path not in self.paths:
+            self.paths.append(path)
+        number = self.paths.index(path)
+        return lambda values: values.field(number)
+
+
+def _constant(node: Node) -> tuple[str, Any]:
+    """Return the kind and the value of a constant. Raises _Unsupported."""
+    if node.kind == "calculate" and node.name == "-" and [part.kind for part in node.parts] == ["number"]:
+        return "number", -_constant(node.parts[0])[1]
+    if node.kind == "number" and _NUMBER.fullmatch(node.name):
+        return "number", float(node.name)
+    if node.kind == "text" and node.end == node.start + 1:
+        return "text", node.name[1:-1]
+    if node.kind == "truth":
+        return "boolean", node.name == "true"
+    raise _Unsupported
+
+
 def _is_plain(text: str) -> bool:
     return _PLAIN_TEXT.fullmatch(text) is not None and text not in (*_NUMBERS_AS_TEXT, "INF")
-
-
-# ---- parsing
-
-
-class _Operand(NamedTuple):
-    """A field or a column: `kind` is that of a column, and empty for a field, whose kind follows from the constant."""
-
-    read: Callable[[Values], list[Any]]
-    kind: str
-
-
-class _Parser:
-    """Reads tokens as a condition. `paths` are the fields that it names. Raises Unsupported."""
-
-    def __init__(self, tokens: Sequence[Token], paths: list[tuple[str, ...]] | None = None) -> None:
-        self._tokens = tokens
-        self._place = 0
-        self.paths: list[tuple[str, ...]] = [] if paths is None else paths
-
-    def whole(self) -> Node:
-        node = self._or()
-        if self._place < len(self._tokens):
-            raise Unsupported
-        return node
-
-    def _next(self) -> Token:
-        return self._tokens[self._place] if self._place < len(self._tokens) else Token("", "")
-
-    def _take(self, *words: str) -> bool:
-        token = self._next()
-        is_one = token.kind in ("word", "sign") and token.word in words
-        self._place += is_one
-        return is_one
-
-    def _need(self, word: str) -> None:
-        if not self._take(word):
-            raise Unsupported
-
-    def _or(self) -> Node:
-        nodes = [self._and()]
-        while self._take("OR"):
-            nodes.append(self._and())
-        return _any(nodes)
-
-    def _and(self) -> Node:
-        nodes = [self._not()]
-        while self._take("AND"):
-            nodes.append(self._not())
-        return _all(nodes)
-
-    def _not(self) -> Node:
-        if self._take("NOT"):
-            return _negated(self._not())
-        if self._take("("):
-            node = self._or()
-            self._need(")")
-            return node
-        return self._condition()
-
-    def _condition(self) -> Node:
-        if self._next().kind in ("text", "number") or self._next().text == "-":
-            kind, constant = self._constant()
-            sign = self._sign()
-            return self._compared(self._operand(), _MIRRORED.get(sign, sign), kind, constant)
-        operand = self._operand()
-        if self._take("IS"):
-            node = _tested(operand.read, lambda value: value is None, _itself)
-            is_negated = self._take("NOT")
-            self._need("NULL")
-            return _negated(node) if is_negated else node
-        is_negated = self._take("NOT")
-        if self._take("IN"):
-            node = self._in(operand)
-        elif self._take("BETWEEN"):
-            node = self._between(operand)
-        elif not is_negated and self._next().text in _OPERATORS:
-            return self._compared(operand, self._sign(), *self._constant())
-        elif not is_negated and not operand.kind and self._next().word in ("", "AND", "OR", ")"):
-            return _tested(operand.read, _boolean, _itself)
-        else:
-            raise Unsupported
-        return _negated(node) if is_negated else node
-
-    def _sign(self) -> str:
-        text = self._next().text
-        if text not in _OPERATORS:
-            raise Unsupported
-        self._place += 1
-        return text
-
-    def _operand(self) -> _Operand:
-        token = self._next()
-        self._place += 1
-        if token.kind == "path":
-            path = tuple(name.strip("`") for name, _ in STEP.findall(token.text))
-            known = {tuple(map(str.lower, one)): one for one in self.paths}
-            if "" in path or known.setdefault(tuple(map(str.lower, path)), path) != path:
-                raise Unsupported  # an item of an array; or two names that Spark takes for the same
-            if path not in self.paths:
-                self.paths.append(path)
-            number = self.paths.index(path)
-            return _Operand(lambda values: values.field(number), "")
-        name = token.text.lower()
-        if token.kind != "word" or name not in (*_TEXT_COLUMNS, *_NUMBER_COLUMNS):
-            raise Unsupported
-        return _Operand(lambda values: values.column(name), "text" if name in _TEXT_COLUMNS else "number")
-
-    def _constant(self) -> tuple[str, Any]:
-        is_negative = self._take("-")
-        token = self._next()
-        self._place += 1
-        if token.kind == "number" and _NUMBER.fullmatch(token.text):
-            return "number", -float(token.text) if is_negative else float(token.text)
-        if is_negative:
-            raise Unsupported
-        if token.kind == "text":
-            return "text", token.text[1:-1]
-        if token.kind == "word" and token.word in ("TRUE", "FALSE"):
-            return "boolean", token.word == "TRUE"
-        raise Unsupported
-
-    def _node(self, operand: _Operand, kind: str, constants: Sequence[Any], test: Test) -> Node:
-        if operand.kind:
-            is_plain = kind != "text" or all(map(_COLUMN_TEXT.fullmatch, constants))
-            if kind != operand.kind or not is_plain:
-                raise Unsupported
-            return _tested(operand.read, _itself, test)
-        if kind == "text" and not all(map(_is_plain, constants)):
-            raise Unsupported
-        return _tested(operand.read, {"text": _text, "number": _number, "boolean": _boolean}[kind], test)
-
-    def _compared(self, operand: _Operand, sign: str, kind: str, constant: Any) -> Node:
-        if kind != "number" and sign not in ("=", "==", "<>", "!="):
-            raise Unsupported
-        compare = _OPERATORS[sign]
-        return self._node(operand, kind, [constant], lambda value: compare(value, constant))
-
-    def _in(self, operand: _Operand) -> Node:
-        self._need("(")
-        listed = [self._constant()]
-        while self._take(","):
-            listed.append(self._constant())
-        self._need(")")
-        kinds = {kind for kind, _ in listed}
-        if len(kinds) > 1:
-            raise Unsupported
-        constants = frozenset(constant for _, constant in listed)
-        return self._node(operand, kinds.pop(), list(constants), lambda value: value in constants)
-
-    def _between(self, operand: _Operand) -> Node:
-        kind, low = self._constant()
-        self._need("AND")
-        other, high = self._constant()
-        if kind != "number" or other != "number":
-            raise Unsupported
-        return self._node(operand, kind, [low, high], lambda value: low <= value <= high)

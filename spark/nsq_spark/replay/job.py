@@ -15,8 +15,6 @@ from nsq_spark.replay.errors import BadJob
 from nsq_spark.replay.json_types import typed
 from nsq_spark.replay.predicate import check_is_steady
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.protocol.names import is_valid_name
-from nsqd_py.settings.regex import BadExpression, compiled
 
 Dedupe: TypeAlias = Literal["", "id", "body"]
 
@@ -46,23 +44,13 @@ class Selection:
     json_schema: str | None = None
 
     def __post_init__(self) -> None:
-        if self.sample is not None and not 0 < self.sample <= 1:
-            raise BadJob(f"sample must be more than 0 and at most 1, got {self.sample:g}")
-        if self.limit is not None and self.limit < 1:
-            raise BadJob(f"limit must be at least 1, got {self.limit}")
-        if self.dedupe not in ("", "id", "body"):
-            raise BadJob(f"dedupe must be id or body, got {self.dedupe!r}")
-        if self.grep is not None:
-            try:
-                compiled(self.grep)
-            except BadExpression as error:
-                raise BadJob(f"grep {self.grep!r} is not a regular expression: {error}") from None
+        """Raises BadJob."""
+        if self.where is None and self.json_schema is not None:
+            raise BadJob("a JSON schema gives the types of the fields in a predicate, but there is none: use --where")
         if self.where is not None:
             check_is_steady(self.where)
             if self.json_schema is None:
                 typed(self.where)
-        elif self.json_schema is not None:
-            raise BadJob("a JSON schema gives the types of the fields in a predicate, but there is none: use --where")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +70,6 @@ class Destination:
     defer_s: float = 0.0
     batch_bytes: int = BATCH_BYTES
 
-    def __post_init__(self) -> None:
-        for topic in [new for _, new in self.topic_map] + ([self.to_topic] if self.to_topic else []):
-            if not is_valid_name(topic.encode()):
-                raise BadJob(f"{topic!r} is not a valid topic name")
-        if self.defer_s < 0:
-            raise BadJob(f"defer must be at least 0 s, got {self.defer_s:g} s")
-        if self.batch_bytes < 1:
-            raise BadJob(f"batch-bytes must be at least 1, got {self.batch_bytes}")
-
     def topic(self, topic: str) -> str:
         """Return the name under which a topic of the archive is published."""
         return dict(self.topic_map).get(topic, self.to_topic or topic)
@@ -108,11 +87,6 @@ class Pacing:
     rate: float | None = None
     speed: float | None = None
     by_time: bool = False
-
-    def __post_init__(self) -> None:
-        for name, value in (("rate", self.rate), ("speed", self.speed)):
-            if value is not None and value <= 0:
-                raise BadJob(f"{name} must be more than 0, got {value:g}")
 
     @property
     def is_ordered(self) -> bool:

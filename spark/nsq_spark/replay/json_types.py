@@ -15,41 +15,53 @@ Where the rule does not decide, the predicate is refused: `--json-schema` says t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from nsq_spark.replay.errors import BadPredicate
-from nsq_spark.replay.json_structs import NUMBER, STEP, TEXT, Render, Structs, among, between, ddl_of, dynamic
-from nsq_spark.replay.predicate import Token, tokens_of
-from nsq_spark.replay.sql_types import (
-    COLUMN_TYPES,
-    FREE,
-    FUNCTIONS,
-    LONG,
-    LONG_TYPES,
-    NUMERIC_TYPES,
-    OF_ONE_TYPE,
-    OTHER,
-    TRUTH,
-    UNKNOWN,
-    WHOLE,
-)
+from nsq_spark.replay.predicate import JSON, Node, parsed, steps_of, tokens_of
+from nsq_spark.schema import COLUMNS
 
+_NUMBER, _TEXT, _LONG, _WHOLE, _TRUTH = "DOUBLE", "STRING", "DECIMAL(38, 9)", "BIGINT", "BOOLEAN"
+# A field that nothing has given a type yet; neither number, text nor truth value; the result of an unknown function.
+_FREE, _OTHER, _UNKNOWN = "", "other", "unknown"
+# The type of values of several types.
+_STRONGEST = (_OTHER, _TEXT, _LONG, _WHOLE, _NUMBER, _TRUTH, _UNKNOWN)
+
+_NAMED_TYPES = {
+    **dict.fromkeys(("TINYINT", "SMALLINT", "INT", "INTEGER", "FLOAT", "REAL", "DOUBLE"), _NUMBER),
+    **dict.fromkeys(("BIGINT", "LONG", "DEC", "DECIMAL", "NUMERIC"), _LONG),
+    "STRING": _TEXT,
+    "BOOLEAN": _TRUTH,
+}
+_COLUMN_TYPES = {
+    column.name: {"STRING": _TEXT, "INT": _NUMBER, "BIGINT": _LONG}.get(column.ddl, _OTHER) for column in COLUMNS
+}
+# The types of the arguments of functions, and of their results.
+_FUNCTIONS: dict[str, tuple[str, str]] = {
+    name: types
+    for names, types in {
+        "abs acos asin atan atan2 bround cbrt ceil ceiling cos degrees exp expm1 floor hypot ln log log10 log1p log2 "
+        "mod negative pmod positive pow power radians rint round sign signum sin sqrt tan try_add try_divide try_mod "
+        "try_multiply try_subtract": (_NUMBER, _NUMBER),
+        "bit_count bit_get getbit shiftleft shiftright": (_WHOLE, _NUMBER),
+        "isnan": (_NUMBER, _TRUTH),
+        "ascii bit_length char_length character_length crc32 find_in_set instr len length levenshtein locate "
+        "octet_length": (_TEXT, _NUMBER),
+        "base64 btrim concat concat_ws date_format get_json_object hex initcap lcase left lower lpad ltrim md5 "
+        "regexp_extract regexp_replace regexp_substr repeat replace reverse right rpad rtrim sha sha1 sha2 split_part "
+        "string substr substring substring_index translate trim ucase upper": (_TEXT, _TEXT),
+        "contains endswith isnotnull isnull like regexp regexp_like rlike startswith": (_TEXT, _TRUTH),
+    }.items()
+    for name in names.split()
+}
+_OF_ONE_TYPE = frozenset(("coalesce", "greatest", "ifnull", "least", "nullif", "nvl"))
+_SIGN_TYPES = {**dict.fromkeys("|^&~", _WHOLE), "||": _TEXT}
 # A double holds no more digits than this; ids that are longer are compared as decimals.
-_MOST_DIGITS = 15
+_LONG_NUMBER = re.compile(r"\d{16,}L?", re.IGNORECASE)
 
-_COMPARISONS = frozenset(("=", "==", "<=>", "!=", "<>", "<", "<=", ">", ">="))
-# From the loosest to the tightest, and the type of their operands.
-_LEVELS: tuple[tuple[frozenset[str], str], ...] = (
-    (frozenset("|"), WHOLE),
-    (frozenset("^"), WHOLE),
-    (frozenset("&"), WHOLE),
-    (frozenset(("+", "-", "||")), NUMBER),
-    (frozenset(("*", "/", "%", "DIV")), NUMBER),
-)
-_LIKES = frozenset(("LIKE", "ILIKE", "RLIKE", "REGEXP"))
-_DATES = frozenset(("DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ", "X"))
+Path: TypeAlias = tuple[str | int, ...]  # names of fields; 0 is any item of an array
 
 
 @dataclass(slots=True)
@@ -61,337 +73,201 @@ class Typed:
 
 
 def typed(predicate: str) -> Typed:
-    """The predicate with a type for each field. Raises BadPredicate."""
-    tokens = [token for token in tokens_of(predicate) if token.kind != "space"]
+    """Return the predicate with a type for each field. Raises BadPredicate."""
+    tokens = list(tokens_of(predicate))
     if not any(token.kind == "path" for token in tokens):
         return Typed(predicate, {})
-    reading = _Reading(tokens, predicate)
-    reading.run()
-    structs = Structs()
-    plain = {place: structs.reference(tokens[place].text, kind) for place, kind in reading.types.items()}
+    typing = _Typing(predicate)
+    structs = _Structs()
+    texts = {start: (start + 1, structs.reference(tokens[start].text, kind)) for start, kind in typing.types.items()}
+    for node in typing.open:
+        texts[node.start] = node.end, structs.comparison(node)
     pieces: list[str] = []
     place = 0
     while place < len(tokens):
-        end, text = reading.rewritten.get(place, (place + 1, None))
-        pieces.append(plain.get(place, tokens[place].text) if text is None else text(structs))
-        place = end
-    return Typed(" ".join(pieces), {name: ddl_of(leaves) for name, leaves in structs.leaves.items()})
+        place, text = texts.get(place, (place + 1, tokens[place].text))
+        pieces.append(text)
+    return Typed(" ".join(pieces), {name: _ddl_of(leaves) for name, leaves in structs.leaves.items()})
 
 
 # ---- types of places
 
 
 class _Value(NamedTuple):
-    """An expression from token `start` to `end` (not included). `fields` are places of fields without a type yet, which
-    all get the same; `path` is the place of the field that it is, where it is nothing else.
-    """
+    """The type of an expression. `fields` are the fields in it without a type yet, which all get the same."""
 
     type: str
-    fields: tuple[int, ...]
-    start: int
-    end: int
-    path: int | None = None
+    fields: tuple[Node, ...] = ()
 
 
-class _Reading:
-    """Reads a predicate by the grammar of Spark SQL, as far as types need it.
+class _Typing:
+    """Finds the types of the fields of a predicate.
 
-    types      by place of a field
-    rewritten  by place: up to where it reaches, and what stands there
+    types  by the place of a field
+    open   comparisons of fields with fields, whose types differ from body to body
     """
 
-    def __init__(self, tokens: Sequence[Token], predicate: str) -> None:
-        self._tokens = tokens
+    def __init__(self, predicate: str) -> None:
+        """Raises BadPredicate."""
         self._predicate = predicate
-        self._place = 0
         self.types: dict[int, str] = {}
-        self.rewritten: dict[int, tuple[int, Render | None]] = {}
+        self.open: list[Node] = []
+        self._as(_TRUTH, self._value(parsed(predicate)))
 
-    def run(self) -> None:
-        self._as(TRUTH, self._or())
-        if self._place < len(self._tokens):
-            raise self._unclear()
-
-    # ---- tokens
-
-    def _next(self, ahead: int = 0) -> Token:
-        place = self._place + ahead
-        return self._tokens[place] if place < len(self._tokens) else Token("", "")
-
-    def _take(self, *words: str) -> bool:
-        """Pass over the next token if it is one of these."""
-        token = self._next()
-        if token.kind in ("word", "sign") and token.word in words:
-            self._place += 1
-            return True
-        return False
-
-    def _need(self, word: str) -> None:
-        if not self._take(word):
-            raise self._unclear()
-
-    def _unclear(self) -> BadPredicate:
-        near = self._next().text or "its end"
-        return BadPredicate(
-            f"the predicate {self._predicate!r} cannot be used: no types of JSON fields can be found near {near}; "
-            "mend it, or say the types with --json-schema, such as 'user STRUCT<id: BIGINT>, level STRING'"
-        )
-
-    def _undecided(self, fields: Sequence[int]) -> BadPredicate:
-        names = " and ".join(dict.fromkeys(self._tokens[place].text for place in fields))
-        first = STEP.findall(self._tokens[fields[0]].text)[0][0]
-        return BadPredicate(
-            f"the predicate {self._predicate!r} does not say whether {names} is a number or a text: say it with "
-            f"--json-schema, such as '{first} DOUBLE'"
-        )
-
-    # ---- types
+    def _value(self, node: Node) -> _Value:
+        if node.kind == "case":
+            return self._case(node)
+        values = [self._value(part) for part in node.parts]
+        match node.kind:
+            case "path":
+                return _Value(_FREE, (node,))
+            case "number":
+                return _Value(_LONG if _LONG_NUMBER.fullmatch(node.name) else _NUMBER)
+            case "column":
+                return _Value(_COLUMN_TYPES.get(node.name, _UNKNOWN))
+            case "text" | "null" | "truth" | "time":
+                return _Value({"text": _TEXT, "null": _FREE, "truth": _TRUTH}.get(node.kind, _OTHER))
+            case "and" | "or" | "not":
+                self._as(_TRUTH, *values)
+            case "compare" | "between" | "in":
+                self._compare(node, values)
+            case "distinct":
+                self._compare(None, values)
+            case "like":
+                self._as(_TEXT, *values)
+            case "is":
+                self._as(_TRUTH if node.name.endswith(("TRUE", "FALSE", "UNKNOWN")) else _TEXT, *values)
+            case "calculate":
+                return self._calculated(_SIGN_TYPES.get(node.name, _NUMBER), values)
+            case "cast":
+                self._as(_TEXT, *values)
+                return _Value(_NAMED_TYPES.get(node.name, _OTHER))
+            case "item":
+                self._as(_TEXT, *values)
+                return _Value(_UNKNOWN)
+            case _:
+                return self._called(node.name, values)
+        return _Value(_TRUTH)
 
     def _as(self, kind: str, *values: _Value) -> None:
-        for value in values:
-            self.types.update(dict.fromkeys(value.fields, kind))
+        self.types.update((field.start, kind) for value in values for field in value.fields)
 
     def _same(self, values: Sequence[_Value]) -> _Value:
-        """All are of one type: fields get that of the others."""
-        known = {value.type for value in values} - {FREE}
-        fields = tuple(place for value in values for place in value.fields)
-        span = (values[0].start, self._place)
+        """Return the value that any of several may be: fields get the type of the others."""
+        known = {value.type for value in values} - {_FREE}
+        fields = tuple(field for value in values for field in value.fields)
         if not known:
-            return _Value(FREE, fields, *span)
-        if fields and known == {UNKNOWN}:
+            return _Value(_FREE, fields)
+        if fields and known == {_UNKNOWN}:
             raise self._undecided(fields)
-        kind = next(one for one in (OTHER, TEXT, LONG, WHOLE, NUMBER, TRUTH, UNKNOWN) if one in known)
-        self.types.update(dict.fromkeys(fields, TEXT if kind in (OTHER, UNKNOWN) else kind))
-        return _Value(kind, (), *span)
+        kind = next(one for one in _STRONGEST if one in known)
+        self._as(_TEXT if kind in (_OTHER, _UNKNOWN) else kind, _Value("", fields))
+        return _Value(kind)
 
-    def _compared(self, values: Sequence[_Value], render: Callable[[list[Render]], Render] | None) -> _Value:
-        """Values that are compared. `render` makes the text where all are fields of no type, from theirs."""
-        found = self._same(values)
-        if found.fields:
-            paths = [value.path for value in values]
-            if any(not value.fields for value in values):  # NULL
-                self._as(TEXT, found)
-            elif render is None or None in paths:
-                raise self._undecided(found.fields)
-            else:
-                texts = [self._tokens[place].text for place in paths if place is not None]
-                self.rewritten[found.start] = (
-                    found.end, render([lambda structs, text=text: text for text in texts])  # type: ignore[misc]
-                )  # fmt: skip
-        return _Value(TRUTH, (), found.start, found.end)
+    def _compare(self, node: Node | None, values: Sequence[_Value]) -> None:
+        """Give compared values a type. Without a node, they cannot stay open."""
+        fields = self._same(values).fields
+        if not fields:
+            return
+        if any(not value.fields for value in values):  # NULL
+            self._as(_TEXT, *values)
+        elif node is None or any(part.kind != "path" for part in node.parts):
+            raise self._undecided(fields)
+        else:
+            self.open.append(node)
 
-    # ---- the grammar, from the loosest to the tightest
-
-    def _or(self) -> _Value:
-        return self._connected(("OR",), lambda: self._connected(("AND", "&&"), self._not))
-
-    def _connected(self, words: tuple[str, ...], part: Callable[[], _Value]) -> _Value:
-        first = part()
-        if not self._take(*words):
-            return first
-        parts = [first, part()]
-        while self._take(*words):
-            parts.append(part())
-        self._as(TRUTH, *parts)
-        return _Value(TRUTH, (), first.start, self._place)
-
-    def _not(self) -> _Value:
-        start = self._place
-        if self._take("NOT", "!"):
-            self._as(TRUTH, self._not())
-            return _Value(TRUTH, (), start, self._place)
-        return self._predicated()
-
-    def _predicated(self) -> _Value:
-        left = self._comparison()
-        while True:
-            is_not = self._next().word == "NOT"
-            word = self._next(1 if is_not else 0).word
-            if self._next().kind != "word" or word not in {"IN", "BETWEEN", "IS", *_LIKES}:
-                return left
-            self._place += 2 if is_not else 1
-            left = self._tested(left, word, "NOT " if is_not else "")
-
-    def _tested(self, left: _Value, word: str, negation: str) -> _Value:
-        if word == "IS":
-            return self._is(left)
-        if word == "BETWEEN":
-            low = self._binary(0)
-            self._need("AND")
-            return self._compared([left, low, self._binary(0)], lambda texts: between(texts, negation))
-        if word == "IN":
-            self._need("(")
-            return self._compared([left, *self._list()], lambda texts: among(texts, negation))
-        self._as(TEXT, left, *([] if self._takes_any() else [self._binary(0)]))
-        if self._take("ESCAPE"):
-            self._place += 1
-        return _Value(TRUTH, (), left.start, self._place)
-
-    def _takes_any(self) -> bool:
-        """LIKE ANY ('a', 'b')"""
-        if not self._take("ANY", "SOME", "ALL"):
-            return False
-        self._need("(")
-        self._as(TEXT, *self._list())
-        return True
-
-    def _is(self, left: _Value) -> _Value:
-        self._take("NOT")
-        if self._take("DISTINCT"):
-            self._need("FROM")
-            return self._compared([left, self._binary(0)], None)
-        self._as(TRUTH if self._next().word in ("TRUE", "FALSE", "UNKNOWN") else TEXT, left)
-        self._place += 1
-        return _Value(TRUTH, (), left.start, self._place)
-
-    def _comparison(self) -> _Value:
-        left = self._binary(0)
-        while self._next().text in _COMPARISONS:
-            sign = self._next().text
-            self._place += 1
-            right = self._binary(0)
-            left = self._compared([left, right], lambda texts, sign=sign: dynamic(sign, *texts))  # type: ignore[misc]
-        return left
-
-    def _binary(self, level: int) -> _Value:
-        if level == len(_LEVELS):
-            return self._unary()
-        words, kind = _LEVELS[level]
-        left = self._binary(level + 1)
-        while self._next().word in words and self._next().kind in ("sign", "word"):
-            is_text = self._next().text == "||"
-            self._place += 1
-            left = self._calculated([left, self._binary(level + 1)], TEXT if is_text else kind)
-        return left
-
-    def _calculated(self, values: Sequence[_Value], kind: str) -> _Value:
+    def _calculated(self, kind: str, values: Sequence[_Value]) -> _Value:
         known = {value.type for value in values}
-        result = OTHER if OTHER in known else LONG if LONG in known and kind == NUMBER else kind
-        self._as(TEXT if result == OTHER else result, *values)
-        return _Value(result, (), values[0].start, self._place)
+        result = _OTHER if _OTHER in known else _LONG if _LONG in known and kind == _NUMBER else kind
+        self._as(_TEXT if result == _OTHER else result, *values)
+        return _Value(result)
 
-    def _unary(self) -> _Value:
-        start = self._place
-        if self._next().text in ("-", "+", "~"):
-            kind = WHOLE if self._next().text == "~" else NUMBER
-            self._place += 1
-            inner = self._unary()
-            return self._calculated([inner], kind)._replace(start=start)
-        return self._postfix()
-
-    def _postfix(self) -> _Value:
-        value = self._primary()
-        while self._next().text in ("::", "[", "."):
-            if self._take("::"):
-                self._as(TEXT, value)
-                value = _Value(self._type_name(), (), value.start, self._place)
-            elif self._take("["):
-                self._as(TEXT, value, self._or())
-                self._need("]")
-                value = _Value(UNKNOWN, (), value.start, self._place)
-            else:
-                raise self._unclear()
-        return value
-
-    def _primary(self) -> _Value:
-        start, token = self._place, self._next()
-        self._place += 1
-        if token.kind == "path":
-            return _Value(FREE, (start,), start, self._place, start)
-        if token.kind == "number":
-            return _Value(_number_type(token.text), (), start, self._place)
-        if token.kind == "text":
-            while self._next().kind == "text":
-                self._place += 1
-            return _Value(TEXT, (), start, self._place)
-        if token.text == "(":
-            inner = self._or()
-            self._need(")")
-            return inner._replace(start=start, end=self._place)
-        if token.kind == "word":
-            return self._word(start, token)
-        self._place = start
-        raise self._unclear()
-
-    def _word(self, start: int, token: Token) -> _Value:
-        word = token.word
-        if word in ("CAST", "TRY_CAST") and self._take("("):
-            self._as(TEXT, self._or())
-            self._need("AS")
-            kind = self._type_name()
-            self._need(")")
-            return _Value(kind, (), start, self._place)
-        if self._take("("):
-            return self._call(start, token.text.lower(), self._list())
-        if word == "CASE":
-            return self._case(start)
-        if word == "INTERVAL":
-            self._take("-")
-            while self._next().kind in ("text", "number") or (
-                self._next().kind == "word" and self._next(-1).kind in ("text", "number")
-            ):
-                self._place += 1
-        elif word in _DATES and self._next().kind == "text":
-            self._place += 1
-        elif word in ("TRUE", "FALSE", "NULL"):
-            return _Value(FREE if word == "NULL" else TRUTH, (), start, self._place)
-        else:
-            kind = COLUMN_TYPES.get(token.text.strip("`").lower(), UNKNOWN)
-            return _Value(kind, (), start, self._place)
-        return _Value(OTHER, (), start, self._place)
-
-    def _list(self) -> list[_Value]:
-        """Behind an opening parenthesis: what is in it, with commas between, and the closing one."""
-        values: list[_Value] = []
-        while not self._take(")"):
-            if values:
-                self._need(",")
-            values.append(self._or())
-        return values
-
-    def _call(self, start: int, name: str, values: list[_Value]) -> _Value:
+    def _called(self, name: str, values: list[_Value]) -> _Value:
         if name in ("if", "iff", "nvl2") and values:
-            self._as(TEXT if name == "nvl2" else TRUTH, values[0])
-            values = values[1:]
-            return self._same(values)._replace(start=start) if values else _Value(UNKNOWN, (), start, self._place)
-        if name in OF_ONE_TYPE and values:
-            return self._same(values)._replace(start=start)
-        arguments, result = FUNCTIONS.get(name, (TEXT, UNKNOWN))
-        if arguments == NUMBER and any(value.type == LONG for value in values):
-            arguments = LONG
+            self._as(_TEXT if name == "nvl2" else _TRUTH, values.pop(0))
+            return self._same(values) if values else _Value(_UNKNOWN)
+        if name in _OF_ONE_TYPE and values:
+            return self._same(values)
+        arguments, result = _FUNCTIONS.get(name, (_TEXT, _UNKNOWN))
+        if arguments == _NUMBER and any(value.type == _LONG for value in values):
+            arguments = _LONG
         self._as(arguments, *values)
-        return _Value(result, (), start, self._place)
+        return _Value(result)
 
-    def _case(self, start: int) -> _Value:
-        operand = None if self._next().word == "WHEN" else self._or()
-        conditions: list[_Value] = [] if operand is None else [operand]
-        results: list[_Value] = []
-        while self._take("WHEN"):
-            conditions.append(self._or())
-            self._need("THEN")
-            results.append(self._or())
-        if self._take("ELSE"):
-            results.append(self._or())
-        self._need("END")
-        if operand is None:
-            self._as(TRUTH, *conditions)
+    def _case(self, node: Node) -> _Value:
+        conditions, results = ([self._value(part) for part in some.parts] for some in node.parts)
+        if node.name:
+            self._compare(None, conditions)
         else:
-            self._compared(conditions, None)
-        if not results:
-            raise self._unclear()
-        return self._same(results)._replace(start=start)
+            self._as(_TRUTH, *conditions)
+        return self._same(results)
 
-    def _type_name(self) -> str:
-        word = self._next().word
-        self._place += 1
-        if self._take("("):
-            self._list()
-        if word in NUMERIC_TYPES:
-            return NUMBER
-        return {"STRING": TEXT, "BOOLEAN": TRUTH}.get(word, LONG if word in LONG_TYPES else OTHER)
+    def _undecided(self, fields: Sequence[Node]) -> BadPredicate:
+        names = " and ".join(dict.fromkeys(field.name for field in fields))
+        return BadPredicate(
+            f"the predicate {self._predicate!r} does not say whether {names} is a number or a text: say it with "
+            f"--json-schema, such as '{steps_of(fields[0].name)[0]} DOUBLE'"
+        )
 
 
-def _number_type(text: str) -> str:
-    digits = re.match(r"\d*", text)
-    is_whole = digits is not None and text[digits.end() :].upper() in ("", "L")
-    return LONG if is_whole and digits is not None and digits.end() > _MOST_DIGITS else NUMBER
+# ---- columns of structs
+
+
+class _Structs:
+    """As few structs as possible: a field has one type in each. `leaves`: fields and types, by name of the column."""
+
+    def __init__(self) -> None:
+        self.leaves: dict[str, dict[Path, str]] = {}
+
+    def reference(self, field: str, kind: str) -> str:
+        """Return the expression for a field that is read as this type. Raises BadPredicate."""
+        steps = steps_of(field)
+        if isinstance(steps[0], int):
+            raise BadPredicate(f"{field}: a body that is an array has no fields; use from_json(body, ...)")
+        path: Path = tuple(0 if isinstance(step, int) else step for step in steps)
+        number = 1
+        while True:
+            column = JSON if number == 1 else f"{JSON}_{number}"
+            leaves = self.leaves.setdefault(column, {})
+            if not any(_clash(path, kind, *leaf) for leaf in leaves.items()):
+                leaves[path] = kind
+                return column + "".join(f"[{step}]" if isinstance(step, int) else f".`{step}`" for step in steps)
+            number += 1
+
+    def comparison(self, node: Node) -> str:
+        """Return a comparison of fields with fields, as numbers or as texts."""
+        first, *others = (part.name for part in node.parts)
+        if node.kind == "compare":
+            return self._compared(node.name, first, others[0])
+        if node.kind == "between":
+            low, high = self._compared(">=", first, others[0]), self._compared("<=", first, others[1])
+            return f"({node.name}({low} AND {high}))"
+        return f"({node.name}({' OR '.join(self._compared('=', first, other) for other in others)}))"
+
+    def _compared(self, sign: str, *fields: str) -> str:
+        one, other = (self.reference(field, _NUMBER) for field in fields)
+        text, other_text = (self.reference(field, _TEXT) for field in fields)
+        otherwise = " ELSE false" if sign == "<=>" else ""
+        return (
+            f"(CASE WHEN {one} IS NOT NULL AND {other} IS NOT NULL THEN {one} {sign} {other} "
+            f"WHEN {one} IS NULL AND {other} IS NULL THEN {text} {sign} {other_text}{otherwise} END)"
+        )
+
+
+def _clash(path: Path, kind: str, other: Path, other_kind: str) -> bool:
+    for one, two in zip(path, other, strict=False):
+        if one != two:
+            return one == 0 or two == 0  # an object and an array
+    return len(path) != len(other) or kind != other_kind
+
+
+def _ddl_of(leaves: Mapping[Path, str]) -> str:
+    if () in leaves:
+        return leaves[()]
+    parts = {
+        head: _ddl_of({path[1:]: kind for path, kind in leaves.items() if path[0] == head})
+        for head in dict.fromkeys(path[0] for path in leaves)
+    }
+    if 0 in parts:
+        return f"ARRAY<{parts[0]}>"
+    return f"STRUCT<{', '.join(f'`{name}`: {ddl}' for name, ddl in parts.items())}>"

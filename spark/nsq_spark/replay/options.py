@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from nsq_spark.replay import BATCH_BYTES
 from nsq_tools.cli import BadUsage, ToolError, is_terminal
-from nsq_tools.options import (
-    check_client_options,
-    check_name,
-    check_nsqd_addresses,
-)
+from nsq_tools.options import check_client_options, check_lookupd_addresses, check_name, check_nsqd_addresses
 from nsqd_py.settings.declaration import Options, at_least, setting
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
 from nsqd_py.settings.program import Program, ProgramOptions
@@ -176,50 +171,27 @@ PROGRAM = Program("spark_replay", "spark-replay",
 
 def check(options: ReplayOptions) -> None:
     """Raise BadUsage for wrong options, and ToolError if packages are missing. Reads the clock, for -2h."""
+    nsqd, lookupd = options.nsqd_tcp_address, options.lookupd_http_address
     if not options.archive:
         raise BadUsage("name an archive: spark-replay /path/of/files, or --archive=/path/of/files")
-    _check_destination(options)
-    if not (options.yes or options.dry_run or can_ask()):
+    if not (options.dry_run or nsqd or lookupd):
+        raise BadUsage("--nsqd-tcp-address or --lookupd-http-address required (--dry-run needs none)")
+    if nsqd and lookupd:
+        raise BadUsage("use --nsqd-tcp-address or --lookupd-http-address not both")
+    check_nsqd_addresses(nsqd)
+    check_lookupd_addresses(lookupd)
+    check_client_options(options.producer_opt, "producer-opt")
+    if options.to_topic:
+        check_name(options.to_topic, "to-topic")
+    can_ask = is_terminal(sys.stdin) and is_terminal(sys.stderr)
+    if not (options.yes or options.dry_run or can_ask):
         raise BadUsage("there is no terminal to ask on: --yes starts without asking, --dry-run shows what there is")
-    _check_packages()
+    missing = [name for name in _PACKAGES if find_spec(name) is None]
+    if missing:
+        raise ToolError(f"{' and '.join(missing)} not installed: pip install 'nsqd-py[spark]'")
     from nsq_spark.replay.arguments import job_of, spark_of
     from nsq_spark.replay.report import check_report
 
     job_of(options, time.time_ns())
     spark_of(options)
     check_report(options.report)
-
-
-def can_ask() -> bool:
-    """True if a user can read a question and answer it."""
-    return is_terminal(sys.stdin) and is_terminal(sys.stderr)
-
-
-def _check_packages() -> None:
-    missing = [name for name in _PACKAGES if find_spec(name) is None]
-    if missing:
-        raise ToolError(f"{' and '.join(missing)} not installed: pip install 'nsqd-py[spark]'")
-
-
-def _check_lookupds(addresses: Sequence[str]) -> None:
-    from nsqd_py.client.errors import BadClientOption
-    from nsqd_py.client.lookup import nodes_url
-
-    for address in addresses:
-        try:
-            nodes_url(address)
-        except BadClientOption as error:
-            raise BadUsage(f"--lookupd-http-address: {error}") from None
-
-
-def _check_destination(options: ReplayOptions) -> None:
-    nsqd, lookupd = options.nsqd_tcp_address, options.lookupd_http_address
-    if not options.dry_run and not nsqd and not lookupd:
-        raise BadUsage("--nsqd-tcp-address or --lookupd-http-address required (--dry-run needs none)")
-    if nsqd and lookupd:
-        raise BadUsage("use --nsqd-tcp-address or --lookupd-http-address not both")
-    check_nsqd_addresses(nsqd)
-    _check_lookupds(lookupd)
-    check_client_options(options.producer_opt, "producer-opt")
-    if options.to_topic:
-        check_name(options.to_topic, "to-topic")

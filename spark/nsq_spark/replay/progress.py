@@ -1,4 +1,4 @@
-"""ReplayCounts of tasks while they run, in files of a directory that driver and executors share. It needs no port.
+"""Counts of tasks while they run, in files of a directory that driver and executors share. It needs no port.
 
 Spark tells the driver of a task when it ends. So each process that works on a task writes its counts a few times a
 second; the driver reads them, and asks for an end with a file too. Where executors do not see the directory, an
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 REPORT_INTERVAL_S = 0.2
-_STOP, _JOB = "stop", "job"
+_STOP = "stop"
 
 
 @dataclass(slots=True)
@@ -45,9 +45,8 @@ class ReplayCounts:
 
 
 class TaskReport(NamedTuple):
-    """The counts of one try of a task, and its error. `job` is the number of the Spark job; 0 if it is not known."""
+    """The counts of one attempt of a task, and its error. A task through Spark SQL has a reader and a sender."""
 
-    job: int
     role: str
     task: int
     attempt: int
@@ -73,34 +72,27 @@ class Board:
             parent = (context.getConf().get("spark.local.dir") or "").partition(",")[0]
         self._directory = Path(tempfile.mkdtemp(prefix="nsq-replay-", dir=parent if os.path.isdir(parent) else None))
         self._ended = context.accumulator([], Joined())
-        self._job = self._earlier = 0
+        self._earlier = 0
         self.place = BoardPlace(str(self._directory), self._ended)
         self.failure = ""
 
     def begin_job(self) -> None:
         """Count from zero again."""
-        self._job += 1
         self._earlier = len(self._ended.value)
-        _replace(self._directory / _JOB, str(self._job).encode())
+        for path in self._directory.iterdir():
+            path.unlink(missing_ok=True)
 
     def totals(self) -> ReplayCounts:
-        """Return the sum over all tasks; of each, the last try counts."""
-        last: dict[tuple[str, int], TaskReport] = {}
-        for report in (*self._ended.value[self._earlier :], *self._written()):
-            key = report.role, report.task
-            if report.job in (0, self._job) and (key not in last or report.attempt >= last[key].attempt):
-                last[key] = report
-                self.failure = self.failure or report.failure
-        found = ReplayCounts()
-        for report in last.values():
-            found.add(ReplayCounts(**report.counts))
-        return found
-
-    def _written(self) -> list[TaskReport]:
-        found = []
+        """Return the sum over all tasks; of each, the last attempt counts."""
+        reports: list[TaskReport] = self._ended.value[self._earlier :]
         for path in self._directory.glob("*.report"):
             with suppress(OSError, ValueError, TypeError):
-                found.append(TaskReport(*orjson.loads(path.read_bytes())))
+                reports.append(TaskReport(*orjson.loads(path.read_bytes())))
+        reports.sort(key=lambda report: report.attempt)
+        found = ReplayCounts()
+        for last in {(report.role, report.task): report for report in reports}.values():
+            found.add(ReplayCounts(**last.counts))
+            self.failure = self.failure or last.failure
         return found
 
     def stop(self) -> None:
@@ -112,8 +104,7 @@ class Board:
         shutil.rmtree(self._directory, ignore_errors=True)
 
 
-@dataclass(frozen=True, slots=True)
-class BoardPlace:
+class BoardPlace(NamedTuple):
     """The board as executors use it."""
 
     directory: str
@@ -121,10 +112,7 @@ class BoardPlace:
 
 
 class TaskLine:
-    """A task's side. Its worker calls `look` often, and waits with `rest`; both raise Stopped.
-
-    A task through Spark SQL has two workers: one reads, the other one sends.
-    """
+    """A task's side. Its worker calls `look` often, and waits with `rest`; both raise Stopped."""
 
     def __init__(
         self,
@@ -137,26 +125,21 @@ class TaskLine:
         self.task = task
         self.counts = ReplayCounts()
         self._clock = clock
-        self._place = place
-        self._directory: Path | None = None if place is None else Path(place.directory)
-        job = 0
-        if self._directory is not None:
-            try:
-                job = int((self._directory / _JOB).read_bytes())
-            except (OSError, ValueError):  # executors do not see it
-                self._directory = None
-        self._head = (job, role, task, attempt)
-        self._enough = f"enough-{job}-{task}"
+        self._head = (role, task, attempt)
+        self._ended = place.ended if place is not None else None
+        # None also if executors do not see the directory.
+        self._directory = Path(place.directory) if place is not None and os.path.isdir(place.directory) else None
+        self._enough = f"enough-{task}"
+        self._stops = (_STOP, self._enough) if role == "read" else (_STOP,)
         self._is_stopped = False
         self._reported_s = 0.0
 
     def look(self) -> None:
         now_s = self._clock()
-        if now_s - self._reported_s >= REPORT_INTERVAL_S:
+        if self._directory is not None and now_s - self._reported_s >= REPORT_INTERVAL_S:
             self._reported_s = now_s
             self._write("")
-            self._is_stopped = self._is_stopped or self._has_file(_STOP)
-            self._is_stopped = self._is_stopped or (self._head[1] == "read" and self._has_file(self._enough))
+            self._is_stopped = self._is_stopped or any((self._directory / name).exists() for name in self._stops)
         if self._is_stopped:
             raise Stopped("stopped")
 
@@ -175,22 +158,14 @@ class TaskLine:
     def end(self, failure: str = "") -> None:
         """Write the last counts. After a failure, the driver ends the other tasks."""
         report = self._write(failure)
-        if self._place is not None and self._place.ended is not None:
-            self._place.ended.add([report])
-
-    def _has_file(self, name: str) -> bool:
-        return self._directory is not None and (self._directory / name).exists()
+        if self._ended is not None:
+            self._ended.add([report])
 
     def _write(self, failure: str) -> TaskReport:
         report = TaskReport(*self._head, asdict(self.counts), failure)
         if self._directory is not None:
-            name = "-".join(map(str, self._head))
+            path = self._directory / "-".join(map(str, self._head))
             with suppress(OSError):
-                _replace(self._directory / f"{name}.report", orjson.dumps([*report]))
+                path.with_suffix(".new").write_bytes(orjson.dumps([*report]))
+                path.with_suffix(".new").replace(path.with_suffix(".report"))
         return report
-
-
-def _replace(path: Path, data: bytes) -> None:
-    new = path.with_suffix(f".{os.getpid()}.new")
-    new.write_bytes(data)
-    new.replace(path)

@@ -13,7 +13,6 @@ import orjson
 
 from nsq_spark.archive.storage import as_text
 from nsq_spark.replay.driver import Outcome
-from nsq_spark.replay.dry_run import Look
 from nsq_spark.replay.figures import time_text
 from nsq_spark.replay.job import Job
 from nsq_spark.replay.summary import status_word
@@ -32,9 +31,9 @@ def check_report(path: str) -> None:
         raise BadUsage(f"--report {path}: cannot be written there")
 
 
-def report_of(job: Job, outcome: Outcome, began_ns: int, look: Look | None = None) -> dict[str, Any]:
-    """Return the report; its keys are the words of the summary. `look` is that of a dry run."""
-    wanted = job.selection.wanted
+def report_of(job: Job, outcome: Outcome, began_ns: int) -> dict[str, Any]:
+    """Return the report; its keys are the words of the summary."""
+    wanted, look = job.selection.wanted, outcome.look
     report: dict[str, Any] = {
         "status": "dry run" if look is not None and outcome.is_complete else status_word(outcome),
         "exit_status": outcome.exit_code,

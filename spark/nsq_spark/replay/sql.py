@@ -17,12 +17,14 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from nsq_spark.archive.damage import Damage
@@ -34,20 +36,30 @@ from nsq_spark.replay.json_types import Typed, typed
 from nsq_spark.replay.pace import PaceOfTask
 from nsq_spark.replay.planning import Part, Plan, Task, packed
 from nsq_spark.replay.positions import (
-    BY_FILE,
     FILE_NUMBER,
     KEYS,
     PART,
     SENDING,
-    Mark,
+    Block,
     by_file,
+    by_time,
     ddl_of,
     rows_of,
     schema_of,
 )
 from nsq_spark.replay.progress import TaskLine
 from nsq_spark.replay.reading import Reader
-from nsq_spark.replay.task import Sink, TaskContext, TaskResult, ended, errors_in, ordered_rows, this_attempt
+from nsq_spark.replay.task import (
+    Sink,
+    TaskContext,
+    TaskResult,
+    errors_in,
+    hand_on,
+    hand_on_parts,
+    ordered_rows,
+    this_attempt,
+    with_sink,
+)
 from nsq_spark.schema import COLUMNS
 
 _RESULT = "result BINARY"
@@ -119,10 +131,12 @@ class SqlReplay:
 
     def _within(self, frame: DataFrame, limit: int) -> DataFrame:
         """Return the first rows, up to the mark that the limit is reached at."""
-        messages = frame.where(F.col(FILE_NUMBER) >= 0).select(*self._keys)
-        first = messages.orderBy(*self._keys).limit(limit)
-        count, last = self._run(first.agg(F.count("*"), F.max(F.struct(*self._keys))).collect)[0]
-        return frame if count < limit else frame.where((F.col(FILE_NUMBER) < 0) | _up_to((*last,), self._keys))
+        mark = F.struct(*(F.col(key).cast("bigint") for key in self._keys))
+        first = frame.where(F.col(FILE_NUMBER) >= 0).select(mark.alias("mark")).orderBy("mark").limit(limit)
+        count, last = self._run(first.agg(F.count("*"), F.max("mark")).collect)[0]
+        if count < limit:
+            return frame
+        return frame.where((F.col(FILE_NUMBER) < 0) | (mark <= F.struct(*(F.lit(key).cast("bigint") for key in last))))
 
     def _origin_ns(self) -> int:
         """Return the timestamp that the schedule begins with: that of the first message that is not sent yet."""
@@ -161,12 +175,6 @@ def _where(rows: DataFrame, selection: Selection) -> DataFrame:
         return rows.where(wanted | (F.col(FILE_NUMBER) < 0))
     except PySparkException as error:
         raise BadPredicate(f"the predicate {where!r} cannot be used: {predicate.reason(str(error))}") from error
-
-
-def _up_to(mark: Mark, keys: Sequence[str]) -> Column:
-    """Return the condition that a row is not after a mark."""
-    values = [F.lit(value).cast("bigint") for value in mark]
-    return F.struct(*(F.col(key).cast("bigint") for key in keys)) <= F.struct(*values)
 
 
 # ---- on executors
@@ -218,86 +226,60 @@ class _Sends:
         attempt = this_attempt()
         task = self.tasks[attempt.task]
         line = TaskLine(self.context.line, "send", task.number, attempt.number)
-        readers = _ReaderResults()
-        work = partial(self._work, readers.without_last_rows(batches), task, readers, line)
-        make_sink = partial(self.make_sink, self.context, task, attempt, line)
-        result = ended(line, readers.damage, make_sink, work)
-        readers.add_to(result)
+        damage = Damage("skip")
+        readers: list[TaskResult] = []
+
+        def work(sink: Sink) -> None:
+            messages = _messages(batches, readers)
+            if task.parts and not task.sources:
+                hand_on_parts(task.parts, _by_part(messages), sink)
+            elif self.shuffled_into:
+                lane = f"part {task.number} of {self.shuffled_into}"
+                hand_on(([(lane, block)] for rows in messages for _, block in by_file(rows)), sink)
+            else:
+                hand_on(map(by_time, messages), sink)
+            for rows in batches:  # the sink is full, and the reader may still be at work
+                line.enough()
+                _take_results(rows, readers)
+
+        result = with_sink(line, damage, partial(self.make_sink, self.context, task, attempt, line), work)
+        for found in readers:
+            result.counts.add(found.counts)
+            damage.add(found.damage)
         yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(result)]})
 
-    def _work(self, batches: Batches, task: Task, readers: _ReaderResults, line: TaskLine, sink: Sink) -> None:
-        parts = None if task.sources or not task.parts else _Parts(task.parts, sink)
-        for rows in batches:
-            sink.idle()
-            if sink.is_full:
-                line.enough()
-            elif parts is not None:
-                parts.offer(rows)
-            elif self.shuffled_into:
-                for _, block in by_file(rows):
-                    sink.offer(block, f"part {task.number} of {self.shuffled_into}")
-            else:
-                sink.offer_rows(rows)
-        if not sink.is_full:
-            readers.check()
-            if parts is not None:
-                parts.finish()
+
+def _messages(batches: Batches, readers: list[TaskResult]) -> Batches:
+    """Yield the rows that are messages. Raises the error of a reader in the end."""
+    for rows in batches:
+        found = _take_results(rows, readers)
+        if found.num_rows:
+            yield found
+    for reader in readers:
+        if reader.error is not None:
+            raise reader.error
+        if reader.is_stopped:
+            raise Stopped("stopped")
 
 
-class _ReaderResults:
-    """The results in the last rows of readers."""
-
-    def __init__(self) -> None:
-        self.damage = Damage("skip")
-        self._results: list[TaskResult] = []
-
-    def without_last_rows(self, batches: Batches) -> Batches:
-        for rows in batches:
-            is_last = pc.less(rows.column(FILE_NUMBER), 0)
-            if pc.any(is_last).as_py():
-                self._results += map(pickle.loads, rows.filter(is_last).column("body").to_pylist())
-                rows = rows.filter(pc.invert(is_last))
-            if rows.num_rows:
-                yield rows
-
-    def check(self) -> None:
-        """Raise the error of a reader."""
-        for found in self._results:
-            if found.error is not None:
-                raise found.error
-            if found.is_stopped:
-                raise Stopped("stopped")
-
-    def add_to(self, result: TaskResult) -> None:
-        for found in self._results:
-            result.counts.add(found.counts)
-            self.damage.add(found.damage)
+def _take_results(rows: pa.RecordBatch, readers: list[TaskResult]) -> pa.RecordBatch:
+    """Return rows without the last rows of readers, whose results go into `readers`."""
+    is_last = pc.less(rows.column(FILE_NUMBER), 0)
+    if not pc.any(is_last).as_py():
+        return rows
+    readers += map(pickle.loads, rows.filter(is_last).column("body").to_pylist())
+    return rows.filter(pc.invert(is_last))
 
 
-class _Parts:
-    """Tells a sink where parts begin and end: in the order of the task, and also those without rows."""
+def _by_part(messages: Batches) -> Callable[[Part], Iterator[Block]]:
+    """Return a function that yields the blocks of a part. Parts come in their order; some have none."""
+    groups = groupby((found for rows in messages for found in by_file(rows, PART)), key=itemgetter(0))
+    waiting = deque(islice(groups, 1))
 
-    def __init__(self, parts: Sequence[Part], sink: Sink) -> None:
-        self._left = deque(parts)
-        self._current: Part | None = None
-        self._sink = sink
+    def blocks_of(part: Part) -> Iterator[Block]:
+        if waiting and waiting[0][0] == part.split.index:
+            _, blocks = waiting.popleft()
+            yield from (block for _, block in blocks)
+            waiting.extend(islice(groups, 1))
 
-    def offer(self, rows: pa.RecordBatch) -> None:
-        for number, block in by_file(rows, PART):
-            while self._current is None or self._current.split.index != number:
-                self._next()
-            self._sink.offer(block, BY_FILE)
-            if self._sink.is_full:
-                return
-
-    def finish(self) -> None:
-        while self._left:
-            self._next()
-        if self._current is not None:
-            self._sink.end(self._current)
-
-    def _next(self) -> None:
-        if self._current is not None:
-            self._sink.end(self._current)
-        self._current = self._left.popleft()
-        self._sink.begin(self._current)
+    return blocks_of

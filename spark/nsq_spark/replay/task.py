@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
@@ -108,15 +108,8 @@ class Sink:
         """True if the limit is reached."""
         return self._limit is not None and self._limit <= 0
 
-    def offer(self, block: Block, lane: str) -> None:
-        """Take those messages that are left to do."""
-        self._offer([(lane, block)])
-
-    def offer_rows(self, rows: pa.RecordBatch) -> None:
-        """Take messages in order of time, of any topics."""
-        self._offer(list(by_time(rows)))
-
-    def _offer(self, blocks: list[tuple[str, Block]]) -> None:
+    def offer(self, blocks: Iterable[tuple[str, Block]]) -> None:
+        """Take those messages of some lanes that are left to do."""
         left = [(lane, block.last, block.without(self._done.get(lane, ()))) for lane, block in blocks]
         left = [(lane, last, block) for lane, last, block in left if block.count]
         if self._limit is not None:
@@ -157,10 +150,9 @@ def _first(blocks: Sequence[tuple[str, Mark, Block]], count: int) -> list[tuple[
     """Return the first messages of several lanes."""
     if count <= 0:
         return []
-    marks = sorted(mark for _, _, block in blocks for mark in map(block.marks.at, range(block.count)))
-    bound = marks[count - 1]
-    cut = ((lane, block.marks.up_to(bound), block) for lane, _, block in blocks)
-    found = [(lane, block.filter(mask)) for lane, mask, block in cut if mask.any()]
+    bound = sorted(mark for _, _, block in blocks for mark in map(block.marks.at, range(block.count)))[count - 1]
+    cut = ((lane, block, block.marks.up_to(bound)) for lane, _, block in blocks)
+    found = [(lane, block.filter(mask)) for lane, block, mask in cut if mask.any()]
     return [(lane, block.last, block) for lane, block in found]
 
 
@@ -179,6 +171,7 @@ class SendSink(Sink, PublishObserver):
             self._done[lane] = tuple(merged([*self._done.get(lane, ()), *ranges]))
         self._lows: dict[str, Mark | None] = {}
         self._failures: list[str] = []
+        self._defer_ms = round(destination.defer_s * 1000)
         self._is_retry = attempt.number > 0 and place is None
         self._is_unsure = context.is_unsure
         self._pace = task.pace.begin(time.monotonic(), time.time())
@@ -227,13 +220,11 @@ class SendSink(Sink, PublishObserver):
     def _send(self, block: Block, lane: str, low: Mark) -> None:
         """Send a block, which comes after the mark `low`, in the time that the pace allows."""
         topic, payload = self._destination.topic(block.topic), block.chunk.payload
-        defer_ms = round(self._destination.defer_s * 1000)
-        most = MOST_DEFERRED if defer_ms else block.count
-        origin = (block, lane, low)
+        most = MOST_DEFERRED if self._defer_ms else block.count
         for begin, most_end in payload.cuts(most, self._destination.batch_bytes):
             while begin < most_end:
                 end = begin + self._allowed(block, begin, most_end)
-                self._publisher.send(PublishBatch(topic, payload, begin, end, defer_ms, origin))
+                self._publisher.send(PublishBatch(topic, payload, begin, end, self._defer_ms, (block, lane, low)))
                 self._pace.sent(end - begin)
                 begin = end
 
@@ -301,37 +292,50 @@ def run_task(context: TaskContext, make_sink: type[Sink], task: Task, attempt: A
 
     def work(sink: Sink) -> None:
         if task.sources:
-            for rows in ordered_rows(reader, task, context, make_sink.columns):
-                sink.idle()
-                sink.offer_rows(rows)
-                if sink.is_full:
-                    return
+            hand_on(map(by_time, ordered_rows(reader, task, context, make_sink.columns)), sink)
         else:
-            _by_file(reader, task, sink)
+            hand_on_parts(task.parts, reader.by_file, sink)
 
-    return ended(line, reader.damage, partial(make_sink, context, task, attempt, line), work)
+    return with_sink(line, reader.damage, partial(make_sink, context, task, attempt, line), work)
 
 
-def ended(line: TaskLine, damage: Damage, open_sink: Callable[[], Sink], work: Callable[[Sink], None]) -> TaskResult:
+def hand_on(rows: Iterable[Iterable[tuple[str, Block]]], sink: Sink) -> None:
+    """Give rows, as blocks of lanes, to a sink until it is full."""
+    for blocks in rows:
+        sink.idle()
+        sink.offer(blocks)
+        if sink.is_full:
+            return
+
+
+def hand_on_parts(parts: Iterable[Part], blocks_of: Callable[[Part], Iterable[Block]], sink: Sink) -> None:
+    """Give the messages of parts to a sink until it is full; the rest of a part is then not done."""
+    for part in parts:
+        sink.begin(part)
+        hand_on(([(BY_FILE, block)] for block in blocks_of(part)), sink)
+        if sink.is_full:
+            return
+        sink.end(part)
+
+
+def with_sink(
+    line: TaskLine, damage: Damage, open_sink: Callable[[], Sink], work: Callable[[Sink], None]
+) -> TaskResult:
     """Return the result of a task, however it ends."""
     result = TaskResult(line.task, line.counts, damage=damage.counts)
-    sink: Sink | None = None
     with errors_in(result, line):
+        sink = open_sink()
         try:
-            sink = open_sink()
             work(sink)
             sink.finish()
         except _EXPECTED:
-            if sink is not None:
-                sink.end_early()
+            sink.end_early()
             raise
         except BaseException:
-            if sink is not None:
-                sink.abandon()
+            sink.abandon()
             raise
         finally:
-            if sink is not None:
-                sink.report(result)
+            sink.report(result)
     return result
 
 
@@ -357,34 +361,14 @@ def index_times(context: TaskContext, parts: Sequence[Part], attempt: Attempt) -
     return result
 
 
-def _by_file(reader: Reader, task: Task, sink: Sink) -> None:
-    for part in task.parts:
-        sink.begin(part)
-        blocks = reader.by_file(part)
-        while not sink.is_full and (block := next(blocks, None)) is not None:
-            sink.idle()
-            sink.offer(block, BY_FILE)
-        if sink.is_full:  # the rest of the part is not done
-            return
-        sink.end(part)
-
-
 def ordered_rows(reader: Reader, task: Task, context: TaskContext, names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
     """Yield the messages of an ordered task in order of time, without those that are done."""
-    spill = Spill()
-    try:
-        runs = [
-            Run(source.first_ns, partial(_rows, reader, source, context, names), source.is_sorted)
-            for source in task.sources
-        ]
+
+    def rows(source: Source) -> Iterator[pa.RecordBatch]:
+        done = merged(context.done.get(source.topic, ()))
+        blocks = (block.without(done) for block in reader.by_time(source.part, source.topic))
+        return (rows_of(block, names) for block in blocks if block.count)
+
+    with closing(Spill()) as spill:
+        runs = [Run(source.first_ns, partial(rows, source), source.is_sorted) for source in task.sources]
         yield from Merge(runs, spill).rows()
-    finally:
-        spill.close()
-
-
-def _rows(reader: Reader, source: Source, context: TaskContext, names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-    done = merged(context.done.get(source.topic, ()))
-    for block in reader.by_time(source.part, source.topic):
-        left = block.without(done)
-        if left.count:
-            yield rows_of(left, names)

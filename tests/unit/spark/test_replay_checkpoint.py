@@ -251,7 +251,7 @@ def test_a_look_sees_what_is_left(tmp_path: Path, lane: str) -> None:
     done = {lane: (Range((0, 0, -1), (0, 0, (64 << 20) + 9)),)}
     made = LookSink(TaskContext(job, done=done), Task(0), Attempt(0), TaskLine(None, "send", 0, 0))
     (chunk,) = read(plan_splits(files_of(tmp_path / ARCHIVE))[0], Storage())
-    made.offer(Block(chunk, Marks(0, 0, chunk.positions)), lane)
+    made.offer([(lane, Block(chunk, Marks(0, 0, chunk.positions)))])
     result = TaskResult(0, ReplayCounts())
     made.report(result)
     assert result.payload.topics["orders"].count == (20 if lane else 30)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from nsq_spark.archive.formats import Format
 from nsq_spark.archive.splits import FileInfo
 from nsq_spark.archive.wanted import Wanted
 from nsq_spark.replay.arguments import SparkWanted
-from nsq_spark.replay.console import Speed, done_bytes, part_done, progress_text
+from nsq_spark.replay.console import Bar, done_bytes, progress_text
 from nsq_spark.replay.driver import Outcome, ReplayProgress
 from nsq_spark.replay.dry_run import Look, Match, TopicCount, bar, dry_run_text, histogram_text, row_width, topics_text
 from nsq_spark.replay.figures import duration_text, rows_text, shown, time_text
@@ -96,47 +97,34 @@ def at(seconds: float, sent: int, read_bytes: int, matched: int | None = None, p
     return ReplayProgress(counts, 1000, seconds, phase)
 
 
-def speed_of(*some: ReplayProgress, is_dry: bool = False) -> Speed:
-    speed = Speed(is_dry=is_dry)
-    for progress in some:
-        speed.add(progress)
-    return speed
-
-
-def test_the_start_does_not_slow_the_rate() -> None:
-    speed = speed_of(at(5, 0, 0), at(10, 0, 0), at(11, 300, 100), at(12, 600, 200))
-    assert (speed.messages_a_second, speed.bytes_a_second) == (300, 100)
-    assert progress_text(at(12, 600, 200, phase="sending"), speed) == (
-        "sending  600 sent  300/s  200 B of 1.0 kB  0:08 left"
-    )
-
-
-def test_the_rate_is_that_of_the_last_seconds() -> None:
-    slow_then_fast = [at(second, second * 10, 1) for second in range(60)]
-    slow_then_fast += [at(60 + second, 600 + second * 100, 1) for second in range(10)]
-    assert speed_of(*slow_then_fast).messages_a_second == 100
+def test_the_progress() -> None:
+    assert progress_text(at(12, 600, 200, phase="sending"), 300.4) == "sending  600 sent  300/s  200 B of 1.0 kB"
+    assert progress_text(at(1, 0, 1000, matched=10), 505, is_dry=True) == "10 found  505/s"
 
 
 def test_what_waits_to_be_sent_is_not_done() -> None:
-    progress = at(1, 100, 900, matched=400)
-    assert (done_bytes(progress), part_done(progress)) == (225, 0.225)
-    assert part_done(at(1, 400, 1000)) == 1
-
-
-def test_before_the_first_message_no_time_is_promised() -> None:
-    progress = at(1, 0, 0)
-    assert progress_text(progress, speed_of(progress)) == "0 sent  0/s  0 B of 1.0 kB"
+    assert done_bytes(at(1, 100, 900, matched=400)) == 225
+    assert done_bytes(at(1, 400, 1001)) == 1000
 
 
 def test_what_nsqd_refuses_is_told_at_once() -> None:
     progress = at(2, 10, 500)
     progress.counts.failed = 3
-    assert "3 failed" in progress_text(progress, speed_of(progress))
+    assert "3 failed" in progress_text(progress, 0)
 
 
-def test_a_dry_run_finds() -> None:
-    seen = [at(1, 0, 10, matched=10), at(2, 0, 1000, matched=1010)]
-    assert progress_text(seen[-1], speed_of(*seen, is_dry=True), is_dry=True) == "1,010 found  505/s"
+@pytest.mark.parametrize("is_dry", [False, True])
+def test_the_bar_shows_the_speed_of_messages(monkeypatch: pytest.MonkeyPatch, is_dry: bool) -> None:
+    monkeypatch.setattr("nsq_spark.replay.console.is_terminal", lambda stream: True)
+    monkeypatch.setenv("TERM", "xterm")
+    bar = Bar("starting", is_dry=is_dry)
+    times = iter(range(100))
+    monkeypatch.setattr(bar._bar, "get_time", lambda: float(next(times)))
+    for number in range(1, 5):
+        bar(at(number, 100 * number, 10 * number))
+    row = bar._bar.tasks[0]
+    assert (row.completed, row.total) == (40, 1000)
+    assert re.search(rf"400 {'found' if is_dry else 'sent'}  [1-9]\d*/s  40 B of 1.0 kB", row.description)
 
 
 # ---- the summary
@@ -251,7 +239,7 @@ def test_the_report_has_what_the_summary_has(tmp_path: Path) -> None:
 
 def test_the_report_of_a_dry_run_has_what_was_found() -> None:
     look = Look(topics={"a": TopicCount(3, 30, BASE_NS, BASE_NS)}, buckets={1: 3}, bucket_ns=MINUTE_NS)
-    report = report_of(Job(("/archive",)), Outcome(), BASE_NS, look)
+    report = report_of(Job(("/archive",)), Outcome(look=look), BASE_NS)
     assert (report["status"], report["sent"]) == ("dry run", 0)
     assert report["found"]["topics"]["a"]["count"] == 3
     assert report["found"]["histogram"] == [["1970-01-01T00:01:00Z", 3]]
