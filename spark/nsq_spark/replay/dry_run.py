@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import chain, count
 
 import numpy as np
 
 from nsq_spark.replay.figures import count_text, rows_text, shown, size_text, time_text
+from nsq_spark.replay.planning import Task
 from nsq_spark.replay.positions import SENDING, Block, Mark
-from nsq_spark.replay.progress import ReplayCounts
-from nsq_spark.replay.task import Sink, TaskResult
+from nsq_spark.replay.progress import ReplayCounts, TaskLine
+from nsq_spark.replay.task import Attempt, Sink, TaskContext, TaskResult
 from nsqd_py.settings.durations import HOUR_NS, MINUTE_NS, SECOND_NS, format_duration
 
 _DAY_NS = 24 * HOUR_NS
@@ -58,7 +60,6 @@ class Match:
     id: str | None
     body: bytes
     size_bytes: int
-    file: str
 
 
 @dataclass(slots=True)
@@ -99,32 +100,33 @@ class Look:
         self.topics.setdefault(chunk.topic, TopicCount()).add(found)
         # Blocks come in order, so the first messages that come are the first of the task.
         wanted = max(0, min(block.count, _FIRST - len(self.first)))
-        for number, row in enumerate(chunk.slice(0, wanted).arrow().to_pylist()):
+        for number, row in enumerate(chunk.slice(0, wanted).arrow(("timestamp_ns", "id", "body")).to_pylist()):
             body: bytes = row["body"]
             self.first.append(
                 Match(
-                    block.marks.at(number), row["topic"], row["timestamp_ns"], row["id"], body[:_BODY_BYTES],
-                    len(body), row["file"],
+                    block.marks.at(number), chunk.topic, row["timestamp_ns"], row["id"], body[:_BODY_BYTES], len(body)
                 )
-            )  # fmt: skip
+            )
 
 
 def _regrouped(buckets: Mapping[int, int], times: int) -> dict[int, int]:
-    """Return buckets that are so many times as wide."""
-    found: dict[int, int] = {}
+    """Return buckets that are `times` as wide."""
+    found: Counter[int] = Counter()
     for bucket, messages in buckets.items():
-        found[bucket // times] = found.get(bucket // times, 0) + messages
-    return found
+        found[bucket // times] += messages
+    return dict(found)
 
 
 class LookSink(Sink):
-    """ReplayCounts the messages of a task. What earlier runs have sent does not count."""
+    """Counts the messages of a task. What earlier runs have sent does not count."""
 
-    columns = (*SENDING, "id", "file")
-    _look: Look | None = None
+    columns = (*SENDING, "id")
+
+    def __init__(self, context: TaskContext, task: Task, attempt: Attempt, line: TaskLine) -> None:
+        super().__init__(context, task, attempt, line)
+        self._look = Look()
 
     def take(self, block: Block, lane: str, last: Mark) -> None:
-        self._look = self._look or Look()
         self._look.take(block)
 
     def report(self, result: TaskResult) -> None:
@@ -139,7 +141,7 @@ def dry_run_text(look: Look, counts: ReplayCounts) -> str:
     if not look.topics:
         return f"nothing matches, of {count_text(counts.read, 'message')} that were read"
     first = "\n".join([f"the first {count_text(len(look.first), 'message')}", *map(_match_text, look.first)])
-    return "\n\n".join(filter(None, [topics_text(look.topics), histogram_text(look.buckets, look.bucket_ns), first]))
+    return "\n\n".join(filter(None, (topics_text(look.topics), histogram_text(look.buckets, look.bucket_ns), first)))
 
 
 def topics_text(topics: Mapping[str, TopicCount]) -> str:
@@ -176,14 +178,12 @@ def histogram_text(buckets: Mapping[int, int], bucket_ns: int) -> str:
 
 
 def row_width(first_ns: int, last_ns: int, bucket_ns: int) -> int:
-    """Return a width of which few enough periods cover all: whole buckets, and a width that people read easily."""
+    """Return the least width of which few enough periods cover all: whole buckets, and one that people read easily."""
 
     def fits(width_ns: int) -> bool:
-        return last_ns // width_ns - first_ns // width_ns < _MOST_ROWS
+        return width_ns % bucket_ns == 0 and last_ns // width_ns - first_ns // width_ns < _MOST_ROWS
 
-    narrowest_ns = next(width_ns for width_ns in count(bucket_ns, bucket_ns) if fits(width_ns))
-    good_ns = (width_ns for width_ns in _ROWS_NS if width_ns % bucket_ns == 0 and fits(width_ns))
-    return next((width_ns for width_ns in good_ns if width_ns <= 4 * narrowest_ns), narrowest_ns)
+    return next(filter(fits, chain(_ROWS_NS, count(bucket_ns, bucket_ns))))
 
 
 def bar(part: float) -> str:
@@ -193,11 +193,7 @@ def bar(part: float) -> str:
 
 
 def _match_text(match: Match) -> str:
-    def words() -> Iterator[str]:
-        yield "-" if match.timestamp_ns is None else time_text(match.timestamp_ns)
-        yield shown(match.topic)
-        yield "-" if match.id is None else shown(match.id)
-        is_cut = match.size_bytes > len(match.body)
-        yield f"{shown(match.body)}... ({size_text(match.size_bytes)})" if is_cut else shown(match.body)
-
-    return " ".join(words())
+    time = "-" if match.timestamp_ns is None else time_text(match.timestamp_ns)
+    is_cut = match.size_bytes > len(match.body)
+    body = f"{shown(match.body)}... ({size_text(match.size_bytes)})" if is_cut else shown(match.body)
+    return " ".join((time, shown(match.topic), "-" if match.id is None else shown(match.id), body))

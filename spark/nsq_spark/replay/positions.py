@@ -181,12 +181,11 @@ def by_time(rows: pa.RecordBatch) -> Iterator[tuple[str, Block]]:
 
 
 def _chunk(rows: pa.RecordBatch, topic: str) -> Chunk:
-    """Return the messages, with their ids and file if those are columns: a dry run shows them."""
-    names = set(rows.schema.names)
+    """Return the messages, with their ids if those are a column: a dry run shows them."""
     times = rows.column("timestamp_ns")
-    ids = rows.column("id") if "id" in names else None
+    ids = rows.column("id") if "id" in rows.schema.names else None
     return Chunk(
-        Origin(topic, None, rows.column("file")[0].as_py() if "file" in names else ""),
+        Origin(topic, None, ""),
         rows.column("position").to_numpy(zero_copy_only=False),
         Payload.of_array(rows.column("body")),
         None if times.null_count else times.to_numpy(zero_copy_only=False),
