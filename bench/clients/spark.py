@@ -37,7 +37,8 @@ def main(job: str, master: str, *flags: str) -> None:
     with _cluster(master) as url:
         options = PROGRAM.read(["archive", f"--master={url}", _ALL_WORKERS, *flags])
         wanted = spark_of(options)
-        with SparkStart(wanted.master, wanted.conf, is_light=wanted.is_light and job == "replay") as session:
+        java_options = wanted.java_options if job == "replay" else ""
+        with SparkStart(wanted.master, wanted.conf, java_options=java_options) as session:
             work = JOBS[job](session, options)
             print("ready", flush=True)
             for line in sys.stdin:

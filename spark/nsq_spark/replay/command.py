@@ -71,7 +71,7 @@ class _Command:
     def run(self) -> int:
         """Return the exit status."""
         wanted = self._wanted
-        with SparkStart(wanted.master, wanted.conf, is_light=wanted.is_light) as session:
+        with SparkStart(wanted.master, wanted.conf, java_options=wanted.java_options) as session:
             files = _listed(self.job)
             opened = known_checkpoint if self._options.dry_run else open_checkpoint
             checkpoint = opened(self.job, files.files)

@@ -15,6 +15,7 @@ from nsq_apps.spark_replay import main
 from nsq_spark.replay.arguments import job_of, spark_of
 from nsq_spark.replay.job import Job
 from nsq_spark.replay.options import PROGRAM
+from nsq_spark.session import COMPUTING, LIGHT
 from nsqd_py.settings.declaration import Options
 
 TO = "--nsqd-tcp-address=127.0.0.1:4150"
@@ -121,7 +122,7 @@ def test_settings_of_hadoop_go_to_the_storage() -> None:
     ],
 )
 def test_a_jvm_that_computes_is_not_a_light_one(words: tuple[str, ...], light: bool) -> None:
-    assert spark_of(read(*words)).is_light is light
+    assert spark_of(read(*words)).java_options == (LIGHT if light else COMPUTING)
 
 
 def test_a_small_archive_is_not_worth_a_jvm_that_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +138,7 @@ def test_a_small_archive_is_not_worth_a_jvm_that_computes(tmp_path: Path, monkey
     ]:
         monkeypatch.setattr("nsq_spark.replay.arguments._SMALL_BYTES", limit_bytes)
         options = PROGRAM.read([path, "--nsqd-tcp-address=127.0.0.1:4150", "--where=true"])
-        assert spark_of(options).is_light is light, (path, limit_bytes)
+        assert (spark_of(options).java_options == LIGHT) is light, (path, limit_bytes)
 
 
 @pytest.mark.parametrize(

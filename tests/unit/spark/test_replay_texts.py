@@ -32,7 +32,7 @@ from nsq_tools.cli import ToolError
 SECOND_NS = 10**9
 MINUTE_NS, HOUR_NS, DAY_NS = 60 * SECOND_NS, 3600 * SECOND_NS, 86_400 * SECOND_NS
 BASE_NS = 1_700_000_000 * SECOND_NS  # 2023-11-14T22:13:20Z
-LOCAL = SparkWanted("local[2]", {}, is_light=True)
+LOCAL = SparkWanted("local[2]", {}, "")
 FILE = FileInfo("/archive/orders.log", 1_000_000, 0, Format.LINES, topic="orders")
 
 
