@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from nsq_spark.archive.columns import Numbers
 from nsq_spark.archive.formats import Compression, Format
 from nsq_spark.archive.splits import FileInfo, Split, pack, plan_splits
 from nsq_spark.replay.filter import needs_spark
@@ -21,7 +24,8 @@ if TYPE_CHECKING:
 _TASKS_A_SLOT = 4
 _LEAST_SPLIT_BYTES = 1024 * 1024
 _SHUFFLED_BYTES = 64 * 1024 * 1024
-_OFFSET_BITS = 20
+# A position is that of the record in its file, in bytes, and below it these bits for the message in the record.
+OFFSET_BITS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,40 +46,41 @@ class Part:
         """The mark just before the first message; None if only reading tells it."""
         if self.split.start == 0:
             return (0, self.file, -1)
-        return (0, self.file, (self.split.start << _OFFSET_BITS) - 1) if self.has_offsets else None
+        return (0, self.file, (self.split.start << OFFSET_BITS) - 1) if self.has_offsets else None
 
     @property
     def high(self) -> Mark | None:
         """A mark from the last message to before the next part; None if only reading tells it."""
         if self.split.is_last:
             return (0, self.file, LAST_POSITION)
-        return (0, self.file, (self.split.end << _OFFSET_BITS) - 1) if self.has_offsets else None
+        return (0, self.file, (self.split.end << OFFSET_BITS) - 1) if self.has_offsets else None
+
+    @property
+    def _bounds(self) -> Range:
+        """What the part may hold: anything in the file, if only reading tells."""
+        if self.low is None or self.high is None:
+            return Range((0, self.file, -1), (0, self.file, LAST_POSITION))
+        return Range(self.low, self.high)
 
     @property
     def is_done(self) -> bool:
-        low, high = self.low, self.high
-        if low is None or high is None:
-            low, high = (0, self.file, -1), (0, self.file, LAST_POSITION)
+        low, high = self._bounds
         return any(one.low <= low and high <= one.high for one in self.done)
 
     @property
     def is_begun(self) -> bool:
         """True if some of it is done."""
-        low, high = self.low, self.high
-        if low is None or high is None:
-            return bool(self.done)
+        low, high = self._bounds
         return self.split.after >= 0 or any(one.low < high and low < one.high for one in self.done)
 
     def resumed(self) -> Part:
         """Return the part without what is done at its beginning."""
-        if self.low is not None:
-            for one in self.done:
-                if one.low <= self.low < one.high:
-                    return replace(self, split=self.split.resumed(one.high[2]))
-        return self
+        low = self.low
+        ends = (one.high[2] for one in self.done if low is not None and one.low <= low < one.high)
+        return replace(self, split=self.split.resumed(next(ends, self.split.after)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Source:
     """The messages of one topic in one part; `is_sorted` by time."""
 
@@ -83,8 +88,16 @@ class Source:
     topic: str
     first_ns: int
     last_ns: int
-    count: int
-    is_sorted: bool
+    count: int = 0
+    is_sorted: bool = True
+
+    def add(self, times_ns: Numbers) -> None:
+        """Count the next messages."""
+        is_behind = self.count == 0 or int(times_ns[0]) >= self.last_ns
+        self.is_sorted = self.is_sorted and is_behind and bool((np.diff(times_ns) >= 0).all())
+        self.first_ns = min(self.first_ns, int(times_ns.min()))
+        self.last_ns = max(self.last_ns, int(times_ns.max()))
+        self.count += len(times_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,15 +185,15 @@ def plan(job: Job, files: Sequence[FileInfo], slots: int, earlier: Checkpoint | 
     slots = max(1, job.parallelism or slots)
     done = {lane: tuple(merged(ranges)) for lane, ranges in earlier.done.items()} if earlier is not None else {}
     parts = _parts(job, files, slots, done.get(BY_FILE, ()))
-    limit = job.selection.limit
-    if limit is not None and earlier is not None:
-        limit -= earlier.acknowledged  # these are among the first, whatever came between them
-    shuffle_parts = (earlier.parts if earlier is not None else None) or max(
-        slots, -(-size_of(parts) // _SHUFFLED_BYTES)
-    )
-    is_shuffled, is_ordered = bool(job.selection.dedupe), job.pacing.is_ordered
-    tasks = () if is_shuffled or is_ordered else _by_file_tasks(job, parts, slots, limit)
-    return Plan(job, tuple(files), slots, parts, tasks, done, shuffle_parts if is_shuffled else 0, limit)
+    limit, shuffle_parts = job.selection.limit, None
+    if earlier is not None:
+        shuffle_parts = earlier.parts
+        limit = limit and limit - earlier.acknowledged  # these are among the first, whatever came between them
+    if job.selection.dedupe:
+        shuffle_parts = shuffle_parts or max(slots, -(-size_of(parts) // _SHUFFLED_BYTES))
+        return Plan(job, tuple(files), slots, parts, (), done, shuffle_parts, limit)
+    tasks = () if job.pacing.is_ordered else _by_file_tasks(job, parts, slots, limit)
+    return Plan(job, tuple(files), slots, parts, tasks, done, 0, limit)
 
 
 def _parts(job: Job, files: Sequence[FileInfo], slots: int, done: Sequence[Range]) -> tuple[Part, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,11 +20,10 @@ from nsq_spark.archive.wanted import Wanted
 from nsq_spark.replay.errors import BadJob
 from nsq_spark.replay.filter import filter_of
 from nsq_spark.replay.job import Job
-from nsq_spark.replay.planning import Part, Source
+from nsq_spark.replay.planning import OFFSET_BITS, Part, Source
 from nsq_spark.replay.positions import Block, Marks, overlapping
 from nsq_spark.replay.progress import ReplayCounts
 
-_OFFSET_BITS = 20
 _HASHES = 1 << 64
 _Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 
@@ -60,11 +59,12 @@ class Reader:
         """Return which topics are in which part, and when. Messages count whether or not they match."""
         found: list[Source] = []
         for part in parts:
-            topics: dict[str, _Times] = {}
+            topics: dict[str, Source] = {}
             for chunk in self._read(part, self._wanted):
                 times_ns = _known_times(chunk)
-                topics.setdefault(chunk.topic, _Times(int(times_ns[0]), int(times_ns[0]))).add(times_ns)
-            found += [Source(part, topic, *one.fields) for topic, one in topics.items()]
+                first_ns = int(times_ns[0])
+                topics.setdefault(chunk.topic, Source(part, chunk.topic, first_ns, first_ns)).add(times_ns)
+            found += topics.values()
         return found
 
     def _matching(self, part: Part, wanted: Wanted) -> Iterator[Chunk]:
@@ -94,32 +94,11 @@ class Reader:
             self._look()
             counts.read += chunk.count
             if part.has_offsets:
-                offset = min(split.end, int(chunk.positions[-1]) >> _OFFSET_BITS)
+                offset = min(split.end, int(chunk.positions[-1]) >> OFFSET_BITS)
                 counts.read_bytes += max(0, offset - split.start - before)
                 before = max(before, offset - split.start)
             yield chunk
         counts.read_bytes += split.size_bytes - before
-
-
-@dataclass(slots=True)
-class _Times:
-    """The times of one topic in one part."""
-
-    first_ns: int
-    last_ns: int
-    count: int = 0
-    is_sorted: bool = True
-
-    def add(self, times_ns: Numbers) -> None:
-        in_order = self.count == 0 or int(times_ns[0]) >= self.last_ns
-        self.is_sorted = self.is_sorted and in_order and bool((np.diff(times_ns) >= 0).all())
-        self.first_ns = min(self.first_ns, int(times_ns.min()))
-        self.last_ns = max(self.last_ns, int(times_ns.max()))
-        self.count += len(times_ns)
-
-    @property
-    def fields(self) -> tuple[int, int, int, bool]:
-        return self.first_ns, self.last_ns, self.count, self.is_sorted
 
 
 def _known_times(chunk: Chunk) -> Numbers:
