@@ -37,7 +37,7 @@ from nsq_spark.replay.positions import Range, merged
 from nsqd_py.diskqueue.files import sync_directory
 
 _VERSION = 1
-_HEAD_BYTES = 4096
+_HEAD, _HEAD_BYTES = "head_crc32c", 4096
 # Executors notice within this time that their driver has ended.
 _WRITERS_LEAVE_S = 15.0
 _POLL_S = 0.05
@@ -132,28 +132,23 @@ class Checkpoint:
             self._lock = -1
 
 
-def open_checkpoint(job: Job, files: Sequence[FileInfo]) -> Checkpoint | None:
-    """Open or begin the checkpoint of a job; return None for a job without one.
+def open_checkpoint(job: Job, files: Sequence[FileInfo], *, is_dry: bool = False) -> Checkpoint | None:
+    """Open or begin the checkpoint of a job; return None for a job without one. A dry run begins none.
 
     Raises CheckpointError: it belongs to another job, it is in use, or a file has changed.
     """
-    if job.safety.checkpoint is None:
+    given = job.safety.checkpoint
+    if given is None:
         return None
-    if not is_local(job.safety.checkpoint):
-        raise CheckpointError(f"the checkpoint {job.safety.checkpoint} must be a local or mounted directory")
-    directory = Path(local_path(job.safety.checkpoint))
+    if not is_local(given):
+        raise CheckpointError(f"the checkpoint {given} must be a local or mounted directory")
+    directory = Path(local_path(given))
+    if is_dry and not (directory / "job.json").exists():
+        return None
     try:
         return _open(directory, job, files)
     except OSError as error:
         raise CheckpointError(f"the checkpoint {directory} cannot be used: {error.strerror}") from error
-
-
-def known_checkpoint(job: Job, files: Sequence[FileInfo]) -> Checkpoint | None:
-    """As `open_checkpoint`, but return None instead of beginning one."""
-    directory = job.safety.checkpoint
-    if directory is None or not is_local(directory) or not Path(local_path(directory), "job.json").exists():
-        return None
-    return open_checkpoint(job, files)
 
 
 def _open(directory: Path, job: Job, files: Sequence[FileInfo]) -> Checkpoint:
@@ -171,7 +166,7 @@ def _open(directory: Path, job: Job, files: Sequence[FileInfo]) -> Checkpoint:
             document = _first_document(job, files)
             _replace(directory / "job.json", document)
         else:
-            _check_job(directory, document, job)
+            _check_job(directory, document["identity"], job)
             _check_files(document["files"], Storage(job.storage))
         return Checkpoint(directory, document, job, lock)
     except BaseException:
@@ -199,14 +194,12 @@ def _first_document(job: Job, files: Sequence[FileInfo]) -> dict[str, Any]:
         "identity": job.identity(),
         "start_ns": wanted.start_ns,
         "end_ns": wanted.end_ns,
-        "files": [
-            {**asdict(info), "head_crc32c": _head_checksum(info.path, info.size_bytes, storage)} for info in files
-        ],
+        "files": [{**asdict(info), _HEAD: _head_checksum(info.path, info.size_bytes, storage)} for info in files],
     }
 
 
 def _file_info(fields: dict[str, Any]) -> FileInfo:
-    own = {name: value for name, value in fields.items() if name != "head_crc32c"}
+    own = {name: value for name, value in fields.items() if name != _HEAD}
     return FileInfo(**{**own, "format": Format(own["format"]), "compression": Compression(own["compression"])})
 
 
@@ -219,28 +212,24 @@ def _head_checksum(path: str, size_bytes: int, storage: Storage) -> int | None:
         return None
 
 
-def _check_job(directory: Path, document: dict[str, Any], job: Job) -> None:
-    theirs, ours = document["identity"], orjson.loads(orjson.dumps(job.identity()))
-    known = {"paths": [identical(path) for path in theirs["paths"]], "format": {**asdict(Hints()), **theirs["format"]}}
-    theirs = {**theirs, **known}
-    for name, value in ours.items():
-        if theirs.get(name) != value:
+def _check_job(directory: Path, theirs: dict[str, Any], job: Job) -> None:
+    # A document of an earlier version has fewer hints, and paths as they were given.
+    paths, hints = [identical(path) for path in theirs["paths"]], {**asdict(Hints()), **theirs["format"]}
+    known = {**theirs, "paths": paths, "format": hints}
+    for name, value in orjson.loads(orjson.dumps(job.identity())).items():
+        if known.get(name) != value:
+            was, is_now = ("not given" if one in (None, "", []) else str(one) for one in (known.get(name), value))
             raise CheckpointError(
-                f"the checkpoint {directory} is of another job: its {name} is {_shown(theirs.get(name))}, "
-                f"not {_shown(value)}; use another directory, or delete this one"
+                f"the checkpoint {directory} is of another job: its {name} is {was}, not {is_now}; use another "
+                "directory, or delete this one"
             )
-
-
-def _shown(value: Any) -> str:
-    return "not given" if value in (None, "", []) else str(value)
 
 
 def _check_files(files: Iterable[dict[str, Any]], storage: Storage) -> None:
     for fields in files:
-        path, known = fields["path"], fields["head_crc32c"]
-        found = _head_checksum(path, fields["size_bytes"], storage)
-        if known is not None and found is not None and found != known:
-            raise CheckpointError(f"{path} is another file than when the job began; use a new checkpoint")
+        found = _head_checksum(fields["path"], fields["size_bytes"], storage)
+        if None not in (found, fields[_HEAD]) and found != fields[_HEAD]:
+            raise CheckpointError(f"{fields['path']} is another file than when the job began; use a new checkpoint")
 
 
 def _acks_path(directory: Path, run: int, task: int, attempt: int | str) -> Path:

@@ -12,7 +12,7 @@ from nsq_spark.archive.listing import Listing, survey
 from nsq_spark.archive.storage import Storage
 from nsq_spark.java import JavaNotFound
 from nsq_spark.replay.arguments import job_of, spark_of
-from nsq_spark.replay.checkpoint import Checkpoint, known_checkpoint, open_checkpoint
+from nsq_spark.replay.checkpoint import Checkpoint, open_checkpoint
 from nsq_spark.replay.console import Bar, Stopping, agreed, say
 from nsq_spark.replay.driver import ALL_SENT, Outcome
 from nsq_spark.replay.driver import run as send
@@ -73,8 +73,7 @@ class _Command:
         wanted = self._wanted
         with SparkStart(wanted.master, wanted.conf, java_options=wanted.java_options) as session:
             files = _listed(self.job)
-            opened = known_checkpoint if self._options.dry_run else open_checkpoint
-            checkpoint = opened(self.job, files.files)
+            checkpoint = open_checkpoint(self.job, files.files, is_dry=self._options.dry_run)
             try:
                 if checkpoint is not None and checkpoint.is_complete:
                     return self._nothing_left(checkpoint)

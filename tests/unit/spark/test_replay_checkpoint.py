@@ -16,7 +16,7 @@ from nsq_spark.archive.splits import plan_splits
 from nsq_spark.archive.storage import Storage
 from nsq_spark.archive.wanted import Wanted
 from nsq_spark.replay import checkpoint as module
-from nsq_spark.replay.checkpoint import Checkpoint, known_checkpoint, open_checkpoint
+from nsq_spark.replay.checkpoint import Checkpoint, open_checkpoint
 from nsq_spark.replay.dry_run import LookSink
 from nsq_spark.replay.errors import CheckpointError
 from nsq_spark.replay.job import Destination, Job, Pacing, Safety, Selection
@@ -235,10 +235,10 @@ def test_a_limit_is_about_all_topics_together(tmp_path: Path) -> None:
 def test_a_look_begins_no_checkpoint_but_knows_one(tmp_path: Path) -> None:
     write_framed(tmp_path / ARCHIVE, messages(30))
     job, files = job_of(tmp_path), files_of(tmp_path / ARCHIVE)
-    assert known_checkpoint(job, files) is None
+    assert open_checkpoint(job, files, is_dry=True) is None
     assert not (tmp_path / "checkpoint").exists()
     opened(job, tmp_path).close()
-    known = known_checkpoint(job, files)
+    known = open_checkpoint(job, files, is_dry=True)
     assert known is not None
     known.close()
 
