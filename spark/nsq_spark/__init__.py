@@ -1,12 +1,17 @@
-"""The archive of what went through NSQ: read as a table, searched, and sent again, on Apache Spark.
+"""Archives of NSQ messages on Apache Spark: read as a table, search, and publish again.
 
     from nsq_spark import NsqDataSource
     spark.dataSource.register(NsqDataSource)
 
-schema   the columns of a message, for pyarrow and for Spark
-archive  readers of every kind of file that messages are kept in; no Spark in it
-source   the data source `nsq` of PySpark
-replay   `spark-replay`: what of an archive is sent again, where and how fast
+archive        readers of all kinds of files that messages are kept in; no Spark in it
+source         the data source `nsq` of PySpark
+replay         `spark-replay`: publish messages of an archive again
+
+schema         the columns of a message, for pyarrow and for Spark
+session        starts Spark, quietly
+java           finds a Java for it
+publisher      publishes the messages of a task, for `source` and `replay`
+publish_batch  a batch of messages, and the errors that it may get
 
 Importing this package imports nothing else: executors import modules in it, and need neither gevent nor the data
 source for that.

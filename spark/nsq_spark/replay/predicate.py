@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from nsq_spark.replay.errors import BadPredicate
@@ -31,9 +31,18 @@ _CHANGING_CALLS = frozenset(
 _CHANGING_WORDS = frozenset(("current_timestamp", "current_date", "current_time", "localtimestamp"))
 _SUGGESTION = re.compile(r" Did you mean one of the following\? \[[^\]]*\]\.")
 
-_COMPARISONS = frozenset(("=", "==", "<=>", "!=", "<>", "<", "<=", ">", ">="))
-# From the loosest to the tightest.
-_LEVELS = tuple(map(frozenset, (("|",), ("^",), ("&",), ("+", "-", "||"), ("*", "/", "%", "DIV"))))
+# Operators between two expressions, from the loosest to the tightest. NOT, IN, BETWEEN, IS and LIKE come after AND.
+_LEVELS = (
+    ("or", ("OR",)),
+    ("and", ("AND", "&&")),
+    ("compare", ("=", "==", "<=>", "!=", "<>", "<", "<=", ">", ">=")),
+    ("calculate", ("|",)),
+    ("calculate", ("^",)),
+    ("calculate", ("&",)),
+    ("calculate", ("+", "-", "||")),
+    ("calculate", ("*", "/", "%", "DIV")),
+)
+_AFTER_AND, _AFTER_COMPARISON = 2, 3
 _LIKES = frozenset(("LIKE", "ILIKE", "RLIKE", "REGEXP"))
 _DATES = frozenset(("DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ", "X"))
 
@@ -111,7 +120,7 @@ class _Parser:
         self._place = 0
 
     def whole(self) -> Node:
-        found = self._or()
+        found = self._expression()
         if self._place < len(self._tokens):
             raise self._unclear()
         return found
@@ -143,20 +152,24 @@ class _Parser:
             "mend it, or say the types with --json-schema, such as 'user STRUCT<id: BIGINT>, level STRING'"
         )
 
-    def _or(self) -> Node:
-        return self._connected("or", ("OR",), lambda: self._connected("and", ("AND", "&&"), self._not))
-
-    def _connected(self, kind: str, words: tuple[str, ...], part: Callable[[], Node]) -> Node:
-        start, parts = self._place, [part()]
-        while self._take(*words):
-            parts.append(part())
-        return parts[0] if len(parts) == 1 else self._node(start, kind, "", parts)
+    def _expression(self, level: int = 0) -> Node:
+        """Return an expression with operators of this level, or tighter ones."""
+        if level == len(_LEVELS):
+            return self._unary()
+        kind, signs = _LEVELS[level]
+        tighter = self._not if level + 1 == _AFTER_AND else partial(self._expression, level + 1)
+        start, left = self._place, tighter()
+        while sign := self._take(*signs):
+            is_flat = kind in ("and", "or") and left.kind == kind  # so that a long predicate is not a deep tree
+            parts = [*left.parts, tighter()] if is_flat else [left, tighter()]
+            left = self._node(start, kind, sign, parts)
+        return left
 
     def _not(self) -> Node:
         start = self._place
         if self._take("NOT", "!"):
             return self._node(start, "not", "", [self._not()])
-        found = self._comparison()
+        found = self._expression(_AFTER_AND)
         while True:
             is_negated = self._next().word == "NOT"
             word = self._next(1 if is_negated else 0).word
@@ -171,15 +184,15 @@ class _Parser:
             self._need("(")
             return self._node(start, "in", negation, [left, *self._list()])
         if word == "BETWEEN":
-            low = self._binary()
+            low = self._expression(_AFTER_COMPARISON)
             self._need("AND")
-            return self._node(start, "between", negation, [left, low, self._binary()])
+            return self._node(start, "between", negation, [left, low, self._expression(_AFTER_COMPARISON)])
         if word != "IS":
             return self._node(start, "like", word, [left, *self._patterns()])
         negation = self._take("NOT")
         if self._take("DISTINCT"):
             self._need("FROM")
-            return self._node(start, "distinct", negation, [left, self._binary()])
+            return self._node(start, "distinct", negation, [left, self._expression(_AFTER_COMPARISON)])
         self._place += 1
         return self._node(start, "is", negation + self._next(-1).word, [left])
 
@@ -187,26 +200,9 @@ class _Parser:
         if self._take("ANY", "SOME", "ALL"):
             self._need("(")
             return self._list()
-        found = [self._binary()]
-        if self._take("ESCAPE"):
-            self._place += 1
+        found = [self._expression(_AFTER_COMPARISON)]
+        self._place += 2 if self._next().word == "ESCAPE" else 0
         return found
-
-    def _comparison(self) -> Node:
-        start, left = self._place, self._binary()
-        while self._next().text in _COMPARISONS:
-            self._place += 1
-            sign = self._next(-1).text
-            left = self._node(start, "compare", sign, [left, self._binary()])
-        return left
-
-    def _binary(self, level: int = 0) -> Node:
-        if level == len(_LEVELS):
-            return self._unary()
-        start, left = self._place, self._binary(level + 1)
-        while sign := self._take(*_LEVELS[level]):
-            left = self._node(start, "calculate", sign, [left, self._binary(level + 1)])
-        return left
 
     def _unary(self) -> Node:
         start = self._place
@@ -217,7 +213,7 @@ class _Parser:
             if self._take("::"):
                 found = self._node(start, "cast", self._type(), [found])
             elif self._take("["):
-                found = self._node(start, "item", "", [found, self._or()])
+                found = self._node(start, "item", "", [found, self._expression()])
                 self._need("]")
             elif self._next().text == ".":
                 raise self._unclear()
@@ -233,7 +229,7 @@ class _Parser:
         if token.kind in ("path", "number", "text"):
             return self._node(start, token.kind, token.text)
         if token.text == "(":
-            inner = self._or()
+            inner = self._expression()
             self._need(")")
             return inner
         if token.kind == "word":
@@ -244,7 +240,7 @@ class _Parser:
     def _word(self, start: int, token: Token) -> Node:
         word = token.word
         if word in ("CAST", "TRY_CAST") and self._take("("):
-            inner = self._or()
+            inner = self._expression()
             self._need("AS")
             kind = self._type()
             self._need(")")
@@ -272,20 +268,20 @@ class _Parser:
         while not self._take(")"):
             if found:
                 self._need(",")
-            found.append(self._or())
+            found.append(self._expression())
         return found
 
     def _case(self, start: int) -> Node:
         """Return a node of two: the operand, if there is one, with all conditions; and the results."""
-        compared = [] if self._next().word == "WHEN" else [self._or()]
+        compared = [] if self._next().word == "WHEN" else [self._expression()]
         name = "of a value" if compared else ""
         results: list[Node] = []
         while self._take("WHEN"):
-            compared.append(self._or())
+            compared.append(self._expression())
             self._need("THEN")
-            results.append(self._or())
+            results.append(self._expression())
         if self._take("ELSE"):
-            results.append(self._or())
+            results.append(self._expression())
         self._need("END")
         if not results:
             raise self._unclear()
