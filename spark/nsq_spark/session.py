@@ -17,7 +17,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
@@ -79,20 +79,12 @@ class SessionFailed(Exception):
     """Spark did not start; the text is one line that gives the reason."""
 
 
-class BadMaster(ValueError):
-    """The text is not the URL of a Spark master."""
-
-
 # ---- masters
 
 
-def check_master(master: str) -> None:
-    """Raise BadMaster unless the text can be the URL of a Spark master."""
-    if not any(pattern.fullmatch(master) for pattern in (_LOCAL, _LOCAL_CLUSTER, _REMOTE)):
-        raise BadMaster(
-            f"{master!r} is no Spark master: local, local[4], local[*], local-cluster[2,1,1024], spark://host:7077, "
-            "yarn, k8s://..."
-        )
+def is_master(text: str) -> bool:
+    """True if the text can be the URL of a Spark master."""
+    return any(pattern.fullmatch(text) for pattern in (_LOCAL, _LOCAL_CLUSTER, _REMOTE))
 
 
 def is_local(master: str) -> bool:
@@ -119,7 +111,7 @@ def known_slots(master: str, cores: int) -> int | None:
 
 
 class SparkStart:
-    """One start of Spark, from `begin` to `close`.
+    """One start of Spark, while it is entered; `close` ends it too.
 
     master        URL of the Spark master
     conf          the user's settings; they override those that are set here
@@ -137,6 +129,7 @@ class SparkStart:
         self._java_options = java_options
         self._java = java or find_java(os.environ)
         self._directory = Path(tempfile.mkdtemp(prefix="nsqd-py-spark-"))
+        self._log_path = self._directory / "spark.log"
         self._gateway: Any = None
         self._context: SparkContext | None = None
         self._error: Exception | None = None
@@ -144,19 +137,11 @@ class SparkStart:
         self._thread = threading.Thread(target=self._start, name="spark-start", daemon=True)
 
     def __enter__(self) -> Self:
-        self.begin()
+        self._thread.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-    @property
-    def log_path(self) -> Path:
-        return self._directory / "spark.log"
-
-    def begin(self) -> None:
-        """Start Spark, without waiting for it."""
-        self._thread.start()
 
     def has_started(self, timeout_s: float) -> bool:
         """True if the start has succeeded or failed within `timeout_s` seconds."""
@@ -168,19 +153,22 @@ class SparkStart:
         """Return the SparkContext, once Spark has started. Raises SessionFailed."""
         self._thread.join()
         if self._context is None:
-            raise SessionFailed(self._why()) from self._error
+            log = self._log_path.read_text("utf-8", "replace") if self._log_path.exists() else ""
+            reason = reason_in(log) or str(self._error).strip().partition("\n")[0] or "no reason given"
+            raise SessionFailed(f"Spark does not start on {self._master}: {reason}") from self._error
         return self._context
 
     def close(self) -> None:
         """End Spark within seconds, also while it starts."""
         if not is_local(self._master):  # a cluster has to be told; a local master ends with its JVM
-            _run_for(_STOP_S, self._stop_context)
+            stopping = threading.Thread(target=self._stop_context, daemon=True)
+            stopping.start()
+            stopping.join(_STOP_S)
         self._is_closed.set()
-        self._kill()
         for _ in range(_KILLS):  # there may not be a process yet
+            self._kill()
             if self.has_started(_STOP_S / _KILLS):
                 break
-            self._kill()
         self._forget()
         shutil.rmtree(self._directory, ignore_errors=True)
 
@@ -202,13 +190,13 @@ class SparkStart:
         home = self._write_submit()
         if self._is_closed.is_set():
             return
-        with self.log_path.open("ab") as log, _environment(SPARK_HOME=str(home), PYSPARK_PYTHON=self._python()):
+        with self._log_path.open("ab") as log, _environment(SPARK_HOME=str(home), PYSPARK_PYTHON=self._python()):
             # In a session of its own, the JVM does not get the signals of the terminal's keys.
             pipes = {"stdout": log, "stderr": log, "start_new_session": True}
             self._gateway = launch_gateway(conf, pipes)  # type: ignore[no-untyped-call]
             context = SparkContext(conf=conf, gateway=self._gateway)
         # Its server for accumulators would print a traceback when the JVM has ended.
-        context._accumulatorServer.handle_error = _say_nothing  # type: ignore[method-assign]
+        context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
         if not is_local(self._master):
             context.addPyFile(str(zip_packages(self._directory / "nsqd_py_packages.zip")))
         self._context = context
@@ -268,11 +256,6 @@ class SparkStart:
     def _python(self) -> str:
         """Return the Python of the executors."""
         return self._given.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
-
-    def _why(self) -> str:
-        log = self.log_path.read_text("utf-8", "replace") if self.log_path.exists() else ""
-        reason = reason_in(log) or str(self._error).strip().partition("\n")[0] or "no reason given"
-        return f"Spark does not start on {self._master}: {reason}"
 
     # ---- ending
 
@@ -347,10 +330,6 @@ def _environment(**changes: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _say_nothing(request: object, client_address: object) -> None:
-    pass
-
-
 def _python_path() -> str:
     """Return a PYTHONPATH by which Python processes of Spark import our packages, from a checkout too."""
     folders = dict.fromkeys(str(_folder_of(package).parent) for package in PACKAGES)
@@ -363,9 +342,3 @@ def _folder_of(package: str) -> Path:
     spec = find_spec(package)
     assert spec is not None and spec.submodule_search_locations
     return Path(spec.submodule_search_locations[0]).resolve()
-
-
-def _run_for(limit_s: float, work: Callable[[], None]) -> None:
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    thread.join(limit_s)

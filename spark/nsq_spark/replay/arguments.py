@@ -14,7 +14,7 @@ from nsq_spark.replay.errors import BadJob
 from nsq_spark.replay.filter import needs_spark
 from nsq_spark.replay.job import Destination, Job, Pacing, Safety, Selection
 from nsq_spark.replay.options import BY_TIME, MAX_SPEED, ReplayOptions
-from nsq_spark.session import COMPUTING, LIGHT, BadMaster, check_master
+from nsq_spark.session import COMPUTING, LIGHT, is_master
 from nsq_tools.cli import BadUsage
 from nsq_tools.options import client_options, user_agent
 from nsqd_py.protocol.names import is_valid_name
@@ -148,10 +148,11 @@ def _hints(options: ReplayOptions) -> Hints:
 
 def spark_of(options: ReplayOptions) -> SparkWanted:
     """Raises BadUsage."""
-    try:
-        check_master(options.master)
-    except BadMaster as error:
-        raise BadUsage(f"--master: {error}") from None
+    if not is_master(options.master):
+        raise BadUsage(
+            f"--master: {options.master!r} is no Spark master: local, local[4], local[*], local-cluster[2,1,1024], "
+            "spark://host:7077, yarn, k8s://..."
+        )
     conf, master = parse_conf(options.conf), options.master
     if options.parallelism and master == "local[*]":
         master = f"local[{options.parallelism}]"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nsq_spark.session import BadMaster, check_master, is_local, is_on_loopback, known_slots, zip_packages
+from nsq_spark.session import is_local, is_master, is_on_loopback, known_slots, zip_packages
 
 CORES = 8
 
@@ -53,11 +53,10 @@ def test_users_import_the_data_source_from_the_package() -> None:
     ],
 )
 def test_what_a_master_tells(master: str, here: bool, loopback: bool, slots: int | None) -> None:
-    check_master(master)
+    assert is_master(master)
     assert (is_local(master), is_on_loopback(master), known_slots(master, CORES)) == (here, loopback, slots)
 
 
 @pytest.mark.parametrize("master", ["", "localhost", "local[]", "local[x]", "local-cluster[2,1]", "http://10.0.0.1"])
 def test_what_is_no_master(master: str) -> None:
-    with pytest.raises(BadMaster, match="is no Spark master: local, "):
-        check_master(master)
+    assert not is_master(master)
