@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any, Self
 
 from nsq_spark.replay.driver import ReplayProgress
-from nsq_spark.replay.figures import size_text
+from nsq_spark.replay.figures import duration_text, size_text
 from nsq_tools.cli import FAILED, is_terminal
 
 _SHOW_CURSOR = b"\x1b[?25h"
@@ -78,7 +78,6 @@ class Bar:
                 progress.SpinnerColumn(),
                 progress.BarColumn(24),
                 progress.TaskProgressColumn(),
-                progress.TimeRemainingColumn(),
                 progress.TextColumn("{task.description}", markup=False),
                 console=Console(stderr=True),
                 transient=True,
@@ -102,9 +101,10 @@ class Bar:
             return
         counts, done = progress.counts, done_bytes(progress)
         self._bar.update(self._messages, completed=counts.matched if self._is_dry else counts.sent)
-        speed = self._bar.tasks[self._messages].speed or 0.0
-        text = progress_text(progress, speed, is_dry=self._is_dry)
-        self._bar.update(self._bytes, total=max(progress.total_bytes, 1), completed=done, description=text)
+        self._bar.update(self._bytes, total=max(progress.total_bytes, 1), completed=done)
+        shown, messages = self._bar.tasks
+        text = progress_text(progress, messages.speed or 0.0, shown.time_remaining, is_dry=self._is_dry)
+        self._bar.update(self._bytes, description=text)
 
 
 def done_bytes(progress: ReplayProgress) -> float:
@@ -116,14 +116,18 @@ def done_bytes(progress: ReplayProgress) -> float:
     return min(done, progress.total_bytes)
 
 
-def progress_text(progress: ReplayProgress, messages_a_second: float, *, is_dry: bool = False) -> str:
-    """Return the number of messages, their rate, and the bytes that are left."""
+def progress_text(
+    progress: ReplayProgress, messages_a_second: float, left_s: float | None = None, *, is_dry: bool = False
+) -> str:
+    """Return the number of messages, their rate, and the time that is left."""
     counts, done = progress.counts, done_bytes(progress)
-    words = (
+    words = [
         progress.phase,
         f"{counts.matched:,} found" if is_dry else f"{counts.sent:,} sent",
         f"{counts.failed:,} failed" if counts.failed else "",
         f"{messages_a_second:,.0f}/s",
-        f"{size_text(done)} of {size_text(progress.total_bytes)}" if done < progress.total_bytes else "",
-    )
+    ]
+    if done < progress.total_bytes:
+        words.append(f"{size_text(done)} of {size_text(progress.total_bytes)}")
+        words.append("" if left_s is None else f"{duration_text(left_s)} left")
     return "  ".join(filter(None, words))

@@ -11,14 +11,14 @@ import os
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from nsq_spark.replay.positions import Mark, keys_of
+from nsq_spark.replay.positions import KEYS, Mark, marks_of
 
 _SLAB_BYTES = 32 * 1024 * 1024
 _MOST_OPEN = 16
@@ -28,8 +28,7 @@ _BATCH_ROWS = 4096
 Batches = Iterator[pa.RecordBatch]
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """Rows that are merged with others. `open` yields them; none is before `first_ns`; `is_sorted` by mark."""
 
     first_ns: int
@@ -45,17 +44,16 @@ class Spill:
         self._directory = tempfile.TemporaryDirectory(prefix="nsq-replay-", dir=where or None)
         self._count = 0
 
-    def sorted(self, batches: Iterable[pa.RecordBatch]) -> Batches | None:
-        """Write rows in their order, and return a reader of them that removes its file in the end; None for no rows."""
+    def sorted(self, batches: Iterable[pa.RecordBatch]) -> Batches:
+        """Write rows in their order, and return a reader of them that removes its file in the end."""
         small = (batch.slice(at, _BATCH_ROWS) for batch in batches for at in range(0, batch.num_rows, _BATCH_ROWS))
         first = next(small, None)
         if first is None:
-            return None
+            return iter(())
         self._count += 1
         path = Path(self._directory.name) / f"{self._count}.arrow"
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, first.schema) as writer:
-            writer.write_batch(first)
-            for batch in small:
+            for batch in chain((first,), small):
                 writer.write_batch(batch)
         return _read(path)
 
@@ -92,28 +90,24 @@ class Merge:
             # All rows up to this mark are here: every open run reaches it, and the others begin behind it.
             bound = min(front.last for front in self._open)
             pieces = [front.take(bound) for front in self._open]
-            self._open = [front for front in self._open if not front.is_over]
-            found = [piece for piece in pieces if piece.num_rows]
-            if found:
-                yield in_order(found)
+            self._open = [front for front in self._open if front.rows is not None]
+            yield in_order([piece for piece in pieces if piece.num_rows])
 
     def _open_due(self) -> None:
         while self._waiting:
             bound = min((front.last for front in self._open), default=None)
             if bound is not None and self._waiting[0].first_ns > bound[0]:
                 return
-            run = self._waiting.popleft()
-            self._open += [front for front in self._fronts(run) if not front.is_over]
+            self._open += [front for front in self._fronts(self._waiting.popleft()) if front.rows is not None]
 
     def _fronts(self, run: Run) -> Iterator[_Front]:
-        if run.is_sorted and sum(front.is_direct for front in self._open) < self._most_open:
+        if not run.is_sorted:
+            for slab in self._slabs(run.open()):
+                yield _Front(self._spill.sorted([in_order(slab)]), is_direct=False)
+        elif sum(front.is_direct for front in self._open) < self._most_open:
             yield _Front(run.open(), is_direct=True)
-            return
-        slabs = [run.open()] if run.is_sorted else (iter([in_order(slab)]) for slab in self._slabs(run.open()))
-        for slab in slabs:
-            spilled = self._spill.sorted(slab)
-            if spilled is not None:
-                yield _Front(spilled, is_direct=False)
+        else:
+            yield _Front(self._spill.sorted(run.open()), is_direct=False)
 
     def _slabs(self, batches: Batches) -> Iterator[list[pa.RecordBatch]]:
         slab: list[pa.RecordBatch] = []
@@ -127,53 +121,33 @@ class Merge:
 
 
 class _Front:
-    """The rows of one batch of a run that are not merged yet. `is_direct`: they are not from a temporary file."""
+    """The rows of one batch of a run that are left to merge; None in the end. `is_direct`: not from a file of ours."""
 
     def __init__(self, batches: Batches, *, is_direct: bool) -> None:
-        self._batches = batches
-        self._batch: pa.RecordBatch | None = None
-        self._keys: tuple[Any, ...] = ()
+        self._batches = (batch for batch in batches if batch.num_rows)
         self.is_direct = is_direct
-        self._advance()
+        self._set(next(self._batches, None))
 
-    @property
-    def is_over(self) -> bool:
-        return self._batch is None
+    def _set(self, rows: pa.RecordBatch | None) -> None:
+        self.rows = rows
+        if rows is not None:
+            self._marks = marks_of(rows)
 
     @property
     def last(self) -> Mark:
-        times, files, positions = self._keys
-        return (int(times[-1]), int(files[-1]), int(positions[-1]))
+        return self._marks.at(-1)
 
     def take(self, bound: Mark) -> pa.RecordBatch:
         """Remove and return the rows up to a mark that is not after `last`."""
-        batch = self._batch
-        assert batch is not None
-        count = self._count_up_to(bound)
-        if count == batch.num_rows:
-            self._advance()
-        else:
-            self._batch = batch.slice(count)
-            self._keys = tuple(key[count:] for key in self._keys)
-        return batch.slice(0, count)
-
-    def _count_up_to(self, bound: Mark) -> int:
-        low, high = 0, len(self._keys[0])
-        for key, value in zip(self._keys, bound, strict=True):
-            end = low + int(np.searchsorted(key[low:high], value, "right"))
-            low = low + int(np.searchsorted(key[low:high], value, "left"))
-            high = end
-        return high
-
-    def _advance(self) -> None:
-        self._batch = next((batch for batch in self._batches if batch.num_rows), None)
-        if self._batch is not None:
-            self._keys = keys_of(self._batch)
+        rows = self.rows
+        assert rows is not None
+        count = int(np.count_nonzero(self._marks.up_to(bound)))
+        self._set(rows.slice(count) if count < rows.num_rows else next(self._batches, None))
+        return rows.slice(0, count)
 
 
 def in_order(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """Return the rows of all batches, sorted by mark."""
     together = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-    times, files, positions = keys_of(together)
-    order = np.lexsort((positions, files, times))
+    order = np.lexsort([together.column(name).to_numpy(zero_copy_only=False) for name in reversed(KEYS)])
     return together if (np.diff(order) == 1).all() else together.take(pa.array(order))

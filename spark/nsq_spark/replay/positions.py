@@ -53,10 +53,9 @@ class Marks(NamedTuple):
         time_ns, file = (column if isinstance(column, int) else int(column[index]) for column in self[:2])
         return time_ns, file, int(self.positions[index])
 
-    def part(self, which: Any) -> Marks:
-        """Return those that a mask, a slice or an index array selects."""
-        times, files = (column if isinstance(column, int) else column[which] for column in self[:2])
-        return Marks(times, files, self.positions[which])
+    def filter(self, mask: Any) -> Marks:
+        times, files = (column if isinstance(column, int) else column[mask] for column in self[:2])
+        return Marks(times, files, self.positions[mask])
 
     def up_to(self, mark: Mark) -> Any:
         """Return the mask of those that are not after a mark."""
@@ -116,15 +115,10 @@ class Block:
         return self.marks.at(self.count - 1)
 
     def filter(self, mask: Any) -> Block:
-        return self if mask.all() else Block(self.chunk.filter(mask), self.marks.part(mask))
+        return self if mask.all() else Block(self.chunk.filter(mask), self.marks.filter(mask))
 
     def without(self, ranges: Sequence[Range]) -> Block:
         return self.filter(~self.marks.among(ranges)) if ranges else self
-
-    def first(self, count: int) -> Block:
-        if count >= self.count:
-            return self
-        return Block(self.chunk.slice(0, count), self.marks.part(slice(0, count)))
 
 
 # ---- rows of Arrow, for sorting and for Spark SQL
@@ -154,9 +148,8 @@ def rows_of(block: Block, names: tuple[str, ...], part: int = -1) -> pa.RecordBa
     return pa.RecordBatch.from_arrays(columns, schema=schema_of(names))
 
 
-def keys_of(rows: pa.RecordBatch) -> tuple[Any, Any, Any]:
-    times, files, positions = (rows.column(name).to_numpy(zero_copy_only=False) for name in KEYS)
-    return times, files, positions
+def marks_of(rows: pa.RecordBatch) -> Marks:
+    return Marks(*(rows.column(name).to_numpy(zero_copy_only=False) for name in KEYS))
 
 
 def by_file(rows: pa.RecordBatch, number: str = FILE_NUMBER) -> Iterator[tuple[int, Block]]:
@@ -177,7 +170,7 @@ def by_time(rows: pa.RecordBatch) -> Iterator[tuple[str, Block]]:
     topics = rows.column("topic").dictionary_encode()
     for code, topic in enumerate(topics.dictionary.to_pylist()):
         part = rows if len(topics.dictionary) == 1 else rows.filter(pc.equal(topics.indices, code))
-        yield topic, Block(_chunk(part, topic), Marks(*keys_of(part)))
+        yield topic, Block(_chunk(part, topic), marks_of(part))
 
 
 def _chunk(rows: pa.RecordBatch, topic: str) -> Chunk:

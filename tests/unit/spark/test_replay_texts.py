@@ -98,7 +98,10 @@ def at(seconds: float, sent: int, read_bytes: int, matched: int | None = None, p
 
 
 def test_the_progress() -> None:
-    assert progress_text(at(12, 600, 200, phase="sending"), 300.4) == "sending  600 sent  300/s  200 B of 1.0 kB"
+    assert progress_text(at(12, 600, 200, phase="sending"), 300.4, 7.6) == (
+        "sending  600 sent  300/s  200 B of 1.0 kB  0:08 left"
+    )
+    assert progress_text(at(1, 0, 0), 0) == "0 sent  0/s  0 B of 1.0 kB"
     assert progress_text(at(1, 0, 1000, matched=10), 505, is_dry=True) == "10 found  505/s"
 
 
@@ -124,7 +127,8 @@ def test_the_bar_shows_the_speed_of_messages(monkeypatch: pytest.MonkeyPatch, is
         bar(at(number, 100 * number, 10 * number))
     row = bar._bar.tasks[0]
     assert (row.completed, row.total) == (40, 1000)
-    assert re.search(rf"400 {'found' if is_dry else 'sent'}  [1-9]\d*/s  40 B of 1.0 kB", row.description)
+    what = "found" if is_dry else "sent"
+    assert re.search(rf"400 {what}  [1-9]\d*/s  40 B of 1.0 kB  [1-9]\d*:\d\d left", row.description)
 
 
 # ---- the summary
