@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -70,15 +69,12 @@ class Producers:
 
     def open(self) -> Producer:
         """Raises NsqClientError."""
-        if not self.is_ordered:
-            return self._producer(self.nsqds, self.lookupds, self.give_up_after_s)
-        nsqds = self._known_nsqds()
-        nsqd = nsqds[self.turn % len(nsqds)]
-        self.turn += 1
-        limit_s = self.give_up_after_s if len(nsqds) == 1 else min(self.give_up_after_s, _FAIL_OVER_S)
-        return self._producer((nsqd,), (), limit_s)
-
-    def _producer(self, nsqds: Sequence[str], lookupds: Sequence[str], limit_s: float) -> Producer:
+        nsqds, lookupds, limit_s = self.nsqds, self.lookupds, self.give_up_after_s
+        if self.is_ordered:
+            known = self._known_nsqds()
+            nsqds, lookupds = (known[self.turn % len(known)],), ()
+            self.turn += 1
+            limit_s = limit_s if len(known) == 1 else min(limit_s, _FAIL_OVER_S)
         return Producer(
             nsqd_tcp_addresses=nsqds,
             lookupd_http_addresses=lookupds,
@@ -111,22 +107,18 @@ class TaskPublisher:
         producers: Producers,
         observer: PublishObserver,
         *,
-        give_up_after_s: float,
-        is_ordered: bool = False,
         window_bytes: float = WINDOW_BYTES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._producers = producers
         self._observer = observer
-        self._give_up_after_s = give_up_after_s
-        self._is_ordered = is_ordered
         self._window_bytes = window_bytes
         self._clock = clock
         self._producer: Producer | None = None
         self._pause = Backoff(_FIRST_PAUSE_S, _MOST_PAUSE_S)
         self._under_way: dict[int, PublishBatch] = {}
         self._under_way_bytes = 0
-        self._returned: deque[PublishBatch] = deque()
+        self._returned: list[PublishBatch] = []
         self._fatal: NotPublished | None = None
         self._stepped_s = 0.0
         self._sent_count = 0
@@ -138,7 +130,7 @@ class TaskPublisher:
         self._make_room(batch)
         self._sent_count += 1
         batch.number = self._sent_count
-        batch.deadline_s = self._clock() + self._give_up_after_s
+        batch.deadline_s = self._clock() + self._producers.give_up_after_s
         self._start(batch)
 
     def wait(self, seconds: float) -> None:
@@ -169,24 +161,27 @@ class TaskPublisher:
             self._step(_STEP_S)
         if self._fatal is not None:
             raise self._fatal
-        self.close(0.0)
+        self._close(0.0)
+        self._observer.stepped()
 
     @property
     def is_settled(self) -> bool:
         """True if nsqd can have stored nothing that was not acknowledged."""
         return not self._under_way and not any(batch.may_be_there for batch in self._returned)
 
-    def close(self, ending_s: float = _ENDING_S) -> None:
+    def close(self) -> None:
         """Handle the answers of the next second, and give up the rest: after an error, or a stop."""
+        self._close(_ENDING_S)
+        self._observer.stepped()
+
+    def _close(self, ending_s: float) -> None:
         deadline_s = self._clock() + ending_s
         producer, self._producer = self._producer, None
-        if producer is None:
-            return
-        with suppress(NsqClientError):  # its batches come back, and are not acknowledged
-            while self._under_way and (left_s := deadline_s - self._clock()) > 0:
-                producer.step(min(left_s, _STEP_S))
-            producer.close(0.0)
-        self._observer.stepped()
+        if producer is not None:
+            with suppress(NsqClientError):  # its batches come back, and are not acknowledged
+                while self._under_way and (left_s := deadline_s - self._clock()) > 0:
+                    producer.step(min(left_s, _STEP_S))
+                producer.close(0.0)
 
     # ---- room
 
@@ -273,7 +268,7 @@ class TaskPublisher:
         elif is_final(error) or (self._producer is not None and self._producer.is_refused):
             self._fatal = self._fatal or Refused(f"not published: {error}")
         elif self._clock() >= batch.deadline_s:
-            self._fatal = self._fatal or GaveUp(f"not published in {self._give_up_after_s:g}s: {error}")
+            self._fatal = self._fatal or GaveUp(f"not published in {self._producers.give_up_after_s:g}s: {error}")
         else:
             batch.may_be_there = batch.may_be_there or isinstance(error, ConnectionLost | TimedOut)
             self._returned.append(batch)
@@ -302,14 +297,10 @@ class TaskPublisher:
         """Send batches that came back, before all new ones. An ordered stream starts again with the next nsqd."""
         if not self._returned or self._pause.wait_s(self._clock()):
             return
-        if self._is_ordered:  # all batches come back, and are sent in their order
+        if self._producers.is_ordered:  # all batches come back, and are sent in their order
             for batch in self._under_way.values():
                 batch.may_be_there = True
-            producer, self._producer = self._producer, None
-            if producer is not None:
-                with suppress(NsqClientError):
-                    producer.close(0.0)
-        returned = sorted(self._returned, key=lambda batch: (batch.number, batch.begin))
-        self._returned.clear()
-        for batch in returned:
+            self._close(0.0)
+        returned, self._returned = self._returned, []
+        for batch in sorted(returned, key=lambda batch: (batch.number, batch.begin)):
             self._start(batch)

@@ -6,11 +6,11 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.splits import FileInfo
 from nsq_spark.archive.storage import Storage
+from nsq_spark.publisher import Producers
 from nsq_spark.replay.checkpoint import Checkpoint
 from nsq_spark.replay.job import Job
 from nsq_spark.replay.planning import Source, Task, ordered_tasks, plan
@@ -84,14 +84,11 @@ class PlayedProducer:
 def played(nsqd: PlayedNsqd) -> type[Sink]:
     """A sink that sends to a played nsqd."""
 
-    class Producers:
-        def __init__(self, *given: Any, **named: Any) -> None:
-            pass
-
-        def open(self) -> PlayedProducer:
+    class Played(Producers):
+        def open(self) -> PlayedProducer:  # type: ignore[override]
             return PlayedProducer(nsqd)
 
-    return type("PlayedSink", (SendSink,), {"producers": Producers})
+    return type("PlayedSink", (SendSink,), {"producers": Played})
 
 
 def parsed_mpub(body: bytes) -> list[bytes]:

@@ -136,11 +136,8 @@ class Sink:
     def finish(self) -> None:
         """There are no more messages. Raises the error of the last ones."""
 
-    def end_early(self) -> None:
-        """Called after an expected error, or a stop."""
-
-    def abandon(self) -> None:
-        """Called after an unexpected error: only release what others wait for."""
+    def end_early(self, *, is_expected: bool) -> None:
+        """There was an error, or a stop. After an unexpected error, only release what others wait for."""
 
     def report(self, result: TaskResult) -> None:
         """Add what was found."""
@@ -183,9 +180,7 @@ class SendSink(Sink, PublishObserver):
             is_ordered=job.pacing.is_ordered,
             turn=task.number,
         )
-        self._publisher = TaskPublisher(
-            producers, self, give_up_after_s=job.safety.give_up_after_s, is_ordered=job.pacing.is_ordered
-        )
+        self._publisher = TaskPublisher(producers, self)
         if (self._done and context.is_unsure) or attempt.number:
             self._publisher.resumed()
         # What earlier tries of this task have sent is not sent again, and counts.
@@ -242,12 +237,12 @@ class SendSink(Sink, PublishObserver):
         self._publisher.finish()
         self._ledger.close()
 
-    def end_early(self) -> None:
-        self._publisher.close()
-        self._ledger.close(is_settled=self._publisher.is_settled)
-
-    def abandon(self) -> None:
-        self._ledger.abandon()
+    def end_early(self, *, is_expected: bool) -> None:
+        if is_expected:
+            self._publisher.close()
+            self._ledger.close(is_settled=self._publisher.is_settled)
+        else:
+            self._ledger.abandon()
 
     def report(self, result: TaskResult) -> None:
         counts = self._publisher.counts
@@ -328,11 +323,8 @@ def with_sink(
         try:
             work(sink)
             sink.finish()
-        except _EXPECTED:
-            sink.end_early()
-            raise
-        except BaseException:
-            sink.abandon()
+        except BaseException as error:
+            sink.end_early(is_expected=isinstance(error, _EXPECTED))
             raise
         finally:
             sink.report(result)

@@ -52,13 +52,13 @@ class Writing:
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Published:
         """Return when nsqd has acknowledged all rows. Raises PublishGaveUp and BadRow."""
-        options, limit_s = self.options, self.options.give_up_after_s
+        options = self.options
         producers = Producers(
-            options.nsqd_tcp_addresses, options.lookupd_http_addresses, options.client, limit_s,
+            options.nsqd_tcp_addresses, options.lookupd_http_addresses, options.client, options.give_up_after_s,
             window_bytes=options.window_bytes,
         )  # fmt: skip
         # The producer bounds what is unanswered on each connection.
-        publisher = TaskPublisher(producers, PublishObserver(), give_up_after_s=limit_s, window_bytes=math.inf)
+        publisher = TaskPublisher(producers, PublishObserver(), window_bytes=math.inf)
         try:
             for rows in batches:
                 for batch in batches_of(rows, self.columns, options.topic, options.batch_bytes):
