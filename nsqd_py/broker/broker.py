@@ -29,6 +29,7 @@ from nsqd_py.net.http.answer_room import AnswerRoom
 from nsqd_py.net.loop_iteration import Turn
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.names import is_ephemeral
+from nsqd_py.protocol.parser import KnownLines
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.dead_letters import DeadLetters, Origin
 from nsqd_py.queue.disk_limits import DiskSpace
@@ -64,6 +65,7 @@ class Broker:
         self.is_same_boot = False  # True if the machine was not rebooted since the last nsqd on this data path
         self.topics: dict[str, Topic] = {}
         self.open_topics = self.topics  # those that take messages: all, or none when it drains
+        self.known_lines: KnownLines = {}  # the lines of publishes
         self.drain = Drain(self)
         self.connections: Connections | None = None
         self.clients: dict[Any, None] = {}

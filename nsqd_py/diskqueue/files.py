@@ -70,6 +70,7 @@ def _salt() -> int:
 class LogFile(OnDemand):
     """A log file, opened when it is used.
 
+    allocated      end of the preallocated space; 0 while the file is closed for lack of use
     end_offset     offset of the next record
     end_seq        first number of the next record
     missing_count  numbers before `end_seq` that are not in the file: damaged, or left out of a sparse file
@@ -82,7 +83,7 @@ class LogFile(OnDemand):
     """
 
     __slots__ = (
-        "_allocated", "_allocated_at_rest", "_clean_offset", "_index", "_index_offsets", "end_offset", "end_seq",
+        "_allocated_at_rest", "_clean_offset", "_index", "_index_offsets", "allocated", "end_offset", "end_seq",
         "header", "is_unmovable", "missing_count", "most_ahead", "most_bytes", "newest_ns", "salt", "sync_error",
         "synced_offset", "synced_seq",
     )  # fmt: skip
@@ -98,7 +99,7 @@ class LogFile(OnDemand):
         self.synced_seq = header.first_seq
         self.most_ahead = LARGEST_STEP
         self.most_bytes = sys.maxsize
-        self._allocated = allocated
+        self.allocated = allocated
         self._allocated_at_rest = 0
         self._clean_offset = 0
         self.missing_count = 0
@@ -203,7 +204,7 @@ class LogFile(OnDemand):
         """Append one record. Raises OSError; then the file is unchanged."""
         offset = self.end_offset
         after = offset + len(record)
-        if after > self._allocated or offset - self._index_offsets[-1] >= INDEX_EVERY:
+        if after > self.allocated or offset - self._index_offsets[-1] >= INDEX_EVERY:
             self.append([record], len(record), end_seq)
             return
         try:
@@ -217,22 +218,22 @@ class LogFile(OnDemand):
 
     def wants_space(self, size: int) -> bool:
         """True if space must be allocated, or the file opened, before `size` more bytes are written."""
-        return self.end_offset + size > self._allocated and (self.most_ahead > 0 or self._fd < 0)
+        return self.end_offset + size > self.allocated and (self.most_ahead > 0 or self._fd < 0)
 
     def allocate(self, size: int) -> None:
         """Preallocate space for `size` more bytes, and some beyond, in steps that grow with the file."""
         needed = self.end_offset + size
-        if needed <= self._allocated:
+        if needed <= self.allocated:
             return
         fd = self.fileno()
-        if needed <= self._allocated or not self.most_ahead:
+        if needed <= self.allocated or not self.most_ahead:
             return
         step = min(max(self.end_offset, _FIRST_STEP), self.most_ahead)
         wanted = max(needed, min(needed + step, self.most_bytes))
         # Full disk, or a file system without preallocation: the write itself will report an error.
         with contextlib.suppress(OSError):
-            os.posix_fallocate(fd, self._allocated, wanted - self._allocated)
-            self._allocated = wanted
+            os.posix_fallocate(fd, self.allocated, wanted - self.allocated)
+            self.allocated = wanted
 
     def cut(self) -> None:
         """Truncate the file behind the last record: preallocated space, and remains of a failed write."""
@@ -240,7 +241,7 @@ class LogFile(OnDemand):
             return
         with contextlib.suppress(OSError):
             os.ftruncate(self.fileno(), self.end_offset)
-            self._allocated = self.end_offset
+            self.allocated = self.end_offset
 
     # ---- open or not
 
@@ -261,10 +262,10 @@ class LogFile(OnDemand):
 
     def _before_rest(self) -> None:
         # A write then finds no space, and opens the file to allocate some: writes to open files need no extra check.
-        self._allocated_at_rest, self._allocated = self._allocated, 0
+        self._allocated_at_rest, self.allocated = self.allocated, 0
 
     def _after_rest(self) -> None:
-        self._allocated = self._allocated_at_rest
+        self.allocated = self._allocated_at_rest
 
     # ---- what is known of it
 

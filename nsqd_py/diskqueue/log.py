@@ -177,18 +177,19 @@ class TopicLog:
         file = self._last
         if file is None or file.end_offset + size > self._max_file_bytes or file.end_seq != self.next_seq:
             return False
-        if file.wants_space(size):
+        if file.end_offset + size > file.allocated and file.wants_space(size):
             return False
         batch = batches[-1]
         end_seq = batch.first_seq + batch.count
         if size < _SMALL_BYTES and len(batches) == 1:  # 0.4 us less than a list of buffers
             file.append_record(encode_record(batch, file.salt), end_seq)
+            used_id = batch.base_id + batch.count - 1
         else:
             file.append(encode_batches(batches, file.salt), size, end_seq)
+            used_id = last_id(batches)
         if batch.timestamp_ns > file.newest_ns:
             file.newest_ns = batch.timestamp_ns
         self.next_seq = end_seq
-        used_id = last_id(batches)
         if used_id > self.used_id:
             self.used_id = used_id
         self._unsynced.add(file)

@@ -8,6 +8,8 @@ not delayed.
 
 from __future__ import annotations
 
+from os import sched_yield
+from select import POLLIN, poll
 from time import monotonic_ns
 from typing import Any, Protocol
 
@@ -17,6 +19,8 @@ from nsqd_py.net.backlog import Backlog
 from nsqd_py.runtime.logs import Log
 
 _LATE_AFTER_NS = 3_000_000
+# The longest wait without sleeping.
+BRIEFLY_NS = 100_000
 
 
 class Committer(Protocol):
@@ -47,19 +51,20 @@ class Turn:
     scheduled. Callbacks of `run_callback` run at that point too, but in the hub: code that registers work here must
     use a timer instead of `run_callback`.
 
+    is_coming    True if there is work for the end of this iteration
     backlog      work that continues in later iterations
     last_reader  the connection that was read last, if it published a single message
     """
 
     __slots__ = (
-        "_committers", "_deliverers", "_delivers_since_ns", "_flushers", "_hub", "_is_coming", "_log", "_watcher",
-        "backlog", "last_reader",
+        "_committers", "_deliverers", "_delivers_since_ns", "_flushers", "_hub", "_log", "_poll_loop", "_watcher",
+        "backlog", "is_coming", "last_reader",
     )  # fmt: skip
 
     def __init__(self, hub: Any, log: Log) -> None:
         self._hub = hub
         self._log = log
-        self._is_coming = False
+        self.is_coming = False
         self.last_reader: object = None
         self.backlog = Backlog(hub.loop)
         self._committers: list[Committer] = []
@@ -67,28 +72,44 @@ class Turn:
         self._flushers: list[Flusher] = []
         self._delivers_since_ns = 0
         self._watcher = hub.loop.prepare(ref=False)
+        poller = poll()
+        poller.register(hub.loop.fileno(), POLLIN)
+        self._poll_loop = poller.poll
 
     def add_committer(self, committer: Committer) -> None:
         self._committers.append(committer)
-        if not self._is_coming:
+        if not self.is_coming:
             self._schedule_end()
 
     def add_deliverer(self, deliverer: Deliverer) -> None:
         self._deliverers.append(deliverer)
-        if not self._is_coming:
+        if not self.is_coming:
             self._schedule_end()
 
     def add_flusher(self, flusher: Flusher) -> None:
         self._flushers.append(flusher)
-        if not self._is_coming:
+        if not self.is_coming:
             self._schedule_end()
+
+    def wait_briefly(self) -> bool:
+        """Wait up to 100 us for input of any connection, without sleeping; return True if there is some.
+
+        Other processes may use this processor meanwhile, for example the client.
+        """
+        until_ns = monotonic_ns() + BRIEFLY_NS
+        while True:
+            sched_yield()
+            if self._poll_loop(0):
+                return True
+            if monotonic_ns() > until_ns:
+                return False
 
     def is_late(self) -> bool:
         """True if this iteration has delivered for 3 ms: delivery with work per message continues in the next one."""
         return monotonic_ns() - self._delivers_since_ns > _LATE_AFTER_NS
 
     def _schedule_end(self) -> None:
-        self._is_coming = True
+        self.is_coming = True
         if getcurrent() is self._hub:
             self._watcher.start(self.end)
         else:
@@ -120,7 +141,7 @@ class Turn:
                     flusher.flush()
                 except Exception as error:  # noqa: BLE001 - likewise
                     self._log.exception("end of turn: %s - %r", flusher, error)
-        self._is_coming = False
+        self.is_coming = False
         if self._deliverers or self._committers:  # a client that was flushed has room again
-            self._is_coming = True
+            self.is_coming = True
             self._hub.loop.run_callback(self.end)

@@ -46,6 +46,11 @@ _MATCHED_BYTES = 12 * _FIN_LENGTH  # up to here the regular expression is faster
 # The most FINs, and the most PUBs, of one command, so that other clients get their turn. A FIN that fails takes 4 us.
 _MOST_FINS = 512
 _MOST_PUBS = SLICE_MESSAGES
+_MOST_KNOWN_LINES = 4096
+_LONGEST_KNOWN_LINE = 128
+
+# The valid lines of PUBs and DPUBs that some client has sent: topic, PUB or DPUB, and delay in ns.
+KnownLines = dict[bytes, tuple[bytes, int, int]]
 
 
 class LineTooLong(NsqdError):
@@ -61,12 +66,14 @@ class CommandParser:
     """
 
     __slots__ = (
-        "_buffer", "_gathered", "_mpub_line", "_mpub_params", "_needed", "_params", "_position", "_pub_line",
-        "_session", "_spec", "_walk", "pub_defer_ns", "pub_kind", "pub_topic",
+        "_buffer", "_gathered", "_known_lines", "_mpub_line", "_mpub_params", "_needed", "_params", "_position",
+        "_pub_line", "_session", "_spec", "_walk", "pub_defer_ns", "pub_kind", "pub_topic",
     )  # fmt: skip
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, known_lines: KnownLines | None = None) -> None:
+        """Share `known_lines` between clients that need no permissions."""
         self._session = session
+        self._known_lines = known_lines
         self._buffer = b""
         self._position = 0
         self._pub_line = b""
@@ -93,21 +100,38 @@ class CommandParser:
             self._position = 0
 
     def lone_pub(self, data: bytes) -> bytes | None:
-        """Return the body if `data` is exactly one more PUB, or DPUB, with the line of the last one.
+        """Return the body if `data` is exactly one more PUB, or DPUB, with the line of the last one or a known line.
 
-        It takes 0.5 us, as a command 4. The caller handles the body instead of feeding `data`. The topic, the delay and
-        the client's permission were checked with the first such line.
+        It takes 0.5 us, with another line 0.9, as a command 4. The caller handles the body instead of feeding `data`.
+        The topic, the delay and the client's permission were checked with the first such line.
         """
         line = self._pub_line
-        if not line or self._buffer or self._spec is not None or not data.startswith(line):
+        if not line or self._buffer or self._spec is not None:
             return None
-        start = len(line)
+        if not data.startswith(line) and not self._recall_line(data, 0):
+            return None
+        start = len(self._pub_line)
         if len(data) <= start + SIZE_BYTES:
             return None
         size = len(data) - start - SIZE_BYTES
         if _read_int32(data, start)[0] != size or size > self._session.limits.max_msg_size:
             return None
         return data[start:]
+
+    def _recall_line(self, data: bytes, position: int) -> bool:
+        """Make the line at `position` that of the last publish, and return True, if it is known.
+
+        Call this only if this client has published before: it may publish in its present state.
+        """
+        if self._known_lines is None:
+            return False
+        line = data[position : data.find(b"\n", position, position + _LONGEST_KNOWN_LINE) + 1]
+        known = self._known_lines.get(line)
+        if known is None:
+            return False
+        self._pub_line = line
+        self.pub_topic, self.pub_kind, self.pub_defer_ns = known
+        return True
 
     def lone_fins(self, data: bytes) -> list[bytes] | None:
         """Return the ids if `data` consists only of FINs. The caller handles them instead of feeding `data`.
@@ -204,12 +228,12 @@ class CommandParser:
             fins = self._fin_run()
             if fins is not None:
                 return fins
-        elif self._pub_line and buffer.startswith(self._pub_line, position):
+        elif self._mpub_line and buffer.startswith(self._mpub_line, position):
+            return self._next_mpub()
+        elif self._pub_line and (buffer.startswith(self._pub_line, position) or self._recall_line(buffer, position)):
             pubs = self._pub_run()
             if pubs is not None:
                 return pubs
-        elif self._mpub_line and buffer.startswith(self._mpub_line, position):
-            return self._next_mpub()
         return self._command_line()
 
     # ---- runs of the two commands that come by the thousand
@@ -311,6 +335,10 @@ class CommandParser:
             is_pub = spec.name == "PUB"
             self._pub_line, self.pub_topic = line, params[1]
             self.pub_kind, self.pub_defer_ns = (PUB, 0) if is_pub else (DPUB, defer_ns_of(params))
+            if self._known_lines is not None and len(line) <= _LONGEST_KNOWN_LINE:
+                if len(self._known_lines) >= _MOST_KNOWN_LINES:
+                    self._known_lines.clear()
+                self._known_lines[line] = self.pub_topic, self.pub_kind, self.pub_defer_ns
 
     # ---- bodies
 

@@ -65,18 +65,20 @@ class PublishBuffer:
 
         They are due `defer_ns` after that. If the write fails, `publisher.publish_failed(ticket, error)` is called.
         """
-        if self._bodies and (
+        bodies = self._bodies
+        if bodies and (
             defer_ns != self._defer_ns
             or self._bytes + len(body) > _SEAL_ABOVE
             or self._count + count > IDS_PER_TICK  # a larger batch would have to be parsed to be divided
         ):
             self._seal()
-        if not self._bodies:
+            bodies = self._bodies
+        if not bodies:
             self._stride = stride
             self._defer_ns = defer_ns
         elif stride != self._stride:
             self._stride = 0
-        self._bodies.append(body)
+        bodies.append(body)
         self._count += count
         self._bytes += len(body)
         if publisher is not None:
@@ -84,6 +86,18 @@ class PublishBuffer:
         if not self._is_waiting:
             self._is_waiting = True
             self._on_first()
+
+    def lone_batch(self, body: bytes, defer_ns: int) -> Batch | None:
+        """Return a batch of one message that does not go through the buffer; None if the buffer is not empty.
+
+        When it is written, the caller adds 1 to `end_seq`.
+        """
+        if self._is_waiting:
+            return None
+        steady_ns = self._steady_clock()
+        due_ns = steady_ns + defer_ns if defer_ns else 0
+        base_id = self._guids.reserve(1, steady_ns)
+        return Batch(self.end_seq, base_id, self._wall_clock(), due_ns, 1, len(body), body)
 
     def publish_parts(
         self, parts: Sequence[tuple[bytes, int, int]], publisher: Publisher | None, ticket: int, defer_ns: int = 0

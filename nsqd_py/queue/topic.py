@@ -79,6 +79,14 @@ class Topic:
     pace           the pace of the disk; while the disk is slow, `slow_writer` writes in a thread
     """
 
+    __slots__ = (
+        "_commits", "_is_in_thread", "_ledger", "_mem_queue_size", "_obituaries", "_read_failed_ns", "_recent",
+        "_report", "_syncer", "_wall_clock", "_write_failed", "buffer", "channels", "dead_letters",
+        "expired_count", "is_closed", "is_ephemeral", "is_paused", "is_started", "log", "message_bytes",
+        "message_count", "name", "next_seq", "on_write", "pace", "policy", "publish", "publish_parts",
+        "released", "room_bytes", "slow_writer", "space", "unreleased_deferred", "unsynced", "__weakref__",
+    )  # fmt: skip
+
     def __init__(
         self,
         name: str,
@@ -200,9 +208,9 @@ class Topic:
             return
         if self.log is not None:
             try:
-                size_bytes = RECORD_HEADER_BYTES * len(batches)
+                size_bytes = 0
                 for batch in batches:
-                    size_bytes += len(batch.body)
+                    size_bytes += RECORD_HEADER_BYTES + len(batch.body)
                 if size_bytes > self.room_bytes:
                     self._ask_for_room(size_bytes)
                 self.room_bytes -= size_bytes
@@ -216,6 +224,32 @@ class Topic:
                 raise
         self.accept_written(batches, publishers)
 
+    def write_alone(self, body: bytes, defer_ns: int) -> Batch | None:
+        """Write one message immediately and return its batch, if a single write to a fast disk is enough; else None.
+
+        The caller answers the publisher, and then calls `accept_written`. This is for a client that publishes one
+        message at a time while no other client is active: 2.5 us less than through the publish buffer, and the rest of
+        the work is done while the client prepares its next message. If None is returned, nothing has changed; the
+        publish buffer handles all errors.
+        """
+        log, syncer = self.log, self._syncer
+        size_bytes = RECORD_HEADER_BYTES + len(body)
+        if log is None or self._is_in_thread or self.pace.is_slow or (syncer is not None and syncer.every == 1):
+            return None
+        batch = self.buffer.lone_batch(body, defer_ns)
+        if batch is None:
+            return None
+        try:
+            if size_bytes > self.room_bytes:
+                self._ask_for_room(size_bytes)
+            if not self._append_at_once(log, [batch], size_bytes):
+                return None
+        except OSError:
+            return None
+        self.room_bytes -= size_bytes
+        self.buffer.end_seq += 1
+        return batch
+
     def _write(self, log: TopicLog, batches: list[Batch], size_bytes: int, publishers: Tickets) -> bool:
         """Write to the log. Return False if a thread writes it, or the rest of it. Raises OSError."""
         writer, pace = self.slow_writer, self.pace
@@ -223,20 +257,22 @@ class Topic:
             self._is_in_thread = True
             writer.add(batches, publishers)
             return False
-        began_ns = monotonic_ns()
-        try:
-            is_written = log.append_at_once(batches, size_bytes)
-        finally:
-            took_ns = monotonic_ns() - began_ns
-            if took_ns >= NOTED_NS:
-                pace.note(took_ns)
-        if is_written:
+        if self._append_at_once(log, batches, size_bytes):
             return True
         if writer is not None and log.opens_file(size_bytes) and not OPEN_FILES.has_room():
             self._is_in_thread = True
             writer.add(batches, publishers)
             return False
         return self._write_in_steps(log, batches, publishers)
+
+    def _append_at_once(self, log: TopicLog, batches: list[Batch], size_bytes: int) -> bool:
+        began_ns = monotonic_ns()
+        try:
+            return log.append_at_once(batches, size_bytes)
+        finally:
+            took_ns = monotonic_ns() - began_ns
+            if took_ns >= NOTED_NS:
+                self.pace.note(took_ns)
 
     def _write_in_steps(self, log: TopicLog, batches: list[Batch], publishers: Tickets) -> bool:
         """Write with several system calls. After a slow one, a thread does the rest. Return and raise as `_write`."""
@@ -266,20 +302,20 @@ class Topic:
         before = self.next_seq
         recent = self._recent
         for batch in batches:
-            count = batch.count
+            count, first_seq = batch.count, batch.first_seq
             self.message_count += count
             self.message_bytes += len(batch.body) - SIZE_BYTES * count
             if self._ledger is not None:
                 batch = CountedBatch(batch, self._ledger)
             if batch.due_ns:
-                self.unreleased_deferred.append((batch.first_seq, batch.first_seq + count, batch.due_ns))
+                self.unreleased_deferred.append((first_seq, first_seq + count, batch.due_ns))
                 if self.log is not None:
                     self.log.latest_due_ns = max(self.log.latest_due_ns, batch.due_ns)
             recent.batches.append(batch)
-            recent.first_seqs.append(batch.first_seq)
+            recent.first_seqs.append(first_seq)
             recent.count += count
             recent.size_bytes += batch.memory_bytes
-            self.next_seq = batch.first_seq + count
+            self.next_seq = first_seq + count
         if self.is_ephemeral:
             self.buffer.end_seq = self.next_seq
         if self.channels:

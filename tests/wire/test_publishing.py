@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import socket
 from collections.abc import Iterator
@@ -20,10 +21,11 @@ from nsqd_py.net.transport import Stream
 from nsqd_py.options import read_options
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.session import Limits
+from nsqd_py.queue.disk_limits import NoRoom
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.logs import FATAL, Log
 from nsqd_py.tcp.connection import ALONE_AFTER_READS, ClientConnection
-from tests.support.wire import dpub, identify, mpub, pub
+from tests.support.wire import dpub, identify, int32, mpub, pub, sub
 from tests.unit.fakes import messages_of
 
 OK = b"\0\0\0\6\0\0\0\0OK"
@@ -183,6 +185,12 @@ def test_a_write_that_fails_withdraws_the_answers_of_all(nsqd: Nsqd, disk: Disk)
     assert again.answers() == OK
 
 
+@pytest.fixture
+def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop does not know these connections: a wait for input ends as if some had come."""
+    monkeypatch.setattr(Turn, "wait_briefly", lambda turn: True)
+
+
 def alone(nsqd: Nsqd) -> Peer:
     """A client that publishes one message at a time, and is the only one for many iterations."""
     peer = nsqd.tcp()
@@ -192,6 +200,7 @@ def alone(nsqd: Nsqd) -> Peer:
     return peer
 
 
+@pytest.mark.usefixtures("no_wait")
 def test_the_next_publish_of_a_client_that_is_alone_is_read_at_once(nsqd: Nsqd) -> None:
     peer = alone(nsqd)
     low = nsqd.log.next_seq
@@ -200,8 +209,112 @@ def test_the_next_publish_of_a_client_that_is_alone_is_read_at_once(nsqd: Nsqd) 
     assert nsqd.log.next_seq == low + 5
     assert peer.answers() == OK * 5
     assert [bodies for _, bodies in nsqd.written(low)] == [[b"%d" % number] for number in range(5)]
+    assert nsqd.topic.message_count == nsqd.log.next_seq
+    assert peer.stream.pub_counts == {"t": low + 5}  # type: ignore[attr-defined]
 
 
+@pytest.mark.usefixtures("no_wait")
+def test_a_client_that_is_alone_may_change_topic_and_delay(nsqd: Nsqd) -> None:
+    peer, low = alone(nsqd), 0
+    nsqd.hear(peer.say(pub("other", b"x") + dpub("t", 60_000, b"y")))
+    assert peer.answers() == OK * 2
+    low = nsqd.log.next_seq
+    for _ in range(ALONE_AFTER_READS + 1):
+        nsqd.hear(peer.say(pub("t", b"x")))
+    peer.say(pub("t", b"0"), dpub("t", 60_000, b"1"), pub("other", b"2"), pub("t", b"3"), b"NOP\n")
+    peer.read()
+    (_, first), (due_ns, deferred), (not_due, last) = nsqd.written(low + ALONE_AFTER_READS + 1)
+    assert (first, deferred, last) == ([b"0"], [b"1"], [b"3"])
+    assert due_ns and not not_due
+    assert nsqd.broker.topics["other"].message_count == 2
+    assert peer.answers() == OK * (ALONE_AFTER_READS + 5)
+
+
+@pytest.mark.usefixtures("no_wait")
+def test_a_consumer_gets_what_a_client_that_is_alone_publishes(nsqd: Nsqd) -> None:
+    reader = nsqd.tcp()
+    nsqd.hear(reader.say(sub("t", "ch") + b"RDY 100\n"))
+    with gevent.Timeout(10):
+        while not reader.answers():  # the channel is created in a thread
+            gevent.sleep(0.001)
+    peer = alone(nsqd)
+    reader.answers()
+    peer.say(pub("t", b"first of two"), pub("t", b"second of two"))
+    peer.read()
+    assert reader.answers().endswith(b"second of two")
+    assert peer.answers() == OK * 2
+
+
+@pytest.mark.usefixtures("no_wait")
+@pytest.mark.parametrize(
+    "hinder",
+    [
+        lambda topic: setattr(topic.pace, "is_slow", True),
+        lambda topic: setattr(topic, "_is_in_thread", True),
+        lambda topic: setattr(topic, "log", None),
+        lambda topic: topic.publish(int32(1) + b"x", 1, 5, None, 0),
+        lambda topic: topic.log.roll(),  # the new file has no space yet
+    ],
+)
+def test_a_message_is_not_written_alone_where_that_takes_more_than_a_write(nsqd: Nsqd, hinder: Any) -> None:
+    nsqd.tcp()
+    topic, log = nsqd.topic, nsqd.log
+    hinder(topic)
+    before = (log.next_seq, topic.next_seq, topic.buffer.end_seq, topic.message_count)
+    assert topic.write_alone(int32(1) + b"y", 0) is None
+    assert (log.next_seq, topic.next_seq, topic.buffer.end_seq, topic.message_count) == before
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_message_whose_write_alone_fails_is_tried_once_more_and_then_refused(
+    nsqd: Nsqd, disk: Disk, monkeypatch: pytest.MonkeyPatch, is_full: bool
+) -> None:
+    peer = alone(nsqd)
+    low = nsqd.log.next_seq
+
+    def break_disk(turn: Turn) -> bool:
+        if is_full:
+            nsqd.topic.room_bytes = 0
+            monkeypatch.setattr(nsqd.broker.space, "grant", refuse)
+        else:
+            disk.fails = 2
+        return True
+
+    def refuse(topic: Topic, size_bytes: int) -> int:
+        raise NoRoom("full")
+
+    monkeypatch.setattr(Turn, "wait_briefly", break_disk)
+    peer.say(pub("t", b"kept"), pub("t", b"lost"), pub("t", b"behind it"))
+    peer.read()
+    answers = peer.answers()
+    assert answers.startswith(OK) and answers.count(OK) == 1
+    assert b"E_PUB_FAILED" in answers
+    assert nsqd.written(low) == [(0, [b"kept"])]
+    assert nsqd.topic.buffer.end_seq == nsqd.topic.next_seq == low + 1
+
+
+def test_a_wait_ends_with_input_of_any_connection(nsqd: Nsqd) -> None:
+    peer = nsqd.tcp()
+    peer.stream.start()
+    gevent.sleep(0.001)  # the loop learns of it
+    assert not nsqd.turn.wait_briefly()
+    peer.say(pub("t", b"x"))
+    assert nsqd.turn.wait_briefly()
+    peer.stream.close("done")
+
+
+def test_a_client_that_makes_nsqd_wait_in_vain_is_waited_for_less_often(
+    nsqd: Nsqd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = []
+    monkeypatch.setattr(Turn, "wait_briefly", lambda turn: waits.append(nsqd.topic.message_count))
+    peer = nsqd.tcp()
+    for _ in range(500):
+        nsqd.hear(peer.say(pub("t", b"x")))
+    assert [later - earlier for earlier, later in itertools.pairwise(waits)] == [33, 65, 129]
+
+
+@pytest.mark.usefixtures("no_wait")
 def test_nothing_is_read_while_a_publish_waits_for_its_sync(nsqd: Nsqd) -> None:
     peer = alone(nsqd)
     nsqd.broker.sync.every = 1
@@ -222,6 +335,7 @@ def test_nothing_is_read_while_a_publish_waits_for_its_sync(nsqd: Nsqd) -> None:
     assert nsqd.log.next_seq == low + 2
 
 
+@pytest.mark.usefixtures("no_wait")
 def test_nothing_is_read_behind_a_publish_that_failed(nsqd: Nsqd, disk: Disk) -> None:
     peer = alone(nsqd)
     low = nsqd.log.next_seq
