@@ -18,6 +18,7 @@ from rich.console import Console
 from bench import record, report
 from bench.duel import PEER, SUBJECT, Contender, Result, compare
 from bench.machine import commit, this_machine
+from bench.redis import REDIS
 from bench.scenarios import SCENARIOS, Scenario, Work
 from bench.server import NSQD, NSQLOOKUPD, Daemon
 
@@ -46,6 +47,7 @@ def _pattern(context: click.Context, parameter: click.Parameter, value: str) -> 
 @click.option("--rounds", default=5, type=click.IntRange(1), show_default=True, help="Runs of each side.")
 @click.option("--nsqd", callback=_command, metavar="CMD", help="The subject.  [default: python -m nsq_apps.nsqd]")
 @click.option("--peer-nsqd", callback=_command, metavar="CMD", help="Another nsqd to run in turn with it.")
+@click.option("--peer-redis", callback=_command, metavar="CMD", help="redis-server, for the rows beside Redis Streams.")
 @click.option("--load", callback=_command, metavar="CMD", help="A neutral load generator, for the rows that need one.")
 @click.option("--nsqlookupd", callback=_command, metavar="CMD", help="The subject of the lookup scenarios.")
 @click.option("--peer-nsqlookupd", callback=_command, metavar="CMD", help="Another one to run in turn with it.")
@@ -67,6 +69,7 @@ def main(
     rounds: int,
     nsqd: tuple[str, ...] | None,
     peer_nsqd: tuple[str, ...] | None,
+    peer_redis: tuple[str, ...] | None,
     load: tuple[str, ...] | None,
     nsqlookupd: tuple[str, ...] | None,
     peer_nsqlookupd: tuple[str, ...] | None,
@@ -81,7 +84,10 @@ def main(
         NSQD: _contenders(NSQD, nsqd, peer_nsqd),
         NSQLOOKUPD: _contenders(NSQLOOKUPD, nsqlookupd, peer_nsqlookupd),
     }
+    redis = [contenders[NSQD][0], Contender(PEER, peer_redis, REDIS)] if peer_redis else []
     with_peer = {daemon for daemon, sides in contenders.items() if len(sides) > 1}
+    if redis:
+        with_peer.add(REDIS)
     scenarios = _chosen(only, with_peer, has_generator=load is not None)
     _allow_many_files()
     signal.signal(signal.SIGTERM, _interrupt)
@@ -95,7 +101,9 @@ def main(
                 results.append(
                     compare(
                         scenario,
-                        _servers(scenario, contenders[scenario.daemon]) if work is None else _workers(work, peer_tools),
+                        redis if scenario.peer_daemon is REDIS
+                        else _servers(scenario, contenders[scenario.daemon]) if work is None
+                        else _workers(work, peer_tools),
                         rounds,
                         server_command=contenders[NSQD][0].command if work is not None else (),
                         seconds=seconds,
@@ -149,6 +157,8 @@ def _chosen(only: re.Pattern[str], with_peer: Set[Daemon], *, has_generator: boo
 
 
 def _can_run(scenario: Scenario, with_peer: Set[Daemon]) -> bool:
+    if scenario.peer_daemon is not None:
+        return scenario.peer_daemon in with_peer
     return scenario.work is not None or scenario.daemon in with_peer or bool(scenario.generator) or (
         scenario.label == scenario.load
     )

@@ -11,17 +11,18 @@ from bench.generator import generate
 from bench.machine import cores
 from bench.run import Amount, LoadError, Run
 from bench.scenarios import Scenario
-from bench.server import Server
+from bench.server import Daemon, Server
 
 SUBJECT, PEER = "subject", "peer"
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A server to be measured."""
+    """A server to be measured; `daemon` if it is of another kind than the scenario's."""
 
     role: str
     command: tuple[str, ...]
+    daemon: Daemon | None = None
 
     @property
     def sets_queue_size(self) -> bool:
@@ -101,11 +102,13 @@ def compare(
             flags = [] if contender.sets_queue_size else list(side.flags)
             if scenario.with_tls:
                 flags += certificate.flags()
+            daemon = contender.daemon or scenario.daemon
+            start = daemon.server or Server
             os.sync()  # Each run starts without the write-back of the one before.
             try:
                 with (
                     cores(1 if scenario.one_core else None),
-                    Server(scenario.daemon, server_command or contender.command, flags, scratch) as server,
+                    start(daemon, server_command or contender.command, flags, scratch) as server,
                 ):
                     tool = contender.command if server_command else ()
                     if scenario.generator:

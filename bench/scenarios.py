@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from bench.redis import REDIS
 from bench.run import Amount, Run
 from bench.server import NSQD, NSQLOOKUPD, Daemon
 
@@ -47,6 +48,7 @@ class Scenario:
     `with_tls` gives the servers a certificate.
     `beside_itself`: the peer is the same program, with the peer's flags. `work` is for those that measure no server.
     `generator` has the arguments of the program that `--load` names, for the loads that it generates.
+    `peer_daemon`: the peer is a server of this kind.
     """
 
     load: str
@@ -66,6 +68,7 @@ class Scenario:
     work: Work | None = None
     name: str = ""
     generator: tuple[str, ...] = ()
+    peer_daemon: Daemon | None = None
 
     @property
     def label(self) -> str:
@@ -155,6 +158,14 @@ def _generated(
     )
 
 
+def _waiting(connections: int) -> Scenario:
+    """Publishers that wait for a synced answer, beside Redis Streams with `appendfsync always` on the same disk."""
+    return Scenario(
+        f"pub-{connections}-waiting", "msg/s", Side(_TIMED, (DEFAULT_QUEUE, SYNC_EVERY)), Side(_TIMED), at_least=1,
+        peer_daemon=REDIS, name=f"pub-{connections}-sync, peer Redis",
+    )  # fmt: skip
+
+
 # What most producers do: each waits for its answer, or batches a little.
 _GENERATED = (
     _generated("pub-1", "-mode pub -conns 1", 0.9),
@@ -205,6 +216,8 @@ SCENARIOS = (
         above=10,
         details=("fsyncs_per_s",),
     ),
+    _waiting(16),
+    _waiting(64),
     Scenario("sub", "msg/s", *_sides(_counted(2_000_000)), at_least=1.4),
     Scenario(
         "sub",

@@ -20,11 +20,15 @@ _READY_WITHIN_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """A kind of server: its name, the module that is ours, and whether it takes nsqd's flags for HTTPS and data."""
+    """A kind of server: its name, the module that is ours, and whether it takes nsqd's flags for HTTPS and data.
+
+    server  how it is started, if not like nsqd
+    """
 
     name: str
     module: str
     keeps_data: bool
+    server: "type[Server] | None" = None
 
 
 NSQD = Daemon("nsqd", "nsq_apps.nsqd", keeps_data=True)
@@ -63,7 +67,7 @@ class Server:
         return self._launch()
 
     def _start(self, directory: Path) -> None:
-        self._ports = tcp_port, http_port, https_port = _free_ports(3)
+        self._ports = tcp_port, http_port, https_port = free_ports(3)
         self._log = directory / "log"
         self._command += [
             f"--tcp-address=127.0.0.1:{tcp_port}",
@@ -118,7 +122,7 @@ class Server:
             self._process.wait()
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """All held at once before any is given back, so that no two are the same."""
     socks = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [sock.getsockname()[1] for sock in socks]

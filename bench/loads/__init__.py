@@ -1,5 +1,7 @@
 """The loads by name. Each runs alone in a process of its own, against a server that is fresh."""
 
+from functools import partial
+
 from bench.loads import (
     admin,
     heartbeats,
@@ -30,6 +32,8 @@ LOADS: dict[str, Load] = {
     "pub-pipelined": pub.pipelined,
     "pub-single": pub.single,
     "pub-sync": synced.pub,
+    "pub-16-waiting": partial(synced.waiting, 16),
+    "pub-64-waiting": partial(synced.waiting, 64),
     "http-pub": http_pub.load,
     "ten-channels": ten_channels.load,
     "latency": latency.load,
