@@ -1,12 +1,13 @@
 // New topics and channels.
 
-import { act, at, get, session } from "../lib/api.js";
+import { act, get, session } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { navigate, paths } from "../lib/route.js";
 import { ActionButton } from "../parts/actions.js";
 import { ask } from "../parts/dialog.js";
 import { notify } from "../parts/notices.js";
 
+const MOST_SEEN = 1000;
 const SEEN_TRIES = 20;
 const SEEN_EVERY_MS = 150;
 const NAME = { type: "text", pattern: "[.a-zA-Z0-9_\\-]{1,64}(#ephemeral)?" };
@@ -46,8 +47,8 @@ async function create(title, fields, of = "") {
 /** Until nsqadmin has asked the nsqds again; not for long where it is slow. */
 async function isSeen(topic) {
   for (let tries = 0; tries < SEEN_TRIES; tries += 1) {
-    const isThere = await get(at("topics", topic)).then(() => true, () => false);
-    if (isThere) return;
+    const { rows } = await get("/topics", { search: topic, limit: MOST_SEEN });
+    if (rows.some((row) => row.topic === topic)) return;
     await new Promise((resolve) => { setTimeout(resolve, SEEN_EVERY_MS); });
   }
 }
