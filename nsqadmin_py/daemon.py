@@ -143,7 +143,7 @@ class Daemon:
         self._poller.hurry()
 
     def _routes(self) -> list[Route]:
-        shell = Shell(self._options, self._access)
+        shell = Shell(self._options, self._access, self._views)
         pages = ["/", "/topics", "/topics/<topic>", "/topics/<topic>/<channel>", "/nodes", "/nodes/<node>"]
         pages += ["/counter", "/lookup"]
         routes: list[Route] = [(path, {"GET": shell.index}) for path in pages]

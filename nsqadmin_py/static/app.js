@@ -1,6 +1,6 @@
 // The page: who looks at it, its header, and the view that its address means.
 
-import { explain, loadSession, session } from "./lib/api.js";
+import { explain, session } from "./lib/api.js";
 import { useArrival } from "./lib/arrival.js";
 import { plain } from "./lib/format.js";
 import { Component, html, render, useEffect, useState } from "./lib/html.js";
@@ -164,18 +164,7 @@ function Page() {
 
 // ---- the beginning
 
-async function start() {
-  const root = document.querySelector("#page");
-  try {
-    await Promise.all([loadSession(), document.fonts.load("14px Inter")]); // charts are drawn with it once
-  } catch (error) {
-    render(html`<main><${Failed} message=${explain(error)} retry=${start} /></main>`, root);
-    return;
-  }
-  render(html`<${Page} />`, root);
-}
-
 startTheme();
 startRouting();
 startWatching();
-start();
+render(html`<${Page} />`, document.querySelector("#page"));

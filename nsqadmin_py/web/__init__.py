@@ -12,4 +12,5 @@ node_queries  questions of the page that nsqds answer
 actions       the actions of the page: POST /api/v2/actions
 graphite      /render, with --proxy-graphite
 shell         the page and its files
+bundle        one script of all modules of the page
 """

@@ -11,7 +11,7 @@ from werkzeug.wrappers import Request, Response
 
 Handler = Callable[..., Response]
 
-_GZIP_FROM_BYTES = 1024
+GZIP_FROM_BYTES = 1024
 _GZIP_LEVEL = 4
 _MOST_DIGITS = 12
 _JSON = "application/json; charset=utf-8"
@@ -77,6 +77,6 @@ def compress(request: Request, response: Response) -> None:
     if request.accept_encodings["gzip"] <= 0 or response.status_code != 200:
         return
     body = response.get_data()
-    if len(body) >= _GZIP_FROM_BYTES:
+    if len(body) >= GZIP_FROM_BYTES:
         response.set_data(gzip.compress(body, _GZIP_LEVEL, mtime=0))
         response.headers["Content-Encoding"] = "gzip"

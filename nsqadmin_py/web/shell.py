@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import mimetypes
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
+import orjson
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from werkzeug.security import safe_join
 from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.web.access import Access
+from nsqadmin_py.web.answers import GZIP_FROM_BYTES, Refusal
+from nsqadmin_py.web.bundle import bundled
+from nsqadmin_py.web.views_api import Query, Views, session_of
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.version import NSQ_VERSION
 
 STATIC = Path(__file__).parent.parent / "static"
 _INDEX = "index.html"
+_SCRIPT = "page.js"
+_APART = ("vendor/uplot.js",)  # a quarter of all, and only charts need it
+# The words that the list of topics asks with at first: views/topics.js.
+_FIRST_PAGE = {"sort": "topic", "order": "asc", "offset": "0", "limit": "50"}
+_STYLE = "style/page-and-parts.css"  # beside its parts, whose URLs are relative
 _YEAR_S = 365 * 24 * 3600
 _HASH_CHARACTERS = 16
 _TYPES = {
@@ -32,6 +44,7 @@ _TYPES = {
 @dataclass(frozen=True, slots=True)
 class Asset:
     body: bytes
+    zipped: bytes | None
     digest: str
     content_type: str
 
@@ -39,9 +52,10 @@ class Asset:
 class Shell:
     """Serves the page and its files. With --dev-static-dir, files are read from there at each request."""
 
-    def __init__(self, options: NsqadminOptions, access: Access) -> None:
+    def __init__(self, options: NsqadminOptions, access: Access, views: Views) -> None:
         self._options = options
         self._access = access
+        self._views = views
         self._folder = Path(options.dev_static_dir) if options.dev_static_dir else STATIC
         is_dev = bool(options.dev_static_dir)
         has_index = (self._folder / _INDEX).is_file()
@@ -51,13 +65,16 @@ class Shell:
             autoescape=True, undefined=StrictUndefined, auto_reload=is_dev,
         )  # fmt: skip
         self._templates.globals["static"] = self._url
+        self._templates.globals["script"] = self._script
+        self._templates.globals["styles"] = self._styles
         self._templates.globals["path"] = self._path
 
     # ---- the page
 
     def index(self, request: Request, **names: str) -> Response:
-        """Answer with the shell, whatever the path is: the page reads it."""
-        html = self._templates.get_template(_INDEX).render(self._context(request))
+        """Answer with the shell, whatever the path is: the page reads it. It has the first figures with it."""
+        first = orjson.dumps(self._first(request, names)).decode()
+        html = self._templates.get_template(_INDEX).render({**self._context(request), "first": first})
         return Response(html, 200, {"Content-Type": "text/html; charset=utf-8", "Cache-Control": "no-store"})
 
     def _context(self, request: Request) -> Mapping[str, Any]:
@@ -66,6 +83,7 @@ class Shell:
             "version": NSQ_VERSION,
             "base_path": options.base_path,
             "token": self._access.token(request),
+            "session": orjson.dumps(session_of(options, self._access, request)).decode(),
             "user": self._access.user(request),
             "may_act": self._access.may_act(request),
             "is_admin": self._access.is_admin(request),
@@ -79,6 +97,23 @@ class Shell:
             "lookupds": list(options.lookupd_http_address),
         }
 
+    def _first(self, request: Request, names: Mapping[str, str]) -> dict[str, Any]:
+        """Return the answers that the page would ask for, by their queries; none before the first round."""
+        if not self._views.cluster.nodes:
+            return {}
+        queries: list[Query] = [{"view": "overview"}]
+        view = next((name for name in ("channel", "topic", "node") if name in names), "")
+        if view:
+            queries.append({"view": view, **names})
+        elif not request.query_string:
+            is_nodes = request.path.endswith("/nodes")
+            queries.append({"view": "nodes"} if is_nodes else {"view": "topics", **_FIRST_PAGE})
+        first = {}
+        for query in queries:
+            with suppress(Refusal):
+                first[f"?{urlencode(query)}"] = self._views.document(query)
+        return first
+
     def _path(self, path: str) -> str:
         """Return a path below the base path."""
         return f"{self._options.base_path.rstrip('/')}/{path.lstrip('/')}"
@@ -89,13 +124,41 @@ class Shell:
         version = f"?v={asset.digest}" if asset is not None else ""
         return self._path(f"static/{name}") + version
 
+    def _script(self, name: str) -> str:
+        """Return the URL of a module with all that it imports; while the page is developed, of the module alone."""
+        if self._assets is None:
+            return self._url(name)
+        if _SCRIPT not in self._assets:
+            apart = {path: self._url(path) for path in _APART}
+            text = bundled(name, lambda path: self._known(path).body.decode(), apart)
+            self._assets[_SCRIPT] = _asset(_SCRIPT, text.encode())
+        return self._url(_SCRIPT)
+
+    def _styles(self, *names: str) -> list[str]:
+        if self._assets is None:
+            return [self._url(name) for name in names]
+        if _STYLE not in self._assets:
+            self._assets[_STYLE] = _asset(_STYLE, b"\n".join(self._known(name).body for name in names))
+        return [self._url(_STYLE)]
+
+    def _known(self, name: str) -> Asset:
+        asset = self._find(name)
+        if asset is None:
+            raise FileNotFoundError(name)
+        return asset
+
     # ---- files
 
     def asset(self, request: Request, name: str) -> Response:
         asset = self._find(name)
         if asset is None or name == _INDEX:
             return Response("NOT_FOUND", 404, {"Content-Type": "text/plain; charset=utf-8"})
-        response = Response(asset.body, 200, {"Content-Type": asset.content_type})
+        is_zipped = asset.zipped is not None and request.accept_encodings["gzip"] > 0
+        response = Response(asset.zipped if is_zipped else asset.body, 200, {"Content-Type": asset.content_type})
+        if asset.zipped is not None:
+            response.headers["Vary"] = "Accept-Encoding"
+        if is_zipped:
+            response.headers["Content-Encoding"] = "gzip"
         response.set_etag(asset.digest)
         if request.args.get("v") == asset.digest and self._assets is not None:
             response.headers["Cache-Control"] = f"public, max-age={_YEAR_S}, immutable"
@@ -119,8 +182,14 @@ class Shell:
             body = None
         if body is None:
             return None
-        digest = hashlib.sha256(body).hexdigest()[:_HASH_CHARACTERS]
-        return Asset(body, digest, _content_type(name))
+        return _asset(name, body)
+
+
+def _asset(name: str, body: bytes) -> Asset:
+    digest = hashlib.sha256(body).hexdigest()[:_HASH_CHARACTERS]
+    kind = _content_type(name)
+    is_text = kind.startswith("text/") and len(body) >= GZIP_FROM_BYTES
+    return Asset(body, gzip.compress(body, 9, mtime=0) if is_text else None, digest, kind)
 
 
 def _content_type(name: str) -> str:

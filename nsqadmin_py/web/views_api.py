@@ -38,9 +38,12 @@ class Views:
     A view is computed once in a round, and shared by all its readers.
     """
 
-    def __init__(self, cluster: Cluster, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self, cluster: Cluster, clock: Callable[[], float] = monotonic, wall_clock: Callable[[], float] = time
+    ) -> None:
         self.cluster = cluster
         self._clock = clock
+        self._wall_clock = wall_clock
         self._known: dict[tuple[tuple[str, str], ...], View] = {}
         self._known_tick = 0
 
@@ -62,6 +65,11 @@ class Views:
             except NotKnown as error:
                 raise NotThere(str(error)) from error
         return view
+
+    def document(self, query: Query) -> dict[str, Any]:
+        """Return the view as JSON. Raises Refusal."""
+        view = self.read(query)
+        return {"time": self._wall_clock(), "tick": self.cluster.tick, **view.head, "rows": list(view.rows.values())}
 
     def _overview(self, query: Query) -> View:
         return views.overview(self.cluster, self._clock())
@@ -107,18 +115,7 @@ class ViewsApi:
         self._wall_clock = wall_clock
 
     def session(self, request: Request) -> Response:
-        """Return the user, and what the page may do. The token must be sent with each action."""
-        document = {
-            "user": self._access.user(request),
-            "may_act": self._access.may_act(request),
-            "read_only": bool(self._options.read_only),
-            "token": self._access.token(request),
-            "version": NSQ_VERSION,
-            "poll_interval_s": self._options.poll_interval_ns / 1e9,
-            "lookupds": len(self._options.lookupd_http_address),
-            "graphite_url": self._options.graphite_url,
-        }
-        return as_json(document)
+        return as_json(session_of(self._options, self._access, request))
 
     def overview(self, request: Request) -> Response:
         return self._answer({"view": "overview"})
@@ -139,11 +136,7 @@ class ViewsApi:
         return self._answer({"view": "node", "node": node})
 
     def _answer(self, query: Query) -> Response:
-        view = self._views.read(query)
-        document = {
-            "time": self._wall_clock(), "tick": self._views.cluster.tick, **view.head, "rows": list(view.rows.values()),
-        }  # fmt: skip
-        return as_json(document)
+        return as_json(self._views.document(query))
 
     def history(self, request: Request) -> Response:
         """Return figures over time: `data` has times, then a list of values for each metric, as in uPlot."""
@@ -171,6 +164,20 @@ class ViewsApi:
         step_s, lines = self._history.lines(keys.values(), metric, range_s, points, self._wall_clock())
         rounded = [[round(value, _DECIMALS) for value in line] for line in lines]  # NaN is null in JSON
         return as_json({"metric": metric, "step_s": step_s, "lines": dict(zip(keys, rounded, strict=True))})
+
+
+def session_of(options: NsqadminOptions, access: Access, request: Request) -> dict[str, Any]:
+    """Return the user, and what the page may do. The token must be sent with each action."""
+    return {
+        "user": access.user(request),
+        "may_act": access.may_act(request),
+        "read_only": bool(options.read_only),
+        "token": access.token(request),
+        "version": NSQ_VERSION,
+        "poll_interval_s": options.poll_interval_ns / 1e9,
+        "lookupds": len(options.lookupd_http_address),
+        "graphite_url": options.graphite_url,
+    }
 
 
 def _keys(query: MultiDict[str, str]) -> dict[str, Key]:

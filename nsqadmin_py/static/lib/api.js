@@ -17,8 +17,19 @@ export function assetUrl(name) {
   return meta(name);
 }
 
-let known = { user: "", may_act: false, read_only: false, token: meta("token"), version: "", poll_interval_s: 2,
-  lookupds: 1, graphite_url: "" };
+/** @type {Map<string, any>} */
+const first = new Map(Object.entries(JSON.parse(meta("first"))));
+let known = JSON.parse(meta("session"));
+
+/**
+ * The answer to a query that came with the page, once.
+ * @param {string} query such as "?view=overview" @returns {any} undefined where there is none
+ */
+export function firstAnswer(query) {
+  const answer = first.get(query);
+  first.delete(query);
+  return answer;
+}
 
 /** An answer that is none: `status` is 0 where nsqadmin cannot be reached. */
 export class ApiError extends Error {
@@ -172,7 +183,7 @@ export function goApi(method, path, body) {
   return request(path, options);
 }
 
-/** Asks who looks at the page, before it is drawn and where the token has become old. */
+/** Asks who looks at the page again, where nsqadmin has been started again; the page itself comes with it. */
 export async function loadSession() {
   known = { ...known, ...(await get("/session")) };
   return known;

@@ -2,7 +2,7 @@
 // overview, which the header shows over every view, is asked for again and again instead: so a page notices a connection
 // that is dead but not closed.
 
-import { ApiError, at, explain, get, loadSession, queryOf, session } from "./api.js";
+import { ApiError, at, explain, firstAnswer, get, loadSession, queryOf, session } from "./api.js";
 import { useEffect, useMemo, useRef } from "./html.js";
 import { Store, useStore } from "./store.js";
 import { follow } from "./streams.js";
@@ -40,9 +40,11 @@ function pause(tries) {
 
 /** What is looked at, while somebody does. */
 class Source {
-  constructor() {
+  /** @param {string} query */
+  constructor(query) {
+    const { time = 0, tick, rows = [], ...head } = firstAnswer(query) ?? {};
     /** @type {Store<Live>} */
-    this.store = new Store(NOTHING);
+    this.store = new Store(time ? { ...NOTHING, head, rows, time } : NOTHING);
     this.readers = 0;
     this.tries = 0;
     this.timer = 0;
@@ -87,7 +89,7 @@ class Source {
 class Feed extends Source {
   /** @param {Record<string, any>} words of the query */
   constructor(words) {
-    super();
+    super(queryOf(words));
     this.words = words;
     this.asOf = 0;
     this.openedAt = 0;
@@ -176,7 +178,7 @@ class Feed extends Source {
 /** The overview, asked for in the pace of nsqadmin's rounds. */
 class Overview extends Source {
   constructor() {
-    super();
+    super("?view=overview");
     this.turn = 0;
   }
 

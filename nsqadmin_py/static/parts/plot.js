@@ -1,14 +1,14 @@
 // One chart, drawn by uPlot: its size is that of its box, its colours are those of the theme.
 
 import { axisTime } from "../lib/format.js";
-import { html, useEffect, useLayoutEffect, useRef } from "../lib/html.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../lib/html.js";
 import { useTheme } from "../lib/theme.js";
-import uPlot from "../vendor/uplot.js";
 
 const HEIGHT_PX = 180;
 const AXIS_PX = 52;
 const AXIS_GAP_PX = 6;
 const AXIS_FONT = "11px";
+const FONT = `${AXIS_FONT} Inter`;
 const HEADROOM = 1.08;
 
 /** @param {string} name of a variable in style.css */
@@ -68,6 +68,28 @@ function optionsOf({ series, form, isWhole, least, syncKey }, width, latest) {
   };
 }
 
+/** Whether the font of the page is here: it comes after the first figures, and a canvas does not draw itself again. */
+function useFont() {
+  const [hasFont, setFont] = useState(document.fonts.check(FONT));
+  useEffect(() => {
+    let isOver = false;
+    if (!hasFont) document.fonts.load(FONT).then(() => isOver || setFont(true));
+    return () => { isOver = true; };
+  }, []);
+  return hasFont;
+}
+
+/** uPlot, which is loaded with the first chart; null until then. */
+function useLibrary() {
+  const [found, setFound] = useState({ uPlot: null });
+  useEffect(() => {
+    let isOver = false;
+    import("../vendor/uplot.js").then(({ default: uPlot }) => isOver || setFound({ uPlot }));
+    return () => { isOver = true; };
+  }, []);
+  return found.uPlot;
+}
+
 /**
  * @typedef {object} PlotProps
  * @property {(number | null)[][]} data times in s, then the values of each series
@@ -89,9 +111,13 @@ export function Plot(props) {
   const latest = useRef(props);
   latest.current = props;
   const theme = useTheme();
+  const hasFont = useFont();
   const labels = series.map((one) => one.label).join("\n");
 
+  const uPlot = useLibrary();
+
   useLayoutEffect(() => {
+    if (!uPlot) return undefined;
     const options = optionsOf(latest.current, box.current.clientWidth, latest);
     const made = new uPlot(options, latest.current.data, box.current);
     plot.current = made;
@@ -105,15 +131,16 @@ export function Plot(props) {
       made.destroy();
       plot.current = null;
     };
-  }, [theme, labels]);
+  }, [theme, labels, hasFont, uPlot]);
 
   useEffect(() => {
     const made = plot.current;
+    if (!made) return;
     series.forEach(({ hidden }, i) => {
       if (made.series[i + 1].show === Boolean(hidden)) made.setSeries(i + 1, { show: !hidden });
     });
     made.setData(data);
-  }, [data, span[0], span[1], theme, labels, series.map((one) => (one.hidden ? 1 : 0)).join("")]);
+  }, [data, span[0], span[1], theme, labels, hasFont, uPlot, series.map((one) => (one.hidden ? 1 : 0)).join("")]);
 
   return html`<div class="plot" ref=${box} role="img" aria-label=${summary}></div>`;
 }

@@ -140,10 +140,10 @@ def test_files_that_styles_and_the_shell_name_are_there() -> None:
         for target in re.findall(r"""url\(\s*["']?([^"')]+)""", path.read_text()):
             assert (path.parent / target).is_file(), target
     shell = (STATIC / "index.html").read_text()
-    names = re.findall(r'\{\{ static\("([^"]+)"\) \}\}|\{\{ path\("/static/([^"]+)"\) \}\}', shell)
-    assert len(names) > 3
-    for one, other in names:
-        assert (STATIC / (one or other)).is_file()
+    names = re.findall(r'"((?:style|vendor|lib)/[^"]+|app\.js|icon\.svg)"', shell)
+    assert len(names) > 8
+    for name in names:
+        assert (STATIC / name).is_file()
 
 
 @pytest.mark.parametrize("path", [path for path in TEXTS if not path.is_relative_to(VENDOR)], ids=_name)
