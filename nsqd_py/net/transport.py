@@ -121,7 +121,8 @@ class Stream:
                 if len(data) == self._read_size:
                     started_ns = thread_time_ns()
                 elif len(data) < SMALL_READ:
-                    self._read_size = SMALL_READ
+                    # Not at once: for an MPUB of 20 KB, it would be small each time the rest of the last one is read.
+                    self._read_size = max(SMALL_READ, self._read_size // 2)
                 if self._layer is None:
                     self.on_data(data)
                 else:

@@ -17,7 +17,7 @@ from nsqd_py.api.publishing import PublishingConnection
 from nsqd_py.broker.broker import Broker
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.net.loop_iteration import Turn
-from nsqd_py.net.transport import Stream
+from nsqd_py.net.transport import SMALL_READ, Stream
 from nsqd_py.options import read_options
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.session import Limits
@@ -36,8 +36,8 @@ HTTP_PUB = b"POST /pub?topic=t HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n
 class Peer:
     """A client, with the connection at its other end. Each piece that it sends is read by itself."""
 
-    def __init__(self, make: Any) -> None:
-        self.sock, served = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def __init__(self, make: Any, kind: int = socket.SOCK_SEQPACKET) -> None:
+        self.sock, served = socket.socketpair(socket.AF_UNIX, kind)
         self.sock.setblocking(False)
         self.stream: Stream = make(served)
 
@@ -148,6 +148,37 @@ def test_lone_publishes_of_all_clients_share_one_record_and_one_write(nsqd: Nsqd
     assert disk.writes == before + 1
     assert [peer.answers() for peer in peers] == [OK] * 5
     assert web.answers().startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+def test_commands_that_are_larger_than_a_small_read_are_soon_read_at_once(
+    nsqd: Nsqd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[int] = []
+    on_data = ClientConnection.on_data
+
+    def note(connection: ClientConnection, data: bytes) -> None:
+        reads.append(len(data))
+        on_data(connection, data)
+
+    monkeypatch.setattr(ClientConnection, "on_data", note)
+    peer = Peer(nsqd._make_tcp, socket.SOCK_STREAM).say(MAGIC)
+    peer.read()
+    command = mpub("t", [b"x" * 200] * 100)
+    peer.say(command)
+    peer.read()
+    peer.read()
+    for _ in range(5):
+        peer.say(command)
+        peer.read()
+    assert reads[1:] == [SMALL_READ, len(command) - SMALL_READ, *[len(command)] * 5]
+    nsqd.turn.end()
+    assert peer.answers() == OK * 6
+    for _ in range(5):
+        peer.say(pub("t", b"x"))
+        peer.read()
+    peer.say(command)
+    peer.read()
+    assert reads[-1] == SMALL_READ  # many small ones need little memory
 
 
 def test_deferred_publishes_with_one_delay_share_one_record(nsqd: Nsqd) -> None:
