@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import gevent
 import gevent.lock
+from gevent.event import Event
 
 from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.errors import StartError
@@ -27,6 +29,10 @@ from nsqd_py.runtime.threads import in_thread
 from nsqd_py.version import NSQ_VERSION
 
 METADATA_FILE = "nsqd.dat"
+# After a write, the next one waits this many times as long as it took: many new topics share the writes. Without that,
+# nsqd creates 1000 topics half as fast.
+_PAUSE_FACTOR = 4
+_LONGEST_PAUSE_S = 0.1
 _FEW = 100  # topics, whose names and channels json writes in a millisecond
 
 
@@ -134,6 +140,7 @@ class MetadataWriter:
         self._lock = gevent.lock.Semaphore()
         self._is_wanted = False
         self._is_closing = False
+        self._is_urgent = Event()
         self._greenlet: Any = None
         self._alarm = alarms.alarm(lambda _now_ns: self.want())
 
@@ -151,10 +158,13 @@ class MetadataWriter:
         try:
             while self._is_wanted:
                 self._is_wanted = False
+                began_s = perf_counter()
                 if not self._try_to_persist():
                     self._alarm.set(self._clock() + _RETRY_NS)
+                self._is_urgent.wait(min(_PAUSE_FACTOR * (perf_counter() - began_s), _LONGEST_PAUSE_S))
         finally:
             self._greenlet = None
+            self._is_urgent.clear()
 
     def _try_to_persist(self) -> bool:
         try:
@@ -200,6 +210,7 @@ class MetadataWriter:
     def settle(self) -> None:
         """Wait until a pending write is done. May block this greenlet."""
         if self._greenlet is not None:
+            self._is_urgent.set()
             self._greenlet.join()
 
     def close(self) -> None:

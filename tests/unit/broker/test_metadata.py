@@ -7,17 +7,26 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gevent
 import pytest
 from gevent.event import Event
 
-from nsqd_py.broker import creation
-from nsqd_py.broker.metadata import METADATA_FILE, BadMetadata, TopicEntry, encode_metadata, read_metadata, replace_file
+from nsqd_py.broker import creation, metadata
+from nsqd_py.broker.metadata import (
+    METADATA_FILE,
+    BadMetadata,
+    MetadataWriter,
+    TopicEntry,
+    encode_metadata,
+    read_metadata,
+    replace_file,
+)
 from nsqd_py.errors import StartError
 from nsqd_py.version import NSQ_VERSION
-from tests.unit.fakes import SECOND, FakeConsumer, World, close_descriptors, sized, start_broker
+from tests.unit.fakes import SECOND, FakeConsumer, FakeThreadPool, World, close_descriptors, sized, start_broker
 
 
 @pytest.fixture
@@ -158,6 +167,51 @@ def test_a_replacement_that_fails_leaves_the_old_file(path: Path, monkeypatch: p
     assert len(os.listdir("/proc/self/fd")) == before
     replace_file(path, b"three")
     assert path.read_bytes() == b"three"
+
+
+def writer_of(path: Path, topics: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> tuple[MetadataWriter, list[int]]:
+    """A writer, and the number of topics in each file that it writes."""
+    world = World()
+    writer = MetadataWriter(
+        path, topics, world.log, world.alarms, world.clock, FakeThreadPool(), lambda topic, channel: False
+    )
+    written: list[int] = []
+    monkeypatch.setattr(metadata, "replace_file", lambda path, data: written.append(len(json.loads(data)["topics"])))
+    return writer, written
+
+
+def add(topics: dict[str, Any], name: str) -> None:
+    topics[name] = SimpleNamespace(name=name, is_paused=False, is_ephemeral=False, channels={})
+
+
+def test_topics_that_are_new_after_a_write_share_the_next_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "_PAUSE_FACTOR", 1e9)
+    topics: dict[str, Any] = {}
+    writer, written = writer_of(path, topics, monkeypatch)
+    for name in "abcde":
+        add(topics, name)
+        writer.want()
+        gevent.sleep(0)
+    with gevent.Timeout(10):
+        while len(written) < 2:
+            gevent.sleep(0.001)
+    assert written == [1, 5]
+
+
+def test_who_needs_the_file_does_not_wait_for_the_pause(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "_PAUSE_FACTOR", 1e9)
+    monkeypatch.setattr(metadata, "_LONGEST_PAUSE_S", 60)
+    topics: dict[str, Any] = {}
+    writer, written = writer_of(path, topics, monkeypatch)
+    for _ in range(2):  # the second time, after a whole pause that was cut short
+        add(topics, f"a{len(written)}")
+        writer.want()
+        gevent.sleep(0)
+        add(topics, f"b{len(written)}")
+        writer.want()
+        with gevent.Timeout(10):
+            writer.settle()
+    assert written == [1, 2, 3, 4]
 
 
 # --- a topic whose channels are all ephemeral
