@@ -23,6 +23,7 @@ pytestmark = pytest.mark.ours
 NOT_RUN = {
     "README.md": 1,  # `make test`
     "docs/archives.md": 1,  # a line of a manifest
+    "docs/containers.md": 3,  # a container engine, twice, and a cluster
     "docs/debugging.md": 1,  # lines of a file
     "docs/nsqadmin.md": 2,  # behind a proxy
     "docs/operations.md": 4,  # lines of a log and of an answer, Kubernetes, an old certificate
@@ -32,6 +33,7 @@ NOT_RUN = {
     "docs/tools/README.md": 1,  # other shells
     "docs/tools/nsq-to-http.md": 1,  # somebody's https server
     "docs/tools/spark-replay.md": 1,  # a cluster
+    "docs/tutorial.md": 1,  # the installation
 }
 # Each block there starts a Spark, which takes ten seconds. README.md, which has three of them, stays in `make test`.
 SLOW = {"docs/spark.md", "docs/tools/spark-replay.md"}

@@ -6,11 +6,13 @@ import fnmatch
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from nsq_tools.stat.model import Name, Row
-from nsqd_py.cluster.figures import ChannelCounts, Rates
 from nsqd_py.settings.regex import BadExpression, compiled
+
+if TYPE_CHECKING:  # --help and --version need the names of the columns, but not orjson, which the model imports
+    from nsq_tools.stat.model import Name, Row
+    from nsqd_py.cluster.figures import ChannelCounts, Rates
 
 
 class BadPattern(ValueError):
