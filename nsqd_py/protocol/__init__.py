@@ -1,7 +1,8 @@
 """The NSQ protocol V2 without I/O: bytes in, commands out; batches in, frames out.
 
 nsqd's side
-commands        the table of commands: arguments, states, errors, order of checks
+commands        the commands of clients, as classes
+command_table   their arguments, states, errors, and the order of checks
 parser          turns bytes in any chunks into commands
 guarded_parser  the same for a client that needs permissions
 multi_body      finds the messages of a large MPUB in slices

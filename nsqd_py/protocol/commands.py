@@ -1,197 +1,127 @@
-"""The table of commands: their arguments, the states that allow them, and the checks before the body is read.
+"""The commands of clients, as the parser returns them: complete, checked, and with numbers for words.
 
-The checks run in the same order as in Go's nsqd, since the client sees the first error. `params` are the words of the
-line, beginning with the command.
+`body`, `count` and `stride` are those of `nsqd_py.batch.Batch`. The names of topics and channels are valid.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from nsqd_py.errors import BadBody, BadChannel, BadMessage, BadTopic, ClientError, Invalid
-from nsqd_py.protocol.frames import ID_LENGTH
-from nsqd_py.protocol.names import is_valid_name, quote
-from nsqd_py.protocol.session import STATE_CLOSING, STATE_INIT, STATE_SUBSCRIBED, Session
-
-Params = list[bytes]
-
-NO_BODY = 0
-SIZED_BODY = 1  # [4-byte size][body]
-MULTI_BODY = 2  # [4-byte size][4-byte count], then count times [4-byte size][message]
-
-# The kinds of publishes.
-PUB, MPUB, DPUB = range(3)
-
-# When the client's permission for a command is checked.
-NEVER = 0
-BEFORE_BODY = 1
-AFTER_BODY = 2
-
-_UINT64 = (1 << 64) - 1
-_INT64_SIGN = 1 << 63
+from nsqd_py.protocol.multi_body import Part
 
 
-@dataclass(frozen=True, slots=True)
-class CommandSpec:
-    """One row of the table.
+@dataclass(slots=True)
+class Identify:
+    """IDENTIFY with its JSON."""
 
-    check       raises the same ClientError as Go's nsqd; it depends only on the state and the words
-    body        NO_BODY, SIZED_BODY or MULTI_BODY
-    body_error  the error for a bad or missing body: BadBody or BadMessage
-    body_name   the name of the body in error texts
-    permission  NEVER, BEFORE_BODY or AFTER_BODY: when the permission for its topic and channel is checked
-    """
+    body: bytes
+
+
+@dataclass(slots=True)
+class Auth:
+    """AUTH with its secret."""
+
+    secret: bytes
+
+
+@dataclass(slots=True)
+class Sub:
+    topic_name: bytes
+    channel_name: bytes
+
+
+@dataclass(slots=True)
+class Rdy:
+    count: int
+
+
+@dataclass(slots=True)
+class Fin:
+    """One or more consecutive FINs."""
+
+    message_ids: list[bytes]
+
+
+@dataclass(slots=True)
+class Req:
+    """A REQ. The delay is as the client sent it; it may be negative."""
+
+    message_id: bytes
+    delay_ns: int
+
+
+@dataclass(slots=True)
+class Touch:
+    message_id: bytes
+
+
+class Cls:
+    __slots__ = ()
+
+
+class Nop:
+    __slots__ = ()
+
+
+@dataclass(slots=True)
+class Pub:
+    """One or more consecutive PUBs to one topic."""
+
+    topic_name: bytes
+    body: bytes
+    count: int
+    stride: int
+
+
+@dataclass(slots=True)
+class Dpub:
+    """One or more consecutive DPUBs with the same line."""
+
+    topic_name: bytes
+    body: bytes
+    count: int
+    stride: int
+    defer_ns: int
+
+
+@dataclass(slots=True)
+class Mpub:
+    topic_name: bytes
+    body: bytes
+    count: int
+    stride: int
+
+
+@dataclass(slots=True)
+class LargeMpub:
+    """An MPUB with more messages than fit into one batch; `count` is the number of all messages."""
+
+    topic_name: bytes
+    parts: list[Part]
+    count: int
+
+
+class SliceRead:
+    """No command: the parser has read one slice of a long MPUB, and other clients may run now."""
+
+    __slots__ = ()
+
+
+@dataclass(slots=True)
+class PermissionRequest:
+    """The client wants to run the command `name`. Run `command` if that is permitted; None if it is not read yet."""
 
     name: str
-    check: Callable[[Session, Params], None]
-    body: int = NO_BODY
-    body_error: type[ClientError] = BadBody
-    body_name: str = "body"
-    permission: int = NEVER
+    topic_name: bytes
+    channel_name: bytes
+    command: Command | None
 
 
-def words(raw: bytes) -> str:
-    """Return bytes of a client's command as text for an error."""
-    return raw.decode("utf-8", "surrogateescape")
+CLS = Cls()
+NOP = Nop()
+SLICE_READ = SliceRead()
 
-
-def parse_number(raw: bytes) -> int:
-    """Return decimal digits as a signed 64-bit number that wraps; 0 for no digits. Raises ValueError."""
-    if not raw:
-        return 0
-    if not raw.isdigit():
-        raise ValueError(raw)
-    if len(raw) <= 18:
-        return int(raw)
-    wrapped = 0
-    for digit in raw:  # digit by digit, since int() refuses very long numbers
-        wrapped = (wrapped * 10 + digit - 48) & _UINT64
-    return wrapped - ((wrapped & _INT64_SIGN) << 1)
-
-
-def milliseconds_to_ns(milliseconds: int) -> int:
-    """Return a signed 64-bit number of ns. It wraps for huge values, as in Go."""
-    wrapped = milliseconds * 1_000_000 & _UINT64
-    return wrapped - ((wrapped & _INT64_SIGN) << 1)
-
-
-def defer_ns_of(params: Params) -> int:
-    """Return the delay of a DPUB in ns, from the words of its line."""
-    return milliseconds_to_ns(parse_number(params[2]))
-
-
-def _check_topic(command: str, params: Params, prefix: str = "") -> None:
-    if not is_valid_name(params[1]):
-        raise BadTopic(f"{prefix}{command} topic name {quote(params[1])} is not valid")
-
-
-def _check_identify(session: Session, params: Params) -> None:
-    if session.state != STATE_INIT:
-        raise Invalid("cannot IDENTIFY in current state")
-
-
-def _check_auth(session: Session, params: Params) -> None:
-    if session.state != STATE_INIT:
-        raise Invalid("cannot AUTH in current state")
-    if len(params) != 1:
-        raise Invalid("AUTH invalid number of parameters")
-
-
-def _check_sub(session: Session, params: Params) -> None:
-    if session.state != STATE_INIT:
-        raise Invalid("cannot SUB in current state")
-    if session.heartbeat_interval_ms <= 0:
-        raise Invalid("cannot SUB with heartbeats disabled")
-    if len(params) < 3:
-        raise Invalid("SUB insufficient number of parameters")
-    _check_topic("SUB", params)
-    if not is_valid_name(params[2]):
-        raise BadChannel(f"SUB channel name {quote(params[2])} is not valid")
-
-
-def _check_rdy(session: Session, params: Params) -> None:
-    if session.state == STATE_CLOSING:
-        return
-    if session.state != STATE_SUBSCRIBED:
-        raise Invalid("cannot RDY in current state")
-    count = 1
-    if len(params) > 1:
-        try:
-            count = parse_number(params[1])
-        except ValueError:
-            raise Invalid(f"RDY could not parse count {words(params[1])}") from None
-    if not 0 <= count <= session.limits.max_rdy_count:
-        raise Invalid(f"RDY count {count} out of range 0-{session.limits.max_rdy_count}")
-
-
-def _consumer_check(name: str, word_count: int) -> Callable[[Session, Params], None]:
-    """Check FIN, REQ and TOUCH: the client is subscribed, and the message id has the right length."""
-
-    def check(session: Session, params: Params) -> None:
-        if session.state != STATE_SUBSCRIBED and session.state != STATE_CLOSING:
-            raise Invalid(f"cannot {name} in current state")
-        if len(params) < word_count:
-            raise Invalid(f"{name} insufficient number of params")
-        if len(params[1]) != ID_LENGTH:
-            raise Invalid("invalid message ID")
-        if name == "REQ":
-            try:
-                parse_number(params[2])
-            except ValueError:
-                raise Invalid(f"REQ could not parse timeout {words(params[2])}") from None
-
-    return check
-
-
-def _check_cls(session: Session, params: Params) -> None:
-    if session.state != STATE_SUBSCRIBED:
-        raise Invalid("cannot CLS in current state")
-
-
-def _check_nop(session: Session, params: Params) -> None:
-    """Allow NOP in every state."""
-
-
-def _check_pub(session: Session, params: Params) -> None:
-    if len(params) < 2:
-        raise Invalid("PUB insufficient number of parameters")
-    _check_topic("PUB", params)
-
-
-def _check_mpub(session: Session, params: Params) -> None:
-    if len(params) < 2:
-        raise Invalid("MPUB insufficient number of parameters")
-    _check_topic("MPUB", params, prefix="E_BAD_TOPIC ")  # Go's nsqd doubles the code too
-
-
-def _check_dpub(session: Session, params: Params) -> None:
-    if len(params) < 3:
-        raise Invalid("DPUB insufficient number of parameters")
-    _check_topic("DPUB", params)
-    try:
-        timeout_ms = parse_number(params[2])
-    except ValueError:
-        raise Invalid(f"DPUB could not parse timeout {words(params[2])}") from None
-    limit_ms = session.limits.max_defer_timeout_ms
-    if not 0 <= milliseconds_to_ns(timeout_ms) <= limit_ms * 1_000_000:
-        raise Invalid(f"DPUB timeout {timeout_ms & _UINT64} out of range 0-{limit_ms}")
-
-
-COMMANDS: dict[bytes, CommandSpec] = {
-    spec.name.encode(): spec
-    for spec in (
-        CommandSpec("IDENTIFY", _check_identify, SIZED_BODY),
-        CommandSpec("AUTH", _check_auth, SIZED_BODY),
-        CommandSpec("SUB", _check_sub, permission=BEFORE_BODY),
-        CommandSpec("RDY", _check_rdy),
-        CommandSpec("FIN", _consumer_check("FIN", 2)),
-        CommandSpec("REQ", _consumer_check("REQ", 3)),
-        CommandSpec("TOUCH", _consumer_check("TOUCH", 2)),
-        CommandSpec("CLS", _check_cls),
-        CommandSpec("NOP", _check_nop),
-        CommandSpec("PUB", _check_pub, SIZED_BODY, BadMessage, "message body", AFTER_BODY),
-        CommandSpec("MPUB", _check_mpub, MULTI_BODY, permission=BEFORE_BODY),
-        CommandSpec("DPUB", _check_dpub, SIZED_BODY, BadMessage, "message body", AFTER_BODY),
-    )
-}
+Command = (
+    Identify | Auth | Sub | Rdy | Fin | Req | Touch | Cls | Nop | Pub | Dpub | Mpub | LargeMpub | SliceRead
+    | PermissionRequest
+)  # fmt: skip

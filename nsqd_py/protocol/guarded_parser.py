@@ -1,15 +1,13 @@
 """The parser of a client that needs permissions. Between the commands it returns requests for permission.
 
-    ("PERMIT", name, topic, channel, command)
-
-The caller must run `command` if the client may do this. `command` is None if it has not been read yet. Permission for
-consecutive PUBs to one topic is requested once, until `forget_pub`.
+Permission for consecutive PUBs to one topic is requested once, until `forget_pub`.
 """
 
 from __future__ import annotations
 
-from nsqd_py.protocol.commands import AFTER_BODY, BEFORE_BODY
-from nsqd_py.protocol.parser import GO_ON, Command, CommandParser
+from nsqd_py.protocol.command_table import AFTER_BODY, BEFORE_BODY
+from nsqd_py.protocol.commands import SLICE_READ, Command, PermissionRequest, Sub
+from nsqd_py.protocol.parser import CommandParser
 from nsqd_py.protocol.session import Session
 
 
@@ -29,9 +27,8 @@ class GuardedParser(CommandParser):
 
     def _command_line(self) -> Command | None:
         command = super()._command_line()
-        if command is not None and command[0] == "SUB":
-            _, topic_name, channel_name, *_ = command[1]
-            return "PERMIT", "SUB", topic_name, channel_name, command
+        if isinstance(command, Sub):
+            return PermissionRequest("SUB", command.topic_name, command.channel_name, command)
         return command
 
     def _command_with_body(self) -> Command | None:
@@ -40,11 +37,11 @@ class GuardedParser(CommandParser):
         topic_name = self._params[1] if spec.permission else b""
         if spec.permission == BEFORE_BODY and not self._was_asked:
             self._was_asked = True
-            return "PERMIT", spec.name, topic_name, b"", None
+            return PermissionRequest(spec.name, topic_name, b"", None)
         command = super()._command_with_body()
-        if command is None or command is GO_ON:
+        if command is None or command is SLICE_READ:
             return command
         self._was_asked = False
         if spec.permission == AFTER_BODY:
-            return "PERMIT", spec.name, topic_name, b"", command
+            return PermissionRequest(spec.name, topic_name, b"", command)
         return command

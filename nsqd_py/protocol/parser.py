@@ -4,17 +4,7 @@
     while (command := parser.next_command()) is not None:
         ...
 
-A command is a tuple that begins with its name:
-
-    ("FIN", ids)                               one or more consecutive FINs
-    ("PUB", topic, body, count, stride)        one or more consecutive PUBs to one topic
-    ("DPUB", topic, body, count, stride, defer_ns)  one or more consecutive DPUBs with the same line
-    ("MPUB", topic, body, count, stride)
-    ("MPUB_PARTS", topic, parts, count)        one MPUB of many messages: `parts` are (body, count, stride)
-    ("GO_ON",)                                 nothing to do: a slice of a long command was read
-    (name, params, body)                       all other commands; the body may be empty
-
-`body`, `count` and `stride` are those of `nsqd_py.batch.Batch`. A line is checked against the session before its body
+A line is checked against the session before its body
 is read, and sizes are checked before memory is allocated.
 """
 
@@ -22,20 +12,17 @@ from __future__ import annotations
 
 import re
 from struct import Struct
-from typing import Any
 
 from nsqd_py.batch import SIZE_BYTES, cut_out, uniform_stride
 from nsqd_py.errors import BadBody, BadMessage, ClientError, Invalid, NsqdError
-from nsqd_py.protocol.commands import COMMANDS, DPUB, MULTI_BODY, NO_BODY, PUB, CommandSpec, Params, defer_ns_of, words
+from nsqd_py.protocol.command_table import COMMANDS, DPUB, MULTI_BODY, PUB, CommandSpec, Params, defer_ns_of, words
+from nsqd_py.protocol.commands import SLICE_READ, Auth, Command, Dpub, Fin, Identify, LargeMpub, Mpub, Pub
 from nsqd_py.protocol.multi_body import SLICE_MESSAGES, MessageWalk, check_message_count
 from nsqd_py.protocol.session import STATE_CLOSING, STATE_SUBSCRIBED, Session
 
 # The largest body of IDENTIFY and AUTH: 5 MB of nested lists take 2 s to read, this much 2 ms.
 MAX_JSON_BYTES = 64 * 1024
 MAX_LINE_LENGTH = 16384  # the size of Go's read buffer, which limits a line there
-
-Command = tuple[Any, ...]
-GO_ON: Command = ("GO_ON",)
 
 _MPUB = COMMANDS[b"MPUB"]
 
@@ -174,7 +161,7 @@ class CommandParser:
         declared: int = _read_int32(self._gathered, 0)[0]
         return declared - SIZE_BYTES
 
-    def take_mpub(self, body: bytes) -> Command | None:
+    def take_mpub(self, body: bytes) -> Mpub | None:
         """Return the MPUB whose missing body is `body`, without a copy; None if the caller must feed it."""
         limits = self._session.limits
         count = check_message_count(_read_int32(self._gathered, SIZE_BYTES)[0], limits.max_body_size)
@@ -188,7 +175,7 @@ class CommandParser:
                 return None
         self._gathered = bytearray()
         self._spec = self._walk = None
-        return "MPUB", self._params[1], body, count, stride
+        return Mpub(self._params[1], body, count, stride)
 
     @property
     def gathered_bytes(self) -> int:
@@ -256,7 +243,7 @@ class CommandParser:
             run = match.group()
             end = match.end()
         self._position = end
-        return "FIN", run[4:-1].split(b"\nFIN ")
+        return Fin(run[4:-1].split(b"\nFIN "))
 
     def _pub_run(self) -> Command | None:
         """Return all PUBs, or DPUBs, with the line of the last one from here on, as one body: 0.4 us each."""
@@ -283,8 +270,8 @@ class CommandParser:
         body = parts[0] if len(parts) == 1 else b"".join(parts)
         stride = len(body) if len(parts) == 1 else uniform_stride(body, len(parts))
         if self.pub_kind == PUB:
-            return "PUB", self.pub_topic, body, len(parts), stride
-        return "DPUB", self.pub_topic, body, len(parts), stride, self.pub_defer_ns
+            return Pub(self.pub_topic, body, len(parts), stride)
+        return Dpub(self.pub_topic, body, len(parts), stride, self.pub_defer_ns)
 
     def _next_mpub(self) -> Command | None:
         """Read one more MPUB with the line of the last one: its words need no checks."""
@@ -317,9 +304,9 @@ class CommandParser:
         spec = COMMANDS.get(params[0])
         if spec is None:
             raise Invalid(f"invalid command {words(params[0])}")
-        spec.check(self._session, params)
-        if spec.body == NO_BODY:
-            return spec.name, params, b""
+        command = spec.read(self._session, params)
+        if command is not None:
+            return command
         self._remember(spec, params, buffer[position : newline + 1])
         self._spec = spec
         self._params = params
@@ -358,8 +345,8 @@ class CommandParser:
             self._gather(start)
             return None
         command, after = found
-        if command is GO_ON:
-            return GO_ON
+        if command is SLICE_READ:
+            return command
         if self._gathered:  # keep the bytes behind the body, not the body twice
             self._buffer = cut_out(self._gathered, after, len(self._gathered))
             self._gathered = bytearray()
@@ -385,11 +372,12 @@ class CommandParser:
         if len(whole) < after:
             return None
         if spec.name == "PUB":
-            return ("PUB", self._params[1], cut_out(whole, start, after), 1, self._needed), after
+            return Pub(self._params[1], cut_out(whole, start, after), 1, self._needed), after
         if spec.name == "DPUB":
             body = cut_out(whole, start, after)
-            return ("DPUB", self._params[1], body, 1, self._needed, defer_ns_of(self._params)), after
-        return (spec.name, self._params, cut_out(whole, start + SIZE_BYTES, after)), after
+            return Dpub(self._params[1], body, 1, self._needed, defer_ns_of(self._params)), after
+        body = cut_out(whole, start + SIZE_BYTES, after)
+        return (Identify(body) if spec.name == "IDENTIFY" else Auth(body)), after
 
     def _check_size(self, spec: CommandSpec, size: int) -> None:
         limits = self._session.limits
@@ -427,7 +415,7 @@ class CommandParser:
                     body = cut_out(whole, first, after)
                     stride = uniform_stride(body, count)
                     if 0 < stride - SIZE_BYTES <= limits.max_msg_size:
-                        return ("MPUB", self._params[1], body, count, stride), after
+                        return Mpub(self._params[1], body, count, stride), after
             walk = self._walk = MessageWalk(
                 count, 2 * SIZE_BYTES, limits.max_msg_size, SIZE_BYTES + limits.max_body_size
             )
@@ -435,12 +423,12 @@ class CommandParser:
             self._needed = walk.needed
             return None
         if not walk.is_over:
-            return GO_ON, start
+            return SLICE_READ, start
         after = start + walk.offset
         parts = walk.parts(whole, start)
         if len(parts) == 1:
-            return ("MPUB", self._params[1], *parts[0]), after
-        return ("MPUB_PARTS", self._params[1], parts, walk.count), after
+            return Mpub(self._params[1], *parts[0]), after
+        return LargeMpub(self._params[1], parts, walk.count), after
 
     # ---- end of input
 

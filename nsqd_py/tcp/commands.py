@@ -1,13 +1,12 @@
 """The handlers of commands: each function acts on topics and channels for a connection, and answers it.
 
-The parser checks each command against the table in `protocol.commands`; handlers receive only valid commands.
+The parser checks each command against the table in `protocol.command_table`; handlers receive only valid commands.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, assert_never
 
 from nsqd_py.errors import (
     AuthDisabled,
@@ -22,9 +21,25 @@ from nsqd_py.errors import (
     TouchFailed,
 )
 from nsqd_py.protocol import frames
-from nsqd_py.protocol.commands import DPUB, MPUB, PUB, Params, milliseconds_to_ns, parse_number, words
-from nsqd_py.protocol.multi_body import Part
-from nsqd_py.protocol.parser import Command
+from nsqd_py.protocol.command_table import DPUB, MPUB, PUB, words
+from nsqd_py.protocol.commands import (
+    Auth,
+    Cls,
+    Command,
+    Dpub,
+    Fin,
+    Identify,
+    LargeMpub,
+    Mpub,
+    Nop,
+    PermissionRequest,
+    Pub,
+    Rdy,
+    Req,
+    SliceRead,
+    Sub,
+    Touch,
+)
 from nsqd_py.protocol.session import STATE_CLOSING, STATE_SUBSCRIBED, Upgrades
 from nsqd_py.queue.position import TOPOLOGY_AWARE, nearness
 
@@ -42,15 +57,45 @@ _PUBLISH_ERRORS: dict[int, tuple[str, type[ClientError]]] = {
 }
 
 
-def act(client: ClientConnection, command: Command) -> None:
+def execute(client: ClientConnection, command: Command) -> None:
     """Execute a command. Raises ClientError."""
-    HANDLERS[command[0]](client, *command[1:])
+    match command:  # the commands that come most often first
+        case Pub():
+            pub(client, command)
+        case Fin():
+            fin(client, command.message_ids)
+        case Mpub():
+            mpub(client, command)
+        case Rdy():
+            rdy(client, command.count)
+        case Req():
+            req(client, command)
+        case Touch():
+            touch(client, command.message_id)
+        case Dpub():
+            dpub(client, command)
+        case Nop() | SliceRead():
+            pass
+        case LargeMpub():
+            large_mpub(client, command)
+        case PermissionRequest():
+            permit(client, command)
+        case Sub():
+            sub(client, command)
+        case Identify():
+            identify(client, command.body)
+        case Auth():
+            auth(client, command.secret)
+        case Cls():
+            cls(client)
+        case _:
+            assert_never(command)
 
 
 # ---- identification
 
 
-def identify(client: ClientConnection, params: Params, body: bytes) -> None:
+def identify(client: ClientConnection, body: bytes) -> None:
     session = client.session
     answer = session.identify(body)
     names = client.peer, session.client_id, session.hostname, session.user_agent
@@ -68,32 +113,36 @@ def identify(client: ClientConnection, params: Params, body: bytes) -> None:
         client.upgrade(session.upgrades)
 
 
-def auth(client: ClientConnection, params: Params, body: bytes) -> None:
+def auth(client: ClientConnection, secret: bytes) -> None:
     if client.guard is None:
         raise AuthDisabled("AUTH disabled")
-    client.guard.authenticate(body, lambda answer: client.send(frames.response(answer)))
+    client.guard.authenticate(secret, lambda answer: client.send(frames.response(answer)))
 
 
-def permit(
-    client: ClientConnection, name: str, topic_name: bytes, channel_name: bytes, command: Command | None
-) -> None:
-    """Execute a command when the client is authorized for it. None: only check the authorization."""
+def permit(client: ClientConnection, request: PermissionRequest) -> None:
+    """Execute the command of the request when the client is authorized for it."""
     assert client.guard is not None
-    client.guard.check(name, topic_name, channel_name, lambda: act(client, command) if command is not None else None)
+    command = request.command
+    client.guard.check(
+        request.name,
+        request.topic_name,
+        request.channel_name,
+        lambda: execute(client, command) if command is not None else None,
+    )
 
 
 # ---- consumers
 
 
-def sub(client: ClientConnection, params: Params, body: bytes) -> None:
-    name, broker = params[1].decode(), client.broker
+def sub(client: ClientConnection, command: Sub) -> None:
+    name, broker = command.topic_name.decode(), client.broker
     try:
         topic = broker.find_topic(name) or broker.get_topic(name)
     except OSError as error:
         raise SubFailed(f"SUB failed {error.strerror or error}") from error
     except Refusal as error:
         raise SubFailed(f"SUB failed {error.reason}") from error
-    channel_name = params[2].decode()
+    channel_name = command.channel_name.decode()
     if broker.channels.wants_disk(topic, channel_name):
         broker.channels.make_for(client, topic, channel_name, lambda found: _subscribe(client, topic, found))
     else:
@@ -120,86 +169,72 @@ def _subscribe(client: ClientConnection, topic: Topic, channel: Channel | OSErro
     client.send(frames.OK)
 
 
-def rdy(client: ClientConnection, params: Params, body: bytes) -> None:
+def rdy(client: ClientConnection, count: int) -> None:
     if client.session.state == STATE_CLOSING:
         client.log.of_clients.info("PROTOCOL(V2): [%s] ignoring RDY after CLS", client.peer)
         return
-    client.rdy = parse_number(params[1]) if len(params) > 1 else 1
+    client.rdy = count
     client.maybe_ready()
 
 
-def fin_run(client: ClientConnection, ids: list[bytes]) -> None:
+def fin(client: ClientConnection, message_ids: list[bytes]) -> None:
     channel = client.channel
     assert channel is not None
-    missing = channel.finish(client, ids)
-    client.finish_count += len(ids) - len(missing)
+    missing = channel.finish(client, message_ids)
+    client.finish_count += len(message_ids) - len(missing)
     for message_id in missing:
         client.answer_error(FinFailed(f"FIN {words(message_id)} failed {_missing_reason(channel, message_id)}"))
     if not client.is_waiting and client.capacity() > 0:
         channel.client_ready(client)
 
 
-def fin(client: ClientConnection, *arguments: Any) -> None:
-    """Handle `("FIN", ids)`, for consecutive FINs, or `("FIN", params, body)`, for a line in an unusual form."""
-    fin_run(client, arguments[0] if len(arguments) == 1 else [arguments[0][1]])
-
-
-def req(client: ClientConnection, params: Params, body: bytes) -> None:
+def req(client: ClientConnection, command: Req) -> None:
     channel = client.channel
     assert channel is not None
-    delay_ns = milliseconds_to_ns(parse_number(params[2]))
+    message_id, delay_ns = command.message_id, command.delay_ns
     clamped_ns = max(0, min(delay_ns, client.broker.options.max_req_timeout_ns))
     if clamped_ns != delay_ns:
         client.log.of_clients.info("[%s] REQ timeout %d out of range. Setting to %d", client.peer, delay_ns, clamped_ns)
-    if not channel.requeue(client, params[1], clamped_ns):
-        raise ReqFailed(f"REQ {words(params[1])} failed {_missing_reason(channel, params[1])}")
+    if not channel.requeue(client, message_id, clamped_ns):
+        raise ReqFailed(f"REQ {words(message_id)} failed {_missing_reason(channel, message_id)}")
     client.requeue_count += 1
     client.maybe_ready()
 
 
-def touch(client: ClientConnection, params: Params, body: bytes) -> None:
+def touch(client: ClientConnection, message_id: bytes) -> None:
     channel = client.channel
     assert channel is not None
-    if not channel.touch(client, params[1]):
-        raise TouchFailed(f"TOUCH {words(params[1])} failed {_missing_reason(channel, params[1])}")
+    if not channel.touch(client, message_id):
+        raise TouchFailed(f"TOUCH {words(message_id)} failed {_missing_reason(channel, message_id)}")
 
 
 def _missing_reason(channel: Channel, message_id: bytes) -> str:
     return "client does not own message" if channel.owns(message_id) else "ID not in flight"
 
 
-def cls(client: ClientConnection, params: Params, body: bytes) -> None:
+def cls(client: ClientConnection) -> None:
     client.rdy = 0
     client.session.state = STATE_CLOSING
     client.send(frames.CLOSE_WAIT)
 
 
-def nop(client: ClientConnection, params: Params, body: bytes) -> None:
-    pass
-
-
-def go_on(client: ClientConnection) -> None:
-    """Do nothing: the parser has read one slice of a long command."""
-
-
 # ---- publishers
 
 
-def pub(client: ClientConnection, topic_name: bytes, body: bytes, count: int, stride: int) -> None:
-    _publish(client, PUB, topic_name.decode(), body, count, stride)
-    client.send(frames.OK * count)
+def pub(client: ClientConnection, command: Pub) -> None:
+    _publish(client, PUB, command)
+    client.send(frames.OK * command.count)
 
 
-def mpub(client: ClientConnection, topic_name: bytes, body: bytes, count: int, stride: int) -> None:
-    _publish(client, MPUB, topic_name.decode(), body, count, stride)
+def mpub(client: ClientConnection, command: Mpub) -> None:
+    _publish(client, MPUB, command)
     client.send(frames.OK)
 
 
-def mpub_parts(client: ClientConnection, topic_name: bytes, parts: Sequence[Part], count: int) -> None:
-    """Handle an MPUB with more messages than fit into one batch."""
-    topic, ticket = _topic_and_ticket(client, MPUB, topic_name.decode())
-    topic.publish_parts(parts, client, ticket)
-    client.pub_counts[topic.name] += count
+def large_mpub(client: ClientConnection, command: LargeMpub) -> None:
+    topic, ticket = _topic_and_ticket(client, MPUB, command.topic_name.decode())
+    topic.publish_parts(command.parts, client, ticket)
+    client.pub_counts[topic.name] += command.count
     client.send(frames.OK)
 
 
@@ -209,19 +244,16 @@ def await_mpub(client: ClientConnection, topic_name: bytes) -> None:
         client.broker.get_topic(topic_name.decode())
 
 
-def dpub(
-    client: ClientConnection, topic_name: bytes, body: bytes, count: int, stride: int, defer_ns: int
-) -> None:
-    _publish(client, DPUB, topic_name.decode(), body, count, stride, defer_ns)
-    client.send(frames.OK * count)
+def dpub(client: ClientConnection, command: Dpub) -> None:
+    _publish(client, DPUB, command, command.defer_ns)
+    client.send(frames.OK * command.count)
 
 
-def _publish(
-    client: ClientConnection, kind: int, topic_name: str, body: bytes, count: int, stride: int, defer_ns: int = 0
-) -> None:
+def _publish(client: ClientConnection, kind: int, command: Pub | Mpub | Dpub, defer_ns: int = 0) -> None:
+    topic_name = command.topic_name.decode()
     topic, ticket = _topic_and_ticket(client, kind, topic_name)
-    topic.publish(body, count, stride, client, ticket, defer_ns)
-    client.pub_counts[topic_name] += count
+    topic.publish(command.body, command.count, command.stride, client, ticket, defer_ns)
+    client.pub_counts[topic_name] += command.count
 
 
 def _topic_and_ticket(client: ClientConnection, kind: int, topic_name: str) -> tuple[Topic, int]:
@@ -238,22 +270,3 @@ def publish_error(kind: int, error: OSError) -> ClientError:
     """Return the client error for a publish of this kind that could not be written."""
     name, failure = _PUBLISH_ERRORS[kind]
     return failure(f"{name} failed {error.strerror or error}")
-
-
-HANDLERS: dict[str, Any] = {
-    "FIN": fin,
-    "PUB": pub,
-    "MPUB": mpub,
-    "MPUB_PARTS": mpub_parts,
-    "DPUB": dpub,
-    "RDY": rdy,
-    "REQ": req,
-    "TOUCH": touch,
-    "NOP": nop,
-    "SUB": sub,
-    "CLS": cls,
-    "IDENTIFY": identify,
-    "AUTH": auth,
-    "PERMIT": permit,
-    "GO_ON": go_on,
-}

@@ -22,7 +22,8 @@ from nsqd_py.net.limits import HANDSHAKE, TimeLimits
 from nsqd_py.net.loop_iteration import Turn
 from nsqd_py.net.transport import SMALL_READ, Stream
 from nsqd_py.protocol import MAGIC_V2, frames
-from nsqd_py.protocol.commands import words
+from nsqd_py.protocol.command_table import words
+from nsqd_py.protocol.commands import Mpub
 from nsqd_py.protocol.guarded_parser import GuardedParser
 from nsqd_py.protocol.parser import CommandParser, LineTooLong
 from nsqd_py.protocol.session import Limits, Session, Upgrades
@@ -31,7 +32,7 @@ from nsqd_py.queue.in_flight import InFlightTable
 from nsqd_py.queue.position import GLOBAL
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.logs import Log
-from nsqd_py.tcp.commands import HANDLERS, MS_NS, await_mpub, fin_run, mpub, publish_error
+from nsqd_py.tcp.commands import MS_NS, await_mpub, execute, fin, mpub, publish_error
 from nsqd_py.tcp.error_charge import ERRORS_PER_S, ErrorCharge
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class ClientConnection(Stream):
         turn.last_reader = None
         if self.channel is not None and not self._is_slow and (ids := parser.lone_fins(data)) is not None:
             self._heard_s = self._loop.now()
-            fin_run(self, ids)
+            fin(self, ids)
             return
         parser.feed(data)
         self._run_commands(parser)
@@ -194,7 +195,7 @@ class ClientConnection(Stream):
                 return
             self._pieces.clear()
             self._heard_s = self._loop.now()
-            mpub(self, *command[1:])
+            mpub(self, command)
             self._exact_bytes = parser.mpub_head_bytes
         except ClientError as error:
             self._pieces.clear()
@@ -250,10 +251,10 @@ class ClientConnection(Stream):
                         await_mpub(self, parser.awaited_mpub)
                     self._catch_up()
                     return
-                if command[0] == "MPUB" and len(command[2]) >= _LARGE_BODY_BYTES and self._layer is None:
+                if isinstance(command, Mpub) and len(command.body) >= _LARGE_BODY_BYTES and self._layer is None:
                     self._exact_bytes = parser.mpub_head_bytes
                 self._heard_s = self._loop.now()  # only complete commands count as a sign of life
-                HANDLERS[command[0]](self, *command[1:])
+                execute(self, command)
             except ClientError as error:
                 if parser.awaited_mpub and isinstance(error, (BadBody, BadMessage)):
                     await_mpub(self, parser.awaited_mpub)

@@ -211,7 +211,7 @@ def test_every_route_is_in_the_table_and_no_other() -> None:
 
 
 def test_every_command_is_in_the_table_and_no_other() -> None:
-    declared = {constant(call.args[0]) for call in calls_of("nsqd_py/protocol/commands.py", "CommandSpec")}
+    declared = {constant(call.args[0]) for call in calls_of("nsqd_py/protocol/command_table.py", "CommandSpec")}
     assert names_in("Commands", pattern=r"^`([A-Z]+)`$") == declared
 
 

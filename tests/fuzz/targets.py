@@ -6,7 +6,6 @@ import json
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
 
 import httptools
 import orjson
@@ -31,6 +30,7 @@ from nsqd_py.net.http.credentials import parse_credentials, parse_login, split_a
 from nsqd_py.net.http.heads import Head, Refused
 from nsqd_py.net.http.request import BadQuery, parse_query
 from nsqd_py.net.layers import Layer
+from nsqd_py.protocol import commands
 from nsqd_py.protocol.parser import CommandParser, LineTooLong
 from nsqd_py.protocol.session import STATE_SUBSCRIBED, Limits, Session
 from nsqd_py.settings.durations import parse_duration
@@ -71,10 +71,10 @@ def _commands(pieces: list[bytes]) -> list[object]:
         try:
             while (command := one.next_command()) is not None:
                 found += _unbundled(command)
-                if command[0] == "SUB":
+                if isinstance(command, commands.Sub):
                     session.state = STATE_SUBSCRIBED
-                elif command[0] == "IDENTIFY":
-                    session.identify(cast(bytes, command[2]))
+                elif isinstance(command, commands.Identify):
+                    session.identify(command.body)
         except ClientError as error:
             return [*found, error.wire]
         except LineTooLong:
@@ -82,15 +82,15 @@ def _commands(pieces: list[bytes]) -> list[object]:
     return found
 
 
-def _unbundled(command: Any) -> list[object]:
+def _unbundled(command: commands.Command) -> list[object]:
     """Rows of FINs and PUBs are one command where they come together."""
-    if command[0] == "FIN":
-        return [("FIN", each) for each in (command[1] if len(command) == 2 else command[1][1:2])]
-    if command[0] == "PUB":
-        body, found = command[2], []
+    if isinstance(command, commands.Fin):
+        return list(command.message_ids)
+    if isinstance(command, commands.Pub):
+        body, found = command.body, []
         while body:
             size = 4 + int.from_bytes(body[:4], "big")
-            found.append(("PUB", command[1], body[:size]))
+            found.append((command.topic_name, body[:size]))
             body = body[size:]
         return list(found)
     return [command]

@@ -16,15 +16,33 @@ from nsqd_py.batch import Batch, uniform_stride
 from nsqd_py.errors import ClientError
 from nsqd_py.protocol import multi_body
 from nsqd_py.protocol import parser as parser_module
-from nsqd_py.protocol.commands import PUB
-from nsqd_py.protocol.parser import MAX_LINE_LENGTH, Command, CommandParser, LineTooLong
+from nsqd_py.protocol.command_table import PUB
+from nsqd_py.protocol.commands import (
+    CLS,
+    NOP,
+    Cls,
+    Command,
+    Dpub,
+    Fin,
+    Identify,
+    LargeMpub,
+    Mpub,
+    Pub,
+    Rdy,
+    Req,
+    SliceRead,
+    Sub,
+    Touch,
+)
+from nsqd_py.protocol.parser import MAX_LINE_LENGTH, CommandParser, LineTooLong
 from nsqd_py.protocol.session import STATE_CLOSING, STATE_SUBSCRIBED, Limits, Session
 from tests.unit.fakes import sized
 
 LIMITS = Limits(max_msg_size=40, max_body_size=150, max_rdy_count=100, max_defer_timeout_ms=10_000)
 SHORT_LINE = 64  # in place of MAX_LINE_LENGTH, so that examples stay small
 
-Event = tuple[Any, ...]
+# A message as ("PUB", topic, ...), the id of a FIN, another command, or the end.
+Event = tuple[Any, ...] | Command
 
 
 @pytest.fixture(autouse=True, scope="module", params=[multi_body.SLICE_MESSAGES, 3])
@@ -70,11 +88,11 @@ class Reader:
 
     def obey(self, command: Command) -> None:
         """What changes the session."""
-        if command[0] == "IDENTIFY":
-            self.session.identify(command[2])
-        elif command[0] == "SUB":
+        if isinstance(command, Identify):
+            self.session.identify(command.body)
+        elif isinstance(command, Sub):
             self.session.state = STATE_SUBSCRIBED
-        elif command[0] == "CLS":
+        elif isinstance(command, Cls):
             self.session.state = STATE_CLOSING
 
     def check_memory(self, most: int) -> None:
@@ -99,39 +117,37 @@ class Reader:
 def lone_command(parser: CommandParser, body: bytes) -> Command:
     """What `next_command` would give for a lone publish."""
     if parser.pub_kind == PUB:
-        return "PUB", parser.pub_topic, body, 1, len(body)
-    return "DPUB", parser.pub_topic, body, 1, len(body), parser.pub_defer_ns
+        return Pub(parser.pub_topic, body, 1, len(body))
+    return Dpub(parser.pub_topic, body, 1, len(body), parser.pub_defer_ns)
 
 
 def events_of(command: Command) -> Iterator[Event]:
-    name = command[0]
-    if name == "FIN":
-        yield from (("FIN", message_id) for message_id in (command[1] if len(command) == 2 else command[1][1:2]))
-    elif name == "MPUB_PARTS":
-        _, topic, parts, count = command
-        assert sum(part[1] for part in parts) == count > multi_body.SLICE_MESSAGES
-        found: list[bytes] = []
-        for part in parts:
-            assert part[1] <= multi_body.SLICE_MESSAGES
-            [(_, _, messages)] = events_of(("MPUB", topic, *part))
-            found += messages
-        yield "MPUB", topic, found
-    elif name == "GO_ON":
-        pass
-    elif name in ("PUB", "MPUB", "DPUB"):
-        _, topic, body, count, stride, *defer = command
-        assert type(body) is bytes
-        assert stride in (0, uniform_stride(body, count))
-        messages = [Batch(0, 0, 0, 0, count, 0, body).message(i) for i in range(count)]
-        assert sized(*messages) == body
-        if name == "MPUB":
-            yield "MPUB", topic, messages
-        else:
-            yield from ((name, topic, message, *defer) for message in messages)
-    else:
-        _, params, body = command
-        assert type(body) is bytes
-        yield name, params, body
+    match command:
+        case Fin():
+            yield from (("FIN", message_id) for message_id in command.message_ids)
+        case Pub():
+            yield from (("PUB", command.topic_name, message) for message in messages_in(command))
+        case Dpub():
+            yield from (("DPUB", command.topic_name, message, command.defer_ns) for message in messages_in(command))
+        case Mpub():
+            yield "MPUB", command.topic_name, messages_in(command)
+        case LargeMpub():
+            assert sum(part[1] for part in command.parts) == command.count > multi_body.SLICE_MESSAGES
+            assert all(part[1] <= multi_body.SLICE_MESSAGES for part in command.parts)
+            parts = [Mpub(command.topic_name, *part) for part in command.parts]
+            yield "MPUB", command.topic_name, [message for part in parts for message in messages_in(part)]
+        case SliceRead():
+            pass
+        case _:
+            yield command
+
+
+def messages_in(command: Pub | Dpub | Mpub) -> list[bytes]:
+    assert type(command.body) is bytes
+    assert command.stride in (0, uniform_stride(command.body, command.count))
+    messages = [Batch(0, 0, 0, 0, command.count, 0, command.body).message(i) for i in range(command.count)]
+    assert sized(*messages) == command.body
+    return messages
 
 
 def outcome(chunks: Sequence[bytes]) -> list[Event]:
@@ -197,7 +213,7 @@ def dpubs(draw: st.DrawFn) -> Sent:
 @st.composite
 def identifies(draw: st.DrawFn) -> Sent:
     body = draw(st.sampled_from([b"{}", b'{"client_id":"me"}', b'{"heartbeat_interval":2000}']))
-    return Sent(b"IDENTIFY" + draw(newlines) + sized(body), (("IDENTIFY", [b"IDENTIFY"], body),))
+    return Sent(b"IDENTIFY" + draw(newlines) + sized(body), (Identify(body),))
 
 
 @st.composite
@@ -210,34 +226,30 @@ def fins(draw: st.DrawFn) -> Sent:
 @st.composite
 def lines(draw: st.DrawFn) -> Sent:
     message_id = draw(message_ids)
-    words = draw(
+    line, command = draw(
         st.sampled_from(
             [
-                [b"NOP"],
-                [b"RDY", b"5"],
-                [b"RDY"],
-                [b"TOUCH", message_id],
-                [b"REQ", message_id, b"100"],
-                [b"RDY", b"0", b"x"],
+                (b"NOP", NOP),
+                (b"RDY 5", Rdy(5)),
+                (b"RDY", Rdy(1)),
+                (b"TOUCH " + message_id, Touch(message_id)),
+                (b"REQ %b 100" % message_id, Req(message_id, 100_000_000)),
+                (b"RDY 0 x", Rdy(0)),
             ]
         )
     )
-    return Sent(b" ".join(words) + draw(newlines), ((words[0].decode(), words, b""),))
-
-
-def fixed(*words: bytes) -> Sent:
-    return Sent(b" ".join(words) + b"\n", ((words[0].decode(), list(words), b""),))
+    return Sent(line + draw(newlines), (command,))
 
 
 publishes = pubs() | mpubs() | dpubs()
-before_sub = st.lists(identifies() | publishes | st.just(fixed(b"NOP")), max_size=5)
+before_sub = st.lists(identifies() | publishes | st.just(Sent(b"NOP\n", (NOP,))), max_size=5)
 after_sub = st.lists(fins() | lines() | publishes, max_size=8)
 conversations = st.tuples(before_sub, after_sub, st.booleans()).map(
     lambda parts: [
         *parts[0],
-        fixed(b"SUB", b"t", b"ch"),
+        Sent(b"SUB t ch\n", (Sub(b"t", b"ch"),)),
         *parts[1],
-        *([fixed(b"CLS"), fixed(b"NOP")] if parts[2] else []),
+        *([Sent(b"CLS\n", (CLS,)), Sent(b"NOP\n", (NOP,))] if parts[2] else []),
     ]
 )
 places = st.lists(st.integers(0, 10_000), max_size=12)
@@ -302,7 +314,7 @@ def test_any_bytes_in_any_chunking(data: bytes, where: list[int]) -> None:
         expected = outcome([data])
         assert outcome(cut(data, where)) == expected
         assert outcome([data[i : i + 1] for i in range(len(data))]) == expected
-    topics = [event[1] for event in expected if event[0] in ("PUB", "MPUB")]
+    topics = [event[1] for event in expected if isinstance(event, tuple) and event[0] in ("PUB", "MPUB")]
     assert b"" not in topics
 
 
@@ -380,7 +392,7 @@ def test_a_run_of_fins_is_one_command() -> None:
     session.state = STATE_SUBSCRIBED
     parser = CommandParser(session)
     parser.feed(b"FIN 0123456789abcdef\n" * 100 + b"FIN 012345")
-    assert parser.next_command() == ("FIN", [b"0123456789abcdef"] * 100)
+    assert parser.next_command() == Fin([b"0123456789abcdef"] * 100)
     assert parser.next_command() is None
     assert parser.unread() == b"FIN 012345"
 
@@ -388,8 +400,8 @@ def test_a_run_of_fins_is_one_command() -> None:
 def test_a_run_of_pubs_is_one_batch_but_for_its_first() -> None:
     parser = CommandParser(Session(LIMITS))
     parser.feed((b"PUB t\n" + sized(b"hello")) * 100)
-    assert parser.next_command() == ("PUB", b"t", sized(b"hello"), 1, 9)
-    assert parser.next_command() == ("PUB", b"t", sized(*[b"hello"] * 99), 99, 9)
+    assert parser.next_command() == Pub(b"t", sized(b"hello"), 1, 9)
+    assert parser.next_command() == Pub(b"t", sized(*[b"hello"] * 99), 99, 9)
     assert parser.next_command() is None
 
 
@@ -405,4 +417,4 @@ def test_an_mpub_of_one_size_keeps_its_stride_however_it_arrives() -> None:
         if command is None:
             parser.feed(data[split:])
             command = parser.next_command()
-        assert command == ("MPUB", b"t", sized(*bodies), 10, 9)
+        assert command == Mpub(b"t", sized(*bodies), 10, 9)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd_py.errors import BadBody, BadMessage, ClientError, Invalid
+from nsqd_py.protocol.commands import NOP, Auth, Command, Dpub, Mpub, PermissionRequest, Pub, Sub
 from nsqd_py.protocol.guarded_parser import GuardedParser
-from nsqd_py.protocol.parser import Command
 from nsqd_py.protocol.session import Limits, Session
 from tests.support.wire import auth, dpub, int32, mpub, pub, sub
 
@@ -29,21 +29,21 @@ def commands(parser: GuardedParser, *parts: bytes) -> list[Command]:
 
 
 def one_pub(body: bytes) -> Command:
-    return "PUB", b"t", int32(len(body)) + body, 1, len(body) + 4
+    return Pub(b"t", int32(len(body)) + body, 1, len(body) + 4)
 
 
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (auth(b"s"), [("AUTH", [b"AUTH"], b"s")]),
-        (b"NOP\n", [("NOP", [b"NOP"], b"")]),
-        (sub("t", "c"), [("PERMIT", "SUB", b"t", b"c", ("SUB", [b"SUB", b"t", b"c"], b""))]),
-        (pub("t", b"1"), [("PERMIT", "PUB", b"t", b"", one_pub(b"1"))]),
-        (dpub("t", 5, b"1"), [("PERMIT", "DPUB", b"t", b"", ("DPUB", b"t", int32(1) + b"1", 1, 5, 5_000_000))]),
-        (b"MPUB t\n", [("PERMIT", "MPUB", b"t", b"", None)]),
+        (auth(b"s"), [Auth(b"s")]),
+        (b"NOP\n", [NOP]),
+        (sub("t", "c"), [PermissionRequest("SUB", b"t", b"c", Sub(b"t", b"c"))]),
+        (pub("t", b"1"), [PermissionRequest("PUB", b"t", b"", one_pub(b"1"))]),
+        (dpub("t", 5, b"1"), [PermissionRequest("DPUB", b"t", b"", Dpub(b"t", int32(1) + b"1", 1, 5, 5_000_000))]),
+        (b"MPUB t\n", [PermissionRequest("MPUB", b"t", b"", None)]),
         (
             mpub("t", [b"1"]),
-            [("PERMIT", "MPUB", b"t", b"", None), ("MPUB", b"t", int32(1) + b"1", 1, 5)],
+            [PermissionRequest("MPUB", b"t", b"", None), Mpub(b"t", int32(1) + b"1", 1, 5)],
         ),
     ],
 )
@@ -53,9 +53,11 @@ def test_what_is_asked(data: bytes, expected: list[Command]) -> None:
 
 def test_a_row_of_publishes_is_asked_about_once() -> None:
     parser = guarded()
-    assert [command[0] for command in commands(parser, pub("t", b"1") * 3)] == ["PERMIT", "PUB"]
+    assert [type(command) for command in commands(parser, pub("t", b"1") * 3)] == [PermissionRequest, Pub]
     assert parser.lone_pub(pub("t", b"2")) == int32(1) + b"2"
-    assert commands(parser, pub("u", b"1"))[0][:3] == ("PERMIT", "PUB", b"u")
+    assert commands(parser, pub("u", b"1")) == [
+        PermissionRequest("PUB", b"u", b"", Pub(b"u", int32(1) + b"1", 1, 5)),
+    ]
 
 
 def test_a_publish_is_asked_about_again_when_the_last_is_forgotten() -> None:
@@ -63,7 +65,7 @@ def test_a_publish_is_asked_about_again_when_the_last_is_forgotten() -> None:
     commands(parser, pub("t", b"1"))
     parser.forget_pub()
     assert parser.lone_pub(pub("t", b"2")) is None
-    assert commands(parser, pub("t", b"2") * 2)[0] == ("PERMIT", "PUB", b"t", b"", one_pub(b"2"))
+    assert commands(parser, pub("t", b"2") * 2)[0] == PermissionRequest("PUB", b"t", b"", one_pub(b"2"))
 
 
 def test_a_body_without_a_command_is_no_publish_when_the_last_is_forgotten() -> None:
@@ -78,7 +80,7 @@ def test_a_body_without_a_command_is_no_publish_when_the_last_is_forgotten() -> 
 def test_each_row_of_deferred_publishes_is_asked_about_once() -> None:
     parser = guarded()
     found = commands(parser, dpub("t", 5, b"1") * 3 + dpub("t", 6, b"1"))
-    assert [command[0] for command in found] == ["PERMIT", "DPUB", "PERMIT"]
+    assert [type(command) for command in found] == [PermissionRequest, Dpub, PermissionRequest]
     assert parser.lone_pub(dpub("t", 6, b"2")) == int32(1) + b"2"
     assert parser.lone_pub(dpub("t", 5, b"2")) is None
     parser.forget_pub()
@@ -87,12 +89,12 @@ def test_each_row_of_deferred_publishes_is_asked_about_once() -> None:
 
 def test_each_mpub_is_asked_about() -> None:
     parser = guarded()
-    asked: Command = ("PERMIT", "MPUB", b"t", b"", None)
-    of_one: Command = ("MPUB", b"t", int32(1) + b"1", 1, 5)
+    asked: Command = PermissionRequest("MPUB", b"t", b"", None)
+    of_one: Command = Mpub(b"t", int32(1) + b"1", 1, 5)
     assert commands(parser, mpub("t", [b"1"]) * 2, mpub("t", [b"1"])) == [asked, of_one] * 3
-    other = [("PERMIT", "MPUB", b"u", b"", None), ("MPUB", b"u", int32(1) + b"1", 1, 5)]
+    other = [PermissionRequest("MPUB", b"u", b"", None), Mpub(b"u", int32(1) + b"1", 1, 5)]
     assert commands(parser, mpub("u", [b"1"]) + pub("t", b"1") + mpub("u", [b"1"])) == [
-        *other, ("PERMIT", "PUB", b"t", b"", one_pub(b"1")), *other,
+        *other, PermissionRequest("PUB", b"t", b"", one_pub(b"1")), *other,
     ]  # fmt: skip
 
 
@@ -104,7 +106,7 @@ def test_a_bad_body_of_a_publish_comes_before_the_permission() -> None:
 def test_a_bad_body_of_many_comes_behind_it() -> None:
     parser = guarded()
     parser.feed(b"MPUB t\n" + int32(0))
-    assert parser.next_command() == ("PERMIT", "MPUB", b"t", b"", None)
+    assert parser.next_command() == PermissionRequest("MPUB", b"t", b"", None)
     with pytest.raises(BadBody):
         parser.next_command()
 
@@ -113,9 +115,10 @@ def acted_on(found: Iterable[Command]) -> list[tuple[bytes, bytes]]:
     """(topic, bodies with their sizes) of each publish, when all is permitted."""
     published = []
     for command in found:
-        inner = command[4] if command[0] == "PERMIT" else command
+        inner = command.command if isinstance(command, PermissionRequest) else command
         if inner is not None:
-            published.append((inner[1], inner[2]))
+            assert isinstance(inner, (Pub, Mpub))
+            published.append((inner.topic_name, inner.body))
     return published
 
 
@@ -148,7 +151,7 @@ class Revoked:
     def __init__(self) -> None:
         self.parser = guarded()
         self.permitted: set[bytes] = set()
-        self.unpermitted: list[Command] = []
+        self.unpermitted: list[Pub | Dpub] = []
         self.is_over = False
 
     def revoke(self) -> None:
@@ -158,7 +161,7 @@ class Revoked:
     def read(self, data: bytes) -> None:
         body = self.parser.lone_pub(data)
         if body is not None:
-            self._publish(("PUB", self.parser.pub_topic, body, 1, len(body)))
+            self._publish(Pub(self.parser.pub_topic, body, 1, len(body)))
             return
         try:
             for command in commands(self.parser, data):
@@ -167,15 +170,15 @@ class Revoked:
             self.is_over = True
 
     def _act(self, command: Command) -> None:
-        if command[0] == "PERMIT":
-            self.permitted.add(command[2])
-            if command[4] is not None:
-                self._act(command[4])
-        elif command[0] in ("PUB", "DPUB"):
+        if isinstance(command, PermissionRequest):
+            self.permitted.add(command.topic_name)
+            if command.command is not None:
+                self._act(command.command)
+        elif isinstance(command, (Pub, Dpub)):
             self._publish(command)
 
-    def _publish(self, command: Command) -> None:
-        if command[1] not in self.permitted:
+    def _publish(self, command: Pub | Dpub) -> None:
+        if command.topic_name not in self.permitted:
             self.unpermitted.append(command)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nsqd_py.errors import Invalid
-from nsqd_py.protocol.parser import Command, CommandParser, KnownLines
+from nsqd_py.protocol.commands import NOP, Command, Dpub, Pub
+from nsqd_py.protocol.parser import CommandParser, KnownLines
 from nsqd_py.protocol.session import Limits, Session
 from tests.support.wire import dpub, int32, pub
 
@@ -31,9 +32,12 @@ def test_a_client_that_has_published_may_use_the_lines_of_others(known: KnownLin
     assert (parser.pub_topic, parser.pub_defer_ns) == (b"t", 5_000_000)
     assert parser.lone_pub(pub("unknown", b"4")) is None
     found = commands(parser, pub("t", b"5") + pub("u", b"6") + dpub("t", 5, b"7") + b"NOP\n")
-    assert [command[:2] for command in found[:3]] == [("PUB", b"t"), ("PUB", b"u"), ("DPUB", b"t")]
-    assert found[2][5] == 5_000_000
-    assert len(found) == 4
+    assert found == [
+        Pub(b"t", int32(1) + b"5", 1, 5),
+        Pub(b"u", int32(1) + b"6", 1, 5),
+        Dpub(b"t", int32(1) + b"7", 1, 5, 5_000_000),
+        NOP,
+    ]
 
 
 def test_the_first_publish_of_a_client_is_checked_whatever_others_have_sent(known: KnownLines) -> None:
