@@ -33,7 +33,7 @@ def records(cluster: Cluster) -> Iterator[Record]:
             key = Key(name, channel_name)
             yield _record(key, of_channel.depth, of_channel, channel.rates, Rates._make(channel.rates), latency)
     for address, node in cluster.nodes.items():
-        if node.topics or (node.answered_s is not None and not node.failure):
+        if node.is_whole:
             counts = ChannelCounts._make(node.of_channels.counts)
             depth = node.of_topics.counts[0] + counts.depth
             rates = Rates._make(node.of_channels.rates)

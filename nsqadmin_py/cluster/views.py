@@ -7,49 +7,17 @@ reader of an earlier tick gets only what is new. Names and texts come from other
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from nsqd_py.cluster.figures import (
-    MILLI,
-    ChannelCounts,
-    Latency,
-    Numbers,
-    Part,
-    Rates,
-    Sum,
-    TopicCounts,
-    TopicRow,
-)
+from nsqadmin_py.cluster.last_known import NOTHING_KNOWN, LastKnown, NodeMemory
+from nsqadmin_py.cluster.node_views import FAILED, GONE, OK, SLOW, state_of, tombstones_of, version_of
+from nsqadmin_py.cluster.view import BadQuery, Json, NotKnown, View, figures_json, latency_json
+from nsqd_py.cluster.figures import ChannelCounts, Numbers, Part, Sum, TopicCounts, TopicRow
 from nsqd_py.cluster.model import Cluster, Node, totals
-
-Json = dict[str, Any]
 
 DEFAULT_LIMIT = 100
 MOST_LIMIT = 1000
-# An nsqd whose answer takes this long is slow. The poller marks it as late earlier.
-SLOW_AFTER_S = 5.0
-
-
-class BadQuery(ValueError):
-    """The query is not valid; str(error) is the message of the answer."""
-
-
-class NotKnown(LookupError):
-    """The topic, channel or node does not exist; str(error) is the message of the answer."""
-
-
-@dataclass(slots=True)
-class View:
-    """`changed` holds for each key the tick in which its row last changed."""
-
-    head: Json
-    rows: dict[str, Json] = field(default_factory=dict)
-    changed: dict[str, int] = field(default_factory=dict)
-
-    def add(self, key: str, row: Json, changed: int) -> None:
-        self.rows[key] = row
-        self.changed[key] = changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +55,11 @@ def _number(query: Mapping[str, str], name: str, default: int) -> int:
 # ---- the cluster
 
 
-def overview(cluster: Cluster, now_s: float) -> View:
-    """Return sums over the cluster, and the states of its nsqds and nsqlookupds."""
+def overview(cluster: Cluster, now_s: float, memory: NodeMemory = NOTHING_KNOWN) -> View:
+    """Return sums over the cluster, and the states of its nsqds and nsqlookupds.
+
+    `missing_depth` counts the messages on nsqds that do not answer, which are not in the sums.
+    """
     topics, topic_rates, channels, channel_rates = totals(cluster)
     states = [state_of(node, now_s) for node in cluster.nodes.values()]
     versions: dict[str, int] = {}
@@ -96,7 +67,7 @@ def overview(cluster: Cluster, now_s: float) -> View:
         version = version_of(node)
         versions[version] = versions.get(version, 0) + 1
     counts = ChannelCounts._make(channels)
-    figures = _figures(topics[0], counts, topics[2], topic_rates, channel_rates)
+    figures = figures_json(topics[0], counts, topics[2], topic_rates, channel_rates)
     head = {
         "topics": len(cluster.topics),
         "channels": sum(len(topic.channels) for topic in cluster.topics.values()),
@@ -104,6 +75,8 @@ def overview(cluster: Cluster, now_s: float) -> View:
         "nodes_ok": states.count(OK),
         "nodes_slow": states.count(SLOW),
         "nodes_failed": states.count(FAILED),
+        "nodes_gone": len(memory.gone()),
+        "missing_depth": sum(known.depth for known in memory.absent(cluster)),
         "versions": dict(sorted(versions.items())),
         "failed_lookups": dict(sorted(cluster.failed_lookups.items())),
         "channel_messages": counts.messages,  # counted as by Go's nsqadmin
@@ -112,38 +85,21 @@ def overview(cluster: Cluster, now_s: float) -> View:
     return View(head)
 
 
-def _figures(topic_depth: int, counts: ChannelCounts, messages: int, flow: Numbers, rates: Numbers) -> Json:
-    pace = Rates._make(rates)
-    return {
-        "depth": topic_depth + counts.depth,
-        "topic_depth": topic_depth,
-        "in_flight": counts.in_flight,
-        "deferred": counts.deferred,
-        "messages": messages,
-        "requeued": counts.requeued,
-        "timed_out": counts.timed_out,
-        "clients": counts.clients,
-        "message_rate": flow[0] / MILLI,
-        "finish_rate": pace.finished / MILLI,
-        "requeue_rate": pace.requeued / MILLI,
-        "timeout_rate": pace.timed_out / MILLI,
-    }
-
-
 # ---- topics
 
 
-def _topic_json(name: str, row: TopicRow) -> Json:
+def _topic_json(name: str, row: TopicRow, memory: NodeMemory) -> Json:
     counts, rates = row.channel_totals()
     own = row.figures
     return {
         "topic": name,
-        **_figures(own.depth, counts, own.messages, row.rates, rates),
+        **figures_json(own.depth, counts, own.messages, row.rates, rates),
         "backend_depth": own.backend_depth + counts.backend_depth,
         "paused": row.paused_parts > 0,
         "paused_channels": sum(channel.paused_parts > 0 for channel in row.channels.values()),
         "channels": len(row.channels),
         "nodes": len(row.parts),
+        "missing_depth": memory.missing_depth(name),
     }
 
 
@@ -156,20 +112,23 @@ SORTABLE: dict[str, Callable[[Json], Any]] = {
 }  # fmt: skip
 
 
-def topic_list(cluster: Cluster, page: Page) -> View:
+def topic_list(cluster: Cluster, page: Page, memory: NodeMemory = NOTHING_KNOWN) -> View:
     """Return a page of the topics whose name, or a channel's name, contains the searched text."""
     names = [name for name, row in cluster.topics.items() if _is_searched(page.search, name, row)]
     names.sort()  # the sort is stable: equal rows stay in the order of names
     if page.sort == "topic":
         ordered = names[::-1] if page.downwards else names
-        shown = [_topic_json(name, cluster.topics[name]) for name in ordered[page.offset : page.offset + page.limit]]
+        shown = [
+            _topic_json(name, cluster.topics[name], memory) for name in ordered[page.offset : page.offset + page.limit]
+        ]
     else:
-        rows = [_topic_json(name, cluster.topics[name]) for name in names]
+        rows = [_topic_json(name, cluster.topics[name], memory) for name in names]
         rows.sort(key=SORTABLE[page.sort], reverse=page.downwards)
         shown = rows[page.offset : page.offset + page.limit]
     view = View({"total": len(names), "offset": page.offset, "limit": page.limit})
     for row in shown:
-        view.add(row["topic"], row, cluster.topics[row["topic"]].changed_at())
+        changed = cluster.tick if row["missing_depth"] else cluster.topics[row["topic"]].changed_at()
+        view.add(row["topic"], row, changed)
     return view
 
 
@@ -177,12 +136,12 @@ def _is_searched(text: str, name: str, row: TopicRow) -> bool:
     return not text or text in name.lower() or any(text in channel.lower() for channel in row.channels)
 
 
-def topic(cluster: Cluster, name: str, now_s: float) -> View:
-    """Return a topic, its channels (`channel:…`) and its nsqds (`node:…`). Raises NotKnown."""
+def topic(cluster: Cluster, name: str, now_s: float, memory: NodeMemory = NOTHING_KNOWN) -> View:
+    """Return a topic, its channels (`channel:…`) and its nsqds (`node:…`), also those gone. Raises NotKnown."""
     row = cluster.topics.get(name)
     if row is None:
         raise NotKnown("TOPIC_NOT_FOUND")
-    view = View(_topic_json(name, row) | {"latency": _latency_json(cluster.latency_of(row, name))})
+    view = View(_topic_json(name, row, memory) | {"latency": latency_json(cluster.latency_of(row, name))})
     for channel_name in sorted(row.channels):
         channel = row.channels[channel_name]
         view.add(f"channel:{channel_name}", _channel_json(cluster, name, channel_name), channel.changed)
@@ -190,12 +149,30 @@ def topic(cluster: Cluster, name: str, now_s: float) -> View:
         topic_part = node.topics[name]
         sums = ChannelCounts._make(topic_part.channel_counts)
         own = TopicCounts._make(part.counts)
-        figures = _figures(own.depth, sums, own.messages, part.rates, topic_part.channel_rates)
+        figures = figures_json(own.depth, sums, own.messages, part.rates, topic_part.channel_rates)
         about = _part_json(node, part, now_s) | {"tombstoned": name in tombstones_of(node)}
         about |= {"channels": len(topic_part.channels), "backend_depth": own.backend_depth + sums.backend_depth}
         changed = max([part.changed, node.changed, *(channel.changed for channel in topic_part.channels.values())])
         view.add(f"node:{node.address}", about | figures, changed)
+    for known in memory.absent(cluster):
+        absent = _absent_json(cluster, known, name, now_s)
+        if absent:
+            view.add(f"node:{known.address}", absent, cluster.tick)
     return view
+
+
+def _absent_json(cluster: Cluster, known: LastKnown, topic: str, now_s: float) -> Json:
+    """Return the last known part of a topic on an nsqd that does not answer; empty if it did not have the topic."""
+    found = next((part for part in known.topics if part.topic == topic), None)
+    if found is None:
+        return {}
+    node = cluster.nodes.get(known.address)
+    figures = {"depth": found.depth, "messages": found.messages, "in_flight": found.in_flight}
+    return {
+        "node": known.address, "hostname": known.hostname, "state": GONE if node is None else state_of(node, now_s),
+        "seen_s": known.seen_s, "paused": found.is_paused, "tombstoned": False, "latency": [],
+        "channels": found.channels, "deferred": found.deferred, **figures,
+    }  # fmt: skip
 
 
 def _part_json(node: Node, part: Part, now_s: float) -> Json:
@@ -205,12 +182,8 @@ def _part_json(node: Node, part: Part, now_s: float) -> Json:
         "hostname": node.told.get("hostname", ""),
         "state": state_of(node, now_s),
         "paused": part.is_paused,
-        "latency": _latency_json(part.latency),
+        "latency": latency_json(part.latency),
     }
-
-
-def _latency_json(latency: Latency) -> list[Json]:
-    return [{"quantile": quantile, "ns": value_ns} for quantile, value_ns in latency]
 
 
 # ---- channels
@@ -219,13 +192,13 @@ def _latency_json(latency: Latency) -> list[Json]:
 def _channel_json(cluster: Cluster, topic: str, name: str) -> Json:
     row = cluster.topics[topic].channels[name]
     figures = _channel_figures(row.figures, row.rates)
-    latency = _latency_json(cluster.latency_of(row, topic, name))
+    latency = latency_json(cluster.latency_of(row, topic, name))
     about = {"topic": topic, "channel": name, "paused": row.paused_parts > 0, "nodes": len(row.parts)}
     return about | {"latency": latency} | figures
 
 
 def _channel_figures(counts: ChannelCounts, rates: Numbers) -> Json:
-    figures = _figures(0, counts, counts.messages, rates, rates)
+    figures = figures_json(0, counts, counts.messages, rates, rates)
     del figures["topic_depth"]
     return figures | {"backend_depth": counts.backend_depth}
 
@@ -241,91 +214,4 @@ def channel(cluster: Cluster, topic_name: str, name: str, now_s: float) -> View:
     for node, part in cluster.parts_of(topic_name, name):
         figures = _channel_figures(ChannelCounts._make(part.counts), part.rates)
         view.add(node.address, _part_json(node, part, now_s) | figures, max(part.changed, node.changed))
-    return view
-
-
-# ---- nodes
-
-OK, SLOW, FAILED, NEW = "ok", "slow", "failed", "new"
-
-
-def state_of(node: Node, now_s: float) -> str:
-    """Return ok, slow (its figures are old), failed (an error or no answer) or new (not asked yet)."""
-    if node.failure:
-        return FAILED
-    age_s = node.age_s(now_s)
-    if age_s is None:
-        return SLOW if node.is_late else NEW
-    is_awaited = node.answered_s is not None and node.asked_s > node.answered_s
-    return SLOW if node.is_late or (is_awaited and now_s - node.asked_s > SLOW_AFTER_S) else OK
-
-
-def version_of(node: Node) -> str:
-    return node.version or str(node.told.get("version") or "unknown")
-
-
-def tombstones_of(node: Node) -> list[str]:
-    """Return the topics that nsqlookupds hide on this nsqd."""
-    return [row["topic"] for row in node.told.get("topics") or () if row["tombstoned"]]
-
-
-def _node_json(node: Node, now_s: float) -> Json:
-    counts = ChannelCounts._make(node.of_channels.counts)
-    age_s = node.age_s(now_s)
-    own = node.of_topics
-    return {
-        "node": node.address,
-        "hostname": node.told.get("hostname", ""),
-        "broadcast_address": node.told.get("broadcast_address", ""),
-        "tcp_port": node.told.get("tcp_port", 0),
-        "http_port": node.told.get("http_port", 0),
-        "version": version_of(node),
-        "out_of_date": node.told.get("out_of_date", False),
-        "lookups": node.told.get("remote_addresses") or [],
-        "topology_zone": node.told.get("topology_zone", ""),
-        "topology_region": node.told.get("topology_region", ""),
-        "tombstones": tombstones_of(node),
-        "state": state_of(node, now_s),
-        "failure": node.failure,
-        "health": node.health,
-        "start_time": node.start_time,
-        "age_s": None if age_s is None else round(age_s, 1),
-        "took_ms": round(node.took_s * 1000),
-        "topics": len(node.topics),
-        "channels": sum(len(part.channels) for part in node.topics.values()),
-        "channel_messages": counts.messages,
-        **_figures(own.counts[0], counts, own.counts[2], own.rates, node.of_channels.rates),
-    }
-
-
-def nodes(cluster: Cluster, now_s: float) -> View:
-    view = View({"total": len(cluster.nodes), "failed_lookups": dict(sorted(cluster.failed_lookups.items()))})
-    for address in sorted(cluster.nodes):
-        node = cluster.nodes[address]
-        view.add(address, _node_json(node, now_s), _node_changed(node, now_s, cluster.tick))
-    return view
-
-
-def _node_changed(node: Node, now_s: float, tick: int) -> int:
-    """Return the tick of the last change. The age of a node that does not answer changes in every tick."""
-    if state_of(node, now_s) != OK:
-        return tick
-    return max(node.changed, node.of_topics.changed, node.of_channels.changed)
-
-
-def node(cluster: Cluster, address: str, now_s: float) -> View:
-    """Return an nsqd, and its topics by name. Raises NotKnown."""
-    found = cluster.nodes.get(address)
-    if found is None:
-        raise NotKnown("NODE_NOT_FOUND")
-    view = View(_node_json(found, now_s) | {"latency": _latency_json(found.latency)})
-    tombstones = tombstones_of(found)
-    for name in sorted(found.topics):
-        part = found.topics[name]
-        own, sums = TopicCounts._make(part.counts), ChannelCounts._make(part.channel_counts)
-        figures = _figures(own.depth, sums, own.messages, part.rates, part.channel_rates)
-        row = {"topic": name, "paused": part.is_paused, "channels": len(part.channels), **figures}
-        row |= {"tombstoned": name in tombstones, "backend_depth": own.backend_depth + sums.backend_depth}
-        of_channels = (channel.changed for channel in part.channels.values())
-        view.add(name, row, max([part.changed, found.changed, *of_channels]))
     return view

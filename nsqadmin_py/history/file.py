@@ -3,7 +3,8 @@
     nsqadmin-history 1 <crc32c of the rest, 8 hex digits>\\n
     zstd of: length of the head (4 bytes), head (JSON), values (4 bytes each)
 
-The head has for each ring its place, its first and last step, and the size of its values in bytes.
+The head has for each ring its place, its first and last step, and the size of its values in bytes. It also has the last
+known states of nsqds, which another module writes and reads.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ class BadHistory(Exception):
     """The file is damaged; str(error) says how."""
 
 
-def encode(history: History) -> bytes:
-    """Return the document of a history, not compressed."""
+def encode(history: History, nodes: list[dict[str, Any]]) -> bytes:
+    """Return the document of a history and of last known states, not compressed."""
     parts: list[bytes] = []
     rows: list[Any] = []
     for key, series in history.series.items():
@@ -47,12 +48,13 @@ def encode(history: History) -> bytes:
             parts += [data for _, _, data in dumps]
             rings[name] = [(first, last, len(data)) for first, last, data in dumps]
         rows.append([*key, series.quantiles, rings])
-    head = orjson.dumps({"fine_step_s": history.fine_step_s, "series": rows}, option=orjson.OPT_NON_STR_KEYS)
+    document = {"fine_step_s": history.fine_step_s, "series": rows, "nodes": nodes}
+    head = orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS)
     return b"".join([_LENGTH.pack(len(head)), head, *parts])
 
 
-def decode(document: bytes, history: History) -> None:
-    """Fill an empty history. Raises BadHistory."""
+def decode(document: bytes, history: History) -> Any:
+    """Fill an empty history, and return the last known states of nsqds. Raises BadHistory."""
     try:
         (length,) = _LENGTH.unpack_from(document)
         head = orjson.loads(document[4 : 4 + length])
@@ -69,6 +71,7 @@ def decode(document: bytes, history: History) -> None:
                     at += size
                 series.pairs[name] = Pair(*loaded)
             history.series[Key(topic, channel, node)] = series
+        return head.get("nodes", [])
     except _BAD as error:
         history.series.clear()
         raise BadHistory(f"{type(error).__name__}: {error}") from error
@@ -106,22 +109,23 @@ class HistoryFile:
         self._has_failed = False
         self._pool = ThreadPool(1)
 
-    def open(self, history: History) -> None:
-        """Read the file. If it is damaged, rename it and log why."""
+    def open(self, history: History) -> Any:
+        """Read the file, and return the last known states of nsqds. If it is damaged, rename it and log why."""
         if not self._path or not self._take_lock():
-            return
+            return []
         try:
             with open(self._path, "rb") as file:
                 data = file.read(_MOST_BYTES)
         except FileNotFoundError:
-            return
+            return []
         except OSError as error:
             self._log.warning("HISTORY: cannot read %s: %s; it begins anew", self._path, error.strerror)
-            return
+            return []
         try:
-            decode(unpack(data), history)
+            return decode(unpack(data), history)
         except BadHistory as error:
             self._set_aside(error)
+            return []
 
     def _take_lock(self) -> bool:
         """Lock the file, since two nsqadmins would overwrite each other's."""
@@ -150,11 +154,11 @@ class HistoryFile:
             os.replace(self._path, aside)
         self._log.error("HISTORY: %s is damaged (%s): set aside as %s; it begins anew", self._path, error, aside)
 
-    def write(self, history: History) -> None:
+    def write(self, history: History, nodes: list[dict[str, Any]]) -> None:
         """Replace the file. A thread compresses and writes; this greenlet waits for it."""
         if not self._path:
             return
-        document = encode(history)
+        document = encode(history, nodes)
         try:
             self._pool.apply(_replace, (self._path, document))
             self._has_failed = False

@@ -71,7 +71,7 @@ function View({ name, params, query }) {
 // ---- the header
 
 const NODE_STATES = [["nodes_ok", "ok", "✓", "ok"], ["nodes_slow", "warning", "…", "slow"],
-  ["nodes_failed", "error", "✕", "failed"]];
+  ["nodes_failed", "error", "✕", "failed"], ["nodes_gone", "error", "✕", "gone"]];
 
 /** How the nsqds are, in one line. */
 function ClusterState() {

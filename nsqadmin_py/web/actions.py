@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.audit import AuditLog
-from nsqadmin_py.cluster.views import FAILED, OK, state_of
+from nsqadmin_py.cluster.last_known import NodeMemory
+from nsqadmin_py.cluster.node_views import FAILED, OK, state_of
 from nsqadmin_py.clusterinfo import ClusterInfo, Errors, NobodyAnswered, joined
 from nsqadmin_py.web.access import Access
 from nsqadmin_py.web.answers import Refusal, as_json
@@ -29,6 +30,7 @@ _MOST_REQUEUED = 100_000
 _REQUEUE_DEADLINE_S = 30.0
 _CHANNEL_OF_LETTERS = "nsqadmin"
 _MOST_AUDITED = 100  # characters of each
+_WITHOUT_TOPIC = ("dismiss",)
 _AUDITED = ("to", "target", "limit", "defer_ms")
 
 
@@ -55,6 +57,7 @@ class Actions:
     def __init__(
         self,
         cluster: Cluster,
+        memory: NodeMemory,
         info: Callable[[], ClusterInfo],
         upstream: Upstream,
         client_options: ClientOptions,
@@ -65,6 +68,7 @@ class Actions:
         on_action: Callable[[], None],
     ) -> None:
         self._cluster = cluster
+        self._memory = memory
         self._info = info
         self._upstream = upstream
         self._client_options = client_options
@@ -83,6 +87,7 @@ class Actions:
             "seek": self._seek,
             "publish": self._publish,
             "requeue_dead_letters": self._requeue_dead_letters,
+            "dismiss": self._dismiss,
         }
 
     def handle(self, request: Request) -> Response:
@@ -204,6 +209,14 @@ class Actions:
             raise Refusal(400, "MISSING_ARG_CHANNEL", channels=sorted(channels))
         return channels[0] if channels else _CHANNEL_OF_LETTERS
 
+    def _dismiss(self, order: Order) -> Result:
+        """Forget an nsqd that is gone."""
+        if not order.node:
+            raise Refusal(400, "MISSING_ARG_NODE")
+        if not self._memory.dismiss(order.node):
+            raise Refusal(404, "NODE_NOT_FOUND")
+        return {"errors": []}
+
     def _waiting(self, topic: str, channel: str, node: str) -> dict[str, int]:
         """Return how many messages wait, by TCP address, as the nsqds report now."""
         addresses = ask_nodes(self._cluster, topic, "", node)
@@ -238,7 +251,7 @@ def _depth(topic: Figures, channel: str) -> int:
 def _order(document: dict[str, Any]) -> Order:
     action, topic, channel, node = (text_of(document, name) for name in ("action", "topic", "channel", "node"))
     order = Order(action, topic, channel, node, document)
-    if not order.topic:
+    if not order.topic and order.action not in _WITHOUT_TOPIC:
         raise Refusal(400, "MISSING_ARG_TOPIC")
     return order
 

@@ -11,8 +11,10 @@ from typing import Any
 from werkzeug.datastructures import MultiDict
 from werkzeug.wrappers import Request, Response
 
-from nsqadmin_py.cluster import views
-from nsqadmin_py.cluster.views import BadQuery, NotKnown, Page, View
+from nsqadmin_py.cluster import node_views, views
+from nsqadmin_py.cluster.last_known import NOTHING_KNOWN, NodeMemory
+from nsqadmin_py.cluster.view import BadQuery, NotKnown, View
+from nsqadmin_py.cluster.views import Page
 from nsqadmin_py.history.series import COARSE_RANGE_S, LATENCIES, METRICS, History, Key
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.web.access import Access
@@ -39,9 +41,11 @@ class Views:
     """
 
     def __init__(
-        self, cluster: Cluster, clock: Callable[[], float] = monotonic, wall_clock: Callable[[], float] = time
+        self, cluster: Cluster, memory: NodeMemory = NOTHING_KNOWN, clock: Callable[[], float] = monotonic,
+        wall_clock: Callable[[], float] = time,
     ) -> None:
         self.cluster = cluster
+        self._memory = memory
         self._clock = clock
         self._wall_clock = wall_clock
         self._known: dict[tuple[tuple[str, str], ...], View] = {}
@@ -72,22 +76,22 @@ class Views:
         return {"time": self._wall_clock(), "tick": self.cluster.tick, **view.head, "rows": list(view.rows.values())}
 
     def _overview(self, query: Query) -> View:
-        return views.overview(self.cluster, self._clock())
+        return views.overview(self.cluster, self._clock(), self._memory)
 
     def _topics(self, query: Query) -> View:
-        return views.topic_list(self.cluster, Page.read(query))
+        return views.topic_list(self.cluster, Page.read(query), self._memory)
 
     def _topic(self, query: Query) -> View:
-        return views.topic(self.cluster, query.get("topic", ""), self._clock())
+        return views.topic(self.cluster, query.get("topic", ""), self._clock(), self._memory)
 
     def _channel(self, query: Query) -> View:
         return views.channel(self.cluster, query.get("topic", ""), query.get("channel", ""), self._clock())
 
     def _nodes(self, query: Query) -> View:
-        return views.nodes(self.cluster, self._clock())
+        return node_views.nodes(self.cluster, self._clock(), self._memory)
 
     def _node(self, query: Query) -> View:
-        return views.node(self.cluster, query.get("node", ""), self._clock())
+        return node_views.node(self.cluster, query.get("node", ""), self._clock(), self._memory)
 
 
 VIEWS: dict[str, _Reader] = {

@@ -77,6 +77,7 @@ class Node:
     asked_s: float = 0.0
     took_s: float = 0.0
     is_late: bool = False
+    is_listed: bool = True  # False if it answers, and no nsqlookupd lists it any more
     digest: tuple[int, int] = (0, 0)
     rows: Rows = field(default_factory=Rows)
     changed: int = 0
@@ -112,13 +113,18 @@ class Node:
 
 
 class Cluster:
-    """All nodes, topics and channels. `tick` is the number of the round; whatever changes is marked with it."""
+    """All nodes, topics and channels. `tick` is the number of the round; whatever changes is marked with it.
+
+    failed_lookups   why nsqlookupds do not answer, by address
+    unheard_lookups  how many nsqlookupds have not answered since the start
+    """
 
     def __init__(self) -> None:
         self.tick = 1
         self.nodes: dict[str, Node] = {}
         self.topics: dict[str, TopicRow] = {}
         self.failed_lookups: dict[str, str] = {}
+        self.unheard_lookups = 0
 
     # ---- facts
 

@@ -73,6 +73,7 @@ class Poller:
     on_round  called after each round; `interval_s` is the time from the start of one round to the start of the next
     report    called with an unexpected exception that ended a round early
     topic     with a topic or a channel, only those are asked for
+    keeps_unlisted  continue to ask an nsqd that no nsqlookupd lists any more, as long as it answers
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class Poller:
         topic: str = "",
         channel: str = "",
         asks_info: bool = False,
+        keeps_unlisted: bool = False,
     ) -> None:
         self.cluster = cluster
         self._upstream = upstream
@@ -101,6 +103,8 @@ class Poller:
         self._query = {name: value for name, value in asked.items() if value}
         self._query |= {"include_clients": "false", "include_mem": "false"}
         self._asks_info = asks_info
+        self._keeps_unlisted = keeps_unlisted
+        self._drops_unlisted = not keeps_unlisted
         self._nsqds = {place_of(nsqd): nsqd for nsqd in nsqds}
         self._lookups: dict[str, Question] = {}
         self._told: dict[str, list[Figures]] = {}  # keyed by nsqlookupd, or by nsqd if there is no nsqlookupd
@@ -144,6 +148,7 @@ class Poller:
         """Ask these nsqlookupds from now on, and no others."""
         wanted = dict.fromkeys(addresses)
         for gone in self._lookups.keys() - wanted.keys():
+            self._drops_unlisted = True
             self._lookups.pop(gone).close()
             self._told.pop(gone, None)
             self._digests.pop(gone, None)
@@ -163,6 +168,7 @@ class Poller:
         limit_s = None if waits_for_all else min(self._interval_s * _WAITING_PART, _LONGEST_WAIT_S)
         if self._lookups:
             self._ask(self._lookups.values(), limit_s)
+            self.cluster.unheard_lookups = len(self._lookups.keys() - self._told.keys())
             self._keep_nodes({http_address(node): node for node in merged_producers(self._copies())})
         else:
             self._keep_nodes({address: self._told.get(address, [{}])[0] for address in self._nsqds})
@@ -194,15 +200,27 @@ class Poller:
             question.is_late = question.is_busy and not question.is_heard
 
     def _keep_nodes(self, told: dict[str, Figures]) -> None:
-        for gone in self.cluster.nodes.keys() - told.keys():
+        for gone in self._unlisted(told):
             self._questions.pop(gone).close()
             with self._reading:
                 for _ in self.cluster.removing_node(gone):
                     gevent.sleep(0)
         for address, figures in told.items():
             node = self.cluster.add_node(address, figures)
+            node.is_listed = True
             if address not in self._questions:
                 self._questions[address] = Question(lambda node=node: self._ask_nsqd(node), self._clock)  # type: ignore[misc]
+
+    def _unlisted(self, told: dict[str, Figures]) -> list[str]:
+        """Mark the nsqds that no nsqlookupd lists any more, and return those to remove: all that do not answer."""
+        removed = []
+        for address in self.cluster.nodes.keys() - told.keys():
+            node = self.cluster.nodes[address]
+            node.is_listed = False
+            if self._drops_unlisted or node.failure or node.answered_s is None:
+                removed.append(address)
+        self._drops_unlisted = not self._keeps_unlisted
+        return removed
 
     def _note_lateness(self, node: Node, question: Question) -> None:
         node.asked_s = question.began_s

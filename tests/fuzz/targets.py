@@ -11,7 +11,7 @@ import httptools
 import orjson
 
 from nsqadmin_py import go_json
-from nsqadmin_py.cluster import views
+from nsqadmin_py.cluster import node_views, views
 from nsqadmin_py.web.answers import Refusal
 from nsqadmin_py.web.bodies import object_in, text_of
 from nsqd_py.auth.permissions import BadAnswer, compile_rules, read_answer
@@ -324,7 +324,7 @@ def admin_stats(data: bytes) -> None:
                 pass
         cluster.end_round(10.0 + 2 * second, 2.0)
         cluster.tick += 1
-        orjson.dumps([views.overview(cluster, 20.0).head, views.nodes(cluster, 20.0).rows])
+        orjson.dumps([views.overview(cluster, 20.0).head, node_views.nodes(cluster, 20.0).rows])
         for name in cluster.topics:
             orjson.dumps(views.topic(cluster, name, 20.0).rows)
     assert cluster.topics.keys() == {"t"}

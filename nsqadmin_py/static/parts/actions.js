@@ -8,11 +8,12 @@ import { notify } from "./notices.js";
 const DONE = new Map(Object.entries({
   create: "has been created", delete: "has been deleted", pause: "is paused", unpause: "is resumed",
   empty: "has been emptied", tombstone: "has been tombstoned", seek: "has been moved", publish: "has the message",
-  requeue_dead_letters: "has been requeued",
+  requeue_dead_letters: "has been requeued", dismiss: "is not remembered any more",
 }));
 
 /** @param {Record<string, any>} order */
-function subject({ topic, channel }) {
+function subject({ topic, channel, node }) {
+  if (!topic) return `nsqd ${node}`;
   return channel ? `Channel ${channel} of ${topic}` : `Topic ${topic}`;
 }
 

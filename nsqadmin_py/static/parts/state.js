@@ -55,6 +55,7 @@ const NODE_STATES = new Map(Object.entries({
   ok: ["ok", "✓", "answers"],
   slow: ["warning", "…", "does not answer in time; its figures are old"],
   failed: ["error", "✕", "does not answer"],
+  gone: ["error", "✕", "does not answer, and no nsqlookupd lists it any more"],
   new: ["muted", "·", "has not been asked yet"],
 }));
 

@@ -19,12 +19,12 @@ function itemsOf(head, courses) {
     ...flowTiles(head, courses),
     {
       label: "nsqds", value: nodesText(head), title: nodesTitle(head), href: paths.nodes(),
-      alert: head.nodes_failed ? "error" : head.nodes_slow > 0,
+      alert: head.nodes_failed || head.nodes_gone ? "error" : head.nodes_slow > 0,
     },
   ];
 }
 
-const STATES = [["nodes_ok", "ok"], ["nodes_slow", "slow"], ["nodes_failed", "failed"]];
+const STATES = [["nodes_ok", "ok"], ["nodes_slow", "slow"], ["nodes_failed", "failed"], ["nodes_gone", "gone"]];
 
 function nodesText(head) {
   const parts = STATES.filter(([key]) => head[key]).map(([key, word]) => `${count(head[key])} ${word}`);

@@ -22,12 +22,17 @@ export function flowTiles(head, courses) {
   return FIGURES.map(([key, label, form, meaning, total]) => ({
     label, value: form(head[key]), course: courses.has(key) ? [...courses.get(key), head[key]] : undefined,
     title: total ? `${meaning}; ${count(head[total])} since the nsqds started` : `${meaning}: ${exact(head[key])}`,
-    note: total && `${short(head[total])} total`,
+    note: total ? `${short(head[total])} total` : key === "depth" && missingText(head),
     alert: key === "timeout_rate" && head[key] > 0,
   }));
 }
 
+/** The messages that the depth leaves out. */
+function missingText({ missing_depth: missing }) {
+  return missing > 0 && `without ${short(missing)} on nsqds that do not answer`;
+}
+
 /** All digits of what is shown with three. */
 function exact(value) {
-  return Number.isInteger(value) ? count(value) : String(value);
+  return Number.isInteger(value) ? count(value) : String(value ?? "unknown");
 }

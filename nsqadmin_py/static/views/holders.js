@@ -5,6 +5,7 @@ import { html, useMemo } from "../lib/html.js";
 import { paths } from "../lib/route.js";
 import { Badge, Paused, StateBadge } from "../parts/state.js";
 import { Table } from "../parts/table.js";
+import { since } from "./node_parts.js";
 import { useOrder, usePages } from "./pages.js";
 
 const PAGE_ROWS = 25;
@@ -35,8 +36,9 @@ export function Holders({ rows, columns, caption, empty }) {
   </section>`;
 }
 
-function stateCell({ state, paused, tombstoned }) {
-  return html`<span class="marks"><${StateBadge} state=${state} /> <${Paused} when=${paused} />
+function stateCell({ state, seen_s: seenS, paused, tombstoned }) {
+  return html`<span class="marks"><${StateBadge} state=${state} /> ${seenS && html`<span class="reason">
+      figures of ${since(seenS)}</span> `}<${Paused} when=${paused} />
     ${tombstoned && html` <${Badge} kind="warning" title="nsqlookupds hide it from consumers of the topic, for a while">
       tombstoned<//>`}</span>`;
 }

@@ -4,7 +4,9 @@ import { bytes, count } from "../lib/format.js";
 
 // So many channels are named; of the others only the number is said.
 const MOST_NAMED = 12;
-const LATE = { slow: "it is slow", failed: "it has failed", new: "it has not been asked yet" };
+const LATE = {
+  gone: "it is gone", slow: "it is slow", failed: "it has failed", new: "it has not been asked yet",
+};
 
 /**
  * "1 message", "12,345 messages"

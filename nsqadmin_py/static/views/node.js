@@ -4,7 +4,7 @@ import { session } from "../lib/api.js";
 import { count, duration, name, plain, time as shownTime } from "../lib/format.js";
 import { html, useMemo } from "../lib/html.js";
 import { useLive } from "../lib/live.js";
-import { paths, setQuery, useTitle } from "../lib/route.js";
+import { navigate, paths, setQuery, useTitle } from "../lib/route.js";
 import { ActionButton } from "../parts/actions.js";
 import { Charts } from "../parts/charts.js";
 import { Badge, Failed, Gone, Loading, Paused } from "../parts/state.js";
@@ -14,7 +14,7 @@ import { figureColumns } from "./columns.js";
 import { useCourses } from "./courses.js";
 import { Facts } from "./facts.js";
 import { flowTiles } from "./flow_tiles.js";
-import { isUnwell, NodeState, place, uptimeS, Version } from "./node_parts.js";
+import { Dismiss, isSilent, isUnwell, NodeState, place, since, uptimeS, Version } from "./node_parts.js";
 import { usePages } from "./pages.js";
 import { tombstone } from "./questions.js";
 import { orderOf, searchedFor, SearchField } from "./rows.js";
@@ -48,12 +48,25 @@ function Contents({ node, live, query }) {
   if (state === "gone") return html`<${Gone} what="The nsqd" named=${node} />`;
   if (!time) return message ? html`<${Failed} message=${message} />` : html`<${Loading} />`;
   return html`
+    <${LastKnown} head=${head} />
     <${NodeTiles} node=${node} head=${head} />
     <${Charts} source=${{ node }} live=${live} metrics=${METRICS} />
-    <${Topics} node=${node} rows=${rows} query=${query} />
+    <${Topics} node=${node} head=${head} rows=${rows} query=${query} />
     <${Tombstones} topics=${head.tombstones} />
     <${About} node=${head} timeS=${time} />
   `;
+}
+
+/** Says of an nsqd that does not answer which time its figures are of. */
+function LastKnown({ head }) {
+  if (!isSilent(head)) return null;
+  const leave = () => navigate(paths.nodes(), { replace: true });
+  const figures = head.seen_s ? `The figures on this page are those of ${since(head.seen_s)}, its last answer.`
+    : "Nothing is known of its topics: it has never answered this nsqadmin.";
+  return html`<div class="banner ${head.state === "slow" ? "warning" : "error"}" role="status">
+    <p>${head.state === "gone" ? "This nsqd is gone. " : "This nsqd does not answer. "}${figures}</p>
+    ${head.state === "gone" && html`<${Dismiss} node=${head.node} onDone=${leave} />`}
+  </div>`;
 }
 
 function NodeTiles({ node, head }) {
@@ -66,7 +79,7 @@ function NodeTiles({ node, head }) {
 
 // ---- its topics
 
-function Topics({ node, rows, query }) {
+function Topics({ node, head, rows, query }) {
   const columns = useMemo(() => columnsOf(node), [node]);
   const found = rows.filter((row) => searchedFor(query.search, row.topic));
   const { sort, order } = orderOf(query, SORTABLE, "topic");
@@ -79,11 +92,15 @@ function Topics({ node, rows, query }) {
         caption="Topics of this nsqd" captionHidden columns=${columns} rows=${shown}
         rowKey=${(row) => row.topic}
         sort=${sort} order=${order} onSort=${(key, way) => setQuery({ sort: key, order: way })}
-        empty=${rows.length ? "No topic matches." : "It has no topics."}
+        empty=${rows.length ? "No topic matches." : emptyText(head)}
       />
       ${pager}
     </section>
   `;
+}
+
+function emptyText(head) {
+  return isSilent(head) && !head.seen_s ? "Its topics are not known." : "It has no topics.";
 }
 
 function columnsOf(node) {
@@ -122,16 +139,16 @@ function Tombstones({ topics }) {
 }
 
 function About({ node, timeS }) {
-  const upS = uptimeS(node, timeS);
+  const upS = isSilent(node) ? null : uptimeS(node, timeS);
   const facts = [
     ["Host name", name(node.hostname || "unknown")],
     ["Broadcast address", name(node.broadcast_address || "unknown")],
     ["Ports", `${node.tcp_port} (TCP), ${node.http_port} (HTTP)`],
     ["Version", html`<${Version} node=${node} />`],
     ["Zone, region", name(place(node) || "none given")],
-    ["Health", html`<${Badge} kind=${isUnwell(node) ? "error" : "ok"}>${plain(node.health || "unknown")}<//>`],
+    ["Health", html`<${Health} node=${node} />`],
     ["Started", html`${shownTime(node.start_time)}${upS !== null && `, ${duration(upS * 1e9)} ago`}`],
-    ["Answers in", `${count(node.took_ms)} ms`],
+    ["Answers in", isSilent(node) ? "does not answer" : `${count(node.took_ms)} ms`],
     ["nsqlookupds", name(lookupsText(node.lookups))],
   ];
   return html`
@@ -140,6 +157,11 @@ function About({ node, timeS }) {
       <${Facts} facts=${facts} />
     </section>
   `;
+}
+
+function Health({ node }) {
+  if (isSilent(node)) return html`<${Badge}>unknown<//>`;
+  return html`<${Badge} kind=${isUnwell(node) ? "error" : "ok"}>${plain(node.health || "unknown")}<//>`;
 }
 
 function lookupsText(lookups) {

@@ -1,13 +1,26 @@
 // What the views of nsqds share.
 
-import { duration, name, plain } from "../lib/format.js";
+import { clock, duration, name, plain, timeText } from "../lib/format.js";
 import { html } from "../lib/html.js";
+import { ActionButton } from "../parts/actions.js";
 import { StateBadge } from "../parts/state.js";
 import { counted } from "./losses.js";
 
 /** An nsqd that answers, and says itself that something is wrong. @param {{health: string}} node */
 export function isUnwell(node) {
   return node.health !== "" && node.health !== "OK";
+}
+
+const DAY_S = 24 * 3600;
+
+/** True if its figures are those of an earlier time. @param {{state: string}} node */
+export function isSilent(node) {
+  return ["slow", "failed", "gone"].includes(node.state);
+}
+
+/** "16:22:54", with the date if that was not in the last 24 hours. @param {number} time_s @param {number} [now_s] */
+export function since(time_s, now_s = Date.now() / 1000) {
+  return now_s - time_s < DAY_S ? clock(time_s) : timeText(time_s);
 }
 
 /**
@@ -22,14 +35,20 @@ export function NodeState({ node }) {
 }
 
 function reasonOf(node) {
-  const isLate = node.state === "slow" || node.state === "failed";
   const reasons = [
     node.state === "failed" && node.failure,
-    node.state === "slow" && node.age_s === null && "it has not answered yet",
-    isLate && node.age_s !== null && `figures are ${duration(node.age_s * 1e9)} old`,
+    node.state === "gone" && "no nsqlookupd lists it any more",
+    isSilent(node) && (node.seen_s ? `no answer since ${since(node.seen_s)}` : "it has not answered yet"),
+    node.is_listed === false && node.state !== "gone" && "no nsqlookupd lists it",
     isUnwell(node) && node.health,
   ];
   return reasons.filter(Boolean).join("; ");
+}
+
+/** Forgets an nsqd that is gone. @param {{node: string, onDone?: () => void}} props */
+export function Dismiss({ node, onDone }) {
+  return html`<${ActionButton} order=${{ action: "dismiss", node }} label="Dismiss" onDone=${onDone}
+    title="Do not show this nsqd any more, unless it comes back" />`;
 }
 
 /** @param {{node: {version: string, out_of_date: boolean}}} props */

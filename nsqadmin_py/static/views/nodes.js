@@ -14,7 +14,7 @@ import { useCourses } from "./courses.js";
 import { flowTiles } from "./flow_tiles.js";
 import { useLines } from "./lines.js";
 import { counted } from "./losses.js";
-import { FailedLookups, isUnwell, NodeState, place, uptimeS, Version } from "./node_parts.js";
+import { Dismiss, FailedLookups, isSilent, isUnwell, NodeState, place, uptimeS, Version } from "./node_parts.js";
 import { usePages } from "./pages.js";
 import { orderOf, searchedFor, SearchField, sortedBy } from "./rows.js";
 
@@ -35,10 +35,11 @@ const FILTERS = new Map([
   ["ok", ["Ok", (row) => row.state === "ok"]],
   ["slow", ["Slow", (row) => row.state === "slow"]],
   ["failed", ["Failed", (row) => row.state === "failed"]],
+  ["gone", ["Gone", (row) => row.state === "gone"]],
 ]);
 
 // What a column sorts by, where that is not its figure; of states the worst comes first.
-const STATES = ["failed", "slow", "new", "unwell", "ok"];
+const STATES = ["gone", "failed", "slow", "new", "unwell", "ok"];
 const VALUES = new Map([
   ["state", (row) => STATES.indexOf(row.state === "ok" && isUnwell(row) ? "unwell" : row.state)],
   ["place", place],
@@ -75,13 +76,17 @@ function StateTiles({ rows }) {
 
 function tilesOf(rows) {
   const inState = (state) => rows.filter((row) => row.state === state).length;
-  const versions = [...new Set(rows.map((row) => row.version))];
+  const versions = [...new Set(rows.filter((row) => row.state !== "gone").map((row) => row.version))];
   return [
-    { label: "nsqds", value: count(rows.length) },
+    { label: "nsqds", value: count(rows.length - inState("gone")) },
     { label: "Slow", value: count(inState("slow")), alert: inState("slow") > 0, title: "Their figures are old" },
     {
       label: "Failed", value: count(inState("failed")), alert: inState("failed") > 0 && "error",
       title: "They do not answer",
+    },
+    {
+      label: "Gone", value: count(inState("gone")), alert: inState("gone") > 0 && "error",
+      title: "They do not answer, and no nsqlookupd lists them any more",
     },
     versions.length === 1 ? { label: "Version", value: versions[0] }
       : { label: "Versions", value: count(versions.length), title: versions.join(", ") },
@@ -138,7 +143,7 @@ function columnsOf(lines, timeS, hasPlaces) {
       key: "node", title: "nsqd", sortable: true,
       href: (row) => paths.node(row.node), cell: nameCell, after: besideName,
     },
-    { key: "state", title: "State", sortable: true, wide: true, cell: (row) => html`<${NodeState} node=${row} />` },
+    { key: "state", title: "State", sortable: true, wide: true, cell: stateCell },
     { key: "version", title: "Version", sortable: true, cell: (row) => html`<${Version} node=${row} />` },
     { key: "topics", title: "Topics", number: true, sortable: true },
     ...figureColumns(["depth"]),
@@ -149,7 +154,7 @@ function columnsOf(lines, timeS, hasPlaces) {
     ...figureColumns(FIGURES),
     {
       key: "uptime", title: "Uptime", number: true, sortable: true,
-      cell: (row) => minutesText(uptimeS(row, timeS)),
+      cell: (row) => minutesText(isSilent(row) ? null : uptimeS(row, timeS)),
     },
     ...(hasPlaces ? [{ key: "place", title: "Zone, region", sortable: true, cell: (row) => name(place(row)) }] : []),
     ...(session().lookupds > 0 ? [LOOKUPS] : []),
@@ -159,6 +164,10 @@ function columnsOf(lines, timeS, hasPlaces) {
 function minutesText(upS) {
   if (upS === null) return duration(null);
   return upS < MINUTE_S ? "< 1 min" : duration(Math.floor(upS / MINUTE_S) * MINUTE_S * 1e9);
+}
+
+function stateCell(row) {
+  return html`<${NodeState} node=${row} />${row.state === "gone" && html` <${Dismiss} node=${row.node} />`}`;
 }
 
 function nameCell({ node }) {
@@ -174,7 +183,8 @@ function besideName({ hostname, tcp_port: port, tombstones }) {
 }
 
 /** One that some nsqlookupd does not know is missing for the consumers that ask there. */
-function lookupsCell({ lookups }) {
+function lookupsCell({ lookups, state }) {
+  if (state === "gone") return duration(null);
   const all = session().lookupds;
   if (lookups.length >= all) return html`<span title=${lookups.join("\n")}>${figure(lookups.length)}</span>`;
   return html`<span class="badge warning" title=${lookups.join("\n")}>${lookups.length} of ${all}</span>`;

@@ -56,7 +56,7 @@ export function TopicView({ params, query }) {
     </header>
     <${Contents} topic=${topic} live=${live} courses=${courses} channels=${channels} nodes=${nodes} query=${query}
       onPublish=${() => setPublishing(true)} />
-    ${isPublishing && html`<${PublishDialog} topic=${topic} nodes=${nodes.map((row) => row.node)}
+    ${isPublishing && html`<${PublishDialog} topic=${topic} nodes=${nodes.filter((row) => row.state !== "gone").map((row) => row.node)}
       onClose=${() => setPublishing(false)} />`}
   `;
 }
@@ -86,7 +86,7 @@ function tilesOf(head, courses) {
 function Actions({ topic, head, channels, nodes, onPublish }) {
   const order = (action) => ({ action, topic });
   const isPausedSomewhere = head.paused;
-  const isPausedEverywhere = nodes.every((row) => row.paused);
+  const isPausedEverywhere = nodes.every((row) => row.paused || row.state === "gone");
   const leave = ({ errors }) => errors.length || navigate(paths.topics(), { replace: true });
   return html`<${ActionBar} label=${`Actions on ${topic}`}>
     <${ActionButton} label="Publish a message" order=${onPublish} />
@@ -154,7 +154,7 @@ function Nodes({ topic, nodes }) {
 }
 
 function nodeColumns(topic) {
-  const take = (row) => html`<${ActionButton} order=${{ action: "tombstone", topic, node: row.node }} label="Tombstone"
+  const take = (row) => row.state !== "gone" && html`<${ActionButton} order=${{ action: "tombstone", topic, node: row.node }} label="Tombstone"
     kind="danger" confirm=${() => tombstone(topic, row.node)} />`;
   return [...figureColumns(NODE_FIGURES), { key: "take", title: "Actions", cell: take }];
 }

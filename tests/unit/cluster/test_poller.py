@@ -11,7 +11,7 @@ import orjson
 import pytest
 from gevent.event import Event
 
-from nsqadmin_py.cluster import views
+from nsqadmin_py.cluster import node_views, views
 from nsqd_py.cluster.answer_budget import Answer, AnswerBudget
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.poller import Poller
@@ -107,6 +107,38 @@ def test_nsqds_are_those_that_any_nsqlookupd_names() -> None:
     asker.close()
 
 
+def test_an_nsqd_that_no_nsqlookupd_lists_any_more_is_asked_as_long_as_it_answers() -> None:
+    servers = Servers()
+    servers.answers = {"l/nodes": named("a", "b"), "a:2/stats": stats(t=1), "b:2/stats": stats(t=2)}
+    asker = poller(servers, lookupds=("l",), keeps_unlisted=True)
+    asker.round()
+    servers.answers["l/nodes"] = named("b")
+    asker.round()
+    assert (depth(asker), asker.cluster.nodes["a:2"].is_listed) == (3, False)
+    servers.answers["l/nodes"] = named("a", "b")
+    asker.round()
+    assert asker.cluster.nodes["a:2"].is_listed
+    servers.answers |= {"l/nodes": named("b"), "a:2/stats": UpstreamError("Connection refused")}
+    asker.round()
+    assert asker.cluster.nodes["a:2"].failure == "Connection refused"
+    asker.round()
+    assert asker.cluster.nodes.keys() == {"b:2"}
+    asker.close()
+
+
+def test_an_nsqd_of_an_nsqlookupd_that_was_removed_is_asked_no_more() -> None:
+    servers = Servers()
+    servers.answers = {
+        "l1/nodes": named("a"), "l2/nodes": named("b"), "a:2/stats": stats(t=1), "b:2/stats": stats(t=2)
+    }  # fmt: skip
+    asker = poller(servers, lookupds=("l1", "l2"), keeps_unlisted=True)
+    asker.round()
+    asker.set_lookupds(["l2"])
+    asker.round()
+    assert asker.cluster.nodes.keys() == {"b:2"}
+    asker.close()
+
+
 def test_without_nsqlookupd_an_nsqd_says_itself_who_it_is() -> None:
     servers = Servers()
     servers.answers = {"me:secret@a:2/info": {"hostname": "host-a"}, "me:secret@a:2/stats": stats(t=1)}
@@ -114,7 +146,7 @@ def test_without_nsqlookupd_an_nsqd_says_itself_who_it_is() -> None:
     asker.round()
     asker.round()
     assert servers.asked == ["me:secret@a:2/info", *["me:secret@a:2/stats"] * 2]
-    (row,) = views.nodes(asker.cluster, monotonic()).rows.values()
+    (row,) = node_views.nodes(asker.cluster, monotonic()).rows.values()
     assert (row["node"], row["hostname"], row["depth"]) == ("a:2", "host-a", 1)
     asker.close()
 
@@ -126,7 +158,7 @@ def test_of_the_topics_that_nsqlookupds_name_only_the_hidden_ones_are_kept() -> 
     asker = poller(servers, lookupds=("l",))
     asker.round()
     assert asker.cluster.nodes["a:2"].told["topics"] == [{"topic": "u", "tombstoned": True}]
-    (row,) = views.nodes(asker.cluster, monotonic()).rows.values()
+    (row,) = node_views.nodes(asker.cluster, monotonic()).rows.values()
     assert (row["tombstones"], row["topics"]) == (["u"], 2)
     asker.close()
 
@@ -157,14 +189,14 @@ def test_who_is_slow_is_waited_for_once() -> None:
     assert took_s(asker.round) < 0.6
     assert servers.asked.count("b:2/stats") == 1
     node = asker.cluster.nodes["b:2"]
-    assert views.state_of(node, monotonic()) == views.SLOW
-    assert views.state_of(asker.cluster.nodes["a:2"], monotonic()) == views.OK
+    assert node_views.state_of(node, monotonic()) == node_views.SLOW
+    assert node_views.state_of(asker.cluster.nodes["a:2"], monotonic()) == node_views.OK
     hanging.set()
     gevent.sleep(0)
     servers.answers["b:2/stats"] = stats(t=5)
     asker.round()
     asker.round()
-    assert views.state_of(node, monotonic()) == views.OK
+    assert node_views.state_of(node, monotonic()) == node_views.OK
     assert depth(asker) == 6
     asker.close()
 

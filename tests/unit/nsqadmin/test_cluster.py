@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsqadmin_py.cluster import views
+from nsqadmin_py.cluster import node_views, views
 from nsqadmin_py.cluster.recording import records
-from nsqadmin_py.cluster.views import BadQuery, NotKnown, Page
+from nsqadmin_py.cluster.view import BadQuery, NotKnown
+from nsqadmin_py.cluster.views import Page
 from nsqadmin_py.history.series import History, Key
 from nsqadmin_py.web.events import Reader
 from nsqd_py.cluster.model import FORGET_AFTER_S, BadStats, Cluster, Node
@@ -131,9 +132,9 @@ def test_the_worst_latency_of_all_topics_is_that_of_an_nsqd() -> None:
     cluster = Cluster2()
     slow, slower = (topic(name, e2e_processing_latency=timed(ns)) for name, ns in (("t", 7), ("u", 9)))
     cluster.say(10.0, a=stats(slow, slower, topic("untimed")), b=stats(topic("t")))
-    assert views.node(cluster, "a", 0.0).head["latency"][0] == {"quantile": 0.99, "ns": 9.0}
+    assert node_views.node(cluster, "a", 0.0).head["latency"][0] == {"quantile": 0.99, "ns": 9.0}
     assert recorded(cluster, Key(node="a")) == (9.0, 1.0, (0.99, 0.5))
-    assert views.node(cluster, "b", 0.0).head["latency"] == []
+    assert node_views.node(cluster, "b", 0.0).head["latency"] == []
     cluster.say(12.0, a=stats(slow, topic("untimed")))
     assert recorded(cluster, Key(node="a"))[0] == 7.0
 
@@ -164,12 +165,12 @@ def test_an_nsqd_that_is_silent_keeps_its_figures_for_a_while() -> None:
     cluster.fail(node, "Connection refused")
     cluster.say(20.0)
     assert (cluster.row("t")["messages"], cluster.row("t")["message_rate"]) == (10, 0.0)
-    assert views.state_of(node, 20.0) == views.FAILED
+    assert node_views.state_of(node, 20.0) == node_views.FAILED
     cluster.say(12.0 + FORGET_AFTER_S + 1)
     assert cluster.topics == {}
     cluster.say(60.0, a=stats(topic("t", message_count=12)))
     assert cluster.row("t")["messages"] == 12
-    assert views.state_of(node, 60.0) == views.OK
+    assert node_views.state_of(node, 60.0) == node_views.OK
 
 
 @pytest.mark.parametrize(
@@ -225,8 +226,8 @@ def test_nothing_that_an_nsqd_answers_breaks_the_views(answers: list[tuple[str, 
             cluster.observe(cluster.nodes[address], document, now_s)
         cluster.say(now_s)
         history.record(now_s, records(cluster))
-        seen = [views.overview(cluster, now_s), views.nodes(cluster, now_s), views.topic_list(cluster, Page())]
-        seen += [views.node(cluster, name, now_s) for name in cluster.nodes]
+        seen = [views.overview(cluster, now_s), node_views.nodes(cluster, now_s), views.topic_list(cluster, Page())]
+        seen += [node_views.node(cluster, name, now_s) for name in cluster.nodes]
         seen += [views.topic(cluster, name, now_s) for name in cluster.topics]
         parts = [(name, part) for name, row in cluster.topics.items() for part in row.channels]
         seen += [views.channel(cluster, name, part, now_s) for name, part in parts]
@@ -304,15 +305,15 @@ def test_lists_that_make_no_sense(query: dict[str, str], message: str) -> None:
 def test_states_of_nsqds() -> None:
     cluster = Cluster2()
     node: Node = cluster.add_node("a", {})
-    assert views.state_of(node, 10.0) == views.NEW
+    assert node_views.state_of(node, 10.0) == node_views.NEW
     node.is_late = True
-    assert views.state_of(node, 10.0) == views.SLOW
+    assert node_views.state_of(node, 10.0) == node_views.SLOW
     node.is_late = False
     cluster.say(10.0, a=stats())
-    assert views.state_of(node, 60.0) == views.OK  # nobody has asked since
+    assert node_views.state_of(node, 60.0) == node_views.OK  # nobody has asked since
     node.asked_s = 61.0
-    assert views.state_of(node, 62.0) == views.OK
-    assert views.state_of(node, 67.0) == views.SLOW
+    assert node_views.state_of(node, 62.0) == node_views.OK
+    assert node_views.state_of(node, 67.0) == node_views.SLOW
 
 
 # ---- what a reader of events is told

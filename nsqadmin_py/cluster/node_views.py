@@ -1,0 +1,154 @@
+"""The JSON of nsqds. Pure."""
+
+from __future__ import annotations
+
+from nsqadmin_py.cluster.last_known import FIGURES, NOTHING_KNOWN, LastKnown, LastTopic, NodeMemory
+from nsqadmin_py.cluster.view import Json, NotKnown, View, figures_json, latency_json
+from nsqd_py.cluster.figures import ChannelCounts, TopicCounts
+from nsqd_py.cluster.model import Cluster, Node
+
+# An nsqd whose answer takes this long is slow. The poller marks it as late earlier.
+SLOW_AFTER_S = 5.0
+
+OK, SLOW, FAILED, NEW, GONE = "ok", "slow", "failed", "new", "gone"
+
+
+def state_of(node: Node, now_s: float) -> str:
+    """Return ok, slow (its figures are old), failed (an error, or no answer for long) or new (not asked yet)."""
+    if node.failure or is_forgotten(node):
+        return FAILED
+    age_s = node.age_s(now_s)
+    if age_s is None:
+        return SLOW if node.is_late else NEW
+    is_awaited = node.answered_s is not None and node.asked_s > node.answered_s
+    return SLOW if node.is_late or (is_awaited and now_s - node.asked_s > SLOW_AFTER_S) else OK
+
+
+def is_forgotten(node: Node) -> bool:
+    """True if it has been silent for so long that its figures are in no sum any more."""
+    return node.answered_s is not None and not node.is_whole
+
+
+def version_of(node: Node) -> str:
+    return node.version or str(node.told.get("version") or "unknown")
+
+
+def tombstones_of(node: Node) -> list[str]:
+    """Return the topics that nsqlookupds hide on this nsqd."""
+    return [row["topic"] for row in node.told.get("topics") or () if row["tombstoned"]]
+
+
+def _node_json(node: Node, now_s: float, known: LastKnown | None) -> Json:
+    age_s = node.age_s(now_s)
+    return {
+        "node": node.address,
+        "hostname": node.told.get("hostname", ""),
+        "broadcast_address": node.told.get("broadcast_address", ""),
+        "tcp_port": node.told.get("tcp_port", 0),
+        "http_port": node.told.get("http_port", 0),
+        "version": version_of(node),
+        "out_of_date": node.told.get("out_of_date", False),
+        "lookups": node.told.get("remote_addresses") or [],
+        "is_listed": node.is_listed,
+        "topology_zone": node.told.get("topology_zone", ""),
+        "topology_region": node.told.get("topology_region", ""),
+        "tombstones": tombstones_of(node),
+        "state": state_of(node, now_s),
+        "failure": node.failure,
+        "health": node.health,
+        "start_time": node.start_time,
+        "age_s": None if age_s is None else round(age_s, 1),
+        "seen_s": known.seen_s if known is not None else None,
+        "took_ms": round(node.took_s * 1000),
+        **_node_figures(node, known),
+    }
+
+
+def _node_figures(node: Node, known: LastKnown | None) -> Json:
+    """Return the figures of an nsqd: the last ones that it reported if it does not answer; null if there are none."""
+    if not node.is_whole:
+        return _last_figures(known)
+    counts = ChannelCounts._make(node.of_channels.counts)
+    own = node.of_topics
+    return {
+        "topics": len(node.topics),
+        "channels": sum(len(part.channels) for part in node.topics.values()),
+        "channel_messages": counts.messages,
+        **figures_json(own.counts[0], counts, own.counts[2], own.rates, node.of_channels.rates),
+    }
+
+
+def _last_figures(known: LastKnown | None) -> Json:
+    figures = known.figures if known is not None else {}
+    names = [*FIGURES, "requeued", "timed_out", "message_rate", "finish_rate", "requeue_rate", "timeout_rate"]
+    return {name: figures.get(name) for name in names}
+
+
+def _gone_json(known: LastKnown) -> Json:
+    """Return the row of an nsqd that is no longer part of the cluster."""
+    return {
+        "node": known.address, "hostname": known.hostname, "broadcast_address": "", "tcp_port": 0, "http_port": 0,
+        "version": known.version or "unknown", "out_of_date": False, "lookups": [], "is_listed": False,
+        "topology_zone": "", "topology_region": "", "tombstones": [], "state": GONE, "failure": "", "health": "",
+        "start_time": known.start_time, "age_s": None, "seen_s": known.seen_s, "took_ms": 0,
+        **_last_figures(known),
+    }  # fmt: skip
+
+
+def nodes(cluster: Cluster, now_s: float, memory: NodeMemory = NOTHING_KNOWN) -> View:
+    """Return all nsqds, also those that are gone and not dismissed yet."""
+    view = View({"total": len(cluster.nodes), "failed_lookups": dict(sorted(cluster.failed_lookups.items()))})
+    gone = {known.address: known for known in memory.gone()}
+    for address in sorted(cluster.nodes.keys() | gone.keys()):
+        if address in gone:
+            view.add(address, _gone_json(gone[address]), cluster.tick)
+            continue
+        node = cluster.nodes[address]
+        row = _node_json(node, now_s, memory.nodes.get(address))
+        view.add(address, row, _node_changed(node, now_s, cluster.tick))
+    return view
+
+
+def _node_changed(node: Node, now_s: float, tick: int) -> int:
+    """Return the tick of the last change. The age of a node that does not answer changes in every tick."""
+    if state_of(node, now_s) != OK:
+        return tick
+    return max(node.changed, node.of_topics.changed, node.of_channels.changed)
+
+
+def node(cluster: Cluster, address: str, now_s: float, memory: NodeMemory = NOTHING_KNOWN) -> View:
+    """Return an nsqd, and its topics by name: the last known ones if it does not answer. Raises NotKnown."""
+    found, known = cluster.nodes.get(address), memory.nodes.get(address)
+    if found is None and (known is None or not known.is_gone):
+        raise NotKnown("NODE_NOT_FOUND")
+    if found is None or is_forgotten(found):
+        return _last_node(cluster, address, now_s, known)
+    view = View(_node_json(found, now_s, known) | {"latency": latency_json(found.latency)})
+    tombstones = tombstones_of(found)
+    for name in sorted(found.topics):
+        part = found.topics[name]
+        own, sums = TopicCounts._make(part.counts), ChannelCounts._make(part.channel_counts)
+        figures = figures_json(own.depth, sums, own.messages, part.rates, part.channel_rates)
+        row = {"topic": name, "paused": part.is_paused, "channels": len(part.channels), **figures}
+        row |= {"tombstoned": name in tombstones, "backend_depth": own.backend_depth + sums.backend_depth}
+        of_channels = (channel.changed for channel in part.channels.values())
+        view.add(name, row, max([part.changed, found.changed, *of_channels]))
+    return view
+
+
+def _last_node(cluster: Cluster, address: str, now_s: float, known: LastKnown | None) -> View:
+    found = cluster.nodes.get(address)
+    if found is not None:
+        head = _node_json(found, now_s, known)
+    else:
+        assert known is not None
+        head = _gone_json(known)
+    view = View(head | {"latency": []})
+    for topic in sorted(known.topics if known is not None else []):
+        view.add(topic.topic, _last_topic_json(topic), 0)
+    return view
+
+
+def _last_topic_json(topic: LastTopic) -> Json:
+    row = {"tombstoned": False, "paused": topic.is_paused}
+    return row | {name: value for name, value in topic._asdict().items() if name != "is_paused"}
