@@ -24,6 +24,7 @@ version   the version of this project, and of the NSQ release that it matches
 
 Rooms, each importing only those below it (setup.cfg has the contracts):
 api         nsqd's HTTP paths
+otel        OpenTelemetry for Producer and Consumer
 stats       figures for /stats, statsd and Prometheus
 fsck        --check-data and --repair
 tcp         connections of NSQ clients

@@ -213,6 +213,10 @@ def nsqadmin(machine: Machine, cwd: Path) -> None:
     cluster(machine)
 
 
+def opentelemetry(machine: Machine, cwd: Path) -> None:
+    nsqd(machine)
+
+
 def debugging(machine: Machine, cwd: Path) -> None:
     """An nsqd that anybody may look into, and one that has the `auth` of the page as its file of passwords."""
     nsqd(machine)
@@ -266,6 +270,7 @@ PRESUMED: dict[str, Presumed] = {
     "docs/debugging.md": debugging,
     "docs/durability.md": durability,
     "docs/nsqadmin.md": nsqadmin,
+    "docs/opentelemetry.md": opentelemetry,
     "docs/operations.md": operations,
     "docs/security.md": nothing,
     "docs/spark.md": spark,

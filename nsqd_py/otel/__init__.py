@@ -1,0 +1,16 @@
+"""OpenTelemetry for producers and consumers: spans, metrics, and the trace context in an envelope around each body.
+
+    from nsqd_py.otel import Instrumentation
+
+It needs `pip install 'nsqd-py[otel]'`.
+
+instrumentation  `Instrumentation`: what a program calls
+producers        producers whose publishes have spans
+operation        one publish or one handled message: its span and its metrics
+attributes       the attributes of spans and metrics
+envelope         the envelope around a body                                                   pure
+"""
+
+from nsqd_py.otel.instrumentation import Instrumentation
+
+__all__ = ["Instrumentation"]

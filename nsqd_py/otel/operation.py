@@ -1,0 +1,68 @@
+"""One publish, or one handled message: its span and its metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+
+from opentelemetry.metrics import Counter, Histogram, Meter
+from opentelemetry.trace import Span, Status, StatusCode, use_span
+from opentelemetry.util.types import AttributeValue
+
+from nsqd_py.client.message import Requeue
+from nsqd_py.otel.attributes import ERROR_TYPE, REQUEUED, Attributes
+
+# The conventions ask for these boundaries, in seconds.
+_BOUNDARIES_S = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
+
+
+class Instruments:
+    """The counter and the histogram of one kind of operation."""
+
+    def __init__(self, meter: Meter, counter: str, duration: str, what: str) -> None:
+        self.counter: Counter = meter.create_counter(counter, "{message}", f"Messages {what}.")
+        self.duration: Histogram = meter.create_histogram(
+            duration, "s", f"Duration of an operation: {what}.", explicit_bucket_boundaries_advisory=_BOUNDARIES_S
+        )
+
+
+class Operation:
+    """A span that has begun, and its figures. `end` ends it, once.
+
+    labels  the attributes of its metrics; they have few values
+    count   how many messages it is about
+    """
+
+    def __init__(self, span: Span, instruments: Instruments, labels: Attributes, count: int = 1) -> None:
+        self.span = span
+        self._instruments = instruments
+        self._labels = labels
+        self._count = count
+        self._began_s = perf_counter()
+
+    @contextmanager
+    def run(self) -> Iterator[Span]:
+        """Make its span the current one; the end of the block, or its exception, ends it."""
+        try:
+            with use_span(self.span, record_exception=False, set_status_on_exception=False):
+                yield self.span
+        except BaseException as error:
+            self.end(error)
+            raise
+        self.end()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End the span. `Requeue` is no error: the handler asked for the message again."""
+        outcome: dict[str, AttributeValue] = {}
+        if isinstance(error, Requeue):
+            outcome[REQUEUED] = True
+        elif error is not None:
+            outcome[ERROR_TYPE] = type(error).__qualname__
+            self.span.record_exception(error)
+            self.span.set_status(Status(StatusCode.ERROR, str(error)))
+        self.span.set_attributes(outcome)
+        self.span.end()
+        labels = {**self._labels, **outcome}
+        self._instruments.counter.add(self._count, labels)
+        self._instruments.duration.record(perf_counter() - self._began_s, labels)

@@ -1,0 +1,314 @@
+"""Spans and metrics of programs that publish to a real nsqd and handle its messages, in OpenTelemetry's exporters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import nsqd_py
+from nsqd_py.client import BadBody, Consumer, NoNsqd, Producer, Requeue
+from nsqd_py.testing.embedded import Nsqd
+
+pytest.importorskip("opentelemetry.sdk")
+
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from nsqd_py.otel import Instrumentation
+from nsqd_py.otel.envelope import MAGIC, unwrap
+
+pytestmark = pytest.mark.ours
+
+
+class Telemetry:
+    """What a program has exported."""
+
+    def __init__(self) -> None:
+        self.exporter = InMemorySpanExporter()
+        self.tracer_provider = TracerProvider()
+        self.tracer_provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.reader = InMemoryMetricReader()
+        self.meter_provider = MeterProvider([self.reader])
+        self.tracer = self.tracer_provider.get_tracer("test")
+
+    def instrumentation(self, **settings: bool) -> Instrumentation:
+        return Instrumentation(
+            tracer_provider=self.tracer_provider, meter_provider=self.meter_provider, **settings
+        )
+
+    def spans(self, kind: SpanKind, count: int = 1) -> list[ReadableSpan]:
+        """Return the finished spans of a kind, which must be this many."""
+        spans = [span for span in self.exporter.get_finished_spans() if span.kind is kind]
+        assert len(spans) == count
+        return spans
+
+    def figures(self, name: str) -> list[tuple[Any, dict[str, Any]]]:
+        """Return the values of a metric, with their attributes: a sum, or the number of measured durations."""
+        data = self.reader.get_metrics_data()
+        assert data is not None
+        return [
+            (getattr(point, "value", None) or point.count, dict(point.attributes))
+            for resource in data.resource_metrics
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+            if metric.name == name
+            for point in metric.data.data_points
+        ]
+
+
+@pytest.fixture(scope="module")
+def nsqd() -> Iterator[Nsqd]:
+    with nsqd_py.embedded() as nsqd:
+        yield nsqd
+
+
+@pytest.fixture
+def telemetry() -> Telemetry:
+    return Telemetry()
+
+
+def publish(nsqd: Nsqd, telemetry: Instrumentation, topic: str, *bodies: bytes) -> None:
+    with Producer(nsqd.tcp_address) as producer:
+        traced = telemetry.producer(producer)
+        if len(bodies) == 1:
+            traced.publish(topic, bodies[0])
+        else:
+            traced.multi_publish(topic, bodies)
+
+
+def consume(nsqd: Nsqd, topic: str, count: int, handler: Callable[[Any], Any], **settings: Any) -> None:
+    """Consume until the handler was called so often."""
+    calls = 0
+
+    def counted(message: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == count:
+            consumer.stop()
+        return handler(message)
+
+    with Consumer(topic, "billing", counted, nsqd_tcp_addresses=nsqd.tcp_address, **settings) as consumer:
+        assert consumer.wait(10), f"the handler was called {calls} times, not {count}"
+
+
+def test_a_handled_message_is_a_child_of_its_publish(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
+    instrumentation = telemetry.instrumentation()
+    bodies = []
+    with telemetry.tracer.start_as_current_span("request") as request:
+        publish(nsqd, instrumentation, nsq_topic, b"order 1")
+    consume(nsqd, nsq_topic, 1, instrumentation.handler(lambda message: bodies.append(message.body)))
+    assert bodies == [b"order 1"]
+    (published,) = telemetry.spans(SpanKind.PRODUCER)
+    (handled,) = telemetry.spans(SpanKind.CONSUMER)
+    assert published.parent is not None and handled.parent is not None
+    assert published.parent.span_id == request.get_span_context().span_id
+    assert handled.parent.span_id == published.context.span_id
+    assert handled.context.trace_id == request.get_span_context().trace_id
+
+
+def test_the_attributes_are_those_of_the_conventions(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
+    instrumentation = telemetry.instrumentation()
+    ids = []
+    publish(nsqd, instrumentation, nsq_topic, b"order 1")
+    consume(nsqd, nsq_topic, 1, instrumentation.handler(lambda message: ids.append(message.id.decode())))
+    (published,) = telemetry.spans(SpanKind.PRODUCER)
+    (handled,) = telemetry.spans(SpanKind.CONSUMER)
+    common = {"messaging.system": "nsq", "messaging.destination.name": nsq_topic, "messaging.message.body.size": 7}
+    assert published.name == f"publish {nsq_topic}"
+    assert published.attributes == common | {
+        "messaging.operation.name": "publish",
+        "messaging.operation.type": "send",
+    }
+    host, _, port = nsqd.tcp_address.rpartition(":")
+    assert handled.name == f"process {nsq_topic}"
+    assert handled.attributes == common | {
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.consumer.group.name": "billing",
+        "messaging.message.id": ids[0],
+        "messaging.message.envelope.size": 7 + len(MAGIC) + 2 + 68,
+        "messaging.nsq.message.attempts": 1,
+        "server.address": host,
+        "server.port": int(port),
+    }
+
+
+def test_without_the_envelope_bodies_are_untouched(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
+    instrumentation = telemetry.instrumentation(envelope=False)
+    bodies = []
+    publish(nsqd, instrumentation, nsq_topic, b"order 1")
+    publish(nsqd, instrumentation, nsq_topic, MAGIC + b"\x00\x00")
+    consume(nsqd, nsq_topic, 2, instrumentation.handler(lambda message: bodies.append(message.body)))
+    assert sorted(bodies) == sorted([b"order 1", MAGIC + b"\x00\x00"])
+    assert all(span.parent is None and not span.links for span in telemetry.spans(SpanKind.CONSUMER, 2))
+
+
+def test_a_consumer_that_does_not_know_the_envelope(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
+    bodies: list[bytes] = []
+    publish(nsqd, telemetry.instrumentation(), nsq_topic, b"order 1")
+    consume(nsqd, nsq_topic, 1, lambda message: bodies.append(message.body))
+    assert bodies[0].startswith(MAGIC) and bodies[0].endswith(b"order 1")
+    body, headers = unwrap(bodies[0])
+    assert body == b"order 1" and set(headers) == {"traceparent"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"plain", MAGIC, MAGIC + b"\xff\xff", MAGIC + b"\x00\x05a: \xff\xffbody"],
+    ids=["no envelope", "only the magic", "too short", "not ASCII"],
+)
+def test_bodies_of_strangers_are_passed_as_they_are(
+    nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry, body: bytes
+) -> None:
+    bodies = []
+    nsqd.publish(nsq_topic, body)
+    consume(nsqd, nsq_topic, 1, telemetry.instrumentation().handler(lambda message: bodies.append(message.body)))
+    assert bodies == [body]
+    (handled,) = telemetry.spans(SpanKind.CONSUMER)
+    assert handled.parent is None
+
+
+def test_an_invalid_context_in_a_good_envelope_is_no_parent(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
+    bodies = []
+    nsqd.publish(nsq_topic, MAGIC + b"\x00\x12traceparent: 00-xxbody")
+    consume(nsqd, nsq_topic, 1, telemetry.instrumentation().handler(lambda message: bodies.append(message.body)))
+    assert bodies == [b"body"]
+    (handled,) = telemetry.spans(SpanKind.CONSUMER)
+    assert handled.parent is None
+
+
+def test_what_looks_like_an_envelope_arrives_without_a_tracer_too(nsqd: Nsqd, nsq_topic: str) -> None:
+    """Without an SDK there is no context to carry, but the consumer still takes one envelope off."""
+    instrumentation, bodies = Instrumentation(), []
+    publish(nsqd, instrumentation, nsq_topic, b"plain")
+    publish(nsqd, instrumentation, nsq_topic, MAGIC + b"\x00\x00inner")
+    consume(nsqd, nsq_topic, 2, instrumentation.handler(lambda message: bodies.append(message.body)))
+    assert sorted(bodies) == sorted([b"plain", MAGIC + b"\x00\x00inner"])
+
+
+def test_a_failed_handler(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
+    attempts = []
+
+    def handle(message: Any) -> None:
+        attempts.append(message.attempts)
+        if message.attempts == 1:
+            raise ValueError("no such customer")
+
+    instrumentation = telemetry.instrumentation()
+    publish(nsqd, instrumentation, nsq_topic, b"order 1")
+    consume(
+        nsqd, nsq_topic, 2, instrumentation.handler(handle), default_requeue_delay=0, max_backoff_duration=0
+    )  # fmt: skip
+    failed, handled = telemetry.spans(SpanKind.CONSUMER, 2)
+    assert (failed.status.status_code, failed.status.description) == (StatusCode.ERROR, "no such customer")
+    assert failed.attributes is not None and failed.attributes["error.type"] == "ValueError"
+    assert [event.name for event in failed.events] == ["exception"]
+    assert handled.status.status_code is StatusCode.UNSET
+    assert attempts == [1, 2]
+    figures = telemetry.figures("messaging.client.consumed.messages")
+    assert sorted((count, labels.get("error.type", "")) for count, labels in figures) == [(1, ""), (1, "ValueError")]
+    assert len(telemetry.figures("messaging.process.duration")) == 2
+
+
+def test_a_requeue_is_no_error(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
+    def handle(message: Any) -> None:
+        if message.attempts == 1:
+            raise Requeue(0, backoff=False)
+
+    publish(nsqd, telemetry.instrumentation(), nsq_topic, b"order 1")
+    consume(nsqd, nsq_topic, 2, telemetry.instrumentation().handler(handle))
+    requeued, _ = telemetry.spans(SpanKind.CONSUMER, 2)
+    assert requeued.status.status_code is StatusCode.UNSET and requeued.events == ()
+    assert requeued.attributes is not None and requeued.attributes["messaging.nsq.message.requeued"] is True
+
+
+def test_a_failed_publish(telemetry: Telemetry) -> None:
+    with Producer("127.0.0.1:1") as producer, pytest.raises(NoNsqd):
+        telemetry.instrumentation().producer(producer).publish("orders", b"order 1")
+    (published,) = telemetry.spans(SpanKind.PRODUCER)
+    assert published.status.status_code is StatusCode.ERROR
+    ((count, labels),) = telemetry.figures("messaging.client.sent.messages")
+    assert (count, labels["error.type"]) == (1, "NoNsqd")
+
+
+@pytest.mark.parametrize(("body", "error"), [(b"", BadBody), ("text", TypeError)])
+def test_the_producer_refuses_what_is_no_body(telemetry: Telemetry, body: Any, error: type[Exception]) -> None:
+    with Producer("127.0.0.1:1") as producer, pytest.raises(error):
+        telemetry.instrumentation().producer(producer).publish("orders", body)
+
+
+def test_several_messages_are_one_publish(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
+    instrumentation, bodies = telemetry.instrumentation(), []
+    publish(nsqd, instrumentation, nsq_topic, b"order 1", b"order 2")
+    consume(nsqd, nsq_topic, 2, instrumentation.handler(lambda message: bodies.append(message.body)))
+    (published,) = telemetry.spans(SpanKind.PRODUCER)
+    assert published.attributes is not None and published.attributes["messaging.batch.message_count"] == 2
+    handled = telemetry.spans(SpanKind.CONSUMER, 2)
+    assert {span.parent.span_id for span in handled if span.parent} == {published.context.span_id}
+    assert sorted(bodies) == [b"order 1", b"order 2"]
+    ((count, _),) = telemetry.figures("messaging.client.sent.messages")
+    assert count == 2
+
+
+def test_a_linked_span_begins_a_trace(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
+    instrumentation = telemetry.instrumentation(linked=True)
+    publish(nsqd, instrumentation, nsq_topic, b"order 1")
+    consume(nsqd, nsq_topic, 1, instrumentation.handler(lambda message: None))
+    (published,) = telemetry.spans(SpanKind.PRODUCER)
+    (handled,) = telemetry.spans(SpanKind.CONSUMER)
+    assert handled.parent is None
+    assert [link.context.span_id for link in handled.links] == [published.context.span_id]
+
+
+def test_a_loop_over_messages(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
+    instrumentation = telemetry.instrumentation()
+    publish(nsqd, instrumentation, nsq_topic, b"order 1")
+    with telemetry.tracer.start_as_current_span("worker") as worker:
+        for message in Consumer(nsq_topic, "billing", nsqd_tcp_addresses=nsqd.tcp_address):
+            with instrumentation.processing(message) as span:
+                assert message.body == b"order 1" and span.is_recording()
+            break
+    (published,) = telemetry.spans(SpanKind.PRODUCER)
+    (handled,) = telemetry.spans(SpanKind.CONSUMER)
+    assert handled.parent is not None and handled.parent.span_id == published.context.span_id
+    assert [link.context.span_id for link in handled.links] == [worker.get_span_context().span_id]
+
+
+def test_a_batch_is_linked_to_its_publishes(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
+    instrumentation, bodies = telemetry.instrumentation(), []
+    for body in b"order 1", b"order 2":
+        publish(nsqd, instrumentation, nsq_topic, body)
+    nsqd.publish(nsq_topic, "of a stranger")
+
+    def handle(batch: Any) -> None:
+        bodies.extend(batch.bodies)
+        batch.finish()
+        if len(bodies) == 3:
+            consumer.stop()
+
+    with Consumer(
+        nsq_topic, "billing", batch_handler=instrumentation.batch_handler(handle),
+        nsqd_tcp_addresses=nsqd.tcp_address, max_in_flight=10,
+    ) as consumer:  # fmt: skip
+        assert consumer.wait(10)
+    assert sorted(bodies) == [b"of a stranger", b"order 1", b"order 2"]
+    published = telemetry.spans(SpanKind.PRODUCER, 2)
+    handled = [span for span in telemetry.exporter.get_finished_spans() if span.kind is SpanKind.CONSUMER]
+    linked = {link.context.span_id for span in handled for link in span.links}
+    assert linked == {span.context.span_id for span in published}
+    assert sum(count for count, _ in telemetry.figures("messaging.client.consumed.messages")) == 3
+
+
+def test_a_traced_producer_is_still_a_producer(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
+    with telemetry.instrumentation(envelope=False).producer(Producer(nsqd.tcp_address)) as producer:
+        producer.ping()
+        producer.publish(nsq_topic, b"later", defer_s=60)
+    with pytest.raises(NoNsqd):
+        producer.ping()
+    assert nsqd.depth(nsq_topic) == 0 or nsqd.stats(nsq_topic)["topics"][0]["message_count"] == 1

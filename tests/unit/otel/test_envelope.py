@@ -1,0 +1,71 @@
+"""The envelope: what is wrapped is unwrapped, and nothing that anybody publishes makes it raise."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqd_py.otel.envelope import MAGIC, unwrap, wrap
+
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+names = st.from_regex(r"[a-z][a-z0-9_-]{0,20}", fullmatch=True)
+values = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), max_size=200)
+headers = st.dictionaries(names, values, max_size=5)
+
+
+def test_its_bytes_are_those_of_the_page() -> None:
+    assert wrap(b"body", {"traceparent": TRACEPARENT}) == (
+        b"\x89NSQCTX\x01\x00\x44traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01body"
+    )
+
+
+@given(st.binary(), headers)
+def test_what_is_wrapped_is_unwrapped(body: bytes, given_headers: dict[str, str]) -> None:
+    assert unwrap(wrap(body, given_headers)) == (body, given_headers)
+
+
+@given(st.binary().filter(lambda data: not data.startswith(MAGIC)))
+def test_what_is_no_envelope_stays_as_it_is(body: bytes) -> None:
+    assert unwrap(body) == (body, {})
+
+
+@given(st.binary())
+def test_bytes_behind_the_magic_never_raise(rest: bytes) -> None:
+    body, found = unwrap(MAGIC + rest)
+    assert (MAGIC + rest).endswith(body)
+    assert found == {} or wrap(body, found) == MAGIC + rest
+
+
+@given(st.binary(max_size=50), headers, st.data())
+def test_a_damaged_byte_never_raises(body: bytes, given_headers: dict[str, str], data: st.DataObject) -> None:
+    whole = bytearray(wrap(body, given_headers))
+    whole[data.draw(st.integers(0, len(whole) - 1))] ^= data.draw(st.integers(1, 255))
+    found, _ = unwrap(bytes(whole))
+    assert bytes(whole).endswith(found)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        MAGIC,
+        MAGIC + b"\x00",
+        MAGIC + b"\x00\x05abc",
+        MAGIC + b"\x00\x03abcbody",
+        MAGIC + b"\x00\x05A: b\nbody",
+        MAGIC + b"\x00\x09a: b\na: cbody",
+        MAGIC + b"\x00\x05a: \xff\xffbody",
+        MAGIC[:-1] + b"\x02\x00\x04a: bbody",
+    ],
+    ids=["magic", "half a size", "short", "no colon", "upper case", "twice", "not ASCII", "another version"],
+)
+def test_a_damaged_envelope_is_passed_as_it_is(data: bytes) -> None:
+    assert unwrap(data) == (data, {})
+
+
+@pytest.mark.parametrize(
+    "bad", [{"Name": "a"}, {"": "a"}, {"a": "line\nbreak"}, {"a": "ü"}, {"a": "x" * 65_533}], ids=str
+)
+def test_headers_that_cannot_be_read_are_not_written(bad: dict[str, str]) -> None:
+    with pytest.raises(ValueError):
+        wrap(b"body", bad)
