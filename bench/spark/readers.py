@@ -29,6 +29,7 @@ from bench import procfs, record
 from bench.machine import commit, this_machine
 from bench.spark.archive import write_archive
 from bench.spark.sink import Sink
+from bench.wire import TOPIC
 
 _JSON = "timestamp BIGINT, id STRING, attempts INT, topic STRING, channel STRING, nsqd STRING, body STRING"
 _LEVELS = "get_json_object(CAST(body AS STRING), '$.level') AS level"
@@ -106,7 +107,18 @@ def write_files(directory: Path, messages: int) -> dict[str, Path]:
                     texts.write(row["body"] + b"\n")
     for path in (framed, parquet, jsonl, lines):
         os.utime(path, ns=(0, time.time_ns() - 10**13))  # hours ago: nobody writes to it
+    _list_in_manifest(jsonl, messages)
     return {"framed": framed, "parquet": parquet, "jsonl": jsonl, "lines": lines}
+
+
+def _list_in_manifest(jsonl: Path, messages: int) -> None:
+    """Nsq-to-file does so; `nsq_archive` leaves other files of jsonl to our reader."""
+    from nsq_tools.to_file.manifest import Entry, Manifest
+
+    size_bytes = jsonl.stat().st_size
+    Manifest(jsonl.parent).add(Entry(
+        jsonl.name, TOPIC, "archive", "jsonl", "none", messages, None, None, 0, size_bytes, None, False, 0, 0
+    ))  # fmt: skip
 
 
 # ---- queries

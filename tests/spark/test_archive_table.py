@@ -22,6 +22,7 @@ from nsq_spark.archive.formats import Format
 from nsq_spark.archive.listing import list_files
 from nsq_spark.source.archive_table import Choice, choose_readers, nsq_archive
 from nsq_spark.source.options import read_options
+from nsq_tools.to_file.manifest import Entry, Manifest
 from tests.support.archives import BASE_NS, Message, messages
 
 pytestmark = [pytest.mark.ours, pytest.mark.xdist_group("spark")]
@@ -34,6 +35,18 @@ OLD_NS = BASE_NS  # years ago: nobody writes to these files any more
 def settled(file: Path, data: bytes) -> Path:
     file.write_bytes(data)
     os.utime(file, ns=(OLD_NS, OLD_NS))
+    return file
+
+
+def finished(file: Path, data: bytes) -> Path:
+    """Write a file of jsonl as nsq-to-file leaves it: with a line in the manifest."""
+    file.write_bytes(data)
+    facts: dict[str, Any] = {
+        "path": file.name, "topic": "orders", "channel": "archive", "format": "jsonl", "compress": "none",
+        "messages": data.count(b"\n"), "first_timestamp": None, "last_timestamp": None, "offset": 0,
+        "bytes": len(data), "crc32c": None, "repaired": False, "cut_bytes": 0, "closed": 0,
+    }  # fmt: skip
+    Manifest(file.parent).add(Entry(**facts))
     return file
 
 
@@ -66,7 +79,7 @@ def archive(tmp_path: Path) -> Path:
     some[5] = some[5]._replace(body='\u00fc\n"x'.encode())
     table = table_of(some)
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=30, compression="none", write_page_checksum=True)
-    settled(tmp_path / "b.jsonl", jsonl_of(some))
+    finished(tmp_path / "b.jsonl", jsonl_of(some))
     settled(tmp_path / "logins.host.2025-11-20_10.log", b"anna\r\n\nbe\xffrt\rx\n")
     return tmp_path
 
@@ -170,7 +183,8 @@ def test_damage_in_parquet_and_jsonl_ends_a_query_by_name(spark: Any, archive: P
     (archive / "a.parquet").write_bytes(data)
     with pytest.raises(_SPARKS, match=r"a\.parquet"):
         nsq_archive(spark, str(archive / "a.parquet")).select("body").collect()
-    settled(archive / "b.jsonl", jsonl_of(messages(3)) + b'{"timestamp":1,"id":"x","bo\n' + jsonl_of(messages(3)))
+    torn = b'{"timestamp":1,"id":"x","bo\n'
+    finished(archive / "b.jsonl", jsonl_of(messages(3)) + torn + jsonl_of(messages(3)))
     frame = nsq_archive(spark, str(archive / "b.jsonl"))
     for query in (frame.select("body").collect, frame.select("attempts").collect, frame.count):
         with pytest.raises(_SPARKS, match=r"b\.jsonl"):
@@ -178,6 +192,15 @@ def test_damage_in_parquet_and_jsonl_ends_a_query_by_name(spark: Any, archive: P
 
 
 def test_a_message_without_a_body_ends_a_query(spark: Any, tmp_path: Path) -> None:
-    settled(tmp_path / "b.jsonl", jsonl_of(messages(2)) + b'{"timestamp":1,"id":"x"}\n')
+    finished(tmp_path / "b.jsonl", jsonl_of(messages(2)) + b'{"timestamp":1,"id":"x"}\n')
     with pytest.raises(_SPARKS, match="no body"):
         nsq_archive(spark, str(tmp_path)).select("body").collect()
+
+
+def test_two_objects_on_a_line_end_a_query(spark: Any, tmp_path: Path) -> None:
+    """Spark's reader ignores what follows the first object of a line, so such a file is ours."""
+    one, other = jsonl_of(messages(2)).splitlines()
+    settled(tmp_path / "b.jsonl", one + other + b"\n")
+    assert chosen(tmp_path) == ({}, ["b.jsonl"])
+    with pytest.raises(_SPARKS, match=r"b\.jsonl is damaged at 0"):
+        nsq_archive(spark, str(tmp_path)).count()

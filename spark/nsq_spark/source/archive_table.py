@@ -120,9 +120,10 @@ def choose_readers(
 ) -> tuple[dict[Choice, list[str]], list[FileInfo]]:
     """Return the paths that Spark reads, and the files that our reader reads. Raises ArchiveError.
 
-    Ours are: all files if damage is to be skipped; other formats and zstd; files that may grow, or whose last line is
-    torn; columns and options that Spark's reader of the format does not know; stores other than local ones and HDFS;
-    names that Spark would take for something else.
+    Ours are: all files if damage is to be skipped; other formats and zstd; `jsonl` that no manifest describes, since
+    only our reader finds a second object on a line; files that may grow, or whose last line is torn; columns and
+    options that Spark's reader of the format does not know; stores other than local ones and HDFS; names that Spark
+    would take for something else.
     """
     by_spark: dict[Choice, list[str]] = {}
     ours: list[FileInfo] = []
@@ -159,6 +160,8 @@ def _is_as_spark_reads(info: FileInfo, storage: Storage, is_complete: bool, now_
         return False
     if info.format is Format.PARQUET:
         return is_complete or _has_our_types(info.path, storage)
+    if info.format is Format.JSONL and not is_complete:
+        return False  # Spark's reader drops what follows the first object of a line; nsq-to-file writes no such line
     is_finished = is_complete or now_ns - info.modified_ns > _SETTLED_NS
     return is_finished and _holds_whole_lines(info, storage)
 
