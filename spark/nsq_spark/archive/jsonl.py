@@ -23,7 +23,7 @@ import pyarrow.json as pajson
 from nsq_spark.archive.chunk import Chunk
 from nsq_spark.archive.columns import Numbers, positions_of
 from nsq_spark.archive.damage import Damage
-from nsq_spark.archive.lines import LineBlock, blocks
+from nsq_spark.archive.lines import LineBlock, LineReader
 from nsq_spark.archive.splits import Split
 from nsq_spark.archive.storage import File
 from nsq_spark.archive.tables import Rows, chunks_of
@@ -44,7 +44,7 @@ class NotAMessage(ValueError):
 
 def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
     """Raises OSError and DamagedArchive."""
-    for block in blocks(file, split, damage):
+    for block in LineReader(file, split, damage).blocks():
         rows = _at_once(block) or _by_line(block, split.path, damage)
         yield from chunks_of(rows, split.topic, split.path, wanted)
 

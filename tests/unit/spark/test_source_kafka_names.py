@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
+
 import pytest
 
 pytest.importorskip("pyspark")
@@ -68,3 +71,10 @@ def test_pyspark_finds_it_and_is_refused_by_feature() -> None:
     assert DefaultSource.name() == "nsq"
     with pytest.raises(BadOption, match=r"to publish, PySpark needs NoSuchWriter, which \d+\.\d+\.\d+ does not have"):
         _need("pyspark.sql.datasource", "NoSuchWriter", "to publish")
+
+
+def test_pyspark_4_0_finds_no_source_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would refuse to register one of the same name."""
+    monkeypatch.setattr("pyspark.__version__", "4.0.5")
+    monkeypatch.delitem(sys.modules, "pyspark_nsq")
+    assert not hasattr(import_module("pyspark_nsq"), "DefaultSource")
