@@ -4,6 +4,10 @@ While the loop dispatches readable sockets, topics with new publishes, channels 
 output register here. At the end of the iteration each topic writes its publishes to the log at once, then channels
 deliver, then each connection sends its output in one call. So batches grow with the load, and a single message is
 not delayed.
+
+A channel with few new messages may wait while other input is ready, for 1 ms at most: the messages of several
+iterations then take one send and one read of FINs for each consumer. With 16 waiting publishers and 4 consumers this
+saves 3 of 11 us of user time a message.
 """
 
 from __future__ import annotations
@@ -19,6 +23,8 @@ from nsqd_py.net.backlog import Backlog
 from nsqd_py.runtime.logs import Log
 
 _LATE_AFTER_NS = 3_000_000
+# The longest time that a delivery waits while other input is ready.
+_LONGEST_POSTPONEMENT_NS = 1_000_000
 # The longest wait without sleeping.
 BRIEFLY_NS = 100_000
 
@@ -57,8 +63,8 @@ class Turn:
     """
 
     __slots__ = (
-        "_committers", "_deliverers", "_delivers_since_ns", "_flushers", "_hub", "_log", "_poll_loop", "_watcher",
-        "backlog", "is_coming", "last_reader",
+        "_committers", "_deliverers", "_delivers_since_ns", "_flushers", "_hub", "_log", "_poll_loop", "_postponed",
+        "_postponed_until_ns", "_waker", "_watcher", "backlog", "is_coming", "last_reader",
     )  # fmt: skip
 
     def __init__(self, hub: Any, log: Log) -> None:
@@ -71,6 +77,9 @@ class Turn:
         self._deliverers: list[Deliverer] = []
         self._flushers: list[Flusher] = []
         self._delivers_since_ns = 0
+        self._postponed: list[Deliverer] = []
+        self._postponed_until_ns = 0
+        self._waker = hub.loop.timer(_LONGEST_POSTPONEMENT_NS / 1e9, ref=False)
         self._watcher = hub.loop.prepare(ref=False)
         poller = poll()
         poller.register(hub.loop.fileno(), POLLIN)
@@ -83,6 +92,12 @@ class Turn:
 
     def add_deliverer(self, deliverer: Deliverer) -> None:
         self._deliverers.append(deliverer)
+        if not self.is_coming:
+            self._schedule_end()
+
+    def add_patient_deliverer(self, deliverer: Deliverer) -> None:
+        """Call `deliver` when no other input is ready, at the latest after 1 ms."""
+        self._postponed.append(deliverer)
         if not self.is_coming:
             self._schedule_end()
 
@@ -118,6 +133,31 @@ class Turn:
     def end(self) -> None:
         """Do all registered work, in the order that durability needs: log, deliveries, answers."""
         self._watcher.stop()
+        self._work()
+        if self._postponed:
+            if self._is_input_first():
+                self._watcher.start(self.end)
+                return
+            self._deliverers, self._postponed = [*self._deliverers, *self._postponed], []
+            self._work()
+        self.is_coming = False
+        if self._deliverers or self._committers:  # a client that was flushed has room again
+            self.is_coming = True
+            self._hub.loop.run_callback(self.end)
+
+    def _is_input_first(self) -> bool:
+        """True if the postponed deliveries go on waiting, because other input is ready."""
+        now_ns = monotonic_ns()
+        if not self._postponed_until_ns:
+            self._postponed_until_ns = now_ns + _LONGEST_POSTPONEMENT_NS
+            self._waker.start(_nothing_to_do)  # else the loop would sleep if something takes that input back
+        if now_ns < self._postponed_until_ns and self._poll_loop(0):
+            return True
+        self._postponed_until_ns = 0
+        self._waker.stop()
+        return False
+
+    def _work(self) -> None:
         while self._committers:
             committers, self._committers = self._committers, []
             for committer in committers:
@@ -141,7 +181,7 @@ class Turn:
                     flusher.flush()
                 except Exception as error:  # noqa: BLE001 - likewise
                     self._log.exception("end of turn: %s - %r", flusher, error)
-        self.is_coming = False
-        if self._deliverers or self._committers:  # a client that was flushed has room again
-            self.is_coming = True
-            self._hub.loop.run_callback(self.end)
+
+
+def _nothing_to_do() -> None:
+    pass

@@ -51,12 +51,15 @@ class Owner(Protocol):
 
 
 class Stream:
-    """The socket of one connection. Subclasses implement `on_data` and may extend `on_end` and `on_close`."""
+    """The socket of one connection. Subclasses implement `on_data` and may extend `on_end` and `on_close`.
+
+    queued_bytes  output that a subclass counts until the socket has taken it; then `on_drained` sets it to 0
+    """
 
     __slots__ = (
         "_closing", "_decoding", "_exact_bytes", "_fd_reader", "_fd_writer", "_holds", "_in_turn", "_is_behind",
         "_layer", "_read_size", "_reading", "_sock", "_stuck_since_s", "_turn", "_unsent", "_untaken_before",
-        "_untaken_swept", "closed", "log", "out", "owner", "peer",
+        "_untaken_swept", "closed", "log", "out", "owner", "peer", "queued_bytes",
     )  # fmt: skip
 
     def __init__(self, sock: socket.socket, peer: str, loop: Any, turn: Turn, log: Log) -> None:
@@ -85,6 +88,7 @@ class Stream:
         self.log = log
         self.peer = peer
         self.out: list[bytes] = []
+        self.queued_bytes = 0
 
     # ---- reading
 
@@ -120,7 +124,7 @@ class Stream:
                 started_ns = 0
                 if len(data) == self._read_size:
                     started_ns = thread_time_ns()
-                elif len(data) < SMALL_READ:
+                elif self._read_size != SMALL_READ and len(data) < SMALL_READ:
                     # Not at once: for an MPUB of 20 KB, it would be small each time the rest of the last one is read.
                     self._read_size = max(SMALL_READ, self._read_size // 2)
                 if self._layer is None:
@@ -355,20 +359,20 @@ class Stream:
     def flush(self) -> None:
         """Hand all output to the socket. Called at the end of an event-loop iteration."""
         self._in_turn = False
+        out = self.out
         if self._unsent is not None:
-            if len(self.out) > _STOP_READING_PIECES or sum(map(len, self.out)) > STOP_READING_ABOVE:
+            if len(out) > _STOP_READING_PIECES or sum(map(len, out)) > STOP_READING_ABOVE:
                 self._set_reading(False)
             return
         if self.closed or self._holds:
             return
-        out = self.out
         if out:
             data = out[0] if len(out) == 1 else b"".join(out)
             out.clear()
-            if self._layer is not None:
-                self.send_now(data)
-            else:
+            if self._layer is None:
                 self._hand_to_socket(data)
+            else:
+                self.send_now(data)
             if self._closing and self._unsent is None:
                 self._end_layer()
                 self._discard_input()
@@ -376,6 +380,8 @@ class Stream:
         elif self._closing:
             self._end_layer()
             self.close("closed")
+        if self.queued_bytes and self._unsent is None:
+            self.on_drained()
 
     def _end_layer(self) -> None:
         if self._layer is not None and not self.closed:

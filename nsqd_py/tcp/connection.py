@@ -59,7 +59,7 @@ class ClientConnection(Stream):
         "_alarm", "_alone_after_reads", "_beat_due_ns", "_budget", "_errors", "_has_failed", "_heard_s", "_heartbeat",
         "_is_paused", "_is_slow", "_last_topic", "_last_topic_name", "_loop", "_magic_so_far", "_parser", "_pieces",
         "_reads_alone", "_tls", "_upgrades", "broker", "channel", "connect_time", "early", "finish_count", "guard",
-        "in_flight", "is_waiting", "message_count", "msg_timeout_ns", "nearness", "pub_counts", "queued_bytes", "rdy",
+        "in_flight", "is_waiting", "message_count", "msg_timeout_ns", "nearness", "pub_counts", "rdy",
         "requeue_count", "sample_rate", "session", "topic",
     )  # fmt: skip
 
@@ -96,7 +96,6 @@ class ClientConnection(Stream):
         self.in_flight = InFlightTable()
         self.is_waiting = False
         self.rdy = 0
-        self.queued_bytes = 0
         self.msg_timeout_ns = self.session.msg_timeout_ms * MS_NS
         self.sample_rate = 0
         self.nearness = GLOBAL
@@ -131,38 +130,50 @@ class ClientConnection(Stream):
         parser.feed(data)
         self._run_commands(parser)
 
-    def _publish_lone(self, parser: CommandParser, data: bytes, *, at_once: bool = False) -> bool:
+    def _publish_lone(self, parser: CommandParser, data: bytes) -> bool:
         """Publish `data` if it is one PUB or DPUB with a known line. Otherwise return False.
 
-        This takes 2 us less than a parsed command, and 4 us less `at_once`, which also ends the event-loop iteration.
+        This takes 2 us less than a parsed command.
         """
         body = parser.lone_pub(data)
         if body is None:
             return False
         topic = self._last_topic
         if topic is None or parser.pub_topic is not self._last_topic_name or topic.is_closed:
-            self._last_topic_name = parser.pub_topic
-            topic = self._last_topic = self.broker.open_topics.get(parser.pub_topic.decode())
-            if topic is None:  # the parsed command creates it, or reports an error
+            topic = self._find_topic(parser)
+            if topic is None:
                 return False
-        out, turn = self.out, self._turn
-        if at_once and not out and (batch := topic.write_alone(body, parser.pub_defer_ns)) is not None:
-            self._hand_to_socket(frames.OK)
-            topic.accept_written([batch], [])
-            self.pub_counts[topic.name] += 1
-            if turn.is_coming:  # a channel has a consumer for it
-                turn.end()
-            return True
         self._heard_s = self._loop.now()
         self.pub_counts[topic.name] += 1
         topic.publish(body, 1, len(body), self, self.early.ticket(parser.pub_kind), parser.pub_defer_ns)
-        out.append(frames.OK)
+        self.out.append(frames.OK)
         if not self._in_turn:
             self._in_turn = True
-            turn.add_flusher(self)
-        if at_once:
-            turn.end()
+            self._turn.add_flusher(self)
         return True
+
+    def _publish_at_once(self, parser: CommandParser, data: bytes) -> bool:
+        """Do the same and end the event-loop iteration. If possible, answer before the bookkeeping: 2 us less."""
+        turn = self._turn
+        if not self.out and (body := parser.lone_pub(data)) is not None and (topic := self._find_topic(parser)):
+            batch = topic.write_alone(body, parser.pub_defer_ns)
+            if batch is not None:
+                self._hand_to_socket(frames.OK)
+                topic.accept_written([batch], [])
+                self.pub_counts[topic.name] += 1
+                if turn.is_coming:  # a channel has a consumer for it
+                    turn.end()
+                return True
+        if not self._publish_lone(parser, data):
+            return False
+        turn.end()
+        return True
+
+    def _find_topic(self, parser: CommandParser) -> Topic | None:
+        """Return the topic of the last PUB line; None if a parsed command must create it, or report an error."""
+        self._last_topic_name = parser.pub_topic
+        self._last_topic = self.broker.open_topics.get(parser.pub_topic.decode())
+        return self._last_topic
 
     def on_exact_data(self, data: bytes) -> None:
         """Handle the head of one of several consecutive large MPUBs, or a piece of its body.
@@ -231,7 +242,7 @@ class ClientConnection(Stream):
             if not data:
                 self.on_end()
                 return
-            if not self._publish_lone(parser, data, at_once=True):
+            if not self._publish_at_once(parser, data):
                 turn.last_reader = None
                 parser.feed(data)
                 self._run_commands(parser)
@@ -460,11 +471,6 @@ class ClientConnection(Stream):
     def maybe_ready(self) -> None:
         if not self.is_waiting and self.channel is not None and self.capacity() > 0:
             self.channel.client_ready(self)
-
-    def flush(self) -> None:
-        super().flush()
-        if self.queued_bytes and self._unsent is None and not self.out:
-            self.on_drained()
 
     def on_drained(self) -> None:
         """Accept messages again when the socket has taken all output."""

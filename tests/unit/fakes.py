@@ -89,6 +89,9 @@ class FakeTurn:
     def add_deliverer(self, deliverer: Any) -> None:
         self._deliverers.append(deliverer)
 
+    def add_patient_deliverer(self, deliverer: Any) -> None:
+        self._deliverers.append(deliverer)
+
     def is_late(self) -> bool:
         self.looks_left -= 1
         return self.looks_left < 0

@@ -88,6 +88,18 @@ class Nsqd:
             peer.read()
         self.turn.end()
 
+    def subscribe(self, peer: Peer, rdy: int) -> bytes:
+        """Make it a consumer of topic t, and return what it is sent."""
+        self.hear(peer.say(sub("t", "ch")))
+        answers = b""
+        with gevent.Timeout(10):
+            while not answers:  # the channel is created in a thread
+                gevent.sleep(0.001)
+                answers = peer.answers()
+        assert answers == OK
+        self.hear(peer.say(b"RDY %d\n" % rdy))
+        return peer.answers()
+
     @property
     def topic(self) -> Topic:
         return self.broker.topics["t"]
@@ -264,16 +276,35 @@ def test_a_client_that_is_alone_may_change_topic_and_delay(nsqd: Nsqd) -> None:
 @pytest.mark.usefixtures("no_wait")
 def test_a_consumer_gets_what_a_client_that_is_alone_publishes(nsqd: Nsqd) -> None:
     reader = nsqd.tcp()
-    nsqd.hear(reader.say(sub("t", "ch") + b"RDY 100\n"))
-    with gevent.Timeout(10):
-        while not reader.answers():  # the channel is created in a thread
-            gevent.sleep(0.001)
+    nsqd.subscribe(reader, rdy=100)
     peer = alone(nsqd)
     reader.answers()
     peer.say(pub("t", b"first of two"), pub("t", b"second of two"))
     peer.read()
     assert reader.answers().endswith(b"second of two")
     assert peer.answers() == OK * 2
+
+
+def test_few_new_messages_wait_for_more_while_other_input_is_ready(nsqd: Nsqd) -> None:
+    reader, peer = nsqd.tcp(), nsqd.tcp()
+    nsqd.subscribe(reader, rdy=100)
+    nsqd.turn._poll_loop = lambda timeout_ms: [(0, 1)]
+    for number in range(15):
+        nsqd.hear(peer.say(pub("t", b"%d" % number)))
+        assert peer.answers() == OK
+        assert not reader.answers()
+    nsqd.hear(peer.say(pub("t", b"enough")))
+    assert reader.answers().endswith(b"enough")
+
+
+def test_a_client_that_becomes_ready_does_not_wait_for_more(nsqd: Nsqd) -> None:
+    reader, peer = nsqd.tcp(), Peer(nsqd._make_tcp)
+    first = nsqd.subscribe(reader, rdy=1)
+    nsqd.turn._poll_loop = lambda timeout_ms: [(0, 1)]
+    nsqd.hear(peer.say(MAGIC + pub("t", b"second")))
+    assert not reader.answers()
+    nsqd.hear(reader.say(b"FIN " + first[-21:-5] + b"\n"))
+    assert reader.answers().endswith(b"second")
 
 
 @pytest.mark.usefixtures("no_wait")

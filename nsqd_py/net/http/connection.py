@@ -63,15 +63,15 @@ class HttpConnection(Stream, Generic[App]):
     _is_deaf         True if further input is ignored
     _since_s         when a sweep first saw the connection wait for its current input; 0 if none did
     _answered_bytes  size of the answers to the last read
-    _counted_bytes   size of the long answers that the client has not taken
+    queued_bytes     size of the long answers that the client has not taken
     _has_ended       True if the input ended while the worker was busy
     _worker          the greenlet that handles requests that may block, and those behind them
     """
 
     __slots__ = (
-        "_answered_bytes", "_app", "_begun", "_body_bytes", "_counted_bytes", "_has_ended", "_head", "_is_deaf",
-        "_linger_timer", "_loop", "_owes_continue", "_parser", "_place", "_queue", "_request", "_rest", "_router",
-        "_since_s", "_stalled_bytes", "_worker", "early",
+        "_answered_bytes", "_app", "_begun", "_body_bytes", "_has_ended", "_head", "_is_deaf", "_linger_timer",
+        "_loop", "_owes_continue", "_parser", "_place", "_queue", "_request", "_rest", "_router", "_since_s",
+        "_stalled_bytes", "_worker", "early",
     )  # fmt: skip
 
     def __init__(
@@ -88,7 +88,6 @@ class HttpConnection(Stream, Generic[App]):
         self._since_s = 0.0
         self._body_bytes = 0
         self._answered_bytes = 0
-        self._counted_bytes = 0
         self._begun = 0
         self._stalled_bytes = 0
         self._request: Request[App] | None = None
@@ -421,7 +420,7 @@ class HttpConnection(Stream, Generic[App]):
         answer = answers.encode(reply, is_http_1_0=is_http_1_0, keep_alive=keep_alive, with_body=with_body)
         self._answered_bytes += len(answer)
         if request.target.route is not None and request.route.is_long:
-            self._counted_bytes += len(answer)
+            self.queued_bytes += len(answer)
             self._app.answer_room.add(self.peer, len(answer))
         self.send(answer)
         if reply.rest is not None and with_body:
@@ -454,19 +453,14 @@ class HttpConnection(Stream, Generic[App]):
             self.log.exception("panic in HTTP handler - %r", error)
         return answers.INTERNAL_ERROR
 
-    def flush(self) -> None:
-        super().flush()
-        if self._counted_bytes and self._unsent is None and not self.out:
-            self._uncount()
-
     def on_drained(self) -> None:
-        if self._counted_bytes and not self.out:
+        if self.queued_bytes and not self.out:
             self._uncount()
 
     def _uncount(self) -> None:
         """Stop counting the long answers: the client has taken them, or is gone."""
-        self._app.answer_room.remove(self.peer, self._counted_bytes)
-        self._counted_bytes = 0
+        self._app.answer_room.remove(self.peer, self.queued_bytes)
+        self.queued_bytes = 0
 
     # ---- time
 
@@ -518,7 +512,7 @@ class HttpConnection(Stream, Generic[App]):
 
     def on_close(self, reason: str) -> None:
         self._app.http_clients.pop(self, None)
-        if self._counted_bytes:
+        if self.queued_bytes:
             self._uncount()
         if self._linger_timer is not None:
             self._linger_timer.stop()
