@@ -23,7 +23,7 @@ from nsqd_py.go_import.signs import may_have_go_files
 from nsqd_py.lookup.on_demand import LookupsOnDemand
 from nsqd_py.net.limits import connections
 from nsqd_py.net.listeners import Listeners, Refusal
-from nsqd_py.net.loop_iteration import Turn
+from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.tls_options import TLS_NOT_REQUIRED
 from nsqd_py.net.transport import Stream
 from nsqd_py.options import NsqdOptions
@@ -48,12 +48,12 @@ from nsqd_py.version import NSQ_VERSION, version_string
 if TYPE_CHECKING:
     from nsqd_py.auth.guard import Guard, Guarded
     from nsqd_py.lookup.peers import LookupPeers
-    from nsqd_py.net.certificates import CertificateKeeper
+    from nsqd_py.net.certificates import CertificateReloader
     from nsqd_py.net.http.guard import Guard as AdminGuard
     from nsqd_py.stats.statsd import StatsdReporter
 
 _LOOK_FOR_SIGNALS_EVERY_S = 0.05
-_TURN_OF_LOOP_S = 0.001  # with 0 the loop does not reach signals
+_LOOP_ITERATION_S = 0.001  # with 0 the loop does not reach signals
 CHECK_CERTIFICATE_NS = 2_000_000_000
 _MS = 1_000_000
 _DISK_THREADS = 16
@@ -76,13 +76,13 @@ class Daemon:
         self._log = log
         self._hub = gevent.get_hub()
         self._loop = self._hub.loop
-        self._turn = Turn(self._hub, log)
+        self._iteration = LoopIteration(self._hub, log)
         self._alarms = Alarms()
         self._timer = self._loop.timer(0.0)
         # Not gevent's pool, which resolves names: a stalled disk must not delay them.
         self._disk_threads = DiskThreads(_DISK_THREADS)
         self._write_threads = DiskThreads(_DISK_THREADS)
-        self._broker = Broker(options, log, self._turn, self._alarms, self._disk_threads, self._write_threads)
+        self._broker = Broker(options, log, self._iteration, self._alarms, self._disk_threads, self._write_threads)
         self._clocks = ClockKeeper(
             Path(options.data_path or "."), self._broker.clock, self._broker.wall_clock, self._alarms,
             self._disk_threads, log,
@@ -169,7 +169,7 @@ class Daemon:
             if time.monotonic() < next_look_s:
                 return
             self._notifier.starting_takes_longer()
-            gevent.sleep(_TURN_OF_LOOP_S)
+            gevent.sleep(_LOOP_ITERATION_S)
             if signals.is_asked:
                 raise _Stopped
             next_look_s = time.monotonic() + _LOOK_FOR_SIGNALS_EVERY_S
@@ -226,7 +226,7 @@ class Daemon:
 
     def _on_client(self, sock: socket.socket, peer: str) -> None:
         self._log.of_clients.info("TCP: new client(%s)", peer)
-        client = ClientConnection(sock, peer, self._loop, self._turn, self._log, self._broker, self._limits)
+        client = ClientConnection(sock, peer, self._loop, self._iteration, self._log, self._broker, self._limits)
         if self._make_guard is not None:
             client.require_auth(self._make_guard(client))
         self._start(client)
@@ -235,14 +235,14 @@ class Daemon:
         # Imported at the first connection: the API and its parser take 15 ms, which the start saves.
         from nsqd_py.api.publishing import PublishingConnection
 
-        self._start(PublishingConnection(sock, peer, self._loop, self._turn, self._log, self._broker))
+        self._start(PublishingConnection(sock, peer, self._loop, self._iteration, self._log, self._broker))
 
     def _on_https(self, sock: socket.socket, peer: str) -> None:
         from nsqd_py.api.publishing import PublishingConnection
         from nsqd_py.net.tls import TlsLayer  # slow to import; only TLS needs it
 
         assert self._broker.tls is not None
-        connection = PublishingConnection(sock, peer, self._loop, self._turn, self._log, self._broker)
+        connection = PublishingConnection(sock, peer, self._loop, self._iteration, self._log, self._broker)
         connection.add_layer(TlsLayer(self._broker.tls.server))
         self._start(connection)
 
@@ -292,7 +292,7 @@ class Daemon:
             self._statsd.stop()
         self._broker.loop_lag.stop()
         self._listeners.close()
-        self._turn.end()
+        self._iteration.end()
         for client in [*self._broker.clients, *self._broker.http_clients]:
             client.close("nsqd is stopping")
         if self._is_loaded:  # a failed start must not change the disk
@@ -330,7 +330,7 @@ def _limits(options: NsqdOptions) -> Limits:
     )
 
 
-def keep_certificate(options: NsqdOptions, log: Log) -> CertificateKeeper | None:
+def keep_certificate(options: NsqdOptions, log: Log) -> CertificateReloader | None:
     """Return the certificate for clients; None without TLS. Raises OSError."""
     if not options.tls_cert:
         return None

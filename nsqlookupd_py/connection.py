@@ -8,7 +8,7 @@ from typing import Any
 
 from nsqd_py.errors import ClientError, Invalid
 from nsqd_py.net.limits import HANDSHAKE, TimeLimits
-from nsqd_py.net.loop_iteration import Turn
+from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.transport import Stream
 from nsqd_py.protocol import MAGIC_V1
 from nsqd_py.runtime.logs import Log
@@ -46,7 +46,7 @@ class PeerConnection(Stream):
         sock: socket.socket,
         peer: str,
         loop: Any,
-        turn: Turn,
+        iteration: LoopIteration,
         log: Log,
         registry: Registry,
         clock: Callable[[], int],
@@ -56,7 +56,7 @@ class PeerConnection(Stream):
         on_close: Callable[[PeerConnection], object],
     ) -> None:
         """`introduction` is the response to IDENTIFY."""
-        super().__init__(sock, peer, loop, turn, log)
+        super().__init__(sock, peer, loop, iteration, log)
         if sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for option, value in _KEEPALIVE:
@@ -199,4 +199,4 @@ class PeerConnection(Stream):
         if peer is not None:
             removal = Removal(self.registry.begin_to_remove(peer), self.peer, self.log)
             if removal.work():
-                self._turn.backlog.add(removal)
+                self._iteration.backlog.add(removal)

@@ -11,12 +11,12 @@ import orjson
 from nsqd_py.clock import SteadyClock
 from nsqd_py.debug.collector import COLLECTIONS
 from nsqd_py.errors import StartError
-from nsqd_py.net.certificates import CHECK_EVERY_S, CertificateKeeper, keep_certificate
+from nsqd_py.net.certificates import CHECK_EVERY_S, CertificateReloader, keep_certificate
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.guard import admin_guard
 from nsqd_py.net.limits import connections
 from nsqd_py.net.listeners import Listeners, Refusal
-from nsqd_py.net.loop_iteration import Turn
+from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.tls import TlsIfAsked
 from nsqd_py.net.tls_options import TLS_NOT_REQUIRED, TLS_REQUIRED
 from nsqd_py.net.transport import Stream
@@ -56,7 +56,7 @@ class Daemon:
         self._log = log
         hub = gevent.get_hub()
         self._loop = hub.loop
-        self._turn = Turn(hub, log)
+        self._iteration = LoopIteration(hub, log)
         self._clock = SteadyClock()
         self._registry = Registry(
             options.inactive_producer_timeout_ns, options.tombstone_lifetime_ns, registry_limits(options)
@@ -66,7 +66,7 @@ class Daemon:
         self._connections = connections(options, log, self._loop)
         self._notifier = Notifier.from_environment()
         self._listeners = Listeners(self._connections, _REFUSALS, self._loop, log)
-        self._tls: CertificateKeeper | None = None
+        self._tls: CertificateReloader | None = None
         self._certificate_timer = self._loop.timer(CHECK_EVERY_S, CHECK_EVERY_S)
         self._introduction = b""
 
@@ -74,7 +74,7 @@ class Daemon:
         """Serve until SIGTERM or SIGINT. Raises StartError."""
         raise_descriptor_limit()
         log_uncaught_errors(gevent.get_hub(), self._log)
-        self._log.gather(self._turn)
+        self._log.gather(self._iteration)
         self._log.info("%s", version_string("nsqlookupd"))
         reload = gevent.signal_handler(signal.SIGHUP, self._reload)
         early_signals.release()
@@ -126,7 +126,7 @@ class Daemon:
     def _on_peer(self, sock: socket.socket, peer: str) -> None:
         self._log.of_clients.info("TCP: new client(%s)", peer)
         connection = PeerConnection(
-            sock, peer, self._loop, self._turn, self._log, self._registry, self._clock, self._introduction,
+            sock, peer, self._loop, self._iteration, self._log, self._registry, self._clock, self._introduction,
             requires_tls=self._options.tls_required != TLS_NOT_REQUIRED,
             on_close=self._peers.pop,
         )  # fmt: skip
@@ -134,7 +134,7 @@ class Daemon:
         self._start(connection)
 
     def _on_http(self, sock: socket.socket, peer: str) -> None:
-        self._start(LookupHttpConnection(sock, peer, self._loop, self._turn, self._log, self._api))
+        self._start(LookupHttpConnection(sock, peer, self._loop, self._iteration, self._log, self._api))
 
     def _start(self, stream: Stream) -> None:
         if self._tls is not None:

@@ -12,14 +12,14 @@ import orjson
 from nsqd_py.errors import HttpError
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.access import Access
-from nsqd_py.net.http.answer_room import AnswerRoom
 from nsqd_py.net.http.answers import Reply
 from nsqd_py.net.http.connection import HttpConnection
 from nsqd_py.net.http.debug import debug_routes
 from nsqd_py.net.http.guard import Guard
 from nsqd_py.net.http.request import Request
+from nsqd_py.net.http.response_limiter import ResponseLimiter
 from nsqd_py.net.http.router import Route, Router
-from nsqd_py.net.loop_iteration import Turn
+from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.pacing import Pace
@@ -43,7 +43,7 @@ class LookupApi:
         self.requires_tls = requires_tls
         self.admin_guard: Guard | None = None
         self.clients_authorize = False
-        self.answer_room = AnswerRoom()
+        self.response_limiter = ResponseLimiter()
         self.http_clients: dict[Any, None] = {}
         self._topics: list[str] = []
         self._topics_revision = -1
@@ -63,8 +63,10 @@ class LookupHttpConnection(HttpConnection[LookupApi]):
 
     __slots__ = ()
 
-    def __init__(self, sock: socket.socket, peer: str, loop: Any, turn: Turn, log: Log, api: LookupApi) -> None:
-        super().__init__(sock, peer, loop, turn, log, api, ROUTER)
+    def __init__(
+        self, sock: socket.socket, peer: str, loop: Any, iteration: LoopIteration, log: Log, api: LookupApi
+    ) -> None:
+        super().__init__(sock, peer, loop, iteration, log, api, ROUTER)
 
     def check_client(self) -> Reply | None:
         if self._app.requires_tls and not self.is_secure:
@@ -277,7 +279,7 @@ def _has_few_channels(request: Request[LookupApi]) -> bool:
 
 
 def _has_few_registrations(request: Request[LookupApi]) -> bool:
-    return request.app.registry.room.registrations <= QUICK_NAMES
+    return request.app.registry.usage.registrations <= QUICK_NAMES
 
 
 # ---- arguments

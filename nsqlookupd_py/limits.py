@@ -42,7 +42,7 @@ class TooManyNames(RegisterFailed):
     """The limit on topics and channels is reached."""
 
 
-class Room:
+class RegistryUsage:
     """The numbers of names and registrations, checked against the limits.
 
     names          number of topics and channels

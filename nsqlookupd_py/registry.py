@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from nsqd_py.protocol.names import is_ephemeral
-from nsqlookupd_py.limits import RegistryLimits, Room
+from nsqlookupd_py.limits import RegistryLimits, RegistryUsage
 from nsqlookupd_py.names import SHORT, STEP, Rest, no_rest, sorted_names
 from nsqlookupd_py.peer import NodeView, Peer, TopicView
 
@@ -58,7 +58,7 @@ class Registry:
         self._views: dict[str, TopicView] = {}
         self._changes = 0
         self.revision = 0
-        self.room = Room(limits)
+        self.usage = RegistryUsage(limits)
 
     # ---- peers
 
@@ -109,7 +109,7 @@ class Registry:
         added = self._missing(peer, topic, channel)
         if not added:
             return added
-        self.room.check_registrations(len(added), peer.registrations)
+        self.usage.check_registrations(len(added), peer.registrations)
         self._make_room(topic, channel)
         for name in added:
             if name[1]:
@@ -118,7 +118,7 @@ class Registry:
                 self._topic(topic)[peer] = _NOT_TOMBSTONED
                 peer.topics.setdefault(topic, 0)
                 self._topic_changed(peer, topic)
-            self.room.unused.pop(name, None)
+            self.usage.unused.pop(name, None)
         if channel:
             peer.topics[topic] += 1
         self._count(peer, len(added))
@@ -135,17 +135,17 @@ class Registry:
 
     def _make_room(self, topic: str, channel: str) -> None:
         """Remove unused names until the limit allows a topic and a channel. Raises TooManyNames."""
-        room = self.room
-        if room.names + 2 > room.limits.names:
+        usage = self.usage
+        if usage.names + 2 > usage.limits.names:
             # The two names themselves must not be removed.
-            was_unused = [name for name in ((topic, channel), (topic, "")) if name in room.unused]
+            was_unused = [name for name in ((topic, channel), (topic, "")) if name in usage.unused]
             for name in was_unused:
-                del room.unused[name]
-            has_room = room.make(self._new_names(topic, channel), self._remove_unused)
+                del usage.unused[name]
+            has_room = usage.make(self._new_names(topic, channel), self._remove_unused)
             for name in was_unused:
-                room.unused[name] = None
+                usage.unused[name] = None
             if not has_room:
-                room.check_names(self._new_names(topic, channel))
+                usage.check_names(self._new_names(topic, channel))
 
     def _new_names(self, topic: str, channel: str) -> int:
         return (topic not in self._topics) + bool(channel and channel not in self._channels.get(topic, ()))
@@ -158,7 +158,7 @@ class Registry:
 
     def _count(self, peer: Peer, change: int) -> None:
         peer.registrations += change
-        self.room.registrations += change
+        self.usage.registrations += change
 
     def unregister_channel(self, peer: Peer, topic: str, channel: str) -> bool:
         """Remove a channel of a peer; return False if the peer did not have it.
@@ -177,7 +177,7 @@ class Registry:
             if is_ephemeral(channel):
                 self.remove_channel(topic, channel)
             elif had:
-                self.room.unused[topic, channel] = None
+                self.usage.unused[topic, channel] = None
         return had
 
     def unregister_topic(self, peer: Peer, topic: str) -> list[tuple[str, str]]:
@@ -205,7 +205,7 @@ class Registry:
         if not producers:
             if not is_ephemeral(topic):
                 if had:
-                    self.room.unused[topic, ""] = None
+                    self.usage.unused[topic, ""] = None
             else:
                 for _ in self.begin_to_remove_topic(topic):
                     yield None
@@ -220,8 +220,8 @@ class Registry:
 
     def add_channel(self, topic: str, channel: str) -> None:
         """Add a channel, and its topic, that may have no producer. Raises TooManyNames."""
-        self.room.check_names(self._new_names(topic, channel))
-        unused = self.room.unused
+        self.usage.check_names(self._new_names(topic, channel))
+        unused = self.usage.unused
         if channel and not self._channel(topic, channel):
             unused[topic, channel] = None
         if not self._topic(topic):
@@ -246,8 +246,8 @@ class Registry:
     def _freed(self, topic: str, channels: dict[str, set[Peer]]) -> Iterator[str]:
         while channels:
             channel, peers = channels.popitem()
-            self.room.names -= 1
-            self.room.unused.pop((topic, channel), None)
+            self.usage.names -= 1
+            self.usage.unused.pop((topic, channel), None)
             for peer in peers:
                 self._count(peer, -1)
             yield channel
@@ -258,8 +258,8 @@ class Registry:
         for peer in channels.pop(channel):
             peer.topics[topic] -= 1
             self._count(peer, -1)
-        self.room.names -= 1
-        self.room.unused.pop((topic, channel), None)
+        self.usage.names -= 1
+        self.usage.unused.pop((topic, channel), None)
         if not channels:
             del self._channels[topic]
         self._forget_view(topic)
@@ -361,7 +361,7 @@ class Registry:
         producers = self._topics.get(topic)
         if producers is None:
             producers = self._topics[topic] = {}
-            self.room.names += 1
+            self.usage.names += 1
             self.revision += 1
         return producers
 
@@ -370,14 +370,14 @@ class Registry:
         peers = channels.get(channel)
         if peers is None:
             peers = channels[channel] = set()
-            self.room.names += 1
+            self.usage.names += 1
             self._forget_view(topic)
         return peers
 
     def _forget_topic(self, topic: str) -> None:
         if self._topics.pop(topic, None) is not None:
-            self.room.names -= 1
-            self.room.unused.pop((topic, ""), None)
+            self.usage.names -= 1
+            self.usage.unused.pop((topic, ""), None)
             self.revision += 1
         self._forget_view(topic)
 

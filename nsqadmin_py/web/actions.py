@@ -34,7 +34,7 @@ _WITHOUT_TOPIC = ("dismiss",)
 _AUDITED = ("to", "target", "limit", "defer_ms")
 
 
-class Order(NamedTuple):
+class ActionRequest(NamedTuple):
     """A requested action. Fields that it does not need may be empty."""
 
     action: str
@@ -77,7 +77,7 @@ class Actions:
         self._log = log
         self._clock = clock
         self._on_action = on_action
-        self._handlers: dict[str, Callable[[Order], Result]] = {
+        self._handlers: dict[str, Callable[[ActionRequest], Result]] = {
             "create": self._create,
             "delete": self._delete,
             "pause": self._act,
@@ -113,26 +113,26 @@ class Actions:
 
     # ---- what Go's nsqadmin does too
 
-    def _create(self, order: Order) -> Result:
+    def _create(self, order: ActionRequest) -> Result:
         _check_topic(order.topic)
         if order.channel:
             _check_channel(order.channel)
         return _result(self._info().create(order.topic, order.channel))
 
-    def _delete(self, order: Order) -> Result:
+    def _delete(self, order: ActionRequest) -> Result:
         return _result(self._info().delete(order.topic, order.channel))
 
-    def _act(self, order: Order) -> Result:
+    def _act(self, order: ActionRequest) -> Result:
         return _result(self._info().act(order.action, order.topic, order.channel))
 
-    def _tombstone(self, order: Order) -> Result:
+    def _tombstone(self, order: ActionRequest) -> Result:
         if not order.node:
             raise Refusal(400, "MISSING_ARG_NODE")
         return _result(self._info().tombstone(order.topic, order.node))
 
     # ---- what it does not
 
-    def _seek(self, order: Order) -> Result:
+    def _seek(self, order: ActionRequest) -> Result:
         """Move a channel to a time (RFC 3339), `earliest` or `latest`."""
         _check_channel(order.channel)
         to = text_of(order.more, "to")
@@ -143,7 +143,7 @@ class Actions:
         nodes = self._post_to_each(addresses, "/channel/seek", query)
         return _of_nodes(nodes)
 
-    def _publish(self, order: Order) -> Result:
+    def _publish(self, order: ActionRequest) -> Result:
         """Publish a test message to one nsqd."""
         _check_topic(order.topic)
         body = _message_body(order.more)
@@ -160,7 +160,7 @@ class Actions:
             raise Refusal(502, f"UPSTREAM_ERROR: {reason_of(error)}") from error
         return {"errors": [], "node": node}
 
-    def _some_node(self, order: Order) -> str:
+    def _some_node(self, order: ActionRequest) -> str:
         """Return the requested nsqd, or the healthiest one, if possible one that has the topic."""
         if order.node:
             if order.node not in self._cluster.nodes:
@@ -176,7 +176,7 @@ class Actions:
             raise Refusal(502, "UPSTREAM_ERROR: no nsqd is known")
         return nodes[0].address
 
-    def _requeue_dead_letters(self, order: Order) -> Result:
+    def _requeue_dead_letters(self, order: ActionRequest) -> Result:
         """Move at most `limit` messages from a channel of the dead-letter topic to the topic `target`."""
         target = text_of(order.more, "target")
         _check_topic(order.topic)
@@ -209,7 +209,7 @@ class Actions:
             raise Refusal(400, "MISSING_ARG_CHANNEL", channels=sorted(channels))
         return channels[0] if channels else _CHANNEL_OF_LETTERS
 
-    def _dismiss(self, order: Order) -> Result:
+    def _dismiss(self, order: ActionRequest) -> Result:
         """Forget an nsqd that is gone."""
         if not order.node:
             raise Refusal(400, "MISSING_ARG_NODE")
@@ -248,9 +248,9 @@ def _depth(topic: Figures, channel: str) -> int:
     return own + (int(parts[0]["depth"]) if parts else 0)
 
 
-def _order(document: dict[str, Any]) -> Order:
+def _order(document: dict[str, Any]) -> ActionRequest:
     action, topic, channel, node = (text_of(document, name) for name in ("action", "topic", "channel", "node"))
-    order = Order(action, topic, channel, node, document)
+    order = ActionRequest(action, topic, channel, node, document)
     if not order.topic and order.action not in _WITHOUT_TOPIC:
         raise Refusal(400, "MISSING_ARG_TOPIC")
     return order
@@ -282,7 +282,7 @@ def _message_body(document: dict[str, Any]) -> bytes:
     return body
 
 
-def _notice_name(order: Order) -> str:
+def _notice_name(order: ActionRequest) -> str:
     """Return the name that Go's nsqadmin gives an action in notifications."""
     if order.action == "tombstone":
         return "tombstone_topic_producer"

@@ -168,8 +168,8 @@ def _is_binary(request: Request[Broker]) -> bool:
 
 def ping(request: Request[Broker]) -> Reply:
     """Liveness: OK, or 500 with the error of this node's disk. A drain or a full topic does not fail it."""
-    trouble = request.app.node_trouble()
-    return answers.plain(200, "OK") if trouble is None else answers.plain(500, f"NOK - {trouble}")
+    problem = request.app.node_problem()
+    return answers.plain(200, "OK") if problem is None else answers.plain(500, f"NOK - {problem}")
 
 
 def health(request: Request[Broker]) -> Reply:

@@ -99,8 +99,8 @@ def seek_channel(request: Request[Broker]) -> Reply:
     target = _target(request, "to")
     if target is None:
         raise HttpError(400, "MISSING_ARG_TO")
-    sought = seek.seek_channel(request.app, topic, channel.name, target)
-    return answers.json({"seq": sought.seq, "timestamp": sought.timestamp_ns})
+    result = seek.seek_channel(request.app, topic, channel.name, target)
+    return answers.json({"seq": result.seq, "timestamp": result.timestamp_ns})
 
 
 def create_channel(request: Request[Broker]) -> Reply:

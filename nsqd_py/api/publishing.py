@@ -17,7 +17,7 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.answers import PREPARED, Reply
 from nsqd_py.net.http.connection import HttpConnection
-from nsqd_py.net.loop_iteration import Turn
+from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.tls_options import TLS_REQUIRED
 from nsqd_py.runtime.logs import Log
 
@@ -39,8 +39,10 @@ class PublishingConnection(HttpConnection[Broker]):
 
     __slots__ = ("_max_msg_size", "_refuses_plain")
 
-    def __init__(self, sock: socket.socket, peer: str, loop: Any, turn: Turn, log: Log, broker: Broker) -> None:
-        super().__init__(sock, peer, loop, turn, log, broker, ROUTER)
+    def __init__(
+        self, sock: socket.socket, peer: str, loop: Any, iteration: LoopIteration, log: Log, broker: Broker
+    ) -> None:
+        super().__init__(sock, peer, loop, iteration, log, broker, ROUTER)
         self._max_msg_size: int = broker.options.max_msg_size
         self._refuses_plain = broker.options.tls_required == TLS_REQUIRED
 

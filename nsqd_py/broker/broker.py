@@ -11,7 +11,7 @@ from nsqd_py.broker.creation import ChannelMaker, LogMaker
 from nsqd_py.broker.discovery import Lookups, NoLookups
 from nsqd_py.broker.disk_limits import DescriptorRelief, DiskHealth, FreeSpace
 from nsqd_py.broker.drain import Drain
-from nsqd_py.broker.housekeeping import Compactor, Tidier
+from nsqd_py.broker.housekeeping import Compactor, Housekeeper
 from nsqd_py.broker.journal_writing import JournalWriter
 from nsqd_py.broker.metadata import METADATA_FILE, MetadataWriter
 from nsqd_py.broker.removed_files import RemovedFiles
@@ -25,8 +25,8 @@ from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.memory_budget import MemoryBudget
 from nsqd_py.errors import Draining, TooManyChannels, TooManyTopics
 from nsqd_py.guid import GuidFactory
-from nsqd_py.net.http.answer_room import AnswerRoom
-from nsqd_py.net.loop_iteration import Turn
+from nsqd_py.net.http.response_limiter import ResponseLimiter
+from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.protocol.parser import KnownLines
@@ -41,7 +41,7 @@ from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.pacing import LoopLag
 
 if TYPE_CHECKING:
-    from nsqd_py.net.certificates import CertificateKeeper
+    from nsqd_py.net.certificates import CertificateReloader
     from nsqd_py.net.http.guard import Guard
     from nsqd_py.net.limits import Connections
     from nsqd_py.options import NsqdOptions
@@ -52,12 +52,13 @@ class Broker:
     """All topics of one nsqd. `options` are those of `nsqd_py.options`."""
 
     def __init__(
-        self, options: NsqdOptions, log: Log, turn: Turn, alarms: Alarms, threadpool: Any, write_threads: Any = None
-    ) -> None:
+        self, options: NsqdOptions, log: Log, iteration: LoopIteration, alarms: Alarms, threadpool: Any,
+        write_threads: Any = None,
+    ) -> None:  # fmt: skip
         """`write_threads` write to logs while the disk is slow, since syncs may use all of `threadpool`."""
         self.options = options
         self.log = log
-        self.turn = turn
+        self.iteration = iteration
         self.alarms = alarms
         self.clock = SteadyClock()
         self.wall_clock: Callable[[], int] = wall_ns
@@ -73,9 +74,9 @@ class Broker:
         self.tcp_port = -1
         self.http_port = -1
         self.lookups: Lookups = NoLookups()
-        self.tls: CertificateKeeper | None = None
+        self.tls: CertificateReloader | None = None
         self.admin_guard: Guard | None = None
-        self.answer_room = AnswerRoom()
+        self.response_limiter = ResponseLimiter()
         self.clients_authorize = False
         self.https_port = -1
         self.guids = GuidFactory(options.node_id)
@@ -97,7 +98,8 @@ class Broker:
         free_space = FreeSpace(self._directory, self.pace, threadpool)
         self.space = DiskSpace(
             free_space, options.max_disk_bytes, options.min_free_disk_bytes,
-            lambda: self.topics.values(), lambda topic: self.tidier.make_room(topic), alarms, lambda: self.clock(), log,
+            lambda: self.topics.values(), lambda topic: self.housekeeper.make_room(topic), alarms,
+            lambda: self.clock(), log,
         )  # fmt: skip
         self.expiry = Expiry(alarms, lambda: self.clock(), self._on_expired)
         self.loop_lag = LoopLag(alarms, self.clock, self.pace.sample)
@@ -107,9 +109,9 @@ class Broker:
         )  # fmt: skip
         self._write_threads = write_threads or threadpool
         self.journals = JournalWriter(
-            alarms, lambda: self.clock(), threadpool, self.pace, lambda saved: self.tidier.saved(saved)
+            alarms, lambda: self.clock(), threadpool, self.pace, lambda saved: self.housekeeper.saved(saved)
         )
-        self.tidier = Tidier(
+        self.housekeeper = Housekeeper(
             self.compactor, self.pace, self.disk, alarms, lambda: self.clock(), log, self.write_position
         )
         self.logs = LogMaker(self._directory, options, self.space, threadpool, log)
@@ -120,16 +122,16 @@ class Broker:
 
     # ---- health
 
-    def node_trouble(self) -> str | None:
+    def node_problem(self) -> str | None:
         """Return what is wrong with the disk of this node, or None. Topics at their own limits do not count."""
-        trouble = self.disk.trouble or self.space.shortage()
-        return f"disk: {trouble}" if trouble else None
+        problem = self.disk.problem or self.space.shortage()
+        return f"disk: {problem}" if problem else None
 
     def health(self) -> str | None:
         """Return what is wrong with the disk for any topic, or that nsqd drains; None if all is well."""
-        trouble = self.disk.trouble or self.space.trouble()
-        if trouble:
-            return f"disk: {trouble}"
+        problem = self.disk.problem or self.space.problem()
+        if problem:
+            return f"disk: {problem}"
         return "draining" if self.drain.is_active else None
 
     def count_buffers(self) -> None:
@@ -173,7 +175,7 @@ class Broker:
         """Return a new topic on this log; nothing is written yet."""
         syncer = self.sync if log is not None else None
         topic = Topic(
-            name, log, self.guids, self.options.mem_queue_size, self.turn, self.wall_clock, syncer, self.log,
+            name, log, self.guids, self.options.mem_queue_size, self.iteration, self.wall_clock, syncer, self.log,
             self.clock,
         )
         topic.policy = policy_of(self.options, name)
@@ -206,7 +208,7 @@ class Broker:
             self.removed_files.forget(topic.log)
         self.space.forget(topic)
         self.disk.forget(topic)
-        topic.let_go(0)
+        topic.shrink(0)
         for channel in topic.channels.values():
             self.lookups.notify(name, channel.name, was_deleted=True)
         self.lookups.notify(name, "", was_deleted=True)
@@ -236,7 +238,7 @@ class Broker:
         self.save_held(topic)
         for channel in topic.channels.values():
             channel.save()
-        self.tidier.tidy(topic)
+        self.housekeeper.clean_up(topic)
 
     # ---- channels
 
@@ -279,7 +281,7 @@ class Broker:
             position,
             topic,
             self.options,
-            self.turn,
+            self.iteration,
             self.alarms,
             self.clock,
             (journal or self.channel_journal(topic.name, name)) if keeps_journal else None,
@@ -290,7 +292,7 @@ class Broker:
             channel.latency = self._latency_meter()
         if topic.policy.max_attempts:
             self._move_dead_letters(topic, channel)
-        channel.handout.has_doubles = takes_dead_letters(self.options, topic.name)
+        channel.distributor.has_doubles = takes_dead_letters(self.options, topic.name)
         self.expiry.add_channel(topic, channel)
         topic.channels[name] = channel
         return channel
@@ -302,7 +304,7 @@ class Broker:
         origin = Origin(topic.name, channel.name, channel.mark_finished, channel.wait, topic.batch_at)
         channel.move_dead_letters(
             DeadLetters(
-                origin, policy.max_attempts, lambda: self.topics.get(name) or self._make_topic(name), self.turn,
+                origin, policy.max_attempts, lambda: self.topics.get(name) or self._make_topic(name), self.iteration,
                 lambda: self.clock(), lambda: self.wall_clock(),
             )
         )  # fmt: skip
@@ -313,7 +315,7 @@ class Broker:
             self.save_held(topic)
         except OSError as error:
             self.disk.position_failed(topic, error)
-        self.tidier.tidy(topic)
+        self.housekeeper.clean_up(topic)
 
     def _latency_meter(self) -> LatencyMeter:
         from nsqd_py.queue.latency import LatencyMeter  # only where it is asked for
@@ -355,7 +357,7 @@ class Broker:
             self.save_held(topic)
         if not channel.is_ephemeral:
             self.want_metadata()
-        self.tidier.tidy(topic)
+        self.housekeeper.clean_up(topic)
 
     def client_left(self, topic: Topic, channel: Channel, client: Any) -> None:
         """Remove a consumer from its channel; delete an ephemeral channel after its last one."""
@@ -373,7 +375,7 @@ class Broker:
             return
         topic.commit()
         channel.empty()
-        self.tidier.tidy(topic)
+        self.housekeeper.clean_up(topic)
 
     # ---- pausing
 
@@ -431,7 +433,7 @@ class Broker:
         self.metadata.close()
         self.log.info("NSQ: closing topics")
         ends = {topic.name: self._close_topic(topic) for topic in list(self.topics.values())}
-        self.tidier.close()
+        self.housekeeper.close()
         self.logs.join()
         try:
             write_clean_stop(self._directory, {name: end for name, end in ends.items() if end is not None})

@@ -17,7 +17,7 @@ from gevent.event import Event
 from nsqd_py.diskqueue.disk_pace import CallTimer
 from nsqd_py.diskqueue.journal import Journal
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.reading import RecordPlaces
+from nsqd_py.diskqueue.reading import RecordOffsets
 from nsqd_py.errors import Refusal
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.channel import Channel
@@ -139,7 +139,7 @@ class LogMaker:
         self._threadpool = threadpool
         self._log = log
         self._background = gevent.pool.Group()
-        self._places = RecordPlaces()
+        self._places = RecordOffsets()
 
     def make(self, topic_name: str) -> TopicLog:
         """Return a log without files."""

@@ -35,7 +35,7 @@ class DiskHealth:
         self._errors: dict[tuple[str, Topic], OSError] = {}
 
     @property
-    def trouble(self) -> OSError | None:
+    def problem(self) -> OSError | None:
         """Return the first error; None if there is none."""
         return next(iter(self._errors.values()), None)
 

@@ -28,7 +28,7 @@ from nsqd_py.runtime.pacing import Pace
 from nsqd_py.runtime.threads import in_thread
 
 
-class Tidier:
+class Housekeeper:
     """Cleans up topics whose channels have advanced; while the disk is slow, it waits.
 
     write_position  writes the number up to which a topic's messages are finished
@@ -44,8 +44,8 @@ class Tidier:
         self._clock = clock
         self._log = log
         self._write_position = write_position
-        self._untidy: dict[Topic, None] = {}
-        self._alarm = alarms.alarm(self._tidy_all)
+        self._waiting: dict[Topic, None] = {}
+        self._alarm = alarms.alarm(self._clean_up_all)
 
     def saved(self, saved: list[Saved]) -> None:
         """Handle the results of a round of journal writes."""
@@ -53,19 +53,19 @@ class Tidier:
             self._disk.position_saved(topic, error)
             if error is not None:
                 self._log.error("CHANNEL(%s): failed to write its position - %s", channel.name, error)
-            self._untidy[topic] = None
-        self._tidy_all(self._clock())
+            self._waiting[topic] = None
+        self._clean_up_all(self._clock())
 
-    def _tidy_all(self, now_ns: int) -> None:
-        while self._untidy:
+    def _clean_up_all(self, now_ns: int) -> None:
+        while self._waiting:
             if self._pace.is_slow:  # it can wait
                 self._alarm.set(now_ns + JOURNAL_DELAY_NS)
                 return
-            topic = next(iter(self._untidy))
-            del self._untidy[topic]
+            topic = next(iter(self._waiting))
+            del self._waiting[topic]
             if not topic.is_closed:
                 self._pace.timed(partial(self._save_without_channels, topic))
-                self.tidy(topic)
+                self.clean_up(topic)
 
     def _save_without_channels(self, topic: Topic) -> None:
         """Write the topic's own position if all its channels are ephemeral, and so have no journals."""
@@ -77,12 +77,12 @@ class Tidier:
         except OSError as error:
             self._disk.position_failed(topic, error)
 
-    def tidy(self, topic: Topic) -> None:
+    def clean_up(self, topic: Topic) -> None:
         """Trim the topic's memory, and drop or compact its files; while the disk is slow, the files wait."""
         topic.trim_memory()
         if topic.log is not None:
             if self._pace.is_slow:
-                self._untidy[topic] = None
+                self._waiting[topic] = None
                 self._alarm.set_no_later(self._clock() + JOURNAL_DELAY_NS)
                 return
             try:
@@ -102,7 +102,7 @@ class Tidier:
         if log.files and not topic.is_needed(log.files[-1].first_seq, log.next_seq):
             with contextlib.suppress(OSError):  # a full disk has no room for a new file
                 log.roll()
-        self.tidy(topic)
+        self.clean_up(topic)
         self._compactor.look_at_open_file(topic)
 
     def close(self) -> None:
@@ -249,7 +249,7 @@ class Compactor:
         pause_ns = _PAUSE_NS
         try:
             for topic in waiting:
-                pause_ns = max(pause_ns, self._tidy(topic))
+                pause_ns = max(pause_ns, self._clean_up(topic))
         finally:
             self._greenlet = None
         self._not_before_ns = self._clock() + pause_ns
@@ -259,7 +259,7 @@ class Compactor:
         if self._waiting and not self._is_closing:
             self._alarm.set(self._not_before_ns)
 
-    def _tidy(self, topic: Topic) -> int:
+    def _clean_up(self, topic: Topic) -> int:
         """Drop and compact what is worth it; return the pause before the next check, in ns."""
         began_ns = time.perf_counter_ns()
         try:

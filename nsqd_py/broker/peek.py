@@ -36,16 +36,16 @@ class Peek:
         self._topic = topic
         self._runs = channel.position.queued(most)
         self._sources: dict[LogFile, _Source] = {}
-        self._plan: list[_Stretch] = []
+        self._plan: list[_MessageRange] = []
 
     def look(self, threadpool: Any) -> None:
         """Fill in the rows. A thread reads while this greenlet waits. Raises OSError."""
         with ExitStack() as stack:
             for run in self._runs:
-                self._plan += self._stretches(run, stack)
+                self._plan += self._ranges(run, stack)
             in_thread(threadpool, self._read)
 
-    def _stretches(self, run: Run, stack: ExitStack) -> Iterator[_Stretch]:
+    def _ranges(self, run: Run, stack: ExitStack) -> Iterator[_MessageRange]:
         """Yield where a run's messages are: in a batch in memory, or in files."""
         low, high, attempts, kept = run
         memory_from = self._topic.first_in_memory if kept is None else low
@@ -53,13 +53,13 @@ class Peek:
             for file in self._topic.log.files:
                 if file.end_seq > low and file.first_seq < min(high, memory_from):
                     until = min(high, memory_from, file.end_seq)
-                    yield _Stretch(max(low, file.first_seq), until, attempts, None, self._source(file, stack))
+                    yield _MessageRange(max(low, file.first_seq), until, attempts, None, self._source(file, stack))
         low = max(low, memory_from)
         while low < high:
             batch = kept or self._topic.batch_at(low)
             if batch is None or batch.first_seq >= high:
                 break
-            yield _Stretch(max(low, batch.first_seq), min(high, batch.end_seq), attempts, batch, None)
+            yield _MessageRange(max(low, batch.first_seq), min(high, batch.end_seq), attempts, batch, None)
             low = batch.end_seq
 
     def _source(self, file: LogFile, stack: ExitStack) -> _Source:
@@ -74,19 +74,19 @@ class Peek:
 
     def _read(self) -> None:
         left = _MOST_BYTES
-        for stretch in self._plan:
-            seq = stretch.low
+        for message_range in self._plan:
+            seq = message_range.low
             try:
-                for batch in stretch.batches():
+                for batch in message_range.batches():
                     for index, message_id in enumerate(hex_ids(batch.base_id, batch.count)):
-                        row = _row(message_id, batch.timestamp_ns, stretch.attempts, batch.message(index))
+                        row = _row(message_id, batch.timestamp_ns, message_range.attempts, batch.message(index))
                         left -= len(row)
                         if left < 0 and self.rows:
                             return
                         self.rows.append(orjson.Fragment(row))
                         seq += 1
             except (OSError, Unmovable):
-                self.unreadable_count += stretch.high - seq
+                self.unreadable_count += message_range.high - seq
 
 
 class _Source(NamedTuple):
@@ -97,7 +97,7 @@ class _Source(NamedTuple):
     places: FileIndex
 
 
-class _Stretch(NamedTuple):
+class _MessageRange(NamedTuple):
     """Messages low..high (not included) in one batch or one file."""
 
     low: int

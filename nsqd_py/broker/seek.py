@@ -27,7 +27,7 @@ _Deferred = tuple[int, int, int]  # low, high (not included), due_ns
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class SeekResult:
     """The new position of a channel: the next number, and the time of that message (ns since the epoch), if any."""
 
     seq: int
@@ -39,7 +39,7 @@ def parse_target(text: str, now_ns: int) -> str | int:
     return text if text in (EARLIEST, LATEST) else parse_time(text, now_ns)
 
 
-def seek_channel(broker: Broker, topic: Topic, name: str, target: str | int) -> Sought:
+def seek_channel(broker: Broker, topic: Topic, name: str, target: str | int) -> SeekResult:
     """Queue everything from `target` on in the channel, and finish all before; create the channel if there is none.
 
     Only messages that the log still has can be queued. Return when the position is on the disk. Raises OSError. Blocks
@@ -57,7 +57,7 @@ def seek_channel(broker: Broker, topic: Topic, name: str, target: str | int) -> 
     channel.seek(seq, not_due, holes(log.files, seq, topic.released))
     broker.log.of_clients.info("TOPIC(%s): channel(%s) goes on at message %d", topic.name, name, seq)
     _bring_to_disk(channel, log)
-    return Sought(seq, _timestamp_ns(topic, seq))
+    return SeekResult(seq, _timestamp_ns(topic, seq))
 
 
 def _seq_of(topic: Topic, log: TopicLog, target: str | int) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.metadata import METADATA_FILE, BadMetadata, TopicEntry, read_metadata
 from nsqd_py.broker.state_files import CLOCK_FILE, STOP_FILE, LogEnd, forget_clean_stop, read_clean_stop
-from nsqd_py.diskqueue.damage import gone_files, needed_of
+from nsqd_py.diskqueue.damage import missing_files, needed_of
 from nsqd_py.diskqueue.files import COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX, LogFile, parse_log_file_name
 from nsqd_py.diskqueue.journal import SavedPosition, group_waiting
 from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of, union
@@ -246,7 +246,7 @@ class _TopicLoader:
         self._log.damage.missing_count = count_of(self._lost(needed))
         holes = [hole for hole in self._holes if hole not in self._damaged_holes]
         name = self._entry.name
-        for gone in gone_files(name, holes, needed, self._stop.file_seqs if self._stop is not None else ()):
+        for gone in missing_files(name, holes, needed, self._stop.file_seqs if self._stop is not None else ()):
             if gone.high <= self._certain_until:
                 self._broker.log.warning("TOPIC(%s): %s is gone: %s; they are lost", name, gone.name, gone.detail)
             else:
@@ -279,7 +279,7 @@ class _TopicLoader:
         deferred = [(span.low, span.high, span.due_ns) for span in self._deferred if span.low < topic.released]
         position = restore_position(saved, topic.released, deferred, self._broker.clock())
         channel = self._broker.add_channel(topic, name, position)
-        channel.handout.lost_count = count_of(self._lost(needed))
+        channel.distributor.lost_count = count_of(self._lost(needed))
         if self._entry.channels[name]:
             channel.pause()
         channel.restore()

@@ -35,7 +35,7 @@ from nsqd_py.cluster.figures import (
     topic_rates,
     worst,
 )
-from nsqd_py.cluster.stats_reader import Channels, News, Rows, Slice
+from nsqd_py.cluster.stats_reader import Channels, Rows, Slice, StatsAnswer
 from nsqd_py.cluster.values import MOST_COUNT, Figures, list_in, number_in, text_in
 
 # If an nsqd has not answered for this long, its figures are removed from all sums.
@@ -153,21 +153,21 @@ class Cluster:
     def observe(self, node: Node, document: Any, now_s: float) -> None:
         """Process a whole answer of `/stats?format=json`. Raises BadStats."""
         topics = list_in(document, "topics")
-        for _ in self.observing(node, News(document, iter((Slice(topics, []),))), now_s):
+        for _ in self.observing(node, StatsAnswer(document, iter((Slice(topics, []),))), now_s):
             pass
 
-    def observing(self, node: Node, news: News, now_s: float) -> Iterator[None]:
+    def observing(self, node: Node, answer: StatsAnswer, now_s: float) -> Iterator[None]:
         """Process an answer, and yield whenever other greenlets may run. Raises BadStats.
 
         If the node is removed meanwhile, the caller must close the iterator.
         """
         names: set[str] = set()
-        document = news.document
+        document = answer.document
         try:
             scale = self._scale(node, document, now_s)
             if not isinstance(document["topics"], list | None):
                 raise TypeError("topics is no list")
-            for topics, same in news.slices:
+            for topics, same in answer.slices:
                 for place, row in enumerate(topics):
                     if isinstance(row["channels"], Channels):
                         yield from self._observing_long_topic(node, row, row["channels"], scale)

@@ -17,7 +17,7 @@ import gevent.lock
 from nsqd_py.cluster.answer_budget import Answer
 from nsqd_py.cluster.model import BadStats, Cluster, Node
 from nsqd_py.cluster.producers import http_address, merged_producers, producer, producer_of_info
-from nsqd_py.cluster.stats_reader import News
+from nsqd_py.cluster.stats_reader import StatsAnswer
 from nsqd_py.cluster.upstream import Upstream, UpstreamError, named_producers, parsed, place_of
 from nsqd_py.cluster.values import Figures
 
@@ -294,7 +294,7 @@ class Poller:
         if digest == node.digest and node.answered_s is not None:
             self.cluster.unchanged(node, heard_s)
         else:
-            for _ in self.cluster.observing(node, _news(node, body), heard_s):
+            for _ in self.cluster.observing(node, _read_answer(node, body), heard_s):
                 self._busy_s += thread_time() - began_s
                 gevent.sleep(0)  # the answer may be long
                 if self.cluster.nodes.get(node.address) is not node:
@@ -311,7 +311,7 @@ def _told(row: Any) -> Figures:
     return node
 
 
-def _news(node: Node, body: bytes) -> News:
+def _read_answer(node: Node, body: bytes) -> StatsAnswer:
     try:
         return node.rows.read(body)
     except ValueError as error:

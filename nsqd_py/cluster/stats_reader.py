@@ -48,7 +48,7 @@ class Slice(NamedTuple):
     same: list[str]
 
 
-class News(NamedTuple):
+class StatsAnswer(NamedTuple):
     """An answer without its topics, and its topics in slices. Reading a slice raises ValueError for invalid JSON."""
 
     document: Any
@@ -67,19 +67,19 @@ class Rows:
         """Read all topics of the next answer."""
         self._names.clear()
 
-    def read(self, body: bytes) -> News:
+    def read(self, body: bytes) -> StatsAnswer:
         """Raise ValueError for invalid JSON, and for an answer that would take too much memory or time."""
         try:
             document, parts = _split(body)
             if len(body) <= MOST_WHOLE_BYTES:  # small enough to be read as a whole if a slice fails
-                return News(document, iter(list(self._read_rows(parts, _load_rows))))
-            return News(document, self._read_rows(parts, _load_rows_in_slices))
+                return StatsAnswer(document, iter(list(self._read_rows(parts, _load_rows))))
+            return StatsAnswer(document, self._read_rows(parts, _load_rows_in_slices))
         except NotInRows as error:
             self.forget()
             if len(body) > MOST_WHOLE_BYTES:
                 raise error
             document = orjson.loads(body)
-            return News(document, iter((Slice(_topics_of(document), []),)))
+            return StatsAnswer(document, iter((Slice(_topics_of(document), []),)))
 
     def _read_rows(self, parts: Iterator[list[bytes]], load: Callable[[list[bytes]], Any]) -> Iterator[Slice]:
         """Yield the topics of each list of rows. Their digests are kept once all lists are read."""

@@ -24,7 +24,7 @@ _HUES = {"nsqd_py": 24, "nsqlookupd_py": 24, "nsq_apps": 24, "gevent": 130, "gre
 _OTHER_HUE = 205
 
 
-class _Box:
+class _Frame:
     """A function, called through the functions below it."""
 
     __slots__ = ("callees", "name", "samples")
@@ -32,12 +32,12 @@ class _Box:
     def __init__(self, name: str) -> None:
         self.name = name
         self.samples = 0
-        self.callees: dict[str, _Box] = {}
+        self.callees: dict[str, _Frame] = {}
 
-    def callee(self, name: str) -> _Box:
+    def callee(self, name: str) -> _Frame:
         found = self.callees.get(name)
         if found is None:
-            found = self.callees[name] = _Box(name)
+            found = self.callees[name] = _Frame(name)
         return found
 
     @property
@@ -64,8 +64,8 @@ def draw(stacks: Mapping[Stack, int], title: str) -> str:
     return "\n".join((*_beginning(height, title), *boxes, "</svg>\n"))
 
 
-def _tree(stacks: Mapping[Stack, int]) -> _Box:
-    root = _Box("all")
+def _tree(stacks: Mapping[Stack, int]) -> _Frame:
+    root = _Frame("all")
     for stack, samples in stacks.items():
         box = root
         box.samples += samples
@@ -85,7 +85,7 @@ def _beginning(height: int, title: str) -> tuple[str, ...]:
     )
 
 
-def _draw_box(box: _Box, left: float, top: int, total: int) -> Iterator[str]:
+def _draw_box(box: _Frame, left: float, top: int, total: int) -> Iterator[str]:
     """Yield a box, and the boxes on top of it from left to right, ordered by name."""
     width = WIDTH * box.samples / total
     if width < _SMALLEST_WIDTH:

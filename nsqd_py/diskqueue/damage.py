@@ -14,7 +14,7 @@ from nsqd_py.diskqueue.files import LogFile, log_file_name
 from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of, union
 
 
-class DamageBook:
+class DamageReport:
     """Damage found since the start.
 
     bytes_found     bytes that could not be read
@@ -77,7 +77,7 @@ def write_aside(aside: Path, data: bytes) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class GoneFile:
+class MissingFile:
     """A missing log file, or several in a row.
 
     low, high  the numbers of the missing messages, `high` not included
@@ -99,7 +99,9 @@ def needed_of(holes: Iterable[Range], finished: SeqRanges, until: int) -> list[R
     return [gap for low, high in holes if low < until for gap in finished.gaps(low, min(high, until))]
 
 
-def gone_files(topic: str, holes: Iterable[Range], needed: Iterable[Range], file_seqs: Sequence[int]) -> list[GoneFile]:
+def missing_files(
+    topic: str, holes: Iterable[Range], needed: Iterable[Range], file_seqs: Sequence[int]
+) -> list[MissingFile]:
     """Return a file for each hole in the log in which messages are still needed.
 
     `file_seqs` are the first numbers of the files at the last clean stop, if these are known.
@@ -115,5 +117,5 @@ def gone_files(topic: str, holes: Iterable[Range], needed: Iterable[Range], file
         known = [seq for seq in file_seqs if hole_low <= seq <= low]
         # The first hole also covers files that were dropped long ago: the start of the missing one is only an estimate.
         first_seq = known[-1] if known else (hole_low or low)
-        found.append(GoneFile(log_file_name(topic, first_seq), low, high, count_of(parts)))
+        found.append(MissingFile(log_file_name(topic, first_seq), low, high, count_of(parts)))
     return found

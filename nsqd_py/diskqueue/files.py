@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from nsqd_py.diskqueue.file_index import INDEX_EVERY, FileIndex, Place, Segment
-from nsqd_py.diskqueue.open_files import OPEN_FILES, OnDemand
+from nsqd_py.diskqueue.open_files import OPEN_FILES, LazyFile
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader, RecordHeader
 
 _NAME = re.compile(r"(?P<topic>.+)\.(?P<seq>\d{20})\.log")
@@ -67,7 +67,7 @@ def _salt() -> int:
     return int.from_bytes(os.urandom(4), "big")
 
 
-class LogFile(OnDemand):
+class LogFile(LazyFile):
     """A log file, opened when it is used.
 
     allocated      end of the preallocated space; 0 while the file is closed for lack of use

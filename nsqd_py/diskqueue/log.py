@@ -13,17 +13,17 @@ from functools import partial
 from pathlib import Path
 
 from nsqd_py.batch import Batch
-from nsqd_py.diskqueue.damage import DamageBook
+from nsqd_py.diskqueue.damage import DamageReport
 from nsqd_py.diskqueue.files import GONE_SUFFIX, LARGEST_STEP, SPARE_SUFFIX, LogFile, log_file_name, run_to_end
 from nsqd_py.diskqueue.memory_budget import MemoryBudget
 from nsqd_py.diskqueue.open_files import OPEN_FILES
-from nsqd_py.diskqueue.reading import ChunkReader, RecordPlaces, first_since
+from nsqd_py.diskqueue.reading import ChunkReader, RecordOffsets, first_since
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, encode_record
 from nsqd_py.diskqueue.recovery import RecoveredFile
 from nsqd_py.diskqueue.syncing import (
     Appending,
-    SyncBook,
     Unsynced,
+    UnsyncedFiles,
     encode_batches,
     last_id,
     sync_and_close,
@@ -65,7 +65,7 @@ class TopicLog:
         max_file_bytes: int,
         on_damage: Callable[[str], None],
         in_background: Callable[[Callable[[], None]], object] = _at_once,
-        places: RecordPlaces | None = None,
+        places: RecordOffsets | None = None,
     ) -> None:
         self._directory = directory
         self._topic = topic
@@ -74,11 +74,11 @@ class TopicLog:
         self._files: list[LogFile] = []
         self._last: LogFile | None = None
         self._first_seqs: list[int] = []
-        self._damage = DamageBook(on_damage)
+        self._damage = DamageReport(on_damage)
         self._chunks = ChunkReader(self._damage)
-        self._places = places if places is not None else RecordPlaces()
+        self._places = places if places is not None else RecordOffsets()
         self._spare: Path | None = None
-        self.syncs = SyncBook(directory)
+        self.syncs = UnsyncedFiles(directory)
         self._unsynced = self.syncs.unsynced
         self._most_ahead = LARGEST_STEP
         self._is_appending = False
@@ -218,7 +218,7 @@ class TopicLog:
         """Record what was written, and a new file even if the write to it failed."""
         self._is_appending = False
         while self._held:  # the files that a thread wrote to
-            self._held.pop().let_go()
+            self._held.pop().shrink()
         file = appending.file
         if file is None:
             return
@@ -258,7 +258,7 @@ class TopicLog:
         self._first_seqs.append(self.next_seq)
 
     def allocate_ahead(self, *, wanted: bool) -> None:
-        """Turn preallocation on or off; it is off while disk space is scarce."""
+        """LoopIteration preallocation on or off; it is off while disk space is scarce."""
         self._most_ahead = LARGEST_STEP if wanted else 0
         if not wanted and self._spare is not None:
             spare, self._spare = self._spare, None
@@ -272,7 +272,7 @@ class TopicLog:
     # ---- syncing
 
     def take_unsynced(self, *, with_failed: bool = True) -> list[Unsynced]:
-        """Return what must be synced now, see `SyncBook.take`."""
+        """Return what must be synced now, see `UnsyncedFiles.take`."""
         return self.syncs.take(with_failed=with_failed)
 
     def note_synced(self, taken: Sequence[Unsynced]) -> OSError | None:
@@ -353,7 +353,7 @@ class TopicLog:
         self._damage.report(file, start, end)
 
     @property
-    def damage(self) -> DamageBook:
+    def damage(self) -> DamageReport:
         """The damage found since the start."""
         return self._damage
 

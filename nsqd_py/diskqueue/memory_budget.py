@@ -18,13 +18,13 @@ _MOST_ROOM_BYTES = 1024 * 1024
 _EPHEMERAL_SHARE = 2  # ephemeral topics together may take half of the limit; then each may hold its share
 
 
-class Holder(Protocol):
+class BatchHolder(Protocol):
     """An owner of copies of messages in a log."""
 
     @property
     def held_bytes(self) -> int: ...
 
-    def let_go(self, most_bytes: int) -> None:
+    def shrink(self, most_bytes: int) -> None:
         """Drop the oldest copies until at most `most_bytes` are held."""
 
 
@@ -38,7 +38,7 @@ class MemoryBudget:
     """
 
     __slots__ = (
-        "_holders", "_is_making_room", "_ledgers", "buffer_bytes", "cached_bytes", "ephemeral_bytes", "limit_bytes",
+        "_holders", "_is_making_room", "_accounts", "buffer_bytes", "cached_bytes", "ephemeral_bytes", "limit_bytes",
         "room_bytes",
     )  # fmt: skip
 
@@ -49,8 +49,8 @@ class MemoryBudget:
         self.buffer_bytes = 0
         self.room_bytes = _MOST_ROOM_BYTES
         self._is_making_room = False
-        self._holders: dict[Holder, None] = {}
-        self._ledgers: dict[Ledger, None] = {}
+        self._holders: dict[BatchHolder, None] = {}
+        self._accounts: dict[MemoryAccount, None] = {}
 
     @property
     def held_bytes(self) -> int:
@@ -66,7 +66,7 @@ class MemoryBudget:
 
     # ---- copies of what is in logs
 
-    def note(self, holder: Holder, change_bytes: int) -> None:
+    def note(self, holder: BatchHolder, change_bytes: int) -> None:
         """Record a change of a holder's bytes. It may be asked to drop copies at once."""
         self.cached_bytes += change_bytes
         if holder.held_bytes:
@@ -85,7 +85,7 @@ class MemoryBudget:
         while self.cached_bytes > most and self._holders:
             holder = max(self._holders, key=_held_bytes)
             before = self.cached_bytes
-            holder.let_go(max(0, holder.held_bytes - (before - most)))
+            holder.shrink(max(0, holder.held_bytes - (before - most)))
             if self.cached_bytes >= before:
                 break
         self._is_making_room = False
@@ -103,23 +103,23 @@ class MemoryBudget:
 
     # ---- ephemeral topics
 
-    def ledger(self) -> Ledger:
-        """Return a ledger for one ephemeral topic."""
-        return Ledger(self)
+    def account(self) -> MemoryAccount:
+        """Return an account for one ephemeral topic."""
+        return MemoryAccount(self)
 
-    def count_ephemeral(self, ledger: Ledger, change_bytes: int) -> None:
-        """Record a change of a ledger's bytes."""
+    def count_ephemeral(self, account: MemoryAccount, change_bytes: int) -> None:
+        """Record a change of an account's bytes."""
         self.ephemeral_bytes += change_bytes
-        if ledger.held_bytes:
-            self._ledgers[ledger] = None
+        if account.held_bytes:
+            self._accounts[account] = None
         else:
-            self._ledgers.pop(ledger, None)
+            self._accounts.pop(account, None)
         if change_bytes > 0 and self.held_bytes > self.limit_bytes:
             self.make_room()
 
     def share_bytes(self) -> int:
         """Return how much each ephemeral topic may hold while together they hold too much."""
-        return self._most_ephemeral // max(1, len(self._ledgers))
+        return self._most_ephemeral // max(1, len(self._accounts))
 
     @property
     def _most_ephemeral(self) -> int:
@@ -130,7 +130,7 @@ class MemoryBudget:
         return self.ephemeral_bytes >= self._most_ephemeral
 
 
-class Ledger:
+class MemoryAccount:
     """The bytes of one ephemeral topic's messages. They count until nothing refers to them, also while in flight."""
 
     __slots__ = ("_budget", "held_bytes")
@@ -154,21 +154,21 @@ class Ledger:
 
 
 class CountedBatch(Batch):
-    """A batch of an ephemeral topic; its ledger counts it as long as the object exists."""
+    """A batch of an ephemeral topic; its account counts it as long as the object exists."""
 
-    __slots__ = ("_counted_bytes", "_ledger")
+    __slots__ = ("_counted_bytes", "_account")
 
-    def __init__(self, batch: Batch, ledger: Ledger) -> None:
+    def __init__(self, batch: Batch, account: MemoryAccount) -> None:
         super().__init__(
             batch.first_seq, batch.base_id, batch.timestamp_ns, batch.due_ns, batch.count, batch.stride, batch.body
         )
-        self._ledger = ledger
+        self._account = account
         self._counted_bytes = self.memory_bytes
-        ledger.change(self._counted_bytes)
+        account.change(self._counted_bytes)
 
     def __del__(self) -> None:
-        self._ledger.change(-self._counted_bytes)
+        self._account.change(-self._counted_bytes)
 
 
-def _held_bytes(holder: Holder) -> int:
+def _held_bytes(holder: BatchHolder) -> int:
     return holder.held_bytes

@@ -26,7 +26,7 @@ _CLOSED_AT_ONCE = 8
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
-class OnDemand:
+class LazyFile:
     """A file that is opened when it is used."""
 
     __slots__ = ("_fd", "_hold_count", "_is_used", "_wants_close", "path")
@@ -52,11 +52,11 @@ class OnDemand:
         return OPEN_FILES.with_room(lambda: os.dup(self.fileno()))
 
     def hold(self) -> None:
-        """Keep the descriptor open until `let_go`, even if the file is closed meanwhile."""
+        """Keep the descriptor open until `shrink`, even if the file is closed meanwhile."""
         with OPEN_FILES.lock:
             self._hold_count += 1
 
-    def let_go(self) -> None:
+    def shrink(self) -> None:
         """End a `hold`."""
         with OPEN_FILES.lock:
             self._hold_count -= 1
@@ -109,7 +109,7 @@ class OnDemand:
 
 
 class OpenFiles:
-    """All `OnDemand` files of the process.
+    """All `LazyFile` files of the process.
 
     They are closed only in the thread of the event loop, which uses them without a hold.
 
@@ -123,7 +123,7 @@ class OpenFiles:
         self.lock = threading.RLock()
         self.is_full = False
         self.on_full: Callable[[], None] = _do_nothing
-        self._files: OrderedDict[OnDemand, None] = OrderedDict()
+        self._files: OrderedDict[LazyFile, None] = OrderedDict()
         self._home = threading.get_ident()
         self.most = self._highest = 0
         self.use_limit()
@@ -141,7 +141,7 @@ class OpenFiles:
     def __len__(self) -> int:
         return len(self._files)
 
-    def add(self, file: OnDemand) -> None:
+    def add(self, file: LazyFile) -> None:
         """Register an open file. Close it, or another one, if there are too many."""
         with self.lock:
             if file.is_open:
@@ -149,11 +149,11 @@ class OpenFiles:
                 if len(self._files) > self.most or file.fileno() >= self._highest:
                     self.make_room()
 
-    def forget(self, file: OnDemand) -> None:
+    def forget(self, file: LazyFile) -> None:
         """Unregister a file that is about to be closed."""
         self._files.pop(file, None)
 
-    def open_again(self, file: OnDemand) -> int:
+    def open_again(self, file: LazyFile) -> int:
         """Open a file that was closed for lack of use, and return its descriptor. Raises OSError."""
         with self.lock:
             if not file.is_open:
@@ -167,7 +167,7 @@ class OpenFiles:
                 try:
                     self.add(file)
                 finally:
-                    file.let_go()
+                    file.shrink()
             return file.fileno()
 
     def with_room(self, open_one: Callable[[], int]) -> int:

@@ -1,7 +1,7 @@
 """Reading batches from a log: chunks of about 1 MiB, single records, and searches by time.
 
 Channels at the same place share chunks. Messages that return in another order than they were published need single
-records from many places. The index of a file has one entry per 256 KiB; `RecordPlaces` walks the headers between two
+records from many places. The index of a file has one entry per 256 KiB; `RecordOffsets` walks the headers between two
 entries once and remembers the place of each record. Walking takes 0.4 us a record, reading a record at a known place
 3 us, and a chunk of small records 15 ms.
 
@@ -18,7 +18,7 @@ from itertools import zip_longest
 from struct import Struct
 
 from nsqd_py.batch import Batch
-from nsqd_py.diskqueue.damage import DamageBook
+from nsqd_py.diskqueue.damage import DamageReport
 from nsqd_py.diskqueue.file_index import RecordWindow
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.memory_budget import MemoryBudget
@@ -49,7 +49,7 @@ class ChunkReader:
 
     __slots__ = ("_chunks", "_damage", "_sizes", "budget", "held_bytes", "read_file")
 
-    def __init__(self, damage: DamageBook) -> None:
+    def __init__(self, damage: DamageReport) -> None:
         self._chunks: OrderedDict[int, list[Batch]] = OrderedDict()
         self._damage = damage
         self.read_file: Callable[[LogFile, int, int], bytes] = LogFile.read
@@ -69,7 +69,7 @@ class ChunkReader:
         self._sizes.clear()
         self._count()
 
-    def let_go(self, most_bytes: int) -> None:
+    def shrink(self, most_bytes: int) -> None:
         """Forget the oldest chunks until at most `most_bytes` are held."""
         left_bytes = self.held_bytes
         while self._chunks and left_bytes > most_bytes:
@@ -158,7 +158,7 @@ _MOST_READ_BYTES = 2 * _WALK_BYTES
 _unpack = Struct("<4sI8xQ24xI4x").unpack_from
 
 
-class _Stretch:
+class _FileSection:
     """The places of the records of a file from `start` on.
 
     end_offset, end_seq  how far the file was walked
@@ -223,13 +223,13 @@ class _Stretch:
         return batch if seq < batch.first_seq + batch.count else None
 
 
-class RecordPlaces:
+class RecordOffsets:
     """The places of up to two million records, shared by all files; the least recently used are forgotten."""
 
-    __slots__ = ("_count", "_most", "_stretches")
+    __slots__ = ("_count", "_most", "_sections")
 
     def __init__(self, most: int = _MOST_PLACES) -> None:
-        self._stretches: OrderedDict[tuple[LogFile, int], _Stretch] = OrderedDict()
+        self._sections: OrderedDict[tuple[LogFile, int], _FileSection] = OrderedDict()
         self._count = 0
         self._most = most
 
@@ -246,36 +246,36 @@ class RecordPlaces:
                 yield batch
                 continue
             if at >= after:
-                stretch = self._reaching(file, seq, read)
-                after = max(at + 1, bisect_left(seqs, stretch.end_seq, at))
-                data = stretch.read_all(file, read) if after - at >= _READ_ALL_FOR else b""
-            batch = stretch.batch_at(file, seq, data, read)
+                section = self._reaching(file, seq, read)
+                after = max(at + 1, bisect_left(seqs, section.end_seq, at))
+                data = section.read_all(file, read) if after - at >= _READ_ALL_FOR else b""
+            batch = section.batch_at(file, seq, data, read)
             yield batch
 
-    def _reaching(self, file: LogFile, seq: int, read: Read) -> _Stretch:
-        """Return the stretch in which `seq` lies, walked as far as `seq`."""
-        stretch = self._stretch(file, file.offset_before(seq))
-        while seq >= stretch.end_seq and not stretch.is_broken and stretch.end_offset < file.end_offset:
-            before = len(stretch)
-            stretch.walk(file, read)
-            self._count += len(stretch) - before
-        return stretch
+    def _reaching(self, file: LogFile, seq: int, read: Read) -> _FileSection:
+        """Return the section in which `seq` lies, walked as far as `seq`."""
+        section = self._section(file, file.offset_before(seq))
+        while seq >= section.end_seq and not section.is_broken and section.end_offset < file.end_offset:
+            before = len(section)
+            section.walk(file, read)
+            self._count += len(section) - before
+        return section
 
-    def _stretch(self, file: LogFile, start: int) -> _Stretch:
+    def _section(self, file: LogFile, start: int) -> _FileSection:
         key = (file, start)
-        stretch = self._stretches.get(key)
-        if stretch is not None:
-            self._stretches.move_to_end(key)
-            return stretch
+        section = self._sections.get(key)
+        if section is not None:
+            self._sections.move_to_end(key)
+            return section
         while self._count > self._most:
-            _, oldest = self._stretches.popitem(last=False)
+            _, oldest = self._sections.popitem(last=False)
             self._count -= len(oldest)
-        stretch = self._stretches[key] = _Stretch(start)
-        return stretch
+        section = self._sections[key] = _FileSection(start)
+        return section
 
     def forget(self, file: LogFile) -> None:
-        for key in [key for key in self._stretches if key[0] is file]:
-            self._count -= len(self._stretches.pop(key))
+        for key in [key for key in self._sections if key[0] is file]:
+            self._count -= len(self._sections.pop(key))
 
 
 def first_since(files: Iterable[LogFile], timestamp_ns: int, low: int) -> int | None:

@@ -151,7 +151,7 @@ def sync_and_close(taken: Iterable[Unsynced], in_memory: Mapping[int, Batch]) ->
                 if is_own:
                     os.close(unsynced.descriptor)
                 if unsynced.file is not None:
-                    unsynced.file.let_go()
+                    unsynced.file.shrink()
 
 
 def write_again(unsynced: Unsynced, in_memory: Mapping[int, Batch]) -> None:
@@ -207,7 +207,7 @@ def written_lately(files: list[LogFile]) -> list[LogFile]:
     return [file for file, time in zip(files, times, strict=True) if time > times[-1] - _LATELY_S]
 
 
-class SyncBook:
+class UnsyncedFiles:
     """The unsynced files of one log, and the errors of failed syncs.
 
     unsynced           files with data that no sync has covered

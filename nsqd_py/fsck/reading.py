@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nsqd_py.broker.metadata import METADATA_FILE, BadMetadata, TopicEntry, read_metadata
 from nsqd_py.broker.state_files import CLOCK_FILE, STOP_FILE, LogEnd, read_clean_stop, read_clock_file, read_clocks
-from nsqd_py.diskqueue.damage import GoneFile, gone_files
+from nsqd_py.diskqueue.damage import MissingFile, missing_files
 from nsqd_py.diskqueue.files import LogFile, parse_log_file_name
 from nsqd_py.diskqueue.go_files import parse_go_name
 from nsqd_py.diskqueue.journal import (
@@ -27,7 +27,7 @@ from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, union
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
 from nsqd_py.diskqueue.recovery import RecoveredFile, expect_end, recover_file, salvage_from
 from nsqd_py.fsck.counting import LogNumbers, released_until, size_of
-from nsqd_py.fsck.reports import DirectoryReport, FileReport, Finding, TopicReport, Trouble
+from nsqd_py.fsck.reports import DirectoryReport, FileReport, Finding, Problem, TopicReport
 from nsqd_py.go_import.signs import FOLDER
 
 ASIDE_DIRECTORY = "damaged"
@@ -100,7 +100,7 @@ class _Reader:
         try:
             return read_metadata(path)
         except BadMetadata:
-            self._note(path, Trouble.METADATA, 0, path.stat().st_size)
+            self._note(path, Problem.METADATA, 0, path.stat().st_size)
             return []
 
     # ---- one topic
@@ -131,7 +131,7 @@ class _Reader:
             missing = log.missing(positions.values(), held)
             if stop is None:  # after a kill, the end of the log is unknown
                 missing = common(missing, [(0, files[-1].file.end_seq if files else 0)])
-            self._note_gone(gone_files(entry.name, log.holes, missing, stop.file_seqs if stop else ()), entry.name)
+            self._note_gone(missing_files(entry.name, log.holes, missing, stop.file_seqs if stop else ()), entry.name)
         return TopicReport(
             entry.name,
             entry.is_paused,
@@ -144,28 +144,28 @@ class _Reader:
             ],
         )
 
-    def _note_gone(self, gone: Iterable[GoneFile], topic: str) -> None:
+    def _note_gone(self, gone: Iterable[MissingFile], topic: str) -> None:
         for file in gone:
             self._report.findings.append(
-                Finding(file.name, Trouble.GONE, file.low, file.high, file.detail, topic)
+                Finding(file.name, Problem.GONE, file.low, file.high, file.detail, topic)
             )  # fmt: skip
 
     def _note_gone_positions(self, topic: str, channels: Iterable[str]) -> None:
         for channel in channels:
             detail = f"channel {channel} gets everything that the log holds once more"
-            self._report.findings.append(Finding(journal_name(topic, channel), Trouble.GONE, 0, 0, detail))
+            self._report.findings.append(Finding(journal_name(topic, channel), Problem.GONE, 0, 0, detail))
 
     def _read_journal(self, path: Path) -> SavedPosition | None:
         """Read a journal and note its damage; return None if it is empty or unreadable."""
         data = path.read_bytes()
         journal = read_journal(data)
         if data and journal.damaged == ((0, len(data)),):
-            self._note(path, Trouble.POSITION, 0, len(data))
+            self._note(path, Problem.POSITION, 0, len(data))
             return None
         for start, end in journal.damaged:
-            self._note(path, Trouble.JOURNAL, start, end)
+            self._note(path, Problem.JOURNAL, start, end)
         if journal.torn is not None:
-            self._note(path, Trouble.TORN_ENTRY, *journal.torn)
+            self._note(path, Problem.TORN_ENTRY, *journal.torn)
         return journal.saved if data else None
 
     def _read_logs(self, found: FoundTopic, stop: LogEnd | None) -> Iterator[RecoveredFile]:
@@ -187,9 +187,9 @@ class _Reader:
         if following is None and stop is not None and stop.file_seqs[-1:] == [header.first_seq]:
             expect_end(recovered, stop.end_offset)
         for start, end in recovered.damaged:
-            self._note(path, Trouble.RECORDS, start, end)
+            self._note(path, Problem.RECORDS, start, end)
         if recovered.torn is not None:  # only the last file can have been written to when nsqd ended
-            self._note(path, Trouble.TORN_RECORD if following is None else Trouble.RECORDS, *recovered.torn)
+            self._note(path, Problem.TORN_RECORD if following is None else Problem.RECORDS, *recovered.torn)
         return recovered
 
     def _read_header(self, path: Path, first_seq: int) -> FileHeader | None:
@@ -201,17 +201,17 @@ class _Reader:
             except Damaged:
                 salvaged = salvage_from(file.fileno(), first_seq)
                 if salvaged is None:
-                    self._note(path, Trouble.UNREADABLE, 0, size)
+                    self._note(path, Problem.UNREADABLE, 0, size)
                 else:
-                    self._note(path, Trouble.HEADER, 0, FILE_HEADER_BYTES)
+                    self._note(path, Problem.HEADER, 0, FILE_HEADER_BYTES)
                 return salvaged
         if header.first_seq != first_seq:
-            self._note(path, Trouble.WRONG_NAME, 0, size, f"it begins with number {header.first_seq}")
+            self._note(path, Problem.WRONG_NAME, 0, size, f"it begins with number {header.first_seq}")
             return None
         return header
 
-    def _note(self, path: Path, trouble: Trouble, start: int, end: int, detail: str = "") -> None:
-        self._report.findings.append(Finding(path.name, trouble, start, end, detail))
+    def _note(self, path: Path, problem: Problem, start: int, end: int, detail: str = "") -> None:
+        self._report.findings.append(Finding(path.name, problem, start, end, detail))
 
 
 def _is_deleted(saved: SavedPosition | None) -> bool:

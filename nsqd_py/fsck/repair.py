@@ -29,7 +29,7 @@ from nsqd_py.diskqueue.journal import (
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader
 from nsqd_py.diskqueue.recovery import salvage_header
 from nsqd_py.fsck.reading import ASIDE_DIRECTORY, read_directory, read_journal
-from nsqd_py.fsck.reports import DirectoryReport, Finding, Trouble
+from nsqd_py.fsck.reports import DirectoryReport, Finding, Problem
 from nsqd_py.runtime import private_files
 from nsqd_py.version import NSQ_VERSION
 
@@ -52,7 +52,7 @@ def _accept_losses(directory: Path, report: DirectoryReport) -> list[str]:
     """Mark messages that are in no file as finished in the positions of channels."""
     done = []
     for finding in report.findings:
-        if finding.trouble is not Trouble.GONE:
+        if finding.problem is not Problem.GONE:
             continue
         if not finding.topic:
             (directory / finding.file).touch()
@@ -80,8 +80,8 @@ class _Repair:
         self._done: list[str] = []
 
     def run(self) -> list[str]:
-        for troubles, mend in _REPAIRS:
-            findings = [finding for finding in self._findings if finding.trouble in troubles]
+        for problems, mend in _REPAIRS:
+            findings = [finding for finding in self._findings if finding.problem in problems]
             if findings:
                 mend(self, findings)
         return self._done
@@ -123,7 +123,7 @@ class _Repair:
 
     def rewrite_journal(self, findings: list[Finding]) -> None:
         data = self._path.read_bytes()
-        self._keep(data, [Finding(self._path.name, Trouble.JOURNAL, 0, len(data))])
+        self._keep(data, [Finding(self._path.name, Problem.JOURNAL, 0, len(data))])
         replace_file(self._path, _snapshot(read_journal(data).saved))
         self._say("rewritten from the readable entries; messages may be delivered again")
 
@@ -184,12 +184,12 @@ def _places(findings: list[Finding]) -> str:
 
 
 # In this order: a header before the records, the end before what is in front of it.
-_REPAIRS: tuple[tuple[tuple[Trouble, ...], Callable[[_Repair, list[Finding]], None]], ...] = (
-    ((Trouble.METADATA,), _Repair.rebuild_metadata),
-    ((Trouble.UNREADABLE, Trouble.WRONG_NAME), _Repair.move_aside),
-    ((Trouble.HEADER,), _Repair.write_header),
-    ((Trouble.TORN_RECORD,), _Repair.cut_off),
-    ((Trouble.RECORDS,), _Repair.cut_out),
-    ((Trouble.POSITION,), _Repair.forget_position),
-    ((Trouble.JOURNAL, Trouble.TORN_ENTRY), _Repair.rewrite_journal),
+_REPAIRS: tuple[tuple[tuple[Problem, ...], Callable[[_Repair, list[Finding]], None]], ...] = (
+    ((Problem.METADATA,), _Repair.rebuild_metadata),
+    ((Problem.UNREADABLE, Problem.WRONG_NAME), _Repair.move_aside),
+    ((Problem.HEADER,), _Repair.write_header),
+    ((Problem.TORN_RECORD,), _Repair.cut_off),
+    ((Problem.RECORDS,), _Repair.cut_out),
+    ((Problem.POSITION,), _Repair.forget_position),
+    ((Problem.JOURNAL, Problem.TORN_ENTRY), _Repair.rewrite_journal),
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 
-class Trouble(StrEnum):
+class Problem(StrEnum):
     """The kinds of damage; each has its own repair."""
 
     METADATA = "cannot be understood"
@@ -23,7 +23,7 @@ class Trouble(StrEnum):
 
 
 # A crash or a power cut may leave these, and the next start repairs them. They hold nothing that was acknowledged.
-HARMLESS = (Trouble.TORN_RECORD, Trouble.TORN_ENTRY)
+HARMLESS = (Problem.TORN_RECORD, Problem.TORN_ENTRY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Finding:
     """
 
     file: str
-    trouble: Trouble
+    problem: Problem
     start: int
     end: int
     detail: str = ""
@@ -42,7 +42,7 @@ class Finding:
 
     @property
     def is_damage(self) -> bool:
-        return self.trouble not in HARMLESS
+        return self.problem not in HARMLESS
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from nsqd_py.fsck.reports import DirectoryReport, Finding, TopicReport, Trouble
+from nsqd_py.fsck.reports import DirectoryReport, Finding, Problem, TopicReport
 
 _HEADINGS = ("TOPIC", "CHANNEL", "QUEUED", "DEFERRED", "FINISHED", "MISSING", "")
 _UNITS = ("B", "KB", "MB", "GB", "TB")
@@ -84,10 +84,10 @@ def _section(title: str, lines: Sequence[str]) -> Iterator[str]:
 
 
 def finding_text(finding: Finding) -> str:
-    if finding.trouble is Trouble.GONE:
-        return f"{finding.file}: {finding.trouble}; {finding.detail}"
+    if finding.problem is Problem.GONE:
+        return f"{finding.file}: {finding.problem}; {finding.detail}"
     detail = f"; {finding.detail}" if finding.detail else ""
-    return f"{finding.file}: {finding.trouble} ({finding.end - finding.start:,} bytes at {finding.start:,}{detail})"
+    return f"{finding.file}: {finding.problem} ({finding.end - finding.start:,} bytes at {finding.start:,}{detail})"
 
 
 def _some(names: Sequence[str]) -> Sequence[str]:

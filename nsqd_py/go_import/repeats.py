@@ -21,7 +21,7 @@ Blocks = Iterator[list[GoMessage]]
 
 
 @dataclass(slots=True)
-class Survey:
+class QueueScan:
     """The result of reading a queue once.
 
     lowest   the lowest id
@@ -35,9 +35,9 @@ class Survey:
     shared: set[int] = field(default_factory=set)
 
 
-def survey(blocks: Blocks, shared_from: int = NO_ID) -> Survey:
+def scan(blocks: Blocks, shared_from: int = NO_ID) -> QueueScan:
     """Read all messages. Ids in rising order are remembered only from `shared_from` on."""
-    found = Survey()
+    found = QueueScan()
     highest = -1
     for messages in blocks:
         ids = list(map(_id_of, messages))
@@ -51,7 +51,7 @@ def survey(blocks: Blocks, shared_from: int = NO_ID) -> Survey:
     return found
 
 
-def _note_repeats(found: Survey, ids: list[int], highest: int) -> None:
+def _note_repeats(found: QueueScan, ids: list[int], highest: int) -> None:
     for place, message_id in enumerate(ids, found.count):
         if message_id > highest:
             highest = message_id
@@ -59,9 +59,9 @@ def _note_repeats(found: Survey, ids: list[int], highest: int) -> None:
             found.repeats[message_id] = place
 
 
-def once(blocks: Blocks, surveyed: Survey) -> Blocks:
+def once(blocks: Blocks, scanned: QueueScan) -> Blocks:
     """Yield the messages without those that are repeated later in the queue."""
-    repeats = surveyed.repeats
+    repeats = scanned.repeats
     place = 0
     for messages in blocks:
         first = place

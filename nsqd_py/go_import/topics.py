@@ -25,7 +25,7 @@ from nsqd_py.diskqueue.journal import Journal, SavedPosition, Wait, group_waitin
 from nsqd_py.diskqueue.ranges import SeqRanges
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, FileHeader, encode_record
 from nsqd_py.go_import.existing import ExistingTopic
-from nsqd_py.go_import.repeats import Blocks, Survey, once, only, survey, without
+from nsqd_py.go_import.repeats import Blocks, QueueScan, once, only, scan, without
 from nsqd_py.runtime import private_files
 
 
@@ -73,7 +73,7 @@ def import_topic(
 
 
 @dataclass(slots=True)
-class _Share:
+class _ChannelBacklog:
     """The messages of a channel: the numbers low..high (not included), and the attempts of some of them."""
 
     low: int
@@ -99,14 +99,14 @@ class _TopicImport:
         self._writer = LogWriter(folder, topic.name, existing.next_seq, existing.used_id, max_file_bytes)
 
     def run(self) -> ImportedTopic:
-        own = survey(self._blocks(self._topic.queue))
-        surveys = {
-            channel: survey(self._blocks(queue), own.lowest) for channel, queue in self._topic.channels.items()
+        own = scan(self._blocks(self._topic.queue))
+        scans = {
+            channel: scan(self._blocks(queue), own.lowest) for channel, queue in self._topic.channels.items()
         }
         imported = ImportedTopic(self._topic.name)
         with self._writer as writer:
-            given = self._given(surveys.values())
-            shares = {channel: self._write_channel(channel, found, own, given) for channel, found in surveys.items()}
+            given = self._given(scans.values())
+            shares = {channel: self._write_channel(channel, found, own, given) for channel, found in scans.items()}
             own_from = writer.next_seq
             was_written = bool(own.count) or own_from > self._existing.next_seq or not self._topic.is_named
             if was_written:
@@ -124,25 +124,25 @@ class _TopicImport:
             self._on_progress()
             yield messages
 
-    def _given(self, surveys: Iterable[Survey]) -> set[int]:
+    def _given(self, scans: Iterable[QueueScan]) -> set[int]:
         """Return ids in the topic's own queue that a channel has too: the topic was releasing them to all channels."""
-        had = set[int]().union(*(found.shared for found in surveys))
+        had = set[int]().union(*(found.shared for found in scans))
         if not had:
             return had
         return {message[2] for messages in self._blocks(self._topic.queue) for message in messages if message[2] in had}
 
-    def _write_channel(self, channel: str, found: Survey, own: Survey, given: set[int]) -> _Share:
+    def _write_channel(self, channel: str, found: QueueScan, own: QueueScan, given: set[int]) -> _ChannelBacklog:
         low = self._writer.next_seq
         blocks = once(self._blocks(self._topic.channels[channel]), found)
         missed = given - found.shared
         if missed:
             blocks = chain(blocks, only(once(self._blocks(self._topic.queue), own), missed))
         waits = self._writer.write(blocks)
-        return _Share(low, self._writer.next_seq, waits)
+        return _ChannelBacklog(low, self._writer.next_seq, waits)
 
     # ---- the journals
 
-    def _write_journals(self, shares: dict[str, _Share], own_from: int) -> None:
+    def _write_journals(self, shares: dict[str, _ChannelBacklog], own_from: int) -> None:
         channels = {**dict.fromkeys(self._existing.channels), **shares}
         for channel in channels:
             position = self._existing.channels.get(channel) or SavedPosition(SeqRanges(self._start_of_new_channel()))

@@ -69,7 +69,7 @@ def _scope_id(scope: str) -> int:
         return 0
 
 
-class Choice:
+class EndpointSelection:
     """The endpoints of one name that are used: those of one address family.
 
     IPv4 and IPv6 addresses of a name may belong to the same nsqlookupd, which would list this nsqd twice. The family

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import gevent
 from gevent.event import Event
 
-from nsqd_py.lookup.endpoints import Address, Choice, Endpoint
+from nsqd_py.lookup.endpoints import Address, Endpoint, EndpointSelection
 from nsqd_py.lookup.resolver import Resolver
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.outages import Backoff, OutageLog
@@ -19,7 +19,7 @@ _FIRST_RETRY_S = 0.5
 
 
 class LookupHost:
-    """Keeps `choice` current, and calls `on_resolved` after each lookup of the name.
+    """Keeps `selection` current, and calls `on_resolved` after each lookup of the name.
 
     `was_resolved` is True after the first lookup, also if it failed.
     """
@@ -34,7 +34,7 @@ class LookupHost:
         on_resolved: Callable[[], None],
     ) -> None:
         self.address = address
-        self.choice = Choice()
+        self.selection = EndpointSelection()
         self.was_resolved = False
         self._resolver = resolver
         self._clock = clock
@@ -86,6 +86,6 @@ class LookupHost:
 
     def _take(self, endpoints: list[Endpoint] | None) -> None:
         if endpoints is not None:
-            self.choice.resolved(endpoints, self._is_connected)
+            self.selection.resolved(endpoints, self._is_connected)
         self.was_resolved = True
         self._on_resolved()

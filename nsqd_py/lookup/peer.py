@@ -32,7 +32,7 @@ LASTED_S = 10.0
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class PeerContext:
     """What all peers of an nsqd share.
 
     identify   makes the IDENTIFY command
@@ -61,7 +61,7 @@ class LookupPeer:
     is_failing    True if the latest attempt since the start failed
     """
 
-    def __init__(self, endpoint: Endpoint, address: Address, surroundings: Surroundings) -> None:
+    def __init__(self, endpoint: Endpoint, address: Address, context: PeerContext) -> None:
         self.endpoint = endpoint
         self.name = address.text if address.endpoint is not None else f"{address.text} at {endpoint}"
         self.query: ChannelQuery | None = None
@@ -70,9 +70,9 @@ class LookupPeer:
         self.is_connected = False
         self.is_failing = False
         self._tls_name = address.host
-        self._around = surroundings
-        self._log = surroundings.log
-        self._clock = surroundings.clock
+        self._context = context
+        self._log = context.log
+        self._clock = context.clock
         self._backoff = Backoff(FIRST_RETRY_S, MOST_RETRY_S)
         self._outage = OutageLog(self._log, self._clock)
         self._refusals = OutageLog(self._log, self._clock)
@@ -120,7 +120,7 @@ class LookupPeer:
             self._failed(error, lasted_s=self._clock() - began_s)
 
     def _connect_and_serve(self) -> None:
-        around = self._around
+        around = self._context
         connection = LookupConnection(self.endpoint, around.max_response_bytes, around.tls, self._tls_name)
         try:
             self._serve(connection)
@@ -134,7 +134,7 @@ class LookupPeer:
         self._backoff.failed(self._clock())
         self.was_tried = self.is_failing = True
         reason = getattr(error, "strerror", None) or error
-        if self._around.on_failed(self):  # as ::1 for a localhost that listens on 127.0.0.1
+        if self._context.on_failed(self):  # as ::1 for a localhost that listens on 127.0.0.1
             self._log.info("LOOKUPD(%s): %s", self.name, reason)
         else:
             self._outage.report("LOOKUPD(%s): %s", self.name, reason)
@@ -142,7 +142,7 @@ class LookupPeer:
     def _serve(self, connection: LookupConnection) -> None:
         """Register everything, then report changes, until the connection fails."""
         self._identify(connection)
-        self._around.on_known(self)
+        self._context.on_known(self)
         self._register_all(connection)
         self._outage.end("LOOKUPD(%s): connected again", self.name)
         ping_at_s = self._clock() + PING_EVERY_S
@@ -157,7 +157,7 @@ class LookupPeer:
                 ping_at_s = self._clock() + PING_EVERY_S
 
     def _identify(self, connection: LookupConnection) -> None:
-        info = parse_peer_info(connection.ask(self._around.identify()))
+        info = parse_peer_info(connection.ask(self._context.identify()))
         self._log.of_clients.info("LOOKUPD(%s): peer info %s", self.name, info)
         if not info.broadcast_address:
             self._log.error("LOOKUPD(%s): no broadcast address", self.name)
@@ -169,21 +169,21 @@ class LookupPeer:
         self.query = None
         if info.http_port:
             self.query = ChannelQuery(
-                self._around.client, info.broadcast_address, self.endpoint.ip, info.http_port, self._tls_name
+                self._context.client, info.broadcast_address, self.endpoint.ip, info.http_port, self._tls_name
             )
 
     # ---- registrations
 
     def _register_all(self, connection: LookupConnection) -> None:
         # Changes are collected from the same moment on, so that none is missed.
-        keys = self._around.inventory.keys()
+        keys = self._context.inventory.keys()
         self._changes.begin(keys)
         commands = register_all(keys)
         self._log.of_clients.info("LOOKUPD(%s): registering %d topics and channels", self.name, len(keys))
         self._tell(connection, commands)
 
     def _tell_changes(self, connection: LookupConnection) -> None:
-        commands = self._changes.take(self._around.inventory.has)
+        commands = self._changes.take(self._context.inventory.has)
         for command in commands:
             self._log.of_clients.info("LOOKUPD(%s): %s", self.name, _shown(command))
         self._tell(connection, commands)

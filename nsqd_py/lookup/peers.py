@@ -14,7 +14,7 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.lookup.endpoints import Endpoint, parse_address
 from nsqd_py.lookup.host import LookupHost
 from nsqd_py.lookup.identity import identify
-from nsqd_py.lookup.peer import LookupPeer, Surroundings
+from nsqd_py.lookup.peer import LookupPeer, PeerContext
 from nsqd_py.lookup.precreation import Precreation
 from nsqd_py.lookup.query import MAX_ANSWER_BYTES
 from nsqd_py.lookup.registrations import Inventory
@@ -56,7 +56,7 @@ class LookupPeers:
         connect_timeout_s = limit_s(options.http_client_connect_timeout_ns)
         client = HttpClient(connect_timeout_s, request_timeout_s, self._resolver.resolve, tls, MAX_ANSWER_BYTES)
         self._precreation = Precreation(broker, self, request_timeout_s, log)
-        self._surroundings = Surroundings(
+        self._context = PeerContext(
             log,
             Inventory(broker.topics),
             lambda: identify(options, broker.tcp_port, broker.http_port),
@@ -151,17 +151,17 @@ class LookupPeers:
     def _settle(self) -> None:
         """Make a peer for each endpoint, and run the peers that are in use."""
         hosts = self._hosts.values()
-        known = {endpoint: host for host in reversed(hosts) for endpoint in host.choice.all}
+        known = {endpoint: host for host in reversed(hosts) for endpoint in host.selection.all}
         used: dict[Endpoint, list[LookupHost]] = {}
         for host in hosts:
-            for endpoint in host.choice.in_use:
+            for endpoint in host.selection.in_use:
                 used.setdefault(endpoint, []).append(host)
         self._users = used
         for endpoint in [endpoint for endpoint in self._peers if endpoint not in known]:
             self._peers.pop(endpoint).stop()
         for endpoint, host in known.items():
             if endpoint not in self._peers:
-                self._peers[endpoint] = LookupPeer(endpoint, host.address, self._surroundings)
+                self._peers[endpoint] = LookupPeer(endpoint, host.address, self._context)
         for endpoint, peer in self._peers.items():
             if endpoint in used:
                 peer.start()
@@ -181,13 +181,13 @@ class LookupPeers:
         """Return True if a host of this peer has changed to another address family that may still work."""
         has_hope = has_changed = False
         for host in self._users.get(peer.endpoint, ()):
-            choice = host.choice
-            used_before = choice.in_use
-            choice.ended(peer.endpoint)
+            selection = host.selection
+            used_before = selection.in_use
+            selection.ended(peer.endpoint)
             host.resolve_soon()
-            if self._all_fail(choice.in_use) and choice.change_family():
-                has_hope = not self._all_fail(choice.in_use) or has_hope
-            has_changed = choice.in_use != used_before or has_changed
+            if self._all_fail(selection.in_use) and selection.change_family():
+                has_hope = not self._all_fail(selection.in_use) or has_hope
+            has_changed = selection.in_use != used_before or has_changed
         if has_changed:
             self._settle()
         self._progress.set()
@@ -210,7 +210,7 @@ class LookupPeers:
     def _is_untried(self, host: LookupHost) -> bool:
         if not host.was_resolved:
             return True
-        peers = [self._peers.get(endpoint) for endpoint in host.choice.in_use]
+        peers = [self._peers.get(endpoint) for endpoint in host.selection.in_use]
         return any(peer is None or not peer.was_tried for peer in peers)
 
     def peers_to_ask(self) -> list[LookupPeer]:

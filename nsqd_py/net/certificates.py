@@ -15,7 +15,7 @@ CHECK_EVERY_S = 2.0
 _Stamp = tuple[int, int, int]
 
 
-class CertificateKeeper:
+class CertificateReloader:
     """Reloads a certificate when its files change.
 
     server  makes the TLS engines of new connections; open connections keep theirs
@@ -57,7 +57,7 @@ def _stamp(path: str) -> _Stamp | None:
     return status.st_mtime_ns, status.st_ino, status.st_size
 
 
-def keep_certificate(options: ServerTlsOptions, log: Log) -> CertificateKeeper | None:
+def keep_certificate(options: ServerTlsOptions, log: Log) -> CertificateReloader | None:
     """Return the certificate of a server; None without TLS. Raises OSError if its files cannot be used."""
     if not options.tls_cert:
         return None
@@ -69,7 +69,7 @@ def keep_certificate(options: ServerTlsOptions, log: Log) -> CertificateKeeper |
         options.tls_min_version,
         options.tls_security_level,
     )
-    return CertificateKeeper(files, log)
+    return CertificateReloader(files, log)
 
 
 def _make_server(files: TlsFiles) -> TlsServer:

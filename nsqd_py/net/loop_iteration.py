@@ -1,4 +1,4 @@
-"""The end of an event-loop iteration ("turn"), where batched work is done.
+"""The end of an event-loop iteration, where batched work is done.
 
 While the loop dispatches readable sockets, topics with new publishes, channels with new messages and connections with
 output register here. At the end of the iteration each topic writes its publishes to the log at once, then channels
@@ -47,7 +47,7 @@ class Flusher(Protocol):
     def flush(self) -> None: ...
 
 
-class Turn:
+class LoopIteration:
     """The work that must be done at the end of this event-loop iteration.
 
     Each object registers at most once an iteration; it keeps its own flag.
@@ -164,7 +164,7 @@ class Turn:
                 try:
                     committer.commit()
                 except Exception as error:  # noqa: BLE001 - a bug with one topic must not stop the others
-                    self._log.exception("end of turn: %s - %r", committer, error)
+                    self._log.exception("end of the iteration: %s - %r", committer, error)
         if self._deliverers:
             self._delivers_since_ns = monotonic_ns()
         while self._deliverers:
@@ -173,14 +173,14 @@ class Turn:
                 try:
                     deliverer.deliver()
                 except Exception as error:  # noqa: BLE001 - likewise
-                    self._log.exception("end of turn: %s - %r", deliverer, error)
+                    self._log.exception("end of the iteration: %s - %r", deliverer, error)
         while self._flushers:
             flushers, self._flushers = self._flushers, []
             for flusher in flushers:
                 try:
                     flusher.flush()
                 except Exception as error:  # noqa: BLE001 - likewise
-                    self._log.exception("end of turn: %s - %r", flusher, error)
+                    self._log.exception("end of the iteration: %s - %r", flusher, error)
 
 
 def _nothing_to_do() -> None:

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from nsqd_py.errors import LayerError
 from nsqd_py.net.layers import Layer, Stacked
 from nsqd_py.net.limits import REASON_TEXTS, WRITE, TimeLimits
-from nsqd_py.net.loop_iteration import Turn
+from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.runtime.logs import Log
 
 _READ = 1
@@ -57,17 +57,17 @@ class Stream:
     """
 
     __slots__ = (
-        "_closing", "_decoding", "_exact_bytes", "_fd_reader", "_fd_writer", "_holds", "_in_turn", "_is_behind",
-        "_layer", "_read_size", "_reading", "_sock", "_stuck_since_s", "_turn", "_unsent", "_untaken_before",
+        "_closing", "_decoding", "_exact_bytes", "_fd_reader", "_fd_writer", "_holds", "_in_iteration", "_is_behind",
+        "_layer", "_read_size", "_reading", "_sock", "_stuck_since_s", "_iteration", "_unsent", "_untaken_before",
         "_untaken_swept", "closed", "log", "out", "owner", "peer", "queued_bytes",
     )  # fmt: skip
 
-    def __init__(self, sock: socket.socket, peer: str, loop: Any, turn: Turn, log: Log) -> None:
+    def __init__(self, sock: socket.socket, peer: str, loop: Any, iteration: LoopIteration, log: Log) -> None:
         sock.setblocking(False)
         if sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sock = sock
-        self._turn = turn
+        self._iteration = iteration
         self._fd_reader = loop.io(sock.fileno(), _READ)
         self._fd_writer: Any = None
         self._layer: Layer | None = None
@@ -77,7 +77,7 @@ class Stream:
         self._reading = False
         self._unsent: memoryview | None = None
         self._untaken_before = 0
-        self._in_turn = False
+        self._in_iteration = False
         self._holds = 0
         self._is_behind = False  # has unhandled input: it is in the backlog, or waits for `release`
         self._closing = False
@@ -151,7 +151,7 @@ class Stream:
         """Stop reading, and let the backlog call `act` for the received input in later iterations."""
         self._is_behind = True
         self._set_reading(False)
-        self._turn.backlog.add(self)
+        self._iteration.backlog.add(self)
 
     def _catch_up(self) -> None:
         """Resume reading after all received input is handled."""
@@ -257,7 +257,7 @@ class Stream:
         if not self._holds and not self.closed:
             self.want_flush()
             if self._is_behind:
-                self._turn.backlog.add(self)
+                self._iteration.backlog.add(self)
             self._decode_soon()
             self._set_reading(True)
 
@@ -266,9 +266,9 @@ class Stream:
     def send(self, data: bytes) -> None:
         """Queue output that is sent in one call at the end of this event-loop iteration."""
         self.out.append(data)
-        if not self._in_turn:
-            self._in_turn = True
-            self._turn.add_flusher(self)
+        if not self._in_iteration:
+            self._in_iteration = True
+            self._iteration.add_flusher(self)
 
     def send_now(self, data: bytes) -> None:
         """Send immediately. The connection must have no other output."""
@@ -305,9 +305,9 @@ class Stream:
 
     def want_flush(self) -> None:
         """Schedule a flush of output that the caller appended to `out` directly."""
-        if not self._in_turn:
-            self._in_turn = True
-            self._turn.add_flusher(self)
+        if not self._in_iteration:
+            self._in_iteration = True
+            self._iteration.add_flusher(self)
 
     @property
     def unsent_bytes(self) -> int:
@@ -358,7 +358,7 @@ class Stream:
 
     def flush(self) -> None:
         """Hand all output to the socket. Called at the end of an event-loop iteration."""
-        self._in_turn = False
+        self._in_iteration = False
         out = self.out
         if self._unsent is not None:
             if len(out) > _STOP_READING_PIECES or sum(map(len, out)) > STOP_READING_ABOVE:

@@ -11,11 +11,11 @@ from typing import Any, Protocol
 
 from nsqd_py.diskqueue.journal import Journal, Replacement, queued_after
 from nsqd_py.diskqueue.ranges import runs_of
-from nsqd_py.net.loop_iteration import Turn
+from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.pqueues import Alarms, Run
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.dead_letters import DeadLetters
-from nsqd_py.queue.delivery import Handout
+from nsqd_py.queue.delivery import Distributor
 from nsqd_py.queue.in_flight import Delivery, Entry, InFlightTable, strays
 from nsqd_py.queue.journal_buffer import JournalBuffer, Unsaved, runs_of_entries
 from nsqd_py.queue.position import TOPOLOGY_AWARE, Position
@@ -59,7 +59,7 @@ class Channel:
         position: Position,
         source: MessageSource,
         limits: ChannelLimits,
-        turn: Turn,
+        iteration: LoopIteration,
         alarms: Alarms,
         clock: Callable[[], int],
         journal: Journal | None,
@@ -75,13 +75,13 @@ class Channel:
         self.timeout_count = 0
         self.latency: FinishMeter | None = None
         self.dead_letters: DeadLetters | None = None
-        self.handout = Handout(
-            position, source, turn, alarms, clock, self,
+        self.distributor = Distributor(
+            position, source, iteration, alarms, clock, self,
             prefers_near=TOPOLOGY_AWARE in limits.enable_experiment, keeps_batches=keeps_batches,
         )  # fmt: skip
-        self.counts_by_nearness = self.handout.counts_by_nearness
-        self.client_ready = self.handout.add  # saves a call for each read of a connection
-        self._waiting = self.handout.waiting
+        self.counts_by_nearness = self.distributor.counts_by_nearness
+        self.client_ready = self.distributor.add  # saves a call for each read of a connection
+        self._waiting = self.distributor.waiting
         self._source = source
         self._limits = limits
         self._clock = clock
@@ -98,16 +98,16 @@ class Channel:
 
     @property
     def is_paused(self) -> bool:
-        return self.handout.is_paused
+        return self.distributor.is_paused
 
     @property
     def is_closed(self) -> bool:
-        return self.handout.is_closed
+        return self.distributor.is_closed
 
     @property
     def lost_count(self) -> int:
         """Messages that are damaged or missing in the log."""
-        return self.handout.lost_count
+        return self.distributor.lost_count
 
     @property
     def dead_letter_count(self) -> int:
@@ -152,7 +152,7 @@ class Channel:
         if client not in self.clients:
             return
         del self.clients[client]
-        self.handout.remove(client)
+        self.distributor.remove(client)
         if len(client.in_flight):
             self._orphans[client.in_flight] = None
             deadline_ns = client.in_flight.next_deadline_ns
@@ -188,7 +188,7 @@ class Channel:
             low = deferred_high
         self._arrive(low, high)
         if self._waiting:
-            self.handout.wake()
+            self.distributor.wake()
 
     def _holds_too_much(self) -> bool:
         """True if messages are in memory only, and this channel has used its share: new messages are then dropped."""
@@ -229,10 +229,10 @@ class Channel:
         """Drop expired messages: those below `seq`, and the requeued runs that begin with one of these numbers."""
         position = self.position
         for low, high in position.take_fresh_below(seq):
-            self.handout.expire(low, high)
+            self.distributor.expire(low, high)
         if requeued:
             for low, high, _, _ in position.take_again_where(lambda run: run[0] in requeued, MOST_EXPIRED_AT_ONCE):
-                self.handout.expire(low, high)
+                self.distributor.expire(low, high)
 
     def _never_deliver(self, low: int, high: int) -> None:
         self.position.skip(low, high)
@@ -309,7 +309,7 @@ class Channel:
                 self.position.queue_again(run, after)
                 self._unwritten.note_waiting((low, high, queued_after(after), delivery.attempts))
         if not due_ns:
-            self.handout.wake()
+            self.distributor.wake()
         if not self._unwritten.is_dirty:
             self._become_dirty()
 
@@ -317,11 +317,11 @@ class Channel:
         """Requeue messages that left the in-flight table because another message has the same id."""
         for low, high in strays(self.position, self._tables):
             self.position.queue_again((low, high, 1, None))
-        self.handout.wake()
+        self.distributor.wake()
 
     def _on_deferred_due(self, now_ns: int) -> None:
         if self.position.queue_due(now_ns, _MOST_DUE_AT_ONCE):
-            self.handout.wake()
+            self.distributor.wake()
         next_ns = self.position.deferred.next_due_ns
         # The other due runs follow in the next event-loop iteration: no alarm rings twice at one time.
         self._deferred_alarm.set(None if next_ns is None else max(next_ns, now_ns + 1))
@@ -342,12 +342,12 @@ class Channel:
     # ---- administration
 
     def pause(self) -> None:
-        self.handout.is_paused = True
+        self.distributor.is_paused = True
 
     def unpause(self) -> None:
-        self.handout.is_paused = False
+        self.distributor.is_paused = False
         if self.position.depth > 0:
-            self.handout.wake()
+            self.distributor.wake()
 
     def empty(self) -> None:
         """Drop all queued, in-flight and deferred messages. Raises OSError if the journal cannot be written."""
@@ -366,7 +366,7 @@ class Channel:
         """Reset the in-flight tables, alarms and deliveries after a change of the position, and save it."""
         for table in self._tables:
             table.clear()
-        self.handout.forget_read()
+        self.distributor.forget_read()
         for table in self._orphans:
             self._tables.pop(table, None)
         self._orphans.clear()
@@ -379,12 +379,12 @@ class Channel:
 
     def close(self) -> None:
         """Disconnect all consumers and cancel the alarms."""
-        self.handout.is_closed = True
+        self.distributor.is_closed = True
         self._deferred_alarm.set(None)
         self._orphan_alarm.set(None)
         for client in list(self.clients):
             client.close("the channel is closing")
-        self.handout.close()
+        self.distributor.close()
 
     def restore(self) -> None:
         """Set the alarm for the deferred messages of a position that was read from disk."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from nsqd_py.batch import Batch
-from nsqd_py.net.loop_iteration import Turn
+from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.protocol.frames import hex_ids
 from nsqd_py.queue.in_flight import Delivery, Entry, InFlightTable
 from nsqd_py.queue.journal_buffer import runs_of_entries
@@ -18,15 +18,15 @@ from nsqd_py.queue.journal_buffer import runs_of_entries
 MOST_REMEMBERED = 100
 
 
-class Graveyard(Protocol):
+class DeadLetterTopic(Protocol):
     """The topic that receives dead letters."""
 
     is_closed: bool
 
-    def remember_dead_letter(self, obituary: dict[str, Any]) -> None:
+    def remember_dead_letter(self, summary: dict[str, Any]) -> None:
         """Store {id, attempts, topic, channel, timestamp, died} of a dead letter, with times in ns."""
 
-    def bury(self, batch: Batch, died_ns: int, publisher: Any, ticket: int) -> None:
+    def publish_dead_letters(self, batch: Batch, died_ns: int, publisher: Any, ticket: int) -> None:
         """Publish messages of another topic with their ids and timestamps."""
 
 
@@ -53,16 +53,16 @@ class DeadLetters:
     """
 
     def __init__(
-        self, origin: Origin, max_attempts: int, graveyard: Callable[[], Graveyard], turn: Turn,
+        self, origin: Origin, max_attempts: int, target: Callable[[], DeadLetterTopic], iteration: LoopIteration,
         clock: Callable[[], int], wall_clock: Callable[[], int] | None = None,
     ) -> None:  # fmt: skip
         self.wall_clock = wall_clock or clock
         self.count = 0
         self.moving = InFlightTable()
         self.origin = origin
-        self.turn = turn
+        self.iteration = iteration
         self._max_attempts = max_attempts
-        self._graveyard = graveyard
+        self._target = target
         self._clock = clock
         self._moves: dict[_Move, None] = {}
 
@@ -71,10 +71,10 @@ class DeadLetters:
         dead = [entry for entry in entries if entry[1].attempts >= self._max_attempts]
         if not dead:
             return entries
-        graveyard = self._graveyard()
-        if graveyard.is_closed:
+        target = self._target()
+        if target.is_closed:
             return entries
-        move = _Move(self, graveyard, due_ns)
+        move = _Move(self, target, due_ns)
         self._moves[move] = None
         move.begin(dead, self._clock())
         return [entry for entry in entries if entry[1].attempts < self._max_attempts]
@@ -89,7 +89,7 @@ class DeadLetters:
         self._moves.pop(move, None)
 
 
-class _Letter(NamedTuple):
+class _DeadLetterGroup(NamedTuple):
     """Messages of one batch that are moved together."""
 
     batch: Batch
@@ -104,29 +104,29 @@ class _Move:
     write in the same event-loop iteration, and registers again when `release` ends the last hold.
     """
 
-    def __init__(self, owner: DeadLetters, graveyard: Graveyard, due_ns: int) -> None:
+    def __init__(self, owner: DeadLetters, target: DeadLetterTopic, due_ns: int) -> None:
         self._owner = owner
-        self._graveyard = graveyard
+        self._target = target
         self._due_ns = due_ns
         self._died_ns = 0
-        self._letters: list[_Letter] = []
+        self._groups: list[_DeadLetterGroup] = []
         self._failed: set[int] = set()
         self._holds = 0
-        self._in_turn = False
+        self._in_iteration = False
 
     def begin(self, dead: list[Entry], now_ns: int) -> None:
         self._died_ns = self._owner.wall_clock()  # shown to people; ages use the steady clock
-        self._want_turn()
+        self._want_iteration_end()
         for low, high, delivery in runs_of_entries(dead):
             while low < high:
                 batch = self._part(low, high, delivery)
                 if batch is None:  # delivery retries the read, or counts the messages as lost
                     self._owner.origin.wait([(seq, delivery) for seq in range(low, high)], self._due_ns)
                     break
-                letter = _Letter(batch, delivery, hex_ids(batch.base_id, batch.count))
-                self._letters.append(letter)
-                self._owner.moving.add(letter.ids, low, delivery)
-                self._graveyard.bury(batch, now_ns, self, len(self._letters) - 1)
+                group = _DeadLetterGroup(batch, delivery, hex_ids(batch.base_id, batch.count))
+                self._groups.append(group)
+                self._owner.moving.add(group.ids, low, delivery)
+                self._target.publish_dead_letters(batch, now_ns, self, len(self._groups) - 1)
                 low = batch.end_seq
 
     def _part(self, low: int, high: int, delivery: Delivery) -> Batch | None:
@@ -139,10 +139,10 @@ class _Move:
             return None
         return batch.part(low - batch.first_seq, min(high, batch.end_seq) - batch.first_seq)
 
-    def _want_turn(self) -> None:
-        if not self._in_turn:
-            self._in_turn = True
-            self._owner.turn.add_deliverer(self)
+    def _want_iteration_end(self) -> None:
+        if not self._in_iteration:
+            self._in_iteration = True
+            self._owner.iteration.add_deliverer(self)
 
     # ---- the Publisher interface
 
@@ -155,39 +155,39 @@ class _Move:
     def release(self) -> None:
         self._holds -= 1
         if not self._holds:
-            self._want_turn()
+            self._want_iteration_end()
 
     # ---- the end
 
     def deliver(self) -> None:
         """Finish the messages, or requeue those that were not written. Called after the iteration's writes."""
-        self._in_turn = False
+        self._in_iteration = False
         if self._holds:
             return
         self._owner.forget(self)
-        letters, self._letters = self._letters, []
-        for ticket, letter in enumerate(letters):
-            found = map(self._owner.moving.pop, letter.ids)
+        groups, self._groups = self._groups, []
+        for ticket, group in enumerate(groups):
+            found = map(self._owner.moving.pop, group.ids)
             left = [entry for entry in found if entry is not None]  # the channel may have been emptied meanwhile
             if ticket in self._failed:
                 self._owner.origin.wait(left, self._due_ns)
             else:
-                self._finish(letter, left)
+                self._finish(group, left)
 
-    def _finish(self, letter: _Letter, left: list[Entry]) -> None:
+    def _finish(self, group: _DeadLetterGroup, left: list[Entry]) -> None:
         owner = self._owner
-        owner.count += len(letter.ids)
-        for message_id in letter.ids[-MOST_REMEMBERED:]:
-            self._graveyard.remember_dead_letter(self._obituary(message_id.decode(), letter))
+        owner.count += len(group.ids)
+        for message_id in group.ids[-MOST_REMEMBERED:]:
+            self._target.remember_dead_letter(self._summary(message_id.decode(), group))
         for low, high, _ in runs_of_entries(left):
             owner.origin.finish(low, high)
 
-    def _obituary(self, message_id: str, letter: _Letter) -> dict[str, Any]:
+    def _summary(self, message_id: str, group: _DeadLetterGroup) -> dict[str, Any]:
         return {
             "id": message_id,
-            "attempts": letter.delivery.attempts,
+            "attempts": group.delivery.attempts,
             "topic": self._owner.origin.topic,
             "channel": self._owner.origin.channel,
-            "timestamp": letter.batch.timestamp_ns,
+            "timestamp": group.batch.timestamp_ns,
             "died": self._died_ns,
         }

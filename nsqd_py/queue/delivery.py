@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.ranges import runs_of
-from nsqd_py.net.loop_iteration import Turn
+from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.pqueues import Alarms, Run
 from nsqd_py.protocol.frames import hex_ids, message_frames, single_frames
 from nsqd_py.queue.in_flight import Delivery
@@ -28,7 +28,7 @@ _FULL_SHARE = 16
 _DOUBLE_WAITS_NS = 1_000_000_000
 
 
-class Handout:
+class Distributor:
     """The queue of a channel's clients that can take messages, and the delivery to them.
 
     waiting             the clients, in the order in which they became ready
@@ -46,7 +46,7 @@ class Handout:
         self,
         position: Position,
         source: MessageSource,
-        turn: Turn,
+        iteration: LoopIteration,
         alarms: Alarms,
         clock: Callable[[], int],
         listener: DeliveryListener,
@@ -67,7 +67,7 @@ class Handout:
         self.counts_by_nearness = [0, 0, 0]
         self._position = position
         self._source = source
-        self._turn = turn
+        self._iteration = iteration
         self._clock = clock
         self._finish = listener.mark_finished
         self._defer = listener.defer
@@ -75,8 +75,8 @@ class Handout:
         self._has_strays = False
         self._oldest_ns = 0
         self._failed_reads = 0
-        self._in_turn = self._is_postponed = False
-        self._ahead = Lookahead(position, source, turn.is_late)
+        self._in_iteration = self._is_postponed = False
+        self._ahead = Lookahead(position, source, iteration.is_late)
         self._is_resting = False
         self._rests_since_ns = 0
         self._retry_alarm = alarms.alarm(self._on_retry)
@@ -91,7 +91,7 @@ class Handout:
         if not client.is_waiting:
             client.is_waiting = True
             self.waiting.append(client)
-        if not self._in_turn and not self.is_paused and self._position.depth > 0:
+        if not self._in_iteration and not self.is_paused and self._position.depth > 0:
             self._want_turn()
 
     def remove(self, client: Consumer) -> None:
@@ -101,12 +101,12 @@ class Handout:
 
     def wake(self) -> None:
         """Schedule delivery if clients wait, because there may be new messages. A few new ones may wait for more."""
-        if self.waiting and not self._in_turn and not self.is_paused:
+        if self.waiting and not self._in_iteration and not self.is_paused:
             if self._position.depth >= _FULL_SHARE * len(self.waiting):
                 self._want_turn()
             elif not self._is_postponed:
                 self._is_postponed = True
-                self._turn.add_patient_deliverer(self)
+                self._iteration.add_patient_deliverer(self)
 
     def close(self) -> None:
         self.is_closed = True
@@ -114,19 +114,19 @@ class Handout:
         self.waiting.clear()
 
     def _want_turn(self) -> None:
-        self._in_turn = True
-        self._turn.add_deliverer(self)
+        self._in_iteration = True
+        self._iteration.add_deliverer(self)
 
     def _on_retry(self, _now_ns: int) -> None:
         self.wake()
 
     def deliver(self) -> None:
         """Deliver queued messages to the waiting clients in equal shares. Called at the end of an iteration."""
-        self._in_turn = self._is_postponed = False
+        self._in_iteration = self._is_postponed = False
         now_ns = self._clock()
         self._failed_reads = 0
         self._is_resting = False
-        if self._position.again and not self._turn.is_late():
+        if self._position.again and not self._iteration.is_late():
             self._rests_since_ns = now_ns
         if self.expire_before_ns is not None:
             self._oldest_ns = self.expire_before_ns()
@@ -266,7 +266,7 @@ class Handout:
                 left -= self._send_requeued_run(client, position.take_again(left), room, now_ns)
             if self._failed_reads >= _MOST_FAILED_READS:
                 break
-            if self._is_resting or self._turn.is_late():
+            if self._is_resting or self._iteration.is_late():
                 self._is_resting = True
                 break
         return most - left

@@ -111,7 +111,7 @@ class DiskSpace:
 
     # ---- the state of the disk
 
-    def trouble(self) -> str | None:
+    def problem(self) -> str | None:
         """Return why publishes to at least one topic are refused, or None."""
         return self.shortage() or next(map(_topic_reason, self._full), None)
 
@@ -185,12 +185,12 @@ class DiskSpace:
 
     def _tell(self) -> None:
         """Log when publishing starts or stops being refused, not each refused publish."""
-        trouble = self._shortage or next(map(_topic_reason, self._full), "")
-        if trouble and trouble != self._reported:
-            self._report.error("NSQ: publishing is refused: %s", trouble)
-        elif self._reported and not trouble:
+        problem = self._shortage or next(map(_topic_reason, self._full), "")
+        if problem and problem != self._reported:
+            self._report.error("NSQ: publishing is refused: %s", problem)
+        elif self._reported and not problem:
             self._report.info("NSQ: there is room on the disk again")
-        self._reported = trouble
+        self._reported = problem
 
 
 def _topic_reason(topic: Topic) -> str:

@@ -54,7 +54,7 @@ class Expiry:
         """Make a channel drop expired messages before delivery, if its topic has a time to live."""
         ttl_ns = topic.policy.ttl_ns
         if ttl_ns:
-            channel.handout.expire_before_ns = lambda: self._clock() - ttl_ns
+            channel.distributor.expire_before_ns = lambda: self._clock() - ttl_ns
 
     def _sweep(self, now_ns: int) -> None:
         for topic in [topic for topic in self._topics if topic.is_closed]:
@@ -87,7 +87,7 @@ def _sweep_topic(topic: Topic, requeued: dict[Channel, _Requeued], oldest_ns: in
 
 
 def _count(topic: Topic) -> int:
-    return topic.expired_count + sum(channel.handout.expired_count for channel in topic.channels.values())
+    return topic.expired_count + sum(channel.distributor.expired_count for channel in topic.channels.values())
 
 
 class _Requeued:

@@ -32,7 +32,7 @@ def is_older(batch: Batch, oldest_ns: int) -> bool:
     return batch.due_ns < oldest_ns and id_time_ns(batch.base_id) < oldest_ns
 
 
-class ScatteredSource(Protocol):
+class BatchSource(Protocol):
     """The source of the batches."""
 
     def batches_at(self, seqs: list[int]) -> Iterator[Batch | None]:
@@ -47,7 +47,7 @@ class Lookahead:
 
     __slots__ = ("_at", "_bytes", "_is_late", "_left", "_loaded", "_lows", "_position", "_source", "_spans")
 
-    def __init__(self, position: Position, source: ScatteredSource, is_late: Callable[[], bool]) -> None:
+    def __init__(self, position: Position, source: BatchSource, is_late: Callable[[], bool]) -> None:
         self._position = position
         self._source = source
         self._is_late = is_late

@@ -231,18 +231,18 @@ def nearness(zone: str, region: str, client_zone: str, client_region: str) -> in
     return REGION_LOCAL if client_region == region else GLOBAL
 
 
-class Placed(Protocol):
+class HasNearness(Protocol):
     """A client with a nearness."""
 
     nearness: int
 
 
-AnyPlaced = TypeVar("AnyPlaced", bound=Placed)
+ClientT = TypeVar("ClientT", bound=HasNearness)
 
 
-def by_nearness(clients: Iterable[AnyPlaced]) -> list[deque[AnyPlaced]]:
+def by_nearness(clients: Iterable[ClientT]) -> list[deque[ClientT]]:
     """Return the clients grouped by nearness, nearest first. The order within a group is kept."""
-    rows: dict[int, deque[AnyPlaced]] = {ZONE_LOCAL: deque(), REGION_LOCAL: deque(), GLOBAL: deque()}
+    rows: dict[int, deque[ClientT]] = {ZONE_LOCAL: deque(), REGION_LOCAL: deque(), GLOBAL: deque()}
     for client in clients:
         rows[client.nearness].append(client)
     return [row for row in rows.values() if row]

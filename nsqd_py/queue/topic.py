@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from nsqd_py.batch import SIZE_BYTES, Batch
 from nsqd_py.diskqueue.disk_pace import NOTED_NS, DiskPace
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.memory_budget import CountedBatch, Ledger, MemoryBudget
+from nsqd_py.diskqueue.memory_budget import CountedBatch, MemoryAccount, MemoryBudget
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.diskqueue.reading import first_published_since
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES
 from nsqd_py.errors import is_full
 from nsqd_py.guid import GuidFactory
-from nsqd_py.net.loop_iteration import Turn
+from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.batch_cache import BatchCache
@@ -80,8 +80,8 @@ class Topic:
     """
 
     __slots__ = (
-        "_commits", "_is_in_thread", "_ledger", "_mem_queue_size", "_obituaries", "_read_failed_ns", "_recent",
-        "_report", "_syncer", "_wall_clock", "_write_failed", "buffer", "channels", "dead_letters",
+        "_account", "_commits", "_dead_letter_summaries", "_is_in_thread", "_mem_queue_size", "_read_failed_ns",
+        "_recent", "_report", "_syncer", "_wall_clock", "_write_failed", "buffer", "channels", "dead_letters",
         "expired_count", "is_closed", "is_ephemeral", "is_paused", "is_started", "log", "message_bytes",
         "message_count", "name", "next_seq", "on_write", "pace", "policy", "publish", "publish_parts",
         "released", "room_bytes", "slow_writer", "space", "unreleased_deferred", "unsynced", "__weakref__",
@@ -93,7 +93,7 @@ class Topic:
         log: TopicLog | None,
         guids: GuidFactory,
         mem_queue_size: int,
-        turn: Turn,
+        iteration: LoopIteration,
         wall_clock: Callable[[], int],
         syncer: Syncer | None,
         report: Log,
@@ -101,7 +101,7 @@ class Topic:
     ) -> None:
         self.next_seq = log.next_seq if log is not None else 0
         self.buffer = PublishBuffer(
-            self.next_seq, guids, wall_clock, id_clock or wall_clock, partial(turn.add_committer, self)
+            self.next_seq, guids, wall_clock, id_clock or wall_clock, partial(iteration.add_committer, self)
         )
         self.publish = self.buffer.publish  # saves a call for each single PUB
         self.publish_parts = self.buffer.publish_parts
@@ -118,7 +118,7 @@ class Topic:
         self.message_bytes = 0
         self.expired_count = 0
         self.dead_letters: Sequence[dict[str, Any]] = ()
-        self._obituaries: deque[dict[str, Any]] | None = None
+        self._dead_letter_summaries: deque[dict[str, Any]] | None = None
         self.unreleased_deferred: list[tuple[int, int, int]] = []
         self.policy = _NO_POLICY
         self.on_write: Callable[[OSError | None], None] = _ignore
@@ -131,17 +131,17 @@ class Topic:
         self._syncer = syncer
         self._report = report
         self._recent = BatchCache(mem_queue_size if log is not None else None)
-        self._ledger: Ledger | None = None
+        self._account: MemoryAccount | None = None
         self._commits = 0
         self._write_failed = False
         self._read_failed_ns = 0
         self.unsynced = 0
 
-    def remember_dead_letter(self, obituary: dict[str, Any]) -> None:
+    def remember_dead_letter(self, summary: dict[str, Any]) -> None:
         """Add to `dead_letters`. The deque is created here because few topics need one, and it takes 700 bytes."""
-        if self._obituaries is None:
-            self._obituaries = self.dead_letters = deque(maxlen=MOST_REMEMBERED)
-        self._obituaries.append(obituary)
+        if self._dead_letter_summaries is None:
+            self._dead_letter_summaries = self.dead_letters = deque(maxlen=MOST_REMEMBERED)
+        self._dead_letter_summaries.append(summary)
 
     # ---- figures
 
@@ -170,9 +170,9 @@ class Topic:
     # ---- memory
 
     def use_budget(self, budget: MemoryBudget) -> None:
-        """Count the messages in memory in this budget, which calls `let_go` when there are too many."""
+        """Count the messages in memory in this budget, which calls `shrink` when there are too many."""
         if self.log is None:
-            self._ledger = budget.ledger()
+            self._account = budget.account()
         else:
             self._recent.tell_of_changes(lambda change_bytes: budget.note(self, change_bytes))
             self.log.use_budget(budget)
@@ -180,16 +180,16 @@ class Topic:
     @property
     def held_bytes(self) -> int:
         """The memory of its cached messages; for an ephemeral topic, of all messages, also in flight or deferred."""
-        return self._ledger.held_bytes if self._ledger is not None else self._recent.size_bytes
+        return self._account.held_bytes if self._account is not None else self._recent.size_bytes
 
-    def let_go(self, most_bytes: int) -> None:
+    def shrink(self, most_bytes: int) -> None:
         """Drop the oldest messages from memory until the rest takes at most `most_bytes`."""
         self.trim_memory()
         self._recent.keep_bytes(most_bytes)
 
     def most_unfinished(self) -> int | None:
         """Return the limit on unfinished messages of each channel of an ephemeral topic; None while memory is free."""
-        most_bytes = self._ledger.most_bytes() if self._ledger is not None else None
+        most_bytes = self._account.most_bytes() if self._account is not None else None
         if most_bytes is None:
             return None
         mean_bytes = self._recent.size_bytes // max(1, self._recent.count) or 1
@@ -197,7 +197,7 @@ class Topic:
 
     # ---- publishing
 
-    def bury(self, batch: Batch, died_ns: int, publisher: Publisher, ticket: int) -> None:
+    def publish_dead_letters(self, batch: Batch, died_ns: int, publisher: Publisher, ticket: int) -> None:
         """Publish messages of another topic with their ids and timestamps; their time to live restarts."""
         self.buffer.republish(batch, died_ns if self.policy.ttl_ns else 0, publisher, ticket)
 
@@ -305,8 +305,8 @@ class Topic:
             count, first_seq = batch.count, batch.first_seq
             self.message_count += count
             self.message_bytes += len(batch.body) - SIZE_BYTES * count
-            if self._ledger is not None:
-                batch = CountedBatch(batch, self._ledger)
+            if self._account is not None:
+                batch = CountedBatch(batch, self._account)
             if batch.due_ns:
                 self.unreleased_deferred.append((first_seq, first_seq + count, batch.due_ns))
                 if self.log is not None:
@@ -379,7 +379,7 @@ class Topic:
     def _cut_overflow(self, batches: list[Batch]) -> list[Batch]:
         """Return the batches without the messages that an ephemeral topic without channels has no memory for."""
         room = self._mem_queue_size - self.depth
-        if self.depth and self._ledger is not None and self._ledger.most_bytes() is not None:
+        if self.depth and self._account is not None and self._account.most_bytes() is not None:
             room = 0
         if not self.is_started and room < sum(batch.count for batch in batches):
             self.start()  # losing messages is worse than missing a channel that is not known yet
@@ -472,7 +472,7 @@ class Topic:
     def wake_channels(self) -> None:
         """Resume delivery after a thread has read messages."""
         for channel in self.channels.values():
-            channel.handout.wake()
+            channel.distributor.wake()
 
     def readable_from(self, seq: int) -> int:
         """Return the next number after `seq` from which messages may be readable, if `seq` is not."""

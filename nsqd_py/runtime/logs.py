@@ -64,8 +64,8 @@ def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
-class Gatherer(Protocol):
-    """Calls `flush` of the logs that were added, soon. `nsqd_py.net.loop_iteration.Turn` is one."""
+class FlushScheduler(Protocol):
+    """Calls `flush` of the logs that were added, soon. `nsqd_py.net.loop_iteration.LoopIteration` is one."""
 
     def add_flusher(self, flusher: Log) -> None: ...
 
@@ -243,11 +243,11 @@ class Log:
         self._form = FORMS[form](prefix)
         self._sink = LineSink(descriptor)
         self._clock = clock
-        self._gatherer: Gatherer | None = None
+        self._gatherer: FlushScheduler | None = None
         self._gathered: list[bytes] = []
         self.of_clients = ClientLines(lambda: self.level, lambda level, text: self._write(level, text, ()))
 
-    def gather(self, gatherer: Gatherer) -> None:
+    def gather(self, gatherer: FlushScheduler) -> None:
         """From now on, write the lines of one event-loop iteration together. An error is written at once.
 
         A line then costs 2 us instead of 6. Only for a log that is used by one thread.

@@ -145,9 +145,9 @@ def _own_counts(channel: Channel) -> Figures:
     """Return the counts that Go's nsqd does not have, unless they are 0."""
     counts = {
         "dead_letter_count": channel.dead_letter_count,
-        "expired_count": channel.handout.expired_count,
+        "expired_count": channel.distributor.expired_count,
         "lost_count": channel.lost_count,
-        "unreadable_count": channel.handout.unreadable_count,
+        "unreadable_count": channel.distributor.unreadable_count,
     }
     return {name: count for name, count in counts.items() if count}
 
@@ -211,8 +211,8 @@ def _tls_figures(client: ClientConnection) -> Figures:
 
 def health_text(broker: Broker) -> str:
     """Return `OK`, or `NOK` with the reason."""
-    trouble = broker.health()
-    return "OK" if trouble is None else f"NOK - {trouble}"
+    problem = broker.health()
+    return "OK" if problem is None else f"NOK - {problem}"
 
 
 # ---- as JSON

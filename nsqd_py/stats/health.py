@@ -49,12 +49,12 @@ class Health(NamedTuple):
 
 
 def health_of(broker: Broker) -> Health:
-    troubles = {topic.name: str(error) for topic, error in broker.disk.errors()}
-    troubles |= broker.space.refused()
-    topics = tuple(sorted(troubles.items()))
-    node_trouble = broker.node_trouble()
-    if node_trouble is not None:
-        return Health(FAILING, _shown(node_trouble), topics)
+    problems = {topic.name: str(error) for topic, error in broker.disk.errors()}
+    problems |= broker.space.refused()
+    topics = tuple(sorted(problems.items()))
+    node_problem = broker.node_problem()
+    if node_problem is not None:
+        return Health(FAILING, _shown(node_problem), topics)
     if broker.drain.is_active:
         return Health(DRAINING, "nsqd refuses publishes and exits when its backlog is delivered", topics)
     return Health(DEGRADED if topics else OK, None, topics)

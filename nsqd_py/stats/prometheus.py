@@ -87,9 +87,9 @@ OWN_CHANNEL_FAMILIES = (
     Family("nsqd_channel_lost", COUNTER, "Messages of the channel that could not be read and were skipped.",
         lambda channel: channel.lost_count),
     Family("nsqd_channel_unreadable", GAUGE, "Messages of the channel that cannot be read at present.",
-        lambda channel: channel.handout.unreadable_count),
+        lambda channel: channel.distributor.unreadable_count),
     Family("nsqd_channel_expired", COUNTER, "Messages that expired in the channel.",
-        lambda channel: channel.handout.expired_count),
+        lambda channel: channel.distributor.expired_count),
     Family("nsqd_channel_dead_letters", COUNTER, "Messages moved to the dead-letter topic.",
         lambda channel: channel.dead_letter_count),
 )

@@ -19,7 +19,7 @@ from nsqd_py.net.addresses import host_and_port
 from nsqd_py.net.early_answers import EarlyAnswers
 from nsqd_py.net.layers import Layer, Stacked
 from nsqd_py.net.limits import HANDSHAKE, TimeLimits
-from nsqd_py.net.loop_iteration import Turn
+from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.transport import SMALL_READ, Stream
 from nsqd_py.protocol import MAGIC_V2, frames
 from nsqd_py.protocol.command_table import words
@@ -64,9 +64,10 @@ class ClientConnection(Stream):
     )  # fmt: skip
 
     def __init__(
-        self, sock: socket.socket, peer: str, loop: Any, turn: Turn, log: Log, broker: Broker, limits: Limits
-    ) -> None:
-        super().__init__(sock, peer, loop, turn, log)
+        self, sock: socket.socket, peer: str, loop: Any, iteration: LoopIteration, log: Log, broker: Broker,
+        limits: Limits,
+    ) -> None:  # fmt: skip
+        super().__init__(sock, peer, loop, iteration, log)
         identity, _ = host_and_port(peer)
         self.broker = broker
         self._budget = broker.memory
@@ -112,17 +113,17 @@ class ClientConnection(Stream):
         if parser is None:
             self._on_magic(data)
             return
-        turn = self._turn
+        iteration = self._iteration
         if self._publish_lone(parser, data):
-            if turn.last_reader is not self:
-                turn.last_reader = self
+            if iteration.last_reader is not self:
+                iteration.last_reader = self
                 self._reads_alone = 0
             else:
                 self._reads_alone += 1
                 if self._reads_alone > self._alone_after_reads and self._layer is None:
                     self._linger(parser)
             return
-        turn.last_reader = None
+        iteration.last_reader = None
         if self.channel is not None and not self._is_slow and (ids := parser.lone_fins(data)) is not None:
             self._heard_s = self._loop.now()
             fin(self, ids)
@@ -147,26 +148,26 @@ class ClientConnection(Stream):
         self.pub_counts[topic.name] += 1
         topic.publish(body, 1, len(body), self, self.early.ticket(parser.pub_kind), parser.pub_defer_ns)
         self.out.append(frames.OK)
-        if not self._in_turn:
-            self._in_turn = True
-            self._turn.add_flusher(self)
+        if not self._in_iteration:
+            self._in_iteration = True
+            self._iteration.add_flusher(self)
         return True
 
     def _publish_at_once(self, parser: CommandParser, data: bytes) -> bool:
         """Do the same and end the event-loop iteration. If possible, answer before the bookkeeping: 2 us less."""
-        turn = self._turn
+        iteration = self._iteration
         if not self.out and (body := parser.lone_pub(data)) is not None and (topic := self._find_topic(parser)):
             batch = topic.write_alone(body, parser.pub_defer_ns)
             if batch is not None:
                 self._hand_to_socket(frames.OK)
                 topic.accept_written([batch], [])
                 self.pub_counts[topic.name] += 1
-                if turn.is_coming:  # a channel has a consumer for it
-                    turn.end()
+                if iteration.is_coming:  # a channel has a consumer for it
+                    iteration.end()
                 return True
         if not self._publish_lone(parser, data):
             return False
-        turn.end()
+        iteration.end()
         return True
 
     def _find_topic(self, parser: CommandParser) -> Topic | None:
@@ -183,7 +184,7 @@ class ClientConnection(Stream):
         """
         parser = self._parser
         assert parser is not None
-        self._turn.last_reader = None
+        self._iteration.last_reader = None
         if parser.missing_body_bytes:
             self._pieces.append(data)
             self._exact_bytes -= len(data)
@@ -226,12 +227,12 @@ class ClientConnection(Stream):
         The event loop takes 50 to 200 us to wake up on a virtual machine; the client sends its next PUB after 12 us.
         While waiting is in vain, it is tried less and less often.
         """
-        turn, receive = self._turn, self._sock.recv
-        turn.end()
+        iteration, receive = self._iteration, self._sock.recv
+        iteration.end()
         for _ in range(_LINGER_PUBS):
             if self._holds or self._closing or self._unsent is not None:  # waits for a sync, or for the client to read
                 return
-            if not turn.wait_briefly():
+            if not iteration.wait_briefly():
                 self._reads_alone = 0
                 self._alone_after_reads = min(2 * self._alone_after_reads, _MOST_READS_BETWEEN)
                 return
@@ -243,7 +244,7 @@ class ClientConnection(Stream):
                 self.on_end()
                 return
             if not self._publish_at_once(parser, data):
-                turn.last_reader = None
+                iteration.last_reader = None
                 parser.feed(data)
                 self._run_commands(parser)
                 return
@@ -253,7 +254,7 @@ class ClientConnection(Stream):
         """Execute received commands for one time slice; the backlog continues in later iterations."""
         if self._is_slow and self._must_wait():
             return
-        until_s = perf_counter() + self._turn.backlog.slice_s
+        until_s = perf_counter() + self._iteration.backlog.slice_s
         while not self._closing and not self._is_paused:
             try:
                 command = parser.next_command()
@@ -297,7 +298,7 @@ class ClientConnection(Stream):
             return
         self._is_behind = True
         self._set_reading(False)
-        self._turn.backlog.add_slow(self)
+        self._iteration.backlog.add_slow(self)
 
     def _on_magic(self, data: bytes) -> None:
         """Handle the first four bytes, which name the client's protocol."""
@@ -354,7 +355,7 @@ class ClientConnection(Stream):
         """Add the agreed layers; an OK sent through each new layer confirms it."""
         parser = self._parser
         assert parser is not None
-        self._turn.end()  # write earlier publishes and send their answers without the new layers
+        self._iteration.end()  # write earlier publishes and send their answers without the new layers
         if self._holds:
             self.close("IDENTIFY asks for an upgrade while a publish before it waits for the disk")
         if self.closed or self._closing:

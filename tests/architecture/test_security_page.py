@@ -15,7 +15,7 @@ from nsqd_py.cluster import answer_budget, stats_reader, upstream
 from nsqd_py.debug import memory
 from nsqd_py.lookup import query
 from nsqd_py.net import backlog
-from nsqd_py.net.http import answer_room, client, foreign_json, guard, heads
+from nsqd_py.net.http import client, foreign_json, guard, heads, response_limiter
 from nsqd_py.net.http.access import Access
 from nsqd_py.options import NSQD
 from nsqd_py.protocol import parser
@@ -78,10 +78,10 @@ def test_defaults_of_limits(program: Program[Any], names: tuple[str, ...]) -> No
         (heads.MAX_HEAD_BYTES // MIB, "head of a request | 1 MiB"),
         (parser.MAX_LINE_LENGTH // KIB, "line of a TCP command | 16 KiB"),
         (bodies.MOST_BYTES // MIB, "body of a request to nsqadmin | 16 MiB"),
-        (answer_room.MOST_UNREAD_BYTES // MIB, "lists of nsqlookupd) | 32 MiB"),
-        (answer_room.MOST_UNREAD_OF_ADDRESS // MIB, "8 MiB for one address"),
-        (answer_room.MOST_RUNNING, "made at a time | 2;"),
-        (int(answer_room.WAIT_S), "wait for up to 10 s"),
+        (response_limiter.MOST_UNREAD_BYTES // MIB, "lists of nsqlookupd) | 32 MiB"),
+        (response_limiter.MOST_UNREAD_OF_ADDRESS // MIB, "8 MiB for one address"),
+        (response_limiter.MOST_RUNNING, "made at a time | 2;"),
+        (int(response_limiter.WAIT_S), "wait for up to 10 s"),
         (parser.MAX_JSON_BYTES // KIB, "of `AUTH` | 64 KiB"),
         (logs.CLIENT_BURST, "clients cause | 100 of each kind"),
         (logs.MAX_CLIENT_CHARACTERS, "one a second; 500 characters"),

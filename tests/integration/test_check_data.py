@@ -40,7 +40,7 @@ class Checked(NamedTuple):
         return report
 
     @property
-    def troubles(self) -> list[tuple[str, str]]:
+    def problems(self) -> list[tuple[str, str]]:
         return [(finding["file"], finding["trouble"]) for finding in self.report["findings"]]
 
 
@@ -168,7 +168,7 @@ class Damage(NamedTuple):
 
     file: str
     do: Callable[[Path], object]
-    trouble: str
+    problem: str
     lost: int
 
 
@@ -220,7 +220,7 @@ def test_damage_is_found_repaired_and_the_rest_is_there(
     damage.do(data / damage.file)
     before = (data / damage.file).read_bytes()
     found = check_json(data)
-    assert (found.status, set(found.troubles)) == (1, {(damage.file, damage.trouble)})
+    assert (found.status, set(found.problems)) == (1, {(damage.file, damage.problem)})
 
     repaired = check_json(data, "--repair")
     assert (repaired.status, repaired.report["findings"]) == (0, [])
@@ -255,7 +255,7 @@ def test_what_a_power_cut_leaves_is_no_damage(data: Path, check: Check, check_js
     append(b"\x40\0\0\0torn")(data / "t:done.cursor")
     found = check_json(data)
     assert found.status == 0
-    assert found.troubles == [(last.name, "torn record at the end"), ("t:done.cursor", "torn entry at the end")]
+    assert found.problems == [(last.name, "torn record at the end"), ("t:done.cursor", "torn entry at the end")]
     assert "as a crash leaves it" in check(f"--check-data={data}").output
     assert check_json(data, "--repair").report["findings"] == []
 
@@ -265,7 +265,7 @@ def test_a_journal_is_read_on_behind_damage(data: Path, check_json: Check) -> No
     cursor = data / "t:done.cursor"
     whole = cursor.read_bytes()
     cursor.write_bytes(whole + b"?" * 30 + whole)
-    assert check_json(data).troubles == [(cursor.name, "damaged entries of a channel's position")]
+    assert check_json(data).problems == [(cursor.name, "damaged entries of a channel's position")]
     repaired = check_json(data, "--repair")
     assert repaired.report["findings"] == []
     channels = {channel["name"]: channel for channel in repaired.report["topics"][1]["channels"]}

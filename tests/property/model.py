@@ -71,7 +71,7 @@ class Rules:
 
     max_attempts: int = 0
     ttl_ns: int = 0
-    can_bury: bool = True
+    can_publish_dead_letters: bool = True
     deaths: Counter[int] = field(default_factory=Counter)
 
     def is_too_old(self, message: Message, now_ns: int, grace_ns: int = 0) -> bool:
@@ -105,7 +105,7 @@ class ModelChannel:
     def _dies(self, seq: int) -> bool:
         """Whether it was tried so often that it is moved away now."""
         rules, message = self.rules, self.messages[seq]
-        if not rules.max_attempts or message.attempts < rules.max_attempts or not rules.can_bury:
+        if not rules.max_attempts or message.attempts < rules.max_attempts or not rules.can_publish_dead_letters:
             return False
         rules.deaths[seq] += 1
         message.finish()

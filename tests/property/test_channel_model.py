@@ -114,7 +114,7 @@ class TopicMachine(RuleBasedStateMachine):
         return consumer, model, model.in_flight_of(consumer)
 
     def settle(self) -> None:
-        """End the turn, ring what is due by now."""
+        """End the iteration, ring what is due by now."""
         self.world.run()
         self.world.pass_time(0)
         now_ns = self.world.clock()
@@ -142,11 +142,11 @@ class TopicMachine(RuleBasedStateMachine):
 
     @rule(parts=st.lists(st.tuples(sizes, delays), min_size=1, max_size=4))
     def publish_several(self, parts: list[tuple[list[int], int]]) -> None:
-        """In one turn."""
+        """In one iteration."""
         for lengths, delay_ns in parts:
             bodies = self.bodies(lengths)
             publisher = self.publish(lengths, delay_ns, bodies)
-            # They count as published from now on: the turn delivers them as soon as it has written them.
+            # They count as published from now on: the iteration delivers them as soon as it has written them.
             now_ns = self.world.clock()
             self.model.publish(bodies, now_ns + delay_ns if delay_ns else 0, now_ns)
             assert publisher.failures == []
@@ -178,7 +178,7 @@ class TopicMachine(RuleBasedStateMachine):
         if what.endswith("topic"):
             self.pause_topic(what == "pause topic")
         elif what == "tidy":
-            self.tidy()
+            self.clean_up()
         elif what == "leave" and self.consumers:
             self.leave(self.pick_consumer(number))
         elif self.model.channels:
@@ -257,7 +257,7 @@ class TopicMachine(RuleBasedStateMachine):
     @has_consumers
     @rule(answers=st.lists(st.tuples(st.sampled_from("FRT"), index, index, delays), min_size=1, max_size=8))
     def answer(self, answers: list[tuple[str, int, int, int]]) -> None:
-        """In one turn."""
+        """In one iteration."""
         for what, number, which, delay_ns in answers:
             consumer, model, mine = self.pick_in_flight(number)
             channel = self.channel(consumer.name)
@@ -306,11 +306,11 @@ class TopicMachine(RuleBasedStateMachine):
     @rule(keep=st.sampled_from([None, 0, 5, 30]))
     def pass_time_on_a_full_disk(self, keep: int | None) -> None:
         """Journals cannot be written, nor dead letters."""
-        self.model.rules.can_bury = False
+        self.model.rules.can_publish_dead_letters = False
         with broken_writes(keep):
             self.world.pass_time(200 * MS)
             self.settle()
-        self.model.rules.can_bury = True
+        self.model.rules.can_publish_dead_letters = True
 
     @rule(number=index)
     def read_from_a_failing_disk(self, number: int) -> None:
@@ -336,8 +336,8 @@ class TopicMachine(RuleBasedStateMachine):
             if seq in model.messages
         )
 
-    def tidy(self) -> None:
-        self.broker.tidier.tidy(self.topic)
+    def clean_up(self) -> None:
+        self.broker.housekeeper.clean_up(self.topic)
         assert self.topic.log is not None
         for file in self.topic.log._files[:-1]:
             assert self.model.is_needed(file.first_seq, file.end_seq), f"{file.path.name} is kept for nobody"

@@ -59,7 +59,7 @@ class Queue:
         body = sized(*bodies)
         defer_ns = due_ns - self.world.clock() if due_ns else 0
         self.broker.topics["t"].publish(body, count, uniform_stride(body, count), FakePublisher(), 0, defer_ns)
-        self.world.turn._committers, committers = [], self.world.turn._committers
+        self.world.iteration._committers, committers = [], self.world.iteration._committers
         for committer in committers:
             committer.commit()
         if due_ns:
@@ -157,7 +157,7 @@ class Queue:
         else:
             self.broker.close()
         self.world.alarms._heap.clear()
-        self.world.turn._deliverers.clear()
+        self.world.iteration._deliverers.clear()
         self.broker = self._open()
 
 

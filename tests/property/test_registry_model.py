@@ -180,10 +180,10 @@ class RegistryMachine(RuleBasedStateMachine):
 
     @invariant()
     def all_is_counted(self) -> None:
-        registered, names, room = self.model.registered, self.model.names, self.registry.room
-        assert room.names == len(names)
-        assert room.registrations == len(registered)
-        assert set(room.unused) == {name for name in names if not any(entry[1:] == name for entry in registered)}
+        registered, names, usage = self.model.registered, self.model.names, self.registry.usage
+        assert usage.names == len(names)
+        assert usage.registrations == len(registered)
+        assert set(usage.unused) == {name for name in names if not any(entry[1:] == name for entry in registered)}
         for peer in self.model.heard:
             own = [entry for entry in registered if entry[0] is peer]
             assert peer.registrations == len(own)
@@ -194,7 +194,7 @@ class RegistryMachine(RuleBasedStateMachine):
 
     @invariant()
     def topics_give_way_after_their_channels(self) -> None:
-        unused = list(self.registry.room.unused)
+        unused = list(self.registry.usage.unused)
         for place, (topic, channel) in enumerate(unused):
             if not channel:
                 assert all(other != topic for other, _ in unused[place + 1 :])

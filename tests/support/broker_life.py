@@ -53,7 +53,7 @@ class Life:
         self._mark = mark
 
     def settle(self, rounds: int = 4) -> None:
-        """Let greenlets and the turn do what there is to do."""
+        """Let greenlets and the iteration do what there is to do."""
         for _ in range(rounds):
             self.world.run()
             gevent.sleep(0)

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from nsqd_py.fsck.reading import read_directory
-from nsqd_py.fsck.reports import Finding, Trouble
+from nsqd_py.fsck.reports import Finding, Problem
 from nsqd_py.fsck.texts import finding_text
 from tests.support.ledger import ChannelLedger, Lives
 from tests.support.mixed_load import Load, drain
@@ -66,7 +66,7 @@ def test_hundreds_of_kills_lose_nothing(tmp_path: Path, directory: int, tally: T
 
 def is_new_file(finding: Finding) -> bool:
     """True for a log file that was made a moment before the kill: it has no header yet."""
-    return finding.trouble is Trouble.UNREADABLE and not finding.end
+    return finding.problem is Problem.UNREADABLE and not finding.end
 
 
 class Torture:

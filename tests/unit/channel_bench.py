@@ -57,7 +57,7 @@ class Bench:
 
         world = self.world
         self.channel = Channel(
-            name, Position(self.source.end, self.source.end), self.source, self.limits, world.turn, world.alarms,
+            name, Position(self.source.end, self.source.end), self.source, self.limits, world.iteration, world.alarms,
             world.clock, journal, count, keeps_batches=False,
         )  # fmt: skip
         return self.channel

@@ -75,8 +75,8 @@ class FakeLog:
         raise AssertionError(text % arguments)
 
 
-class FakeTurn:
-    """The end of a turn comes when the test says so. `looks_left`: so many looks at the time until it is late."""
+class FakeIteration:
+    """The end of an iteration comes when the test says so. `looks_left`: so many looks at the time until it is late."""
 
     def __init__(self) -> None:
         self.looks_left = 1 << 60
@@ -115,20 +115,20 @@ class FakeThreadPool:
 
 
 class World:
-    """Clock, alarms, turn and log of one test."""
+    """Clock, alarms, loop iteration and log of one test."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.alarms = Alarms()
         self.log: Any = FakeLog()
-        self.turn: Any = FakeTurn()
+        self.iteration: Any = FakeIteration()
 
     def run(self) -> None:
-        """End the turn, and those that this begets."""
-        self.turn.end()
+        """End the iteration, and those that this begets."""
+        self.iteration.end()
 
     def pass_time(self, ns: int) -> None:
-        """Alarms ring at their times on the way; every ring ends a turn."""
+        """Alarms ring at their times on the way; every ring ends an iteration."""
         until_ns = self.clock.now_ns + ns
         while (due_ns := self.alarms.next_due_ns) is not None and due_ns <= until_ns:
             self.clock.now_ns = max(self.clock.now_ns, due_ns)
@@ -304,7 +304,7 @@ def start_broker(world: World, directory: Path, **changed: Any) -> Broker:
     """A broker on what is in the directory."""
     options = limits(**changed)
     options.data_path = str(directory)
-    broker = Broker(options, world.log, world.turn, world.alarms, FakeThreadPool())
+    broker = Broker(options, world.log, world.iteration, world.alarms, FakeThreadPool())
     broker.clock = world.clock  # type: ignore[assignment]
     broker.wall_clock = world.clock
     broker.pace.is_measured = False  # a busy machine is no slow disk

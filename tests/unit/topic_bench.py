@@ -39,7 +39,7 @@ class Bench:
         log = None if is_ephemeral else TopicLog(self.directory, name, max_bytes_per_file, self.world.log.error)
         world = self.world
         return Topic(
-            name, log, GuidFactory(1), mem_queue_size, world.turn, world.clock,
+            name, log, GuidFactory(1), mem_queue_size, world.iteration, world.clock,
             None if is_ephemeral else self.syncer, world.log,
         )  # fmt: skip
 
@@ -47,8 +47,8 @@ class Bench:
         """As a broker makes it, but for the journal."""
         world = self.world
         channel = Channel(
-            name, Position(topic.released, topic.released), topic, limits(mem_queue_size=mem_queue_size), world.turn,
-            world.alarms, world.clock, None, lambda _: None, keeps_batches=topic.log is None,
+            name, Position(topic.released, topic.released), topic, limits(mem_queue_size=mem_queue_size),
+            world.iteration, world.alarms, world.clock, None, lambda _: None, keeps_batches=topic.log is None,
         )  # fmt: skip
         topic.channels[name] = channel
         topic.release()

@@ -23,7 +23,7 @@ from nsqd_py.api import publishing
 from nsqd_py.api.publishing import PublishingConnection
 from nsqd_py.broker.broker import Broker
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.net.loop_iteration import Turn
+from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.options import read_options
 from nsqd_py.pqueues import Alarms
 from nsqd_py.runtime.logs import FATAL, Log
@@ -61,15 +61,15 @@ class Server:
         directory.mkdir(exist_ok=True)
         hub = gevent.get_hub()
         self.log = SilentLog()
-        self.turn = Turn(hub, self.log)
+        self.iteration = LoopIteration(hub, self.log)
         self._loop = hub.loop
         options = read_options([f"--data-path={directory}", *flags])
-        self.broker = Broker(options, self.log, self.turn, Alarms(), hub.threadpool)
+        self.broker = Broker(options, self.log, self.iteration, Alarms(), hub.threadpool)
 
     def connect(self) -> Any:
         """The client's end of a new connection."""
         ours, theirs = socket.socketpair()
-        self.latest = PublishingConnection(theirs, "127.0.0.1:5", self._loop, self.turn, self.log, self.broker)
+        self.latest = PublishingConnection(theirs, "127.0.0.1:5", self._loop, self.iteration, self.log, self.broker)
         self.latest.start()
         client = gevent.socket.socket(fileno=ours.detach())
         client.settimeout(DEADLINE_S)

@@ -16,7 +16,7 @@ import pytest
 from nsqd_py.api.publishing import PublishingConnection
 from nsqd_py.broker.broker import Broker
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.net.loop_iteration import Turn
+from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.transport import SMALL_READ, Stream
 from nsqd_py.options import read_options
 from nsqd_py.pqueues import Alarms
@@ -67,10 +67,11 @@ class Nsqd:
     def __init__(self, directory: Path) -> None:
         hub = gevent.get_hub()
         log = Log(level=FATAL)
-        self.turn = turn = Turn(hub, log)
-        self.broker = broker = Broker(read_options([f"--data-path={directory}"]), log, turn, Alarms(), hub.threadpool)
-        self._make_tcp = lambda sock: ClientConnection(sock, "a:5", hub.loop, turn, log, broker, Limits())
-        self._make_http = lambda sock: PublishingConnection(sock, "a:5", hub.loop, turn, log, broker)
+        self.iteration = iteration = LoopIteration(hub, log)
+        options = read_options([f"--data-path={directory}"])
+        self.broker = broker = Broker(options, log, iteration, Alarms(), hub.threadpool)
+        self._make_tcp = lambda sock: ClientConnection(sock, "a:5", hub.loop, iteration, log, broker, Limits())
+        self._make_http = lambda sock: PublishingConnection(sock, "a:5", hub.loop, iteration, log, broker)
 
     def tcp(self) -> Peer:
         """A client whose last command was a PUB to the topic t."""
@@ -86,7 +87,7 @@ class Nsqd:
         """One iteration, in which all of these are readable."""
         for peer in peers:
             peer.read()
-        self.turn.end()
+        self.iteration.end()
 
     def subscribe(self, peer: Peer, rdy: int) -> bytes:
         """Make it a consumer of topic t, and return what it is sent."""
@@ -183,7 +184,7 @@ def test_commands_that_are_larger_than_a_small_read_are_soon_read_at_once(
         peer.say(command)
         peer.read()
     assert reads[1:] == [SMALL_READ, len(command) - SMALL_READ, *[len(command)] * 5]
-    nsqd.turn.end()
+    nsqd.iteration.end()
     assert peer.answers() == OK * 6
     for _ in range(5):
         peer.say(pub("t", b"x"))
@@ -231,7 +232,7 @@ def test_a_write_that_fails_withdraws_the_answers_of_all(nsqd: Nsqd, disk: Disk)
 @pytest.fixture
 def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop does not know these connections: a wait for input ends as if some had come."""
-    monkeypatch.setattr(Turn, "wait_briefly", lambda turn: True)
+    monkeypatch.setattr(LoopIteration, "wait_briefly", lambda iteration: True)
 
 
 def alone(nsqd: Nsqd) -> Peer:
@@ -334,7 +335,7 @@ def test_a_message_whose_write_alone_fails_is_tried_once_more_and_then_refused(
     peer = alone(nsqd)
     low = nsqd.log.next_seq
 
-    def break_disk(turn: Turn) -> bool:
+    def break_disk(iteration: LoopIteration) -> bool:
         if is_full:
             nsqd.topic.room_bytes = 0
             monkeypatch.setattr(nsqd.broker.space, "grant", refuse)
@@ -345,7 +346,7 @@ def test_a_message_whose_write_alone_fails_is_tried_once_more_and_then_refused(
     def refuse(topic: Topic, size_bytes: int) -> int:
         raise NoRoom("full")
 
-    monkeypatch.setattr(Turn, "wait_briefly", break_disk)
+    monkeypatch.setattr(LoopIteration, "wait_briefly", break_disk)
     peer.say(pub("t", b"kept"), pub("t", b"lost"), pub("t", b"behind it"))
     peer.read()
     answers = peer.answers()
@@ -359,9 +360,9 @@ def test_a_wait_ends_with_input_of_any_connection(nsqd: Nsqd) -> None:
     peer = nsqd.tcp()
     peer.stream.start()
     gevent.sleep(0.001)  # the loop learns of it
-    assert not nsqd.turn.wait_briefly()
+    assert not nsqd.iteration.wait_briefly()
     peer.say(pub("t", b"x"))
-    assert nsqd.turn.wait_briefly()
+    assert nsqd.iteration.wait_briefly()
     peer.stream.close("done")
 
 
@@ -369,7 +370,7 @@ def test_a_client_that_makes_nsqd_wait_in_vain_is_waited_for_less_often(
     nsqd: Nsqd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits = []
-    monkeypatch.setattr(Turn, "wait_briefly", lambda turn: waits.append(nsqd.topic.message_count))
+    monkeypatch.setattr(LoopIteration, "wait_briefly", lambda iteration: waits.append(nsqd.topic.message_count))
     peer = nsqd.tcp()
     for _ in range(500):
         nsqd.hear(peer.say(pub("t", b"x")))
@@ -404,7 +405,7 @@ def test_nothing_is_read_behind_a_publish_that_failed(nsqd: Nsqd, disk: Disk) ->
     disk.fails = 1
     peer.say(pub("t", b"lost"), pub("t", b"behind it"))
     peer.read()
-    nsqd.turn.end()
+    nsqd.iteration.end()
     answers = peer.answers()
     assert b"E_PUB_FAILED" in answers
     assert OK not in answers

@@ -18,7 +18,7 @@ from nsqd_py.api.publishing import PublishingConnection
 from nsqd_py.broker.broker import Broker
 from nsqd_py.clock import SteadyClock
 from nsqd_py.net.limits import BODY, HANDSHAKE, HEAD, IDLE, WRITE, TimeLimits
-from nsqd_py.net.loop_iteration import Turn
+from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.transport import Stream
 from nsqd_py.options import read_options
 from nsqd_py.pqueues import Alarms
@@ -87,10 +87,12 @@ class Nsqd:
     def __init__(self, directory: Path) -> None:
         hub = gevent.get_hub()
         log = Log(level=FATAL)
-        turn = Turn(hub, log)
-        broker = Broker(read_options([f"--data-path={directory}"]), log, turn, Alarms(), hub.threadpool)
-        self.http = lambda: Dialogue(lambda sock: PublishingConnection(sock, "a:5", hub.loop, turn, log, broker))
-        self.tcp = lambda: Dialogue(lambda sock: ClientConnection(sock, "a:5", hub.loop, turn, log, broker, Limits()))
+        iteration = LoopIteration(hub, log)
+        broker = Broker(read_options([f"--data-path={directory}"]), log, iteration, Alarms(), hub.threadpool)
+        self.http = lambda: Dialogue(lambda sock: PublishingConnection(sock, "a:5", hub.loop, iteration, log, broker))
+        self.tcp = lambda: Dialogue(
+            lambda sock: ClientConnection(sock, "a:5", hub.loop, iteration, log, broker, Limits())
+        )
         self.broker = broker
 
 
@@ -236,7 +238,7 @@ def test_nsqlookupd_waits_for_a_first_command_only_so_long() -> None:
 
     def make(sock: socket.socket) -> PeerConnection:
         return PeerConnection(
-            sock, "a:5", hub.loop, Turn(hub, log), log, Registry(0, 0), SteadyClock(), b"{}",
+            sock, "a:5", hub.loop, LoopIteration(hub, log), log, Registry(0, 0), SteadyClock(), b"{}",
             requires_tls=False, on_close=lambda _connection: None,
         )  # fmt: skip
 

@@ -8,7 +8,7 @@ bandits (Sutton & Barto, Reinforcement Learning, section 2.2). Two defects of go
   sends nearly everything to the slow one of two hosts that take 0.5 ms and 5 ms.
 - An average is divided by the sum of its weights. Otherwise a host that has been measured for longer seems slower.
 
-RecentTimes are seconds of a monotonic clock and are passed as arguments; so is the source of randomness.
+RecentDurations are seconds of a monotonic clock and are passed as arguments; so is the source of randomness.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class HostPool:
             host.is_dead = False
 
 
-class RecentTimes:
+class RecentDurations:
     """Durations of one host in the last five minutes. Newer ones have a higher weight."""
 
     __slots__ = ("_buckets", "_index", "_last_s", "_older_s", "_older_weight")
@@ -199,7 +199,7 @@ class EpsilonGreedy:
 
     def __init__(self, names: Sequence[str], random: Random) -> None:
         self._pool = HostPool(names)
-        self._times = {name: RecentTimes() for name in names}
+        self._times = {name: RecentDurations() for name in names}
         self._random = random
         self._epsilon = FIRST_EPSILON
 

@@ -177,7 +177,7 @@ def http_date(second: int) -> str:
     return f"{_DAYS[weekday]}, {day:02} {_MONTHS[month - 1]} {year:04} {hour:02}:{minute:02}:{second:02} GMT"
 
 
-class Prepared:
+class PreparedAnswer:
     """The Date header and the encoded answer to a publish, which stay the same for a second.
 
     valid_until_s  the end of that second, on the monotonic clock: a wall clock that is set back must not prolong it
@@ -242,4 +242,4 @@ def _bytes(reply: Reply, date: str, version: str, connection: str, with_body: bo
 
 
 _CRLF = "\r\n"
-PREPARED = Prepared()
+PREPARED = PreparedAnswer()

@@ -26,7 +26,7 @@ from nsqd_py.net.http.heads import Head, Refused
 from nsqd_py.net.http.request import App, Request
 from nsqd_py.net.http.router import Router, Target
 from nsqd_py.net.limits import BODY, HEAD, IDLE, TimeLimits
-from nsqd_py.net.loop_iteration import Turn
+from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.transport import Stream
 from nsqd_py.runtime.logs import INFO, Log
 from nsqd_py.settings.durations import format_duration
@@ -75,9 +75,10 @@ class HttpConnection(Stream, Generic[App]):
     )  # fmt: skip
 
     def __init__(
-        self, sock: socket.socket, peer: str, loop: Any, turn: Turn, log: Log, app: App, router: Router[App]
-    ) -> None:
-        super().__init__(sock, peer, loop, turn, log)
+        self, sock: socket.socket, peer: str, loop: Any, iteration: LoopIteration, log: Log, app: App,
+        router: Router[App],
+    ) -> None:  # fmt: skip
+        super().__init__(sock, peer, loop, iteration, log)
         self._loop = loop
         self._app = app
         self._router = router
@@ -111,7 +112,7 @@ class HttpConnection(Stream, Generic[App]):
     def on_data(self, data: bytes) -> None:
         if self._is_deaf:
             return
-        self._turn.last_reader = self
+        self._iteration.last_reader = self
         if self._unsent is not None:  # the client does not take its answers: handle this input, but read no more
             self._set_reading(False)
         if self._place <= _AT_START and self._worker is None:
@@ -342,7 +343,7 @@ class HttpConnection(Stream, Generic[App]):
         if route.is_quick is not None and not route.is_quick(request):
             return False
         # It does not wait for running handlers: a hot handler ends before the loop continues.
-        return not route.is_long or self._app.answer_room.has_room(self.peer)
+        return not route.is_long or self._app.response_limiter.has_room(self.peer)
 
     def _work(self) -> None:
         """Handle the queued requests. A handler that has begun is not interrupted if the client disconnects."""
@@ -393,7 +394,7 @@ class HttpConnection(Stream, Generic[App]):
         if request.reply is not None or not request.route.is_long:
             self._perform(request)
             return
-        room = self._app.answer_room
+        room = self._app.response_limiter
         if not room.is_open(self.peer):  # this client's own answers may fill it: let them leave
             self._let_answers_leave()
         if not room.enter(self.peer):
@@ -421,7 +422,7 @@ class HttpConnection(Stream, Generic[App]):
         self._answered_bytes += len(answer)
         if request.target.route is not None and request.route.is_long:
             self.queued_bytes += len(answer)
-            self._app.answer_room.add(self.peer, len(answer))
+            self._app.response_limiter.add(self.peer, len(answer))
         self.send(answer)
         if reply.rest is not None and with_body:
             self._rest = reply.rest
@@ -459,7 +460,7 @@ class HttpConnection(Stream, Generic[App]):
 
     def _uncount(self) -> None:
         """Stop counting the long answers: the client has taken them, or is gone."""
-        self._app.answer_room.remove(self.peer, self.queued_bytes)
+        self._app.response_limiter.remove(self.peer, self.queued_bytes)
         self.queued_bytes = 0
 
     # ---- time

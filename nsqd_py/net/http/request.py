@@ -9,9 +9,9 @@ from nsqd_py.errors import HttpError
 from nsqd_py.runtime.logs import Log
 
 if TYPE_CHECKING:
-    from nsqd_py.net.http.answer_room import AnswerRoom
     from nsqd_py.net.http.answers import Reply
     from nsqd_py.net.http.guard import Guard
+    from nsqd_py.net.http.response_limiter import ResponseLimiter
     from nsqd_py.net.http.router import Route, Target
 
 UNLIMITED = 1 << 63
@@ -23,14 +23,14 @@ class Application(Protocol):
 
     admin_guard        checks credentials for admin paths; None without `--http-auth-file`
     clients_authorize  True if TCP clients have to AUTH
-    answer_room        bounds the memory of long answers
+    response_limiter        bounds the memory of long answers
     """
 
     log: Log
     http_clients: dict[Any, None]
     admin_guard: Guard | None
     clients_authorize: bool
-    answer_room: AnswerRoom
+    response_limiter: ResponseLimiter
 
 
 App = TypeVar("App", bound=Application)

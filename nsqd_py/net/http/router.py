@@ -49,7 +49,7 @@ class Route(Generic[App]):
     is_hot       True if the handler never blocks; it runs at once, in the event loop
     quick_bytes  with a longer body, the handler of a hot route runs in a greenlet, and pauses for others
     is_quick     returns False for a request of a hot route whose handler must run in a greenlet
-    is_long      True if the answer grows with the daemon's data; its memory is bounded (`nsqd_py.net.http.answer_room`)
+    is_long      True if the answer grows with the daemon's data; see `nsqd_py.net.http.response_limiter`
     check_head   raises HttpError for a request that can be refused before its body is read
     """
 

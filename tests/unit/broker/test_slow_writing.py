@@ -111,7 +111,7 @@ def test_a_write_that_fails_takes_all_with_it_that_came_behind(
     bench: SlowBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = bench.put(b"one"), bench.put(b"two")
-    third = bench.publish(bench.slow, b"three")  # of the turn that is not at its end
+    third = bench.publish(bench.slow, b"three")  # of the iteration that is not at its end
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", refuse)
         bench.open_gate()

@@ -34,7 +34,7 @@ class Bench:
         )  # fmt: skip
         self.log = TopicLog(directory, "orders", 1 << 20, self.world.log.error)
         self.topic = Topic(
-            "orders", self.log, GuidFactory(1), 100, self.world.turn, self.world.clock, self.sync, self.world.log
+            "orders", self.log, GuidFactory(1), 100, self.world.iteration, self.world.clock, self.sync, self.world.log
         )
         self.topic.pace = self.pace
         self.topic.slow_writer = SlowWriter(self.topic, self.log, pool or FakeThreadPool(), self.pace)

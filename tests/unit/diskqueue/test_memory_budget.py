@@ -31,7 +31,7 @@ class FakeHolder:
         self.held_bytes += size_bytes
         self._budget.note(self, size_bytes)
 
-    def let_go(self, most_bytes: int) -> None:
+    def shrink(self, most_bytes: int) -> None:
         change, self.held_bytes = most_bytes - self.held_bytes, most_bytes
         self._budget.note(self, change)
 
@@ -85,7 +85,7 @@ def test_those_who_hold_most_let_go_first() -> None:
     assert (small.held_bytes, large.held_bytes) == (100, 500), "it fits"
     small.hold(10)
     assert (small.held_bytes, large.held_bytes) == (110, 390), "an eighth of the limit is free again"
-    large.let_go(0)
+    large.shrink(0)
     budget.note_buffers(10_000)
     assert (budget.held_bytes, small.held_bytes) == (10_000, 0), "nothing else can be let go"
 

@@ -105,7 +105,7 @@ def test_a_held_file_stays_open(tmp_path: Path) -> None:
     descriptor = held.fileno()
     logs[0].remove()
     assert os.fstat(descriptor).st_size, "a thread may use it"
-    held.let_go()
+    held.shrink()
     with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
         os.fstat(descriptor)
 

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from nsqd_py.diskqueue.reading import RecordPlaces
+from nsqd_py.diskqueue.reading import RecordOffsets
 from tests.unit.fakes import close_descriptors, messages_of
 from tests.unit.log_bench import Disk, fill, never
 
@@ -98,18 +98,18 @@ def test_files_that_are_gone_are_forgotten(disk: Disk) -> None:
     fill(disk, files=4)
     assert None not in read_each(disk, list(range(8)))
     places = disk.log._places
-    assert len(places._stretches) == 4
+    assert len(places._sections) == 4
     assert disk.log.drop_unneeded(never) == 3
-    assert len(places._stretches) == 1
+    assert len(places._sections) == 1
     assert read_each(disk, [0, 7]) == [None, dict(disk.written)[7]]
 
 
 def test_no_more_places_than_the_most_are_remembered(disk: Disk) -> None:
-    disk.log._places = RecordPlaces(most=50)
+    disk.log._places = RecordOffsets(most=50)
     disk.new_log(max_file_bytes=2_000)
-    disk.log._places = places = RecordPlaces(most=50)
+    disk.log._places = places = RecordOffsets(most=50)
     for i in range(300):
         disk.append(b"%04d" % i * 10)
     for seq in (*range(0, 300, 7), *range(299, 0, -11)):
         assert read_each(disk, [seq]) == [b"%04d" % seq * 10]
-        assert places._count == sum(map(len, places._stretches.values())) <= 50 + 30
+        assert places._count == sum(map(len, places._sections.values())) <= 50 + 30

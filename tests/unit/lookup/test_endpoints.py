@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from nsqd_py.lookup.endpoints import Address, Choice, Endpoint, parse_address
+from nsqd_py.lookup.endpoints import Address, Endpoint, EndpointSelection, parse_address
 from nsqd_py.lookup.resolver import Resolver
 
 V4 = Endpoint(socket.AF_INET, ("127.0.0.1", 4160))
@@ -44,45 +44,45 @@ def nobody(endpoint: Endpoint) -> bool:
 
 
 def test_the_first_family_is_used_alone() -> None:
-    choice = Choice()
-    assert choice.in_use == choice.all == ()
-    choice.resolved([V4, V6, OTHER_V4, V4], nobody)
-    assert choice.in_use == (V4, OTHER_V4)
-    assert choice.all == (V4, V6, OTHER_V4)
+    selection = EndpointSelection()
+    assert selection.in_use == selection.all == ()
+    selection.resolved([V4, V6, OTHER_V4, V4], nobody)
+    assert selection.in_use == (V4, OTHER_V4)
+    assert selection.all == (V4, V6, OTHER_V4)
 
 
 def test_the_other_family_where_the_first_cannot_be_connected() -> None:
-    choice = Choice()
-    choice.resolved([V6, V4], nobody)
-    assert choice.change_family()
-    assert choice.in_use == (V4,)
-    choice.resolved([V6, V4], nobody)  # what works is not left for an order
-    assert choice.in_use == (V4,)
-    assert choice.change_family()
-    assert choice.in_use == (V6,)
+    selection = EndpointSelection()
+    selection.resolved([V6, V4], nobody)
+    assert selection.change_family()
+    assert selection.in_use == (V4,)
+    selection.resolved([V6, V4], nobody)  # what works is not left for an order
+    assert selection.in_use == (V4,)
+    assert selection.change_family()
+    assert selection.in_use == (V6,)
 
 
 def test_there_may_be_no_other_family() -> None:
-    choice = Choice()
-    choice.resolved([V4], nobody)
-    assert not choice.change_family()
-    assert choice.in_use == (V4,)
+    selection = EndpointSelection()
+    selection.resolved([V4], nobody)
+    assert not selection.change_family()
+    assert selection.in_use == (V4,)
 
 
 def test_a_family_that_vanished_is_replaced() -> None:
-    choice = Choice()
-    choice.resolved([V6], nobody)
-    choice.resolved([V4], nobody)
-    assert choice.in_use == choice.all == (V4,)
+    selection = EndpointSelection()
+    selection.resolved([V6], nobody)
+    selection.resolved([V4], nobody)
+    assert selection.in_use == selection.all == (V4,)
 
 
 def test_an_endpoint_that_vanished_stays_while_it_is_connected() -> None:
-    choice = Choice()
-    choice.resolved([V4], nobody)
-    choice.resolved([OTHER_V4], lambda endpoint: endpoint == V4)
-    assert choice.in_use == choice.all == (OTHER_V4, V4)
-    choice.ended(V4)
-    assert choice.in_use == choice.all == (OTHER_V4,)
+    selection = EndpointSelection()
+    selection.resolved([V4], nobody)
+    selection.resolved([OTHER_V4], lambda endpoint: endpoint == V4)
+    assert selection.in_use == selection.all == (OTHER_V4, V4)
+    selection.ended(V4)
+    assert selection.in_use == selection.all == (OTHER_V4,)
 
 
 def test_names_are_looked_up_in_a_thread() -> None:

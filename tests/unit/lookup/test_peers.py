@@ -139,7 +139,7 @@ def test_all_addresses_of_a_family_are_registered_with(make_peers: MakePeers, lo
 def test_one_endpoint_behind_two_addresses_is_one_peer(make_peers: MakePeers, lookupd: SmallLookupd) -> None:
     peers = make_peers(Names(lookup=[HOST]), f"lookup:{lookupd.port}", f"{HOST}:{lookupd.port}")
     wait_here(lambda: lookupd.lines == [b"REGISTER orders\n"])
-    wait_here(lambda: all(host.choice.in_use for host in peers._hosts.values()))
+    wait_here(lambda: all(host.selection.in_use for host in peers._hosts.values()))
     peers.set_addresses((f"lookup:{lookupd.port}",))
     peers.notify("new", "", was_deleted=False)  # there is none of this name
     peers.notify("orders", "", was_deleted=True)  # and it was made again
@@ -154,12 +154,12 @@ def test_a_resolution_that_fails_keeps_what_is_there(lookupd: SmallLookupd) -> N
     address = parse_address("lookup:4160")
     host = LookupHost(address, Resolver(names.look_up), log, lambda: 0.0, lambda _: False, lambda: progress.append(1))
     assert not host.resolve()
-    assert (host.was_resolved, host.choice.all) == (True, ())
+    assert (host.was_resolved, host.selection.all) == (True, ())
     names.ips["lookup"] = [HOST]
     assert host.resolve()
     del names.ips["lookup"]
     assert not host.resolve()
-    assert [str(endpoint) for endpoint in host.choice.in_use] == [f"{HOST}:4160"]
+    assert [str(endpoint) for endpoint in host.selection.in_use] == [f"{HOST}:4160"]
     assert len(progress) == 3
     assert log.errors == ["LOOKUP(lookup:4160): failed to resolve - Name or service not known"] * 2
 
@@ -356,7 +356,7 @@ def test_what_nothing_asked_for_is_an_error(make_server: MakeServer) -> None:
 
 def test_identify_tells_the_real_ports(make_peers: MakePeers, lookupd: SmallLookupd) -> None:
     peers = make_peers(Names(), f"{HOST}:{lookupd.port}")
-    command = peers._surroundings.identify()
+    command = peers._context.identify()
     head, body = command[:13], orjson.loads(command[13:])
     assert head == b"IDENTIFY\n" + (len(command) - 13).to_bytes(4, "big")
     assert (body["tcp_port"], body["http_port"]) == (-1, -1)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import gevent
 
-from nsqd_py.net.http.answer_room import MOST_RUNNING, MOST_UNREAD_BYTES, MOST_UNREAD_OF_ADDRESS, AnswerRoom
+from nsqd_py.net.http.response_limiter import MOST_RUNNING, MOST_UNREAD_BYTES, MOST_UNREAD_OF_ADDRESS, ResponseLimiter
 
 PEER = "192.0.2.1:5000"
 OTHER = "192.0.2.2:5000"
 
 
 def test_a_few_run_at_once_and_the_next_waits_for_one_to_leave() -> None:
-    room = AnswerRoom()
+    room = ResponseLimiter()
     assert all(room.enter(PEER) for _ in range(MOST_RUNNING))
     assert not room.enter(OTHER, wait_s=0.001)
     waiting = gevent.spawn(room.enter, OTHER)
@@ -21,7 +21,7 @@ def test_a_few_run_at_once_and_the_next_waits_for_one_to_leave() -> None:
 
 
 def test_one_address_leaves_a_part_unread_and_others_go_on() -> None:
-    room = AnswerRoom()
+    room = ResponseLimiter()
     room.add(PEER, MOST_UNREAD_OF_ADDRESS)
     assert not room.is_open("192.0.2.1:6000")
     assert room.is_open(OTHER)
@@ -31,7 +31,7 @@ def test_one_address_leaves_a_part_unread_and_others_go_on() -> None:
 
 
 def test_all_addresses_together_leave_no_more_unread_than_there_is_room_for() -> None:
-    room = AnswerRoom()
+    room = ResponseLimiter()
     for number in range(4):
         room.add(f"192.0.2.{number}:1", MOST_UNREAD_BYTES // 4)
     assert not room.is_open("198.51.100.1:1")

@@ -16,7 +16,7 @@ def date_sent() -> str:
 
 def test_a_clock_that_is_set_back_changes_the_date_within_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s, monotonic_s = 1_000_000_000.0, time.monotonic() + 10
-    monkeypatch.setattr(answers, "PREPARED", answers.Prepared())
+    monkeypatch.setattr(answers, "PREPARED", answers.PreparedAnswer())
     monkeypatch.setattr(time, "time", lambda: now_s)
     monkeypatch.setattr(time, "monotonic", lambda: monotonic_s)
     assert date_sent() == answers.http_date(1_000_000_000)
@@ -28,5 +28,5 @@ def test_the_date_is_prepared_until_the_end_of_its_second(monkeypatch: pytest.Mo
     now_s, monotonic_s = 1_000_000_000.25, time.monotonic() + 20
     monkeypatch.setattr(time, "time", lambda: now_s)
     monkeypatch.setattr(time, "monotonic", lambda: monotonic_s)
-    prepared = answers.Prepared()
+    prepared = answers.PreparedAnswer()
     assert prepared.valid_until_s == monotonic_s + 0.75

@@ -9,7 +9,7 @@ import gevent
 import pytest
 
 from nsqd_py.net import loop_iteration
-from nsqd_py.net.loop_iteration import Turn
+from nsqd_py.net.loop_iteration import LoopIteration
 from tests.unit.fakes import MS, FakeClock, FakeLog
 
 
@@ -27,15 +27,15 @@ class Worker:
 
 
 class BusyLoop:
-    """A turn whose loop has other input, or none."""
+    """An iteration whose loop has other input, or none."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.clock = FakeClock()
         self.has_input = True
         monkeypatch.setattr(loop_iteration, "monotonic_ns", self.clock)
         log: Any = FakeLog()
-        self.turn = Turn(gevent.get_hub(), log)
-        self.turn._poll_loop = lambda timeout_ms: [(0, 1)] * self.has_input
+        self.iteration = LoopIteration(gevent.get_hub(), log)
+        self.iteration._poll_loop = lambda timeout_ms: [(0, 1)] * self.has_input
 
 
 @pytest.fixture
@@ -45,27 +45,27 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> BusyLoop:
 
 def test_a_patient_delivery_waits_while_other_input_is_ready(loop: BusyLoop) -> None:
     patient, other = Worker(), Worker()
-    loop.turn.add_patient_deliverer(patient)
-    loop.turn.add_deliverer(other)
-    loop.turn.end()
+    loop.iteration.add_patient_deliverer(patient)
+    loop.iteration.add_deliverer(other)
+    loop.iteration.end()
     assert (patient.deliveries, other.deliveries) == (0, 1)
     loop.has_input = False
-    loop.turn.end()
+    loop.iteration.end()
     assert patient.deliveries == 1
-    loop.turn.end()
+    loop.iteration.end()
     assert patient.deliveries == 1
 
 
 def test_it_waits_for_a_millisecond_at_most(loop: BusyLoop) -> None:
     patient = Worker()
     for _ in range(2):
-        loop.turn.add_patient_deliverer(patient)
-        loop.turn.end()
+        loop.iteration.add_patient_deliverer(patient)
+        loop.iteration.end()
         loop.clock.now_ns += MS - 1
-        loop.turn.end()
+        loop.iteration.end()
         before = patient.deliveries
         loop.clock.now_ns += 1
-        loop.turn.end()
+        loop.iteration.end()
         assert patient.deliveries == before + 1
 
 
@@ -79,34 +79,34 @@ def test_answers_are_sent_before_it(loop: BusyLoop) -> None:
 
     patient = Patient()
     loop.has_input = False
-    loop.turn.add_patient_deliverer(patient)
-    loop.turn.add_flusher(publisher)
-    loop.turn.end()
+    loop.iteration.add_patient_deliverer(patient)
+    loop.iteration.add_flusher(publisher)
+    loop.iteration.end()
     assert patient.flushed_before == 1
 
 
 def test_the_loop_comes_back_to_it_when_that_input_has_vanished() -> None:
     log: Any = FakeLog()
-    turn, patient = Turn(gevent.get_hub(), log), Worker()
-    turn._poll_loop = lambda timeout_ms: [(0, 1)]  # the loop itself finds nothing to read, and sleeps
-    turn.add_patient_deliverer(patient)
-    assert turn.is_coming
+    iteration, patient = LoopIteration(gevent.get_hub(), log), Worker()
+    iteration._poll_loop = lambda timeout_ms: [(0, 1)]  # the loop itself finds nothing to read, and sleeps
+    iteration.add_patient_deliverer(patient)
+    assert iteration.is_coming
     gevent.sleep(0.1)
     assert patient.deliveries == 1
-    assert not turn.is_coming
+    assert not iteration.is_coming
 
 
 def test_input_that_stays_ready_ends_the_wait_in_a_real_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     log: Any = FakeLog()
     hub = gevent.get_hub()
-    turn, patient = Turn(hub, log), Worker()
+    iteration, patient = LoopIteration(hub, log), Worker()
     reader, writer = os.pipe()
     watcher = hub.loop.io(reader, 1)
     reads: list[int] = []
 
     def on_readable() -> None:
         if not reads:
-            turn.add_patient_deliverer(patient)
+            iteration.add_patient_deliverer(patient)
         reads.append(patient.deliveries)
 
     watcher.start(on_readable)

@@ -31,11 +31,11 @@ def test_nothing_is_lost_when_reading_fails(bench: Bench) -> None:
     bench.run()
     assert consumer.take() == []
     assert bench.figures() == (0, 0, 3)
-    assert bench.channel.handout.unreadable_count == 3
+    assert bench.channel.distributor.unreadable_count == 3
     bench.source.error = None
     bench.pass_time(2 * SECOND)
     assert consumer.bodies() == numbered(3)
-    assert (bench.channel.lost_count, bench.channel.handout.unreadable_count) == (0, 0)
+    assert (bench.channel.lost_count, bench.channel.distributor.unreadable_count) == (0, 0)
 
 
 def test_what_cannot_be_read_is_not_in_the_way_of_the_rest(bench: Bench) -> None:
@@ -85,7 +85,7 @@ def test_attempts_are_kept_while_the_disk_fails(bench: Bench) -> None:
     bench.source.error = None
     bench.pass_time(SECOND)
     assert [(message.body, message.attempts) for message in consumer.take()] == [(b"000", 2), (b"001", 2)]
-    assert bench.channel.handout.unreadable_count == 0
+    assert bench.channel.distributor.unreadable_count == 0
 
 
 def test_a_disk_that_gives_nothing_does_not_keep_the_loop(bench: Bench) -> None:
@@ -106,7 +106,7 @@ def test_what_was_emptied_is_unreadable_no_more(bench: Bench) -> None:
     bench.release(*numbered(3))
     bench.run()
     bench.channel.empty()
-    assert (bench.figures(), bench.channel.handout.unreadable_count) == ((0, 0, 0), 0)
+    assert (bench.figures(), bench.channel.distributor.unreadable_count) == ((0, 0, 0), 0)
 
 
 def test_nothing_is_lost_when_reading_fails_for_what_is_queued_again(bench: Bench) -> None:

@@ -41,7 +41,7 @@ class Bench:
     def figures(self) -> tuple[int, int, int, int]:
         """depth, in flight, deferred, expired"""
         channel = self.channel()
-        return channel.depth, channel.in_flight_count, channel.deferred_count, channel.handout.expired_count
+        return channel.depth, channel.in_flight_count, channel.deferred_count, channel.distributor.expired_count
 
     def restart(self, away_ns: int) -> None:
         self.broker.close()
@@ -240,7 +240,7 @@ def test_without_the_setting_nothing_is_dropped(tmp_path: Path) -> None:
     bench.publish(b"old")
     bench.world.pass_time(100 * TTL_NS)
     assert bench.consumer().bodies() == [b"old"]
-    assert bench.world.alarms.next_due_ns is None or bench.channel().handout.expired_count == 0
+    assert bench.world.alarms.next_due_ns is None or bench.channel().distributor.expired_count == 0
 
 
 def test_a_deleted_topic_is_swept_no_more(bench: Bench) -> None:

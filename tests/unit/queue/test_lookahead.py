@@ -69,7 +69,7 @@ def test_a_late_turn_goes_on_in_the_next_one(bench: Bench) -> None:
     turns = 0
     bodies: list[bytes] = []
     while len(bodies) < 1_000:
-        bench.world.turn.looks_left = 2  # then it is late
+        bench.world.iteration.looks_left = 2  # then it is late
         before = len(bodies)
         bench.run()
         bodies += consumer.bodies()

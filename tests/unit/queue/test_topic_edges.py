@@ -51,7 +51,7 @@ def test_an_ephemeral_topic_holds_no_more_than_memory_may(bench: Bench, batches:
 
 
 def test_an_ephemeral_topic_overflows_within_a_turn_too(bench: Bench) -> None:
-    """Deferred messages are batches of their own, also when they come in one turn."""
+    """Deferred messages are batches of their own, also when they come in one iteration."""
     topic = bench.topic("orders#ephemeral", mem_queue_size=2)
     for i in range(5):
         bench.publish(topic, b"%d" % i, defer_ns=SECOND + i)

@@ -71,14 +71,14 @@ def test_a_bad_place_is_in_nobodys_way(world: World, broker: Broker, gives_what_
         assert 690 in missing  # there it is bad, and no further than to the next places
         assert missing == set(range(min(missing), max(missing) + 1))
         assert len(missing) <= 2 * PLACE_BYTES // SIZE
-        assert (channel.handout.unreadable_count, channel.deferred_count) == (len(missing), len(missing))
+        assert (channel.distributor.unreadable_count, channel.deferred_count) == (len(missing), len(missing))
         assert channel.position.finished.island_count == 1  # a crash would let them come again
         world.pass_time(10 * SECOND)
         assert consume(world, channel) == []
     assert len(world.log.errors) <= 3  # a line in ten seconds
     world.pass_time(60 * SECOND)
     assert consume(world, channel) == sorted(missing)
-    assert (channel.handout.unreadable_count, channel.depth, channel.lost_count) == (0, 0, 0)
+    assert (channel.distributor.unreadable_count, channel.depth, channel.lost_count) == (0, 0, 0)
     assert channel.position.finished.floor == COUNT
 
 
@@ -100,4 +100,4 @@ def test_a_file_that_was_cut_while_it_is_read_is_damage(world: World, broker: Br
     channel = broker.topics["orders"].channels["ch"]
     came = consume(world, channel)
     assert channel.lost_count == COUNT - len(came) > 900
-    assert channel.depth == channel.handout.unreadable_count == 0
+    assert channel.depth == channel.distributor.unreadable_count == 0

@@ -45,8 +45,8 @@ def pipe() -> Iterator[Pipe]:
     os.close(pipe.writer)
 
 
-class Turn:
-    """The end of a turn that a test decides on."""
+class LoopIteration:
+    """The end of an iteration that a test decides on."""
 
     def __init__(self) -> None:
         self.flushers: list[Log] = []
@@ -154,27 +154,27 @@ def test_what_no_encoding_has_is_escaped(pipe: Pipe) -> None:
 
 
 def test_lines_of_one_turn_are_written_together(pipe: Pipe) -> None:
-    log, turn = pipe.log(), Turn()
-    log.gather(turn)
+    log, iteration = pipe.log(), LoopIteration()
+    log.gather(iteration)
     for number in range(3):
         log.info("line %d", number)
     assert pipe.text() == ""
-    assert turn.flushers == [log]
-    turn.end()
+    assert iteration.flushers == [log]
+    iteration.end()
     assert re.findall(r"line \d", pipe.text()) == ["line 0", "line 1", "line 2"]
     log.info("line 3")
-    turn.end()
+    iteration.end()
     assert pipe.text().endswith("line 3\n")
 
 
 @pytest.mark.parametrize("write", ["error", "fatal", "exception"])
 def test_an_error_does_not_wait_for_the_end_of_the_turn(pipe: Pipe, write: str) -> None:
-    log, turn = pipe.log(), Turn()
-    log.gather(turn)
+    log, iteration = pipe.log(), LoopIteration()
+    log.gather(iteration)
     log.info("before")
     getattr(log, write)("it failed")
     assert re.findall(r"before|it failed", pipe.text()) == ["before", "it failed"]
-    turn.end()
+    iteration.end()
     assert pipe.text() == ""
 
 
@@ -306,12 +306,12 @@ def test_a_json_traceback_is_a_field(pipe: Pipe) -> None:
 
 
 def test_json_lines_of_one_turn_are_written_together(pipe: Pipe) -> None:
-    log, turn = pipe.log(form=JSON), Turn()
-    log.gather(turn)
+    log, iteration = pipe.log(form=JSON), LoopIteration()
+    log.gather(iteration)
     for number in range(3):
         log.info("line %d", number)
     assert pipe.text() == ""
-    turn.end()
+    iteration.end()
     assert [line["message"] for line in pipe.objects()] == ["line 0", "line 1", "line 2"]
 
 

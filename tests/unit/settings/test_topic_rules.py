@@ -15,10 +15,10 @@ from nsqd_py.settings.types import ByTopic
 def test_settings_by_topic() -> None:
     options = read_options(
         ["--retention-time=1h", "--retention-time", "logs.*=24h", "--retention-time=logs.debug=2h",
-         "--max-attempts=orders=5", "--dead-letter-topic=orders=graveyard", "--message-ttl=logs.*=48h",
+         "--max-attempts=orders=5", "--dead-letter-topic=orders=target", "--message-ttl=logs.*=48h",
          "--retention-bytes=1000", "--max-topic-bytes=?=7"]
     )  # fmt: skip
-    assert policy_of(options, "orders") == TopicPolicy(HOUR_NS, 1000, 5, "graveyard")
+    assert policy_of(options, "orders") == TopicPolicy(HOUR_NS, 1000, 5, "target")
     assert policy_of(options, "logs.debug") == TopicPolicy(24 * HOUR_NS, 1000, 0, "logs.debug.dead", 48 * HOUR_NS)
     assert policy_of(options, "x").max_bytes == 7
 

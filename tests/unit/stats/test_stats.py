@@ -42,7 +42,7 @@ def make_channel(name: str, *clients: Any, is_paused: bool = False, **figures: A
     settings: dict[str, Any] = {
         "counts_by_nearness": [0, 0, 0], "latency": None,
         "dead_letter_count": 0, "lost_count": 0,
-        "handout": SimpleNamespace(expired_count=0, unreadable_count=0), **figures,
+        "distributor": SimpleNamespace(expired_count=0, unreadable_count=0), **figures,
     }  # fmt: skip
     return SimpleNamespace(
         **settings, name=name, depth=4, backend_depth=lambda first_in_memory: first_in_memory, in_flight_count=1,
@@ -69,12 +69,12 @@ def make_topic(name: str, *channels: Any, is_paused: bool = False, **figures: An
     )  # fmt: skip
 
 
-def make_broker(*topics: Any, clients: tuple[Any, ...] = (), trouble: str | None = None) -> Any:
+def make_broker(*topics: Any, clients: tuple[Any, ...] = (), problem: str | None = None) -> Any:
     return SimpleNamespace(
         topics={topic.name: topic for topic in topics},
         clients=dict.fromkeys(clients_as_keys(clients)),
         start_time=START_S,
-        health=lambda: trouble,
+        health=lambda: problem,
         memory=MemoryBudget(1 << 20),
     )
 
@@ -212,8 +212,8 @@ def test_counts_by_topology_show_where_there_are_any() -> None:
 
 def test_what_go_does_not_count_shows_where_there_is_any() -> None:
     died = {"id": "f" * 16, "attempts": 3, "topic": "t", "channel": "c", "timestamp": 1, "died": 2}
-    handout = SimpleNamespace(expired_count=2, unreadable_count=3)
-    channel = make_channel("c", dead_letter_count=1, handout=handout)
+    distributor = SimpleNamespace(expired_count=2, unreadable_count=3)
+    channel = make_channel("c", dead_letter_count=1, distributor=distributor)
     topics = collect(
         make_broker(
             make_topic("t", channel, make_channel("plain"), expired_count=4), make_topic("t.dead", dead_letters=[died])
@@ -294,7 +294,7 @@ def test_memory_is_measured() -> None:
 
 
 def test_trouble_with_the_disk_shows() -> None:
-    broker = make_broker(trouble="No space left on device: \udcff")
+    broker = make_broker(problem="No space left on device: \udcff")
     assert health_text(broker) == "NOK - No space left on device: \udcff"
     assert orjson.dumps(render_json(broker, Stats([], None), include_memory=True))
     assert health_text(make_broker()) == "OK"

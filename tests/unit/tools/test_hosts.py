@@ -23,7 +23,7 @@ from nsq_tools.hosts import (
     HostChooser,
     HostPool,
     HostShares,
-    RecentTimes,
+    RecentDurations,
     RoundRobin,
     make_hosts,
 )
@@ -142,7 +142,7 @@ def test_exploring_becomes_rare_but_never_ends() -> None:
 
 
 def test_an_average_counts_the_newest_most_and_forgets() -> None:
-    times = RecentTimes()
+    times = RecentDurations()
     times.add(1.0, now_s=0)
     times.add(3.0, now_s=0)
     assert times.average_s(now_s=0) == 2.0
@@ -156,14 +156,14 @@ def test_an_average_counts_the_newest_most_and_forgets() -> None:
 
 
 def test_the_second_half_of_the_time_counts_three_times_as_much_as_the_first() -> None:
-    times = RecentTimes()
+    times = RecentDurations()
     for now_s in range(int(MEMORY_S)):
         times.add(2.0 if now_s < MEMORY_S / 2 else 10.0, now_s)
     assert times.average_s(MEMORY_S - 1) == pytest.approx((2.0 + 3 * 10.0) / 4, rel=0.02)
 
 
 def test_a_host_measured_for_longer_does_not_seem_slower() -> None:
-    old, new = RecentTimes(), RecentTimes()
+    old, new = RecentDurations(), RecentDurations()
     for now_s in range(200):
         old.add(0.5, now_s)
     new.add(0.5, 199)

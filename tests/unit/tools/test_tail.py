@@ -15,7 +15,7 @@ from nsq_apps.nsq_tail import main
 from nsq_tools.tail import json_text
 from nsq_tools.tail.json_text import Path, in_line, parse_path, pick
 from nsq_tools.tail.rendering import Renderer, compile_search, for_terminal, for_terminal_line
-from nsq_tools.tail.tailing import Allowance
+from nsq_tools.tail.tailing import MessageLimit
 from nsq_tools.tail.template import Template, iso_times
 
 # --- paths
@@ -206,13 +206,13 @@ def test_what_is_no_expression_is_refused(pattern: str) -> None:
 
 
 def test_without_a_number_all_are_shown() -> None:
-    allowance = Allowance(0)
+    allowance = MessageLimit(0)
     assert allowance.take([0, 2], count=3) == ([0, 2], 3)
     assert not allowance.is_over
 
 
 def test_what_comes_after_the_last_is_not_seen() -> None:
-    allowance = Allowance(3)
+    allowance = MessageLimit(3)
     assert allowance.take([1, 2], count=5) == ([1, 2], 5)
     assert allowance.take([1, 3], count=5) == ([1], 2)
     assert allowance.is_over
@@ -220,7 +220,7 @@ def test_what_comes_after_the_last_is_not_seen() -> None:
 
 
 def test_a_batch_without_a_match_is_seen_whole() -> None:
-    allowance = Allowance(1)
+    allowance = MessageLimit(1)
     assert allowance.take([], count=5) == ([], 5)
     assert not allowance.is_over
 

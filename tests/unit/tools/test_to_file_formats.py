@@ -47,9 +47,9 @@ def test_others_can_read_it(form: Format, codec: Codec, tmp_path: Path) -> None:
     path = tmp_path / f"file{suffix(form, codec)}"
     path.write_bytes(b"".join(write(form, codec, [b"one"], [b"two", b"", b"three" * 1000])))
     assert bodies(path) == [b"one", b"two", b"", b"three" * 1000]
-    survey = form.survey(path.read_bytes(), codec, 0)
-    assert (survey.end, survey.tally.messages) == (path.stat().st_size, 4)
-    times = (survey.tally.first_timestamp_ns, survey.tally.last_timestamp_ns)
+    scan = form.scan(path.read_bytes(), codec, 0)
+    assert (scan.end, scan.tally.messages) == (path.stat().st_size, 4)
+    times = (scan.tally.first_timestamp_ns, scan.tally.last_timestamp_ns)
     assert times == ((None, None) if form is LINES else (1000, 1002))
 
 
@@ -59,7 +59,7 @@ def test_an_empty_file_is_whole(form: Format, codec: Codec, tmp_path: Path) -> N
     path = tmp_path / f"file{suffix(form, codec)}"
     path.write_bytes(encoder.header + encoder.empty())
     assert bodies(path) == []
-    assert form.survey(path.read_bytes() or b"", codec, 0).end == path.stat().st_size
+    assert form.scan(path.read_bytes() or b"", codec, 0).end == path.stat().st_size
 
 
 @EACH_KIND
@@ -72,31 +72,31 @@ def test_torn_anywhere_it_is_whole_up_to_what_was_written_last(
     parts = write(form, codec, *blocks)
     whole = b"".join(parts)
     size = data.draw(st.integers(0, len(whole)), "size")
-    survey = form.survey(whole[:size], codec, 0)
+    scan = form.scan(whole[:size], codec, 0)
     ends = [0]
     for part in parts:
         ends.append(ends[-1] + len(part))
     expected = max(end for end in ends if end <= size)
     if form.is_appendable and codec.is_plain:
         expected = whole.rfind(b"\n", 0, size) + 1
-        assert survey.tally.messages == whole.count(b"\n", 0, expected)
+        assert scan.tally.messages == whole.count(b"\n", 0, expected)
     else:
         complete = sum(end <= size for end in ends[2:])
-        assert survey.tally.messages == sum(map(len, blocks[:complete]))
-    assert survey.end == expected
+        assert scan.tally.messages == sum(map(len, blocks[:complete]))
+    assert scan.end == expected
 
 
 @EACH_KIND
 @given(st.binary(max_size=200))
 def test_no_data_is_too_strange(form: Format, codec: Codec, data: bytes) -> None:
-    assert 0 <= form.survey(data, codec, 0).end <= len(data)
+    assert 0 <= form.scan(data, codec, 0).end <= len(data)
 
 
 def test_zeros_at_the_end_are_torn_too() -> None:
     """What a power cut leaves of a file whose size was written, and its data not."""
     for form, codec in KINDS:
         whole = b"".join(write(form, codec, [b"one"], [b"two"]))
-        assert form.survey(whole + bytes(5000), codec, 0).end == len(whole), (form.name, codec.name)
+        assert form.scan(whole + bytes(5000), codec, 0).end == len(whole), (form.name, codec.name)
 
 
 # --- lines
@@ -160,8 +160,8 @@ def test_damage_in_the_middle_is_not_cut_off() -> None:
     parts = write(FRAMED, CODECS["none"], [b"one"], [b"two"], [b"three"])
     data = bytearray(b"".join(parts))
     data[len(parts[0]) + len(parts[1]) + 60] ^= 1
-    survey = FRAMED.survey(bytes(data), CODECS["none"], 0)
-    assert (survey.end, survey.tally.messages) == (len(data), 2)
+    scan = FRAMED.scan(bytes(data), CODECS["none"], 0)
+    assert (scan.end, scan.tally.messages) == (len(data), 2)
 
 
 # --- parquet

@@ -120,9 +120,9 @@ def killed_before_the_manifest(work: Path, output: Path, monkeypatch: pytest.Mon
         patch.setattr("nsq_tools.to_file.finishing.remove_other_names", killed)
         with pytest.raises(KeyboardInterrupt):
             file.finish()
-    assert file.claim.facts.entry is not None
+    assert file.claim.details.entry is not None
     file.claim.drop()
-    return str(file.claim.facts.entry["path"])
+    return str(file.claim.details.entry["path"])
 
 
 def the_rest(work: Path) -> list[FinishedFile]:
@@ -139,7 +139,7 @@ def test_a_placed_file_that_was_taken_away_is_placed_again(
         (output / name).write_bytes(b"mine\n")
     (file,) = the_rest(work)
     assert file.finish().path == ("x-000001.log" if has_another else name)
-    assert [entry["path"] for entry in manifest(output)] == [file.claim.facts.entry["path"]]  # type: ignore[index]
+    assert [entry["path"] for entry in manifest(output)] == [file.claim.details.entry["path"]]  # type: ignore[index]
     assert all_bodies(output) == ([b"mine", b"one"] if has_another else [b"one"])
     assert os.listdir(work) == leftovers(output) == []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsq_tools.to_http.requests import GET, POST, Place, Request, merge_headers, parse_header
+from nsq_tools.to_http.requests import GET, POST, Request, Server, merge_headers, parse_header
 
 # ---- headers
 
@@ -50,7 +50,7 @@ def test_a_post_has_the_message_as_body() -> None:
     request = Request(POST, "http://h:81/p?q=%s", {"A": "b"})
     assert request.head(b"xyz") == b"POST /p?q=%s HTTP/1.1\r\nHost: h:81\r\nA: b\r\nContent-Length: 3\r\n\r\n"
     assert request.body(b"xyz") == b"xyz"
-    assert request.place == Place(False, "h", 81)
+    assert request.server == Server(False, "h", 81)
 
 
 def test_a_get_has_the_message_in_its_url() -> None:
@@ -113,7 +113,7 @@ def test_a_get_follows_redirects_as_it_is(status: int) -> None:
     following = get("http://h/a/%s?x=1").redirected(b"m m", status, "../b?y=%25s")
     assert following
     assert first_line(following, b"m m") == b"GET /b?y=%25s HTTP/1.1"
-    assert following.place == Place(False, "h", 80)
+    assert following.server == Server(False, "h", 80)
 
 
 @pytest.mark.parametrize(("status", "follows"), [(301, False), (302, False), (303, False), (307, True), (308, True)])
@@ -122,7 +122,7 @@ def test_a_post_follows_only_where_the_message_goes_along(status: int, follows: 
     assert (following is not None) is follows
     if following:
         assert following.head(b"m").startswith(b"POST /b HTTP/1.1\r\nHost: other:444\r\n")
-        assert following.place == Place(True, "other", 444)
+        assert following.server == Server(True, "other", 444)
 
 
 @pytest.mark.parametrize(("status", "location"), [(200, "/b"), (304, "/b"), (300, "/b"), (307, "")])

@@ -23,7 +23,7 @@ from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals
 
 
-class Allowance:
+class MessageLimit:
     """The number of messages that are still to be shown, from `-n`; 0 or less means no limit."""
 
     def __init__(self, count: int) -> None:
@@ -109,7 +109,7 @@ class Tail:
         self._stop = stop
         self._log = log
         self._renderer = renderer_of(options)
-        self._allowance = Allowance(options.n)
+        self._allowance = MessageLimit(options.n)
         self._turns = RLock()
         self._unwritten: set[MessageBatch] = set()  # one of them is being written, the others wait
         self._failure: OSError | None = None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from nsq_tools.to_file.claims import Claim, Facts, new_token, side_path
+from nsq_tools.to_file.claims import Claim, ClaimDetails, new_token, side_path
 from nsq_tools.to_file.compression import Codec
 from nsq_tools.to_file.finishing import Contents, FinishedFile
 from nsq_tools.to_file.formats.format import Encoder, Format, Warn
@@ -274,11 +274,11 @@ class Archive:
         token = new_token()
         work_path = work_dir / revised if plan.form.convert is None else side_path(work_dir, token, ".framed")
         make_directories(work_path.parent)
-        facts = Facts(
+        details = ClaimDetails(
             plan.topic, plan.channel, plan.form.name, plan.codec.name, name, self._revision,
             str(work_path.relative_to(work_dir)), str(output_dir), plan.is_shared,
         )  # fmt: skip
-        claim = Claim.make(work_dir, token, facts)
+        claim = Claim.make(work_dir, token, details)
         try:
             return self._begin(claim, name, now_ns)
         except FileExistsError:  # another process was faster
@@ -311,12 +311,12 @@ class Archive:
             if encoder.header:
                 output.append(encoder.header)
             if output.start_offset:
-                claim.update(replace(claim.facts, offset=output.start_offset))
+                claim.update(replace(claim.details, offset=output.start_offset))
         except OSError:
             with suppress(FileNotFoundError):
                 output.discard()
             raise
-        self._log.info("[%s/%s] opening %s", plan.topic, plan.channel, plan.work_dir / claim.facts.work_name)
+        self._log.info("[%s/%s] opening %s", plan.topic, plan.channel, plan.work_dir / claim.details.work_name)
         return _Current(name, now_ns, output, encoder, claim, output.end, Tally())
 
 

@@ -26,7 +26,7 @@ _SUFFIX = ".json"
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ClaimDetails:
     """The data of a claim: everything that is needed to finish its file.
 
     topic, channel   the source of its messages
@@ -56,21 +56,21 @@ class Facts:
 class Claim:
     """A claim that this process holds."""
 
-    def __init__(self, path: Path, descriptor: int, facts: Facts) -> None:
+    def __init__(self, path: Path, descriptor: int, details: ClaimDetails) -> None:
         self._path = path
         self._fd = descriptor
-        self.facts = facts
+        self.details = details
 
     @classmethod
-    def make(cls, directory: Path, token: str, facts: Facts) -> Claim:
+    def make(cls, directory: Path, token: str, details: ClaimDetails) -> Claim:
         """Create a claim. It gets its name only when it is locked and complete. Raises OSError."""
         path = claim_path(directory, token)
         unnamed = path.with_suffix(".new")
         descriptor = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o660)
-        claim = cls(path, descriptor, facts)
+        claim = cls(path, descriptor, details)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            claim.update(facts)
+            claim.update(details)
             os.rename(unnamed, path)
             sync_directory(directory)
         except OSError:
@@ -92,16 +92,16 @@ class Claim:
     @property
     def work_path(self) -> Path:
         """Return the path of its file while it is written."""
-        return self.work_dir / self.facts.work_name
+        return self.work_dir / self.details.work_name
 
-    def update(self, facts: Facts) -> None:
+    def update(self, details: ClaimDetails) -> None:
         """Replace the data of the claim. Raises OSError."""
-        data = orjson.dumps(asdict(facts))
+        data = orjson.dumps(asdict(details))
         os.ftruncate(self._fd, max(len(data), os.fstat(self._fd).st_size))  # a full disk fails here
         os.pwrite(self._fd, data, 0)
         os.ftruncate(self._fd, len(data))
         os.fsync(self._fd)
-        self.facts = facts
+        self.details = details
 
     def release(self) -> None:
         """Delete the claim, because its file is finished or deleted. Raises OSError."""
@@ -154,7 +154,7 @@ def _take_over(path: Path) -> Claim | None:
         return None
 
 
-def _parsed(data: bytes) -> Facts:
+def _parsed(data: bytes) -> ClaimDetails:
     """Raises ValueError and TypeError."""
     values: dict[str, Any] = orjson.loads(data)
-    return Facts(**values)
+    return ClaimDetails(**values)

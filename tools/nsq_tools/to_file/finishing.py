@@ -22,10 +22,10 @@ from typing import BinaryIO
 
 from google_crc32c import extend
 
-from nsq_tools.to_file.claims import Claim, Facts, abandoned, new_token, side_path
+from nsq_tools.to_file.claims import Claim, ClaimDetails, abandoned, new_token, side_path
 from nsq_tools.to_file.compression import CODECS
 from nsq_tools.to_file.formats import FORMATS
-from nsq_tools.to_file.formats.format import Format, Survey
+from nsq_tools.to_file.formats.format import FileScan, Format
 from nsq_tools.to_file.manifest import Entry, Manifest
 from nsq_tools.to_file.placing import Make, make_directories, place, remove_other_names
 from nsq_tools.to_file.portions import Tally
@@ -54,16 +54,16 @@ class FinishedFile:
 
     @property
     def name(self) -> str:
-        return self.claim.facts.work_name
+        return self.claim.details.work_name
 
     def finish(self) -> Entry:
         """Finish the file; return its line in the manifest. May block. May be called again after an OSError."""
-        facts = self.claim.facts
-        may_be_listed = facts.entry is not None or self.contents is None or self.contents.is_repaired
-        entry = Entry(**facts.entry) if facts.entry is not None else self._place()
+        details = self.claim.details
+        may_be_listed = details.entry is not None or self.contents is None or self.contents.is_repaired
+        entry = Entry(**details.entry) if details.entry is not None else self._place()
         if not self._remove_other_names(entry):
             entry = self._place_again(entry)
-        manifest = Manifest(Path(facts.output_dir))
+        manifest = Manifest(Path(details.output_dir))
         if not (may_be_listed and manifest.has(entry)):
             manifest.add(entry)
         self.claim.release()
@@ -72,48 +72,48 @@ class FinishedFile:
     def _place(self) -> Entry:
         """Move it to its place in the output-dir, unless it is there."""
         if self._is_in_place():
-            return self._entry(self.claim.facts.work_name)
+            return self._entry(self.claim.details.work_name)
         return self._note(self._entry(self._give_name()))
 
     def _place_again(self, entry: Entry) -> Entry:
         """Place it again, because the file that an earlier run placed was deleted or replaced."""
         entry = self._note(replace(entry, path=self._give_name()))
         if not self._remove_other_names(entry):
-            place = Path(self.claim.facts.output_dir) / entry.path
+            place = Path(self.claim.details.output_dir) / entry.path
             raise OSError(errno.EBUSY, "another program has replaced the file that was just placed there", str(place))
         return entry
 
     def _is_in_place(self) -> bool:
         """True if the file was written in the output-dir."""
-        facts = self.claim.facts
-        return FORMATS[facts.format].convert is None and self.claim.work_dir.samefile(facts.output_dir)
+        details = self.claim.details
+        return FORMATS[details.format].convert is None and self.claim.work_dir.samefile(details.output_dir)
 
     def _give_name(self) -> str:
-        facts = self.claim.facts
+        details = self.claim.details
         return place(
-            self.claim.work_path, Path(facts.output_dir), facts.name, facts.revision, self.claim.token,
-            _converter(FORMATS[facts.format], facts),
+            self.claim.work_path, Path(details.output_dir), details.name, details.revision, self.claim.token,
+            _converter(FORMATS[details.format], details),
         )  # fmt: skip
 
     def _note(self, entry: Entry) -> Entry:
         """Write the entry into the claim, so that the place is known after a kill."""
-        self.claim.update(replace(self.claim.facts, entry=asdict(entry)))
+        self.claim.update(replace(self.claim.details, entry=asdict(entry)))
         return entry
 
     def _remove_other_names(self, entry: Entry) -> bool:
         """Remove the other names. Return False if the placed file is not proved to have the written contents."""
-        output_dir = Path(self.claim.facts.output_dir)
+        output_dir = Path(self.claim.details.output_dir)
         claim, is_copy = self.claim, partial(_holds, entry)
         return remove_other_names(claim.work_path, output_dir, entry.path, claim.token, is_copy)
 
     def _entry(self, name: str) -> Entry:
-        facts, contents = self.claim.facts, self._contents(name)
+        details, contents = self.claim.details, self._contents(name)
         return Entry(
             path=name,
-            topic=facts.topic,
-            channel=facts.channel,
-            format=facts.format,
-            compress=facts.compress,
+            topic=details.topic,
+            channel=details.channel,
+            format=details.format,
+            compress=details.compress,
             messages=contents.tally.messages,
             first_timestamp=contents.tally.first_timestamp_ns,
             last_timestamp=contents.tally.last_timestamp_ns,
@@ -127,11 +127,11 @@ class FinishedFile:
 
     def _contents(self, name: str) -> Contents:
         """Return the contents, with the size and checksum of the converted file if there is one."""
-        contents, facts = self.contents, self.claim.facts
+        contents, details = self.contents, self.claim.details
         assert contents is not None  # otherwise the claim has the entry
-        if FORMATS[facts.format].convert is None:
+        if FORMATS[details.format].convert is None:
             return contents
-        with (Path(facts.output_dir) / name).open("rb") as file:
+        with (Path(details.output_dir) / name).open("rb") as file:
             return replace(contents, size_bytes=os.fstat(file.fileno()).st_size, checksum=checksum_of(file))
 
 
@@ -150,8 +150,8 @@ def _holds(entry: Entry, path: Path) -> bool:
         return (entry.offset, entry.bytes, entry.crc32c) == (0, size, f"{checksum_of(file):08x}")
 
 
-def _converter(form: Format, facts: Facts) -> Make | None:
-    return None if form.convert is None else partial(_convert, form, facts.compress)
+def _converter(form: Format, details: ClaimDetails) -> Make | None:
+    return None if form.convert is None else partial(_convert, form, details.compress)
 
 
 def _convert(form: Format, codec_name: str, source: Path, target: Path) -> None:
@@ -170,13 +170,13 @@ def repair(claim: Claim) -> FinishedFile | None:
 
     May block for long. Raises OSError; the claim then stays for the next start.
     """
-    if claim.facts.entry is not None:
+    if claim.details.entry is not None:
         return FinishedFile(claim, None)
     path = claim.work_path
     try:
         with path.open("r+b") as file:
             contents = _mended(claim, file)
-            if contents.tally.messages or claim.facts.is_shared:
+            if contents.tally.messages or claim.details.is_shared:
                 return FinishedFile(claim, contents)
             if os.path.samestat(os.fstat(file.fileno()), path.lstat()):
                 path.unlink()  # still locked, so no other process writes to it
@@ -192,31 +192,31 @@ def repair(claim: Claim) -> FinishedFile | None:
 
 def _mended(claim: Claim, file: BinaryIO) -> Contents:
     """Raises OSError, and BlockingIOError if another process writes to the file."""
-    facts = claim.facts
-    fcntl.flock(file, fcntl.LOCK_EX | (0 if facts.is_shared else fcntl.LOCK_NB))
+    details = claim.details
+    fcntl.flock(file, fcntl.LOCK_EX | (0 if details.is_shared else fcntl.LOCK_NB))
     size = os.fstat(file.fileno()).st_size
-    survey = _survey(claim, file, size)
-    if survey.end < size:
-        os.ftruncate(file.fileno(), survey.end)
+    scan = _scan(claim, file, size)
+    if scan.end < size:
+        os.ftruncate(file.fileno(), scan.end)
     os.fsync(file.fileno())
-    file.seek(facts.offset)
+    file.seek(details.offset)
     return Contents(
-        survey.tally,
-        facts.offset,
-        survey.end - facts.offset,
+        scan.tally,
+        details.offset,
+        scan.end - details.offset,
         checksum_of(file),
         is_repaired=True,
-        cut_bytes=size - survey.end,
+        cut_bytes=size - scan.end,
     )
 
 
-def _survey(claim: Claim, file: BinaryIO, size: int) -> Survey:
-    facts = claim.facts
-    if size <= facts.offset:
-        return Survey(size)
-    form, codec = FORMATS[facts.format], CODECS[facts.compress]
+def _scan(claim: Claim, file: BinaryIO, size: int) -> FileScan:
+    details = claim.details
+    if size <= details.offset:
+        return FileScan(size)
+    form, codec = FORMATS[details.format], CODECS[details.compress]
     with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:
-        return form.survey(data, codec, facts.offset)
+        return form.scan(data, codec, details.offset)
 
 
 def check_writable(directory: Path) -> None:

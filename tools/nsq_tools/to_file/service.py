@@ -119,7 +119,7 @@ class Service:
             try:
                 in_thread(self._threadpool, self._repair_one, claim)
             except OSError as error:
-                self._log.error("cannot repair %s: %s; it stays as it is", claim.facts.work_name, describe(error))
+                self._log.error("cannot repair %s: %s; it stays as it is", claim.details.work_name, describe(error))
                 claim.drop()
 
     def _repair_one(self, claim: Claim) -> None:

@@ -50,7 +50,7 @@ _PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
 
 
 @dataclass(frozen=True)
-class Place:
+class Server:
     """The server to connect to."""
 
     is_secure: bool
@@ -71,7 +71,7 @@ class Request:
         if has_place and _MARKER not in path:
             raise ValueError("%s must be in the path or the query")
         before, marker, after = path.partition(_MARKER)
-        self.place = Place(url.is_secure, url.host, url.port)
+        self.server = Server(url.is_secure, url.host, url.port)
         # For logs; without the query, which may hold secrets.
         self.name = url.place + path.partition("?")[0].replace(_MARKER, PLACEHOLDER)
         self._before = f"{method} {before}".encode()
@@ -99,7 +99,7 @@ class Request:
             return None
         address = urljoin(self._url.replace(_MARKER, quote_plus(message)), location)
         headers = self._headers
-        if parse_url(address).host != self.place.host:
+        if parse_url(address).host != self.server.host:
             headers = {name: value for name, value in headers.items() if name.lower() not in _SECRET}
         return Request(self._method, address, headers)
 

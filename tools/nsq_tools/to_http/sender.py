@@ -9,7 +9,7 @@ from typing import Any
 import gevent
 
 from nsq_tools.to_http.answers import Answer, AnswerReader, BadAnswer
-from nsq_tools.to_http.requests import Place, Request
+from nsq_tools.to_http.requests import Request, Server
 from nsqd_py.net.http.client import connect_any, resolve_by_hub
 from nsqd_py.runtime.logs import Log
 
@@ -114,7 +114,7 @@ class Sender:
         self._tls = tls
         self._log = log
         self._clock = clock
-        self._idle: dict[Place, list[Connection]] = {}
+        self._idle: dict[Server, list[Connection]] = {}
         self._redirects_seen: set[str] = set()
 
     def send(self, request: Request, message: bytes) -> None:
@@ -159,7 +159,7 @@ class Sender:
             self._log.warning("%s redirects to %s; each message needs another request", request.name, following.name)
 
     def _ask_once(self, request: Request, message: bytes) -> Answer:
-        connection = self._idle_connection(request.place)
+        connection = self._idle_connection(request.server)
         if connection is not None:
             try:
                 return self._exchange(connection, request, message)
@@ -167,7 +167,7 @@ class Sender:
                 # The server has most likely closed it while it was idle.
                 if not error.said_nothing:
                     raise
-        return self._exchange(Connection(self._connect(request.place)), request, message)
+        return self._exchange(Connection(self._connect(request.server)), request, message)
 
     def _exchange(self, connection: Connection, request: Request, message: bytes) -> Answer:
         try:
@@ -177,14 +177,14 @@ class Sender:
             raise
         if answer.may_stay_open:
             connection.idle_since_s = self._clock()
-            self._idle.setdefault(request.place, []).append(connection)
+            self._idle.setdefault(request.server, []).append(connection)
         else:
             connection.close()
         return answer
 
-    def _idle_connection(self, place: Place) -> Connection | None:
+    def _idle_connection(self, server: Server) -> Connection | None:
         """Return the idle connection that was used last, or None. Close those that were idle for too long."""
-        connections = self._idle.get(place)
+        connections = self._idle.get(server)
         if not connections:
             return None
         connection = connections.pop()
@@ -196,8 +196,8 @@ class Sender:
         connections.clear()
         return None
 
-    def _connect(self, place: Place) -> Any:
+    def _connect(self, server: Server) -> Any:
         too_late = TimeoutError(f"no connection within {self._connect_timeout_s}s")
         with gevent.Timeout(self._connect_timeout_s, too_late):
-            tls = self._tls if place.is_secure else None
-            return connect_any(resolve_by_hub(place.host, place.port), tls, place.host)
+            tls = self._tls if server.is_secure else None
+            return connect_any(resolve_by_hub(server.host, server.port), tls, server.host)

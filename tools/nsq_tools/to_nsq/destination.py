@@ -12,7 +12,7 @@ import gevent
 from gevent.event import Event
 from gevent.pool import Group
 
-from nsq_tools.to_nsq.records import Fitting, Limits, RecordBatch, Refusal, halves
+from nsq_tools.to_nsq.records import Limits, RecordBatch, Refusal, SplitResult, halves
 from nsqd_py.client import Producer
 from nsqd_py.client.errors import NoNsqd, NsqClientError, PublishFailed
 from nsqd_py.client.options import ClientOptions
@@ -105,7 +105,7 @@ class Destination:
         self._changed.clear()
         self._changed.wait()
 
-    def _send(self, fitting: Fitting) -> None:
+    def _send(self, fitting: SplitResult) -> None:
         for refusal in fitting.refused:
             self._on_refusal(self.address, refusal)
         for batch in fitting.parts:
@@ -161,7 +161,7 @@ class Destination:
         self._limits.learn(error.text)
         fitting = self._limits.fit(batch)
         if len(fitting.parts) == 1 and not fitting.refused:  # the error named no new limit
-            fitting = halves(batch) if len(batch.records) > 1 else Fitting([], [_refused(batch, error)])
+            fitting = halves(batch) if len(batch.records) > 1 else SplitResult([], [_refused(batch, error)])
         # Released before `_send` waits for room: all waiting batches may be split at the same time.
         self._let_go(batch, batch.size_bytes)
         self._send(fitting)

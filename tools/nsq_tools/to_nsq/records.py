@@ -147,7 +147,7 @@ COUNT_BYTES = 4
 _TOO_BIG = re.compile(r"(message|body) too big -?\d+ > (\d+)")
 
 
-class Fitting(NamedTuple):
+class SplitResult(NamedTuple):
     """Batches that nsqd accepts, each as one MPUB or, for one record, one PUB; and the records that it refuses."""
 
     parts: list[RecordBatch]
@@ -176,17 +176,17 @@ class Limits:
             self.max_message_bytes = limit_bytes
         return is_new
 
-    def fit(self, batch: RecordBatch) -> Fitting:
+    def fit(self, batch: RecordBatch) -> SplitResult:
         """Split the batch into the smallest number of parts that this nsqd accepts."""
         limit_bytes = self.max_message_bytes
         if limit_bytes is None or all(len(record) <= limit_bytes for record in batch.records):
-            return Fitting(list(self._parts(batch)), [])
+            return SplitResult(list(self._parts(batch)), [])
         pairs = list(zip(batch.records, batch.lines, strict=True))
         kept = [pair for pair in pairs if len(pair[0]) <= limit_bytes]
         reason = f"it takes no more than {limit_bytes}"
         refused = [Refusal(line, len(record), reason) for record, line in pairs if len(record) > limit_bytes]
         smaller = RecordBatch([record for record, _ in kept], [line for _, line in kept])
-        return Fitting(list(self._parts(smaller)), refused)
+        return SplitResult(list(self._parts(smaller)), refused)
 
     def _parts(self, batch: RecordBatch) -> Iterator[RecordBatch]:
         """Yield parts with a body of at most `max_body_bytes`, or with one record."""
@@ -199,7 +199,7 @@ class Limits:
             start, sent_bytes = end, ends[end - 1]
 
 
-def halves(batch: RecordBatch) -> Fitting:
+def halves(batch: RecordBatch) -> SplitResult:
     """Split a batch in two, after a refusal that names no limit."""
     middle = len(batch.records) // 2
-    return Fitting([batch.part(0, middle), batch.part(middle, len(batch.records))], [])
+    return SplitResult([batch.part(0, middle), batch.part(middle, len(batch.records))], [])

@@ -1,4 +1,4 @@
-"""The interface of a format: encoding portions, and surveying the messages in a file."""
+"""The interface of a format: encoding portions, and scanning the messages in a file."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Encoder(Protocol):
 
 
 @dataclass(slots=True)
-class Survey:
+class FileScan:
     """The contents of a file: a tally of the messages up to `end`. The bytes after `end` are an incomplete write."""
 
     end: int = 0
@@ -52,7 +52,7 @@ class Format:
     codecs          allowed values of --compress
     overhead_bytes  approximate size of a message without its body
     encoder         (codec, level, warn) returns the encoder of one file
-    survey          (data, codec, start) surveys a file from `start` on; raises nothing, whatever the data
+    scan            (data, codec, start) scans a file from `start` on; raises nothing, whatever the data
     is_appendable   True if several runs may append to one uncompressed file
     gathers         True if each write is one record, so that small writes are collected until a sync
     convert         (source, target, codec name) makes the final file from the written one; None if they are the same
@@ -63,7 +63,7 @@ class Format:
     codecs: tuple[str, ...]
     overhead_bytes: int
     encoder: Callable[[Codec, int, Warn], Encoder]
-    survey: Callable[[Data, Codec, int], Survey]
+    scan: Callable[[Data, Codec, int], FileScan]
     is_appendable: bool = False
     gathers: bool = False
     convert: Callable[[Path, Path, str], None] | None = None

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 from nsq_tools.to_file.compression import NONE, ZSTD, Codec, Data
-from nsq_tools.to_file.formats.format import Encoded, Format, Survey, Warn
+from nsq_tools.to_file.formats.format import Encoded, FileScan, Format, Warn
 from nsq_tools.to_file.portions import Portion
 from nsqd_py.diskqueue.messages import Messages, encode_messages, record_positions
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
@@ -57,18 +57,18 @@ def joined(portions: Sequence[Portion]) -> Messages:
     )
 
 
-def survey_of_records(data: Data, codec: Codec, start: int) -> Survey:
-    """Survey a file of records. A damaged record before a valid one is skipped; only an incomplete end is excluded."""
-    survey = Survey()
+def scan_records(data: Data, codec: Codec, start: int) -> FileScan:
+    """Scan a file of records. A damaged record before a valid one is skipped; only an incomplete end is excluded."""
+    scan = FileScan()
     try:
         salt = FileHeader.decode(data[:FILE_HEADER_BYTES]).salt
     except Damaged:
-        return survey
-    survey.end = FILE_HEADER_BYTES
+        return scan
+    scan.end = FILE_HEADER_BYTES
     for position, header in record_positions(data, FILE_HEADER_BYTES, salt):
-        survey.end = position + header.record_bytes
-        survey.tally.add_all(header.count, header.timestamp_ns, header.base_id)
-    return survey
+        scan.end = position + header.record_bytes
+        scan.tally.add_all(header.count, header.timestamp_ns, header.base_id)
+    return scan
 
 
 FRAMED = Format(
@@ -77,6 +77,6 @@ FRAMED = Format(
     codecs=(NONE, ZSTD),
     overhead_bytes=30,
     encoder=FramedEncoder,
-    survey=survey_of_records,
+    scan=scan_records,
     gathers=True,
 )

@@ -16,8 +16,8 @@ from itertools import chain
 import orjson
 
 from nsq_tools.to_file.compression import GZIP, NONE, ZSTD, Codec, Data
-from nsq_tools.to_file.formats.format import Encoded, Format, Survey, Warn
-from nsq_tools.to_file.formats.lines import survey_lines
+from nsq_tools.to_file.formats.format import Encoded, FileScan, Format, Warn
+from nsq_tools.to_file.formats.lines import scan_lines
 from nsq_tools.to_file.portions import Portion, Tally
 
 # Anchored to the start of a line, so that it never matches inside a body.
@@ -77,8 +77,8 @@ def _count_objects(tally: Tally, block: bytes) -> None:
         tally.add_all(block.count(b"\n"), min(timestamps_ns), max(timestamps_ns))
 
 
-def survey_of_objects(data: Data, codec: Codec, start: int) -> Survey:
-    return survey_lines(data, codec, start, _count_objects)
+def scan_objects(data: Data, codec: Codec, start: int) -> FileScan:
+    return scan_lines(data, codec, start, _count_objects)
 
 
 JSONL = Format(
@@ -87,6 +87,6 @@ JSONL = Format(
     codecs=(NONE, GZIP, ZSTD),
     overhead_bytes=150,
     encoder=JsonlEncoder,
-    survey=survey_of_objects,
+    scan=scan_objects,
     is_appendable=True,
 )

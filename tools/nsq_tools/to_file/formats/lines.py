@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 
 from nsq_tools.to_file.compression import GZIP, NONE, ZSTD, Codec, Data
-from nsq_tools.to_file.formats.format import Encoded, Format, Survey, Warn
+from nsq_tools.to_file.formats.format import Encoded, FileScan, Format, Warn
 from nsq_tools.to_file.portions import Portion, Tally
 
 NEWLINE_WARNING = (
@@ -38,9 +38,9 @@ class LinesEncoder:
         return self._codec.compress(b"", self._level)
 
 
-def survey_lines(data: Data, codec: Codec, start: int, count: Callable[[Tally, bytes], None]) -> Survey:
-    """Survey the complete lines of a file. `count` adds a block of lines to the tally."""
-    survey = Survey(start)
+def scan_lines(data: Data, codec: Codec, start: int, count: Callable[[Tally, bytes], None]) -> FileScan:
+    """FileScan the complete lines of a file. `count` adds a block of lines to the tally."""
+    scan = FileScan(start)
     blocks: list[bytes] = []
     rest: list[bytes] = []
     for piece in codec.pieces(data, start):
@@ -51,18 +51,18 @@ def survey_lines(data: Data, codec: Codec, start: int, count: Callable[[Tally, b
         rest.append(behind)
         if piece.end:
             for block in blocks:
-                count(survey.tally, block)
+                count(scan.tally, block)
             blocks.clear()
-            survey.end = piece.end - (sum(map(len, rest)) if codec.is_plain else 0)
-    return survey
+            scan.end = piece.end - (sum(map(len, rest)) if codec.is_plain else 0)
+    return scan
 
 
 def _count_newlines(tally: Tally, block: bytes) -> None:
     tally.add_all(block.count(b"\n"))
 
 
-def survey_of_lines(data: Data, codec: Codec, start: int) -> Survey:
-    return survey_lines(data, codec, start, _count_newlines)
+def scan_plain_lines(data: Data, codec: Codec, start: int) -> FileScan:
+    return scan_lines(data, codec, start, _count_newlines)
 
 
 LINES = Format(
@@ -71,6 +71,6 @@ LINES = Format(
     codecs=(NONE, GZIP, ZSTD),
     overhead_bytes=1,
     encoder=LinesEncoder,
-    survey=survey_of_lines,
+    scan=scan_plain_lines,
     is_appendable=True,
 )

@@ -16,7 +16,7 @@ from typing import Any
 
 from nsq_tools.to_file.compression import GZIP, NONE, ZSTD, Codec
 from nsq_tools.to_file.formats.format import Format, Warn
-from nsq_tools.to_file.formats.framed import FramedEncoder, survey_of_records
+from nsq_tools.to_file.formats.framed import FramedEncoder, scan_records
 from nsqd_py.diskqueue.messages import Messages, decode_messages, record_positions
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
 
@@ -117,7 +117,7 @@ PARQUET = Format(
     codecs=(NONE, GZIP, ZSTD),
     overhead_bytes=30,
     encoder=_side_file,
-    survey=survey_of_records,
+    scan=scan_records,
     gathers=True,
     convert=convert,
 )

@@ -17,7 +17,7 @@ MOST_UNREAD_OF_ADDRESS = MOST_UNREAD_BYTES // 4
 WAIT_S = 10.0
 
 
-class AnswerRoom:
+class ResponseLimiter:
     """Admits requests with long answers while few bytes of such answers are unread.
 
     An answer counts from its encoding until the client's socket has accepted it. The bound is exceeded by at most
