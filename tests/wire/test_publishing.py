@@ -289,7 +289,7 @@ def test_a_consumer_gets_what_a_client_that_is_alone_publishes(nsqd: Nsqd) -> No
 def test_few_new_messages_wait_for_more_while_other_input_is_ready(nsqd: Nsqd) -> None:
     reader, peer = nsqd.tcp(), nsqd.tcp()
     nsqd.subscribe(reader, rdy=100)
-    nsqd.turn._poll_loop = lambda timeout_ms: [(0, 1)]
+    nsqd.iteration._poll_loop = lambda timeout_ms: [(0, 1)]
     for number in range(15):
         nsqd.hear(peer.say(pub("t", b"%d" % number)))
         assert peer.answers() == OK
@@ -301,7 +301,7 @@ def test_few_new_messages_wait_for_more_while_other_input_is_ready(nsqd: Nsqd) -
 def test_a_client_that_becomes_ready_does_not_wait_for_more(nsqd: Nsqd) -> None:
     reader, peer = nsqd.tcp(), Peer(nsqd._make_tcp)
     first = nsqd.subscribe(reader, rdy=1)
-    nsqd.turn._poll_loop = lambda timeout_ms: [(0, 1)]
+    nsqd.iteration._poll_loop = lambda timeout_ms: [(0, 1)]
     nsqd.hear(peer.say(MAGIC + pub("t", b"second")))
     assert not reader.answers()
     nsqd.hear(reader.say(b"FIN " + first[-21:-5] + b"\n"))
