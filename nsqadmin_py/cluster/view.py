@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from nsqd_py.cluster.figures import MILLI, ChannelCounts, Latency, Numbers, Rates
+from nsqd_py.cluster.figures import MILLI, ChannelCounts, Latency, Numbers, Part, Rates, Sum
 
 Json = dict[str, Any]
 
@@ -51,3 +52,9 @@ def figures_json(topic_depth: int, counts: ChannelCounts, messages: int, flow: N
 
 def latency_json(latency: Latency) -> list[Json]:
     return [{"quantile": quantile, "ns": value_ns} for quantile, value_ns in latency]
+
+
+def oldest_json(rows: Iterable[Sum | Part]) -> float | None:
+    """Return the publish time of the oldest waiting message, in s since the epoch; None if none is known."""
+    oldest_ns = min((row.oldest_ns for row in rows if row.oldest_ns), default=0)
+    return oldest_ns / 1e9 if oldest_ns else None

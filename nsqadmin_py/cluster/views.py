@@ -12,7 +12,7 @@ from typing import Any
 
 from nsqadmin_py.cluster.last_known import NOTHING_KNOWN, LastKnown, NodeMemory
 from nsqadmin_py.cluster.node_views import FAILED, GONE, OK, SLOW, state_of, tombstones_of, version_of
-from nsqadmin_py.cluster.view import BadQuery, Json, NotKnown, View, figures_json, latency_json
+from nsqadmin_py.cluster.view import BadQuery, Json, NotKnown, View, figures_json, latency_json, oldest_json
 from nsqd_py.cluster.figures import ChannelCounts, Numbers, Part, Sum, TopicCounts, TopicRow
 from nsqd_py.cluster.model import Cluster, Node, totals
 
@@ -99,6 +99,7 @@ def _topic_json(name: str, row: TopicRow, memory: NodeMemory) -> Json:
         "paused_channels": sum(channel.paused_parts > 0 for channel in row.channels.values()),
         "channels": len(row.channels),
         "nodes": len(row.parts),
+        "oldest_s": oldest_json([row, *row.channels.values()]),
         "missing_depth": memory.missing_depth(name),
     }
 
@@ -182,6 +183,7 @@ def _part_json(node: Node, part: Part, now_s: float) -> Json:
         "hostname": node.told.get("hostname", ""),
         "state": state_of(node, now_s),
         "paused": part.is_paused,
+        "oldest_s": oldest_json([part]),
         "latency": latency_json(part.latency),
     }
 
@@ -194,6 +196,7 @@ def _channel_json(cluster: Cluster, topic: str, name: str) -> Json:
     figures = _channel_figures(row.figures, row.rates)
     latency = latency_json(cluster.latency_of(row, topic, name))
     about = {"topic": topic, "channel": name, "paused": row.paused_parts > 0, "nodes": len(row.parts)}
+    about["oldest_s"] = oldest_json([row])
     return about | {"latency": latency} | figures
 
 

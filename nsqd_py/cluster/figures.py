@@ -73,7 +73,7 @@ channel_figures = itemgetter(
 
 # Indexes of the fields of TopicCounts and ChannelCounts.
 _MESSAGES_OF_TOPIC = TopicCounts._fields.index("messages")
-_DEPTH, _, _IN_FLIGHT, _DEFERRED, _MESSAGES, _REQUEUED, _TIMED_OUT, _ = range(len(ChannelCounts._fields))
+_DEPTH, _, _IN_FLIGHT, _DEFERRED, _MESSAGES, _REQUEUED, _TIMED_OUT, _CLIENTS = range(len(ChannelCounts._fields))
 
 
 def topic_rates(now: Numbers, before: Numbers, scale: float) -> Rates:
@@ -88,8 +88,12 @@ def topic_rates(now: Numbers, before: Numbers, scale: float) -> Rates:
     return Rates(int(came * scale), growth=int(growth * scale)) if came or growth else QUIET
 
 
-def channel_rates(now: Numbers, before: Numbers, scale: float) -> Rates:
-    """Return the rates of a channel, as `topic_rates`. Messages that were emptied count as finished."""
+def channel_rates(now: Numbers, before: Numbers, scale: float, finished: int | None = None) -> Rates:
+    """Return the rates of a channel, as `topic_rates`.
+
+    `finished` is how many messages consumers finished. Go's nsqd does not report it (None): then messages that came and
+    wait no longer count as finished, also emptied ones; without a consumer, at most those that came since.
+    """
     came = now[_MESSAGES] - before[_MESSAGES]
     if came < 0 or not scale:
         return UNKNOWN
@@ -97,7 +101,9 @@ def channel_rates(now: Numbers, before: Numbers, scale: float) -> Rates:
     waited = growth + now[_IN_FLIGHT] + now[_DEFERRED] - before[_IN_FLIGHT] - before[_DEFERRED]
     requeued = now[_REQUEUED] - before[_REQUEUED]
     timed_out = now[_TIMED_OUT] - before[_TIMED_OUT]
-    finished = came - waited
+    if finished is None:
+        has_consumers = now[_CLIENTS] or before[_CLIENTS] or before[_IN_FLIGHT]
+        finished = came - waited if has_consumers else min(came - waited, came)
     if not came and not growth and requeued <= 0 and timed_out <= 0 and finished <= 0:
         return QUIET
     return Rates(
@@ -130,6 +136,19 @@ def read_latency(row: Mapping[str, Any]) -> Latency:
     return tuple((_float(item["quantile"]), _float(item["value"])) for item in given["percentiles"])
 
 
+# `Part.finished` of an nsqd that does not report it.
+NOT_REPORTED = -1
+_MOST_TIME_NS = 2**63
+
+
+def read_time_ns(row: Mapping[str, Any], key: str) -> int:
+    """Return a time in ns since the epoch; 0 if the row has none. Raises TypeError."""
+    value = row.get(key, 0)
+    if type(value) is not int or not 0 <= value < _MOST_TIME_NS:
+        raise TypeError(f"{key} is no time")
+    return value
+
+
 def _float(value: Any) -> float:
     """Raise TypeError for what is not a number: float() would also accept texts such as "nan" and "inf"."""
     if type(value) is not int and type(value) is not float:
@@ -148,12 +167,18 @@ def worst(latencies: Iterable[Latency]) -> Latency:
 
 @dataclass(slots=True)
 class Part:
-    """A topic or channel on one nsqd. `changed` is the last tick in which it changed."""
+    """A topic or channel on one nsqd. `changed` is the last tick in which it changed.
+
+    finished   messages of the channel that consumers finished; -1 if the nsqd does not report it
+    oldest_ns  publish time of the oldest waiting message, since the epoch; 0 if none waits, or it is unknown
+    """
 
     counts: Numbers
     rates: Rates = QUIET
     is_paused: bool = False
     latency: Latency = ()
+    finished: int = -1
+    oldest_ns: int = 0
     changed: int = 0
 
 
@@ -184,6 +209,7 @@ class Sum:
     rates: Numbers = QUIET
     paused_parts: int = 0
     timed_parts: int = 0  # parts with latencies
+    oldest_ns: int = 0
     changed: int = 0
 
     def add_up(self, parts: Collection[Part], nothing: Numbers) -> None:
@@ -192,6 +218,7 @@ class Sum:
         self.rates = sum_of([part.rates for part in parts if part.rates is not QUIET], QUIET)
         self.paused_parts = sum(part.is_paused for part in parts)
         self.timed_parts = sum(part.latency != () for part in parts)
+        self.oldest_ns = min((part.oldest_ns for part in parts if part.oldest_ns), default=0)
 
 
 @dataclass(slots=True)

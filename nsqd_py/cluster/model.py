@@ -16,6 +16,7 @@ from nsqd_py.cluster.figures import (
     MILLI,
     NO_CHANNEL,
     NO_TOPIC,
+    NOT_REPORTED,
     QUIET,
     UNKNOWN,
     ChannelRow,
@@ -30,6 +31,7 @@ from nsqd_py.cluster.figures import (
     channel_rates,
     plus,
     read_latency,
+    read_time_ns,
     sum_of,
     topic_figures,
     topic_rates,
@@ -305,11 +307,18 @@ class Cluster:
             part = known.get(name) or self._add_channel(node, topic, of_topic, name)
             counts = channel_figures(row)
             if counts != part.counts:
-                self._change(node, of_all[name], part, counts, channel_rates(counts, part.counts, scale))
+                finished = row.get("finish_count", NOT_REPORTED)
+                rates = channel_rates(counts, part.counts, scale, _increase(part.finished, finished))
+                self._change(node, of_all[name], part, counts, rates)
+                part.finished = finished
             elif part.rates is not QUIET:
                 self._rest(node, of_all[name], part, scale)
             latency = row.get("e2e_processing_latency")
-            if row["paused"] or part.is_paused or part.latency or (latency and latency["percentiles"]):
+            oldest_ns = row.get("oldest_timestamp", 0)
+            if (
+                row["paused"] or part.is_paused or part.latency or oldest_ns != part.oldest_ns
+                or (latency and latency["percentiles"])
+            ):  # fmt: skip
                 self._mark(node, of_all[name], part, row)
 
     def _change(self, node: Node, row: Sum, part: Part, counts: Numbers, rates: Rates) -> None:
@@ -334,8 +343,9 @@ class Cluster:
 
     def _mark(self, node: Node, of_all: Sum, part: Part, row: Mapping[str, Any]) -> None:
         is_paused, latency = bool(row["paused"]), read_latency(row)
-        if is_paused != part.is_paused or latency != part.latency:
-            part.is_paused, part.latency = is_paused, latency
+        oldest_ns = read_time_ns(row, "oldest_timestamp")
+        if is_paused != part.is_paused or latency != part.latency or oldest_ns != part.oldest_ns:
+            part.is_paused, part.latency, part.oldest_ns = is_paused, latency, oldest_ns
             self._touch(node, of_all, part)
 
     def _calm(self, node: Node) -> None:
@@ -423,6 +433,13 @@ class Cluster:
     def latency_of(self, row: Sum, topic: str, channel: str = "") -> Latency:
         """Return the highest latencies over all nsqds."""
         return worst(part.latency for _, part in self.parts_of(topic, channel)) if row.timed_parts else ()
+
+
+def _increase(before: int, now: Any) -> int | None:
+    """Return the difference of a figure that not all nsqds report; None if it cannot be compared."""
+    if type(now) is not int or not NOT_REPORTED <= now <= MOST_COUNT:
+        raise ValueError("a count is no whole number, or too large for one")
+    return None if now < before or before == NOT_REPORTED else now - before
 
 
 def totals(cluster: Cluster) -> tuple[Numbers, Rates, Numbers, Rates]:

@@ -15,5 +15,6 @@ dead_letters    moves messages with too many attempts to another topic
 expiry          drops messages older than --message-ttl
 unreadable      messages that could not be read from disk, and the delay until the next try
 disk_limits     limits on the disk space of topics
+oldest          the publish time of the oldest message that waits
 latency         percentiles of the time from publish to FIN
 """

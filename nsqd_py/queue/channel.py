@@ -18,6 +18,7 @@ from nsqd_py.queue.dead_letters import DeadLetters
 from nsqd_py.queue.delivery import Distributor
 from nsqd_py.queue.in_flight import Delivery, Entry, InFlightTable, strays
 from nsqd_py.queue.journal_buffer import JournalBuffer, Unsaved, runs_of_entries
+from nsqd_py.queue.oldest import OldestMessage
 from nsqd_py.queue.position import TOPOLOGY_AWARE, Position
 from nsqd_py.queue.roles import Consumer, MessageSource
 
@@ -71,6 +72,7 @@ class Channel:
         self.is_ephemeral = is_ephemeral(name)
         self.clients: dict[Consumer, None] = {}
         self.message_count = 0
+        self.finish_count = 0
         self.requeue_count = 0
         self.timeout_count = 0
         self.latency: FinishMeter | None = None
@@ -93,6 +95,7 @@ class Channel:
         self._orphan_alarm = alarms.alarm(self._on_orphans_due)
         self._orphans: dict[InFlightTable, None] = {}
         self._unwritten = JournalBuffer(position, journal)
+        self._oldest = OldestMessage(position, source)
 
     # ---- figures
 
@@ -125,6 +128,11 @@ class Channel:
     @property
     def deferred_count(self) -> int:
         return self.position.deferred.count
+
+    @property
+    def oldest_ns(self) -> int:
+        """The publish time of the oldest queued message, in ns since the epoch; 0 if there is none or it is unknown."""
+        return self._oldest.time_ns
 
     def backend_depth(self, first_in_memory: int) -> int:
         """Return the part of the depth that is not in memory."""
@@ -247,6 +255,7 @@ class Channel:
             self.latency.finished(client.in_flight.deliveries(ids))
         finished, missing = client.in_flight.finish(ids)
         if finished:
+            self.finish_count += len(finished)
             add, note = self.position.finished.add, self._unwritten.note_finished
             for run in runs_of(finished):
                 add(*run)

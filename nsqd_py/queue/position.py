@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import repeat
+from itertools import chain, islice, repeat
 from typing import Protocol, TypeVar
 
 from nsqd_py.diskqueue.ranges import SeqRanges
@@ -155,6 +155,11 @@ class Position:
             runs.append((low, high, attempts, batch))
             most -= high - low
         return runs
+
+    def oldest(self, most: int) -> int | None:
+        """Return the lowest queued number, or None. Only the first `most` requeued runs are compared."""
+        fresh = (low for low, _ in islice(self._fresh_runs(), 1))
+        return min(chain(fresh, (run[0] for run in islice(self.again, most))), default=None)
 
     def _in_order(self) -> Iterator[Run]:
         again = iter(zip(self.again, self.again_after, strict=True))

@@ -32,6 +32,7 @@ from nsqd_py.queue.batch_cache import BatchCache
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.dead_letters import MOST_REMEMBERED
 from nsqd_py.queue.disk_limits import DiskSpace, NoRoom
+from nsqd_py.queue.oldest import publish_time_ns
 from nsqd_py.queue.publish_buffer import PublishBuffer, Publisher, Tickets
 from nsqd_py.queue.topic_policy import TopicPolicy
 from nsqd_py.runtime.logs import Log
@@ -149,6 +150,11 @@ class Topic:
     def depth(self) -> int:
         """Messages that are not released to channels yet."""
         return self.next_seq - self.released
+
+    @property
+    def oldest_ns(self) -> int:
+        """The publish time of the oldest message that is not released, in ns since the epoch; 0 if it is unknown."""
+        return publish_time_ns(self, self.released) if self.depth else 0
 
     @property
     def first_in_memory(self) -> int:

@@ -89,6 +89,8 @@ class _Collector:
             "paused": topic.is_paused,
             "e2e_processing_latency": _latency(topic.channels.values()),
         }
+        if topic.oldest_ns:
+            figures["oldest_timestamp"] = topic.oldest_ns
         if topic.log is not None and topic.log.damaged_bytes:
             figures["damaged_bytes"] = topic.log.damaged_bytes  # bytes of its log that could not be read
         if topic.log is not None and topic.log.damage.missing_count:
@@ -118,6 +120,7 @@ class _Collector:
             "clients": self.clients(clients) if self._include_clients else None,
             "paused": channel.is_paused,
             "e2e_processing_latency": _latency((channel,)),
+            "finish_count": channel.finish_count,
             **_own_counts(channel),
         }
 
@@ -142,8 +145,12 @@ def _topology_counts(channel: Channel) -> Figures:
 
 
 def _own_counts(channel: Channel) -> Figures:
-    """Return the counts that Go's nsqd does not have, unless they are 0."""
+    """Return the counts that Go's nsqd does not have, unless they are 0.
+
+    `oldest_timestamp` is a time in place of an age, so that the row of an idle channel stays the same.
+    """
     counts = {
+        "oldest_timestamp": channel.oldest_ns,
         "dead_letter_count": channel.dead_letter_count,
         "expired_count": channel.distributor.expired_count,
         "lost_count": channel.lost_count,

@@ -29,6 +29,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from nsqd_py.broker.broker import Broker
+from nsqd_py.clock import wall_ns
 from nsqd_py.debug.collector import COLLECTIONS
 from nsqd_py.runtime.histogram import Histogram
 from nsqd_py.runtime.pacing import Pace
@@ -56,6 +57,11 @@ def _figure(key: str) -> Callable[[Figures], float]:
     return lambda figures: float(figures[key])
 
 
+def _age_s(timestamp_ns: int) -> float:
+    """Return the time since a timestamp; 0 if it is 0, or in the future."""
+    return max(0.0, (wall_ns() - timestamp_ns) / _NS_PER_S) if timestamp_ns else 0.0
+
+
 # fmt: off
 TOPIC_FAMILIES = (
     Family("nsqd_topic_messages", COUNTER, "Messages published to the topic.", _figure("message_count")),
@@ -75,15 +81,22 @@ CHANNEL_FAMILIES = (
     Family("nsqd_channel_in_flight", GAUGE, "Messages in flight.", _figure("in_flight_count")),
     Family("nsqd_channel_deferred", GAUGE, "Deferred messages.", _figure("deferred_count")),
     Family("nsqd_channel_clients", GAUGE, "Connected consumers.", _figure("client_count")),
+    Family("nsqd_channel_finished", COUNTER, "Messages that consumers finished.", _figure("finish_count")),
     Family("nsqd_channel_paused", GAUGE, "1 while the channel is paused.", _figure("paused")),
 )
 OWN_TOPIC_FAMILIES = (
+    Family("nsqd_topic_oldest_message_age_seconds", GAUGE,
+        "Age of the oldest message that no channel has received yet; 0 if there is none.",
+        lambda topic: _age_s(topic.oldest_ns)),
     Family("nsqd_topic_memory_bytes", GAUGE, "Bytes of the topic's messages in memory.",
         lambda topic: topic.held_bytes),
     Family("nsqd_topic_expired", COUNTER, "Messages that expired before a channel received them.",
         lambda topic: topic.expired_count),
 )
 OWN_CHANNEL_FAMILIES = (
+    Family("nsqd_channel_oldest_message_age_seconds", GAUGE,
+        "Age of the oldest message queued for delivery; 0 if there is none.",
+        lambda channel: _age_s(channel.oldest_ns)),
     Family("nsqd_channel_lost", COUNTER, "Messages of the channel that could not be read and were skipped.",
         lambda channel: channel.lost_count),
     Family("nsqd_channel_unreadable", GAUGE, "Messages of the channel that cannot be read at present.",

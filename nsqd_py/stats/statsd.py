@@ -15,6 +15,7 @@ import gevent
 from gevent.event import Event
 
 from nsqd_py.broker.broker import Broker
+from nsqd_py.clock import wall_ns
 from nsqd_py.debug.memory import memory_figures
 from nsqd_py.lookup.endpoints import Endpoint, parse_address
 from nsqd_py.lookup.resolver import Resolver
@@ -27,6 +28,7 @@ COUNTER, GAUGE = "c", "g"
 DEFAULT_PACKET_BYTES = 4096  # if the option is 0
 _NOT_SPREAD_S = 1.0
 _STOP_S = 1.0
+_NS_PER_MS = 1_000_000
 
 # (name in statsd, name in /stats, COUNTER or GAUGE).
 Row = tuple[str, str, str]
@@ -69,6 +71,7 @@ class Reports:
         self._exclude_ephemeral = exclude_ephemeral
         self._counted: dict[str, int] = {}
         self._counting: dict[str, int] = {}
+        self._aged: set[str] = set()
 
     def lines(self, topics: Iterable[Figures], memory: Figures | None) -> Iterator[str]:
         """Yield the lines of the next report. The caller must iterate to the end."""
@@ -81,6 +84,7 @@ class Reports:
                 inner = f"{place}channel.{channel['channel_name']}."
                 yield from self._rows(inner, CHANNEL_ROWS, channel)
                 yield from self._percentiles(inner, channel)
+                yield from self._age(f"{inner}oldest_message_age_ms", channel)
         if memory is not None:
             yield from self._rows("mem.", MEMORY_ROWS, memory)
         self._counted = self._counting
@@ -102,6 +106,16 @@ class Reports:
             name = f"{place}e2e_processing_latency_{entry['quantile'] * 100:.0f}"
             yield self._line(name, int(entry["value"]), GAUGE)
 
+    def _age(self, key: str, channel: Figures) -> Iterator[str]:
+        """Yield the age of the oldest queued message; once 0 when none is left, since statsd keeps the last value."""
+        age_ms = _age_ms(channel)
+        if age_ms:
+            self._aged.add(key)
+        if key in self._aged:
+            yield self._line(key, age_ms, GAUGE)
+        if not age_ms:
+            self._aged.discard(key)
+
     def _since_last(self, key: str, count: int) -> int:
         """Return the increase of a counter. A lower count belongs to a new topic or channel of that name."""
         self._counting[key] = count
@@ -110,6 +124,12 @@ class Reports:
 
     def _line(self, key: str, value: int, kind: str) -> str:
         return f"{self._prefix}{key}:{value}|{kind}\n"
+
+
+def _age_ms(channel: Figures) -> int:
+    """Return the age of the oldest queued message; 0 if there is none."""
+    timestamp_ns: int = channel.get("oldest_timestamp", 0)
+    return max(0, wall_ns() - timestamp_ns) // _NS_PER_MS if timestamp_ns else 0
 
 
 def packets(lines: Iterable[str], size_bytes: int) -> list[bytes]:

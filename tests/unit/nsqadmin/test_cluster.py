@@ -98,6 +98,36 @@ def test_a_count_that_began_anew_makes_no_rate(start_time: int) -> None:
     assert views.channel(cluster, "t", "c", 12.0).head["message_rate"] == 0.0
 
 
+@pytest.mark.parametrize("clients", [0, 1])
+def test_emptying_a_channel_is_not_finishing(clients: int) -> None:
+    cluster = Cluster2()
+    waiting = {"message_count": 100, "finish_count": 10, "client_count": clients}
+    cluster.say(10.0, a=stats(topic("t", channel("c", depth=90, **waiting))))
+    cluster.say(12.0, a=stats(topic("t", channel("c", **waiting))))
+    assert cluster.row("t")["finish_rate"] == 0.0
+    cluster.say(14.0, a=stats(topic("t", channel("c", **waiting | {"message_count": 104, "finish_count": 14}))))
+    assert cluster.row("t")["finish_rate"] == 2.0
+
+
+def test_without_consumers_an_emptied_channel_of_gos_nsqd_is_not_finished() -> None:
+    cluster = Cluster2()
+    cluster.say(10.0, a=stats(topic("t", channel("c", depth=90, message_count=100))))
+    cluster.say(12.0, a=stats(topic("t", channel("c", message_count=100))))
+    assert cluster.row("t")["finish_rate"] == 0.0
+
+
+def test_the_oldest_message_of_all_nsqds_counts() -> None:
+    cluster = Cluster2()
+    ages = [channel("c", depth=1, oldest_timestamp=time_ns) for time_ns in (9_000_000_000, 7_000_000_000)]
+    cluster.say(10.0, a=stats(topic("t", ages[0])), b=stats(topic("t", ages[1])), c=stats(topic("t", channel("c"))))
+    assert views.channel(cluster, "t", "c", 10.0).head["oldest_s"] == 7.0
+    assert cluster.row("t")["oldest_s"] == 7.0
+    cluster.say(12.0, b=stats(topic("t", channel("c"))))
+    assert cluster.row("t")["oldest_s"] == 9.0
+    cluster.say(14.0, a=stats(topic("t", channel("c"))))
+    assert cluster.row("t")["oldest_s"] is None
+
+
 def test_an_answer_that_is_the_same_as_before_ends_all_rates() -> None:
     cluster = Cluster2()
     cluster.say(10.0, a=stats(topic("t")))
@@ -177,6 +207,8 @@ def test_an_nsqd_that_is_silent_keeps_its_figures_for_a_while() -> None:
     "document",
     [
         [], None, {"topics": 5}, {"topics": [{}]}, stats(topic("t", depth="1")), stats(topic("t", message_count=1.5)),
+        stats(topic("t", channel("c", oldest_timestamp=-1))), stats(topic("t", oldest_timestamp="x")),
+        stats(topic("t", channel("c", depth=1, finish_count=1.5))),
         stats(topic("t", depth=2**63)), stats(topic("t", channel("c", message_count=-(2**63)))),
         stats(topic("t", message_count=1e308)), stats(topic("t", channel("c", message_count=1e308))),
         stats(topic("t", channel("c", e2e_processing_latency={

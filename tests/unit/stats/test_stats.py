@@ -41,7 +41,7 @@ def make_client(hostname: str, **figures: Any) -> Any:
 def make_channel(name: str, *clients: Any, is_paused: bool = False, **figures: Any) -> Any:
     settings: dict[str, Any] = {
         "counts_by_nearness": [0, 0, 0], "latency": None,
-        "dead_letter_count": 0, "lost_count": 0,
+        "dead_letter_count": 0, "lost_count": 0, "finish_count": 0, "oldest_ns": 0,
         "distributor": SimpleNamespace(expired_count=0, unreadable_count=0), **figures,
     }  # fmt: skip
     return SimpleNamespace(
@@ -63,7 +63,7 @@ class Hashed:
 
 def make_topic(name: str, *channels: Any, is_paused: bool = False, **figures: Any) -> Any:
     return SimpleNamespace(
-        **{"expired_count": 0, "dead_letters": [], **figures}, name=name, depth=1, backend_depth=2,
+        **{"expired_count": 0, "dead_letters": [], "oldest_ns": 0, **figures}, name=name, depth=1, backend_depth=2,
         message_count=10, message_bytes=100, is_paused=is_paused, first_in_memory=8, log=None,
         channels={channel.name: channel for channel in channels},
     )  # fmt: skip
@@ -152,7 +152,7 @@ def test_json_has_the_keys_in_the_order_that_go_has() -> None:
     )
     assert " ".join(topic["channels"][0]) == (
         "channel_name depth backend_depth in_flight_count deferred_count message_count requeue_count timeout_count "
-        "client_count clients paused e2e_processing_latency"
+        "client_count clients paused e2e_processing_latency finish_count"
     )
     assert " ".join(document["producers"][0]) == (
         "client_id hostname version remote_address state ready_count in_flight_count message_count finish_count "

@@ -39,6 +39,20 @@ def lines(reports: Reports, *topics: dict[str, Any], memory: Any = None) -> list
     return [line.removesuffix("\n") for line in reports.lines(topics, memory)]
 
 
+def test_an_age_is_reported_while_messages_wait_and_then_once_as_zero() -> None:
+    reports = Reports("", exclude_ephemeral=False)
+
+    def ages(**figures: int) -> list[int]:
+        key = "topic.t.channel.c.oldest_message_age_ms:"
+        found = lines(reports, make_topic("t", 1, make_channel("c", **figures)))
+        return [int(line.removeprefix(key).removesuffix("|g")) for line in found if line.startswith(key)]
+
+    assert ages() == []
+    (age_ms,) = ages(oldest_timestamp=time.time_ns() - 5_000_000_000)
+    assert 5000 <= age_ms < 60_000
+    assert [ages(), ages()] == [[0], []]
+
+
 def test_keys_and_their_order_are_those_of_go() -> None:
     topic = make_topic("t", 2, make_channel("c", 3, (0.999, 1e9 + 0.9)), percentiles=((1.0, 7.5), (0.995, 2.0)))
     assert lines(Reports("p.", exclude_ephemeral=False), topic) == [
@@ -140,7 +154,7 @@ def make_broker(address: str, **changed: Any) -> Any:
     }  # fmt: skip
     topic = SimpleNamespace(
         name="t", depth=0, backend_depth=0, message_count=1, message_bytes=2, is_paused=False, channels={}, log=None,
-        first_in_memory=0, expired_count=0, dead_letters=(),
+        first_in_memory=0, expired_count=0, oldest_ns=0, finish_count=0, dead_letters=(),
     )  # fmt: skip
     return SimpleNamespace(options=SimpleNamespace(**options), topics={"t": topic}, http_port=99, log=FakeLog())
 
