@@ -24,6 +24,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, Self
 from zipfile import ZIP_DEFLATED, ZipFile
 
+from nsq_spark.class_archive import class_archive
 from nsq_spark.java import Java, bundled_home, find_java
 
 if TYPE_CHECKING:
@@ -49,8 +50,10 @@ _SUBMIT = """\
 #!/bin/sh
 export {exports}
 echo $$ > {directory}/pid
-"$SPARK_HOME/bin/spark-submit" "$@" && rm -rf {directory}
+"$SPARK_HOME/bin/spark-submit" "$@" && {{ {afterwards}; rm -rf {directory}; }}
 """
+# Keeps the archive of classes that the JVM has written; it takes its place in one step.
+_KEEP = "if [ -s {new} ]; then cp {new} {kept}.$$ && mv -f {kept}.$$ {kept}; fi"
 _DRIVER_OPTIONS, _EXECUTOR_OPTIONS = "spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"
 _ERROR = re.compile(r"^(?:.*?\b[\w.$]+(?:Exception|Error): |Error: )(.+?)\s*$", re.MULTILINE)
 # What `spark-replay` asks of its JVM. All its classes come from Spark's own files: to verify them takes an eighth of a
@@ -92,6 +95,11 @@ def is_local(master: str) -> bool:
     return _LOCAL.fullmatch(master) is not None
 
 
+def is_local_cluster(master: str) -> bool:
+    """True if the driver starts workers on its machine."""
+    return _LOCAL_CLUSTER.fullmatch(master) is not None
+
+
 def is_on_loopback(master: str) -> bool:
     """True if all of Spark runs on this machine."""
     return any(pattern.fullmatch(master) for pattern in (_LOCAL, _LOCAL_CLUSTER, _LOOPBACK))
@@ -116,12 +124,19 @@ class SparkStart:
     master        URL of the Spark master
     conf          the user's settings; they override those that are set here
     java_options  of the driver and the executors, such as LIGHT
+    is_recorded   keep the classes of this JVM for later starts, if no archive of them is there: see `class_archive`
 
     All temporary files, Spark's own too, are in one directory, which `close` removes.
     """
 
     def __init__(
-        self, master: str, conf: Mapping[str, str] | None = None, *, java_options: str = "", java: Java | None = None
+        self,
+        master: str,
+        conf: Mapping[str, str] | None = None,
+        *,
+        java_options: str = "",
+        java: Java | None = None,
+        is_recorded: bool = False,
     ) -> None:
         """Raises JavaNotFound."""
         self._master = master
@@ -130,6 +145,10 @@ class SparkStart:
         self._java = java or find_java(os.environ)
         self._directory = Path(tempfile.mkdtemp(prefix="nsqd-py-spark-"))
         self._log_path = self._directory / "spark.log"
+        self._home = Path(os.environ.get("SPARK_HOME") or _folder_of("pyspark"))
+        self._classes = class_archive(self._java, self._home) if is_local(master) else None
+        self._new_classes = self._directory / "classes.jsa"
+        self._is_recorded = is_recorded and self._classes is not None and not self._classes.exists()
         self._gateway: Any = None
         self._context: SparkContext | None = None
         self._error: Exception | None = None
@@ -140,8 +159,11 @@ class SparkStart:
         self._thread.start()
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None and self._is_recorded and self._context is not None:
+            self._let_go()
+        else:
+            self.close()
 
     def has_started(self, timeout_s: float) -> bool:
         """True if the start has succeeded or failed within `timeout_s` seconds."""
@@ -170,7 +192,14 @@ class SparkStart:
             if self.has_started(_STOP_S / _KILLS):
                 break
         self._forget()
+        if process := getattr(self._gateway, "proc", None):
+            process.wait()
         shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _let_go(self) -> None:
+        """Let the JVM end by itself: it writes the archive of its classes, and the directory is removed after that."""
+        self._forget()
+        self._gateway.proc.stdin.close()
 
     # ---- starting
 
@@ -218,6 +247,10 @@ class SparkStart:
         log4j.write_text(_LOG4J)
         java = f"{_UNCHECKED} {self._java_options}"
         driver = f"-Dlog4j2.configurationFile={log4j.as_uri()} -Djava.io.tmpdir={self._directory} {java}"
+        if self._is_recorded:
+            driver += f" -XX:ArchiveClassesAtExit={self._new_classes}"
+        elif self._classes is not None and self._classes.exists():
+            driver += f" -XX:SharedArchiveFile={self._classes}"
         options = {
             _DRIVER_OPTIONS: f"{driver} {given.pop(_DRIVER_OPTIONS, '')}".strip(),
             _EXECUTOR_OPTIONS: f"{java} {given.pop(_EXECUTOR_OPTIONS, '')}".strip(),
@@ -225,18 +258,16 @@ class SparkStart:
         return {**own, **given, **options}
 
     def _write_submit(self) -> Path:
-        """Return a SPARK_HOME whose spark-submit starts Spark's own in the right environment.
-
-        The real one is a directory of links, since the workers of a local-cluster write into it.
-        """
-        own = Path(os.environ.get("SPARK_HOME") or _folder_of("pyspark"))
+        """Return a SPARK_HOME whose spark-submit starts Spark's own in the right environment."""
         home = self._directory / "spark"
         (home / "bin").mkdir(parents=True)
-        real = home / "real"
-        real.mkdir()
-        for entry in own.iterdir():
-            if entry.name != "work":
-                (real / entry.name).symlink_to(entry)
+        real = self._home
+        if is_local_cluster(self._master):  # its workers write into their SPARK_HOME
+            real = home / "real"
+            real.mkdir()
+            for entry in self._home.iterdir():
+                if entry.name != "work":
+                    (real / entry.name).symlink_to(entry)
         java = bundled_home(self._java, self._directory) if self._java.is_bundled else self._java.home
         exports = {
             "JAVA_HOME": str(java),
@@ -249,7 +280,9 @@ class SparkStart:
         }
         words = " ".join(f"{name}={quote(value)}" for name, value in exports.items())
         submit = home / "bin" / "spark-submit"
-        submit.write_text(_SUBMIT.format(exports=words, directory=quote(str(self._directory))))
+        new, kept, directory = (quote(str(path)) for path in (self._new_classes, self._classes, self._directory))
+        afterwards = _KEEP.format(new=new, kept=kept) if self._is_recorded else ":"
+        submit.write_text(_SUBMIT.format(exports=words, directory=directory, afterwards=afterwards))
         submit.chmod(0o755)
         return home
 
@@ -280,8 +313,6 @@ class SparkStart:
             SparkContext._active_spark_context = None
         with contextlib.suppress(Exception):  # what is left of its connections
             self._gateway.shutdown()
-        if proc := getattr(self._gateway, "proc", None):
-            proc.wait()
         if SparkContext._gateway is self._gateway:
             SparkContext._gateway = SparkContext._jvm = None
 

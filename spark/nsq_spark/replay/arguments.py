@@ -30,11 +30,12 @@ _SMALL_BYTES = 256 * 1024 * 1024
 
 
 class SparkWanted(NamedTuple):
-    """The Spark to start."""
+    """The Spark to start. `uses_sql`: Spark SQL has to compute something."""
 
     master: str
     conf: Mapping[str, str]
     java_options: str
+    uses_sql: bool = False
 
 
 def job_of(options: ReplayOptions, now_ns: int) -> Job:
@@ -159,8 +160,10 @@ def spark_of(options: ReplayOptions) -> SparkWanted:
     if options.parallelism and master.startswith("spark:"):
         conf.setdefault("spark.cores.max", str(options.parallelism))
     conf.setdefault("spark.app.name", "spark-replay")
-    computes = options.dedupe or needs_spark(options.where or None, options.json_schema or None)
-    return SparkWanted(master, conf, COMPUTING if computes and not _is_small(options.archive) else LIGHT)
+    uses_sql = bool(options.dedupe) or needs_spark(options.where or None, options.json_schema or None)
+    return SparkWanted(
+        master, conf, COMPUTING if uses_sql and not _is_small(options.archive) else LIGHT, uses_sql=uses_sql
+    )
 
 
 def parse_conf(given: Sequence[str]) -> dict[str, str]:
