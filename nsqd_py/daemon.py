@@ -197,7 +197,7 @@ class Daemon:
                 options.statsd_prefix, options.broadcast_address, options.broadcast_http_port
             )
         else:
-            from nsqd_py.lookup.resolver import Resolver
+            from nsqd_py.lookup.host import Resolver
             from nsqd_py.stats.statsd import StatsdReporter
 
             self._statsd = StatsdReporter(self._broker, Resolver())
@@ -367,7 +367,7 @@ def _guard_maker(options: NsqdOptions, broker: Broker) -> Callable[[Guarded], Gu
         return None
     from nsqd_py.auth.guard import Guard  # slow to import: it needs RE2
     from nsqd_py.auth.servers import configured_servers
-    from nsqd_py.lookup.resolver import Resolver
+    from nsqd_py.lookup.host import Resolver
 
     servers = configured_servers(options, Resolver().resolve)
     return lambda client: Guard(client, servers, broker.alarms, broker.clock)
@@ -386,7 +386,7 @@ def _lookupd_tls(options: NsqdOptions) -> Any:
         return None
     from gevent import ssl  # slow to import; only TLS needs it
 
-    from nsqd_py.lookup.tls import client_context
+    from nsqd_py.lookup.connection import client_context
 
     try:
         return client_context(options, ssl.SSLContext)

@@ -14,8 +14,7 @@ from typing import Any
 
 from nsq_apps.reference import http_page, metrics_page
 from nsqd_py.settings.completion import completion_script
-from nsqd_py.settings.docs import FORMATS, example, reference_page, settings_tables
-from nsqd_py.settings.man import man_page
+from nsqd_py.settings.docs import FORMATS, example, man_page, reference_page, settings_tables
 from nsqd_py.settings.program import Program
 
 PRINTED_BY = "python -m nsq_apps.manual"

@@ -1,8 +1,7 @@
 """The topics and channels of one nsqd: created, deleted, loaded at the start, and maintained on disk.
 
 broker            creates, finds and deletes topics and channels
-creation          creates the log of a topic, and the journal of a new channel in a thread
-discovery         the interface to nsqlookupd's peers, which learn of new and deleted channels
+creation          creates the log of a topic, and the journal of a new channel in a thread; nsqlookupds learn of them
 
 Start and stop
 startup           loads a data directory; rebuilds positions from journals

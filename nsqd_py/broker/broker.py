@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nsqd_py.broker.creation import ChannelMaker, LogMaker
-from nsqd_py.broker.discovery import Lookups, NoLookups
+from nsqd_py.broker.creation import ChannelMaker, LogMaker, Lookups, NoLookups
 from nsqd_py.broker.disk_limits import DescriptorRelief, DiskHealth, FreeSpace
 from nsqd_py.broker.drain import Drain
 from nsqd_py.broker.housekeeping import Compactor, Housekeeper
@@ -19,7 +18,6 @@ from nsqd_py.broker.slow_disk import SlowReader, SlowWriter
 from nsqd_py.broker.state_files import LogEnd, end_of, write_clean_stop
 from nsqd_py.broker.sync import GroupSync
 from nsqd_py.clock import SteadyClock, wall_ns
-from nsqd_py.diskqueue.disk_pace import DiskPace
 from nsqd_py.diskqueue.journal import Journal, journal_name
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.memory_budget import MemoryBudget
@@ -37,6 +35,7 @@ from nsqd_py.queue.expiry import Expiry
 from nsqd_py.queue.position import Position
 from nsqd_py.queue.topic import Topic
 from nsqd_py.queue.topic_policy import policy_of, takes_dead_letters
+from nsqd_py.runtime.disk_pace import DiskPace
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.pacing import LoopLag
 

@@ -1,20 +1,19 @@
 """Creating the log of a new topic, and the journal of a new channel in a thread.
 
-Only the client that creates a channel waits for the disk.
+Only the client that creates a channel waits for the disk. nsqlookupd's peers learn of new and deleted channels.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import gevent
 import gevent.pool
 from gevent.event import Event
 
-from nsqd_py.diskqueue.disk_pace import CallTimer
 from nsqd_py.diskqueue.journal import Journal
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.reading import RecordOffsets
@@ -24,6 +23,7 @@ from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.disk_limits import DiskSpace
 from nsqd_py.queue.topic import Topic
 from nsqd_py.queue.topic_policy import policy_of
+from nsqd_py.runtime.disk_pace import CallTimer
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.threads import in_thread
 
@@ -31,6 +31,51 @@ if TYPE_CHECKING:
     from nsqd_py.broker.broker import Broker
     from nsqd_py.options import NsqdOptions
     from nsqd_py.tcp.connection import ClientConnection
+
+
+class Lookups(Protocol):
+    """The nsqlookupds of a broker. Methods do not block unless their docstring says so."""
+
+    def set_addresses(self, addresses: Sequence[str]) -> None:
+        """Register with exactly these nsqlookupds from now on."""
+
+    def topic_made(self, topic: Topic) -> None:
+        """Handle a new topic, which is held until its channels are known."""
+
+    def notify(self, topic_name: str, channel_name: str, was_deleted: bool) -> None:
+        """Report a new or deleted channel, or topic (with the channel name "")."""
+
+    def wait_until_started(self, topic: Topic, timeout_s: float | None = None) -> bool:
+        """Wait until the channels of a new topic are known; True if they are. Blocks this greenlet."""
+
+    def wait_until_all_started(self, timeout_s: float) -> None:
+        """Wait until the channels of all current topics are known. Blocks this greenlet."""
+
+    def close(self) -> None:
+        """Unregister this nsqd. Blocks this greenlet."""
+
+
+class NoLookups:
+    """The interface without any nsqlookupd."""
+
+    def set_addresses(self, addresses: Sequence[str]) -> None:
+        pass
+
+    def topic_made(self, topic: Topic) -> None:
+        pass
+
+    def notify(self, topic_name: str, channel_name: str, was_deleted: bool) -> None:
+        pass
+
+    def wait_until_started(self, topic: Topic, timeout_s: float | None = None) -> bool:
+        return topic.is_started
+
+    def wait_until_all_started(self, timeout_s: float) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
 
 Made = Channel | OSError | Refusal
 

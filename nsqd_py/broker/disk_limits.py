@@ -14,9 +14,9 @@ import gevent
 import gevent.event
 import gevent.lock
 
-from nsqd_py.diskqueue.disk_pace import CallTimer, DiskPace
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.queue.topic import Topic
+from nsqd_py.runtime.disk_pace import CallTimer, DiskPace
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.threads import in_thread
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import gevent
 from gevent.event import Event
 
-from nsqd_py.broker.discovery import NoLookups
+from nsqd_py.broker.creation import NoLookups
 
 if TYPE_CHECKING:
     from nsqd_py.broker.broker import Broker

@@ -15,7 +15,6 @@ import gevent
 
 from nsqd_py.broker.disk_limits import DiskHealth
 from nsqd_py.broker.journal_writing import JOURNAL_DELAY_NS, Saved
-from nsqd_py.diskqueue.disk_pace import DiskPace
 from nsqd_py.diskqueue.files import LogFile, sync_directory
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.ranges import Range, union
@@ -23,6 +22,7 @@ from nsqd_py.diskqueue.space import alive_bytes, is_worth_moving, moved_bytes, r
 from nsqd_py.guid import id_time_ns
 from nsqd_py.pqueues import Alarms
 from nsqd_py.queue.topic import Topic
+from nsqd_py.runtime.disk_pace import DiskPace
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.pacing import Pace
 from nsqd_py.runtime.threads import in_thread

@@ -12,11 +12,11 @@ from typing import Any
 
 import gevent
 
-from nsqd_py.diskqueue.disk_pace import CallTimer, DiskPace
 from nsqd_py.pqueues import Alarms
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.journal_buffer import Unsaved
 from nsqd_py.queue.topic import Topic
+from nsqd_py.runtime.disk_pace import CallTimer, DiskPace
 from nsqd_py.runtime.threads import in_thread
 
 # docs/durability.md promises that a FIN is written within 0.1 s. Half of that is for a late event loop: on a loaded

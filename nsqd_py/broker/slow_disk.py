@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import gevent
 
 from nsqd_py.batch import Batch
-from nsqd_py.diskqueue.disk_pace import NOTED_NS, CallTimer, DiskPace
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.syncing import Appending
 from nsqd_py.queue.publish_buffer import Tickets
+from nsqd_py.runtime.disk_pace import NOTED_NS, CallTimer, DiskPace
 from nsqd_py.runtime.threads import in_thread
 
 if TYPE_CHECKING:

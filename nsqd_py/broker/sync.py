@@ -16,12 +16,12 @@ from typing import Any
 
 import gevent
 
-from nsqd_py.diskqueue.disk_pace import DiskPace
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.syncing import Unsynced, sync_and_close
 from nsqd_py.pqueues import Alarm, Alarms
 from nsqd_py.queue.publish_buffer import Tickets
 from nsqd_py.queue.topic import Topic
+from nsqd_py.runtime.disk_pace import DiskPace
 from nsqd_py.runtime.histogram import Histogram
 from nsqd_py.runtime.threads import in_thread
 

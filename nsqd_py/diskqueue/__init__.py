@@ -5,7 +5,6 @@ records         a batch as a record with a checksum                         pure
 messages        records whose messages have their own ids and times         pure
 journal         the journal of a channel: its encoding, and the file
 go_files        the format of the disk queues of Go's nsqd                  pure
-go_queue        reads a disk queue of Go's nsqd
 
 The log
 log             the segments of one topic, in order of sequence numbers
@@ -21,7 +20,6 @@ memory_budget   limits the bytes of messages that are held in memory
 
 The disk
 syncing         writes in steps, fsync of segments, and recovery from a failed fsync
-disk_pace       measures system calls; decides if the event loop may use the disk
 
 Recovery
 recovery        reads segments at the start, and rebuilds a damaged file header

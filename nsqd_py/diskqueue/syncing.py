@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nsqd_py.batch import Batch
-from nsqd_py.diskqueue.disk_pace import CallTimer
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.records import (
     FILE_HEADER_BYTES,
@@ -28,6 +27,7 @@ from nsqd_py.diskqueue.records import (
     encode_record,
 )
 from nsqd_py.diskqueue.recovery import find_record
+from nsqd_py.runtime.disk_pace import CallTimer
 
 
 class Appending:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from nsqd_py.broker.metadata import METADATA_FILE, TopicEntry, read_metadata
-from nsqd_py.diskqueue.go_queue import GoDamage, GoQueue, find_go_queues
 from nsqd_py.errors import StartError
 from nsqd_py.go_import.existing import ExistingFiles
+from nsqd_py.go_import.go_queue import GoDamage, GoQueue, find_go_queues
 from nsqd_py.go_import.moving import ImportFolder, Marker
 from nsqd_py.go_import.topics import GoTopic, ImportedTopic, import_topic
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name

@@ -2,14 +2,10 @@
 
 on_demand      imports the rest with the first address
 peers          all nsqlookupds: one peer for each endpoint
-peer           one nsqlookupd: connects, registers, and tells what changes
-connection     its TCP connection
-identity       both sides of IDENTIFY
+peer           one nsqlookupd: connects, registers, tells what changes, asks for the channels of a topic
+connection     its TCP connection, with TLS, and both sides of IDENTIFY
 registrations  the keys to register, and the changes not reported yet           pure
-host           a configured address, and the endpoints behind its name
+host           a configured address, and the endpoints behind its name; resolves names in threads
 endpoints      addresses as they are configured                                pure
-resolver       resolves names, in threads
-query          asks one nsqlookupd for the channels of a topic
 precreation    makes the channels of a new topic before its first message is released
-tls            TLS to nsqlookupds
 """

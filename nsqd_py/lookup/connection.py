@@ -1,4 +1,4 @@
-"""A connection to nsqlookupd.
+"""A connection to nsqlookupd: TCP or TLS, one response after the other, and both sides of IDENTIFY.
 
 A response is its size in four bytes, then its data. nsqlookupd sends nothing else: bytes that answer no command, or
 the end of the stream, end the connection.
@@ -6,18 +6,26 @@ the end of the stream, end the connection.
 
 from __future__ import annotations
 
+import socket
 import ssl
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import gevent
+import orjson
 from gevent.event import Event
 
 from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.errors import NsqdError
+from nsqd_py.net import tls_context
 from nsqd_py.net.http.client import Target, connect
 from nsqd_py.protocol import MAGIC_V1
 from nsqd_py.protocol.wrong_port import not_lookupd_tcp
+from nsqd_py.version import NSQ_VERSION
+
+if TYPE_CHECKING:
+    from nsqd_py.options import NsqdOptions
 
 OK = b"OK"
 CONNECT_TIMEOUT_S = 1.0
@@ -117,3 +125,77 @@ class LookupConnection:
         self._watcher.close()
         with suppress(OSError):
             self._sock.close()
+
+
+def identify(options: NsqdOptions, tcp_port: int, http_port: int) -> bytes:
+    """Return the IDENTIFY command of an nsqd that listens on these ports."""
+    body = orjson.dumps(
+        {
+            "version": NSQ_VERSION,
+            "tcp_port": options.broadcast_tcp_port or tcp_port,
+            "http_port": options.broadcast_http_port or http_port,
+            "hostname": socket.gethostname(),
+            "broadcast_address": options.broadcast_address,
+            "topology_zone": options.topology_zone,
+            "topology_region": options.topology_region,
+        }
+    )
+    return b"IDENTIFY\n" + len(body).to_bytes(4, "big") + body
+
+
+@dataclass(frozen=True)
+class PeerInfo:
+    """The answer to IDENTIFY. `http_port` is 0 if the nsqlookupd has no HTTP port."""
+
+    tcp_port: int
+    http_port: int
+    version: str
+    broadcast_address: str
+
+
+def parse_peer_info(response: bytes) -> PeerInfo:
+    """Parse the answer to IDENTIFY. Raises BadResponse."""
+    if response.startswith(b"E_"):
+        raise BadResponse(f"lookupd returned {response.decode(errors='replace')}")
+    try:
+        fields = orjson.loads(response)
+        return PeerInfo(
+            _port(fields, "tcp_port"),
+            _port(fields, "http_port"),
+            _text(fields, "version"),
+            _text(fields, "broadcast_address"),
+        )
+    except (ValueError, TypeError, AttributeError) as error:
+        raise BadResponse(f"parsing response - {response[:200].decode(errors='replace')}") from error
+
+
+def _port(fields: Any, name: str) -> int:
+    value = fields.get(name) or 0
+    if not isinstance(value, int) or value > 65535:
+        raise TypeError(name)
+    return max(0, value)
+
+
+def _text(fields: Any, name: str) -> str:
+    value = fields.get(name) or ""
+    if not isinstance(value, str):
+        raise TypeError(name)
+    return value
+
+
+def client_context(
+    options: NsqdOptions, context_class: type[ssl.SSLContext] = ssl.SSLContext
+) -> ssl.SSLContext | None:
+    """Return the context of all connections to nsqlookupd; None without --lookupd-tls. Raises OSError."""
+    if not options.lookupd_tls:
+        return None
+    context: ssl.SSLContext = tls_context.client_context(
+        context_class,
+        root_ca_file=options.lookupd_tls_root_ca_file,
+        cert_file=options.lookupd_tls_cert,
+        key_file=options.lookupd_tls_key,
+        level=options.tls_security_level,
+        lowest_version=options.tls_min_version,
+        verifies=not options.lookupd_tls_insecure_skip_verify,
+    )
+    return context

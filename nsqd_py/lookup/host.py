@@ -1,21 +1,54 @@
-"""One configured address of an nsqlookupd, and the endpoints that its name resolves to."""
+"""Configured addresses of nsqlookupds, and the endpoints that their names resolve to, looked up in threads."""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
+from typing import Any
 
 import gevent
 from gevent.event import Event
+from gevent.threadpool import ThreadPool
 
-from nsqd_py.lookup.endpoints import Address, Endpoint, EndpointSelection
-from nsqd_py.lookup.resolver import Resolver
+from nsqd_py.lookup.endpoints import Address, Endpoint, EndpointSelection, literal_endpoint
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.outages import Backoff, OutageLog
 
+_THREADS = 2
 RESOLVE_EVERY_S = 30.0
 # After a failure the name is looked up again, at most this often.
 RESOLVE_AT_MOST_EVERY_S = 5.0
 _FIRST_RETRY_S = 0.5
+
+
+class Resolver:
+    """`look_up` is called as `socket.getaddrinfo`."""
+
+    def __init__(self, look_up: Callable[..., list[Any]] = socket.getaddrinfo) -> None:
+        self._look_up = look_up
+        self._pool: Any = None
+
+    def resolve(self, host: str, port: int) -> list[Endpoint]:
+        """Return the endpoints of a host, the preferred one first. Waits for the system's resolver. Raises OSError."""
+        literal = literal_endpoint(host, port)
+        if literal is not None:
+            return [literal]
+        if self._pool is None:
+            self._pool = ThreadPool(_THREADS)
+        found: list[Endpoint] | OSError = self._pool.apply(self._attempt, (host, port))
+        if isinstance(found, OSError):
+            raise found
+        return found
+
+    def _attempt(self, host: str, port: int) -> list[Endpoint] | OSError:
+        """Run in a thread. Return errors, because the pool prints errors that are raised."""
+        try:
+            found = self._look_up(host, port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            return error
+        except UnicodeError as error:  # a name that cannot be one
+            return OSError(str(error))
+        return list(dict.fromkeys(Endpoint(int(family), target) for family, _, _, _, target in found))
 
 
 class LookupHost:

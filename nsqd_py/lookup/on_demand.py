@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from nsqd_py.broker.discovery import NoLookups
+from nsqd_py.broker.creation import NoLookups
 
 if TYPE_CHECKING:
     from nsqd_py.lookup.peers import LookupPeers

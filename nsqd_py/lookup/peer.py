@@ -6,21 +6,26 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote_plus
 from weakref import WeakSet
 
 import gevent
 from gevent.event import Event
+from gevent.lock import BoundedSemaphore
 
-from nsqd_py.lookup.connection import OK, BadResponse, LookupConnection
+from nsqd_py.lookup.connection import OK, BadResponse, LookupConnection, PeerInfo, parse_peer_info
 from nsqd_py.lookup.endpoints import Address, Endpoint
-from nsqd_py.lookup.identity import PeerInfo, parse_peer_info
-from nsqd_py.lookup.query import ChannelQuery
 from nsqd_py.lookup.registrations import Changes, Inventory, Key, register_all
-from nsqd_py.net.http.client import HttpClient
+from nsqd_py.net.http.client import HttpClient, HttpClientError, Unreachable
+from nsqd_py.protocol.names import is_ephemeral, is_valid_name
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.outages import Backoff, OutageLog
 
+_AT_A_TIME = 16
+# Limits on an answer: far more than a topic uses, yet quick to check and small in memory.
+MAX_ANSWER_BYTES = 1024 * 1024
+MAX_CHANNELS = 10_000
 PING = b"PING\n"
 PING_EVERY_S = 15.0
 # Commands sent before their answers are read: at most 40 kB, which fits into any socket's buffer.
@@ -29,6 +34,53 @@ FIRST_RETRY_S = 0.1
 MOST_RETRY_S = 5.0
 # A connection that lasted this long was a good one; a later failure is a new outage.
 LASTED_S = 10.0
+
+
+class ChannelQuery:
+    """The HTTP side of one nsqlookupd.
+
+    Questions go to its broadcast address, or to the IP address of its TCP side if that address cannot be reached.
+    `tls_name` is the name that its certificate must have. `place` identifies the nsqlookupd.
+    """
+
+    def __init__(self, client: HttpClient, broadcast_address: str, ip: str, port: int, tls_name: str) -> None:
+        self._client = client
+        self._hosts = list(dict.fromkeys(filter(None, (broadcast_address, ip))))
+        self._port = port
+        self._tls_name = tls_name
+        self._turns = BoundedSemaphore(_AT_A_TIME)
+        self.place = (self._hosts[0], port)
+
+    def channels(self, topic_name: str) -> list[str]:
+        """Return the channels, without ephemeral ones, that the topic has on other nsqds. Raises HttpClientError."""
+        path = f"/channels?topic={quote_plus(topic_name)}"
+        with self._turns:
+            return lasting_channels(self._get(path))
+
+    def _get(self, path: str) -> Any:
+        first, *others = self._hosts
+        try:
+            return self._client.get_json(first, self._port, path, tls_name=self._tls_name)
+        except Unreachable:
+            if not others:
+                raise
+        answer = self._client.get_json(others[0], self._port, path, tls_name=self._tls_name)
+        self._hosts = [others[0], first]  # the next question need not wait for the other again
+        return answer
+
+
+def lasting_channels(answer: Any) -> list[str]:
+    """Return the channels of an answer, without ephemeral channels and invalid names. Raises HttpClientError."""
+    names = answer.get("channels") if isinstance(answer, dict) else None
+    if not isinstance(names, list):
+        raise HttpClientError("the answer has no list of channels")
+    if len(names) > MAX_CHANNELS:
+        raise HttpClientError(f"the answer has {len(names)} channels, but at most {MAX_CHANNELS} are taken up")
+    return [name for name in names if isinstance(name, str) and _is_lasting(name)]
+
+
+def _is_lasting(name: str) -> bool:
+    return is_valid_name(name.encode(errors="replace")) and not is_ephemeral(name)
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,8 @@
 
 listeners            the listening sockets of a daemon: bind, accept, refuse
 transport            a socket that never blocks, and its output buffer
-loop_iteration       the end of an event-loop iteration, where batched work is done
+loop_iteration       the end of an event-loop iteration, where batched work is done; a backlog of what takes long
 early_answers        answers sent before the write that they depend on has succeeded
-backlog              handles input that takes long in slices
 limits               limits on connections and time-outs
 
 layers               the interface of what lies between socket and protocol

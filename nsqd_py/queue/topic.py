@@ -17,7 +17,6 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nsqd_py.batch import SIZE_BYTES, Batch
-from nsqd_py.diskqueue.disk_pace import NOTED_NS, DiskPace
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.memory_budget import CountedBatch, MemoryAccount, MemoryBudget
 from nsqd_py.diskqueue.open_files import OPEN_FILES
@@ -35,6 +34,7 @@ from nsqd_py.queue.disk_limits import DiskSpace, NoRoom
 from nsqd_py.queue.oldest import publish_time_ns
 from nsqd_py.queue.publish_buffer import PublishBuffer, Publisher, Tickets
 from nsqd_py.queue.topic_policy import TopicPolicy
+from nsqd_py.runtime.disk_pace import NOTED_NS, DiskPace
 from nsqd_py.runtime.logs import Log
 
 if TYPE_CHECKING:

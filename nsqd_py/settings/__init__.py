@@ -4,10 +4,8 @@ declaration    a setting, a class of options
 program        a program: its settings, command line, start
 types          kinds of values: how they are read and shown
 groups         settings that several programs have
-flags          the command line
-config_file    TOML and YAML files
-docs           --help, the reference page, example config files
-man            manual pages for man(1)
+flags          the command line and the config file
+docs           --help, reference and manual pages, example config files
 completion     scripts for bash, zsh and fish
 durations, timestamps, regex   values of users, also outside settings
 """

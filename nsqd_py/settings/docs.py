@@ -1,9 +1,9 @@
-"""The texts that follow from a program's declaration: `--help`, the reference page and the example config files."""
+"""The texts that follow from a program's declaration: `--help`, reference and manual pages, example config files."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nsqd_py.settings.types import BOOL, INT, Kind
@@ -127,3 +127,50 @@ def _literal(setting: Setting) -> str:
         return json.dumps(value)
     shown = kind.show(value)
     return shown if kind in (BOOL, INT) else json.dumps(shown)
+
+
+# ---- man(1); the macros are those of man(7)
+
+
+def man_page(program: Program[Any], printed_by: str, exit_statuses: Sequence[tuple[int, str]]) -> str:
+    """Return the page of section 1. It names the command that prints it."""
+    argument = f" [\\fI{_roff(program.argument.name)}\\fR ...]" if program.argument else ""
+    summary = program.summary[0].lower() + program.summary[1:].split(". ")[0].rstrip(".")
+    parts = [
+        f'.\\" Printed by `{printed_by}`; change the declarations, not this page.',
+        f'.TH {program.command.upper()} 1 "" "nsqd-py" "NSQ in Python"',
+        ".SH NAME",
+        f"{_roff(program.command)} \\- {_roff(summary)}",
+        ".SH SYNOPSIS",
+        f"\\fB{_roff(program.command)}\\fR [\\fIoptions\\fR]{argument}",
+        ".SH DESCRIPTION",
+        _roff(program.summary),
+        ".PP",
+        "A flag overrides the config file (\\-\\-config), and the config file overrides the default.",
+        "Durations have units: 250ms, 60s, 1h30m.",
+        ".SH OPTIONS",
+    ]
+    for title, settings in program.groups.items():
+        parts.append(f".SS {_roff(title)}")
+        for setting in settings:
+            default = setting.default_text or setting.shown_default
+            parts += _man_entry(setting.usage, f"{setting.full_help} Default: {default or 'empty'}.")
+    if program.examples:
+        parts.append(".SH EXAMPLES")
+        for purpose, line, _ in program.examples:
+            parts += [".PP", _roff(f"{purpose}:"), ".PP", ".nf", _roff(line), ".fi"]
+    if exit_statuses:
+        parts.append(".SH EXIT STATUS")
+        for status, meaning in exit_statuses:
+            parts += _man_entry(str(status), meaning)
+    return "\n".join(parts) + "\n"
+
+
+def _man_entry(term: str, text: str) -> Iterable[str]:
+    return ".TP", f"\\fB{_roff(term)}\\fR", _roff(text)
+
+
+def _roff(text: str) -> str:
+    """Return the text as roff shows it: backslashes, dashes, and dots and quotes at the beginning of a line."""
+    escaped = text.replace("\\", "\\e").replace("-", "\\-")
+    return "\n".join("\\&" + line if line[:1] in (".", "'") else line for line in escaped.split("\n"))

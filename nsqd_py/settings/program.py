@@ -9,9 +9,8 @@ from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 from nsqd_py.errors import StartError
 from nsqd_py.runtime.logs import Log
-from nsqd_py.settings.config_file import read_config
 from nsqd_py.settings.declaration import BadOptions, Options, setting
-from nsqd_py.settings.flags import HELP, BadValue, UsageError, normalise, parsed
+from nsqd_py.settings.flags import HELP, BadValue, UsageError, normalise, parsed, read_config
 from nsqd_py.settings.groups import LogOptions
 from nsqd_py.settings.types import BOOL, STRING, choice
 from nsqd_py.version import version_string

@@ -13,8 +13,8 @@ from nsqd_py.api.routes import ROUTES as NSQD_ROUTES
 from nsqd_py.auth import servers
 from nsqd_py.cluster import answer_budget, stats_reader, upstream
 from nsqd_py.debug import memory
-from nsqd_py.lookup import query
-from nsqd_py.net import backlog
+from nsqd_py.lookup import peer
+from nsqd_py.net import loop_iteration
 from nsqd_py.net.http import client, foreign_json, guard, heads, response_limiter
 from nsqd_py.net.http.access import Access
 from nsqd_py.options import NSQD
@@ -87,7 +87,7 @@ def test_defaults_of_limits(program: Program[Any], names: tuple[str, ...]) -> No
         (logs.MAX_CLIENT_CHARACTERS, "one a second; 500 characters"),
         (f"{error_charge.ERRORS_AT_ONCE:,}", "connection) | 10,000 at once"),
         (error_charge.ERRORS_PER_S, "at once and 1000 a second"),
-        (round(backlog.SLOW_PART * 100), "have 5 % of the event loop"),
+        (round(loop_iteration.SLOW_PART * 100), "have 5 % of the event loop"),
         (guard.MOST_WAITING_PER_ADDRESS, "4 waiting for each address"),
         (handlers.MOST_LOOKUPDS, "nsqlookupd_tcp_addresses` | 100"),
         (int(memory.REST_S), "once in 10 s"),
@@ -104,8 +104,8 @@ def test_defaults_of_limits(program: Program[Any], names: tuple[str, ...]) -> No
         (answer_budget.LARGE_BYTES // MIB, "in answers of up to 8 MiB"),
         (answer_budget.FREE_BYTES // KIB, "answers of up to 256 KiB do not count"),
         (f"{upstream.MOST_PRODUCERS:,}", "10,000 nsqds in an answer"),
-        (query.MAX_ANSWER_BYTES // MIB, "1 MiB, 10,000 channels"),
-        (f"{query.MAX_CHANNELS:,}", "10,000 channels of a topic"),
+        (peer.MAX_ANSWER_BYTES // MIB, "1 MiB, 10,000 channels"),
+        (f"{peer.MAX_CHANNELS:,}", "10,000 channels of a topic"),
         (servers.MAX_ANSWER_BYTES // MIB, "auth server | 1 MiB"),
         (client.MAX_ANSWER_BYTES // MIB, "nsqlookupd | 16 MiB"),
     ],

@@ -20,11 +20,11 @@ from nsqd_py.cluster import producers
 from nsqd_py.cluster.model import BadStats, Cluster
 from nsqd_py.cluster.values import rows_in
 from nsqd_py.diskqueue import journal as journal_module
-from nsqd_py.diskqueue.go_queue import find_go_queues
 from nsqd_py.diskqueue.journal import CHANGE, DELETED, SNAPSHOT, decode_journal, encode_entry
 from nsqd_py.diskqueue.messages import decode_messages, record_positions
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader, Incomplete, decode
 from nsqd_py.errors import ClientError, LayerError, StartError
+from nsqd_py.go_import.go_queue import find_go_queues
 from nsqd_py.net.compression import DeflateLayer, SnappyLayer
 from nsqd_py.net.http.credentials import parse_credentials, parse_login, split_authorization
 from nsqd_py.net.http.heads import Head, Refused

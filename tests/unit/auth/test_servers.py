@@ -10,7 +10,7 @@ import gevent
 import pytest
 
 from nsqd_py.auth.servers import AuthServers, NoAuthorization, Question, auth_url, authorization
-from nsqd_py.lookup.resolver import Resolver
+from nsqd_py.lookup.host import Resolver
 from nsqd_py.net.addresses import host_of
 from nsqd_py.net.http.client import HttpClient, Url, parse_url
 from tests.support.auth_server import EVERYTHING, HOST, AuthServer, answer_of

@@ -13,8 +13,8 @@ import gevent.event
 import pytest
 
 from nsqd_py.broker.slow_disk import SlowWriter
-from nsqd_py.diskqueue.disk_pace import DiskPace
 from nsqd_py.queue.topic import Topic
+from nsqd_py.runtime.disk_pace import DiskPace
 from tests.unit.fakes import FakePublisher, close_descriptors
 from tests.unit.topic_bench import Bench, logged
 

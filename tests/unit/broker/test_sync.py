@@ -13,10 +13,10 @@ import pytest
 
 from nsqd_py.broker.slow_disk import SlowWriter
 from nsqd_py.broker.sync import GroupSync
-from nsqd_py.diskqueue.disk_pace import DiskPace
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.guid import GuidFactory
 from nsqd_py.queue.topic import Topic
+from nsqd_py.runtime.disk_pace import DiskPace
 from tests.unit.broker.test_slow_writing import GatedPool
 from tests.unit.fakes import MS, SECOND, FakePublisher, FakeThreadPool, World, close_descriptors, sized
 

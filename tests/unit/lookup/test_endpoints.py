@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from nsqd_py.lookup.endpoints import Address, Endpoint, EndpointSelection, parse_address
-from nsqd_py.lookup.resolver import Resolver
+from nsqd_py.lookup.host import Resolver
 
 V4 = Endpoint(socket.AF_INET, ("127.0.0.1", 4160))
 OTHER_V4 = Endpoint(socket.AF_INET, ("127.0.0.2", 4160))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py.lookup.tls import client_context
+from nsqd_py.lookup.connection import client_context
 from nsqd_py.options import BadOptions, check_options, read_options
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from nsq_apps.manual import PRINTED_BY, printed_files
 from nsqd_py.options import NSQD
-from nsqd_py.settings.man import man_page
+from nsqd_py.settings.docs import man_page
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 FILES = {

@@ -11,7 +11,7 @@ import pytest
 from gevent import socket
 
 from nsqd_py.debug.memory import memory_figures
-from nsqd_py.lookup.resolver import Resolver
+from nsqd_py.lookup.host import Resolver
 from nsqd_py.stats.statsd import Reports, StatsdReporter, full_prefix, packets
 from tests.unit.fakes import FakeLog
 

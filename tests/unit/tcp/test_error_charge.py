@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nsqd_py.net.backlog import SLOW_PART, Backlog
+from nsqd_py.net.loop_iteration import SLOW_PART, Backlog
 from nsqd_py.tcp.error_charge import ERRORS_AT_ONCE, ERRORS_PER_S, ErrorCharge
 
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from nsqd_py.diskqueue.disk_pace import FIRST_HOLD_NS, SLOW_IN_THREAD_NS, SLOW_NS, CallTimer, DiskPace, ProcessorWaits
+from nsqd_py.runtime.disk_pace import FIRST_HOLD_NS, SLOW_IN_THREAD_NS, SLOW_NS, CallTimer, DiskPace, ProcessorWaits
 from tests.unit.fakes import MS, SECOND, World
 
 
@@ -119,7 +119,7 @@ def test_nothing_is_attempted_on_a_slow_disk(bench: Bench) -> None:
 
 def test_a_timed_call_that_fails_counts(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter((0, SLOW_NS))
-    monkeypatch.setattr("nsqd_py.diskqueue.disk_pace.monotonic_ns", lambda: next(times))
+    monkeypatch.setattr("nsqd_py.runtime.disk_pace.monotonic_ns", lambda: next(times))
 
     def fail() -> None:
         raise OSError("it took its time")
