@@ -33,6 +33,11 @@ def test_it_starts_in_less_than_700_ms() -> None:
     assert min(starts) < 0.7
 
 
+def test_what_does_not_exist_has_a_depth_of_zero(daemon: Nsqd) -> None:
+    assert daemon.depth("nothing") == daemon.depth("nothing", "nobody") == 0
+    daemon.wait_for_depth("nothing", 0)
+
+
 def test_what_is_published_waits_in_the_topic_and_in_its_channel(daemon: Nsqd) -> None:
     daemon.publish("orders", "one", b"two")
     daemon.wait_for_depth("orders", 2)
