@@ -16,6 +16,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 DRAWINGS = sorted((ROOT / "docs").glob("*.svg"))
 TOP_FOLDERS = (
     "nsqd_py", "nsqlookupd_py", "nsqadmin_py", "apps", "tools", "spark", "tests", "bench", "contrib", "docs",
+    "examples",
 )  # fmt: skip
 # A name in a table may leave away the package that the page is about.
 PARENTS = (ROOT, ROOT / "nsqd_py", ROOT / "nsqadmin_py", ROOT / "nsqlookupd_py", ROOT / "tests")

@@ -1,0 +1,89 @@
+"""Examples that put messages into databases and files: each message has its effect once, also after a crash."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from nsqd_py.testing.embedded import Nsqd
+from tests.examples.conftest import Start
+from tests.examples.test_consumers import wait_until_all_are_finished
+
+pytestmark = pytest.mark.ours
+
+ORDERS = [json.dumps({"id": f"a{number}", "account": "ann", "amount": 1}) for number in range(20)]
+JSON_LINES = [json.dumps({"customer": f"c{number}", "amount": number}) for number in range(1000)]
+
+
+def test_an_order_counts_once_in_sqlite(nsqd: Nsqd, start: Start, tmp_path: Path) -> None:
+    database = tmp_path / "accounts.db"
+    nsqd.publish("orders", *ORDERS)
+    first = start("exactly_once_sqlite.py", DATABASE=str(database))
+    first.wait_for("applied")
+    first.kill()  # some messages are applied and not finished
+    nsqd.publish("orders", *ORDERS)
+    start("exactly_once_sqlite.py", DATABASE=str(database)).wait_for("was applied before")
+    wait_until_all_are_finished(nsqd, "orders")
+    assert sqlite3.connect(database).execute("SELECT name, balance FROM accounts").fetchall() == [("ann", 20)]
+
+
+def test_an_order_counts_once_in_postgresql(nsqd: Nsqd, start: Start, postgresql: str) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    nsqd.publish("orders", *ORDERS, *ORDERS)
+    example = start("exactly_once_postgresql.py", DATABASE_URL=postgresql)
+    wait_until_all_are_finished(nsqd, "orders")
+    with psycopg.connect(postgresql) as connection:
+        assert connection.execute("SELECT name, balance FROM accounts").fetchall() == [("ann", 20)]
+    assert "Traceback" not in example.output()
+
+
+@pytest.fixture
+def postgresql() -> Iterator[str]:
+    """A PostgreSQL server of its own, on a Unix socket."""
+    if not shutil.which("initdb") and not list(Path("/usr/lib/postgresql").glob("*/bin/initdb")):
+        pytest.skip("PostgreSQL's server is not installed")
+    found = shutil.which("initdb") or str(max(Path("/usr/lib/postgresql").glob("*/bin/initdb")))
+    binaries = Path(found).resolve().parent
+    user = "nobody" if os.geteuid() == 0 else None  # PostgreSQL refuses to run as root
+    # Not in tmp_path, whose parents are closed to other users; and short, for the path of the socket.
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        if user is not None:
+            shutil.chown(name, user)
+        data = Path(name, "data")
+
+        def run(*command: str | Path) -> None:
+            subprocess.run(command, cwd=name, user=user, capture_output=True, timeout=60, check=True)
+
+        run(binaries / "initdb", "--auth=trust", "--username=test", "--no-sync", "--pgdata", data)
+        options = f"-c listen_addresses= -c unix_socket_directories={name} -c fsync=off"
+        log = Path(name, "log")
+        run(binaries / "pg_ctl", "start", "--wait", "--pgdata", data, "--options", options, "--log", log)
+        try:
+            yield f"postgresql://test@/postgres?host={name}"
+        finally:
+            run(binaries / "pg_ctl", "stop", "--mode=immediate", "--wait", "--pgdata", data)
+
+
+def test_batches_arrive_in_duckdb(nsqd: Nsqd, start: Start, tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    database = tmp_path / "orders.duckdb"
+    nsqd.publish("orders", *JSON_LINES)
+    example = start("batches_to_duckdb.py", DATABASE=str(database))
+    example.wait_for("inserted")
+    wait_until_all_are_finished(nsqd, "orders")
+    example.end()  # its lock on the file
+    connection = duckdb.connect(str(database))
+    assert connection.execute("SELECT count(*), sum(amount), max(customer) FROM orders").fetchall() == [
+        (1000, 499_500, "c999")
+    ]
+    (published,) = connection.execute("SELECT min(published) FROM orders").fetchone()
+    assert abs(published.replace(tzinfo=UTC) - datetime.now(UTC)) < timedelta(minutes=1)
