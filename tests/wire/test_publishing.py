@@ -377,6 +377,26 @@ def test_a_client_that_makes_nsqd_wait_in_vain_is_waited_for_less_often(
     assert [later - earlier for earlier, later in itertools.pairwise(waits)] == [33, 65, 129]
 
 
+def test_a_client_that_is_late_now_and_then_is_waited_for_as_often(
+    nsqd: Nsqd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = []
+
+    def wait(turn: Turn) -> bool:
+        waits.append(nsqd.topic.message_count)
+        if len(waits) % 6 == 0:
+            return False
+        peer.say(pub("t", b"x"))
+        return True
+
+    peer = alone(nsqd)
+    monkeypatch.setattr(Turn, "wait_briefly", wait)
+    for _ in range(100):
+        nsqd.hear(peer.say(pub("t", b"x")))
+        peer.answers()
+    assert len(waits) > 400
+
+
 @pytest.mark.usefixtures("no_wait")
 def test_nothing_is_read_while_a_publish_waits_for_its_sync(nsqd: Nsqd) -> None:
     peer = alone(nsqd)
