@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from nsqd_py.protocol.frames import Part
+
 # The number of kinds of answers that a ticket can distinguish.
 KINDS = 4
 
@@ -21,7 +23,7 @@ class EarlyAnswers:
 
     __slots__ = ("_out",)
 
-    def __init__(self, out: list[bytes]) -> None:
+    def __init__(self, out: list[Part]) -> None:
         self._out = out
 
     def ticket(self, kind: int = 0) -> int:
@@ -36,7 +38,7 @@ class EarlyAnswers:
     def replace(self, ticket: int, replacement: Callable[[bytes], bytes]) -> None:
         """Replace one answer with `replacement(answer)`."""
         place = ticket // KINDS
-        self._out[place] = replacement(self._out[place])
+        self._out[place] = replacement(bytes(self._out[place]))
 
     def withdraw(self, ticket: int) -> None:
         """Remove the answer and all that follow it."""

@@ -20,6 +20,7 @@ from nsqd_py.errors import LayerError
 from nsqd_py.net.layers import Layer, Stacked
 from nsqd_py.net.limits import REASON_TEXTS, WRITE, TimeLimits
 from nsqd_py.net.loop_iteration import LoopIteration
+from nsqd_py.protocol.frames import Part
 from nsqd_py.runtime.logs import Log
 
 _READ = 1
@@ -31,6 +32,9 @@ _SMALLEST_READ = 1024
 _READ_BUDGET_NS = 2_000_000
 _DISCARDED_READS = 64
 _NO_LINGERING = Struct("ii").pack(1, 0)
+# Parts of this mean size are sent without joining them, but not more than the system takes at once (IOV_MAX).
+_JOINED_BYTES = 4 * 1024
+_MOST_PARTS = 1000
 _STOP_READING_PIECES = 16 * 1024
 STOP_READING_ABOVE = 1024 * 1024  # with more unsent bytes, nothing more is read from a client
 
@@ -87,7 +91,7 @@ class Stream:
         self.closed = False
         self.log = log
         self.peer = peer
-        self.out: list[bytes] = []
+        self.out: list[Part] = []
         self.queued_bytes = 0
 
     # ---- reading
@@ -303,6 +307,23 @@ class Stream:
         if sent < len(data):
             self._wait_for_room(memoryview(data)[sent:])
 
+    def _send_parts(self, parts: list[Part]) -> None:
+        """Send large parts without joining them, and clear the list."""
+        try:
+            sent = self._sock.sendmsg(parts)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError as error:
+            self.close(f"failed to write - {error}")
+            return
+        unsent = 0
+        while unsent < len(parts) and sent >= len(parts[unsent]):
+            sent -= len(parts[unsent])
+            unsent += 1
+        if unsent < len(parts):  # joined, because a view would keep its whole batch in memory
+            self._wait_for_room(memoryview(b"".join(parts[unsent:]))[sent:])
+        parts.clear()
+
     def want_flush(self) -> None:
         """Schedule a flush of output that the caller appended to `out` directly."""
         if not self._in_iteration:
@@ -367,12 +388,15 @@ class Stream:
         if self.closed or self._holds:
             return
         if out:
-            data = out[0] if len(out) == 1 else b"".join(out)
-            out.clear()
-            if self._layer is None:
-                self._hand_to_socket(data)
+            if self.queued_bytes > _JOINED_BYTES * len(out) and self._layer is None and len(out) <= _MOST_PARTS:
+                self._send_parts(out)
             else:
-                self.send_now(data)
+                data = bytes(out[0]) if len(out) == 1 else b"".join(out)
+                out.clear()
+                if self._layer is None:
+                    self._hand_to_socket(data)
+                else:
+                    self.send_now(data)
             if self._closing and self._unsent is None:
                 self._end_layer()
                 self._discard_input()

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from nsqd_py.batch import Batch
 from nsqd_py.pqueues import Run
+from nsqd_py.protocol.frames import Part
 from nsqd_py.queue.in_flight import InFlightTable
 
 
@@ -26,7 +27,7 @@ class Consumer(Protocol):
     def room_bytes(self) -> int:
         """Return the approximate number of bytes that may be sent to it now."""
 
-    def send_frames(self, parts: list[bytes], size_bytes: int) -> None:
+    def send_frames(self, parts: list[Part], size_bytes: int) -> None:
         """Send parts of frames, about `size_bytes` in all."""
 
     def watch_deadline(self, deadline_ns: int) -> None:

@@ -471,8 +471,11 @@ class ClientConnection(Stream):
     def room_bytes(self) -> int:
         return self._budget.room_bytes - self.queued_bytes
 
-    def send_frames(self, parts: list[bytes], size_bytes: int) -> None:
-        self.out += parts
+    def send_frames(self, parts: list[frames.Part], size_bytes: int) -> None:
+        if self._unsent is not None or self._holds:  # these wait, and a view would keep its whole batch in memory
+            self.out += map(bytes, parts)
+        else:
+            self.out += parts
         self.queued_bytes += size_bytes
         self.want_flush()
 

@@ -7,6 +7,7 @@ import os
 from typing import Any, Protocol
 from unittest import mock
 
+from nsqd_py.protocol.frames import Part
 from tests.property.model import ModelTopic
 from tests.unit.fakes import FakeConsumer, World, parse_messages
 
@@ -29,7 +30,7 @@ class ModelConsumer(FakeConsumer):
         self.name = name
         self._machine = machine
 
-    def send_frames(self, parts: list[bytes], size_bytes: int) -> None:
+    def send_frames(self, parts: list[Part], size_bytes: int) -> None:
         assert self.capacity() > 0 or self.in_flight, "sent to one who is not ready"
         super().send_frames(parts, size_bytes)
         now_ns = self._machine.world.clock()

@@ -16,7 +16,7 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.startup import load
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.pqueues import Alarms
-from nsqd_py.protocol.frames import MESSAGE
+from nsqd_py.protocol.frames import MESSAGE, Part
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.in_flight import InFlightTable
 from nsqd_py.settings.types import ByTopic
@@ -173,7 +173,7 @@ class FakeConsumer:
     def room_bytes(self) -> int:
         return self._room - self.queued_bytes
 
-    def send_frames(self, parts: list[bytes], size_bytes: int) -> None:
+    def send_frames(self, parts: list[Part], size_bytes: int) -> None:
         self.queued_bytes += size_bytes
         self.received += parse_messages(b"".join(parts))
 

@@ -26,7 +26,7 @@ from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.logs import FATAL, Log
 from nsqd_py.tcp.connection import ALONE_AFTER_READS, ClientConnection
 from tests.support.wire import dpub, identify, int32, mpub, pub, sub
-from tests.unit.fakes import messages_of
+from tests.unit.fakes import messages_of, parse_messages, sized
 
 OK = b"\0\0\0\6\0\0\0\0OK"
 MAGIC = b"  V2"
@@ -308,6 +308,27 @@ def test_a_client_that_becomes_ready_does_not_wait_for_more(nsqd: Nsqd) -> None:
     assert reader.answers().endswith(b"second")
 
 
+def test_large_messages_reach_a_client_that_takes_them_in_small_pieces(nsqd: Nsqd) -> None:
+    reader = Peer(nsqd._make_tcp, socket.SOCK_STREAM)
+    reader.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+    nsqd.hear(reader.say(MAGIC))
+    nsqd.subscribe(reader, rdy=100)
+    stream: Any = reader.stream
+    bodies = [bytes([number]) * (20_000 + number) for number in range(60)]
+    for low in range(0, 60, 20):
+        nsqd.topic.publish(sized(*bodies[low : low + 20]), 20, 0, None, 0)
+        nsqd.iteration.end()
+        # What waits here keeps no batch of 400 kB in memory: it is a copy.
+        assert isinstance(stream._unsent.obj, bytes) and len(stream._unsent.obj) < sum(map(len, bodies))
+        assert all(isinstance(part, bytes) for part in stream.out)
+    received = b""
+    with gevent.Timeout(10):
+        while len(received) < sum(map(len, bodies)) + 30 * len(bodies):
+            received += reader.answers()
+            gevent.sleep(0)
+    assert [message.body for message in parse_messages(received)] == bodies
+
+
 @pytest.mark.usefixtures("no_wait")
 @pytest.mark.parametrize(
     "hinder",
@@ -382,7 +403,7 @@ def test_a_client_that_is_late_now_and_then_is_waited_for_as_often(
 ) -> None:
     waits = []
 
-    def wait(turn: Turn) -> bool:
+    def wait(iteration: LoopIteration) -> bool:
         waits.append(nsqd.topic.message_count)
         if len(waits) % 6 == 0:
             return False
@@ -390,7 +411,7 @@ def test_a_client_that_is_late_now_and_then_is_waited_for_as_often(
         return True
 
     peer = alone(nsqd)
-    monkeypatch.setattr(Turn, "wait_briefly", wait)
+    monkeypatch.setattr(LoopIteration, "wait_briefly", wait)
     for _ in range(100):
         nsqd.hear(peer.say(pub("t", b"x")))
         peer.answers()
