@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nsq_spark.archive.damage import ArchiveError
-from nsq_spark.source.live.kept import ask
+from nsq_spark.source.live.nsqds import ask
 from nsqd_py import client
 from nsqd_py.client import NoNsqd, blocking
 from nsqd_py.client.blocking.lookup import LookupClient as BlockingLookupClient

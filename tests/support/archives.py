@@ -174,10 +174,14 @@ def chunks_of(splits: Sequence[Split], wanted: Wanted | None = None, damage: Dam
         yield from read(split, Storage(), wanted, damage)
 
 
+def mpub_body(chunk: Chunk) -> bytes:
+    return b"".join(chunk.payload.mpub_pieces(0, chunk.count))
+
+
 def told(chunk: Chunk) -> list[Message]:
     """What a chunk's table says; its other forms say the same."""
     rows = chunk.arrow().to_pylist()
-    assert chunk.mpub_body() == len(rows).to_bytes(4, "big") + mpub([row["body"] for row in rows])
+    assert mpub_body(chunk) == len(rows).to_bytes(4, "big") + mpub([row["body"] for row in rows])
     assert chunk.count == len(rows) and chunk.size_bytes == sum(len(row["body"]) for row in rows)
     assert [row["position"] for row in rows] == chunk.positions.tolist()
     return [Message(*(row[name] for name in ("body", *Message._fields[1:]))) for row in rows]

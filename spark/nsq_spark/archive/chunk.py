@@ -1,4 +1,4 @@
-"""A chunk: messages of one topic in columns, which readers give and everybody takes."""
+"""A chunk: messages of one topic in columns, which all readers yield."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nsq_spark.archive.columns import Numbers, constant, hex_ids, stored_ids, timestamps_us
+from nsq_spark.archive.columns import Numbers, constant, hex_ids, runs, stored_ids, timestamps_us
 from nsq_spark.archive.damage import ArchiveError
 from nsq_spark.archive.payload import Payload, joined
 from nsq_spark.archive.wanted import Wanted
@@ -18,20 +18,20 @@ from nsq_spark.schema import arrow_schema
 
 MOST_MESSAGES = 50_000
 MOST_BYTES = 4 * 1024 * 1024
-# Not put together with others: to copy it costs more than to take it as it is.
+# Larger chunks are not joined with others: copying them costs more than it saves.
 _LARGE_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where messages are from; None where nobody knows, or where there was no channel."""
+    """Where messages are from; `channel` is None if it is not known or there was none."""
 
     topic: str
     channel: str | None
     file: str
 
 
-# Names of the nsqd of each message: one for all, none, or a dictionary array.
+# The nsqd of each message: one name for all, none, or a dictionary array.
 Nsqds: TypeAlias = str | pa.DictionaryArray | None
 
 
@@ -50,20 +50,9 @@ class Chunk:
     raw_ids: Any = None
     nsqds: Nsqds = None
 
-    # ---- what there is
-
     @property
     def topic(self) -> str:
         return self.origin.topic
-
-    @property
-    def channel(self) -> str | None:
-        return self.origin.channel
-
-    @property
-    def nsqd(self) -> str | None:
-        """The nsqd of all of them; None where they came from several."""
-        return self.nsqds if isinstance(self.nsqds, str) else None
 
     @property
     def file(self) -> str:
@@ -73,36 +62,23 @@ class Chunk:
     def count(self) -> int:
         return len(self.positions)
 
-    def __len__(self) -> int:
-        return len(self.positions)
-
     @property
     def size_bytes(self) -> int:
-        """Of the bodies."""
+        """The sizes of all bodies together."""
         return self.payload.size_bytes
 
     @property
     def bodies(self) -> pa.Array:
-        """A BinaryArray, made when it is asked for."""
+        """The bodies as a BinaryArray, made when asked for."""
         return self.payload.array()
 
     @property
     def ids(self) -> pa.Array | None:
-        """A StringArray, made when it is asked for."""
+        """The ids as a StringArray, made when asked for."""
         ids = self.raw_ids
         if ids is None or isinstance(ids, pa.Array):
             return ids
         return hex_ids(ids) if ids.ndim == 1 else stored_ids(ids)
-
-    def mpub_body(self) -> bytes:
-        """The body of an MPUB with all of them."""
-        return self.payload.mpub_body()
-
-    def mpub_pieces(self, low: int, high: int) -> list[Any]:
-        """The same of messages `low` to `high` (not included), in pieces to be joined. What is stored in that form is
-        not copied.
-        """
-        return self.payload.mpub_pieces(low, high)
 
     def arrow(self, names: Sequence[str] | None = None) -> pa.RecordBatch:
         """Return the columns of `nsq_spark.schema` with these names, in this order; None: all.
@@ -118,93 +94,69 @@ class Chunk:
         column = _COLUMNS[name](self)
         return pa.nulls(self.count, arrow_schema().field(name).type) if column is None else column
 
-    def _nsqd_column(self) -> pa.Array:
-        return self.nsqds.cast(pa.string()) if isinstance(self.nsqds, pa.Array) else constant(self.nsqds, self.count)
-
-    # ---- parts of it
-
     def filter(self, mask: Any) -> Chunk:
-        """Those for which the mask is true: an array of booleans, numpy's or pyarrow's; null is false."""
+        """Return the messages for which the mask, an array of numpy or pyarrow, is true; null is false."""
         if isinstance(mask, (pa.Array, pa.ChunkedArray)):
             mask = pc.fill_null(mask, False).to_numpy(zero_copy_only=False)
-        if mask.all():
-            return self
-        return self._part(mask, lambda array: array.filter(pa.array(mask)))
+        return self if mask.all() else self._part(mask)
 
     def slice(self, low: int, high: int) -> Chunk:
-        """Messages `low` to `high` (not included)."""
-        if low <= 0 and high >= self.count:
-            return self
-        part = slice(low, high)
-        return self._part(part, lambda array: array[part])
+        """Return messages `low` to `high` (not included)."""
+        return self if low <= 0 and high >= self.count else self._part(slice(low, high))
 
-    def _part(self, which: Any, of_arrow: Any) -> Chunk:
-        ids, nsqds = self.raw_ids, self.nsqds
-        return Chunk(
-            self.origin,
-            self.positions[which],
-            self.payload.take(which),
-            None if self.timestamps_ns is None else self.timestamps_ns[which],
-            None if self.attempts is None else self.attempts[which],
-            of_arrow(ids) if isinstance(ids, pa.Array) else None if ids is None else ids[which],
-            of_arrow(nsqds) if isinstance(nsqds, pa.Array) else nsqds,
-        )
+    def _part(self, which: Any) -> Chunk:
+        def part(column: Any) -> Any:
+            if isinstance(column, pa.Array):
+                return column[which] if isinstance(which, slice) else column.filter(pa.array(which))
+            return column if column is None or isinstance(column, str) else column[which]
+
+        columns = (self.timestamps_ns, self.attempts, self.raw_ids, self.nsqds)
+        return Chunk(self.origin, self.positions[which], self.payload.take(which), *map(part, columns))
 
     def wanted(self, wanted: Wanted, after: int = -1) -> Chunk:
-        """Those of a wanted time, at positions above `after`."""
-        chunk = self
-        if after >= 0:
-            chunk = chunk.filter(chunk.positions > after)
-        if wanted.has_range:
-            times = chunk.timestamps_ns
-            chunk = chunk.slice(0, 0) if times is None else chunk.filter(in_range(times, wanted))
-        return chunk
+        """Return the messages of a wanted time, at positions above `after`."""
+        chunk = self.filter(self.positions > after) if after >= 0 else self
+        if not wanted.has_range:
+            return chunk
+        times = chunk.timestamps_ns
+        return chunk.slice(0, 0) if times is None else chunk.filter(wanted.in_range(times))
 
     def bounded(self) -> Iterator[Chunk]:
-        """The same in chunks of at most 50,000 messages and 4 MiB; a larger message is alone."""
-        if self.count <= MOST_MESSAGES and self.payload.size_bytes <= MOST_BYTES:
+        """Yield the same messages in chunks of at most 50,000 messages and 4 MiB; a larger message is alone."""
+        if self.count <= MOST_MESSAGES and self.size_bytes <= MOST_BYTES:
             yield self
             return
-        ends = np.cumsum(self.payload.sizes)
-        low = 0
-        while low < self.count:
-            before = int(ends[low - 1]) if low else 0
-            room = int(np.searchsorted(ends, before + MOST_BYTES, "right"))
-            high = min(max(low + 1, room), low + MOST_MESSAGES)
+        counts = np.arange(1, self.count + 1)
+        for low, high in runs((self.payload.bytes_up_to, MOST_BYTES), (counts, MOST_MESSAGES)):
             yield self.slice(low, high)
-            low = high
+
+
+def _nsqd_column(chunk: Chunk) -> pa.Array:
+    nsqds = chunk.nsqds
+    return nsqds.cast(pa.string()) if isinstance(nsqds, pa.Array) else constant(nsqds, chunk.count)
 
 
 _COLUMNS: dict[str, Callable[[Chunk], pa.Array | None]] = {
     "topic": lambda chunk: constant(chunk.topic, chunk.count),
-    "channel": lambda chunk: constant(chunk.channel, chunk.count),
+    "channel": lambda chunk: constant(chunk.origin.channel, chunk.count),
     "timestamp": lambda chunk: None if chunk.timestamps_ns is None else timestamps_us(chunk.timestamps_ns),
     "timestamp_ns": lambda chunk: None if chunk.timestamps_ns is None else pa.array(chunk.timestamps_ns, pa.int64()),
     "id": lambda chunk: chunk.ids,
     "attempts": lambda chunk: None if chunk.attempts is None else pa.array(chunk.attempts.astype(np.int32, copy=False)),
     "body": lambda chunk: chunk.bodies,
-    "nsqd": lambda chunk: chunk._nsqd_column(),
+    "nsqd": _nsqd_column,
     "file": lambda chunk: constant(chunk.file, chunk.count),
     "position": lambda chunk: pa.array(chunk.positions, pa.int64()),
 }
 
 
-def in_range(times: Numbers, wanted: Wanted) -> Numbers:
-    mask = np.ones(len(times), dtype=bool)
-    if wanted.start_ns is not None:
-        mask &= times >= wanted.start_ns
-    if wanted.end_ns is not None:
-        mask &= times < wanted.end_ns
-    return mask
-
-
-# ---- small ones together
+# ---- joining small chunks
 
 
 def gathered(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-    """The same messages in the same order, with neighbours put together that are small and alike.
+    """Yield the same messages in the same order, with small neighbours joined that have the same columns.
 
-    What was read before an error comes before it.
+    What was read before an ArchiveError is yielded before it is raised.
     """
     waiting: list[Chunk] = []
     count = size_bytes = 0
@@ -226,6 +178,10 @@ def gathered(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         yield _joined(waiting)
 
 
+def _alike(one: Chunk, other: Chunk) -> bool:
+    return one.origin is other.origin or _shape(one) == _shape(other)
+
+
 def _shape(chunk: Chunk) -> tuple[object, ...]:
     ids = chunk.raw_ids
     kind = "arrow" if isinstance(ids, pa.Array) else None if ids is None else ids.ndim
@@ -233,33 +189,29 @@ def _shape(chunk: Chunk) -> tuple[object, ...]:
     return chunk.origin, kind, known
 
 
-def _alike(one: Chunk, other: Chunk) -> bool:
-    return one.origin is other.origin or _shape(one) == _shape(other)
-
-
 def _joined(chunks: list[Chunk]) -> Chunk:
     if len(chunks) == 1:
         return chunks[0]
-    ids = [chunk.raw_ids for chunk in chunks]
     return Chunk(
         chunks[0].origin,
         np.concatenate([chunk.positions for chunk in chunks]),
         joined([chunk.payload for chunk in chunks]),
         _concatenated([chunk.timestamps_ns for chunk in chunks]),
         _concatenated([chunk.attempts for chunk in chunks]),
-        pa.concat_arrays(ids) if isinstance(ids[0], pa.Array) else _concatenated(ids),
+        _concatenated([chunk.raw_ids for chunk in chunks]),
         _joined_nsqds(chunks),
     )
 
 
 def _concatenated(columns: list[Any]) -> Any:
-    return None if columns[0] is None else np.concatenate(columns)
+    if columns[0] is None:
+        return None
+    return pa.concat_arrays(columns) if isinstance(columns[0], pa.Array) else np.concatenate(columns)
 
 
 def _joined_nsqds(chunks: list[Chunk]) -> Nsqds:
     names = [chunk.nsqds for chunk in chunks]
     if all(not isinstance(name, pa.Array) and name == names[0] for name in names):
         return names[0]
-    columns = [chunk._nsqd_column() for chunk in chunks]
-    names_of_all: pa.DictionaryArray = pa.concat_arrays(columns).dictionary_encode()
-    return names_of_all
+    joined_names: pa.DictionaryArray = pa.concat_arrays([_nsqd_column(chunk) for chunk in chunks]).dictionary_encode()
+    return joined_names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -80,8 +81,24 @@ def offset_of(position: int) -> int:
     return position >> _INDEX_BITS
 
 
+def runs(*limits: tuple[Numbers, int]) -> Iterator[tuple[int, int]]:
+    """Yield bounds of neighbours that keep all limits together; a value that exceeds a limit by itself is alone.
+
+    A limit has the sum of the values up to each and with it, and the greatest sum of a run.
+    """
+    count = len(limits[0][0])
+    low = 0
+    while low < count:
+        high = count
+        for sums, most in limits:
+            before = int(sums[low - 1]) if low else 0
+            high = min(high, int(np.searchsorted(sums, before + most, "right")))
+        yield low, max(low + 1, high)
+        low = max(low + 1, high)
+
+
 def constant(text: str | None, count: int) -> pa.Array:
-    """One text over and over: a slice of one that is kept, since all chunks of a file need the same."""
+    """Return an array of one text: a slice of a cached one, since all chunks of a file need the same."""
     room = max(_SMALLEST_CONSTANT, 1 << (count - 1).bit_length()) if count else 0
     return _constant(text, room).slice(0, count)
 

@@ -1,12 +1,13 @@
 """gzip and zstd around whole files: rows of members or frames, as nsq-to-file and everybody else write them.
 
-What a member or frame holds is given on once all of it was decompressed and, for gzip, its checksum is right; large
-ones wait in a temporary file meanwhile. So nothing wrong is ever given on: of one that is damaged, or that the file
-ends in, nothing is read, but the next one that is whole is found.
+The contents of a member or frame are returned once all of it is decompressed and, for gzip, its checksum is right;
+large ones wait in a temporary file. A damaged one, or one that the file ends in, gives nothing, and reading goes on
+with the next whole one.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -14,34 +15,37 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from nsq_spark.archive.formats import Compression
-from nsq_spark.archive.storage import File, LocalFile
+from nsq_spark.archive.files import File, LocalFile, Stream
+from nsq_spark.archive.formats import COMPRESSION_MAGIC, Compression
 from nsq_tools.to_file.compression import zstd_frame_end
 
 _fast: Any
 try:
     from isal import isal_zlib as _fast
 except ImportError:  # no wheel for this machine
-    _fast = None
+    _fast = zlib
 
 _BLOCK_BYTES = 256 * 1024
 _CHUNK_BYTES = 32 * 1024
 _PIECE_BYTES = 1024 * 1024
 _IN_MEMORY_BYTES = 32 * 1024 * 1024
-_GZIP_MAGIC, _ZSTD_MAGIC = b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd"
 _GZIP_WINDOW_BITS = 31  # the largest window, with a gzip header
 _SKIPPABLE_MAGIC = range(0x184D2A50, 0x184D2A60)
 _SKIPPABLE_HEAD_BYTES = 8
 
-# Told where in the decompressed file something is missing, how many compressed bytes were passed over, and what it is.
+# Called with a position in the decompressed file, how many compressed bytes are missing there, and what they are.
 OnDamage = Callable[[int, int, str], None]
 
 
-class Window:
-    """A file by index and slice, a block of it in memory."""
+class NotWhole(Exception):
+    """A member or frame is damaged, or the file ends in it."""
+
+
+class _Window:
+    """A file by index and slice, with a block of it in memory."""
 
     def __init__(self, file: File) -> None:
-        self._file = file
+        self.file = file
         self._size = file.size_bytes
         self._block = b""
         self._start = 0
@@ -56,16 +60,16 @@ class Window:
         return self.read(start, max(0, stop - start))
 
     def read(self, start: int, size: int) -> bytes:
-        """Up to `size` bytes, fewer only at the end. Raises OSError."""
+        """Return up to `size` bytes, fewer only at the end. Raises OSError."""
         low = start - self._start
         if low < 0 or low + size > len(self._block):
             if size > _BLOCK_BYTES:
-                return self._file.read_at(start, size)
-            self._block, self._start, low = self._file.read_at(start, _BLOCK_BYTES), start, 0
+                return self.file.read_at(start, size)
+            self._block, self._start, low = self.file.read_at(start, _BLOCK_BYTES), start, 0
         return self._block[low : low + size]
 
     def find(self, pattern: bytes, start: int) -> int:
-        """Where it is, from `start` on; -1: nowhere."""
+        """Return the place of a pattern from `start` on; -1 if there is none."""
         while start + len(pattern) <= self._size:
             block = self.read(start, _BLOCK_BYTES)
             found = block.find(pattern)
@@ -75,18 +79,10 @@ class Window:
         return -1
 
 
-class NotWhole(Exception):
-    """A member or frame is damaged, or the file ends in it."""
-
-
-# Decompresses the member or frame at a place into the file; where it ends. Raises NotWhole.
-Decompress = Callable[[Window, int, IO[bytes]], int]
-
-
 def plain_pieces(file: File, compression: Compression, on_damage: OnDamage) -> Iterator[bytes]:
-    """What a compressed file holds, in pieces. Raises OSError, and what `on_damage` raises."""
-    magic, decompress = _GZIP if compression is Compression.GZIP else _ZSTD
-    data = Window(file)
+    """Yield what a compressed file holds. Raises OSError, and what `on_damage` raises."""
+    magic, decompress = COMPRESSION_MAGIC[compression], _DECOMPRESS[compression]
+    data = _Window(file)
     position = plain_position = 0
     damaged_from = -1
     while 0 <= position < len(data):
@@ -110,23 +106,16 @@ def plain_pieces(file: File, compression: Compression, on_damage: OnDamage) -> I
 
 
 def decompressed(file: File, compression: Compression, on_damage: OnDamage) -> LocalFile:
-    """A temporary file with what a compressed one holds."""
-    plain = LocalFile.temporary()
-    try:
-        for piece in plain_pieces(file, compression, on_damage):
-            plain.append(piece)
-    except BaseException:
-        plain.close()
-        raise
-    return plain
+    """Return a temporary file, without a name, with what a compressed one holds. Raises as `plain_pieces`."""
+    with tempfile.TemporaryFile() as plain:
+        plain.writelines(plain_pieces(file, compression, on_damage))
+        plain.flush()
+        return LocalFile(os.dup(plain.fileno()))
 
 
-# ---- gzip (RFC 1952)
-
-
-def _gzip_member(data: Window, start: int, out: IO[bytes]) -> int:
-    library: Any = zlib if _fast is None else _fast
-    member = library.decompressobj(_GZIP_WINDOW_BITS)
+def _gzip_member(data: _Window, start: int, out: IO[bytes]) -> int:
+    """Decompress a member (RFC 1952); return where it ends. Raises NotWhole."""
+    member = _fast.decompressobj(_GZIP_WINDOW_BITS)
     position = start
     try:
         while not member.eof:
@@ -137,21 +126,22 @@ def _gzip_member(data: Window, start: int, out: IO[bytes]) -> int:
             while chunk and not member.eof:
                 out.write(member.decompress(chunk, _PIECE_BYTES))
                 chunk = member.unconsumed_tail
-    except (zlib.error, library.error):
+    except (zlib.error, _fast.error):
         raise NotWhole from None
     return position - len(member.unused_data)
 
 
-# ---- zstd (RFC 8878)
-
-
-def _zstd_frame(data: Window, start: int, out: IO[bytes]) -> int:
-    view: Any = data
+def _zstd_frame(data: _Window, start: int, out: IO[bytes]) -> int:
+    """Decompress a frame (RFC 8878); return where it ends. Raises NotWhole."""
+    window: Any = data
     end = _skippable_end(data, start)
-    if end is None and (end := zstd_frame_end(view, start)) is not None:
+    if end is None and (end := zstd_frame_end(window, start)) is not None:
+        in_memory = end - start <= _PIECE_BYTES
+        source = pa.BufferReader(data[start:end]) if in_memory else pa.PythonFile(Stream(data.file, start, end), "r")
         try:
-            for piece in _zstd_pieces(data, start, end):
-                out.write(piece)
+            with pa.CompressedInputStream(source, "zstd") as stream:
+                while piece := stream.read(_PIECE_BYTES):
+                    out.write(piece)
         except OSError:
             raise NotWhole from None
     if end is None or end > len(data):
@@ -159,51 +149,13 @@ def _zstd_frame(data: Window, start: int, out: IO[bytes]) -> int:
     return end
 
 
-def _skippable_end(data: Window, start: int) -> int | None:
+def _skippable_end(data: _Window, start: int) -> int | None:
     head = data.read(start, _SKIPPABLE_HEAD_BYTES)
     if int.from_bytes(head[:4], "little") not in _SKIPPABLE_MAGIC:
         return None
     return start + _SKIPPABLE_HEAD_BYTES + int.from_bytes(head[4:], "little")
 
 
-def _zstd_pieces(data: Window, start: int, end: int) -> Iterator[bytes]:
-    """Raises OSError where it cannot be decompressed."""
-    source = pa.BufferReader(data[start:end]) if end - start <= _PIECE_BYTES else pa.PythonFile(_Part(data, start, end))
-    with pa.CompressedInputStream(source, "zstd") as stream:
-        while piece := stream.read(_PIECE_BYTES):
-            yield piece
-
-
-class _Part:
-    """Bytes `start` to `end` as pyarrow reads a file."""
-
-    closed = False
-
-    def __init__(self, data: Window, start: int, end: int) -> None:
-        self._data = data
-        self._position = start
-        self._end = end
-
-    def read(self, size: int) -> bytes:
-        piece: bytes = self._data[self._position : min(self._position + size, self._end)]
-        self._position += len(piece)
-        return piece
-
-    def readable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return False
-
-    def flush(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-_GZIP: tuple[bytes, Decompress] = (_GZIP_MAGIC, _gzip_member)
-_ZSTD: tuple[bytes, Decompress] = (_ZSTD_MAGIC, _zstd_frame)
+_DECOMPRESS: dict[Compression, Callable[[_Window, int, IO[bytes]], int]] = {
+    Compression.GZIP: _gzip_member, Compression.ZSTD: _zstd_frame,
+}  # fmt: skip

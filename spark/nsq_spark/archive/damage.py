@@ -29,31 +29,42 @@ class DamagedArchive(ArchiveError):
 Policy = Literal["fail", "skip"]
 
 
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A stretch of a file that is no message: where it begins, in the decompressed file, and how long it is."""
+
+    file: str
+    position: int
+    bytes: int
+    what: str
+
+
 @dataclass(slots=True)
 class Skipped:
-    """What was passed over in one file. A stretch of damage counts as one record, whatever it held."""
+    """What was skipped in one file. A stretch of damage counts as one record, whatever it held."""
 
     records: int = 0
     size_bytes: int = 0
 
 
 class Damage:
-    """Told of all damage by the readers. `counts`: by path, what was passed over."""
+    """Collects the damage that readers find: `findings`, and by path, `counts` of what was skipped."""
 
     def __init__(self, policy: Policy = "fail") -> None:
         self.policy = policy
+        self.findings: list[Finding] = []
         self.counts: dict[str, Skipped] = {}
 
     def found(self, path: str, start: int, end: int, what: str) -> None:
-        """Bytes `start` to `end` (not included) are no message. Raises DamagedArchive unless they are skipped."""
+        """Report bytes `start` to `end` (not included) that are no message. Raises DamagedArchive unless skipping."""
         if self.policy == "fail":
             raise DamagedArchive(path, start, what)
-        skipped = self.counts.setdefault(path, Skipped())
-        skipped.records += 1
-        skipped.size_bytes += max(0, end - start)
+        finding = Finding(path, start, max(0, end - start), what)
+        self.findings.append(finding)
+        self.add({path: Skipped(1, finding.bytes)})
 
     def add(self, counts: dict[str, Skipped]) -> None:
-        """Take over what another reader counted."""
+        """Add what another reader counted."""
         for path, other in counts.items():
             skipped = self.counts.setdefault(path, Skipped())
             skipped.records += other.records

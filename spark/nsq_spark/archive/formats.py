@@ -47,7 +47,7 @@ class Compression(StrEnum):
     ZSTD = "zstd"
 
 
-_COMPRESSION_MAGIC = {b"\x1f\x8b\x08": Compression.GZIP, b"\x28\xb5\x2f\xfd": Compression.ZSTD}
+COMPRESSION_MAGIC = {Compression.GZIP: b"\x1f\x8b\x08", Compression.ZSTD: b"\x28\xb5\x2f\xfd"}
 _COMPRESSION_SUFFIXES = {".gz": Compression.GZIP, ".zst": Compression.ZSTD, ".zstd": Compression.ZSTD}
 _FORMAT_SUFFIXES = {".framed": Format.FRAMED, ".parquet": Format.PARQUET, ".jsonl": Format.JSONL}
 _JSONL_START = re.compile(rb'\{"timestamp":-?\d+,"id":"')
@@ -59,7 +59,7 @@ def recognised_compression(name: str, head: bytes) -> Compression:
     for suffix, compression in _COMPRESSION_SUFFIXES.items():
         if name.endswith(suffix):
             return compression
-    for magic, compression in _COMPRESSION_MAGIC.items():
+    for compression, magic in COMPRESSION_MAGIC.items():
         if head.startswith(magic) and plain_head(head, compression):
             return compression
     return Compression.NONE

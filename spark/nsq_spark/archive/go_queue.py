@@ -15,9 +15,9 @@ import pyarrow as pa
 from nsq_spark.archive.chunk import Chunk, Origin
 from nsq_spark.archive.columns import ID_BYTES, heads_at, positions_of
 from nsq_spark.archive.damage import Damage
+from nsq_spark.archive.files import File
 from nsq_spark.archive.payload import Payload
 from nsq_spark.archive.splits import Split
-from nsq_spark.archive.storage import File
 from nsq_spark.archive.wanted import Wanted
 from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.diskqueue.go_files import BLOCK_BYTES, OVERHEAD_BYTES, go_message_places

@@ -16,10 +16,10 @@ from nsq_spark.archive.chunk import Chunk, Origin
 from nsq_spark.archive.columns import Numbers, offset_of, positions_of
 from nsq_spark.archive.compression import plain_pieces
 from nsq_spark.archive.damage import Damage
+from nsq_spark.archive.files import File
 from nsq_spark.archive.formats import Compression
 from nsq_spark.archive.payload import Payload
 from nsq_spark.archive.splits import Split
-from nsq_spark.archive.storage import File
 from nsq_spark.archive.wanted import Wanted
 
 _BLOCK_BYTES = 2 * 1024 * 1024

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeVar
 
@@ -61,50 +61,53 @@ class Hints:
 
 
 @dataclass(slots=True)
-class Listing:
-    """`in_progress`: files that nsq-to-file has not finished, which are left out unless they are named. `copies`: which
-    queues of Go's data directories are left out, in sentences.
+class Found:
+    """The files below some paths, before it is known what they are. Empty ones are left out.
+
+    in_progress  files that nsq-to-file has not finished, which are left out unless they are named
     """
+
+    entries: list[Entry] = field(default_factory=list)
+    in_progress: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Listing:
+    """The files below some paths. `copies` are sentences on queues of Go's data directories that are left out."""
 
     files: list[FileInfo] = field(default_factory=list)
     in_progress: list[str] = field(default_factory=list)
     copies: list[str] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class Found:
-    """As a Listing, before it is known what the files are. Empty ones are left out."""
-
-    entries: list[Entry] = field(default_factory=list)
-    in_progress: list[str] = field(default_factory=list)
-
-
 def list_files(
     paths: Sequence[str], storage: Storage, hints: Hints | None = None, wanted: Wanted | None = None
 ) -> list[FileInfo]:
-    """The files that hold messages, in order of the paths and below each by name; none twice. Raises ArchiveError."""
+    """Return the files that hold messages, in order of the paths and below each by name; none twice.
+
+    Raises ArchiveError.
+    """
     return survey(paths, storage, hints, wanted).files
 
 
 def survey(paths: Sequence[str], storage: Storage, hints: Hints | None = None, wanted: Wanted | None = None) -> Listing:
-    """As `list_files`, and what was left out. A file in which a manifest says that nothing is `wanted` is listed as
-    `is_unwanted`, and is not opened.
+    """Return the files of `list_files`, and what was left out. A file is listed as `is_unwanted`, and not opened, if a
+    manifest says that nothing in it is `wanted`.
     """
     found = find(paths, storage)
     chosen = chosen_channels(found.entries, hints.go_channel if hints else None)
-    return Listing(
-        recognised(found.entries, storage, hints, chosen, wanted),
-        found.in_progress,
-        copies_text(found.entries, chosen),
-    )
+    files = recognised(found.entries, storage, hints, chosen, wanted)
+    return Listing(files, found.in_progress, copies_text(found.entries, chosen))
 
 
 def find(paths: Sequence[str], storage: Storage, *, may_be_empty: bool = False) -> Found:
-    """Without a look into the files. Raises ArchiveError; for a glob that matches nothing, unless that `may_be`."""
+    """Return the files without opening them. Raises ArchiveError, also for a glob without matches unless that
+    `may_be_empty`.
+    """
     found = Found()
     entries: dict[str, Entry] = {}
     for path in paths:
-        for entry in _entries(path, storage, found, may_be_empty):
+        for entry in _entries(path, storage, found.in_progress, may_be_empty):
             entries.setdefault(entry.path, entry)
     found.entries = [entry for entry in entries.values() if entry.size_bytes]
     found.in_progress = [path for path in dict.fromkeys(found.in_progress) if path not in entries]
@@ -118,37 +121,34 @@ def recognised(
     channels: Mapping[Topic, str] | None = None,
     wanted: Wanted | None = None,
 ) -> list[FileInfo]:
-    """What they are, by a look into each. Those that are gone by now are left out, and those queues of Go's topics that
-    are not of one of the `channels`. Raises ArchiveError.
+    """Return what the files are, by opening each. Files that are gone by now are left out, and so are queues of Go's
+    topics that are not of one of the `channels`. Raises ArchiveError.
     """
     recogniser = _Recogniser(storage, hints or Hints(), channels or {}, wanted or Wanted())
-    return [info for info in _each(recogniser.info, entries) if info is not None]
-
-
-def _each(work: Callable[[Entry], FileInfo | None], entries: Sequence[Entry]) -> Iterable[FileInfo | None]:
-    """Remote files are looked into side by side: each takes a round trip or two."""
     if all(is_local(entry.path) for entry in entries):
-        return map(work, entries)
-    with ThreadPoolExecutor(_REMOTE_READERS) as pool:
-        return list(pool.map(work, entries))
+        infos = list(map(recogniser.info, entries))
+    else:
+        with ThreadPoolExecutor(_REMOTE_READERS) as pool:  # each takes a round trip or two
+            infos = list(pool.map(recogniser.info, entries))
+    return [info for info in infos if info is not None]
 
 
 # ---- paths
 
 
-def _entries(path: str, storage: Storage, listing: Found, may_be_empty: bool) -> list[Entry]:
+def _entries(path: str, storage: Storage, in_progress: list[str], may_be_empty: bool) -> list[Entry]:
     given = storage.resolved(path)
     entry = storage.find(given)
     if entry is not None:
         return [entry]
     if storage.is_directory(given):
-        return _with_messages(storage.walk(given), storage, listing)
+        return _with_messages(storage.walk(given), storage, in_progress)
     if not is_glob(given):
         raise ArchiveError(f"{path} is not there")
     matches = compiled_glob(given).fullmatch
     walked = storage.walk(base_of(given))
     found = [entry for entry in walked if _is_claim(entry.path) or matches(_as_given(entry.path))]
-    entries = _with_messages(found, storage, listing)
+    entries = _with_messages(found, storage, in_progress)
     if not entries and not may_be_empty:
         raise ArchiveError(f"{path} matches no file")
     return entries
@@ -158,17 +158,14 @@ def _as_given(path: str) -> str:
     return local_path(path) if path.startswith("file:") else path
 
 
-def _with_messages(entries: Iterable[Entry], storage: Storage, listing: Found) -> list[Entry]:
-    """Without what is hidden, or still being written."""
+def _with_messages(entries: Iterable[Entry], storage: Storage, in_progress: list[str]) -> list[Entry]:
+    """Return the files without hidden ones, and without those still being written, which go to `in_progress`."""
     everything = sorted(entries)
     claimed = {_claimed(entry.path, storage) for entry in everything if _is_claim(entry.path)}
-    visible = [entry for entry in everything if not _is_passed_over(name_of(entry.path))]
-    listing.in_progress += [entry.path for entry in visible if entry.path in claimed]
+    names = [(entry, name_of(entry.path)) for entry in everything]
+    visible = [entry for entry, name in names if not is_hidden(name) and not name.endswith(_NO_MESSAGES)]
+    in_progress += [entry.path for entry in visible if entry.path in claimed]
     return [entry for entry in visible if entry.path not in claimed]
-
-
-def _is_passed_over(name: str) -> bool:
-    return is_hidden(name) or name.endswith(_NO_MESSAGES)
 
 
 def _is_claim(path: str) -> bool:
@@ -176,7 +173,7 @@ def _is_claim(path: str) -> bool:
 
 
 def _claimed(path: str, storage: Storage) -> str | None:
-    """The file that a claim of nsq-to-file is about; None where it is gone by now."""
+    """Return the file that a claim of nsq-to-file is about; None if the claim is gone by now."""
     try:
         with storage.open(path) as file:
             name = orjson.loads(file.read_at(0, file.size_bytes))["work_name"]
@@ -189,39 +186,42 @@ def _claimed(path: str, storage: Storage) -> str | None:
 
 
 class _Recogniser:
+    """Says what files are. Its methods raise ArchiveError."""
+
     def __init__(self, storage: Storage, hints: Hints, channels: Mapping[Topic, str], wanted: Wanted) -> None:
         self._storage = storage
         self._hints = hints
         self._channels = channels
-        self._companions = Companions(storage)
-        self._asks_manifests = (wanted.has_range or wanted.has_topics) and not (hints.format or hints.compression)
         self._wanted = wanted
+        self._companions = Companions(storage)
         self._manifests = Manifests(storage)
+        self._asks_manifests = (wanted.has_range or wanted.has_topics) and not (hints.format or hints.compression)
         self._zone = zone_of(hints.time_zone)
         self._format = _one_of(Format, "format", hints.format)
         self._compression = _one_of(Compression, "compression", hints.compression)
         self._topic_from_name = _given_pattern(hints.topic_from_name)
 
     def info(self, entry: Entry) -> FileInfo | None:
-        """None for a file that is gone by now, or of which nothing is wanted."""
-        if self._asks_manifests:
-            unwanted = self._manifests.unwanted(entry, self._wanted, self._topic(entry.path))
-            if unwanted is not None:
-                return FileInfo(*entry, unwanted.format, unwanted.compression, unwanted.topic, is_unwanted=True)
+        """Return what a file is; None if it is gone by now, or is a queue that is not read."""
+        topic = self._topic(entry.path)
+        unwanted = self._manifests.unwanted(entry, self._wanted, topic) if self._asks_manifests else None
+        if unwanted is not None:
+            return FileInfo(*entry, unwanted.format, unwanted.compression, unwanted.topic, is_unwanted=True)
         head = self._head(entry)
         if head is None:
             return None
         name = name_of(entry.path)
         compression = self._compression or recognised_compression(name, head)
         form = self._format or recognised_format(name, plain_head(head, compression))
+        info = FileInfo(*entry, form, compression, topic)
         if form is Format.TOPIC_LOG:
-            return self._topic_log(entry, compression)
+            own_topic, is_last = self._companions.topic_log(entry.path)
+            return replace(info, topic=own_topic or topic, is_live=is_last and compression is Compression.NONE)
         if form is Format.GO_QUEUE:
-            return self._go_queue(entry, compression)
-        first_ns, end_ns = (None, None) if form.has_timestamps else time_in(name, self._zone) or (None, None)
-        return FileInfo(
-            *entry, form, compression, self._topic(entry.path), first_ns=first_ns, end_ns=end_ns
-        )  # fmt: skip
+            return self._go_queue(info)
+        if not form.has_timestamps and (times := time_in(name, self._zone)):
+            return replace(info, first_ns=times[0], end_ns=times[1])
+        return info
 
     def _head(self, entry: Entry) -> bytes | None:
         try:
@@ -240,16 +240,9 @@ class _Recogniser:
         match = self._topic_from_name.search(path)
         return (match["topic"] if match else None) or name_of(path)
 
-    def _topic_log(self, entry: Entry, compression: Compression) -> FileInfo:
-        topic, is_live = self._companions.topic_log(entry.path)
-        return FileInfo(
-            *entry, Format.TOPIC_LOG, compression, topic or self._topic(entry.path),
-            is_live=is_live and compression is Compression.NONE,
-        )  # fmt: skip
-
-    def _go_queue(self, entry: Entry, compression: Compression) -> FileInfo | None:
-        queue = self._companions.go_queue(entry.path)
-        queue_name = queue_of(entry.path)
+    def _go_queue(self, info: FileInfo) -> FileInfo | None:
+        queue = self._companions.go_queue(info.path)
+        queue_name = queue_of(info.path)
         chosen = None if queue_name is None else self._channels.get(queue_name[0])
         if chosen is not None and queue.channel not in (None, chosen):
             return None
@@ -257,9 +250,9 @@ class _Recogniser:
         start = queue.read_position if self._hints.unread_only or is_handed_out else 0
         if start is None:
             return None
-        return FileInfo(
-            *entry, Format.GO_QUEUE, compression, queue.topic or self._topic(entry.path), queue.channel,
-            start=min(start, entry.size_bytes), is_live=queue.is_live, settled_bytes=queue.settled_bytes,
+        return replace(
+            info, topic=queue.topic or info.topic, channel=queue.channel, start=min(start, info.size_bytes),
+            is_live=queue.is_live, settled_bytes=queue.settled_bytes,
         )  # fmt: skip
 
 

@@ -11,8 +11,11 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
 from nsq_spark.archive.damage import ArchiveError
+from nsqd_py.settings.durations import SECOND_NS
 
 _SPECIAL = re.compile(r"[*?\[{]")
+_TOKEN = re.compile(r"\*\*/|\*\*|\[(?P<negation>[!^]?)(?P<characters>\]?[^\]]+)\]|.", re.DOTALL)
+_WILDCARDS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 def is_glob(path: str) -> bool:
@@ -20,62 +23,37 @@ def is_glob(path: str) -> bool:
 
 
 def base_of(pattern: str) -> str:
-    """The directory that everything which matches is in."""
+    """Return the directory that all matches are in."""
     match = _SPECIAL.search(pattern)
     return pattern[: pattern.rfind("/", 0, match.start()) + 1] if match else pattern
 
 
 def compiled_glob(pattern: str) -> re.Pattern[str]:
-    """Matches the paths of files that the pattern names, and of all files in directories that it names."""
-    translated, _ = _translated(pattern, 0, end="")
-    return re.compile(rf"{translated}(?:/.*)?", re.DOTALL)
-
-
-def _translated(pattern: str, position: int, end: str) -> tuple[str, int]:
-    """From `position` up to one of the characters `end`, in words of `re`; and where that is."""
-    parts = []
-    while position < len(pattern) and pattern[position] not in end:
-        part, position = _next_part(pattern, position)
-        parts.append(part)
-    return "".join(parts), position
-
-
-def _next_part(pattern: str, position: int) -> tuple[str, int]:
-    rest = pattern[position:]
-    if rest.startswith("**/"):
-        return "(?:.*/)?", position + 3
-    if rest.startswith("**"):
-        return ".*", position + 2
-    if rest[0] == "*":
-        return "[^/]*", position + 1
-    if rest[0] == "?":
-        return "[^/]", position + 1
-    if rest[0] == "[" and (match := re.match(r"\[([!^]?)(\]?[^\]]*)\]", rest)):
-        return _characters(match[1], match[2]), position + match.end()
-    if rest[0] == "{" and "}" in rest:
-        return _choice(pattern, position + 1)
-    return re.escape(rest[0]), position + 1
-
-
-def _characters(negation: str, characters: str) -> str:
-    escaped = characters.replace("\\", r"\\").replace("[", r"\[").replace("]", r"\]")
-    return f"(?!/)[{'^' if negation else ''}{escaped}]"
-
-
-def _choice(pattern: str, position: int) -> tuple[str, int]:
-    choices = []
-    while True:
-        choice, position = _translated(pattern, position, end=",}")
-        choices.append(choice)
-        if position >= len(pattern) or pattern[position] == "}":
-            return f"(?:{'|'.join(choices)})", position + 1
-        position += 1
+    """Return an expression for the paths of files that the pattern names, and of all files in directories that it
+    names.
+    """
+    parts, open_braces = [], 0
+    for token in _TOKEN.finditer(pattern):
+        text = token[0]
+        if text in _WILDCARDS:
+            parts.append(_WILDCARDS[text])
+        elif token["characters"]:
+            escaped = re.sub(r"([\\\[\]])", r"\\\1", token["characters"])
+            parts.append(f"(?!/)[{'^' if token['negation'] else ''}{escaped}]")
+        elif text == "{" and "}" in pattern[token.end() :]:
+            parts.append("(?:")
+            open_braces += 1
+        elif text == "}" and open_braces:
+            parts.append(")")
+            open_braces -= 1
+        else:
+            parts.append("|" if text == "," and open_braces else re.escape(text))
+    return re.compile(f"{''.join(parts)}{')' * open_braces}(?:/.*)?", re.DOTALL)
 
 
 # ---- the time in a file name
 
-_TIME = re.compile(r"(?<!\d)(\d{4})-(\d\d)-(\d\d)(?:[_T](\d\d)(?:[-_:]?(\d\d))?)?(?!\d)")
-_SECOND_NS = 1_000_000_000
+_TIME = re.compile(r"(?<!\d)(\d{4}-\d\d-\d\d)(?:[_T](\d\d)(?:[-_:]?(\d\d))?)?(?!\d)")
 
 
 def zone_of(name: str) -> tzinfo:
@@ -89,14 +67,17 @@ def zone_of(name: str) -> tzinfo:
 
 
 def time_in(name: str, zone: tzinfo) -> tuple[int, int] | None:
-    """(first, end) of the last time in a file name, in ns since the epoch, end not included; None where it has none."""
-    for match in reversed(list(_TIME.finditer(name))):
-        year, month, day, hour, minute = (None if text is None else int(text) for text in match.groups())
-        width = timedelta(days=1) if hour is None else timedelta(hours=1) if minute is None else timedelta(minutes=1)
+    """Return (first, end) of the last time in a file name, in ns since the epoch, `end` not included; None if there is
+    none.
+    """
+    for day, hour, minute in reversed(_TIME.findall(name)):
         try:
-            begin = datetime(year or 0, month or 0, day or 0, hour or 0, minute or 0, tzinfo=zone)
+            begin = datetime.fromisoformat(f"{day}T{hour or '00'}:{minute or '00'}").replace(tzinfo=zone)
         except ValueError:
             continue
-        end = begin + width if hour is None else begin.astimezone(UTC) + width
-        return int(begin.timestamp()) * _SECOND_NS, int(end.timestamp()) * _SECOND_NS
+        if hour:
+            end = begin.astimezone(UTC) + (timedelta(minutes=1) if minute else timedelta(hours=1))
+        else:
+            end = begin + timedelta(days=1)  # of 23 or 25 hours, when clocks change
+        return int(begin.timestamp()) * SECOND_NS, int(end.timestamp()) * SECOND_NS
     return None

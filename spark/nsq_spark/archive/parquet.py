@@ -19,17 +19,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from nsq_spark.archive.chunk import Chunk
+from nsq_spark.archive.columns import Numbers
 from nsq_spark.archive.damage import ArchiveError, Damage
+from nsq_spark.archive.files import File, Stream
 from nsq_spark.archive.splits import Split
-from nsq_spark.archive.storage import File
-from nsq_spark.archive.tables import Rows, chunks_of
+from nsq_spark.archive.tables import STORED_TYPES, chunks_of
 from nsq_spark.archive.wanted import Wanted
 
 _BATCH_ROWS = 16 * 1024
-_TYPES = {
-    "topic": pa.string(), "channel": pa.string(), "timestamp": pa.int64(), "id": pa.string(), "attempts": pa.int32(),
-    "body": pa.binary(), "nsqd": pa.string(),
-}  # fmt: skip
 _TIME_COLUMNS = ("timestamp_ns", "timestamp")
 # What pyarrow raises when bytes are not what they should be; MemoryError: a size that is none.
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError)
@@ -38,7 +35,7 @@ _UNREADABLE = (pa.ArrowException, OSError, ValueError, MemoryError, OverflowErro
 def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
     """Raises ArchiveError and DamagedArchive."""
     try:
-        parquet = pq.ParquetFile(pa.PythonFile(SeekableFile(file), "r"), page_checksum_verification=True)
+        parquet = pq.ParquetFile(pa.PythonFile(Stream(file), "r"), page_checksum_verification=True)
         groups = _Groups(parquet, split, wanted, damage)
         found = list(groups.all())
     except _UNREADABLE as error:
@@ -75,7 +72,7 @@ class _Groups:
         there = set(self._parquet.schema_arrow.names)
         if "body" not in there:
             raise ArchiveError(f"{self._split.path} has no column `body`, so there are no messages in it")
-        names = {name: name for name in _TYPES if name in there}
+        names = {name: name for name in STORED_TYPES if name in there}
         times = [name for name in _TIME_COLUMNS if name in there]
         return {**names, "timestamp": times[0]} if times else names
 
@@ -99,17 +96,16 @@ class _Groups:
             if not self._may_be_wanted(group.number):
                 return
             for batch in self._batches(group.number, list(self._names.values())):
-                rows = self._rows(batch, group.row + read_rows)
+                row = group.row + read_rows
                 read_rows += batch.num_rows
-                if rows is not None:
-                    yield from chunks_of(rows, self._split.topic, self._split.path, self._wanted)
+                if self._split.after < group.row + read_rows - 1:
+                    yield from chunks_of(*self._rows(batch, row), self._split, self._wanted)
         except _UNREADABLE as error:
             what = f"rows {group.row + read_rows} to {group.row + group.rows - 1} cannot be read: {_first_line(error)}"
             self._damage.found(self._split.path, group.begin, group.begin + group.size_bytes, what)
 
-    def _rows(self, batch: pa.RecordBatch, row: int) -> Rows | None:
-        if self._split.after >= row + batch.num_rows - 1:
-            return None
+    def _rows(self, batch: pa.RecordBatch, row: int) -> tuple[dict[str, pa.Array], Numbers]:
+        """Return the columns of rows from number `row` on, and their positions."""
         columns = {name: _cast(name, batch.column(there)) for name, there in self._names.items()}
         positions = np.arange(row, row + batch.num_rows, dtype=np.int64)
         body = columns["body"]
@@ -118,7 +114,7 @@ class _Groups:
             is_message = body.is_valid()
             columns = {name: column.filter(is_message) for name, column in columns.items()}
             positions = positions[is_message.to_numpy(zero_copy_only=False)]
-        return Rows(columns, positions)
+        return columns, positions
 
     def _batches(self, group: int, columns: list[str]) -> Iterator[pa.RecordBatch]:
         batches: Iterator[pa.RecordBatch] = self._parquet.iter_batches(
@@ -153,9 +149,9 @@ def _cast(name: str, column: pa.Array) -> pa.Array:
         column = column.dictionary_decode()
     if name == "timestamp" and pa.types.is_timestamp(column.type):
         column = pc.cast(column, pa.timestamp("ns", tz=column.type.tz)).view(pa.int64())
-    if _TYPES[name] == pa.string():
+    if STORED_TYPES[name] == pa.string():
         return _text(column)
-    return column if column.type == _TYPES[name] else pc.cast(column, _TYPES[name])
+    return column if column.type == STORED_TYPES[name] else pc.cast(column, STORED_TYPES[name])
 
 
 def _text(column: pa.Array) -> pa.Array:
@@ -171,40 +167,3 @@ def _text(column: pa.Array) -> pa.Array:
 
 def _first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0]
-
-
-class SeekableFile:
-    """A file with a current position, as pyarrow reads one."""
-
-    closed = False
-
-    def __init__(self, file: File) -> None:
-        self._file = file
-        self._position = 0
-
-    def read(self, size: int = -1) -> bytes:
-        data = self._file.read_at(self._position, self._file.size_bytes if size < 0 else size)
-        self._position += len(data)
-        return data
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self._position = offset + (0, self._position, self._file.size_bytes)[whence]
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
-
-    def readable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return True
-
-    def flush(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from functools import cached_property
 from struct import Struct
 from typing import Any
 
@@ -11,35 +12,31 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nsq_spark.archive.columns import Numbers, binary_array
+from nsq_spark.archive.columns import Numbers, binary_array, index_in_records, runs
 from nsq_spark.archive.damage import ArchiveError
 from nsqd_py.batch import SIZE_BYTES
 
-# Where there is a gap in so many bodies at least, they are cut out by stretches, else one by one.
+# With fewer bodies than this for each gap, they are copied one by one, else by stretches without gaps.
 _FEW_GAPS = 8
 _read_size = Struct(">I").unpack_from
 
 
 class Payload:
-    """Body i is the `sizes[i]` bytes from `starts[i]` on; they lie in order and do not overlap.
+    """Body i is the `sizes[i]` bytes from `starts[i]` on; bodies are in order and do not overlap.
 
     buffer    a pyarrow buffer, which is shared and not copied
-    is_sized  whether each body stands behind its size, 4 bytes big-endian, as an MPUB sends it
+    is_sized  True if each body stands behind its size, 4 bytes big-endian, as an MPUB sends it
     """
-
-    __slots__ = ("_bounds", "_bytes_up_to", "_gaps", "buffer", "is_sized")
 
     def __init__(self, buffer: Any, starts: Numbers, sizes: Numbers, *, is_sized: bool) -> None:
         self.buffer = buffer
         self.is_sized = is_sized
-        self._bounds: tuple[Numbers, Numbers] | None = (starts, sizes)
-        self._bytes_up_to: Numbers | None = None
-        self._gaps: list[int] | None = None
+        self._given = (starts, sizes)
 
     @classmethod
     def of_stretches(cls, buffer: Any, begins: Numbers, ends: Numbers, counts: Numbers, sizes: Numbers) -> Payload:
-        """Bodies behind their sizes, in stretches of so many messages each. Raises ValueError where they do not fill
-        their stretches.
+        """Return the payload of sized bodies in stretches of `counts` messages. Raises ValueError if the bodies do not
+        fill their stretches.
         """
         sizes = sizes.astype(np.int64)
         after = np.cumsum(sizes + SIZE_BYTES)  # where each would end if there were nothing between the stretches
@@ -51,81 +48,62 @@ class Payload:
 
     @classmethod
     def of_array(cls, array: pa.Array) -> Payload:
-        """The values of a binary or string array, none of which is null."""
+        """Return the values of a binary or string array without nulls."""
         _, offsets, values = array.buffers()
         bounds = np.frombuffer(offsets, dtype=np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
         return cls(values if values is not None else pa.py_buffer(b""), bounds[:-1], np.diff(bounds), is_sized=False)
 
-    def __len__(self) -> int:
-        return len(self.starts)
+    @cached_property
+    def _bounds(self) -> tuple[Numbers, Numbers]:
+        return self._given
 
     @property
     def starts(self) -> Numbers:
-        return self._known()[0]
+        return self._bounds[0]
 
     @property
     def sizes(self) -> Numbers:
-        return self._known()[1]
-
-    def _known(self) -> tuple[Numbers, Numbers]:
-        if self._bounds is None:
-            self._bounds = self._find()
-        return self._bounds
-
-    def _find(self) -> tuple[Numbers, Numbers]:
-        raise NotImplementedError  # a payload of this class is made with them
+        return self._bounds[1]
 
     @property
     def ends(self) -> Numbers:
         return self.starts + self.sizes
 
+    def __len__(self) -> int:
+        return len(self.starts)
+
     @property
     def size_bytes(self) -> int:
-        """Of the bodies."""
         return self.bytes_of(0, len(self))
 
     def bytes_of(self, low: int, high: int) -> int:
-        """Of bodies `low` to `high` (not included)."""
+        """Return the size of bodies `low` to `high` (not included)."""
         if low == high:
             return 0
         up_to = self.bytes_up_to
         return int(up_to[high - 1]) - (int(up_to[low - 1]) if low else 0)
 
-    @property
+    @cached_property
     def bytes_up_to(self) -> Numbers:
-        """Of the bodies up to each, and with it."""
-        if self._bytes_up_to is None:
-            self._bytes_up_to = np.cumsum(self.sizes)
-        return self._bytes_up_to
+        """The sizes of the bodies up to each, and with it."""
+        return np.cumsum(self.sizes)
 
     def cuts(self, most_messages: int, most_bytes: int) -> Iterator[tuple[int, int]]:
-        """Bounds of MPUBs of so many messages and bytes at most, in order; a larger message is alone."""
-        count = len(self)
-        ends = self.bytes_up_to + SIZE_BYTES * np.arange(1, count + 1)
-        low = before = 0
-        while low < count:
-            room = int(np.searchsorted(ends, before + most_bytes - SIZE_BYTES, "right"))
-            high = min(max(low + 1, room), low + most_messages, count)
-            yield low, high
-            low, before = high, int(ends[high - 1])
+        """Yield bounds of MPUBs of at most so many messages and bytes, in order; a larger message is alone."""
+        counts = np.arange(1, len(self) + 1)
+        return runs((self.bytes_up_to + SIZE_BYTES * counts, most_bytes - SIZE_BYTES), (counts, most_messages))
 
     def take(self, which: Any) -> Payload:
-        """A part of it, by a slice or a mask."""
+        """Return the bodies of a slice or a mask."""
         return Payload(self.buffer, self.starts[which], self.sizes[which], is_sized=self.is_sized)
 
-    # ---- what is made of it
-
     def array(self) -> pa.Array:
-        """A pyarrow.BinaryArray; copies the bodies where something stands between them."""
+        """Return a pyarrow.BinaryArray; it is a copy if there is something between the bodies."""
         return self._cut(self.starts, self.ends)
 
-    def mpub_body(self) -> bytes:
-        """The body of an MPUB: the number of messages in 4 bytes, then each behind its size."""
-        return b"".join(self.mpub_pieces(0, len(self)))
-
     def mpub_pieces(self, low: int, high: int) -> list[Any]:
-        """The same of bodies `low` to `high` (not included), in pieces to be joined: stretches of the buffer where
-        it can be, which are not copied.
+        """Return the body of an MPUB of bodies `low` to `high` (not included), in pieces to be joined: their number in
+        4 bytes, and each behind its size. Pieces are stretches of the buffer if possible, which are not copied.
         """
         count = (high - low).to_bytes(SIZE_BYTES, "big")
         if low == high:
@@ -136,16 +114,19 @@ class Payload:
         if len(bounds) * _FEW_GAPS > high - low + 2 * _FEW_GAPS:
             part = self.take(slice(low, high))
             return [count, _values(part._cut(part.starts - SIZE_BYTES, part.ends))]
-        view, (starts, sizes) = memoryview(self.buffer), self._known()
-        lasts = [bound - 1 for bound in bounds[1:]]
+        view, (starts, sizes) = memoryview(self.buffer), self._bounds
         begins = [int(starts[bound]) - SIZE_BYTES for bound in bounds[:-1]]
-        ends = [int(starts[last]) + int(sizes[last]) for last in lasts]
+        ends = [int(starts[bound - 1]) + int(sizes[bound - 1]) for bound in bounds[1:]]
         return [count, *(view[begin:end] for begin, end in zip(begins, ends, strict=True))]
 
+    @cached_property
+    def _gaps(self) -> list[int]:
+        """The bodies that do not follow the one before them at once."""
+        gaps: list[int] = (np.flatnonzero(self.starts[1:] - SIZE_BYTES != self.ends[:-1]) + 1).tolist()
+        return gaps
+
     def _stretches(self, low: int, high: int) -> list[int]:
-        """Bounds of stretches without gaps between `low` and `high`, both included."""
-        if self._gaps is None:  # bodies that do not follow the one before them at once
-            self._gaps = (np.flatnonzero(self.starts[1:] - SIZE_BYTES != self.ends[:-1]) + 1).tolist()
+        """Return bounds of stretches without gaps between `low` and `high`, both included."""
         gaps = self._gaps
         return [low, *gaps[bisect_right(gaps, low) : bisect_left(gaps, high)], high]
 
@@ -163,7 +144,7 @@ class Payload:
         buffer = self.buffer.slice(base, int(ends[-1]) - base)
         if np.array_equal(starts[1:], ends[:-1]):
             return binary_array(count, np.append(starts, ends[-1]) - base, buffer)
-        # Every body and everything between two of them is a value; then every second one is taken.
+        # An array of the bodies and of what is between them, of which every second value is taken.
         bounds = np.empty(2 * count, dtype=np.int32)
         bounds[0::2] = starts - base
         bounds[1::2] = ends - base
@@ -171,27 +152,24 @@ class Payload:
 
 
 class PublishedPayload(Payload):
-    """The bodies of published batches, of which nobody knows yet where their messages are: to send all, nobody has to.
+    """The bodies of published batches. The place of each message is found only when asked for: sending all messages
+    does not need it.
 
     data            of a file, with the batches in it
     begins, ends    of the body of each batch
     counts, strides of each; see `nsqd_py.batch.Batch`
     """
 
-    __slots__ = ("_batches", "_bytes_to_batch", "_count", "_data", "_messages_to_batch")
-
     def __init__(self, data: bytes, begins: Numbers, ends: Numbers, counts: Numbers, strides: Numbers) -> None:
         self.buffer = pa.py_buffer(data)
         self.is_sized = True
-        self._bounds = self._bytes_up_to = self._gaps = None
         self._data = data
-        self._count = int(counts.sum())
         self._batches = (begins, ends, counts, strides)
         self._messages_to_batch = np.append(0, np.cumsum(counts))
         self._bytes_to_batch = np.append(0, np.cumsum(ends - begins))
 
     def __len__(self) -> int:
-        return self._count
+        return int(self._messages_to_batch[-1])
 
     def bytes_of(self, low: int, high: int) -> int:
         first, end = self._batches_of(low, high)
@@ -200,19 +178,14 @@ class PublishedPayload(Payload):
         return int(self._bytes_to_batch[end] - self._bytes_to_batch[first]) - SIZE_BYTES * (high - low)
 
     def cuts(self, most_messages: int, most_bytes: int) -> Iterator[tuple[int, int]]:
-        """Between batches, unless one of them is too large."""
+        """Yield bounds of MPUBs: between batches, unless one of them is too large."""
         messages, octets = self._messages_to_batch, self._bytes_to_batch
         room = most_bytes - SIZE_BYTES
         if np.diff(messages).max(initial=0) > most_messages or np.diff(octets).max(initial=0) > room:
             yield from super().cuts(most_messages, most_bytes)
             return
-        batch = 0
-        while batch + 1 < len(messages):
-            by_bytes = np.searchsorted(octets, octets[batch] + room, "right")
-            by_messages = np.searchsorted(messages, messages[batch] + most_messages, "right")
-            after = int(min(by_bytes, by_messages)) - 1
-            yield int(messages[batch]), int(messages[after])
-            batch = after
+        for low, high in runs((octets[1:], room), (messages[1:], most_messages)):
+            yield int(messages[low]), int(messages[high])
 
     def mpub_pieces(self, low: int, high: int) -> list[Any]:
         first, end = self._batches_of(low, high)
@@ -224,28 +197,26 @@ class PublishedPayload(Payload):
         return [(high - low).to_bytes(SIZE_BYTES, "big"), *(view[begin:stop] for begin, stop in bounds)]
 
     def _batches_of(self, low: int, high: int) -> tuple[int, int]:
-        """Those that messages `low` to `high` are all of; -1 where they are no whole batches."""
+        """Return the batches that messages `low` to `high` are all of; -1 if they are not whole batches."""
         messages = self._messages_to_batch
         first, end = np.searchsorted(messages, (low, high)).tolist()
         return (first, end) if messages[first] == low and messages[end] == high else (-1, -1)
 
-    def _find(self) -> tuple[Numbers, Numbers]:
+    @cached_property
+    def _bounds(self) -> tuple[Numbers, Numbers]:
         begins, ends, counts, strides = self._batches
-        is_alone = counts == 1
-        strides = np.where(is_alone, ends - begins, strides)
-        firsts = np.cumsum(counts) - counts
-        index = np.arange(self._count, dtype=np.int64) - np.repeat(firsts, counts)
-        starts = np.repeat(begins + SIZE_BYTES, counts) + index * np.repeat(strides, counts)
+        strides = np.where(counts == 1, ends - begins, strides)
+        starts = np.repeat(begins + SIZE_BYTES, counts) + index_in_records(counts) * np.repeat(strides, counts)
         sizes = np.repeat(strides - SIZE_BYTES, counts)
         for batch in np.flatnonzero(strides == 0).tolist():
-            low, high = int(firsts[batch]), int(firsts[batch] + counts[batch])
+            low, high = (int(bound) for bound in self._messages_to_batch[batch : batch + 2])
             bounds = self._walked(int(begins[batch]), int(ends[batch]), high - low)
             starts[low:high] = bounds[:-1]
             sizes[low:high] = np.diff(bounds) - SIZE_BYTES
         return starts, sizes
 
     def _walked(self, begin: int, end: int, count: int) -> Numbers:
-        """Where each message of a batch begins, and would behind the last: from size to size, 100 ns a message."""
+        """Return where each message of a batch begins, and would behind the last, by its sizes: 100 ns a message."""
         data, position = self._data, begin
         starts: list[int] = []
         while position < end and len(starts) < count:
@@ -257,7 +228,7 @@ class PublishedPayload(Payload):
 
 
 def joined(payloads: list[Payload]) -> Payload:
-    """Several as one, which copies what they are in. All of them sized, or none."""
+    """Return several payloads, all of them sized or none, as one, which is a copy."""
     shift = 0
     buffers, starts = [], []
     for payload in payloads:
@@ -271,7 +242,7 @@ def joined(payloads: list[Payload]) -> Payload:
 
 
 def _values(array: pa.Array) -> Any:
-    """The values of an array that begins at offset 0, one behind the other."""
+    """Return the values of an array that begins at offset 0, one behind the other."""
     _, offsets, values = array.buffers()
     bounds = np.frombuffer(offsets, dtype=np.int32)
     return values.slice(int(bounds[0]), int(bounds[len(array)] - bounds[0]))

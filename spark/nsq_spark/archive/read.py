@@ -11,9 +11,10 @@ from nsq_spark.archive import go_queue, jsonl, lines, parquet, record_file
 from nsq_spark.archive.chunk import Chunk, gathered
 from nsq_spark.archive.compression import decompressed
 from nsq_spark.archive.damage import ArchiveError, Damage
+from nsq_spark.archive.files import File
 from nsq_spark.archive.formats import Compression, Format
 from nsq_spark.archive.splits import Split
-from nsq_spark.archive.storage import File, Storage
+from nsq_spark.archive.storage import Storage
 from nsq_spark.archive.wanted import Wanted
 
 Reader = Callable[[File, Split, Wanted, Damage], Iterator[Chunk]]

@@ -1,139 +1,225 @@
-"""Files of records: archives (`framed`), and the topic log of nsqd, whose records are of kind `published`.
-
-A log may belong to a running nsqd. Behind its last record there is space: zeros, or what is left of the messages
-of an earlier file, with another salt; and the record that is being written at this moment.
+"""Files of records, read by the column: archives (`framed`), whose records are of kind `messages`, and the topic log of
+nsqd, whose records are of kind `published`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from nsq_spark.archive import framed
-from nsq_spark.archive.chunk import MOST_MESSAGES, Chunk, Origin, in_range
-from nsq_spark.archive.columns import index_in_records, positions_of
+from nsq_spark.archive.chunk import MOST_MESSAGES, Chunk, Origin
+from nsq_spark.archive.columns import ID_BYTES, index_in_records, positions_in_records, positions_of, runs
 from nsq_spark.archive.damage import Damage
-from nsq_spark.archive.formats import Format
-from nsq_spark.archive.payload import PublishedPayload
-from nsq_spark.archive.records import Records, Tail, Walk
+from nsq_spark.archive.files import File
+from nsq_spark.archive.payload import Payload, PublishedPayload
+from nsq_spark.archive.records import Records, Walk
 from nsq_spark.archive.splits import Split
-from nsq_spark.archive.storage import File
 from nsq_spark.archive.wanted import Wanted
-from nsqd_py.diskqueue.records import MESSAGES, PUBLISHED, RECORD_HEADER_BYTES
+from nsqd_py.diskqueue.messages import FLAG_DUE
+from nsqd_py.diskqueue.records import FLAG_ZSTD, MESSAGES, PUBLISHED, RECORD_HEADER_BYTES, Damaged
 
-
-def is_end(tail: Tail) -> bool:
-    """Nsqd cuts a file to its records when it ends one: only the last file of a topic has a tail.
-
-    There, a record that has only space behind it is being written, or was when nsqd was killed. Space is zeros, and in
-    a reused file whatever the earlier file held. A record that reaches to the end of the file was whole once, or is
-    cut off.
-    """
-    written_end = tail.written_end()
-    if written_end == tail.position:
-        return True
-    if not tail.is_live:
-        return False
-    if tail.has_grown():
-        return True
-    if tail.position + RECORD_HEADER_BYTES > tail.size:
-        return False
-    header = tail.record_header()
-    record_end = tail.position + (RECORD_HEADER_BYTES if header is None else header.record_bytes)
-    if not tail.header.is_reused:
-        return written_end <= record_end < tail.size
-    return header is None or header.first_seq != tail.expected_seq or record_end < tail.size
-
-
-class PublishedRecords:
-    """Decodes records of one file."""
-
-    def __init__(self, path: str, topic: str, wanted: Wanted) -> None:
-        self._origin = Origin(topic, None, path)
-        self._wanted = wanted
-
-    def chunks(self, records: Records, first: int, end: int) -> Iterator[Chunk]:
-        """The messages of records `first` to `end` (not included) whose time is wanted."""
-        headers = records.headers[first:end]
-        places = np.array(records.places[first:end], dtype=np.int64)
-        if self._wanted.has_range:
-            is_wanted = in_range(headers["timestamp_ns"], self._wanted)
-            headers, places = headers[is_wanted], places[is_wanted]
-        for low, high in _groups(headers["count"].astype(np.int64)):
-            yield self._chunk(records, headers[low:high], places[low:high])
-
-    def _chunk(self, records: Records, headers: Any, places: Any) -> Chunk:
-        counts = headers["count"].astype(np.int64)
-        index = index_in_records(counts)
-        begins = places + RECORD_HEADER_BYTES
-        return Chunk(
-            self._origin,
-            np.repeat(positions_of(places + records.offset), counts) + index,
-            PublishedPayload(records.data, begins, begins + headers["length"], counts, headers["stride"]),
-            np.repeat(headers["timestamp_ns"], counts),
-            np.zeros(len(index), dtype=np.uint16),
-            np.repeat(headers["base_id"], counts) + index.astype(np.uint64),
-        )
-
-
-def _groups(counts: Any) -> Iterator[tuple[int, int]]:
-    """Records that make a chunk together."""
-    ends = np.cumsum(counts)
-    low = 0
-    while low < len(counts):
-        before = int(ends[low - 1]) if low else 0
-        high = max(low + 1, int(np.searchsorted(ends, before + MOST_MESSAGES, "right")))
-        yield low, high
-        low = high
-
-
-# ---- reading either kind
+_KNOWN_FLAGS = FLAG_ZSTD | FLAG_DUE
+_NAMES_BYTES = 4
+_LATER_VERSION = "a record of a later version, which this one cannot read"
 
 
 def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
     """Raises OSError and DamagedArchive."""
-    decoders = _Decoders(split, wanted, damage)
-    for records in walk(file, split, wanted, damage).run():
-        yield from decoders.chunks(records)
-
-
-def walk(file: File, split: Split, wanted: Wanted, damage: Damage) -> Walk:
-    return Walk(file, split, wanted, damage, is_end if split.format is Format.TOPIC_LOG else framed.is_end)
-
-
-class _Decoders:
-    def __init__(self, split: Split, wanted: Wanted, damage: Damage) -> None:
-        self._path = split.path
-        self._damage = damage
-        self._messages = framed.FramedRecords(split.path, wanted)
-        self._published = PublishedRecords(split.path, split.topic, wanted)
-        self._has_topic = wanted.has_topic(split.topic)
-
-    def chunks(self, records: Records) -> Iterator[Chunk]:
-        for first, end, kind, flags in _runs(records):
+    stored = StoredRecords(split.path, wanted, damage)
+    has_topic = wanted.has_topic(split.topic)
+    for records in Walk(file, split, wanted, damage).run():
+        for first, end, kind, flags in _same_kind(records):
             if kind == MESSAGES:
-                yield from self._messages.chunks(records, first, end, partial(self._undecoded, records))
-            elif kind == PUBLISHED and flags == 0:
-                if self._has_topic:
-                    yield from self._published.chunks(records, first, end)
-            else:
-                self._unknown(records, first, end - 1, "a record of a later version, which this one cannot read")
-
-    def _undecoded(self, records: Records, index: int, what: str) -> None:
-        self._unknown(records, index, index, what)
-
-    def _unknown(self, records: Records, first: int, last: int, what: str) -> None:
-        start, end = (records.offset + records.places[index] for index in (first, last))
-        self._damage.found(self._path, start, end + int(records.headers["length"][last]), what)
+                yield from stored.chunks(records, first, end)
+            elif kind != PUBLISHED or flags != 0:
+                _report(damage, split.path, records, first, end - 1, _LATER_VERSION)
+            elif has_topic:
+                yield from published_chunks(records, first, end, Origin(split.topic, None, split.path), wanted)
 
 
-def _runs(records: Records) -> Iterator[tuple[int, int, int, int]]:
-    """(first, end, kind, flags) of records in a row that have the same kind, and for published ones, flags."""
+def _same_kind(records: Records) -> Iterator[tuple[int, int, int, int]]:
+    """Yield (first, end, kind, flags) of records in a row that have the same kind, and for published ones, flags."""
     kinds, flags = records.headers["kind"], records.headers["flags"]
     changes = (np.diff(kinds) != 0) | ((np.diff(flags) != 0) & (kinds[1:] == PUBLISHED))
     bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), len(kinds)]
     for first, end in zip(bounds, bounds[1:], strict=False):
         yield first, end, int(kinds[first]), int(flags[first])
+
+
+def _report(damage: Damage, path: str, records: Records, first: int, last: int, what: str) -> None:
+    """Report records `first` to `last` (included) as damage."""
+    start, end = (records.offset + records.places[index] for index in (first, last))
+    damage.found(path, start, end + int(records.headers["length"][last]), what)
+
+
+# ---- records of the topic log
+
+
+def published_chunks(records: Records, first: int, end: int, origin: Origin, wanted: Wanted) -> Iterator[Chunk]:
+    """Yield the messages of records `first` to `end` (not included) whose time is wanted."""
+    headers = records.headers[first:end]
+    places = np.array(records.places[first:end], dtype=np.int64)
+    if wanted.has_range:
+        is_wanted = wanted.in_range(headers["timestamp_ns"])
+        headers, places = headers[is_wanted], places[is_wanted]
+    counts = headers["count"].astype(np.int64)
+    for low, high in runs((np.cumsum(counts), MOST_MESSAGES)):
+        yield _published_chunk(records, headers[low:high], places[low:high], counts[low:high], origin)
+
+
+def _published_chunk(records: Records, headers: Any, places: Any, counts: Any, origin: Origin) -> Chunk:
+    index = index_in_records(counts)
+    begins = places + RECORD_HEADER_BYTES
+    return Chunk(
+        origin,
+        np.repeat(positions_of(places + records.offset), counts) + index,
+        PublishedPayload(records.data, begins, begins + headers["length"], counts, headers["stride"]),
+        np.repeat(headers["timestamp_ns"], counts),
+        np.zeros(len(index), dtype=np.uint16),
+        np.repeat(headers["base_id"], counts) + index.astype(np.uint64),
+    )
+
+
+# ---- records of archives (`nsqd_py.diskqueue.messages`)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The body of a record, decompressed: its names, and its columns in `buffer` from `columns_at` to `end`.
+
+    offset  where the record begins in its file
+    """
+
+    index: int
+    offset: int
+    count: int
+    has_due: bool
+    names: bytes
+    buffer: Any
+    columns_at: int
+    end: int
+
+    def is_like(self, other: Stored) -> bool:
+        """True if both can be decoded together."""
+        return self.names == other.names and self.buffer is other.buffer and self.has_due == other.has_due
+
+
+class StoredRecords:
+    """Decodes the records of one file."""
+
+    def __init__(self, path: str, wanted: Wanted, damage: Damage) -> None:
+        self._path = path
+        self._wanted = wanted
+        self._damage = damage
+        self._origins: dict[bytes, tuple[Origin, str | None]] = {}
+
+    def chunks(self, records: Records, first: int, end: int) -> Iterator[Chunk]:
+        """Yield the messages of records `first` to `end` (not included) whose topic and times may be wanted.
+
+        Neighbours that are alike are decoded together, which takes hardly longer than one of them: 0.3 ms a record.
+        Raises DamagedArchive, after what comes before the damage.
+        """
+        group: list[Stored] = []
+        buffer = pa.py_buffer(records.data)
+        for index in range(first, end):
+            error = stored = None
+            try:
+                stored = self._stored(records, index, buffer)
+            except (Damaged, ValueError, OSError, IndexError) as found:
+                error = found
+            if group and (error is not None or (stored is not None and not stored.is_like(group[0]))):
+                yield from self._decoded(records, group)
+                group = []
+            if error is not None:
+                self._report(records, index, error)
+            elif stored is not None:
+                group.append(stored)
+        if group:
+            yield from self._decoded(records, group)
+
+    def _decoded(self, records: Records, group: Sequence[Stored]) -> Iterator[Chunk]:
+        try:
+            yield self._chunk(group)
+        except ValueError as error:
+            if len(group) == 1:
+                self._report(records, group[0].index, error)
+                return
+            for stored in group:  # to find out which one it is
+                yield from self._decoded(records, [stored])
+
+    def _report(self, records: Records, index: int, error: Exception) -> None:
+        is_known = isinstance(error, Damaged)
+        what = str(error) if is_known else f"the columns of a record do not fit its header: {error}"
+        _report(self._damage, self._path, records, index, index, what)
+
+    def _stored(self, records: Records, index: int, buffer: Any) -> Stored | None:
+        """Return a record; None if it is not wanted. Raises Damaged for one of a later version, and ValueError, OSError
+        or IndexError if its body cannot be decompressed or is too short.
+        """
+        header, place = records.headers[index], records.places[index]
+        first_ns, last_ns = int(header["timestamp_ns"]), int(header["base_id"])
+        if not self._wanted.overlaps(first_ns, max(first_ns, last_ns)):
+            return None
+        flags = int(header["flags"])
+        if flags & ~_KNOWN_FLAGS:
+            raise Damaged(_LATER_VERSION)
+        start = place + RECORD_HEADER_BYTES
+        end = start + int(header["length"])
+        if flags & FLAG_ZSTD:
+            buffer = pa.decompress(buffer.slice(start, end - start), int(header["stride"]), codec="zstd")
+            start, end = 0, buffer.size
+        octets = memoryview(buffer)[start:end]
+        names_end = _NAMES_BYTES + octets[0] + octets[1] + int.from_bytes(octets[2:_NAMES_BYTES], "little")
+        names = bytes(octets[:names_end])
+        if not self._wanted.has_topic(self._origin(names)[0].topic):
+            return None
+        offset, count, has_due = records.offset + place, int(header["count"]), bool(flags & FLAG_DUE)
+        return Stored(index, offset, count, has_due, names, buffer, start + names_end, end)
+
+    def _origin(self, names: bytes) -> tuple[Origin, str | None]:
+        """Return the origin and the nsqd that a body begins with; mostly the same again. Raises ValueError."""
+        found = self._origins.get(names)
+        if found is None:
+            channel_at = _NAMES_BYTES + names[0]
+            nsqd_at = channel_at + names[1]
+            topic, channel = names[_NAMES_BYTES:channel_at].decode(), names[channel_at:nsqd_at].decode()
+            found = Origin(topic, channel or None, self._path), names[nsqd_at:].decode() or None
+            self._origins[names] = found
+        return found
+
+    def _chunk(self, group: Sequence[Stored]) -> Chunk:
+        """Raises ValueError."""
+        columns = _Columns(group)
+        timestamps_ns = columns.take("<i8")
+        if group[0].has_due:
+            columns.take("<i8")
+        sizes, attempts = columns.take("<u4"), columns.take("<u2")
+        ids = columns.take("u1", ID_BYTES).reshape(-1, ID_BYTES)
+        ends, counts = [stored.end for stored in group], np.array([stored.count for stored in group])
+        payload = Payload.of_stretches(group[0].buffer, np.array(columns.places), np.array(ends), counts, sizes)
+        positions = positions_in_records(np.array([stored.offset for stored in group]), counts)
+        origin, nsqd = self._origin(group[0].names)
+        return Chunk(origin, positions, payload, timestamps_ns, attempts, ids, nsqd)
+
+
+class _Columns:
+    """Takes the same column off each of several records. Raises ValueError.
+
+    places  where in the buffer the next column of each record begins
+    """
+
+    def __init__(self, group: Sequence[Stored]) -> None:
+        self._buffer = group[0].buffer
+        self._counts = [stored.count for stored in group]
+        self.places = [stored.columns_at for stored in group]
+
+    def take(self, kind: str, width: int = 1) -> Any:
+        read, buffer = np.frombuffer, self._buffer
+        sizes = [count * width for count in self._counts]
+        parts = [read(buffer, kind, size, place) for size, place in zip(sizes, self.places, strict=True)]
+        self.places = [place + part.nbytes for place, part in zip(self.places, parts, strict=True)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -1,13 +1,15 @@
 """The walk from record to record through a file of checksummed records (`nsqd_py.diskqueue.records`).
 
-A split takes the records that begin in its range. Each finds its first one by magic number and checksum, whatever
-the others do. Damage is told by whoever read the good record before it: so it looks at the record that follows its
-last one too, though that is the next one's to give on.
+A split has the records that begin in its range; it finds the first by magic number and checksum. Damage is reported by
+the split with the good record before it, so a walk also checks the record that follows its last one.
+
+A file of a topic's log may belong to a running nsqd. Behind its last record there is space: zeros, or what is left of
+an earlier file, with another salt; and the record that is being written at this moment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
 
@@ -16,8 +18,9 @@ from google_crc32c import extend
 
 from nsq_spark.archive.columns import Numbers, heads_at, offset_of
 from nsq_spark.archive.damage import Damage
+from nsq_spark.archive.files import File
+from nsq_spark.archive.formats import Format
 from nsq_spark.archive.splits import Split
-from nsq_spark.archive.storage import File
 from nsq_spark.archive.wanted import Wanted
 from nsqd_py.diskqueue.records import (
     CHECKED_FROM,
@@ -51,11 +54,11 @@ _NO_HEADERS = np.zeros(0, HEADER)
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Some records, one behind the other, whose checksums are right.
+    """Records in a row whose checksums are right.
 
-    data     a block of the file; `places`: where in it each begins
-    offset   where in the file the block begins
-    headers  of each, with the fields of HEADER
+    data     a block of the file, which begins at `offset` in the file
+    places   where in the block each record begins
+    headers  the header of each, with the fields of HEADER
     """
 
     data: bytes
@@ -64,56 +67,14 @@ class Records:
     headers: Numbers
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
-    """Bytes at the end of a file that begin with no record, and behind which there is none.
-
-    expected_seq  the number that the next record would begin with; None where there was no record before
-    """
-
-    file: File
-    header: FileHeader
-    position: int
-    size: int
-    expected_seq: int | None
-    is_live: bool
-
-    def record_header(self) -> RecordHeader | None:
-        """What they say of the record that they are a part of; None where they say nothing."""
-        try:
-            return decode_header(self.file.read_at(self.position, RECORD_HEADER_BYTES), 0)
-        except (Damaged, Incomplete):
-            return None
-
-    def has_grown(self) -> bool:
-        """Somebody has written behind what was the end of the file when it was opened."""
-        return self.file.size_bytes > self.size
-
-    def written_end(self) -> int:
-        """Where the zeros begin that the file ends with."""
-        end = self.size
-        while end > self.position:
-            start = max(self.position, end - BLOCK_BYTES)
-            written = len(self.file.read_at(start, end - start).rstrip(b"\0"))
-            if written:
-                return start + written
-            end = start
-        return end
-
-
-# Whether a file ends before its tail, which then is no damage.
-IsEnd = Callable[[Tail], bool]
-
-
 class Walk:
     """A walk through one split; `run` yields its records in order."""
 
-    def __init__(self, file: File, split: Split, wanted: Wanted, damage: Damage, is_end: IsEnd) -> None:
+    def __init__(self, file: File, split: Split, wanted: Wanted, damage: Damage) -> None:
         self._file = file
         self._split = split
         self._wanted = wanted
         self._damage = damage
-        self._is_end = is_end
         self._size = file.size_bytes
         self._end = min(split.end, self._size)
         self._block_bytes = _SPARSE_BLOCK_BYTES if wanted.has_range else BLOCK_BYTES
@@ -209,12 +170,9 @@ class Walk:
     # ---- is there a record?
 
     def _header_in(self, data: bytes, position: int) -> RecordHeader | None:
-        """The header at the beginning of `data`, if the file is long enough for its record."""
-        try:
-            header = decode_header(data, 0)
-        except (Damaged, Incomplete):
-            return None
-        return header if position + header.record_bytes <= self._size else None
+        """Return the header at the beginning of `data`, if the file is long enough for its record."""
+        header = _decoded(data)
+        return header if header is not None and position + header.record_bytes <= self._size else None
 
     def _is_whole(self, position: int) -> bool:
         """Whether a record begins here; read in blocks, since a damaged length may say anything."""
@@ -254,7 +212,7 @@ class Walk:
         if self._was_being_written(position):
             return position
         found = self._find(position + 1, self._size)
-        if found is None and self._is_end(self._tail(position)):
+        if found is None and self._is_end(position):
             return None
         if self._was_being_written(position):  # while the bytes behind it were read
             return position
@@ -264,8 +222,39 @@ class Walk:
             self._damage.found(self._split.path, position, self._size, "its last record is torn or damaged")
         return found
 
-    def _tail(self, position: int) -> Tail:
-        return Tail(self._file, self._header, position, self._size, self._expected_seq, self._split.is_live)
+    def _is_end(self, position: int) -> bool:
+        """True if the file ends here: what follows is no damage, though it is no record either.
+
+        nsqd cuts a file to its records when it ends one, so only the last file of a topic has something behind them.
+        There, a record that has only space behind it is being written, or was when nsqd was killed; a record that
+        reaches to the end of the file was whole once, or is cut off.
+        """
+        header = _decoded(self._file.read_at(position, RECORD_HEADER_BYTES))
+        record_end = position + (RECORD_HEADER_BYTES if header is None else header.record_bytes)
+        is_live = self._split.is_live
+        if self._split.format is not Format.TOPIC_LOG:
+            return is_live and record_end > self._size
+        written_end = self._written_end(position)
+        if written_end == position:
+            return True
+        if is_live and self._file.size_bytes > self._size:
+            return True  # nsqd has written behind what was the end when the file was opened
+        if not is_live or position + RECORD_HEADER_BYTES > self._size:
+            return False
+        if not self._header.is_reused:
+            return written_end <= record_end < self._size
+        return header is None or header.first_seq != self._expected_seq or record_end < self._size
+
+    def _written_end(self, position: int) -> int:
+        """Return where the zeros begin that the file ends with; `position` if there is nothing else from there on."""
+        end = self._size
+        while end > position:
+            start = max(position, end - BLOCK_BYTES)
+            written = len(self._file.read_at(start, end - start).rstrip(b"\0"))
+            if written:
+                return start + written
+            end = start
+        return end
 
     def _was_being_written(self, position: int) -> bool:
         """True if there is a record now. nsqd may write one, and more behind it, while this reader copies its bytes."""
@@ -280,6 +269,13 @@ class Walk:
             return FileHeader.decode(self._file.read_at(0, FILE_HEADER_BYTES)).salt != self._header.salt
         except Damaged:
             return False
+
+
+def _decoded(data: bytes) -> RecordHeader | None:
+    try:
+        return decode_header(data, 0)
+    except (Damaged, Incomplete):
+        return None
 
 
 def _places(data: bytes, end: int, salt: int) -> tuple[list[int], int, bool]:

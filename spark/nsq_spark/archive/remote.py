@@ -15,25 +15,25 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import pyarrow.fs as pafs
 
 from nsq_spark.archive.damage import ArchiveError
+from nsq_spark.archive.files import File
 
 _HEAP = "-Xmx256m"
 _QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
-class HadoopFile:
-    """An open file; see `nsq_spark.archive.storage.File`."""
+class HadoopFile(File):
+    """An open file of a file system of Hadoop."""
 
     def __init__(self, jvm: Any, stream: Any, size_bytes: int) -> None:
         self._jvm = jvm
@@ -65,14 +65,6 @@ class HadoopFile:
         with _os_errors():
             self._stream.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 class HadoopFiles:
     """A file system of Hadoop with those methods of pyarrow's that `Storage` calls. They raise OSError."""
@@ -86,7 +78,7 @@ class HadoopFiles:
                 settings.set(name, value)
             self._files = self._jvm.org.apache.hadoop.fs.FileSystem.newInstance(self._jvm.java.net.URI(uri), settings)
 
-    def open_file(self, path: str) -> HadoopFile:
+    def open_input_file(self, path: str) -> HadoopFile:
         with _os_errors():
             place = self._path(path)
             return HadoopFile(self._jvm, self._files.open(place), self._files.getFileStatus(place).getLen())
@@ -189,18 +181,15 @@ def configured_default(environ: Mapping[str, str]) -> str:
 
 _S3, _AZURE = "fs.s3a.", "fs.azure."
 _ANONYMOUS = "AnonymousAWSCredentialsProvider"
+# Names of pyarrow's arguments by Hadoop's settings.
 _S3_TEXTS = {
-    "access.key": "access_key",
-    "secret.key": "secret_key",
-    "session.token": "session_token",
+    "access.key": "access_key", "secret.key": "secret_key", "session.token": "session_token",
     "endpoint.region": "region",
-}
+}  # fmt: skip
 _AZURE_TEXTS = {
-    "account.key": "account_key",
-    "sas.fixed.token": "sas_token",
-    "account.oauth2.client.id": "client_id",
+    "account.key": "account_key", "sas.fixed.token": "sas_token", "account.oauth2.client.id": "client_id",
     "account.oauth2.client.secret": "client_secret",
-}
+}  # fmt: skip
 _AZURE_HOST = "dfs.core.windows.net"
 
 
@@ -256,35 +245,18 @@ def azure_arguments(options: Mapping[str, str], host: str) -> dict[str, object]:
     return arguments
 
 
-Opener = Callable[[str, str, Mapping[str, str]], System]
-
-
-def _s3(scheme: str, bucket: str, options: Mapping[str, str]) -> System:
-    return System(pafs.S3FileSystem(**s3_arguments(options, bucket)), f"{scheme}://{bucket}/", f"{bucket}/")
-
-
-def _gs(scheme: str, bucket: str, options: Mapping[str, str]) -> System:
-    return System(pafs.GcsFileSystem(), f"{scheme}://{bucket}/", f"{bucket}/")
-
-
-def _azure(scheme: str, authority: str, options: Mapping[str, str]) -> System:
+def open_system(scheme: str, authority: str, options: Mapping[str, str]) -> System:
+    """Raises ArchiveError, OSError, ValueError and pyarrow's errors."""
+    uri = f"{scheme}://{authority}/"
+    if scheme in ("s3a", "s3n", "s3"):
+        return System(pafs.S3FileSystem(**s3_arguments(options, authority)), uri, f"{authority}/")
+    if scheme == "gs":
+        return System(pafs.GcsFileSystem(), uri, f"{authority}/")
+    if scheme not in ("abfs", "abfss"):
+        return System(HadoopFiles(uri, options), uri, "/")
     container, found, host = authority.partition("@")
     if not found:
         raise ArchiveError(
             f"{scheme}://{authority} names no container: write {scheme}://<container>@<account>.{_AZURE_HOST}/<path>"
         )
-    files = pafs.AzureFileSystem(**azure_arguments(options, host))
-    return System(files, f"{scheme}://{authority}/", f"{container}/")
-
-
-def _hadoop(scheme: str, authority: str, options: Mapping[str, str]) -> System:
-    uri = f"{scheme}://{authority}/"
-    return System(HadoopFiles(uri, options), uri, "/")
-
-
-OPENERS: dict[str, Opener] = {"s3a": _s3, "s3n": _s3, "s3": _s3, "gs": _gs, "abfs": _azure, "abfss": _azure}
-
-
-def open_system(scheme: str, authority: str, options: Mapping[str, str]) -> System:
-    """Raises ArchiveError, OSError, ValueError and pyarrow's errors."""
-    return OPENERS.get(scheme, _hadoop)(scheme, authority, options)
+    return System(pafs.AzureFileSystem(**azure_arguments(options, host)), uri, f"{container}/")

@@ -1,4 +1,4 @@
-"""What the files beside a file say about it: whether nsqd still writes to it, and what was consumed of it."""
+"""Facts about a file in the files beside it: positions of Go's disk queues, and the manifest of nsq-to-file."""
 
 from __future__ import annotations
 
@@ -34,28 +34,18 @@ class GoQueueFile:
 
 
 class Companions:
-    """Looks at each directory once."""
+    """The files beside those of a log or queue. Each directory is listed once."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._last_logs: dict[str, dict[str, int]] = {}
-        self._last_queues: dict[str, dict[str, int]] = {}
+        self._last_numbers: dict[str, dict[str, int]] = {}
 
     def topic_log(self, path: str) -> tuple[str, bool]:
-        """The topic by its name, and whether it is the topic's last file. ("", False) for a name of another kind."""
+        """Return the topic in the name, and True for the topic's last file. ("", False) for a name of another kind."""
         parsed = parse_log_file_name(name_without_compression(name_of(path)))
         if parsed is None:
             return "", False
-        topic, seq = parsed
-        return topic, seq >= self._last_log(directory_of(path)).get(topic, seq)
-
-    def _last_log(self, directory: str) -> dict[str, int]:
-        if directory not in self._last_logs:
-            last: dict[str, int] = {}
-            for topic, seq in filter(None, map(parse_log_file_name, self._storage.names(directory))):
-                last[topic] = max(seq, last.get(topic, 0))
-            self._last_logs[directory] = last
-        return self._last_logs[directory]
+        return parsed[0], self._is_last(path)
 
     def go_queue(self, path: str) -> GoQueueFile:
         name = name_without_compression(name_of(path))
@@ -63,10 +53,9 @@ class Companions:
         if parsed is None:
             return GoQueueFile("", None)
         topic, channel, number = parsed
-        queue = name.partition(".diskqueue.")[0]
-        position = self._go_position(f"{directory_of(path)}/{queue}{GO_POSITION_SUFFIX}")
+        position = self._go_position(f"{directory_of(path)}/{_queue_in(name)}{GO_POSITION_SUFFIX}")
         if position is None:
-            return GoQueueFile(topic, channel, number >= self._last_queue(directory_of(path)).get(queue, number))
+            return GoQueueFile(topic, channel, self._is_last(path))
         read, write = position.read_number, position.write_number
         return GoQueueFile(
             topic,
@@ -83,19 +72,31 @@ class Companions:
         except (ArchiveError, OSError):
             return None
 
-    def _last_queue(self, directory: str) -> dict[str, int]:
-        if directory not in self._last_queues:
+    def _is_last(self, path: str) -> bool:
+        """True if no file beside it, of the same log or queue, has a higher number."""
+        directory = directory_of(path)
+        if directory not in self._last_numbers:
             last: dict[str, int] = {}
-            for name in self._storage.names(directory):
-                parsed = parse_go_queue_name(name)
-                if parsed is not None:
-                    queue = name.partition(".diskqueue.")[0]
-                    last[queue] = max(parsed[2], last.get(queue, 0))
-            self._last_queues[directory] = last
-        return self._last_queues[directory]
+            for series, number in filter(None, map(_numbered, self._storage.names(directory))):
+                last[series] = max(number, last.get(series, 0))
+            self._last_numbers[directory] = last
+        series, number = _numbered(name_without_compression(name_of(path))) or ("", 0)
+        return number >= self._last_numbers[directory].get(series, number)
 
 
-# ---- which queues of a Go data directory are read, so that each message comes once
+def _numbered(name: str) -> tuple[str, int] | None:
+    """Return the log or queue that a file belongs to, and the file's number in it; None for another file."""
+    if log := parse_log_file_name(name):
+        return f"{log[0]}.log", log[1]
+    queue = parse_go_queue_name(name)
+    return (f"{_queue_in(name)}.diskqueue", queue[2]) if queue else None
+
+
+def _queue_in(name: str) -> str:
+    return name.partition(".diskqueue.")[0]
+
+
+# ---- which queues of a Go data directory are read, so that each message is read once
 
 ALL_QUEUES = "all"
 
@@ -103,13 +104,13 @@ Topic = tuple[str, str]  # a directory, and a topic in it
 
 
 def queue_of(path: str) -> tuple[Topic, str | None] | None:
-    """The topic and the channel of a file of a disk queue; None for another file."""
+    """Return the topic and the channel of a file of a disk queue; None for another file."""
     parsed = parse_go_queue_name(name_without_compression(name_of(path)))
     return None if parsed is None else ((directory_of(path), parsed[0]), parsed[1])
 
 
 def channels_in(entries: Iterable[Entry]) -> dict[Topic, Counter[str]]:
-    """By topic, how many bytes the files of each channel have."""
+    """Return the bytes of the files of each channel, by topic."""
     found: dict[Topic, Counter[str]] = {}
     for entry in entries:
         queue = queue_of(entry.path)
@@ -119,7 +120,7 @@ def channels_in(entries: Iterable[Entry]) -> dict[Topic, Counter[str]]:
 
 
 def chosen_channels(entries: Iterable[Entry], wanted: str | None) -> dict[Topic, str]:
-    """The channel of each topic that is read: the one that is wanted, or the largest; empty where all are."""
+    """Return the channel of each topic that is read: the wanted one, or the largest; empty if all are read."""
     if wanted == ALL_QUEUES:
         return {}
     channels = channels_in(entries)
@@ -129,7 +130,7 @@ def chosen_channels(entries: Iterable[Entry], wanted: str | None) -> dict[Topic,
 
 
 def copies_text(entries: Iterable[Entry], chosen: Mapping[Topic, str]) -> list[str]:
-    """For people, of each topic with several channels: which one is read."""
+    """Return a sentence for each topic with several channels: which one is read."""
     lines = []
     for topic, sizes in channels_in(entries).items():
         others = sorted(name for name in sizes if name != chosen.get(topic, name))
@@ -141,9 +142,9 @@ def copies_text(entries: Iterable[Entry], chosen: Mapping[Topic, str]) -> list[s
     return lines
 
 
-# ---- the manifest of nsq-to-file: it only saves work; where it does not describe all of a file, the file is opened
+# ---- the manifest of nsq-to-file: it only saves work; a file that it does not describe completely is opened
 
-NAME = "_manifest.jsonl"
+_MANIFEST = "_manifest.jsonl"
 # These formats are compressed as a whole; the others compress parts of a file.
 _COMPRESSED_AS_A_WHOLE = (Format.LINES, Format.JSONL)
 
@@ -159,6 +160,19 @@ class Stretch(NamedTuple):
     first_ns: int | None
     last_ns: int | None
 
+    @classmethod
+    def of_line(cls, fields: Any) -> Stretch:
+        """Return what a line of a manifest says. Raises KeyError, TypeError and ValueError."""
+        form, compression, topic = Format(fields["format"]), Compression(fields["compress"]), fields["topic"]
+        numbers = (fields["offset"], fields["bytes"])
+        times = (fields["first_timestamp"], fields["last_timestamp"])
+        if not isinstance(topic, str) or any(type(number) is not int for number in numbers):
+            raise TypeError
+        if any(type(time) is not int for time in times):
+            times = None, None
+        whole = compression if form in _COMPRESSED_AS_A_WHOLE else Compression.NONE
+        return cls(*numbers, form, whole, topic, *times)
+
     def may_hold(self, wanted: Wanted) -> bool:
         """True if a message in it may be wanted. Raises ArchiveError for a bad pattern."""
         if not wanted.has_topic(self.topic):
@@ -167,7 +181,7 @@ class Stretch(NamedTuple):
 
 
 class Manifests:
-    """The manifests above files. Each is read once."""
+    """The manifests in the directories above files. Each is read once."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -208,14 +222,14 @@ class Manifests:
         """Return the parts of each file in order; a file that begins again replaces the earlier one of its name."""
         found: dict[str, list[Stretch]] = {}
         try:
-            with self._storage.open(f"{directory}/{NAME}") as file:
+            with self._storage.open(f"{directory}/{_MANIFEST}") as file:
                 data = file.read_at(0, file.size_bytes)
         except (ArchiveError, OSError, pa.ArrowException):
             return found
         for line in data.splitlines():
             try:
                 fields = orjson.loads(line)
-                path, stretch = fields["path"], _stretch(fields)
+                path, stretch = fields["path"], Stretch.of_line(fields)
             except (ValueError, KeyError, TypeError):
                 continue  # torn by a kill, or of a later version
             if stretch.offset == 0:
@@ -224,22 +238,8 @@ class Manifests:
         return found
 
 
-def _stretch(fields: Any) -> Stretch:
-    """Raises KeyError, TypeError and ValueError."""
-    form, compression = Format(fields["format"]), Compression(fields["compress"])
-    numbers = (fields["offset"], fields["bytes"])
-    times = (fields["first_timestamp"], fields["last_timestamp"])
-    topic = fields["topic"]
-    if not isinstance(topic, str) or any(type(number) is not int for number in numbers):
-        raise TypeError
-    if any(type(time) is not int for time in times):
-        times = None, None
-    whole = compression if form in _COMPRESSED_AS_A_WHOLE else Compression.NONE
-    return Stretch(*numbers, form, whole, topic, *times)
-
-
 def _directories(path: str) -> Iterator[str]:
-    """The directories above a file, the root (or the bucket) first, without a slash at the end."""
+    """Yield the directories above a file, the root (or the bucket) first, without a slash at the end."""
     scheme, separator, rest = path.rpartition("://")
     names = directory_of(rest).split("/")
     for count in range(1, len(names) + 1):

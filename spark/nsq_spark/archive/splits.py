@@ -122,24 +122,11 @@ def plan_splits(
         if wanted is not None and not info.may_hold(wanted):
             continue
         for start, end in _ranges(info, max(1, target_bytes)):
-            splits.append(_split(info, start, end, len(splits)))
+            splits.append(Split(
+                info.path, info.format, info.compression, start, end, info.topic, info.channel, info.size_bytes,
+                len(splits), info.is_live, info.settled_bytes,
+            ))  # fmt: skip
     return splits
-
-
-def _split(info: FileInfo, start: int, end: int, index: int) -> Split:
-    return Split(
-        path=info.path,
-        format=info.format,
-        compression=info.compression,
-        start=start,
-        end=end,
-        topic=info.topic,
-        channel=info.channel,
-        file_bytes=info.size_bytes,
-        index=index,
-        is_live=info.is_live,
-        settled_bytes=info.settled_bytes,
-    )
 
 
 def _ranges(info: FileInfo, target_bytes: int) -> Iterator[tuple[int, int]]:

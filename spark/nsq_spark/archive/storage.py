@@ -1,4 +1,4 @@
-"""Files: local ones, and those of any file system that pyarrow or Hadoop opens. Read at a place, listed, described."""
+"""Finds, lists and opens files: local ones, and those of any file system that pyarrow or Hadoop opens."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import errno
 import getpass
 import os
 import stat
-import tempfile
 from collections.abc import Iterator, Mapping
-from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
 import pyarrow as pa
@@ -17,10 +15,9 @@ import pyarrow.fs as pafs
 
 from nsq_spark.archive import remote
 from nsq_spark.archive.damage import ArchiveError
-from nsq_spark.archive.remote import HadoopFiles, configured_default
+from nsq_spark.archive.files import File, LocalFile, RemoteFile
 
-# A link that leads in a circle is no file.
-_NO_FILE = (FileNotFoundError, NotADirectoryError)
+_NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # a link that leads in a circle is no file
 
 
 class Entry(NamedTuple):
@@ -31,100 +28,11 @@ class Entry(NamedTuple):
     modified_ns: int
 
 
-class File(Protocol):
-    """An open file. `read_at` gives fewer bytes only at the end; raises OSError."""
-
-    @property
-    def size_bytes(self) -> int: ...
-
-    def read_at(self, offset: int, size: int) -> bytes: ...
-
-    def close(self) -> None: ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-class _Closing:
-    def close(self) -> None:
-        raise NotImplementedError
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class LocalFile(_Closing):
-    """By `pread`, not mapped: a log that nsqd cuts under a reader would end its process."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._fd = descriptor
-
-    @classmethod
-    def open(cls, path: str) -> LocalFile:
-        return cls(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-
-    @classmethod
-    def temporary(cls) -> LocalFile:
-        """A file without a name, which is gone when it is closed."""
-        with tempfile.TemporaryFile() as file:
-            return cls(os.dup(file.fileno()))
-
-    @property
-    def size_bytes(self) -> int:
-        return os.fstat(self._fd).st_size
-
-    def read_at(self, offset: int, size: int) -> bytes:
-        data = os.pread(self._fd, size, offset)
-        if len(data) == size or not data:
-            return data
-        parts = [data]  # 2 GiB is the most at a time
-        while data and (size := size - len(data)):
-            offset += len(data)
-            data = os.pread(self._fd, size, offset)
-            parts.append(data)
-        return b"".join(parts)
-
-    def append(self, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(self._fd, view) :]
-
-    def close(self) -> None:
-        os.close(self._fd)
-
-
-class RemoteFile(_Closing):
-    """A file of pyarrow's."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-
-    @property
-    def size_bytes(self) -> int:
-        return int(self._file.size())
-
-    def read_at(self, offset: int, size: int) -> bytes:
-        data: bytes = self._file.read_at(size, offset)
-        return data
-
-    def close(self) -> None:
-        self._file.close()
-
-
 class Storage:
-    """Opens and lists. A path without a scheme, or with `file:`, is local; but see `resolved`.
+    """Opens and lists files. A path without a scheme, or with `file:`, is local; but see `resolved`.
 
-    options  Hadoop's settings by name, as Spark knows them (`fs.s3a.endpoint`); see `remote`
-
-    Can be pickled: each process opens file systems of its own. Raises ArchiveError.
+    `options` are Hadoop's settings by name, as in Spark (`fs.s3a.endpoint`); see `remote`. A Storage can be pickled:
+    each process opens its own file systems. All methods raise ArchiveError.
     """
 
     def __init__(self, options: Mapping[str, str] | None = None) -> None:
@@ -135,10 +43,10 @@ class Storage:
         return Storage, (self.options,)
 
     def resolved(self, path: str) -> str:
-        """A path that a user wrote, with all that it stands for: as in Spark, one without a scheme is of the file
-        system that `fs.defaultFS` names.
+        """Return the full path that a user's path stands for: as in Spark, one without a scheme is of the file system
+        that `fs.defaultFS` names.
         """
-        default = self.options.get("fs.defaultFS") or configured_default(os.environ)
+        default = self.options.get("fs.defaultFS") or remote.configured_default(os.environ)
         if is_local(path) and not path.startswith("file:") and default and not default.startswith("file:"):
             home = "" if path.startswith("/") else f"/user/{getpass.getuser()}/"
             path = default.rstrip("/") + home + path.removeprefix("./")
@@ -149,9 +57,8 @@ class Storage:
             if is_local(path):
                 return LocalFile.open(local_path(path))
             system = self._system(path)
-            if isinstance(system.files, HadoopFiles):
-                return system.files.open_file(system.inner(path))
-            return RemoteFile(system.files.open_input_file(system.inner(path)))
+            file = system.files.open_input_file(system.inner(path))
+            return file if isinstance(file, File) else RemoteFile(file)
         except (OSError, pa.ArrowException) as error:
             raise _not_readable(path, error) from error
 
@@ -159,15 +66,17 @@ class Storage:
         """The file at this path; None where there is none, or a directory."""
         if is_local(path):
             return _local_entry(local_path(path))
-        system = self._system(path)
-        info = self._infos(path, system, system.inner(path))
+        system, info = self._info(path)
         return _remote_entry(system, info) if info.type == pafs.FileType.File else None
 
     def is_directory(self, path: str) -> bool:
         if is_local(path):
             return os.path.isdir(local_path(path))
+        return bool(self._info(path)[1].type == pafs.FileType.Directory)
+
+    def _info(self, path: str) -> tuple[remote.System, Any]:
         system = self._system(path)
-        return bool(self._infos(path, system, system.inner(path)).type == pafs.FileType.Directory)
+        return system, self._infos(path, system, system.inner(path))
 
     def names(self, directory: str) -> list[str]:
         """What is in a directory; nothing where it cannot be listed."""
@@ -257,47 +166,47 @@ def directory_of(path: str) -> str:
 
 
 def _local_entry(path: str) -> Entry | None:
+    """Return the file at this path; None for a directory, and where there is nothing. Raises ArchiveError."""
+    status = _status(path)
+    if status is None or not stat.S_ISREG(status.st_mode):
+        return None
+    return Entry(as_text(path), status.st_size, status.st_mtime_ns)
+
+
+def _status(path: str) -> os.stat_result | None:
     try:
-        status = os.stat(path)
+        return os.stat(path)
     except OSError as error:
-        if isinstance(error, _NO_FILE) or error.errno == errno.ELOOP:
+        if error.errno in _NO_FILE:
             return None
         raise _not_readable(path, error) from error
-    return Entry(as_text(path), status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
 
 
 def _walk_local(directory: str) -> Iterator[Entry]:
-    """Each directory once, however many links lead to it, and by its own name if it is below this one."""
-
-    def refuse(error: OSError) -> None:
-        if not isinstance(error, _NO_FILE):
-            raise _not_readable(directory, error) from error
-
+    """Yield the files of each directory once, however many links lead to it, and by its own name if it is below."""
     seen: set[tuple[int, int]] = set()
-    waiting = [directory]
-    for top in waiting:
-        for parent, directories, names in os.walk(top, onerror=refuse):
-            if not _is_new(parent, seen):
-                directories.clear()
-                continue
-            visible = [f"{parent.rstrip('/')}/{name}" for name in directories if not is_hidden(name)]
-            linked = {path for path in visible if os.path.islink(path)}
-            waiting += sorted(linked)
-            directories[:] = [name_of(path) for path in visible if path not in linked]
-            for name in names:
-                entry = _local_entry(f"{parent.rstrip('/')}/{name}")
-                if entry is not None:  # a file may be gone by now
-                    yield entry
+    waiting, links = [directory], list[str]()
+    while waiting or links:
+        parent = (waiting or links).pop(0)
+        status = _status(parent)
+        if status is None or (status.st_dev, status.st_ino) in seen:
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        for name in _names(parent):
+            path = f"{parent.rstrip('/')}/{name}"
+            if (entry := _local_entry(path)) is not None:
+                yield entry
+            elif os.path.isdir(path) and not is_hidden(name):
+                (links if os.path.islink(path) else waiting).append(path)
 
 
-def _is_new(directory: str, seen: set[tuple[int, int]]) -> bool:
+def _names(directory: str) -> list[str]:
     try:
-        status = os.stat(directory)
-    except OSError:  # it is gone by now
-        return False
-    known = len(seen)
-    seen.add((status.st_dev, status.st_ino))
-    return len(seen) > known
+        return sorted(os.listdir(directory))
+    except OSError as error:
+        if error.errno in _NO_FILE:
+            return []
+        raise _not_readable(directory, error) from error
 
 
 def _remote_entry(system: remote.System, info: Any) -> Entry:

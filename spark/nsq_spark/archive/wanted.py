@@ -1,4 +1,4 @@
-"""Which messages are wanted: by topic and by time, which readers know before they look at bodies."""
+"""The messages that are read: chosen by topic and by time, which readers know before they look at bodies."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+
+from nsq_spark.archive.columns import Numbers
 from nsq_spark.archive.damage import ArchiveError
 from nsqd_py.settings.regex import BadExpression, compiled
 
@@ -29,7 +32,7 @@ class Wanted:
 
     @property
     def has_topics(self) -> bool:
-        """Whether not all topics are wanted."""
+        """True if only some topics are wanted."""
         return self.topics is not None or self.topic_pattern is not None
 
     def has_topic(self, topic: str) -> bool:
@@ -41,10 +44,19 @@ class Wanted:
         return self.topic_pattern is not None and _search(self.topic_pattern)(topic) is not None
 
     def overlaps(self, first_ns: int, last_ns: int) -> bool:
-        """Whether a message published between these two, both included, may be wanted."""
+        """True if a message published between these two, both included, may be wanted."""
         if self.start_ns is not None and last_ns < self.start_ns:
             return False
         return self.end_ns is None or first_ns < self.end_ns
+
+    def in_range(self, times_ns: Numbers) -> Numbers:
+        """Return a mask of the times that are wanted."""
+        mask = np.ones(len(times_ns), dtype=bool)
+        if self.start_ns is not None:
+            mask &= times_ns >= self.start_ns
+        if self.end_ns is not None:
+            mask &= times_ns < self.end_ns
+        return mask
 
 
 @lru_cache(maxsize=16)

@@ -20,12 +20,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
+from nsq_spark.archive.files import Stream
 from nsq_spark.archive.formats import Compression, Format
 from nsq_spark.archive.listing import list_files
-from nsq_spark.archive.parquet import SeekableFile
 from nsq_spark.archive.sidecars import Manifests
 from nsq_spark.archive.splits import FileInfo
 from nsq_spark.archive.storage import Entry, Storage, is_hidden, name_of
+from nsq_spark.archive.tables import STORED_TYPES
 from nsq_spark.archive.wanted import Wanted
 from nsq_spark.schema import COLUMNS
 from nsq_spark.source.data_source import hadoop_settings, register
@@ -46,10 +47,6 @@ _READING: dict[Format, dict[str, str]] = {
     Format.JSONL: {**_LINES, "mode": "FAILFAST", "allowSingleQuotes": "false", "allowNonNumericNumbers": "false"},
     Format.LINES: _LINES,
 }
-_PARQUET_TYPES = {
-    "topic": pa.string(), "channel": pa.string(), "timestamp": pa.int64(), "id": pa.string(), "attempts": pa.int32(),
-    "body": pa.binary(), "nsqd": pa.string(),
-}  # fmt: skip
 _PARQUET_DDL = "topic STRING, channel STRING, timestamp BIGINT, id STRING, attempts INT, body BINARY, nsqd STRING"
 _JSON_DDL = _PARQUET_DDL.replace("BINARY", "STRING") + ", body_base64 STRING"
 _NO_BODY = "CAST(raise_error('nsq: a message has no body, or two') AS BINARY)"
@@ -176,11 +173,11 @@ def _holds_whole_lines(info: FileInfo, storage: Storage) -> bool:
 def _has_our_types(path: str, storage: Storage) -> bool:
     try:
         with storage.open(path) as file:
-            schema = pq.read_schema(pa.PythonFile(SeekableFile(file), "r"))
+            schema = pq.read_schema(pa.PythonFile(Stream(file), "r"))
     except (pa.ArrowException, OSError, ValueError):
         return False
     types = dict(zip(schema.names, schema.types, strict=True))
-    has_types = all(types[name] == kind for name, kind in _PARQUET_TYPES.items() if name in types)
+    has_types = all(types[name] == kind for name, kind in STORED_TYPES.items() if name in types)
     return "body" in types and "timestamp_ns" not in types and has_types
 
 

@@ -19,7 +19,9 @@ from nsq_spark.archive.splits import DEFAULT_SPLIT_BYTES
 from nsq_spark.archive.storage import Storage, is_local
 from nsq_spark.archive.wanted import Wanted
 from nsq_spark.schema import ddl_of
+from nsqd_py.client.addresses import parse_address
 from nsqd_py.client.errors import BadAddress, BadClientOption, NsqClientError
+from nsqd_py.client.lookup import nodes_url
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings.durations import SECOND_NS, parse_duration
@@ -29,6 +31,8 @@ from nsqd_py.settings.types import parse_bool
 _SIZE = re.compile(r"(?P<number>\d+)\s*(?P<unit>[kmgt]?)(?:i?b)?", re.IGNORECASE)
 _SIZE_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _DAY_NS = 86_400 * SECOND_NS
+_SMALLEST_SPLIT_BYTES = 16 * 1024 * 1024
+_TASKS_OF_SMALL = 8
 _HADOOP, _CLIENT = "fs.", "nsq."
 # A task that waits for rows answers none, and nsqd is not to close its connection for that.
 _NO_HEARTBEATS = {"heartbeat_interval": "-1"}
@@ -40,7 +44,7 @@ class BadOption(ValueError):
     """An option that does not exist, is missing, or cannot have its value; the text names it."""
 
 
-# ---- kinds of options. They raise ValueError.
+# ---- kinds of options: functions that parse a text, and raise ValueError
 
 
 def _parse_size(text: str) -> int:
@@ -65,7 +69,7 @@ def parse_seconds(text: str) -> float:
 
 
 def _parse_age(text: str) -> int:
-    """Nanoseconds; as a duration, and with days."""
+    """Return nanoseconds of a duration, or of days."""
     days = re.fullmatch(r"(\d+)d", text.strip())
     return int(days[1]) * _DAY_NS if days else parse_duration(text)
 
@@ -74,8 +78,13 @@ def parse_list(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
+def _parse_columns(text: str) -> str:
+    """Return the DDL of these columns."""
+    return ddl_of(parse_list(text))
+
+
 def _parse_paths(text: str) -> tuple[str, ...]:
-    """As Spark gives `load([...])`."""
+    """Return the paths of `load([...])`, which Spark gives as JSON."""
     paths = json.loads(text)
     if not isinstance(paths, list):
         raise ValueError("expected a list in JSON")
@@ -90,8 +99,8 @@ def _local_directory(text: str) -> str:
 
 @dataclass(frozen=True)
 class Option:
-    """`name` as it is documented; `default` as a user would write it, "" for none; `aliases`: what Kafka's source or
-    an earlier version call it.
+    """An option. `default` is as a user would write it, "" for none; `aliases` are the names that Kafka's source or an
+    earlier version has for it.
     """
 
     name: str
@@ -102,12 +111,6 @@ class Option:
 
 
 _count, _size = at_least_one(int), at_least_one(_parse_size)
-
-
-def _parse_columns(text: str) -> str:
-    """Return the DDL of these columns."""
-    return ddl_of(parse_list(text))
-
 
 COLUMNS_OPTION = Option(
     "columns", _parse_columns, "", "only these columns, separated by commas; `schema(...)` does the same"
@@ -244,13 +247,10 @@ def read_options(given: Mapping[str, str], now_ns: int) -> ReadOptions:
 
 
 def split_bytes(given: int | None, total_bytes: int) -> int:
-    """How much a task reads. Nobody asks how many cores there are: a small archive is read by eight tasks at most,
-    since each takes 40 ms more."""
+    """Return the bytes that a task reads: without an option, so that at most eight tasks read a small archive, since a
+    task costs 40 ms. The number of cores is not known.
+    """
     return given or min(DEFAULT_SPLIT_BYTES, max(_SMALLEST_SPLIT_BYTES, total_bytes // _TASKS_OF_SMALL))
-
-
-_SMALLEST_SPLIT_BYTES = 16 * 1024 * 1024
-_TASKS_OF_SMALL = 8
 
 
 def _check_wanted(wanted: Wanted) -> None:
@@ -276,17 +276,17 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
 def write_options(given: Mapping[str, str]) -> WriteOptions:
     """Raises BadOption."""
     values = Values(given, WRITE_OPTIONS, prefixes=(_CLIENT, _HADOOP))
-    options = WriteOptions(
-        values["nsqdTcpAddress"] or (),
-        values["lookupdHttpAddress"] or (),
-        _client_options(values),
-        values["topic"] or "",
-        values["batchBytes"],
-        values["windowBytes"],
+    nsqds, lookupds, topic = values["nsqdTcpAddress"] or (), values["lookupdHttpAddress"] or (), values["topic"] or ""
+    if not nsqds and not lookupds:
+        raise BadOption("nsq: option nsqdTcpAddress or lookupdHttpAddress is needed: where to publish to")
+    check_each("nsqdTcpAddress", nsqds, parse_address)
+    check_each("lookupdHttpAddress", lookupds, nodes_url)
+    if topic and not is_valid_name(topic.encode()):
+        raise BadOption(f"nsq: option topic: {topic!r} is no valid name of a topic")
+    return WriteOptions(
+        nsqds, lookupds, _client_options(values), topic, values["batchBytes"], values["windowBytes"],
         values["giveUpAfter"],
-    )
-    _check_destination(options)
-    return options
+    )  # fmt: skip
 
 
 def _client_options(values: Values) -> ClientOptions:
@@ -298,24 +298,13 @@ def _client_options(values: Values) -> ClientOptions:
         raise BadOption(f"nsq: option {names}: {error}") from None
 
 
-def _check_destination(options: WriteOptions) -> None:
-    from nsqd_py.client.addresses import parse_address
-    from nsqd_py.client.lookup import nodes_url
-
-    if not options.nsqd_tcp_addresses and not options.lookupd_http_addresses:
-        raise BadOption("nsq: option nsqdTcpAddress or lookupdHttpAddress is needed: where to publish to")
-    checks: tuple[tuple[str, tuple[str, ...], Callable[[str], object]], ...] = (
-        ("nsqdTcpAddress", options.nsqd_tcp_addresses, parse_address),
-        ("lookupdHttpAddress", options.lookupd_http_addresses, nodes_url),
-    )
-    for name, addresses, check in checks:
-        for address in addresses:
-            try:
-                check(address)
-            except (BadAddress, NsqClientError, ValueError) as error:
-                raise BadOption(f"nsq: option {name}: {error}") from None
-    if options.topic and not is_valid_name(options.topic.encode()):
-        raise BadOption(f"nsq: option topic: {options.topic!r} is no valid name of a topic")
+def check_each(name: str, addresses: Iterable[str], check: Callable[[str], object]) -> None:
+    """Raises BadOption with the name of the option, if an address of it is not valid."""
+    for address in addresses:
+        try:
+            check(address)
+        except (BadAddress, NsqClientError, ValueError) as error:
+            raise BadOption(f"nsq: option {name}: {error}") from None
 
 
 class Values:
@@ -345,7 +334,7 @@ class Values:
                 raise BadOption(f"nsq: there is no option {name}{hint}")
 
     def __getitem__(self, name: str) -> Any:
-        """None for what was not given and has no default."""
+        """Return the value of an option; None if it is not given and has no default."""
         option = self._declared[name]
         text = self._given.get(name.lower(), option.default)
         try:

@@ -50,7 +50,9 @@ class Room:
         return room
 
     def admit(self, portion: Portion, info: FileInfo, count: Count) -> Portion | None:
-        """As much of it as there is room for. None: it has to wait. What cannot be cut is let in if it is the first."""
+        """Return as much of a portion as there is room for; None if it has to wait. The first portion of a batch is
+        admitted as a whole if it cannot be cut.
+        """
         taken = self._within_bytes(portion, info)
         if taken is None:
             self.is_full = True
@@ -88,7 +90,7 @@ class Room:
 
 
 def default_limit(options: StreamOptions) -> ReadLimit:
-    """The one that Spark is told of; the others hold too."""
+    """Return the limit that Spark is told of; the others apply too."""
     if options.max_rows is not None:
         return ReadMaxRows(options.max_rows)
     if options.max_bytes is not None:
@@ -97,19 +99,19 @@ def default_limit(options: StreamOptions) -> ReadLimit:
 
 
 def has_byte_positions(info: FileInfo) -> bool:
-    """Whether it can be read up to any byte: a position says at which one a message begins."""
+    """True if the file can be read up to any byte: a position says at which one a message begins."""
     return info.can_be_split and info.format is not Format.PARQUET
 
 
 def begin_of(portion: Portion, info: FileInfo) -> int:
-    """The byte where reading begins."""
+    """Return the byte where reading begins."""
     if portion.after == NOTHING or not has_byte_positions(info):
         return info.start
     return next_byte(portion.after)
 
 
 def end_of(portion: Portion, info: FileInfo) -> int:
-    """The byte before which all begins that is read."""
+    """Return the byte before which everything begins that is read."""
     if portion.until == FINISHED or not has_byte_positions(info):
         return portion.size_bytes
     if is_byte_mark(portion.until):
@@ -125,7 +127,7 @@ def size_of(portion: Portion, info: FileInfo) -> int:
 
 
 def pieces_of(portion: Portion, info: FileInfo, target_bytes: int) -> list[Piece]:
-    """The same whenever it is asked, as long as the file has what it had, or more."""
+    """Return the pieces that a portion is read in: always the same, as long as the file has what it had, or more."""
     begin, end = begin_of(portion, info), end_of(portion, info)
     if info.format is Format.GO_QUEUE and portion.after != NOTHING:
         begin = next_byte(portion.after)  # it can only be read from where a message begins; this is such a place
@@ -138,7 +140,7 @@ def pieces_of(portion: Portion, info: FileInfo, target_bytes: int) -> list[Piece
 
 
 def packed(portions: Sequence[Portion], infos: Mapping[str, FileInfo], target_bytes: int) -> Iterator[list[Piece]]:
-    """For each task its pieces."""
+    """Yield the pieces of each task."""
     pieces = [piece for portion in portions for piece in pieces_of(portion, infos[portion.path], target_bytes)]
     splits = [replace(piece.split, index=index) for index, piece in enumerate(pieces)]
     for group in pack(splits, target_bytes=target_bytes):
@@ -152,15 +154,15 @@ _STEP = 4
 
 
 def can_grow(info: FileInfo) -> bool:
-    """Other files are put into their place when they are complete."""
+    """True unless files of this kind appear only when they are complete."""
     return info.compression is Compression.NONE and info.format is not Format.PARQUET
 
 
 def readable_until(info: FileInfo, after: int, storage: Storage) -> int | None:
-    """The mark up to which it can be read now; None where that is not above `after`.
+    """Return the mark up to which a file can be read now; None if that is not above `after`.
 
-    A byte mark where it ends with a whole message, else that of its last whole one: a message that is being written
-    is waited for. Raises ArchiveError.
+    It is a byte mark if the file ends with a whole message, else that of its last whole one: a message that is being
+    written is left for later. Raises ArchiveError.
     """
     begin = next_byte(after) if after != NOTHING else info.start
     if begin >= info.size_bytes and not info.is_live:
@@ -177,7 +179,7 @@ def readable_until(info: FileInfo, after: int, storage: Storage) -> int | None:
 
 
 def _starts(info: FileInfo, begin: int) -> Iterator[int]:
-    """From where to look for the last message: from near the end, if it is where the end of what is written is."""
+    """Yield where to begin to look for the last message: near the end, unless a live file may have space there."""
     size = _FIRST_LOOK_BYTES
     while info.can_be_split and not info.is_live and info.size_bytes - size > begin:
         yield info.size_bytes - size
@@ -186,29 +188,15 @@ def _starts(info: FileInfo, begin: int) -> Iterator[int]:
 
 
 def _last_from(info: FileInfo, start: int, storage: Storage) -> tuple[int, bool]:
-    """The position of the last message from a byte on, and whether the file ends with something else."""
-    damage = _Tail(info.size_bytes)
+    """Return the position of the last message from a byte on, and True if the file ends with something else."""
+    damage = Damage("skip")
     last = NOTHING
-    for split in plan_splits([_from(info, start)], info.size_bytes):
+    for split in plan_splits([replace(info, start=start)], info.size_bytes):
         for chunk in read(split, storage, damage=damage):
             last = int(chunk.positions[-1])
-    return last, damage.reaches_end
-
-
-def _from(info: FileInfo, start: int) -> FileInfo:
-    return replace(info, start=start)
+    return last, any(finding.position + finding.bytes >= info.size_bytes for finding in damage.findings)
 
 
 def _ends_with_newline(info: FileInfo, storage: Storage) -> bool:
     with storage.open(info.path) as file:
         return file.read_at(info.size_bytes - 1, 1) == b"\n"
-
-
-class _Tail(Damage):
-    def __init__(self, size_bytes: int) -> None:
-        super().__init__("skip")
-        self._size_bytes = size_bytes
-        self.reaches_end = False
-
-    def found(self, path: str, start: int, end: int, what: str) -> None:
-        self.reaches_end = self.reaches_end or end >= self._size_bytes

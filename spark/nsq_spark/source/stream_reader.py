@@ -15,7 +15,7 @@ from nsq_spark.archive.listing import find, recognised
 from nsq_spark.archive.sidecars import Topic, channels_in, chosen_channels
 from nsq_spark.archive.splits import FileInfo
 from nsq_spark.archive.storage import Entry, name_of
-from nsq_spark.source.batch_reader import ArchivePartition, partitions_of, read_partition, read_piece, reading_of
+from nsq_spark.source.batch_reader import ArchivePartition, partitions_of, read_partition, read_piece
 from nsq_spark.source.offsets import FINISHED, NOTHING, Offset, Portion, is_byte_mark, moment_of, next_byte
 from nsq_spark.source.options import ReadOptions, StreamOptions, split_bytes
 from nsq_spark.source.portions import Room, can_grow, default_limit, packed, pieces_of, readable_until, size_of
@@ -142,7 +142,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         portions = [portion for portion in batch if portion.path in infos]
         total_bytes = sum(size_of(portion, infos[portion.path]) for portion in portions)
         groups = packed(portions, infos, split_bytes(self._options.split_bytes, total_bytes))
-        return partitions_of(groups, reading_of(self._options, self._columns))
+        return partitions_of(groups, self._options, self._columns)
 
     def _infos_of(self, batch: tuple[Portion, ...]) -> dict[str, FileInfo]:
         """Known already, but for the batch that was interrupted before this reader was made."""

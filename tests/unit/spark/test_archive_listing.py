@@ -231,10 +231,11 @@ def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (root / "bucket").mkdir(parents=True)
 
     def open_store(scheme: str, bucket: str, options: object) -> remote.System:
+        assert scheme == "s3a"
         store = pafs.SubTreeFileSystem(str(root), pafs.LocalFileSystem())
         return remote.System(store, f"s3a://{bucket}/", f"{bucket}/")
 
-    monkeypatch.setitem(remote.OPENERS, "s3a", open_store)
+    monkeypatch.setattr(remote, "open_system", open_store)
     return root / "bucket"
 
 
@@ -258,7 +259,7 @@ def test_a_store_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None
     def refuse(scheme: str, authority: str, options: object) -> remote.System:
         raise OSError("no route\nand many more words")
 
-    monkeypatch.setitem(remote.OPENERS, "s3a", refuse)
+    monkeypatch.setattr(remote, "open_system", refuse)
     with pytest.raises(ArchiveError, match=r"^s3a://bucket/x cannot be read: no route$"):
         list_files(["s3a://bucket/x"], Storage())
 

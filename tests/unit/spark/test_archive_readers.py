@@ -41,6 +41,7 @@ from tests.support.archives import (
     go_metadata,
     messages,
     mpub,
+    mpub_body,
     read_messages,
     splits_of,
     told,
@@ -92,7 +93,7 @@ def test_only_the_columns_that_are_named_are_made(tmp_path: Path, monkeypatch: p
 def test_lines_know_only_their_bodies(tmp_path: Path) -> None:
     path = written(tmp_path, "orders.host.log", b"a\n\nbc\n")
     (chunk,) = chunks_of(splits_of(path))
-    assert chunk.timestamps_ns is None and chunk.ids is None and chunk.attempts is None and chunk.nsqd is None
+    assert chunk.timestamps_ns is None and chunk.ids is None and chunk.attempts is None and chunk.nsqds is None
     assert told(chunk) == [Message(body, "orders", None, None, None, None, None) for body in (b"a", b"bc")]
     assert chunk.positions.tolist() == [0, 3 << 20]
 
@@ -107,22 +108,23 @@ def test_any_part_of_several_records_as_an_mpub(tmp_path: Path) -> None:
     odd = chunk.filter(np.arange(50) % 2 == 1)
     for low in range(0, 50, 7):
         for high in range(low, 51):
-            assert b"".join(chunk.mpub_pieces(low, high)) == (high - low).to_bytes(4, "big") + mpub(bodies[low:high])
+            sent = b"".join(chunk.payload.mpub_pieces(low, high))
+            assert sent == (high - low).to_bytes(4, "big") + mpub(bodies[low:high])
             assert chunk.payload.bytes_of(low, high) == sum(map(len, bodies[low:high]))
-        assert b"".join(odd.mpub_pieces(low // 2, 25))[4:] == mpub(bodies[1::2][low // 2 :])
+        assert b"".join(odd.payload.mpub_pieces(low // 2, 25))[4:] == mpub(bodies[1::2][low // 2 :])
 
 
 def test_a_part_of_a_chunk() -> None:
     array = pa.array([b"zero", b"one", b"two", b"three"])
     positions = np.arange(4)
     chunk = Chunk(Origin("t", None, "f"), positions, Payload.of_array(array), raw_ids=pa.array(list("abcd")))
-    assert chunk.filter(np.array([True, False, False, True])).mpub_body() == b"\0\0\0\2" + mpub([b"zero", b"three"])
+    assert mpub_body(chunk.filter(np.array([True, False, False, True]))) == b"\0\0\0\2" + mpub([b"zero", b"three"])
     assert chunk.filter(pc.match_substring(chunk.bodies, "o")).ids.to_pylist() == ["a", "b", "c"]
     assert chunk.filter(pa.array([True, None, False, True])).bodies.to_pylist() == [b"zero", b"three"]
     assert told(chunk.slice(1, 3)) == told(chunk)[1:3]
     assert chunk.slice(0, 9) is chunk and chunk.filter(pa.array([True] * 4)) is chunk
     nothing = chunk.filter(np.zeros(4, dtype=bool))
-    assert (nothing.count, nothing.mpub_body(), told(nothing)) == (0, b"\0\0\0\0", [])
+    assert (nothing.count, mpub_body(nothing), told(nothing)) == (0, b"\0\0\0\0", [])
 
 
 def test_small_neighbours_come_together(tmp_path: Path) -> None:
@@ -130,10 +132,10 @@ def test_small_neighbours_come_together(tmp_path: Path) -> None:
     nsqds = ["a:1", "b:1", "a:1", None]
     batches = [[message._replace(nsqd=nsqd) for message in messages(3)] for nsqd in nsqds]
     chunks = list(chunks_of(splits_of(written(tmp_path, "x.framed", framed(batches)))))
-    assert len(chunks) == 1 and chunks[0].nsqd is None
+    assert len(chunks) == 1 and isinstance(chunks[0].nsqds, pa.DictionaryArray)
     assert told(chunks[0]) == [message for batch in batches for message in batch]
     of_one = list(chunks_of(splits_of(written(tmp_path, "y.framed", framed([batches[0], batches[2]])))))
-    assert [chunk.nsqd for chunk in of_one] == ["a:1"]
+    assert [chunk.nsqds for chunk in of_one] == ["a:1"]
 
 
 def test_neighbours_of_another_topic_do_not() -> None:
@@ -188,7 +190,7 @@ def test_a_pattern_that_is_none(tmp_path: Path) -> None:
 
 
 def test_bodies_outside_of_a_range_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from nsq_spark.archive.storage import LocalFile
+    from nsq_spark.archive.files import LocalFile
 
     log = TopicLogFile()
     for hour in range(40):
@@ -221,7 +223,7 @@ def test_published_batches_in_mpubs_of_any_size(tmp_path: Path, most_messages: i
     (chunk,) = chunks_of(splits_of(log.write(tmp_path)))
     found: list[bytes] = []
     for low, high in chunk.payload.cuts(most_messages, most_bytes):
-        body = b"".join(chunk.mpub_pieces(low, high))
+        body = b"".join(chunk.payload.mpub_pieces(low, high))
         assert len(body) == chunk.payload.bytes_of(low, high) + 4 * (high - low + 1) <= most_bytes
         assert body[:4] == (high - low).to_bytes(4, "big") and high - low <= most_messages
         found.append(body[4:])

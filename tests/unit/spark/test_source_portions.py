@@ -10,12 +10,13 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxFiles, ReadMaxRows
 
+from nsq_spark.archive.damage import Damage
 from nsq_spark.archive.formats import Compression, Format
 from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.splits import FileInfo
 from nsq_spark.archive.storage import Storage
 from nsq_spark.archive.wanted import Wanted
-from nsq_spark.source.batch_reader import FindingDamage, read_piece
+from nsq_spark.source.batch_reader import read_piece
 from nsq_spark.source.offsets import FINISHED, NOTHING, Portion, byte_mark
 from nsq_spark.source.options import StreamOptions
 from nsq_spark.source.portions import Room, can_grow, default_limit, packed, pieces_of, readable_until
@@ -124,7 +125,7 @@ def test_damage_between_two_portions_is_told_once(tmp_path: Path) -> None:
     (found,) = list_files([str(path)], Storage())
     whole = Portion(str(path), len(data), NOTHING, byte_mark(len(data)))
     for cut in (LAST_OF_FIRST, byte_mark(second - 5), byte_mark(second), byte_mark(second + 5)):
-        damage = FindingDamage("skip")
+        damage = Damage("skip")
         bodies: list[bytes] = []
         for part in (whole._replace(until=cut), whole._replace(after=cut)):
             for piece in pieces_of(part, found, 1 << 20):

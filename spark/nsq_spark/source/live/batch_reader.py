@@ -1,20 +1,34 @@
-"""A table of what the nsqds keep of a topic, between two places: `spark.read` with an option `nsqd` or `lookupd`."""
+"""A topic as a table: what its nsqds keep between two places. Each task reads a stretch of sequence numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from nsq_spark.archive.chunk import Chunk, Origin
+from nsq_spark.archive.columns import index_in_records
+from nsq_spark.archive.damage import ArchiveError, Damage
+from nsq_spark.archive.files import File
+from nsq_spark.archive.formats import Compression, Format
+from nsq_spark.archive.record_file import published_chunks
+from nsq_spark.archive.records import Walk
+from nsq_spark.archive.splits import Split
+from nsq_spark.archive.wanted import Wanted
+from nsq_spark.source.live.nsqds import LiveTopic, NoTopic, patiently, read, tcp_address, tell_of_loss
 from nsq_spark.source.live.offsets import Stretch, TopicOffset
 from nsq_spark.source.live.options import LiveOptions
-from nsq_spark.source.live.task import TopicPartition, read_stretch, tell_of_loss
-from nsq_spark.source.live.topic import LiveTopic
+from nsqd_py.diskqueue.records import PUBLISHED
+
+_READ_BYTES = 8 * 1024 * 1024
 
 
 class LiveBatchReader(DataSourceReader):
-    """Reads each time what is kept then: from `startingOffsets` up to `endingOffsets`."""
+    """`spark.read` with an option `nsqd` or `lookupd`. Each query reads what is kept then."""
 
     def __init__(self, options: LiveOptions, columns: tuple[str, ...]) -> None:
         self._options = options
@@ -30,8 +44,91 @@ class LiveBatchReader(DataSourceReader):
             tell_of_loss(nsqd, options.topic, low, lost, fails=options.fails_on_loss)
             low, high = max(low, kept.earliest_seq), min(high, kept.end_seq)
             stretches[nsqd] = Stretch(low, max(low, high))
-        return topic.partitions(TopicOffset(stretches), self._columns)
+        return partitions_of(TopicOffset(stretches), options, self._columns)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, TopicPartition):  # Spark makes one of its own where there is nothing to read
+        if isinstance(partition, TopicPartition):  # Spark makes one of its own if there is nothing to read
             yield from read_stretch(partition)
+
+
+@dataclass(repr=False)
+class TopicPartition(InputPartition):
+    """Sequence numbers `low` to `high` (not included) of a topic on one nsqd, and the columns to return."""
+
+    nsqd: str
+    topic: str
+    low: int
+    high: int
+    columns: tuple[str, ...]
+    fails_on_loss: bool
+    give_up_after_s: float
+
+
+def partitions_of(offset: TopicOffset, options: LiveOptions, columns: tuple[str, ...]) -> list[TopicPartition]:
+    """Return a partition for each nsqd, or as many parts as `minPartitions` asks for."""
+    stretches = {nsqd: stretch for nsqd, stretch in offset.stretches.items() if stretch.messages}
+    each = -(-options.least_partitions // max(1, len(stretches)))
+    return [
+        TopicPartition(
+            nsqd, options.topic, part.low, part.high, columns, options.fails_on_loss, options.give_up_after_s
+        )
+        for nsqd, stretch in stretches.items()
+        for part in stretch.cut(each)
+    ]
+
+
+# ---- on executors
+
+
+def read_stretch(part: TopicPartition) -> Iterator[pa.RecordBatch]:
+    """Raises ArchiveError, LostMessages among them."""
+    names = list(part.columns)
+    nsqd = patiently(partial(tcp_address, part.nsqd), part.give_up_after_s) if "nsqd" in names else ""
+    seq = part.low
+    while seq < part.high:
+        try:
+            kept = patiently(partial(read, part.nsqd, part.topic, seq, _READ_BYTES), part.give_up_after_s)
+        except NoTopic:
+            tell_of_loss(part.nsqd, part.topic, seq, part.high - seq, fails=part.fails_on_loss)
+            return
+        count = 0
+        for chunk in _chunks(kept.data, f"http://{part.nsqd}/topic/read?topic={part.topic}", part.topic):
+            wanted = chunk.filter((chunk.positions >= seq) & (chunk.positions < part.high))
+            count += wanted.count
+            if wanted.count:
+                yield replace(wanted, nsqds=nsqd or None).arrow(names)
+        following = min(kept.next_seq, part.high) if kept.next_seq > seq else part.high
+        tell_of_loss(part.nsqd, part.topic, seq, following - seq - count, fails=part.fails_on_loss)
+        seq = following
+
+
+class _Answer(File):
+    """An answer of an nsqd as a file."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self._data)
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        return self._data[offset : offset + size]
+
+    def close(self) -> None:
+        pass
+
+
+def _chunks(data: bytes, url: str, topic: str) -> Iterator[Chunk]:
+    """Yield the messages of an answer, with sequence numbers for positions."""
+    size = len(data)
+    split = Split(url, Format.TOPIC_LOG, Compression.NONE, 0, size, topic, None, size, 0)
+    wanted, origin = Wanted(), Origin(topic, None, url)
+    for records in Walk(_Answer(data), split, wanted, Damage()).run():
+        if (records.headers["kind"] != PUBLISHED).any():
+            raise ArchiveError(f"{url} has records of another kind: of a later version of nsqd?")
+        counts = records.headers["count"].astype(np.int64)
+        numbers = np.repeat(records.headers["first_seq"].astype(np.int64), counts) + index_in_records(counts)
+        for chunk in published_chunks(records, 0, len(records.places), origin, wanted):
+            own, numbers = numbers[: chunk.count], numbers[chunk.count :]
+            yield replace(chunk, positions=own)

@@ -25,6 +25,12 @@ class Stretch(NamedTuple):
     def messages(self) -> int:
         return self.high - self.low
 
+    def cut(self, parts: int) -> list[Stretch]:
+        """Return equal parts, none of which is empty."""
+        parts = max(1, min(parts, self.messages))
+        bounds = [self.low + self.messages * part // parts for part in range(parts + 1)]
+        return [Stretch(low, high) for low, high in zip(bounds, bounds[1:], strict=False)]
+
 
 @dataclass(frozen=True)
 class TopicOffset:

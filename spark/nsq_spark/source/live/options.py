@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from nsq_spark.source.options import COLUMNS_OPTION, BadOption, Option, Values, at_least_one, parse_list, parse_seconds
+from nsq_spark.source.options import COLUMNS_OPTION, BadOption, Option, Values, at_least_one, check_each
+from nsq_spark.source.options import parse_list as parse_list
+from nsq_spark.source.options import parse_seconds as parse_seconds
 from nsqd_py.client.addresses import parse_address
-from nsqd_py.client.errors import BadAddress
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings.types import parse_bool
 
@@ -71,8 +72,8 @@ def live_options(given: Mapping[str, str], now_ns: int) -> LiveOptions:
         )
     if not is_valid_name(topic.encode()):
         raise BadOption(f"nsq: option topic: {topic!r} is no name of a topic")
-    for name, addresses in (("nsqd", nsqds), ("lookupd", lookupds)):
-        _check_addresses(name, addresses)
+    check_each("nsqd", nsqds, parse_address)
+    check_each("lookupd", lookupds, parse_address)
     return LiveOptions(
         nsqds, lookupds, topic, _place(values, "startingOffsets", now_ns), _place(values, "endingOffsets", now_ns),
         values["maxMessagesPerTrigger"], values["minPartitions"], values["failOnDataLoss"], values["giveUpAfter"],
@@ -102,11 +103,3 @@ def _place(values: Values, name: str, now_ns: int) -> Place:
     if any(seq < -2 for seq in offsets.values()):
         raise BadOption(f"nsq: option {name} ({text!r}): expected sequence numbers, -2 (earliest) or -1 (latest)")
     return offsets
-
-
-def _check_addresses(name: str, addresses: tuple[str, ...]) -> None:
-    for address in addresses:
-        try:
-            parse_address(address)
-        except (BadAddress, ValueError) as error:
-            raise BadOption(f"nsq: option {name}: {error}") from None

@@ -1,4 +1,4 @@
-"""What Spark asks of a stream of a topic: where it begins, how far it goes, who reads what."""
+"""A topic as a stream: where it begins, how far each batch goes, and which task reads what."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from nsq_spark.source.live.kept import Kept
+from nsq_spark.source.live.batch_reader import TopicPartition, partitions_of, read_stretch
+from nsq_spark.source.live.nsqds import Kept, LiveTopic, tell_of_loss
 from nsq_spark.source.live.offsets import Stretch, TopicOffset, next_batch
 from nsq_spark.source.live.options import LiveOptions
-from nsq_spark.source.live.task import TopicPartition, read_stretch, tell_of_loss
-from nsq_spark.source.live.topic import LiveTopic
 
 
 class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -79,7 +78,7 @@ class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[TopicPartition]:
         """Raises BadOffset."""
-        return [] if start == end else self._topic.partitions(TopicOffset.of_json(end), self._columns)
+        return [] if start == end else partitions_of(TopicOffset.of_json(end), self._options, self._columns)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, TopicPartition)

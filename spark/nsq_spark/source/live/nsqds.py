@@ -1,0 +1,225 @@
+"""The nsqds of a topic: which have it, and what each keeps of it. `GET /topic/read` returns records of a topic's log
+from a sequence number on.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+
+from nsq_spark.archive.damage import ArchiveError
+from nsq_spark.source.live.options import EARLIEST, LATEST, LiveOptions, Place
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RecordHeader, decode_header
+from nsqd_py.protocol.wrong_port import not_http
+
+_TIMEOUT_S = 30.0
+_PAUSE_S = 0.2
+_NOT_FOUND = 404
+# No message has this number: an answer from here on has no messages, but says how far the topic goes.
+_BEHIND_ALL = 2**63 - 1
+
+T = TypeVar("T")
+_log = logging.getLogger("nsqd_py.spark")
+
+
+class NoTopic(ArchiveError):
+    """This nsqd does not have the topic."""
+
+
+class LostMessages(ArchiveError):
+    """Messages were dropped before they were read."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """An answer: a file with records, and the sequence numbers around it.
+
+    first_seq     of the first message of the answer; greater than the number asked for if that is not kept
+    next_seq      to ask for next
+    earliest_seq  kept of the topic, and `end_seq`: behind its last message
+    """
+
+    data: bytes
+    first_seq: int
+    next_seq: int
+    earliest_seq: int
+    end_seq: int
+
+
+# ---- one nsqd
+
+
+def read(nsqd: str, topic: str, seq: int, most_bytes: int) -> Kept:
+    """Return records of about so many bytes from a number on. Raises NoTopic and ArchiveError."""
+    query = urlencode({"topic": topic, "seq": seq, "max_bytes": most_bytes})
+    headers, body = ask(nsqd, f"/topic/read?{query}")
+    try:
+        numbers = [int(headers.get(f"X-Nsq-{name}-Seq", "")) for name in ("First", "Next", "Earliest", "End")]
+    except ValueError:
+        raise ArchiveError(f"nsq: {nsqd} hands out no kept messages: is it an nsqd of another kind?") from None
+    return Kept(body, *numbers)
+
+
+def ask(address: str, path: str) -> tuple[http.client.HTTPMessage, bytes]:
+    """Return headers and body of a GET. Raises NoTopic if there is no such topic, and ArchiveError."""
+    connection = http.client.HTTPConnection(address, timeout=_TIMEOUT_S)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        body = response.read()
+    except (OSError, http.client.HTTPException) as error:
+        is_stranger = isinstance(error, http.client.BadStatusLine) and not isinstance(error, OSError)
+        reason = not_http(str(error)) if is_stranger else getattr(error, "strerror", None) or error
+        raise ArchiveError(f"nsq: {address}: {reason}") from error
+    finally:
+        connection.close()
+    if response.status == _NOT_FOUND and b"TOPIC_NOT_FOUND" in body:
+        raise NoTopic(f"nsq: {address} has no such topic")
+    if response.status != http.client.OK:
+        said = body[:200].decode(errors="replace").strip()
+        raise ArchiveError(f"nsq: {address} answers {response.status} {said} to {path.partition('?')[0]}")
+    return response.headers, body
+
+
+def _addresses(asked: str, path: str, kind: str, addresses: Callable[[Any], T]) -> T:
+    """Return the addresses in a document. Raises NoTopic and ArchiveError, also if it is not one of an nsqd."""
+    _, body = ask(asked, path)
+    try:
+        document = json.loads(body)
+    except ValueError as error:
+        raise ArchiveError(f"nsq: {asked} gives no JSON for {path}: {error}") from error
+    try:
+        return addresses(document)
+    except (KeyError, TypeError) as error:
+        raise ArchiveError(f"nsq: {asked} does not answer as an {kind}: {error!r}") from error
+
+
+def tcp_address(nsqd: str) -> str:
+    """Return the address by which consumers know an nsqd. Raises ArchiveError."""
+    return _addresses(nsqd, "/info", "nsqd", lambda found: _address(found["broadcast_address"], found["tcp_port"]))
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def patiently(question: Callable[[], T], give_up_after_s: float) -> T:
+    """Return the answer, asking again while nsqds are away. Raises NoTopic at once, and ArchiveError after the time."""
+    deadline_s = time.monotonic() + give_up_after_s
+    is_told = False
+    while True:
+        try:
+            return question()
+        except NoTopic:
+            raise
+        except ArchiveError as error:
+            if time.monotonic() >= deadline_s:
+                raise
+            if not is_told:
+                _log.warning("%s; trying again for %g s", error, give_up_after_s)
+                is_told = True
+            time.sleep(_PAUSE_S)
+
+
+def tell_of_loss(nsqd: str, topic: str, seq: int, count: int, *, fails: bool) -> None:
+    """Report that `count` messages from a sequence number on were lost, if it is not 0. Raises LostMessages."""
+    if count <= 0:
+        return
+    what = f"nsq: {count} messages of topic {topic} on {nsqd}, from number {seq} on, were dropped before they were read"
+    if fails:
+        raise LostMessages(
+            f"{what}: keep them for longer (nsqd's --retention-time), or set failOnDataLoss=false to go on without them"
+        )
+    _log.warning("%s", what)
+
+
+# ---- all nsqds of a topic
+
+
+class LiveTopic:
+    """The topic of some options."""
+
+    def __init__(self, options: LiveOptions) -> None:
+        self._options = options
+
+    def kept(self, known: Iterable[str] = (), *, of_all: bool = False) -> dict[str, Kept]:
+        """Return what each nsqd keeps that has the topic. `known` nsqds are asked if no nsqlookupd answers.
+
+        Waits while all nsqds are away, with `of_all` while any is; else one that is away is left for the next time.
+        Raises ArchiveError.
+        """
+        return patiently(partial(self._asked, list(known), of_all), self._options.give_up_after_s)
+
+    def _asked(self, known: Iterable[str], of_all: bool) -> dict[str, Kept]:
+        found: dict[str, Kept] = {}
+        failures: list[str] = []
+        nsqds = self._nsqds(known)
+        for nsqd in nsqds:
+            try:
+                found[nsqd] = read(nsqd, self._options.topic, _BEHIND_ALL, 1)
+            except NoTopic:
+                continue
+            except ArchiveError as error:
+                failures.append(str(error))
+        if failures and (of_all or len(failures) == len(nsqds)):
+            raise ArchiveError("; ".join(failures))
+        for failure in failures:
+            _log.warning("%s", failure)
+        return found
+
+    def _nsqds(self, known: Iterable[str]) -> list[str]:
+        """Return HTTP addresses; if no nsqlookupd answers, the known ones. Raises ArchiveError if there are none."""
+        found, failures = set(self._options.nsqds), []
+        for lookupd in self._options.lookupds:
+            try:
+                found |= self._looked_up(lookupd)
+            except NoTopic:
+                continue
+            except ArchiveError as error:
+                failures.append(str(error))
+                _log.warning("%s", error)
+        if failures and len(failures) == len(self._options.lookupds):
+            found |= set(known)
+            if not found:
+                raise ArchiveError(failures[0])
+        return sorted(found)
+
+    def _looked_up(self, lookupd: str) -> set[str]:
+        """Raises NoTopic and ArchiveError."""
+        path = f"/lookup?{urlencode({'topic': self._options.topic})}"
+        return _addresses(lookupd, path, "nsqlookupd", lambda found: {
+            _address(one["broadcast_address"], one["http_port"]) for one in found["producers"]
+        })  # fmt: skip
+
+    def place(self, nsqd: str, kept: Kept, place: Place) -> int:
+        """Return the sequence number of a place in the options."""
+        if isinstance(place, Mapping):
+            seq = place.get(nsqd, -2)
+            return kept.earliest_seq if seq == -2 else kept.end_seq if seq == -1 else seq
+        if place == EARLIEST:
+            return kept.earliest_seq
+        return kept.end_seq if place == LATEST else self._first_since(nsqd, int(place), kept)
+
+    def _first_since(self, nsqd: str, time_ns: int, kept: Kept) -> int:
+        """Return the first message published at a time or later, by binary search with a request for each record."""
+        low, high = kept.earliest_seq, kept.end_seq
+        while low < high:
+            middle = (low + high) // 2
+            record = self._record_at(nsqd, middle)
+            if record is None or record.timestamp_ns >= time_ns:
+                high = middle if record is None else max(low, min(middle, record.first_seq))
+            else:
+                low = record.end_seq
+        return low
+
+    def _record_at(self, nsqd: str, seq: int) -> RecordHeader | None:
+        """Return the record that holds a number, or the first behind it; None if there is none."""
+        answer = read(nsqd, self._options.topic, seq, 1)
+        return decode_header(answer.data, FILE_HEADER_BYTES) if len(answer.data) > FILE_HEADER_BYTES else None
