@@ -7,9 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from nsq_spark.source.options import COLUMNS_OPTION, BadOption, Option, Values, at_least_one, check_each
-from nsq_spark.source.options import parse_list as parse_list
-from nsq_spark.source.options import parse_seconds as parse_seconds
+from nsq_spark.source.options import (
+    COLUMNS_OPTION,
+    BadOption,
+    Option,
+    Values,
+    at_least_one,
+    check_each,
+    parse_list,
+    parse_seconds,
+)
 from nsqd_py.client.addresses import parse_address
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings.types import parse_bool
