@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar
 
 import pyspark
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
-from pyspark.sql.types import BinaryType, ByteType, IntegerType, LongType, ShortType, StringType, StructType
+from pyspark.sql.types import StructType
 
-from nsq_spark.schema import COLUMNS, DDL
+from nsq_spark.schema import DDL
+from nsq_spark.source.columns import read_columns, write_columns
 from nsq_spark.source.live.options import is_live, live_options, stream_of
 from nsq_spark.source.options import BadOption, columns_ddl, read_options, stream_options, write_options
 
@@ -111,70 +111,3 @@ def register(session: SparkSession, settings: Mapping[str, str] | None = None) -
     """
     found = hadoop_settings(session) if settings is None else dict(settings)
     session.dataSource.register(type("NsqDataSource", (NsqDataSource,), {"settings": found}))
-
-
-# ---- columns
-
-_WHOLE = (ByteType, ShortType, IntegerType, LongType)
-# Columns of Kafka's source, and what they are here.
-_FOREIGN = {
-    "value": "it is called body",
-    "offset": "it is called position",
-    "headers": "NSQ's messages have no headers",
-    "key": "NSQ's messages have no keys",
-    "partition": "NSQ's topics have no partitions",
-}
-_TYPES = {
-    "body": ("BINARY or STRING", (BinaryType, StringType)),
-    "topic": ("STRING", (StringType,)),
-    "defer_ms": ("a whole number of milliseconds", _WHOLE),
-}
-
-
-class BadSchema(ValueError):
-    """Columns that cannot be read, or not be written; the text names them."""
-
-
-def read_columns(schema: StructType) -> tuple[str, ...]:
-    """The names, in order. Any of ours will do, in any order: what is not asked for costs nothing. Raises BadSchema."""
-    ours = {column.name: column.ddl.lower() for column in COLUMNS}
-    for field in schema.fields:
-        if ours.get(field.name) != field.dataType.simpleString() or not field.nullable:
-            what = f"{field.name} {field.dataType.simpleString().upper()}{'' if field.nullable else ' NOT NULL'}"
-            here = f": {_FOREIGN[field.name]}" if field.name in _FOREIGN else ""
-            raise BadSchema(f"nsq: there is no column {what}{here}; a schema is any of {DDL}")
-    if not schema.fields:
-        raise BadSchema("nsq: a schema without columns")
-    return tuple(schema.fieldNames())
-
-
-@dataclass(frozen=True)
-class WriteColumns:
-    """Places of columns; None where there is none."""
-
-    body: int
-    topic: int | None
-    defer_ms: int | None
-
-
-def write_columns(schema: StructType, topic: str) -> WriteColumns:
-    """`topic` is the option: it goes before the column. `value`, as Kafka's sink has it, stands for `body`. Other
-    columns are left alone, but not those that a message of Kafka has beside a value. Raises BadSchema.
-    """
-    places = {name: place for place, name in enumerate(schema.fieldNames())}
-    if "body" not in places and "value" in places:
-        places["body"] = places["value"]
-        for name in ("key", "partition"):
-            if name in places:
-                raise BadSchema(f"nsq: column {name} cannot be published: {_FOREIGN[name]}; drop it")
-    if "headers" in places:
-        raise BadSchema(f"nsq: column headers cannot be published: {_FOREIGN['headers']}; drop it")
-    for name, (words, kinds) in _TYPES.items():
-        if name in places and not isinstance(schema.fields[places[name]].dataType, kinds):
-            kind = schema.fields[places[name]].dataType.simpleString()
-            raise BadSchema(f"nsq: column {schema.fieldNames()[places[name]]} is {kind}, but has to be {words}")
-    if "body" not in places:
-        raise BadSchema(f"nsq: there is no column body among {', '.join(places)}: what is to be published?")
-    if not topic and "topic" not in places:
-        raise BadSchema("nsq: option topic is needed, or a column topic: where are the messages to go?")
-    return WriteColumns(places["body"], None if topic else places["topic"], places.get("defer_ms"))

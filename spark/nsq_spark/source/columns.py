@@ -1,0 +1,73 @@
+"""The columns that are read or published, by the schema that Spark gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql.types import BinaryType, ByteType, IntegerType, LongType, ShortType, StringType, StructType
+
+from nsq_spark.schema import COLUMNS, DDL
+
+_WHOLE = (ByteType, ShortType, IntegerType, LongType)
+# Columns of Kafka's source, and what they are here.
+_FOREIGN = {
+    "value": "it is called body",
+    "offset": "it is called position",
+    "headers": "NSQ's messages have no headers",
+    "key": "NSQ's messages have no keys",
+    "partition": "NSQ's topics have no partitions",
+}
+_TYPES = {
+    "body": ("BINARY or STRING", (BinaryType, StringType)),
+    "topic": ("STRING", (StringType,)),
+    "defer_ms": ("a whole number of milliseconds", _WHOLE),
+}
+
+
+class BadSchema(ValueError):
+    """Columns that cannot be read, or not be written; the text names them."""
+
+
+def read_columns(schema: StructType) -> tuple[str, ...]:
+    """Return the names, in order: any of ours, in any order. Raises BadSchema."""
+    ours = {column.name: column.ddl.lower() for column in COLUMNS}
+    for field in schema.fields:
+        if ours.get(field.name) != field.dataType.simpleString() or not field.nullable:
+            what = f"{field.name} {field.dataType.simpleString().upper()}{'' if field.nullable else ' NOT NULL'}"
+            here = f": {_FOREIGN[field.name]}" if field.name in _FOREIGN else ""
+            raise BadSchema(f"nsq: there is no column {what}{here}; a schema is any of {DDL}")
+    if not schema.fields:
+        raise BadSchema("nsq: a schema without columns")
+    return tuple(schema.fieldNames())
+
+
+@dataclass(frozen=True)
+class WriteColumns:
+    """Places of columns; None where there is none."""
+
+    body: int
+    topic: int | None
+    defer_ms: int | None
+
+
+def write_columns(schema: StructType, topic: str) -> WriteColumns:
+    """Return where the columns to publish are. The option `topic` takes precedence over the column; `value`, as in Kafka's
+    sink, stands for `body`. Other columns are ignored, except those of Kafka's messages. Raises BadSchema.
+    """
+    places = {name: place for place, name in enumerate(schema.fieldNames())}
+    if "body" not in places and "value" in places:
+        places["body"] = places["value"]
+        for name in ("key", "partition"):
+            if name in places:
+                raise BadSchema(f"nsq: column {name} cannot be published: {_FOREIGN[name]}; drop it")
+    if "headers" in places:
+        raise BadSchema(f"nsq: column headers cannot be published: {_FOREIGN['headers']}; drop it")
+    for name, (words, kinds) in _TYPES.items():
+        if name in places and not isinstance(schema.fields[places[name]].dataType, kinds):
+            kind = schema.fields[places[name]].dataType.simpleString()
+            raise BadSchema(f"nsq: column {schema.fieldNames()[places[name]]} is {kind}, but has to be {words}")
+    if "body" not in places:
+        raise BadSchema(f"nsq: there is no column body among {', '.join(places)}: what is to be published?")
+    if not topic and "topic" not in places:
+        raise BadSchema("nsq: option topic is needed, or a column topic: where are the messages to go?")
+    return WriteColumns(places["body"], None if topic else places["topic"], places.get("defer_ms"))
