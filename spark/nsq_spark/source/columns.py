@@ -51,8 +51,8 @@ class WriteColumns:
 
 
 def write_columns(schema: StructType, topic: str) -> WriteColumns:
-    """Return where the columns to publish are. The option `topic` takes precedence over the column; `value`, as in Kafka's
-    sink, stands for `body`. Other columns are ignored, except those of Kafka's messages. Raises BadSchema.
+    """Return where the columns to publish are. The option `topic` takes precedence over the column; `value`, as in
+    Kafka's sink, stands for `body`. Other columns are ignored, except those of Kafka's messages. Raises BadSchema.
     """
     places = {name: place for place, name in enumerate(schema.fieldNames())}
     if "body" not in places and "value" in places:

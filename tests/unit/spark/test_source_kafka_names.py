@@ -11,7 +11,8 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
 
-from nsq_spark.source.data_source import BadSchema, _need, read_columns, write_columns
+from nsq_spark.source.columns import BadSchema, read_columns, write_columns
+from nsq_spark.source.data_source import _need
 from nsq_spark.source.options import BadOption, read_options
 from pyspark_nsq import DefaultSource
 
