@@ -9,7 +9,7 @@ from time import monotonic, time
 import gevent
 
 from nsqadmin_py.audit import AuditLog
-from nsqadmin_py.cluster.last_known import NodeMemory
+from nsqadmin_py.cluster.findings import Findings
 from nsqadmin_py.cluster.recording import records
 from nsqadmin_py.clusterinfo import ClusterInfo
 from nsqadmin_py.history.file import HistoryFile
@@ -52,7 +52,7 @@ class Daemon:
         self._cluster = Cluster()
         interval_s = options.poll_interval_ns / 1e9
         self._history = History(interval_s)
-        self._memory = NodeMemory()
+        self._findings = Findings()
         self._file = HistoryFile(options.history_file, log)
         self._poller = Poller(
             self._cluster, self._upstream, options.lookupd_http_address, options.nsqd_http_address, interval_s,
@@ -60,7 +60,7 @@ class Daemon:
         )  # fmt: skip
         self._access = Access(options, admin_guard(options.http_auth_file, log))
         self._audit_log = AuditLog(options, log, self._access.user)
-        self._views = Views(self._cluster, self._memory)
+        self._views = Views(self._cluster, self._findings)
         self._events = Events(self._views)
         self._notifier = Notifier.from_environment()
         app = App(self._routes(), options.base_path, self._access, log)
@@ -78,7 +78,7 @@ class Daemon:
         early_signals.release()
         with StopSignals() as signals:
             try:
-                self._memory.load(self._file.open(self._history))
+                self._findings.memory.load(self._file.open(self._history))
                 calm_collector(*COLLECT_EVERY)
                 self._server.start()
                 self._poller.start()
@@ -118,7 +118,7 @@ class Daemon:
             self._saver.kill()
         self._server.close()
         self._audit_log.close()
-        self._file.write(self._history, self._memory.dump())
+        self._file.write(self._history, self._findings.memory.dump())
         self._file.close()
         self._log.info("NSQADMIN: bye")
         self._log.flush()
@@ -127,14 +127,14 @@ class Daemon:
 
     def _on_round(self) -> None:
         time_s = time()
-        self._memory.note_round(self._cluster, monotonic(), time_s)
+        self._findings.note_round(self._cluster, monotonic(), time_s)
         self._history.record(time_s, records(self._cluster))
         self._events.publish(self._cluster.tick)
 
     def _save_again_and_again(self) -> None:
         while True:
             gevent.sleep(_SAVE_EVERY_S)
-            self._file.write(self._history, self._memory.dump())
+            self._file.write(self._history, self._findings.memory.dump())
 
     # ---- what there is over HTTP
 
@@ -178,7 +178,7 @@ class Daemon:
         queries = NodeQueries(self._cluster, self._upstream, self._info)
         dialling = ClientOptions.parse(self._options.client_opt)
         actions = Actions(
-            self._cluster, self._memory, self._info, self._upstream, dialling, self._access, self._audit_log,
+            self._cluster, self._findings.memory, self._info, self._upstream, dialling, self._access, self._audit_log,
             self._log, monotonic, self._poller.hurry,
         )  # fmt: skip
         return [
@@ -192,6 +192,7 @@ class Daemon:
             ("/api/v2/topics/<topic>/channels/<channel>/clients", {"GET": queries.clients}),
             ("/api/v2/topics/<topic>/channels/<channel>/peek", {"GET": queries.peek}),
             ("/api/v2/topics/<topic>/channels/<channel>/messages/<message>", {"GET": queries.body}),
+            ("/api/v2/attention", {"GET": api.attention}),
             ("/api/v2/nodes", {"GET": api.nodes}),
             ("/api/v2/nodes/<node>", {"GET": api.node}),
             ("/api/v2/lookup", {"GET": queries.lookup}),

@@ -2,6 +2,10 @@
 
 recording   copies figures to the history after each round                    pure
 last_known  the last states of nsqds, also of those that are gone             pure
+trends      how the backlogs of channels develop                              pure
+problems    what is wrong in the cluster now                                  pure
+attention   the list of problems, since when, and what to do                  pure
+findings    all that nsqadmin concludes from the rounds                       pure
 view        the form of all views, and the figures in them                    pure
 views       the JSON of the cluster, its topics and channels                  pure
 node_views  the JSON of nsqds                                                 pure

@@ -6,14 +6,17 @@ reader of an earlier tick gets only what is new. Names and texts come from other
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nsqadmin_py.cluster.last_known import NOTHING_KNOWN, LastKnown, NodeMemory
+from nsqadmin_py.cluster.attention import badges_json
+from nsqadmin_py.cluster.findings import NO_FINDINGS, Findings
+from nsqadmin_py.cluster.last_known import LastKnown
 from nsqadmin_py.cluster.node_views import FAILED, GONE, OK, SLOW, state_of, tombstones_of, version_of
+from nsqadmin_py.cluster.trends import Trend
 from nsqadmin_py.cluster.view import BadQuery, Json, NotKnown, View, figures_json, latency_json, oldest_json
-from nsqd_py.cluster.figures import ChannelCounts, Numbers, Part, Sum, TopicCounts, TopicRow
+from nsqd_py.cluster.figures import ChannelCounts, ChannelRow, Numbers, Part, Sum, TopicCounts, TopicRow
 from nsqd_py.cluster.model import Cluster, Node, totals
 
 DEFAULT_LIMIT = 100
@@ -55,7 +58,7 @@ def _number(query: Mapping[str, str], name: str, default: int) -> int:
 # ---- the cluster
 
 
-def overview(cluster: Cluster, now_s: float, memory: NodeMemory = NOTHING_KNOWN) -> View:
+def overview(cluster: Cluster, now_s: float, findings: Findings = NO_FINDINGS) -> View:
     """Return sums over the cluster, and the states of its nsqds and nsqlookupds.
 
     `missing_depth` counts the messages on nsqds that do not answer, which are not in the sums.
@@ -75,8 +78,9 @@ def overview(cluster: Cluster, now_s: float, memory: NodeMemory = NOTHING_KNOWN)
         "nodes_ok": states.count(OK),
         "nodes_slow": states.count(SLOW),
         "nodes_failed": states.count(FAILED),
-        "nodes_gone": len(memory.gone()),
-        "missing_depth": sum(known.depth for known in memory.absent(cluster)),
+        "problems": len(findings.attention.listed),
+        "nodes_gone": len(findings.memory.gone()),
+        "missing_depth": sum(known.depth for known in findings.memory.absent(cluster)),
         "versions": dict(sorted(versions.items())),
         "failed_lookups": dict(sorted(cluster.failed_lookups.items())),
         "channel_messages": counts.messages,  # counted as by Go's nsqadmin
@@ -88,7 +92,7 @@ def overview(cluster: Cluster, now_s: float, memory: NodeMemory = NOTHING_KNOWN)
 # ---- topics
 
 
-def _topic_json(name: str, row: TopicRow, memory: NodeMemory) -> Json:
+def _topic_json(name: str, row: TopicRow, findings: Findings) -> Json:
     counts, rates = row.channel_totals()
     own = row.figures
     return {
@@ -99,8 +103,9 @@ def _topic_json(name: str, row: TopicRow, memory: NodeMemory) -> Json:
         "paused_channels": sum(channel.paused_parts > 0 for channel in row.channels.values()),
         "channels": len(row.channels),
         "nodes": len(row.parts),
-        "oldest_s": oldest_json([row, *row.channels.values()]),
-        "missing_depth": memory.missing_depth(name),
+        **_oldest_json([row, *row.channels.values()], findings),
+        "missing_depth": findings.memory.missing_depth(name),
+        "problems": badges_json(findings.attention.of_topic(name), is_topic=True),
     }
 
 
@@ -113,22 +118,23 @@ SORTABLE: dict[str, Callable[[Json], Any]] = {
 }  # fmt: skip
 
 
-def topic_list(cluster: Cluster, page: Page, memory: NodeMemory = NOTHING_KNOWN) -> View:
+def topic_list(cluster: Cluster, page: Page, findings: Findings = NO_FINDINGS) -> View:
     """Return a page of the topics whose name, or a channel's name, contains the searched text."""
     names = [name for name, row in cluster.topics.items() if _is_searched(page.search, name, row)]
     names.sort()  # the sort is stable: equal rows stay in the order of names
     if page.sort == "topic":
         ordered = names[::-1] if page.downwards else names
         shown = [
-            _topic_json(name, cluster.topics[name], memory) for name in ordered[page.offset : page.offset + page.limit]
+            _topic_json(name, cluster.topics[name], findings)
+            for name in ordered[page.offset : page.offset + page.limit]
         ]
     else:
-        rows = [_topic_json(name, cluster.topics[name], memory) for name in names]
+        rows = [_topic_json(name, cluster.topics[name], findings) for name in names]
         rows.sort(key=SORTABLE[page.sort], reverse=page.downwards)
         shown = rows[page.offset : page.offset + page.limit]
     view = View({"total": len(names), "offset": page.offset, "limit": page.limit})
     for row in shown:
-        changed = cluster.tick if row["missing_depth"] else cluster.topics[row["topic"]].changed_at()
+        changed = cluster.tick if row["missing_depth"] or row["problems"] else cluster.topics[row["topic"]].changed_at()
         view.add(row["topic"], row, changed)
     return view
 
@@ -137,15 +143,16 @@ def _is_searched(text: str, name: str, row: TopicRow) -> bool:
     return not text or text in name.lower() or any(text in channel.lower() for channel in row.channels)
 
 
-def topic(cluster: Cluster, name: str, now_s: float, memory: NodeMemory = NOTHING_KNOWN) -> View:
+def topic(cluster: Cluster, name: str, now_s: float, findings: Findings = NO_FINDINGS) -> View:
     """Return a topic, its channels (`channel:…`) and its nsqds (`node:…`), also those gone. Raises NotKnown."""
     row = cluster.topics.get(name)
     if row is None:
         raise NotKnown("TOPIC_NOT_FOUND")
-    view = View(_topic_json(name, row, memory) | {"latency": latency_json(cluster.latency_of(row, name))})
+    view = View(_topic_json(name, row, findings) | {"latency": latency_json(cluster.latency_of(row, name))})
     for channel_name in sorted(row.channels):
         channel = row.channels[channel_name]
-        view.add(f"channel:{channel_name}", _channel_json(cluster, name, channel_name), channel.changed)
+        row_json = _channel_json(cluster, name, channel_name, findings)
+        view.add(f"channel:{channel_name}", row_json, _channel_changed(cluster, channel, row_json))
     for node, part in cluster.parts_of(name):
         topic_part = node.topics[name]
         sums = ChannelCounts._make(topic_part.channel_counts)
@@ -155,7 +162,7 @@ def topic(cluster: Cluster, name: str, now_s: float, memory: NodeMemory = NOTHIN
         about |= {"channels": len(topic_part.channels), "backend_depth": own.backend_depth + sums.backend_depth}
         changed = max([part.changed, node.changed, *(channel.changed for channel in topic_part.channels.values())])
         view.add(f"node:{node.address}", about | figures, changed)
-    for known in memory.absent(cluster):
+    for known in findings.memory.absent(cluster):
         absent = _absent_json(cluster, known, name, now_s)
         if absent:
             view.add(f"node:{known.address}", absent, cluster.tick)
@@ -191,13 +198,35 @@ def _part_json(node: Node, part: Part, now_s: float) -> Json:
 # ---- channels
 
 
-def _channel_json(cluster: Cluster, topic: str, name: str) -> Json:
+def _channel_json(cluster: Cluster, topic: str, name: str, findings: Findings) -> Json:
     row = cluster.topics[topic].channels[name]
     figures = _channel_figures(row.figures, row.rates)
     latency = latency_json(cluster.latency_of(row, topic, name))
     about = {"topic": topic, "channel": name, "paused": row.paused_parts > 0, "nodes": len(row.parts)}
-    about["oldest_s"] = oldest_json([row])
+    about |= _oldest_json([row], findings)
+    about["problems"] = badges_json(findings.attention.of_channel(topic, name))
+    about |= _trend_json(findings.trends.of(topic, name))
     return about | {"latency": latency} | figures
+
+
+def _oldest_json(rows: Iterable[Sum], findings: Findings) -> Json:
+    """Return when the oldest waiting message was published, in s since the epoch, and how long ago; null if unknown."""
+    oldest_s = oldest_json(rows)
+    return {"oldest_s": oldest_s, "oldest_age_s": findings.age_s(oldest_s)}
+
+
+def _trend_json(trend: Trend | None) -> Json:
+    """Return how fast the backlog grows, per second, and when it is finished; `drain_s` is null if that is never."""
+    if trend is None:
+        return {"growth_rate": 0.0, "drain_s": 0.0}
+    drain_s = trend.drain_s
+    growth = max(trend.growth, 0.0) if trend.depth else 0.0
+    return {"growth_rate": round(growth, 2), "drain_s": None if drain_s is None else round(drain_s, 1)}
+
+
+def _channel_changed(cluster: Cluster, channel: ChannelRow, row: Json) -> int:
+    """Return the tick of the last change. Averages and problems change in every tick."""
+    return cluster.tick if row["problems"] or row["drain_s"] != 0 else channel.changed
 
 
 def _channel_figures(counts: ChannelCounts, rates: Numbers) -> Json:
@@ -206,14 +235,16 @@ def _channel_figures(counts: ChannelCounts, rates: Numbers) -> Json:
     return figures | {"backend_depth": counts.backend_depth}
 
 
-def channel(cluster: Cluster, topic_name: str, name: str, now_s: float) -> View:
+def channel(
+    cluster: Cluster, topic_name: str, name: str, now_s: float, findings: Findings = NO_FINDINGS
+) -> View:
     """Return a channel, and its nsqds by address. Raises NotKnown."""
     row: Sum | None = cluster.topics.get(topic_name)
     if row is None:
         raise NotKnown("TOPIC_NOT_FOUND")
     if name not in cluster.topics[topic_name].channels:
         raise NotKnown("CHANNEL_NOT_FOUND")
-    view = View(_channel_json(cluster, topic_name, name))
+    view = View(_channel_json(cluster, topic_name, name, findings))
     for node, part in cluster.parts_of(topic_name, name):
         figures = _channel_figures(ChannelCounts._make(part.counts), part.rates)
         view.add(node.address, _part_json(node, part, now_s) | figures, max(part.changed, node.changed))

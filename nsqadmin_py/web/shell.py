@@ -107,7 +107,7 @@ class Shell:
             queries.append({"view": view, **names})
         elif not request.query_string:
             is_nodes = request.path.endswith("/nodes")
-            queries.append({"view": "nodes"} if is_nodes else {"view": "topics", **_FIRST_PAGE})
+            queries += [{"view": "nodes"}] if is_nodes else [{"view": "topics", **_FIRST_PAGE}, {"view": "attention"}]
         first = {}
         for query in queries:
             with suppress(Refusal):

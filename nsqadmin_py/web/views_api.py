@@ -12,7 +12,8 @@ from werkzeug.datastructures import MultiDict
 from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.cluster import node_views, views
-from nsqadmin_py.cluster.last_known import NOTHING_KNOWN, NodeMemory
+from nsqadmin_py.cluster.attention import attention_view
+from nsqadmin_py.cluster.findings import NO_FINDINGS, Findings
 from nsqadmin_py.cluster.view import BadQuery, NotKnown, View
 from nsqadmin_py.cluster.views import Page
 from nsqadmin_py.history.series import COARSE_RANGE_S, LATENCIES, METRICS, History, Key
@@ -41,11 +42,11 @@ class Views:
     """
 
     def __init__(
-        self, cluster: Cluster, memory: NodeMemory = NOTHING_KNOWN, clock: Callable[[], float] = monotonic,
+        self, cluster: Cluster, findings: Findings = NO_FINDINGS, clock: Callable[[], float] = monotonic,
         wall_clock: Callable[[], float] = time,
     ) -> None:
         self.cluster = cluster
-        self._memory = memory
+        self._findings = findings
         self._clock = clock
         self._wall_clock = wall_clock
         self._known: dict[tuple[tuple[str, str], ...], View] = {}
@@ -76,22 +77,26 @@ class Views:
         return {"time": self._wall_clock(), "tick": self.cluster.tick, **view.head, "rows": list(view.rows.values())}
 
     def _overview(self, query: Query) -> View:
-        return views.overview(self.cluster, self._clock(), self._memory)
+        return views.overview(self.cluster, self._clock(), self._findings)
 
     def _topics(self, query: Query) -> View:
-        return views.topic_list(self.cluster, Page.read(query), self._memory)
+        return views.topic_list(self.cluster, Page.read(query), self._findings)
 
     def _topic(self, query: Query) -> View:
-        return views.topic(self.cluster, query.get("topic", ""), self._clock(), self._memory)
+        return views.topic(self.cluster, query.get("topic", ""), self._clock(), self._findings)
 
     def _channel(self, query: Query) -> View:
-        return views.channel(self.cluster, query.get("topic", ""), query.get("channel", ""), self._clock())
+        names = query.get("topic", ""), query.get("channel", "")
+        return views.channel(self.cluster, *names, self._clock(), self._findings)
 
     def _nodes(self, query: Query) -> View:
-        return node_views.nodes(self.cluster, self._clock(), self._memory)
+        return node_views.nodes(self.cluster, self._clock(), self._findings.memory)
+
+    def _attention(self, query: Query) -> View:
+        return attention_view(self._findings.attention, self.cluster.tick)
 
     def _node(self, query: Query) -> View:
-        return node_views.node(self.cluster, query.get("node", ""), self._clock(), self._memory)
+        return node_views.node(self.cluster, query.get("node", ""), self._clock(), self._findings.memory)
 
 
 VIEWS: dict[str, _Reader] = {
@@ -99,6 +104,7 @@ VIEWS: dict[str, _Reader] = {
     "topics": Views._topics,
     "topic": Views._topic,
     "channel": Views._channel,
+    "attention": Views._attention,
     "nodes": Views._nodes,
     "node": Views._node,
 }
@@ -132,6 +138,9 @@ class ViewsApi:
 
     def channel(self, request: Request, topic: str, channel: str) -> Response:
         return self._answer({"view": "channel", "topic": topic, "channel": channel})
+
+    def attention(self, request: Request) -> Response:
+        return self._answer({"view": "attention"})
 
     def nodes(self, request: Request) -> Response:
         return self._answer({"view": "nodes"})

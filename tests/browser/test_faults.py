@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.support.browser import Visits, ready
 from tests.support.nsqadmin_cluster import AdminCluster, address
 from tests.support.nsqadmin_process import NsqadminProcess
+from tests.support.nsqd_process import wait_until
+from tests.support.wire import req
 
 # One worker runs them all: they share their browser.
 pytestmark = pytest.mark.xdist_group("browser")
@@ -23,7 +25,7 @@ CLOCK = r"\d\d:\d\d:\d\d"
 @pytest.fixture
 def broken(tmp_path: Path) -> Iterator[AdminCluster]:
     """A cluster of its own, whose processes a test may kill."""
-    with AdminCluster(tmp_path) as cluster:
+    with AdminCluster(tmp_path, "--max-attempts=5") as cluster:
         cluster.create("orders", "archive")
         cluster.publish("orders", 2, 3)
         yield cluster
@@ -33,6 +35,115 @@ def open_admin(cluster: AdminCluster) -> NsqadminProcess:
     admin = cluster.admin("--poll-interval=500ms")
     admin.wait_for_topic("orders", nodes=2, channels=1)
     return admin
+
+
+def attention(page: Page) -> Locator:
+    return page.get_by_role("region", name="Attention")
+
+
+def item(page: Page, *texts: str) -> Locator:
+    """The entry of the list that has these texts, and says since when and what to do."""
+    found = attention(page).get_by_role("listitem")
+    for text in (*texts, "since"):
+        found = found.filter(has_text=re.compile(text))
+    return found
+
+
+def rounds(admin: NsqadminProcess, count: int) -> None:
+    """Wait for the end of this many rounds that begin from now on."""
+    wanted = admin.get("/api/v2/overview")["tick"] + count + 1
+    wait_until(lambda: admin.get("/api/v2/overview")["tick"] >= wanted, what=f"{count} rounds")
+
+
+def test_a_cluster_that_is_well_needs_no_attention(broken: AdminCluster, visit: Visits) -> None:
+    admin = open_admin(broken)
+    with broken.nsqds[0].connect() as first, broken.nsqds[1].connect() as second:
+        for client in (first, second):
+            client.sub("orders", "archive", 100)
+        first.consume(2)
+        second.consume(3)
+        rounds(admin, 2)
+        page = ready(visit(admin))
+        expect(page.get_by_role("main")).to_contain_text("Nothing needs attention.")
+        expect(attention(page)).to_have_count(0)
+
+
+def test_consumers_that_stop_are_on_the_first_screen_after_two_rounds(broken: AdminCluster, visit: Visits) -> None:
+    admin = open_admin(broken)
+    page = ready(visit(admin))
+    with broken.nsqds[0].connect() as first, broken.nsqds[1].connect() as second:
+        first.sub("orders", "archive", 1)
+        second.sub("orders", "archive", 1)
+        expect(item(page, "no consumer")).to_have_count(0)
+    broken.publish("orders", 4, 0)
+    rounds(admin, 2)
+    found = item(page, "no consumer", "orders", "archive", "messages wait, and no consumer is connected", CLOCK)
+    expect(found).to_be_visible()
+    expect(page.get_by_role("table", name="Topics").get_by_role("row", name="orders")).to_contain_text("no consumer")
+    found.get_by_role("link").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("archive")
+    expect(page.get_by_role("main")).to_contain_text("Oldest message")
+
+
+def test_a_consumer_on_one_nsqd_only_leaves_messages_on_the_other(broken: AdminCluster, visit: Visits) -> None:
+    admin = open_admin(broken)
+    with broken.nsqds[0].connect() as client:
+        client.sub("orders", "archive", 100)
+        client.consume(2)
+        rounds(admin, 2)
+        page = ready(visit(admin))
+        where = re.escape(address(broken.nsqds[1]))
+        expect(item(page, "no consumer", f"3 messages wait on {where}, to which none of its consumers")).to_be_visible()
+
+
+def test_a_killed_and_a_hanging_nsqd_are_on_the_first_screen(broken: AdminCluster, visit: Visits) -> None:
+    admin = open_admin(broken)
+    page = ready(visit(admin))
+    broken.nsqds[1].kill()
+    rounds(admin, 2)
+    gone = item(page, "^gone", re.escape(address(broken.nsqds[1])), "3 messages waited there", CLOCK)
+    expect(gone).to_be_visible()
+    broken.nsqds[0].signal(signal.SIGSTOP)
+    try:
+        rounds(admin, 2)
+        hanging = re.escape(address(broken.nsqds[0]))
+        expect(item(page, "^slow", hanging, "does not answer in time", CLOCK)).to_be_visible()
+    finally:
+        broken.nsqds[0].signal(signal.SIGCONT)
+    expect(item(page, "^slow")).to_have_count(0)
+    gone.get_by_role("button", name="Dismiss").click()
+    expect(gone).to_have_count(0)
+
+
+def test_poisoned_messages_are_on_the_first_screen_after_two_rounds(broken: AdminCluster, visit: Visits) -> None:
+    """Messages that are requeued again and again, and then are dead letters; and ones that time out."""
+    admin = open_admin(broken)
+    page = ready(visit(admin))
+    with broken.nsqds[1].connect(msg_timeout=1000) as slow, broken.nsqds[0].connect() as client:
+        slow.sub("orders", "archive", 1)
+        slow.message()
+        client.sub("orders", "archive", 1)
+        for _ in range(8):
+            client.send(req(client.message().id, 0))
+        rounds(admin, 2)
+        expect(item(page, "requeued", "orders", "archive", "% of all deliveries", CLOCK)).to_be_visible()
+        for _ in range(2):
+            client.send(req(client.message().id, 0))
+        broken.nsqds[0].wait_for_channel("orders", "archive", dead_letter_count=2)
+        broken.nsqds[1].wait_for_channel("orders", "archive", timeout_count=1)
+        rounds(admin, 2)
+        expect(item(page, "timing out", "orders", "archive", "of all deliveries", CLOCK)).to_be_visible()
+        expect(item(page, "dead letters", "2 dead letters of orders wait", CLOCK)).to_be_visible()
+
+
+def test_a_pause_and_a_topic_without_channel(broken: AdminCluster, visit: Visits) -> None:
+    admin = open_admin(broken)
+    page = ready(visit(admin))
+    broken.nsqds[0].post("/channel/pause?topic=orders&channel=archive")
+    broken.nsqds[0].post("/pub?topic=payments", b"x")
+    rounds(admin, 2)
+    expect(item(page, "paused", "The channel is paused on 1 of 2 nsqds; 5 messages wait", CLOCK)).to_be_visible()
+    expect(item(page, "no channel", "payments", "1 message waits, and the topic has no channel")).to_be_visible()
 
 
 def test_an_nsqd_that_was_killed_is_remembered_until_it_is_dismissed(broken: AdminCluster, visit: Visits) -> None:

@@ -74,7 +74,7 @@ def test_a_topic_is_deleted_by_keys_alone(visit: Visits, cluster: AdminCluster, 
     expect(page.get_by_role("table", name="Topics").get_by_role("link")).to_have_count(2)
     keys.press("j")
     keys.press("j")
-    expect(page.get_by_role("link", name="orders")).to_be_focused()
+    expect(page.get_by_role("table", name="Topics").get_by_role("link", name="orders")).to_be_focused()
     keys.press("Enter")
     expect(page.get_by_role("button", name="Delete", exact=True)).to_be_visible()
     tab_to(page, "Delete")

@@ -15,7 +15,7 @@ from tests.support.nsqadmin_cluster import AdminCluster
 pytestmark = pytest.mark.xdist_group("browser")
 
 FORMAT, LOSSES, SEEK, BODY = "lib/format.js", "views/losses.js", "views/seek_effect.js", "views/message_body.js"
-COURSE, MARKS, LOG, LETTERS = "parts/course.js", "views/marks.js", "views/log_figures.js", "views/letters.js"
+COURSE, COLUMNS, LOG, LETTERS = "parts/course.js", "views/columns.js", "views/log_figures.js", "views/letters.js"
 
 HELD = "{depth: 2, in_flight: 1, deferred: 0, clients: 1}"
 FILE = "{first_timestamp: 100e9, last_timestamp: 200e9, message_count: 100, live_count: 40, first_seq: 0, bytes: 5}"
@@ -71,8 +71,11 @@ def page(browser: Browser, running_cluster: AdminCluster) -> Iterator[Page]:
         (BODY, "hexDump(new Uint8Array([0, 65, 255]))", f"00000000  {'00 41 ff':48} .A."),
         (BODY, "formsOf({body_base64: 'AEE='}).forms.map(form => form.name)", ["hex"]),
         (BODY, "toBase64(m.fromBase64('AEH/'))", "AEH/"),
-        (MARKS, "[[0, 5, 10, 20], [0, 5, 4, 20], [1000, 1001, 1002, 1015], [9, null, 19]].map(m.growthOf)",
-         [20, 0, 0, 0]),
+        (COLUMNS, "[[1, null], [0, null], [3, 125.9], [3, 0.2]].map(([depth, oldest_age_s]) => ({depth, oldest_age_s}))"
+         ".map(m.ageText)", ["unknown", "–", "2 min 5 s", "1 s"]),
+        (COLUMNS, "[[0, 0, 1], [5, null, 1], [5, null, 0], [5, 80, 1]]"
+         ".map(([depth, drain_s, clients]) => m.drainText({depth, drain_s, clients}))",
+         ["–", "not at this rate", "no consumer", "1 min 20 s"]),
         # A step that nothing was told of is as the one before, unless the connection was lost meanwhile.
         (COURSE, f"extended({COURSE_OF_3}, {{depth: 7}}, 19, 60, true).data", [[10, 12, 14, 16, 18], [1, 2, 2, 2, 7]]),
         (COURSE, f"extended({COURSE_OF_3}, {{depth: 7}}, 19, 60, false).data",

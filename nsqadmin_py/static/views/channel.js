@@ -11,7 +11,7 @@ import { Tiles } from "../parts/tiles.js";
 import { Clients } from "./clients.js";
 import { figureColumns } from "./columns.js";
 import { useCourses } from "./courses.js";
-import { flowTiles } from "./flow_tiles.js";
+import { ageTile, drainTile, flowTiles } from "./flow_tiles.js";
 import { Holders } from "./holders.js";
 import { LatencyTable } from "./latency.js";
 import { ChannelMarks, isKnown } from "./marks.js";
@@ -37,7 +37,7 @@ export function ChannelView({ params }) {
     </nav>
     <header class="title-row">
       <h1 tabindex="-1">${name(channel)}</h1>
-      ${isKnown(live) && html`<${ChannelMarks} row=${live.head} values=${courses.get("depth")} />`}
+      ${isKnown(live) && html`<${ChannelMarks} row=${live.head} />`}
     </header>
     <${Contents} topic=${topic} channel=${channel} live=${live} courses=${courses} />
   `;
@@ -63,9 +63,11 @@ function Contents({ topic, channel, live, courses }) {
 function tilesOf(head, courses) {
   return [
     ...flowTiles(head, courses),
+    ageTile(head),
+    drainTile(head),
     {
       label: "Clients", value: count(head.clients), title: "Consumers that are connected to it",
-      alert: !head.clients && head.depth > 0,
+      alert: !head.clients && head.depth > 0 && "error",
     },
   ];
 }

@@ -1,6 +1,6 @@
 // Columns that several tables have: one place for their titles and what they mean.
 
-import { count, figure, rate } from "../lib/format.js";
+import { count, duration, figure, rate } from "../lib/format.js";
 
 const FIGURES = {
   depth: ["Depth", count, "Messages that wait in memory or on disk"],
@@ -18,6 +18,28 @@ const FIGURES = {
   requeue_rate: ["Requeued", rate, "By consumers (REQ), per second"],
   timeout_rate: ["Timed out", rate, "Not finished within the message timeout, per second"],
 };
+
+/** The time since the oldest waiting message was published. @param {{oldest_age_s: number | null, depth: number}} row */
+export function ageText({ oldest_age_s: ageS, depth }) {
+  if (depth > 0 && ageS !== null) return duration(Math.max(1, Math.floor(ageS)) * 1e9);
+  return depth > 0 ? "unknown" : duration(null);
+}
+
+/** The time until nothing waits. @param {{drain_s: number | null, depth: number, clients: number}} row */
+export function drainText({ drain_s: drainS, depth, clients }) {
+  if (!depth) return duration(null);
+  if (drainS === null) return clients ? "not at this rate" : "no consumer";
+  return duration(Math.max(1, Math.ceil(drainS)) * 1e9);
+}
+
+export const AGE_HELP = "How long the oldest waiting message has been waiting; Go’s nsqd does not report it";
+export const DRAIN_HELP = "How long it takes until nothing waits, if messages come and are finished as in the last half minute";
+
+/** Columns of channels: how late their consumers are. */
+export const AGE_COLUMNS = [
+  { key: "oldest_age_s", title: "Oldest", help: AGE_HELP, sortable: true, number: true, cell: ageText },
+  { key: "drain_s", title: "Drained in", help: DRAIN_HELP, sortable: true, number: true, cell: drainText },
+];
 
 /**
  * @param {string[]} keys  of figures in rows

@@ -1,6 +1,7 @@
 // The figures that the cluster, a topic and a channel have alike, as tiles.
 
 import { count, rate, short } from "../lib/format.js";
+import { AGE_HELP, DRAIN_HELP, ageText, drainText } from "./columns.js";
 
 // Key, label, how it is written, what it means, and the count whose rate it is: since the nsqds started.
 const FIGURES = [
@@ -25,6 +26,16 @@ export function flowTiles(head, courses) {
     note: total ? `${short(head[total])} total` : key === "depth" && missingText(head),
     alert: key === "timeout_rate" && head[key] > 0,
   }));
+}
+
+/** @param {object} head  the figures of a live view */
+export function ageTile(head) {
+  return { label: "Oldest message", value: ageText(head), title: AGE_HELP };
+}
+
+/** @param {object} head  the figures of a channel */
+export function drainTile(head) {
+  return { label: "Drained in", value: drainText(head), title: DRAIN_HELP, alert: head.depth > 0 && head.drain_s === null };
 }
 
 /** The messages that the depth leaves out. */

@@ -11,10 +11,10 @@ import { Sparkline } from "../parts/sparkline.js";
 import { Failed, Loading } from "../parts/state.js";
 import { Table, sorted } from "../parts/table.js";
 import { Tiles } from "../parts/tiles.js";
-import { figureColumns } from "./columns.js";
+import { AGE_COLUMNS, figureColumns } from "./columns.js";
 import { useCourses } from "./courses.js";
 import { CreateChannel } from "./create.js";
-import { flowTiles } from "./flow_tiles.js";
+import { ageTile, flowTiles } from "./flow_tiles.js";
 import { Holders } from "./holders.js";
 import { LatencyTable } from "./latency.js";
 import { useLines } from "./lines.js";
@@ -35,7 +35,7 @@ const CHANNEL_FIGURES = [
   "depth", "backend_depth", "finish_rate", "in_flight", "deferred", "requeue_rate", "timeout_rate", "messages",
   "clients",
 ];
-const SORTABLE = ["channel", ...CHANNEL_FIGURES];
+const SORTABLE = ["channel", "oldest_age_s", "drain_s", ...CHANNEL_FIGURES];
 const NODE_FIGURES = ["depth", "topic_depth", "backend_depth", "message_rate", "messages", "in_flight", "channels"];
 
 /** @param {{params: {topic: string}, query: Record<string, string>}} props */
@@ -52,7 +52,7 @@ export function TopicView({ params, query }) {
     <nav class="crumbs" aria-label="Where this is"><a href=${paths.topics()}>Topics</a></nav>
     <header class="title-row">
       <h1 tabindex="-1">${name(topic)}</h1>
-      ${isKnown(live) && html`<${TopicMarks} row=${live.head} values=${courses.get("depth")} />`}
+      ${isKnown(live) && html`<${TopicMarks} row=${live.head} />`}
     </header>
     <${Contents} topic=${topic} live=${live} courses=${courses} channels=${channels} nodes=${nodes} query=${query}
       onPublish=${() => setPublishing(true)} />
@@ -79,6 +79,7 @@ function Contents({ topic, live, courses, channels, nodes, query, onPublish }) {
 function tilesOf(head, courses) {
   return [
     ...flowTiles(head, courses),
+    ageTile(head),
     { label: "Clients", value: count(head.clients), title: "Consumers that are connected to its channels" },
   ];
 }
@@ -136,13 +137,14 @@ function channelColumns(topic, lines) {
   return [
     {
       key: "channel", title: "Channel", sortable: true, href: (row) => paths.channel(topic, row.channel),
-      cell: (row) => name(row.channel), after: (row) => html`<${ChannelMarks} row=${row} values=${line(row)} />`,
+      cell: (row) => name(row.channel), after: (row) => html`<${ChannelMarks} row=${row} />`,
     },
     ...figureColumns(["depth"]),
     {
       key: "line", title: "10 min",
       cell: (row) => html`<${Sparkline} values=${line(row)} label=${`Depth of ${row.channel} in 10 minutes`} />`,
     },
+    ...AGE_COLUMNS,
     ...figureColumns(CHANNEL_FIGURES.slice(1)),
   ];
 }

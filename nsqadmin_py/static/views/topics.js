@@ -8,6 +8,7 @@ import { ActionBar } from "../parts/actions.js";
 import { Sparkline } from "../parts/sparkline.js";
 import { Failed, Loading } from "../parts/state.js";
 import { Pager, Table } from "../parts/table.js";
+import { Attention } from "./attention.js";
 import { ClusterTiles } from "./cluster_tiles.js";
 import { figureColumns } from "./columns.js";
 import { CreateTopic } from "./create.js";
@@ -34,6 +35,7 @@ export function TopicsView({ query }) {
       <h1 tabindex="-1">Topics</h1>
       <${ActionBar}><${CreateTopic} /><//>
     </header>
+    <${Attention} />
     <${ClusterTiles} />
     <${List} list=${list} lines=${lines} words=${words} />
     <${IdleTopics} />
@@ -84,7 +86,7 @@ function columnsOf(lines) {
   return [
     {
       key: "topic", title: "Topic", sortable: true, href: (row) => paths.topic(row.topic),
-      cell: (row) => name(row.topic), after: (row) => html`<${TopicMarks} row=${row} values=${line(row)} />`,
+      cell: (row) => name(row.topic), after: (row) => html`<${TopicMarks} row=${row} />`,
     },
     ...figureColumns(["depth"]),
     {

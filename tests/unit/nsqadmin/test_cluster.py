@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqadmin_py.cluster import node_views, views
+from nsqadmin_py.cluster.attention import attention_view
+from nsqadmin_py.cluster.findings import Findings
 from nsqadmin_py.cluster.recording import records
 from nsqadmin_py.cluster.view import BadQuery, NotKnown
 from nsqadmin_py.cluster.views import Page
@@ -242,7 +244,8 @@ def hostile(good: dict[str, Any], **parts: st.SearchStrategy[Any]) -> st.SearchS
     return st.builds(lambda change, name: good | name | change, changes, named)
 
 
-HOSTILE_CHANNELS = hostile(channel("c"), channel_name=NAMES, e2e_processing_latency=LATENCIES | ANYTHING)
+OWN = channel("c", finish_count=0, oldest_timestamp=0)
+HOSTILE_CHANNELS = hostile(OWN, channel_name=NAMES, e2e_processing_latency=LATENCIES | ANYTHING)
 HOSTILE_TOPICS = hostile(topic("t"), topic_name=NAMES, channels=st.lists(HOSTILE_CHANNELS, max_size=2) | ANYTHING)
 HOSTILE_STATS = hostile(stats(), topics=st.lists(HOSTILE_TOPICS, max_size=2))
 
@@ -250,7 +253,7 @@ HOSTILE_STATS = hostile(stats(), topics=st.lists(HOSTILE_TOPICS, max_size=2))
 @settings(max_examples=40)
 @given(st.lists(st.tuples(st.sampled_from("ab"), HOSTILE_STATS | ANYTHING), max_size=6))
 def test_nothing_that_an_nsqd_answers_breaks_the_views(answers: list[tuple[str, Any]]) -> None:
-    cluster, history, now_s = Cluster2(), History(), 10.0
+    cluster, history, findings, now_s = Cluster2(), History(), Findings(), 10.0
     cluster.say(now_s, a=stats(topic("t", channel("c"))), b=stats(topic("t", channel("c"))))
     for address, document in answers:
         now_s += ROUND_S
@@ -258,11 +261,13 @@ def test_nothing_that_an_nsqd_answers_breaks_the_views(answers: list[tuple[str, 
             cluster.observe(cluster.nodes[address], document, now_s)
         cluster.say(now_s)
         history.record(now_s, records(cluster))
-        seen = [views.overview(cluster, now_s), node_views.nodes(cluster, now_s), views.topic_list(cluster, Page())]
-        seen += [node_views.node(cluster, name, now_s) for name in cluster.nodes]
-        seen += [views.topic(cluster, name, now_s) for name in cluster.topics]
+        findings.note_round(cluster, now_s, now_s)
+        seen = [views.overview(cluster, now_s, findings), node_views.nodes(cluster, now_s, findings.memory)]
+        seen += [views.topic_list(cluster, Page(), findings), attention_view(findings.attention, cluster.tick)]
+        seen += [node_views.node(cluster, name, now_s, findings.memory) for name in cluster.nodes]
+        seen += [views.topic(cluster, name, now_s, findings) for name in cluster.topics]
         parts = [(name, part) for name, row in cluster.topics.items() for part in row.channels]
-        seen += [views.channel(cluster, name, part, now_s) for name, part in parts]
+        seen += [views.channel(cluster, name, part, now_s, findings) for name, part in parts]
         for view in seen:
             assert b"\n" not in orjson.dumps([view.head, view.rows])
 

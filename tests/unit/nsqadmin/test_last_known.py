@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from nsqadmin_py.cluster import node_views, views
+from nsqadmin_py.cluster.findings import Findings
 from nsqadmin_py.cluster.last_known import MOST_GONE, LastKnown, NodeMemory
 from nsqadmin_py.cluster.view import NotKnown
 from nsqadmin_py.history.file import decode, encode
@@ -44,7 +45,7 @@ class Console:
         return node_views.nodes(self.cluster, now_s, self.memory).rows[address]
 
     def overview(self, now_s: float) -> dict[str, Any]:
-        return views.overview(self.cluster, now_s, self.memory).head
+        return views.overview(self.cluster, now_s, Findings(self.memory)).head
 
 
 ORDERS = topic("orders", channel("x", depth=3, in_flight_count=2), depth=4, message_count=9)
@@ -81,7 +82,7 @@ def test_an_nsqd_that_was_killed_is_remembered_until_it_is_dismissed() -> None:
     assert (row["state"], row["depth"], row["in_flight"], row["seen_s"]) == (node_views.GONE, 7, 2, EPOCH_S + 10)
     head = console.overview(14.0)
     assert (head["nodes"], head["nodes_gone"], head["depth"], head["missing_depth"]) == (1, 1, 7, 7)
-    found = views.topic(console.cluster, "orders", 14.0, console.memory)
+    found = views.topic(console.cluster, "orders", 14.0, Findings(console.memory))
     assert (found.head["missing_depth"], found.rows["node:a"]["state"]) == (7, node_views.GONE)
     assert console.memory.dismiss("a")
     assert console.overview(14.0)["nodes_gone"] == 0

@@ -1,0 +1,115 @@
+"""The list of what needs attention: all problems, since when, and what to do. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from nsqadmin_py.cluster.problems import ERROR, KINDS, WARNING, Problem
+from nsqadmin_py.cluster.view import Json, View
+
+# A problem that returns within this time is the same one.
+_SAME_WITHIN_S = 60.0
+# The most problems in the list; the others are only counted.
+MOST_LISTED = 200
+# The most problems of one kind that a badge describes.
+_MOST_TEXTS = 5
+# The most problems whose beginning is remembered.
+MOST_REMEMBERED = 20_000
+
+
+@dataclass(slots=True)
+class _Spell:
+    """When a problem began, whether that was before nsqadmin looked, and when it was last there."""
+
+    since_s: float
+    is_exact: bool
+    seen_s: float
+
+
+@dataclass(slots=True)
+class Listed:
+    """A problem since a time in s since the epoch. If not `is_exact`, it began then or earlier."""
+
+    problem: Problem
+    since_s: float
+    is_exact: bool
+
+
+@dataclass(slots=True)
+class Attention:
+    """All problems of the last round, the worst first. Call `note_round` after each round."""
+
+    listed: list[Listed] = field(default_factory=list)
+    _spells: dict[str, _Spell] = field(default_factory=dict)
+    _of_topics: dict[str, list[Problem]] = field(default_factory=dict)
+    _has_looked: bool = False
+
+    def note_round(self, found: Iterable[Problem], time_s: float) -> None:
+        """Take the problems of a round at a time in s since the epoch."""
+        self.listed = sorted((self._since(problem, time_s) for problem in found), key=_rank)
+        self._of_topics = {}
+        for entry in self.listed:
+            if entry.problem.topic:
+                self._of_topics.setdefault(entry.problem.topic, []).append(entry.problem)
+        for key in [key for key, spell in self._spells.items() if spell.seen_s < time_s - _SAME_WITHIN_S]:
+            del self._spells[key]
+        self._has_looked = True
+
+    def _since(self, problem: Problem, time_s: float) -> Listed:
+        spell = self._spells.get(problem.key)
+        if spell is None:
+            spell = _Spell(problem.since_s or time_s, self._has_looked or problem.since_s > 0, time_s)
+            if len(self._spells) < MOST_REMEMBERED:
+                self._spells[problem.key] = spell
+        spell.seen_s = time_s
+        return Listed(problem, spell.since_s, spell.is_exact)
+
+    def of_topic(self, topic: str) -> list[Problem]:
+        """Return the problems of a topic and of its channels, the worst first."""
+        return self._of_topics.get(topic, [])
+
+    def of_channel(self, topic: str, channel: str) -> list[Problem]:
+        return [problem for problem in self.of_topic(topic) if problem.channel == channel]
+
+
+_ORDER = {kind: (info.severity != ERROR, place) for place, (kind, info) in enumerate(KINDS.items())}
+
+
+def _rank(entry: Listed) -> tuple[tuple[bool, int], float, str]:
+    problem = entry.problem
+    return _ORDER[problem.kind], -problem.weight, problem.key
+
+
+def attention_view(attention: Attention, tick: int) -> View:
+    """Return the worst problems by key; the head counts all of them."""
+    severities = [KINDS[entry.problem.kind].severity for entry in attention.listed]
+    view = View({"total": len(severities), "errors": severities.count(ERROR), "warnings": severities.count(WARNING)})
+    for entry in attention.listed[:MOST_LISTED]:
+        view.add(entry.problem.key, _listed_json(entry), tick)
+    return view
+
+
+def _listed_json(entry: Listed) -> Json:
+    problem, kind = entry.problem, KINDS[entry.problem.kind]
+    return {
+        "kind": problem.kind, "severity": kind.severity, "word": kind.word, "text": problem.text,
+        "advice": kind.advice, "topic": problem.topic, "channel": problem.channel, "node": problem.node,
+        "since_s": entry.since_s, "is_since_exact": entry.is_exact,
+    }  # fmt: skip
+
+
+def badges_json(problems: Iterable[Problem], *, is_topic: bool = False) -> list[Json]:
+    """Return one badge for each kind of problem, the worst first, with the sentences of all problems of that kind.
+
+    `is_topic` if they are shown beside a topic: a pause of one of its channels is none of the topic itself.
+    """
+    badges: dict[str, Json] = {}
+    for problem in problems:
+        kind = KINDS[problem.kind]
+        place = f"{problem.channel}: " if is_topic and problem.channel else ""
+        word = f"channel {kind.word}" if place and problem.kind == "paused" else kind.word
+        badge = badges.setdefault(word, {"kind": problem.kind, "severity": kind.severity, "word": word, "texts": []})
+        if len(badge["texts"]) < _MOST_TEXTS:
+            badge["texts"].append(f"{place}{problem.text}.")
+    return list(badges.values())

@@ -1,0 +1,245 @@
+"""Finds what is wrong in the cluster now. Pure.
+
+Each problem names its place, and says in one sentence what is wrong, with figures. It is true of the last round; what
+was wrong before is not listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from nsqadmin_py.cluster.last_known import NodeMemory
+from nsqadmin_py.cluster.node_views import FAILED, OK, SLOW, state_of
+from nsqadmin_py.cluster.trends import Trend, Trends
+from nsqd_py.cluster.figures import ChannelCounts, ChannelRow, Part, TopicRow
+from nsqd_py.cluster.model import Cluster
+
+ERROR, WARNING = "error", "warning"
+
+# A rate of less is that of a single event within the last minute.
+_LEAST_RATE = 0.01
+_LEAST_TIMED_OUT_PART = 0.01
+_LEAST_REQUEUED_PART = 0.05
+# Requeues are above normal if their part is this many times that of the last ten minutes, or this large.
+_ABOVE_USUAL = 2.0
+_ALWAYS_REQUEUED_PART = 0.5
+_DEAD = ".dead"
+_MOST_NAMED = 3
+
+
+class Kind(NamedTuple):
+    """A kind of problem: how bad it is, the words of its badge, and what to do about it."""
+
+    severity: str
+    word: str
+    advice: str
+
+
+# The order is that of the list.
+KINDS = {
+    "node_gone": Kind(
+        ERROR, "gone", "Start it again with its data directory, or dismiss it if it was taken away on purpose."
+    ),
+    "node_failed": Kind(ERROR, "failed", "Look at its process, and at the network between it and nsqadmin."),
+    "damage": Kind(ERROR, "damage", "Its log says which messages; nsqd --check-data shows the state of its files."),
+    "unhealthy": Kind(ERROR, "not healthy", "Publishes may be refused. See the log of this nsqd."),
+    "disk": Kind(WARNING, "disk", "Free space on its disk or raise its limit: at the limit it refuses publishes."),
+    "no_consumer": Kind(
+        ERROR, "no consumer", "Start its consumers; delete the channel if nobody needs its messages any more."
+    ),
+    "growing": Kind(
+        WARNING, "growing", "Add consumers, raise their max-in-flight, or find out why they are slow."
+    ),
+    "timing_out": Kind(
+        ERROR, "timing out", "Find the consumer that holds messages for too long, or raise its message timeout."
+    ),
+    "requeueing": Kind(WARNING, "requeued", "Look at the errors of its consumers, and at its messages."),
+    "no_channel": Kind(WARNING, "no channel", "Subscribe a consumer. The first channel gets all that waits."),
+    "dead_letters": Kind(WARNING, "dead letters", "See why they failed, mend the consumer, then requeue them."),
+    "paused": Kind(WARNING, "paused", "Resume it once the reason for the pause is over."),
+    "node_slow": Kind(WARNING, "slow", "Its figures are old. Look at the load of its machine and its disk."),
+    "node_unlisted": Kind(
+        WARNING, "not listed", "Consumers do not find it. Check its connection to nsqlookupd."
+    ),
+    "lookup_failed": Kind(
+        WARNING, "nsqlookupd", "Consumers that ask only this nsqlookupd find no nsqd. Look at its process."
+    ),
+}  # fmt: skip
+
+
+class Problem(NamedTuple):
+    """A problem and its place; names that do not apply are empty.
+
+    text     what is wrong
+    weight   problems of one kind are listed by it, highest first
+    since_s  since when, in s since the epoch; 0: since it was found
+    """
+
+    kind: str
+    text: str
+    topic: str = ""
+    channel: str = ""
+    node: str = ""
+    weight: float = 0.0
+    since_s: float = 0.0
+
+    @property
+    def key(self) -> str:
+        return "|".join((self.kind, self.topic, self.channel, self.node))
+
+
+def problems(cluster: Cluster, memory: NodeMemory, trends: Trends, now_s: float) -> Iterator[Problem]:
+    """Yield all problems, in no order."""
+    yield from _of_nodes(cluster, memory, now_s)
+    for address, reason in cluster.failed_lookups.items():
+        yield Problem("lookup_failed", f"nsqlookupd {address} does not answer: {reason}", node=address)
+    for name, topic in cluster.topics.items():
+        yield from _of_topic(name, topic)
+        for channel_name, channel in topic.channels.items():
+            yield from _of_channel(name, channel_name, channel, trends.of(name, channel_name))
+
+
+# ---- nsqds
+
+
+def _of_nodes(cluster: Cluster, memory: NodeMemory, now_s: float) -> Iterator[Problem]:
+    for known in memory.gone():
+        text = f"does not answer, and no nsqlookupd lists it; {_held(known.depth)}"
+        yield Problem("node_gone", text, node=known.address, weight=known.depth, since_s=known.seen_s)
+    for address, node in cluster.nodes.items():
+        seen = memory.nodes.get(address)
+        state, depth = state_of(node, now_s), seen.depth if seen is not None else 0
+        since_s = seen.seen_s if seen is not None else 0.0
+        if state == FAILED:
+            reason = f" ({node.failure})" if node.failure else ""
+            held = _held(depth) if seen is not None else "it has not answered since nsqadmin started"
+            yield Problem("node_failed", f"does not answer{reason}; {held}", "", "", address, depth, since_s)
+        elif state == SLOW:
+            yield Problem("node_slow", f"does not answer in time; {_held(depth)}", "", "", address, depth, since_s)
+        if state == OK and node.health not in ("", "OK"):
+            yield Problem("unhealthy", f"reports: {node.health}", node=address)
+        if state == OK and not node.is_listed:
+            yield Problem("node_unlisted", "answers, but no nsqlookupd lists it", node=address)
+
+
+def _held(depth: int) -> str:
+    return f"{counted(depth, 'message')} waited there when it was last seen"
+
+
+# ---- topics
+
+
+def _of_topic(name: str, topic: TopicRow) -> Iterator[Problem]:
+    own = topic.figures
+    if topic.paused_parts:
+        yield Problem("paused", f"The topic is paused{_where(topic)}; {_waiting(own.depth)} in it", name)
+    if own.depth and not topic.channels and not name.endswith(_DEAD):
+        yield Problem("no_channel", f"{_waiting(own.depth)}, and the topic has no channel", name, weight=own.depth)
+    if name.endswith(_DEAD):
+        depth = own.depth + max((channel.counts[0] for channel in topic.channels.values()), default=0)
+        if depth:
+            text = f"{counted(depth, 'dead letter')} of {name.removesuffix(_DEAD)} {_verb(depth)}"
+            yield Problem("dead_letters", text, name, weight=depth)
+
+
+def _where(row: TopicRow | ChannelRow) -> str:
+    return "" if row.paused_parts == len(row.parts) else f" on {row.paused_parts} of {counted(len(row.parts), 'nsqd')}"
+
+
+# ---- channels
+
+
+def _of_channel(topic: str, name: str, channel: ChannelRow, trend: Trend | None) -> Iterator[Problem]:
+    counts = channel.figures
+    if channel.paused_parts:
+        text = f"The channel is paused{_where(channel)}; {_waiting(counts.depth)}"
+        yield Problem("paused", text, topic, name, weight=counts.depth)
+    elif counts.depth:
+        yield from _unconsumed(topic, name, channel, counts, trend)
+    if trend is None:
+        return
+    if trend.is_growing and counts.clients and not channel.paused_parts:
+        yield Problem("growing", _growing_text(trend), topic, name, weight=trend.growth)
+    if trend.timed_out > _LEAST_RATE and trend.timed_out_part > _LEAST_TIMED_OUT_PART:
+        text = f"{rate(trend.timed_out)} time out: {percent(trend.timed_out_part)} of all deliveries"
+        yield Problem("timing_out", text, topic, name, weight=trend.timed_out)
+    if _requeues_much(trend):
+        usual = f", usually {percent(trend.usual_requeued)}" if trend.usual_requeued > 0 else ""
+        text = f"{rate(trend.requeued)} are requeued: {percent(trend.requeued_part)} of all deliveries{usual}"
+        yield Problem("requeueing", text, topic, name, weight=trend.requeued)
+
+
+def _unconsumed(
+    topic: str, name: str, channel: ChannelRow, counts: ChannelCounts, trend: Trend | None
+) -> Iterator[Problem]:
+    if not counts.clients:
+        more = f"; {rate(trend.came)} more come" if trend is not None and trend.came > _LEAST_RATE else ""
+        text = f"{_waiting(counts.depth)}, and no consumer is connected{more}"
+        yield Problem("no_consumer", text, topic, name, weight=counts.depth)
+        return
+    alone = {address: part.counts[0] for address, part in channel.parts.items() if _waits_alone(part)}
+    if alone:
+        named = ", ".join(sorted(alone)[:_MOST_NAMED]) + (" and others" if len(alone) > _MOST_NAMED else "")
+        depth = sum(alone.values())
+        text = f"{_waiting(depth)} on {named}, to which none of its consumers is connected"
+        yield Problem("no_consumer", text, topic, name, weight=depth)
+
+
+def _waits_alone(part: Part) -> bool:
+    counts = part.counts
+    return counts[0] > 0 and not counts[-1]
+
+
+def _growing_text(trend: Trend) -> str:
+    work = f"; its consumers need {span(trend.work_s)} for what waits now" if trend.work_s is not None else ""
+    flow = f"{rate(trend.came)} come, {rate(trend.finished)} are finished"
+    return f"{_waiting(trend.depth)}, and {rate(trend.growth)} are added ({flow}){work}"
+
+
+def _requeues_much(trend: Trend) -> bool:
+    part = trend.requeued_part
+    if trend.requeued <= _LEAST_RATE or part <= _LEAST_REQUEUED_PART:
+        return False
+    return part >= _ALWAYS_REQUEUED_PART or part >= _ABOVE_USUAL * trend.usual_requeued
+
+
+# ---- words
+
+
+def counted(number: int, noun: str) -> str:
+    """Return "1 message" or "12,345 messages"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _waiting(depth: int) -> str:
+    return f"{counted(depth, 'message')} {_verb(depth)}"
+
+
+def _verb(number: int) -> str:
+    return "waits" if number == 1 else "wait"
+
+
+def rate(per_s: float) -> str:
+    """Return "12,345/s", "12.3/s" or "0.12/s"."""
+    return f"{per_s:,.0f}/s" if per_s >= 100 else f"{per_s:.3g}/s"
+
+
+def percent(part: float) -> str:
+    return f"{100 * part:.0f} %" if part >= 0.01 else f"{100 * part:.1g} %"
+
+
+_UNITS: tuple[tuple[float, str], ...] = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
+
+
+def span(seconds: float) -> str:
+    """Return "2 h 5 min": the two largest units of a time span."""
+    parts: list[str] = []
+    rest = max(1, round(seconds))
+    for unit_s, name in _UNITS:
+        number, rest = divmod(rest, int(unit_s))
+        if number or parts:
+            parts.append(f"{number} {name}" if number else "")
+    return " ".join(part for part in parts[:2] if part)
+
+

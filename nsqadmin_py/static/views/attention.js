@@ -1,0 +1,72 @@
+// What is wrong in the cluster: where, since when, and what to do. The first thing on the first screen.
+
+import { count, name, plain } from "../lib/format.js";
+import { html, useState } from "../lib/html.js";
+import { useLive } from "../lib/live.js";
+import { paths } from "../lib/route.js";
+import { Badge } from "../parts/state.js";
+import { Dismiss, since } from "./node_parts.js";
+
+// Of a longer list, the worst; the others on request.
+const FIRST = 8;
+
+/** The address of the page that shows a problem. */
+function hrefOf({ kind, topic, channel, node }) {
+  if (kind === "dead_letters") return paths.deadLetters(topic);
+  if (kind === "lookup_failed") return paths.lookup();
+  if (channel) return paths.channel(topic, channel);
+  return topic ? paths.topic(topic) : paths.node(node);
+}
+
+/** The name of its place. */
+function placeOf({ kind, topic, channel, node }) {
+  if (channel) return html`${name(topic)} / ${name(channel)}`;
+  if (topic) return name(topic);
+  return html`${kind === "lookup_failed" ? "nsqlookupd" : "nsqd"} ${name(node)}`;
+}
+
+function sinceText({ since_s: sinceS, is_since_exact: isExact }) {
+  return isExact ? `since ${since(sinceS)}` : `since ${since(sinceS)} or earlier`;
+}
+
+export function Attention() {
+  const { head, rows, time } = useLive("attention");
+  const [isAll, setAll] = useState(false);
+  if (!time) return null;
+  if (!rows.length) return html`<p class="attention-none"><span aria-hidden="true">✓</span> Nothing needs attention.</p>`;
+  const shown = isAll ? rows : rows.slice(0, FIRST);
+  return html`<section class="panel attention" aria-labelledby="attention">
+    <div class="section-head"><h2 id="attention">Attention</h2>
+      <span class="muted">${countsText(head)}</span></div>
+    <ul class="attention-list">
+      ${shown.map((row) => html`<${Item} key=${keyOf(row)} row=${row} />`)}
+    </ul>
+    ${rows.length > FIRST && html`<button type="button" class="button small quiet" aria-expanded=${isAll}
+      onClick=${() => setAll(!isAll)}>${isAll ? "Show the worst only" : `Show ${moreText(head, rows)}`}</button>`}
+  </section>`;
+}
+
+function keyOf({ kind, topic, channel, node }) {
+  return [kind, topic, channel, node].join("|");
+}
+
+function countsText({ errors, warnings }) {
+  const parts = [[errors, "error"], [warnings, "warning"]].filter(([number]) => number > 0);
+  return parts.map(([number, word]) => `${count(number)} ${word}${number === 1 ? "" : "s"}`).join(", ");
+}
+
+function moreText({ total }, rows) {
+  return total > rows.length ? `the worst ${count(rows.length)} of ${count(total)}` : `all ${count(total)}`;
+}
+
+function Item({ row }) {
+  return html`<li class="attention-item">
+    <${Badge} kind=${row.severity}>${row.word}<//>
+    <div class="attention-text">
+      <a href=${hrefOf(row)}>${placeOf(row)}</a> <span>${plain(row.text)}.</span>${" "}
+      <span class="muted nowrap">${sinceText(row)}</span>
+      <p class="muted">${row.advice}</p>
+    </div>
+    ${row.kind === "node_gone" && html`<${Dismiss} node=${row.node} />`}
+  </li>`;
+}

@@ -1,0 +1,221 @@
+"""What needs attention: backlogs that grow, and what is wrong in the cluster, where and since when."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from nsqadmin_py.cluster import views
+from nsqadmin_py.cluster.attention import MOST_LISTED, Attention, attention_view
+from nsqadmin_py.cluster.findings import Findings
+from nsqadmin_py.cluster.problems import KINDS, Problem, span
+from nsqadmin_py.cluster.trends import Trend
+from tests.unit.nsqadmin.test_cluster import ROUND_S, Cluster2, channel, stats, topic
+
+EPOCH_S = 1_700_000_000.0
+
+
+class Console:
+    """A cluster and the findings about it; rounds of 2 s."""
+
+    def __init__(self) -> None:
+        self.cluster = Cluster2()
+        self.findings = Findings()
+        self.now_s = 100.0
+
+    def say(self, **answers: dict[str, Any]) -> None:
+        self.now_s += ROUND_S
+        self.cluster.say(self.now_s, **answers)
+        self.findings.note_round(self.cluster, self.now_s, EPOCH_S + self.now_s)
+
+    def flow(self, rounds: int, came: int, finished: int, **counts: int) -> None:
+        """Rounds in which messages come to channel c of topic t, and are finished; both per round."""
+        for _ in range(rounds):
+            part = self.cluster.topics.get("t")
+            depth, messages = (part.channels["c"].counts[0], part.channels["c"].counts[4]) if part else (0, 0)
+            done = self.cluster.nodes["a"].topics["t"].channels["c"].finished if part else 0
+            depth += came - finished
+            row = channel(
+                "c", depth=depth, message_count=messages + came, finish_count=done + finished,
+                **{"client_count": 1} | counts,
+            )  # fmt: skip
+            self.say(a=stats(topic("t", row)))
+
+    def trend(self) -> Trend:
+        trend = self.findings.trends.of("t", "c")
+        assert trend is not None
+        return trend
+
+    def rows(self) -> list[dict[str, Any]]:
+        return list(attention_view(self.findings.attention, self.cluster.tick).rows.values())
+
+    def kinds(self) -> list[str]:
+        return [row["kind"] for row in self.rows()]
+
+
+# ---- backlogs
+
+
+@pytest.mark.parametrize("backlog", [2_000, 1_000_000])
+def test_a_backlog_grows_as_fast_as_more_comes_than_is_finished_however_long_it_is(backlog: int) -> None:
+    console = Console()
+    console.flow(1, backlog, 0)
+    console.flow(40, 40, 20)
+    assert console.trend().is_growing
+    assert console.trend().growth == pytest.approx(10, rel=0.2)
+    assert console.trend().drain_s is None
+    (row,) = console.rows()
+    assert (row["kind"], row["topic"], row["channel"]) == ("growing", "t", "c")
+    assert re.search(r"and \S+/s are added \(\S+/s come, \S+/s are finished\); its consumers need", row["text"])
+    assert views.channel(console.cluster, "t", "c", 0.0, console.findings).head["problems"][0]["word"] == "growing"
+
+
+def test_a_backlog_that_shrinks_is_drained_in_time() -> None:
+    console = Console()
+    console.flow(1, 10_000, 0)
+    console.flow(60, 20, 120)
+    depth = console.trend().depth
+    assert console.trend().drain_s == pytest.approx(depth / 50, rel=0.1)
+    assert not console.trend().is_growing
+    assert console.kinds() == []
+
+
+def test_a_backlog_of_a_moment_is_none() -> None:
+    console = Console()
+    console.flow(2, 1000, 1000)
+    console.flow(2, 1100, 1000)  # 200 messages wait, and take 0.4 s
+    assert not console.trend().is_growing
+
+
+def test_messages_that_a_seek_brings_back_are_not_new() -> None:
+    console = Console()
+    row = channel("c", message_count=100_000, client_count=1, finish_count=100_000)
+    console.say(a=stats(topic("t", row)))
+    console.say(a=stats(topic("t", row | {"depth": 100_000})))
+    console.say(a=stats(topic("t", row | {"depth": 99_000, "finish_count": 101_000})))
+    assert not console.trend().is_growing
+
+
+def test_a_channel_that_is_deleted_or_idle_has_no_trend() -> None:
+    console = Console()
+    console.flow(1, 10, 0)
+    console.say(a=stats())
+    assert console.findings.trends.of("t", "c") is None
+
+
+# ---- problems
+
+
+def test_messages_without_a_consumer_rise_to_the_first_screen() -> None:
+    console = Console()
+    orders = topic("orders", channel("archive", depth=27_000), channel("billing", client_count=3))
+    console.say(a=stats(orders))
+    (row,) = console.rows()
+    assert (row["kind"], row["topic"], row["channel"], row["severity"]) == ("no_consumer", "orders", "archive", "error")
+    assert row["text"] == "27,000 messages wait, and no consumer is connected"
+    found = views.topic_list(console.cluster, views.Page(), console.findings).rows["orders"]
+    (badge,) = found["problems"]
+    assert badge["texts"] == ["archive: 27,000 messages wait, and no consumer is connected."]
+
+
+def test_messages_on_an_nsqd_to_which_no_consumer_is_connected() -> None:
+    console = Console()
+    console.say(a=stats(topic("t", channel("c", depth=5))), b=stats(topic("t", channel("c", depth=9, client_count=1))))
+    (row,) = console.rows()
+    assert row["text"] == "5 messages wait on a, to which none of its consumers is connected"
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "text"),
+    [
+        (topic("t", channel("c", paused=True, depth=2)), "paused", "The channel is paused; 2 messages wait"),
+        (topic("t", channel("c"), paused=True), "paused", "The topic is paused; 0 messages wait in it"),
+        (topic("t", depth=1), "no_channel", "1 message waits, and the topic has no channel"),
+        (topic("t.dead", depth=3), "dead_letters", "3 dead letters of t wait"),
+    ],
+)
+def test_problems_of_topics_and_channels(answer: dict[str, Any], kind: str, text: str) -> None:
+    console = Console()
+    console.say(a=stats(answer))
+    (row,) = console.rows()
+    assert (row["kind"], row["text"], bool(row["advice"])) == (kind, text, True)
+
+
+def test_a_consumer_that_times_out_and_one_that_requeues() -> None:
+    console = Console()
+    row = channel("c", message_count=1000, client_count=1, in_flight_count=10)
+    console.say(a=stats(topic("t", row)))
+    for number in range(1, 3):
+        counts = {"timeout_count": 2 * number, "requeue_count": 20 * number, "finish_count": 20 * number}
+        console.say(a=stats(topic("t", row | {"message_count": 1000 + 20 * number} | counts)))
+    assert console.kinds() == ["timing_out", "requeueing"]
+    assert console.rows()[1]["text"].startswith("6.67/s are requeued: 50 % of all deliveries")
+
+
+def test_rare_time_outs_and_requeues_are_normal() -> None:
+    console = Console()
+    row = channel("c", client_count=1)
+    for number in range(30):
+        counts = {"timeout_count": number, "requeue_count": number, "finish_count": 1000 * number}
+        console.say(a=stats(topic("t", row | {"message_count": 1000 * number} | counts)))
+    assert console.kinds() == []
+
+
+def test_nsqds_that_fail_hang_and_vanish() -> None:
+    console = Console()
+    console.say(a=stats(topic("t", channel("c", depth=7, client_count=1))), b=stats(), c=stats(), d=stats())
+    last_s = EPOCH_S + console.now_s
+    console.cluster.fail(console.cluster.nodes["a"], "Connection refused")
+    console.cluster.fail(console.cluster.nodes["b"], "Connection refused")
+    console.cluster.nodes["c"].is_late = True
+    console.cluster.failed_lookups["l:1"] = "Connection refused"
+    console.say(d=stats() | {"health": "NOK - disk: full"})
+    console.cluster.remove_node("b")
+    console.say(d=stats() | {"health": "NOK - disk: full"})
+    rows = console.rows()
+    assert [(row["kind"], row["node"]) for row in rows] == [
+        ("node_gone", "b"), ("node_failed", "a"), ("unhealthy", "d"), ("node_slow", "c"), ("lookup_failed", "l:1"),
+    ]  # fmt: skip
+    assert [row["since_s"] for row in rows[:2]] == [last_s, last_s]
+    assert "7 messages waited there when it was last seen" in rows[1]["text"]
+
+
+# ---- since when
+
+
+def test_a_problem_that_was_there_at_the_start_began_then_or_earlier() -> None:
+    console = Console()
+    idle, waiting = stats(topic("t", channel("c"))), stats(topic("t", channel("c", depth=1)))
+    console.say(a=waiting)
+    began_s = EPOCH_S + console.now_s
+    console.say(a=waiting)
+    assert [(row["since_s"], row["is_since_exact"]) for row in console.rows()] == [(began_s, False)]
+    console.say(a=idle)
+    assert console.rows() == []
+    console.say(a=waiting)  # the same one, after a moment
+    assert console.rows()[0]["since_s"] == began_s
+    for _ in range(40):
+        console.say(a=idle)
+    console.say(a=waiting)
+    assert [(row["since_s"], row["is_since_exact"]) for row in console.rows()] == [(EPOCH_S + console.now_s, True)]
+
+
+def test_the_list_is_limited_and_counts_all() -> None:
+    attention = Attention()
+    attention.note_round((Problem("paused", "paused", topic=str(number)) for number in range(MOST_LISTED + 5)), 1.0)
+    view = attention_view(attention, 1)
+    assert (len(view.rows), view.head) == (MOST_LISTED, {"total": MOST_LISTED + 5, "errors": 0, "warnings": 205})
+
+
+def test_every_kind_says_what_to_do() -> None:
+    assert all(kind.word and kind.advice.endswith(".") for kind in KINDS.values())
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.2, "1 s"), (60, "1 min"), (80, "1 min 20 s"), (3600, "1 h"), (7500, "2 h 5 min"), (90061, "1 d 1 h")],
+)
+def test_time_spans_have_two_units(seconds: float, text: str) -> None:
+    assert span(seconds) == text
