@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeVar, cast
 
 from opentelemetry import context, metrics, trace
 from opentelemetry.metrics import MeterProvider
@@ -26,15 +26,23 @@ from nsqd_py.otel.attributes import (
 )
 from nsqd_py.otel.envelope import MAGIC, unwrap, wrap
 from nsqd_py.otel.operation import Instruments, Operation
-from nsqd_py.otel.producers import TracedProducer
+from nsqd_py.otel.producers import AsyncTracedProducer, TracedProducer
 from nsqd_py.version import PROJECT_VERSION
 
 _SCOPE = "nsqd_py.otel"
 _PROPAGATOR = TraceContextTextMapPropagator()
 
 T = TypeVar("T")
+P = TypeVar("P", bound="AnyProducer")
 AnyHandler = Callable[[Message], Any]
 AnyBatchHandler = Callable[[MessageBatch], Any]
+
+
+class AnyProducer(Protocol):
+    """A producer of any client."""
+
+    @property
+    def publish(self) -> Callable[..., Any]: ...
 
 
 class Instrumentation:
@@ -74,24 +82,23 @@ class Instrumentation:
 
     # ---- publishing
 
-    def producer(self, producer: Any) -> TracedProducer:
-        """Return a producer that does the same, with a span for each publish."""
-        return TracedProducer(producer, self._publishing)
+    def producer(self, producer: P) -> P:
+        """Return a producer that does the same, with a span for each publish. It closes the producer that it wraps.
 
-    @contextmanager
-    def _publishing(self, topic: str, bodies: Sequence[Any]) -> Iterator[list[Any]]:
-        """The span of a publish; the block gets the bodies to send."""
-        publish = self._begin_publish(topic, bodies)
-        with publish.run():
-            yield self._wrapped(bodies, publish.span)
+        `send_mpub_body` and `send_mpub_pieces` have no span, and their bodies no envelope.
+        """
+        is_async = inspect.iscoroutinefunction(producer.publish)
+        traced = AsyncTracedProducer if is_async else TracedProducer
+        return cast(P, traced(producer, self._begin_publish))
 
-    def _begin_publish(self, topic: str, bodies: Sequence[Any]) -> Operation:
+    def _begin_publish(self, topic: str, bodies: Sequence[Any]) -> tuple[Operation, list[Any]]:
+        """Begin the span of a publish, and return the bodies to send."""
         labels = publish_labels(topic)
         attributes: dict[str, AttributeValue] = {BODY_SIZE: sum(map(_size, bodies))}
         if len(bodies) > 1:
             attributes[BATCH_COUNT] = len(bodies)
         span = self._tracer.start_span(f"publish {topic}", kind=SpanKind.PRODUCER, attributes={**labels, **attributes})
-        return Operation(span, self._publishes, labels, len(bodies))
+        return Operation(span, self._publishes, labels, len(bodies)), self._wrapped(bodies, span)
 
     def _wrapped(self, bodies: Sequence[Any], span: Span) -> list[Any]:
         if not self._has_envelope:

@@ -44,13 +44,18 @@ class Operation:
     @contextmanager
     def run(self) -> Iterator[Span]:
         """Make its span the current one; the end of the block, or its exception, ends it."""
+        with self.end_on_error(), use_span(self.span, record_exception=False, set_status_on_exception=False):
+            yield self.span
+        self.end()
+
+    @contextmanager
+    def end_on_error(self) -> Iterator[None]:
+        """End the span if the block raises; otherwise the caller ends it."""
         try:
-            with use_span(self.span, record_exception=False, set_status_on_exception=False):
-                yield self.span
+            yield
         except BaseException as error:
             self.end(error)
             raise
-        self.end()
 
     def end(self, error: BaseException | None = None) -> None:
         """End the span. `Requeue` is no error: the handler asked for the message again."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import nsqd_py
-from nsqd_py.client import BadBody, Consumer, NoNsqd, Producer, Requeue
+from nsqd_py.client import BadBody, Consumer, FlushFailed, NoNsqd, Producer, Requeue
 from nsqd_py.testing.embedded import Nsqd
 
 pytest.importorskip("opentelemetry.sdk")
@@ -311,4 +311,46 @@ def test_a_traced_producer_is_still_a_producer(nsqd: Nsqd, nsq_topic: str, telem
         producer.publish(nsq_topic, b"later", defer_s=60)
     with pytest.raises(NoNsqd):
         producer.ping()
-    assert nsqd.depth(nsq_topic) == 0 or nsqd.stats(nsq_topic)["topics"][0]["message_count"] == 1
+    assert nsqd.stats(nsq_topic)["topics"][0]["message_count"] == 1
+
+
+def test_a_publish_that_does_not_wait_ends_with_its_answer(
+    nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry
+) -> None:
+    results = []
+    with telemetry.instrumentation().producer(Producer(nsqd.tcp_address)) as producer:
+        producer.publish_soon(nsq_topic, b"order 1")
+        producer.multi_publish_soon(nsq_topic, [b"order 2", b"order 3"], results.append)
+        producer.publish_soon(nsq_topic, b"order 4", defer_s=60)
+        producer.publish_deferred(nsq_topic, b"order 5", 60)
+    assert results == [None]
+    assert nsqd.stats(nsq_topic)["topics"][0]["message_count"] == 5
+    spans = telemetry.spans(SpanKind.PRODUCER, 4)
+    counts = [span.attributes.get("messaging.batch.message_count", 1) for span in spans if span.attributes]
+    assert sorted(counts) == [1, 1, 1, 2]
+    assert [count for count, _ in telemetry.figures("messaging.client.sent.messages")] == [5]
+
+
+def test_what_nsqd_refuses_is_raised_by_flush_or_passed_to_on_done(
+    nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry
+) -> None:
+    too_large = bytes(2 << 20)
+    errors: list[Any] = []
+    producer = telemetry.instrumentation().producer(Producer(nsqd.tcp_address))
+    producer.publish_soon(nsq_topic, too_large)
+    with pytest.raises(FlushFailed, match="E_BAD_MESSAGE"):
+        producer.flush()
+    producer.publish_soon(nsq_topic, too_large, errors.append)
+    producer.flush()
+    assert [error.code for error in errors] == ["E_BAD_MESSAGE"]
+    with pytest.raises(FlushFailed), producer:
+        producer.publish_soon(nsq_topic, too_large)
+    spans = telemetry.spans(SpanKind.PRODUCER, 3)
+    assert {span.status.status_code for span in spans} == {StatusCode.ERROR}
+
+
+def test_a_publish_that_is_refused_at_once_has_a_span_too(telemetry: Telemetry) -> None:
+    with Producer("127.0.0.1:1") as producer, pytest.raises(BadBody):
+        telemetry.instrumentation().producer(producer).publish_soon("orders", b"")
+    (published,) = telemetry.spans(SpanKind.PRODUCER)
+    assert published.status.status_code is StatusCode.ERROR
