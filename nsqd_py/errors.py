@@ -27,6 +27,10 @@ class LayerError(NsqdError):
     """Received bytes are not encrypted or compressed as agreed; the connection is closed."""
 
 
+class LineTooLong(NsqdError):
+    """A line is longer than a client may send: the connection ends without an answer."""
+
+
 class ClientError(NsqdError):
     """An error that is answered to a client of the TCP protocol.
 

@@ -8,6 +8,7 @@ startup           loads a data directory; rebuilds positions from journals
 metadata          `nsqd.dat`: its JSON, and writing it soon after a change
 state_files       `nsqd.clock` and `nsqd.stop`: the steady clock, and the record of a clean stop
 drain             refuses new messages, delivers the rest, and ends
+closing           writes and closes each topic at the end
 
 Writing
 journal_writing   writes the positions of channels 20 times a second

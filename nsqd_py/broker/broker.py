@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nsqd_py.broker.closing import close_topic
 from nsqd_py.broker.creation import ChannelMaker, LogMaker, Lookups, NoLookups
 from nsqd_py.broker.disk_limits import DescriptorRelief, DiskHealth, FreeSpace
 from nsqd_py.broker.drain import Drain
@@ -15,7 +16,7 @@ from nsqd_py.broker.journal_writing import JournalWriter
 from nsqd_py.broker.metadata import METADATA_FILE, MetadataWriter
 from nsqd_py.broker.removed_files import RemovedFiles
 from nsqd_py.broker.slow_disk import SlowReader, SlowWriter
-from nsqd_py.broker.state_files import LogEnd, end_of, write_clean_stop
+from nsqd_py.broker.state_files import write_clean_stop
 from nsqd_py.broker.sync import GroupSync
 from nsqd_py.clock import SteadyClock, wall_ns
 from nsqd_py.diskqueue.journal import Journal, journal_name
@@ -403,8 +404,7 @@ class Broker:
 
     def write_position(self, topic: Topic, floor: int) -> None:
         """Write the number up to which a topic's messages are finished or released. Raises OSError."""
-        journal = self.topic_journal(topic.name)
-        journal.snapshot(floor, [], [])
+        self.topic_journal(topic.name).snapshot(floor, [], [])
 
     def topic_journal(self, topic_name: str) -> Journal:
         return Journal(self._directory / journal_name(topic_name))
@@ -431,38 +431,10 @@ class Broker:
         self.journals.settle()
         self.metadata.close()
         self.log.info("NSQ: closing topics")
-        ends = {topic.name: self._close_topic(topic) for topic in list(self.topics.values())}
+        ends = {topic.name: close_topic(self, topic) for topic in list(self.topics.values())}
         self.housekeeper.close()
         self.logs.join()
         try:
             write_clean_stop(self._directory, {name: end for name, end in ends.items() if end is not None})
         except OSError as error:
             self.log.error("NSQ: failed to record that this was a clean stop - %s", error)
-
-    def _close_topic(self, topic: Topic) -> LogEnd | None:
-        """Return the end of its log; None if something could not be written, or it has no log."""
-        self.log.info("TOPIC(%s): closing", topic.name)
-        try:
-            topic.close()
-            saves = [self._close_channel(channel) for channel in topic.channels.values()]
-            if topic.log is None:
-                return None
-            self.save_held(topic)
-            self.removed_files.look_at_the_end(topic, topic.log)
-            end = end_of(topic.log)
-            topic.log.close()
-        except OSError as error:
-            self.log.error("TOPIC(%s): failed to close - %s", topic.name, error)
-            return None
-        return end if all(saves) else None
-
-    def _close_channel(self, channel: Channel) -> bool:
-        """Return True if its position was written."""
-        self.log.info("CHANNEL(%s): closing", channel.name)
-        is_saved = True
-        try:
-            channel.save_at_the_end()
-        except OSError as error:
-            self.log.error("CHANNEL(%s): failed to write its position - %s", channel.name, error)
-            is_saved = False
-        return is_saved

@@ -194,7 +194,7 @@ class Compactor:
 
     def look_at(self, topic: Topic) -> None:
         """Check the topic soon: messages were finished, or it has a new file."""
-        if topic.log is not None and topic.log.file_count > 1 and not self._is_closing:
+        if topic.log is not None and len(topic.log.files) > 1 and not self._is_closing:
             self._wait_for(topic)
 
     def look_at_open_file(self, topic: Topic) -> None:

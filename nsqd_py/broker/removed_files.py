@@ -41,7 +41,7 @@ class RemovedFiles:
         now_ns = self._clock()
         files = log.files[-2:]
         # Checking a file takes 0.6 us.
-        if log.file_count <= _FEW_FILES or now_ns >= self._looked_ns.get(log, 0) + _LOOK_AT_ALL_EVERY_NS:
+        if len(log.files) <= _FEW_FILES or now_ns >= self._looked_ns.get(log, 0) + _LOOK_AT_ALL_EVERY_NS:
             self._looked_ns[log] = now_ns
             files = list(log.files)
         try:

@@ -121,7 +121,7 @@ class Compaction:
 
     def _release(self) -> None:
         while self._held:
-            self._held.pop().shrink()
+            self._held.pop().release()
         if self._source >= 0:
             os.close(self._source)
             self._source = -1

@@ -7,13 +7,13 @@ file. A file of which little is needed is replaced by a sparse one (`compaction`
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.damage import DamageReport
+from nsqd_py.diskqueue.file_list import FileList
 from nsqd_py.diskqueue.files import GONE_SUFFIX, LARGEST_STEP, SPARE_SUFFIX, LogFile, log_file_name, run_to_end
 from nsqd_py.diskqueue.memory_budget import MemoryBudget
 from nsqd_py.diskqueue.open_files import OPEN_FILES
@@ -33,11 +33,7 @@ from nsqd_py.diskqueue.syncing import (
 _SMALL_BYTES = 8 * 1024  # a record that is copied into one piece
 
 
-def _at_once(work: Callable[[], None]) -> None:
-    work()
-
-
-def _done_at_once(work: Callable[[], None]) -> bool:
+def _at_once(work: Callable[[], None]) -> bool:
     work()
     return True
 
@@ -48,14 +44,15 @@ class TopicLog:
     next_seq       number of the next message
     used_id        highest message id in it
     latest_due_ns  latest due time in it, or later
+    damage         the damage found since the start
     busy_files     files that a thread reads or writes, and that must stay
     syncs          files that wait for a sync
     """
 
     __slots__ = (
-        "_chunks", "_damage", "_directory", "_files", "_first_seqs", "_held", "_in_background", "_is_appending",
-        "_last", "_max_file_bytes", "_most_ahead", "_places", "_spare", "_topic", "_unsynced",
-        "busy_files", "latest_due_ns", "next_seq", "syncs", "used_id",
+        "_chunks", "_file_list", "_held", "_in_background", "_is_appending",
+        "_last", "_most_ahead", "_places", "_spare", "_topic", "_unsynced",
+        "busy_files", "damage", "directory", "latest_due_ns", "max_file_bytes", "next_seq", "syncs", "used_id",
     )  # fmt: skip
 
     def __init__(
@@ -67,15 +64,14 @@ class TopicLog:
         in_background: Callable[[Callable[[], None]], object] = _at_once,
         places: RecordOffsets | None = None,
     ) -> None:
-        self._directory = directory
+        self.directory = directory
         self._topic = topic
-        self._max_file_bytes = max_file_bytes
+        self.max_file_bytes = max_file_bytes
         self._in_background = in_background
-        self._files: list[LogFile] = []
+        self._file_list = FileList()
         self._last: LogFile | None = None
-        self._first_seqs: list[int] = []
-        self._damage = DamageReport(on_damage)
-        self._chunks = ChunkReader(self._damage)
+        self.damage = DamageReport(on_damage)
+        self._chunks = ChunkReader(self.damage)
         self._places = places if places is not None else RecordOffsets()
         self._spare: Path | None = None
         self.syncs = UnsyncedFiles(directory)
@@ -93,70 +89,52 @@ class TopicLog:
     def adopt(self, recovered: RecoveredFile, *, is_last: bool) -> None:
         """Add a recovered file; files must be added in order. Raises OSError."""
         for start, end in recovered.damaged:
-            self._damage.report(recovered.file, start, end)
+            self.damage.report(recovered.file, start, end)
         if recovered.torn is not None:
-            self._damage.report_torn(recovered.file, *recovered.torn)
+            self.damage.report_torn(recovered.file, *recovered.torn)
         if is_last or recovered.file.header.is_sparse:  # these are written to again
             recovered.file.cut()
         recovered.file.mark_clean()
-        self._files.append(recovered.file)
+        self._file_list.add(recovered.file)
         if is_last:
-            self._unsynced.update(written_lately(self._files))
+            self._unsynced.update(written_lately(self.files))
         self._last = recovered.file if recovered.file.is_whole or not recovered.file.message_count else None
-        self._first_seqs.append(recovered.file.first_seq)
         self.next_seq = max(self.next_seq, recovered.file.end_seq)
         self.used_id = max(self.used_id, recovered.used_id)
         self.latest_due_ns = max([self.latest_due_ns, *(span.due_ns for span in recovered.deferred)])
 
     def start_at(self, seq: int) -> None:
         """Continue with numbers from `seq` if the log ends before it, so that no number is used twice."""
-        if seq > self.next_seq:
-            self.next_seq = seq
+        self.next_seq = max(self.next_seq, seq)
 
     @property
     def first_seq(self) -> int:
         """The number of the first message in the log."""
-        return self._first_seqs[0] if self._first_seqs else self.next_seq
+        first_seq = self._file_list.first_seq
+        return first_seq if first_seq is not None else self.next_seq
 
     @property
     def earliest_seq(self) -> int:
         """The number from which on the log has all published messages, without sparse files."""
-        earliest = self.next_seq
-        for file in reversed(self._files):
-            if not file.is_whole:
-                break
-            earliest = file.first_seq
-        return earliest
+        return self._file_list.earliest_whole_seq(self.next_seq)
 
     def seq_at(self, timestamp_ns: int, low: int = 0) -> int:
         """Return the number of the first message from `low` on that was published then or later; else `next_seq`.
 
         Raises OSError.
         """
-        found = first_since(self._files, timestamp_ns, low)
+        found = first_since(self.files, timestamp_ns, low)
         return self.next_seq if found is None else found
 
     @property
     def files(self) -> Sequence[LogFile]:
         """The files in order; writes go to the last one."""
-        return self._files
-
-    @property
-    def directory(self) -> Path:
-        return self._directory
-
-    @property
-    def max_file_bytes(self) -> int:
-        return self._max_file_bytes
-
-    @property
-    def file_count(self) -> int:
-        return len(self._files)
+        return self._file_list.files
 
     @property
     def size_bytes(self) -> int:
         """The bytes of all records; files on disk may be larger by preallocated space."""
-        return sum(file.end_offset for file in self._files)
+        return sum(file.end_offset for file in self.files)
 
     # ---- writing
 
@@ -175,7 +153,7 @@ class TopicLog:
         `size` is that of the records, in bytes.
         """
         file = self._last
-        if file is None or file.end_offset + size > self._max_file_bytes or file.end_seq != self.next_seq:
+        if file is None or file.end_offset + size > self.max_file_bytes or file.end_seq != self.next_seq:
             return False
         if file.end_offset + size > file.allocated and file.wants_space(size):
             return False
@@ -198,7 +176,7 @@ class TopicLog:
     def opens_file(self, size: int) -> bool:
         """True if appending records of `size` bytes opens or creates a file."""
         file = self._last
-        return file is None or not file.is_open or file.end_offset + size > self._max_file_bytes
+        return file is None or not file.is_open or file.end_offset + size > self.max_file_bytes
 
     def begin_append(self, batches: list[Batch]) -> Appending:
         """Begin an append in steps, which may run in a thread; call `end_append` after them.
@@ -207,22 +185,24 @@ class TopicLog:
         """
         size = sum(len(batch.body) + RECORD_HEADER_BYTES for batch in batches)
         file = self._last
-        fits = file is not None and file.end_offset + size <= self._max_file_bytes and file.end_seq == self.next_seq
+        fits = file is not None and file.end_offset + size <= self.max_file_bytes and file.end_seq == self.next_seq
         if not fits and (file is None or not self._is_unused(file)):
             file = None
         self._is_appending = True
-        self._hold_written(file)
+        self._held = [written for written in {file, self._last} if written is not None]
+        for written in self._held:
+            written.hold()
         return Appending(batches, size, file, self._last, self._creating_file)
 
     def end_append(self, appending: Appending) -> None:
         """Record what was written, and a new file even if the write to it failed."""
         self._is_appending = False
         while self._held:  # the files that a thread wrote to
-            self._held.pop().shrink()
+            self._held.pop().release()
         file = appending.file
         if file is None:
             return
-        if file not in self._files:
+        if file not in self.files:
             self._add_file(file)
         if appending.is_written:
             last = appending.batches[-1]
@@ -233,32 +213,26 @@ class TopicLog:
         if file.most_ahead != self._most_ahead:  # it was changed meanwhile
             self.allocate_ahead(wanted=self._most_ahead > 0)
 
-    def _hold_written(self, file: LogFile | None) -> None:
-        self._held = [written for written in {file, self._last} if written is not None]
-        for written in self._held:
-            written.hold()
-
     def _is_unused(self, file: LogFile) -> bool:
         return file.end_seq == file.first_seq == self.next_seq
 
     def _creating_file(self) -> Generator[None, None, LogFile]:
         """Create the next file in steps. Raises OSError."""
-        path = self._directory / log_file_name(self._topic, self.next_seq)
+        path = self.directory / log_file_name(self._topic, self.next_seq)
         spare, self._spare = self._spare, None
         file = yield from LogFile.creating(path, self.next_seq, self.used_id, spare)
         file.most_ahead = self._most_ahead
-        file.most_bytes = self._max_file_bytes
+        file.most_bytes = self.max_file_bytes
         return file
 
     def _add_file(self, file: LogFile) -> None:
         self.syncs.directory_changed = True
         OPEN_FILES.add(file)
-        self._files.append(file)
+        self._file_list.add(file)
         self._last = file
-        self._first_seqs.append(self.next_seq)
 
     def allocate_ahead(self, *, wanted: bool) -> None:
-        """LoopIteration preallocation on or off; it is off while disk space is scarce."""
+        """Turn preallocation on or off; it is off while disk space is scarce."""
         self._most_ahead = LARGEST_STEP if wanted else 0
         if not wanted and self._spare is not None:
             spare, self._spare = self._spare, None
@@ -285,7 +259,7 @@ class TopicLog:
             # A new file gets a second chance, so that a disk that takes nothing is not filled with files.
             if file is not None and file is self._last and (file.synced_offset or file.sync_error is not None):
                 self.leave_last_file()
-        return self.syncs.note(taken, self._files)
+        return self.syncs.note(taken, self.files)
 
     def leave_last_file(self) -> None:
         """Continue in a new file, since the disk does not take this one."""
@@ -311,7 +285,7 @@ class TopicLog:
         chunk = self._chunks.remembered(seq)
         if chunk is not None:
             return chunk
-        for file in self._files_from(seq):
+        for file in self._file_list.reaching(seq):
             chunk = self._chunks.read(file, seq)
             if chunk:
                 return chunk
@@ -322,51 +296,30 @@ class TopicLog:
 
         Yield None if it cannot be found that way. No file may be removed before the last one is taken. Raises OSError.
         """
-        at = 0
-        while at < len(seqs):
-            place = bisect_right(self._first_seqs, seqs[at]) - 1
-            if place < 0:
-                yield None
-                at += 1
-                continue
-            file = self._files[place]
-            after = bisect_left(seqs, self._first_seqs[place + 1], at) if place + 1 < len(self._files) else len(seqs)
-            yield from self._places.read_each(file, seqs[at:after], self._chunks.read_file)
-            at = after
+        for file, numbers in self._file_list.by_file(seqs):
+            if file is None:
+                yield from (None for _ in numbers)
+            else:
+                yield from self._places.read_each(file, numbers, self._chunks.read_file)
 
     def read_files_by(self, read: Callable[[LogFile, int, int], bytes]) -> None:
         """Let `read` replace `LogFile.read`. It may raise BlockingIOError, and then so do the reads of this log."""
         self._chunks.read_file = read
 
-    def _files_from(self, seq: int) -> Iterator[LogFile]:
-        """Yield the files with messages from `seq` on."""
-        place = max(0, bisect_right(self._first_seqs, seq) - 1)
-        return (file for file in self._files[place:] if file.end_seq > seq)
-
     def readable_from(self, seq: int) -> int:
         """Return a number from which on reading may work again if it fails at `seq`."""
-        file = next(self._files_from(seq), None)
+        file = next(self._file_list.reaching(seq), None)
         return file.readable_from(seq) if file is not None else self.next_seq
 
     def report_damage(self, file: LogFile, start: int, end: int) -> None:
         """Report bytes of a file that are skipped. Raises OSError if they cannot be copied aside."""
-        self._damage.report(file, start, end)
-
-    @property
-    def damage(self) -> DamageReport:
-        """The damage found since the start."""
-        return self._damage
-
-    @property
-    def damaged_bytes(self) -> int:
-        """The number of bytes that could not be read since the start."""
-        return self._damage.bytes_found
+        self.damage.report(file, start, end)
 
     # ---- files that nobody needs
 
     def drop_unneeded(
         self, is_needed: Callable[[int, int], bool], retained_seq: int | None = None,
-        attempt: Callable[[Callable[[], None]], bool] = _done_at_once,
+        attempt: Callable[[Callable[[], None]], bool] = _at_once,
     ) -> int:  # fmt: skip
         """Drop every closed file for whose range of messages `is_needed(low, high)` is False; return how many.
 
@@ -375,7 +328,7 @@ class TopicLog:
         """
         dropped: set[LogFile] = set()
         try:
-            for file in self._files[:-1]:
+            for file in self.files[:-1]:
                 if retained_seq is not None and file.end_seq > retained_seq:
                     break
                 if not is_needed(file.first_seq, file.end_seq) and file not in self.busy_files:
@@ -384,17 +337,16 @@ class TopicLog:
                     dropped.add(file)
         finally:
             if dropped:
-                self._set_files([file for file in self._files if file not in dropped])
+                self._set_files([file for file in self.files if file not in dropped])
         return len(dropped)
 
     def _set_files(self, files: list[LogFile]) -> None:
-        self._files = files
-        self._first_seqs = [file.first_seq for file in files]
+        self._file_list.set(files)
         self._chunks.forget()
 
     def replace(self, old: LogFile, new: LogFile) -> None:
         """Replace `old` by `new`, which has its name and its needed messages; the caller closes `old`."""
-        self._set_files([new if file is old else file for file in self._files])
+        self._set_files([new if file is old else file for file in self.files])
         OPEN_FILES.add(new)
         if self._last is old:
             self._last = new
@@ -403,7 +355,7 @@ class TopicLog:
     def drop_moved(self, file: LogFile) -> Callable[[], None]:
         """Drop a file whose needed messages are in another one; return the slow rest of the work. Raises OSError."""
         finish = file.discard()
-        self._set_files([other for other in self._files if other is not file])
+        self._set_files([other for other in self.files if other is not file])
         self._let_go(file)
         return finish
 
@@ -412,17 +364,17 @@ class TopicLog:
 
         Call this only after its removal is durable: the file is overwritten, and must not return after a power cut.
         """
-        if not self._files or not self._wants_space_of(file):
+        if not self.files or not self._wants_space_of(file):
             return False
         file.path = file.path.with_name(file.path.name + GONE_SUFFIX)
         self._keep_as_spare(file)
         return True
 
     def _wants_space_of(self, file: LogFile) -> bool:
-        return bool(self._most_ahead) and self._spare is None and file.end_offset >= self._max_file_bytes // 2
+        return bool(self._most_ahead) and self._spare is None and file.end_offset >= self.max_file_bytes // 2
 
     def _keep_as_spare(self, file: LogFile) -> None:
-        spare = self._directory / f"{self._topic}{SPARE_SUFFIX}"
+        spare = self.directory / f"{self._topic}{SPARE_SUFFIX}"
         file.retire(spare)
         self._spare = spare
 
@@ -433,8 +385,8 @@ class TopicLog:
 
     def roll(self) -> None:
         """Close the last file so that it can be dropped, and create a new one. Raises OSError."""
-        if self._files and self._files[-1].end_seq > self._files[-1].first_seq:
-            self._files[-1].cut()
+        if self.files and self.files[-1].end_seq > self.files[-1].first_seq:
+            self.files[-1].cut()
             self._add_file(run_to_end(self._creating_file()))
 
     def _drop(self, file: LogFile) -> None:
@@ -448,12 +400,12 @@ class TopicLog:
 
     def close(self) -> None:
         """Truncate preallocated space, sync and close. Raises OSError."""
-        for file in self._files:
+        for file in self.files:
             file.cut()
         try:
             error = self._sync_now()
         finally:
-            for file in self._files:
+            for file in self.files:
                 file.close()
             self._remove_spare()
             self._forget()
@@ -467,7 +419,7 @@ class TopicLog:
 
     def remove(self) -> None:
         """Delete all files."""
-        for file in self._files:
+        for file in self.files:
             self._in_background(file.discard())
         self._remove_spare()
         self._forget()
@@ -478,11 +430,9 @@ class TopicLog:
             self._spare = None
 
     def _forget(self) -> None:
-        for file in self._files:
+        for file in self.files:
             self._places.forget(file)
-        self._files.clear()
+        self._set_files([])
         self._last = None
-        self._first_seqs.clear()
-        self._chunks.forget()
         self._unsynced.clear()
         self.busy_files.clear()

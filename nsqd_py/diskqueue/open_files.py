@@ -52,11 +52,11 @@ class LazyFile:
         return OPEN_FILES.with_room(lambda: os.dup(self.fileno()))
 
     def hold(self) -> None:
-        """Keep the descriptor open until `shrink`, even if the file is closed meanwhile."""
+        """Keep the descriptor open until `release`, even if the file is closed meanwhile."""
         with OPEN_FILES.lock:
             self._hold_count += 1
 
-    def shrink(self) -> None:
+    def release(self) -> None:
         """End a `hold`."""
         with OPEN_FILES.lock:
             self._hold_count -= 1
@@ -167,7 +167,7 @@ class OpenFiles:
                 try:
                     self.add(file)
                 finally:
-                    file.shrink()
+                    file.release()
             return file.fileno()
 
     def with_room(self, open_one: Callable[[], int]) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Container, Generator, Iterable, Mapping
+from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -151,7 +151,7 @@ def sync_and_close(taken: Iterable[Unsynced], in_memory: Mapping[int, Batch]) ->
                 if is_own:
                     os.close(unsynced.descriptor)
                 if unsynced.file is not None:
-                    unsynced.file.shrink()
+                    unsynced.file.release()
 
 
 def write_again(unsynced: Unsynced, in_memory: Mapping[int, Batch]) -> None:
@@ -201,7 +201,7 @@ def _write(descriptor: int, data: bytes, offset: int) -> None:
         raise OSError(errno.ENOSPC, "short write while records were written again after a failed sync")
 
 
-def written_lately(files: list[LogFile]) -> list[LogFile]:
+def written_lately(files: Sequence[LogFile]) -> list[LogFile]:
     """Return the files written less than 10 minutes before the last one: the kernel has flushed the others."""
     times = [file.modified_s for file in files]
     return [file for file, time in zip(files, times, strict=True) if time > times[-1] - _LATELY_S]

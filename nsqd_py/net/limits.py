@@ -77,6 +77,12 @@ class LimitedConnection(Protocol):
         """Close the connection for that reason."""
 
 
+class Owner(Protocol):
+    """The registry that counts a connection, such as `Connections`."""
+
+    def remove(self, guest: Any) -> None: ...
+
+
 class Connections:
     """All connections of a daemon. It closes those that keep the daemon waiting, and refuses those above a limit.
 

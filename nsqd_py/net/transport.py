@@ -14,11 +14,11 @@ from fcntl import ioctl
 from struct import Struct
 from termios import FIONREAD, TIOCOUTQ
 from time import thread_time_ns
-from typing import Any, Protocol
+from typing import Any
 
 from nsqd_py.errors import LayerError
 from nsqd_py.net.layers import Layer, Stacked
-from nsqd_py.net.limits import REASON_TEXTS, WRITE, TimeLimits
+from nsqd_py.net.limits import REASON_TEXTS, WRITE, Owner, TimeLimits
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.protocol.frames import Part
 from nsqd_py.runtime.logs import Log
@@ -46,12 +46,6 @@ def _fitting_read(size_bytes: int, cpu_ns: int) -> int:
     that all fail take 150 ms. With 200 clients that send such commands, other clients wait for 2 s instead of 30 s.
     """
     return max(_SMALLEST_READ, min(LARGE_READ, size_bytes * _READ_BUDGET_NS // max(cpu_ns, 1)))
-
-
-class Owner(Protocol):
-    """The registry that counts a connection, such as `nsqd_py.net.limits.Connections`."""
-
-    def remove(self, guest: Any) -> None: ...
 
 
 class Stream:

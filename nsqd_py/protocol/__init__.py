@@ -4,6 +4,7 @@ nsqd's side
 commands        the commands of clients, as classes
 command_table   their arguments, states, errors, and the order of checks
 parser          turns bytes in any chunks into commands
+fin_run         recognises consecutive FINs
 guarded_parser  the same for a client that needs permissions
 multi_body      finds the messages of a large MPUB in slices
 session         what a client negotiated, and its state

@@ -4,19 +4,18 @@
     while (command := parser.next_command()) is not None:
         ...
 
-A line is checked against the session before its body
-is read, and sizes are checked before memory is allocated.
+A line is checked against the session before its body is read, and sizes are checked before memory is allocated.
 """
 
 from __future__ import annotations
 
-import re
 from struct import Struct
 
 from nsqd_py.batch import SIZE_BYTES, cut_out, uniform_stride
-from nsqd_py.errors import BadBody, BadMessage, ClientError, Invalid, NsqdError
+from nsqd_py.errors import BadBody, BadMessage, ClientError, Invalid, LineTooLong
 from nsqd_py.protocol.command_table import COMMANDS, DPUB, MULTI_BODY, PUB, CommandSpec, Params, defer_ns_of, words
 from nsqd_py.protocol.commands import SLICE_READ, Auth, Command, Dpub, Fin, Identify, LargeMpub, Mpub, Pub
+from nsqd_py.protocol.fin_run import FIN_LENGTH, FIN_RUN, MATCHED_BYTES, is_fin_run
 from nsqd_py.protocol.multi_body import SLICE_MESSAGES, MessageWalk, check_message_count
 from nsqd_py.protocol.session import STATE_CLOSING, STATE_SUBSCRIBED, Session
 
@@ -27,9 +26,6 @@ MAX_LINE_LENGTH = 16384  # the size of Go's read buffer, which limits a line the
 _MPUB = COMMANDS[b"MPUB"]
 
 _read_int32 = Struct(">i").unpack_from
-_FIN_RUN = re.compile(rb"(?:FIN [0-9a-f]{16}\n){1,512}")
-_FIN_LENGTH = 21
-_MATCHED_BYTES = 12 * _FIN_LENGTH  # up to here the regular expression is faster than strided counts
 # The most FINs, and the most PUBs, of one command, so that other clients get their turn. A FIN that fails takes 4 us.
 _MOST_FINS = 512
 _MOST_PUBS = SLICE_MESSAGES
@@ -38,10 +34,6 @@ _LONGEST_KNOWN_LINE = 128
 
 # The valid lines of PUBs and DPUBs that some client has sent: topic, PUB or DPUB, and delay in ns.
 KnownLines = dict[bytes, tuple[bytes, int, int]]
-
-
-class LineTooLong(NsqdError):
-    """A line is longer than MAX_LINE_LENGTH: the connection ends without an answer."""
 
 
 class CommandParser:
@@ -130,9 +122,9 @@ class CommandParser:
         state = self._session.state
         if state != STATE_SUBSCRIBED and state != STATE_CLOSING:
             return None
-        if len(data) % _FIN_LENGTH or len(data) > _MOST_FINS * _FIN_LENGTH:
+        if len(data) % FIN_LENGTH or len(data) > _MOST_FINS * FIN_LENGTH:
             return None
-        if not (_FIN_RUN.fullmatch(data) if len(data) <= _MATCHED_BYTES else _is_fin_run(data)):
+        if not (FIN_RUN.fullmatch(data) if len(data) <= MATCHED_BYTES else is_fin_run(data)):
             return None
         return data[4:-1].split(b"\nFIN ")
 
@@ -232,12 +224,12 @@ class CommandParser:
             return None
         buffer = self._buffer
         start = self._position
-        end = start + min((len(buffer) - start) // _FIN_LENGTH, _MOST_FINS) * _FIN_LENGTH
+        end = start + min((len(buffer) - start) // FIN_LENGTH, _MOST_FINS) * FIN_LENGTH
         if end == start:
             return None
         run = buffer[start:end]
-        if not _is_fin_run(run):
-            match = _FIN_RUN.match(buffer, start)
+        if not is_fin_run(run):
+            match = FIN_RUN.match(buffer, start)
             if match is None:
                 return None
             run = match.group()
@@ -288,12 +280,10 @@ class CommandParser:
         buffer = self._buffer
         position = self._position
         newline = buffer.find(b"\n", position)
-        if newline < 0:
-            if len(buffer) - position >= MAX_LINE_LENGTH:
-                raise LineTooLong("failed to read command - line too long")
-            return None
-        if newline - position >= MAX_LINE_LENGTH:
+        if (newline if newline >= 0 else len(buffer)) - position >= MAX_LINE_LENGTH:
             raise LineTooLong("failed to read command - line too long")
+        if newline < 0:
+            return None
         line = buffer[position:newline]
         if line.endswith(b"\r"):
             line = line[:-1]
@@ -447,16 +437,3 @@ class CommandParser:
         if available < walk.offset + SIZE_BYTES:
             return BadMessage(f"MPUB failed to read message({walk.index}) body size")
         return BadMessage("MPUB failed to read message body")
-
-
-def _is_fin_run(run: bytes) -> bool:
-    """True if all of it is `FIN <16 bytes>\\n`: strided counts, half the time of the regular expression."""
-    count = len(run) // _FIN_LENGTH
-    return (
-        run.count(b"\n") == run[20::_FIN_LENGTH].count(b"\n") == count
-        and run.count(b" ") == run[3::_FIN_LENGTH].count(b" ") == count
-        and run[0::_FIN_LENGTH].count(b"F") == count
-        and run[1::_FIN_LENGTH].count(b"I") == count
-        and run[2::_FIN_LENGTH].count(b"N") == count
-        and b"\r" not in run
-    )

@@ -6,8 +6,7 @@ after a crash at most the messages that were finished in the last 100 ms are del
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Container, Iterable, Sequence
 
 from nsqd_py.diskqueue.journal import Journal, Replacement, queued_after
 from nsqd_py.diskqueue.ranges import runs_of
@@ -16,11 +15,11 @@ from nsqd_py.pqueues import Alarms, Run
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.dead_letters import DeadLetters
 from nsqd_py.queue.delivery import Distributor
-from nsqd_py.queue.in_flight import Delivery, Entry, InFlightTable, strays
+from nsqd_py.queue.in_flight import Entry, InFlightTable, strays
 from nsqd_py.queue.journal_buffer import JournalBuffer, Unsaved, runs_of_entries
 from nsqd_py.queue.oldest import OldestMessage
 from nsqd_py.queue.position import TOPOLOGY_AWARE, Position
-from nsqd_py.queue.roles import Consumer, MessageSource
+from nsqd_py.queue.roles import ChannelLimits, Consumer, FinishMeter, MessageSource
 
 MOST_EXPIRED_AT_ONCE = 2000  # requeued runs that one sweep for expired messages checks
 _MOST_DUE_AT_ONCE = 700  # runs: 2 ms; 300,000 runs that were due at one moment took 0.6 s
@@ -28,27 +27,6 @@ _MOST_DUE_AT_ONCE = 700  # runs: 2 ms; 300,000 runs that were due at one moment 
 # (4,000: 0.4 ms) there is at most one search in _SEARCH_EVERY_NS.
 _ALWAYS_SEARCHED = 64
 _SEARCH_EVERY_NS = 10_000_000
-
-
-class FinishMeter(Protocol):
-    """Measures the time of messages from publish to FIN."""
-
-    def finished(self, deliveries: Mapping[Delivery, int]) -> None:
-        """Add finished messages, counted by delivery."""
-
-    def figures(self, others: Iterable[Any]) -> dict[str, Any]:
-        """Return count and percentiles, merged with those of other meters."""
-
-
-class ChannelLimits(Protocol):
-    """The options that apply to channels; times in ns."""
-
-    @property
-    def enable_experiment(self) -> Sequence[str]: ...
-
-    mem_queue_size: int
-    max_msg_timeout_ns: int
-    max_channel_consumers: int
 
 
 class Channel:

@@ -1,14 +1,14 @@
-"""The interfaces that delivery uses: consumers, a source of message bodies, and a listener."""
+"""The interfaces that channels and delivery use: consumers, a source of messages, a listener, a meter, options."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from nsqd_py.batch import Batch
 from nsqd_py.pqueues import Run
 from nsqd_py.protocol.frames import Part
-from nsqd_py.queue.in_flight import InFlightTable
+from nsqd_py.queue.in_flight import Delivery, InFlightTable
 
 
 class Consumer(Protocol):
@@ -63,3 +63,24 @@ class DeliveryListener(Protocol):
 
     def queue_strays(self) -> None:
         """Requeue messages that left the in-flight table because another message has the same id."""
+
+
+class FinishMeter(Protocol):
+    """Measures the time of messages from publish to FIN."""
+
+    def finished(self, deliveries: Mapping[Delivery, int]) -> None:
+        """Add finished messages, counted by delivery."""
+
+    def figures(self, others: Iterable[Any]) -> dict[str, Any]:
+        """Return count and percentiles, merged with those of other meters."""
+
+
+class ChannelLimits(Protocol):
+    """The options that apply to channels; times in ns."""
+
+    @property
+    def enable_experiment(self) -> Sequence[str]: ...
+
+    mem_queue_size: int
+    max_msg_timeout_ns: int
+    max_channel_consumers: int

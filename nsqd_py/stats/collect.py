@@ -91,12 +91,13 @@ class _Collector:
         }
         if topic.oldest_ns:
             figures["oldest_timestamp"] = topic.oldest_ns
-        if topic.log is not None and topic.log.damaged_bytes:
-            figures["damaged_bytes"] = topic.log.damaged_bytes  # bytes of its log that could not be read
-        if topic.log is not None and topic.log.damage.missing_count:
-            figures["missing_count"] = topic.log.damage.missing_count  # messages that were in no file at the start
-        if topic.log is not None and topic.log.damage.removed_files:
-            figures["removed_files"] = topic.log.damage.removed_files  # files that were removed while in use
+        damage = topic.log.damage if topic.log is not None else None
+        if damage is not None and damage.bytes_found:
+            figures["damaged_bytes"] = damage.bytes_found  # bytes of its log that could not be read
+        if damage is not None and damage.missing_count:
+            figures["missing_count"] = damage.missing_count  # messages that were in no file at the start
+        if damage is not None and damage.removed_files:
+            figures["removed_files"] = damage.removed_files  # files that were removed while in use
         if topic.expired_count:
             figures["expired_count"] = topic.expired_count
         if topic.dead_letters:

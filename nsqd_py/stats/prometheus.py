@@ -108,9 +108,9 @@ OWN_CHANNEL_FAMILIES = (
 )
 LOG_FAMILIES = (
     Family("nsqd_log_bytes", GAUGE, "Bytes of records in the topic's log.", lambda log: log.size_bytes),
-    Family("nsqd_log_files", GAUGE, "Files of the topic's log.", lambda log: log.file_count),
+    Family("nsqd_log_files", GAUGE, "Files of the topic's log.", lambda log: len(log.files)),
     Family("nsqd_log_damaged_bytes", COUNTER, "Bytes of the topic's log that could not be read.",
-        lambda log: log.damaged_bytes),
+        lambda log: log.damage.bytes_found),
     Family("nsqd_log_missing_messages", COUNTER, "Messages that were in no file of the log at the start.",
         lambda log: log.damage.missing_count),
     Family("nsqd_log_removed_files", COUNTER, "Files that another process removed while nsqd used them.",

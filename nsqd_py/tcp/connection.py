@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.errors import BadBody, BadMessage, ClientError
+from nsqd_py.errors import BadBody, BadMessage, ClientError, LineTooLong
 from nsqd_py.net.addresses import host_and_port
 from nsqd_py.net.early_answers import EarlyAnswers
 from nsqd_py.net.layers import Layer, Stacked
@@ -25,7 +25,7 @@ from nsqd_py.protocol import MAGIC_V2, frames
 from nsqd_py.protocol.command_table import words
 from nsqd_py.protocol.commands import Mpub
 from nsqd_py.protocol.guarded_parser import GuardedParser
-from nsqd_py.protocol.parser import CommandParser, LineTooLong
+from nsqd_py.protocol.parser import CommandParser
 from nsqd_py.protocol.session import Limits, Session, Upgrades
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.in_flight import InFlightTable

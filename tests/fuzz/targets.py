@@ -23,7 +23,7 @@ from nsqd_py.diskqueue import journal as journal_module
 from nsqd_py.diskqueue.journal import CHANGE, DELETED, SNAPSHOT, decode_journal, encode_entry
 from nsqd_py.diskqueue.messages import decode_messages, record_positions
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader, Incomplete, decode
-from nsqd_py.errors import ClientError, LayerError, StartError
+from nsqd_py.errors import ClientError, LayerError, LineTooLong, StartError
 from nsqd_py.go_import.go_queue import find_go_queues
 from nsqd_py.net.compression import DeflateLayer, SnappyLayer
 from nsqd_py.net.http.credentials import parse_credentials, parse_login, split_authorization
@@ -31,7 +31,7 @@ from nsqd_py.net.http.heads import Head, Refused
 from nsqd_py.net.http.request import BadQuery, parse_query
 from nsqd_py.net.layers import Layer
 from nsqd_py.protocol import commands
-from nsqd_py.protocol.parser import CommandParser, LineTooLong
+from nsqd_py.protocol.parser import CommandParser
 from nsqd_py.protocol.session import STATE_SUBSCRIBED, Limits, Session
 from nsqd_py.settings.durations import parse_duration
 from nsqd_py.settings.timestamps import parse_time

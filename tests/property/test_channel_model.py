@@ -339,7 +339,7 @@ class TopicMachine(RuleBasedStateMachine):
     def clean_up(self) -> None:
         self.broker.housekeeper.clean_up(self.topic)
         assert self.topic.log is not None
-        for file in self.topic.log._files[:-1]:
+        for file in self.topic.log.files[:-1]:
             assert self.model.is_needed(file.first_seq, file.end_seq), f"{file.path.name} is kept for nobody"
 
     # ---- restarts

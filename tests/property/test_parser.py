@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nsqd_py.batch import Batch, uniform_stride
-from nsqd_py.errors import ClientError
+from nsqd_py.errors import ClientError, LineTooLong
 from nsqd_py.protocol import multi_body
 from nsqd_py.protocol import parser as parser_module
 from nsqd_py.protocol.command_table import PUB
@@ -34,7 +34,7 @@ from nsqd_py.protocol.commands import (
     Sub,
     Touch,
 )
-from nsqd_py.protocol.parser import MAX_LINE_LENGTH, CommandParser, LineTooLong
+from nsqd_py.protocol.parser import MAX_LINE_LENGTH, CommandParser
 from nsqd_py.protocol.session import STATE_CLOSING, STATE_SUBSCRIBED, Limits, Session
 from tests.unit.fakes import sized
 

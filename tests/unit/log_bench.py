@@ -67,4 +67,4 @@ def fill(disk: Disk, files: int) -> None:
     disk.new_log(max_file_bytes=FILE_HEADER_BYTES + 2 * (RECORD_HEADER_BYTES + 104))
     for i in range(2 * files):
         disk.append(b"%04d" % i * 25)
-    assert disk.log.file_count == files
+    assert len(disk.log.files) == files

@@ -42,7 +42,7 @@ def test_other_file_names(name: str) -> None:
 
 def test_an_empty_log(disk: Disk) -> None:
     assert disk.log.read(0) == []
-    assert (disk.log.next_seq, disk.log.first_seq, disk.log.file_count) == (0, 0, 0)
+    assert (disk.log.next_seq, disk.log.first_seq, len(disk.log.files)) == (0, 0, 0)
     assert disk.paths() == []
 
 
@@ -82,7 +82,7 @@ def test_a_batch_larger_than_a_file_gets_one_of_its_own(disk: Disk) -> None:
     disk.append(b"small")
     disk.append(b"x" * 5_000)
     disk.append(b"small again")
-    assert disk.log.file_count == 3
+    assert len(disk.log.files) == 3
     assert disk.read_all() == disk.written
 
 
@@ -249,7 +249,7 @@ def test_what_no_sync_has_covered(disk: Disk) -> None:
     assert sorted(sync(disk)) == sorted([disk.directory, *disk.paths()])
     assert sync(disk) == []
     disk.append(b"z")
-    assert disk.log.file_count == 3
+    assert len(disk.log.files) == 3
     assert sync(disk) == [disk.paths()[-1], disk.directory]
 
 

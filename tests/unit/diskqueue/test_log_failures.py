@@ -148,7 +148,7 @@ def test_damage_is_counted_once_and_kept_aside(disk: Disk) -> None:
     for _ in range(3):
         assert [seq for seq, _ in disk.read_all()] == [0, 2]
         disk.log._chunks.forget()  # readers that come later than chunks are kept
-    assert disk.log.damaged_bytes == record_bytes
+    assert disk.log.damage.bytes_found == record_bytes
     (aside,) = disk.directory.glob("*.damaged")
     assert len(aside.read_bytes()) == record_bytes
 

@@ -105,7 +105,7 @@ def test_a_held_file_stays_open(tmp_path: Path) -> None:
     descriptor = held.fileno()
     logs[0].remove()
     assert os.fstat(descriptor).st_size, "a thread may use it"
-    held.shrink()
+    held.release()
     with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
         os.fstat(descriptor)
 
@@ -132,7 +132,7 @@ def test_segments_of_one_log(tmp_path: Path) -> None:
     for place in range(50):
         append(log, b"%08d" % place)
         sync(log)
-    assert log.file_count > 10
+    assert len(log.files) > 10
     assert open_count([log]) <= MOST + 1
     assert bodies(log) == [b"%08d" % place for place in range(50)]
     assert log.drop_unneeded(lambda low, high: low >= 25) > 4
@@ -163,7 +163,7 @@ def test_a_file_that_was_removed_or_replaced_while_it_was_closed(tmp_path: Path)
     assert file.path.read_bytes() == b"mine"
     log.leave_last_file()
     append(log)
-    assert log.file_count == 2
+    assert len(log.files) == 2
 
 
 def test_a_removed_file_is_not_closed(tmp_path: Path) -> None:

@@ -342,7 +342,7 @@ def test_the_text_form_of_a_fresh_server() -> None:
 
 def test_a_damaged_log_shows() -> None:
     topic = make_topic("t")
-    topic.log = SimpleNamespace(damaged_bytes=0, damage=SimpleNamespace(missing_count=0, removed_files=0))
+    topic.log = SimpleNamespace(damage=SimpleNamespace(bytes_found=0, missing_count=0, removed_files=0))
     broker = make_broker(topic)
 
     def figures() -> Any:
@@ -351,8 +351,8 @@ def test_a_damaged_log_shows() -> None:
         return topics[0]
 
     assert "damaged_bytes" not in figures()
-    topic.log.damaged_bytes = 77
+    topic.log.damage.bytes_found = 77
     assert figures()["damaged_bytes"] == 77
     assert not {"missing_count", "removed_files"} & set(figures())
-    topic.log.damage = SimpleNamespace(missing_count=5, removed_files=1)
+    topic.log.damage = SimpleNamespace(bytes_found=0, missing_count=5, removed_files=1)
     assert (figures()["missing_count"], figures()["removed_files"]) == (5, 1)

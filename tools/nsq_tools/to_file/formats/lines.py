@@ -39,7 +39,7 @@ class LinesEncoder:
 
 
 def scan_lines(data: Data, codec: Codec, start: int, count: Callable[[Tally, bytes], None]) -> FileScan:
-    """FileScan the complete lines of a file. `count` adds a block of lines to the tally."""
+    """Scan the complete lines of a file. `count` adds a block of lines to the tally."""
     scan = FileScan(start)
     blocks: list[bytes] = []
     rest: list[bytes] = []
