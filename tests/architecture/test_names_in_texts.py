@@ -31,7 +31,6 @@ _ENTRY = re.compile(r"^(\w+(?:, \w+)*)(?:  +\S|$)", re.MULTILINE)
 ROOMS = [
     path
     for package, folder in PACKAGES.items()
-    if package != "nsq_spark"
     for path in sorted((folder / package).rglob("__init__.py"))
 ]
 

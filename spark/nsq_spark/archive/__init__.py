@@ -1,19 +1,36 @@
-"""Readers of whatever keeps messages: archives of nsq-to-file and of Go's nsq_to_file, logs of nsqd, Go's disk queues.
+"""Readers of archives in columns: those of nsq-to-file and Go's nsq_to_file, logs of nsqd, and Go's disk queues.
 
-listing      which files there are, and what they are              formats: how they are recognised; names: globs, hours
-sidecars     what the files beside a file say about it: manifests, positions of Go's queues
-splits       which task reads which part of a file                                               pure
-read         a part as chunks: columns of messages of one topic    chunk, payload, columns: what these are
-records      the walk through files of checksummed records         record_file: what is in a record
-lines, jsonl, parquet, go_queue: one reader each                   tables: rows of jsonl and parquet as chunks
-compression  gzip and zstd around any of them
-storage      finds, lists and opens files                          files: open ones, to be read at any place
-remote       file systems with Spark's settings, and through Hadoop
-damage       errors, and policies for bytes that cannot be read    wanted: topics and times to read
+Files
+listing      turns paths, globs and directories into a list of files
+names        globs of paths, and the time in a file name
+formats      recognises the format of a file
+sidecars     reads what lies beside a file: its manifest, or the position of a Go disk queue
+storage      finds, lists and opens files, local ones and remote ones
+remote       file systems that pyarrow or Hadoop opens, with Spark's settings
+files        open files that can be read at any offset
+splits       divides files into the parts that tasks read                         pure
+
+Readers
+read         reads one part of a file, whatever its format
+record_file  the records of `framed` archives and of nsqd's logs
+records      finds one record after the other, also behind damage
+lines        files of lines, and the format `lines`
+jsonl        the format `jsonl`
+parquet      the format `parquet`
+go_queue     disk queues of Go's nsqd
+tables       turns rows of `jsonl` and `parquet` into chunks
+compression  gzip and zstd around whole files
+
+Messages
+chunk        messages of one topic, in columns
+payload      the bodies of a chunk, in one piece of memory
+columns      makes Arrow columns of numpy ones
+wanted       chooses messages by topic and time
+damage       errors, and the policies for bytes that cannot be read
 
     storage = Storage()
     splits = plan_splits(list_files(["/archive"], storage))
     for chunk in read(splits[0], storage, Wanted(), Damage("fail")): ...
 
-No Spark and no gevent in here: executors import it.
+Executors import this room, so no file here imports Spark or gevent.
 """

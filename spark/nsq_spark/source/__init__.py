@@ -1,16 +1,18 @@
 """`nsq`, a data source of PySpark: archives as tables and streams, and tables and streams into topics.
 
-data_source    what Spark registers; which class does what     options: all of them, by their names
+data_source    what Spark registers: the source, its readers and its writers
+options        the options, declared once
+columns        the columns to read or to publish, from the schema that Spark gives
 archive_table  archives as tables that Spark's own readers read
-batch_reader   which task reads what, and the reading          columns: which columns there are
-stream_reader  the same, batch after batch                     offsets: how far it is, and what it has to remember
-               portions: how much of which file is next, and which task reads it
-live           a live topic, from what its nsqds keep
-writer         what a task publishes
+batch_reader   plans and reads an archive as one table
+stream_reader  reads a growing archive, batch after batch
+offsets        how far a stream has read                                         pure
+portions       chooses the parts of files for the next batch of a stream
+live           reads topics of running nsqds
+writer         publishes the rows of a task
 
-PySpark finds it by the package `pyspark_nsq`, where that is installed.
-
-Executors import this, and no gevent.
+Spark finds the source by the package `pyspark_nsq`, where that is installed. Executors import this room, so no file
+here imports gevent.
 """
 
 from __future__ import annotations
