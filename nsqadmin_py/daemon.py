@@ -128,7 +128,8 @@ class Daemon:
     def _on_round(self) -> None:
         time_s = time()
         self._findings.note_round(self._cluster, monotonic(), time_s)
-        self._history.record(time_s, records(self._cluster))
+        if self._cluster.is_settled:  # the sums of some nsqds would look like a dip
+            self._history.record(time_s, records(self._cluster))
         self._events.publish(self._cluster.tick)
 
     def _save_again_and_again(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nsqadmin_py.cluster.last_known import FIGURES, NOTHING_KNOWN, LastKnown, LastTopic, NodeMemory
-from nsqadmin_py.cluster.view import Json, NotKnown, View, figures_json, latency_json
+from nsqadmin_py.cluster.view import RATES, Json, NotKnown, View, figures_json, latency_json
 from nsqd_py.cluster.figures import ChannelCounts, TopicCounts
 from nsqd_py.cluster.model import Cluster, Node
 
@@ -80,7 +80,7 @@ def _node_figures(node: Node, known: LastKnown | None) -> Json:
 
 def _last_figures(known: LastKnown | None) -> Json:
     figures = known.figures if known is not None else {}
-    names = [*FIGURES, "requeued", "timed_out", "message_rate", "finish_rate", "requeue_rate", "timeout_rate"]
+    names = [*FIGURES, "requeued", "timed_out", *RATES]
     return {name: figures.get(name) for name in names}
 
 

@@ -32,6 +32,15 @@ class View:
         self.changed[key] = changed
 
 
+RATES = ("message_rate", "finish_rate", "requeue_rate", "timeout_rate")
+
+
+def hide_rates(view: View) -> None:
+    """Replace all rates by null, which means unknown."""
+    for row in (view.head, *view.rows.values()):
+        row.update((name, None) for name in RATES if name in row)
+
+
 def figures_json(topic_depth: int, counts: ChannelCounts, messages: int, flow: Numbers, rates: Numbers) -> Json:
     pace = Rates._make(rates)
     return {

@@ -14,7 +14,7 @@ from werkzeug.wrappers import Request, Response
 from nsqadmin_py.cluster import node_views, views
 from nsqadmin_py.cluster.attention import attention_view
 from nsqadmin_py.cluster.findings import NO_FINDINGS, Findings
-from nsqadmin_py.cluster.view import BadQuery, NotKnown, View
+from nsqadmin_py.cluster.view import BadQuery, NotKnown, View, hide_rates
 from nsqadmin_py.cluster.views import Page
 from nsqadmin_py.history.series import COARSE_RANGE_S, LATENCIES, METRICS, History, Key
 from nsqadmin_py.options import NsqadminOptions
@@ -69,6 +69,8 @@ class Views:
                 raise Refusal(400, str(error)) from error
             except NotKnown as error:
                 raise NotThere(str(error)) from error
+            if not self.cluster.is_settled:
+                hide_rates(view)
         return view
 
     def document(self, query: Query) -> dict[str, Any]:

@@ -42,6 +42,8 @@ from nsqd_py.cluster.values import MOST_COUNT, Figures, list_in, number_in, text
 
 # If an nsqd has not answered for this long, its figures are removed from all sums.
 FORGET_AFTER_S = 30.0
+# If an nsqd has not answered at all for this long after the start, the cluster counts as settled without it.
+_SETTLED_AFTER_S = 30.0
 # If an nsqd has not answered for this many rounds, its rates are removed from all sums.
 _QUIET_AFTER_ROUNDS = 3
 # The topics of an answer that are processed before other greenlets run: about 1 ms.
@@ -75,6 +77,7 @@ class Node:
     health: str = ""
     failure: str = ""
     answered_s: float | None = None
+    answers: int = 0
     is_whole: bool = False  # True if its parts are those of its last answer
     asked_s: float = 0.0
     took_s: float = 0.0
@@ -119,6 +122,7 @@ class Cluster:
 
     failed_lookups   why nsqlookupds do not answer, by address
     unheard_lookups  how many nsqlookupds have not answered since the start
+    is_settled       True once the sums and rates are those of all nsqds: each needs two answers for a rate
     """
 
     def __init__(self) -> None:
@@ -127,6 +131,8 @@ class Cluster:
         self.topics: dict[str, TopicRow] = {}
         self.failed_lookups: dict[str, str] = {}
         self.unheard_lookups = 0
+        self.is_settled = False
+        self._began_s: float | None = None
 
     # ---- facts
 
@@ -201,6 +207,7 @@ class Cluster:
         if node.failure or node.answered_s is None:
             node.failure, node.changed = "", self.tick
         node.answered_s, node.is_whole = now_s, True
+        node.answers += 1
 
     def fail(self, node: Node, reason: str) -> None:
         """Note that a request failed."""
@@ -223,7 +230,16 @@ class Cluster:
                 yield from self._forgetting(node)
             elif age_s > _QUIET_AFTER_ROUNDS * round_s:
                 self._calm(node)
+        self.is_settled = self.is_settled or self._has_settled(now_s)
         yield from self._adding_up()
+
+    def _has_settled(self, now_s: float) -> bool:
+        if self._began_s is None:
+            self._began_s = now_s
+        if now_s - self._began_s > _SETTLED_AFTER_S:
+            return True
+        is_listed = self.unheard_lookups <= len(self.failed_lookups)
+        return is_listed and all(node.answers > 1 or node.failure for node in self.nodes.values())
 
     def _adding_up(self) -> Iterator[None]:
         """Add up what changed in this round."""

@@ -18,6 +18,7 @@ from nsqadmin_py.cluster.view import BadQuery, NotKnown
 from nsqadmin_py.cluster.views import Page
 from nsqadmin_py.history.series import History, Key
 from nsqadmin_py.web.events import Reader
+from nsqadmin_py.web.views_api import Views
 from nsqd_py.cluster.model import FORGET_AFTER_S, BadStats, Cluster, Node
 
 ROUND_S = 2.0
@@ -128,6 +129,31 @@ def test_the_oldest_message_of_all_nsqds_counts() -> None:
     assert cluster.row("t")["oldest_s"] == 9.0
     cluster.say(14.0, a=stats(topic("t", channel("c"))))
     assert cluster.row("t")["oldest_s"] is None
+
+
+def test_sums_and_rates_are_not_known_until_all_nsqds_have_answered_twice() -> None:
+    cluster = Cluster2()
+    shared = Views(cluster, clock=lambda: 12.0)
+    cluster.add_node("b", {})
+    cluster.say(10.0, a=stats(topic("t", message_count=10)))
+    cluster.say(12.0, a=stats(topic("t", message_count=20)))
+    assert not cluster.is_settled
+    assert shared.document({"view": "overview"})["message_rate"] is None
+    assert shared.document({"view": "topics"})["rows"][0]["message_rate"] is None
+    cluster.fail(cluster.nodes["b"], "Connection refused")
+    cluster.say(14.0, a=stats(topic("t", message_count=30)))
+    assert cluster.is_settled
+    assert shared.document({"view": "overview"})["message_rate"] == 5.0
+
+
+def test_an_nsqd_that_hangs_at_the_start_is_not_waited_for_for_long() -> None:
+    cluster = Cluster2()
+    cluster.add_node("b", {})
+    cluster.say(10.0, a=stats())
+    cluster.say(12.0, a=stats())
+    assert not cluster.is_settled
+    cluster.say(41.0, a=stats())
+    assert cluster.is_settled
 
 
 def test_an_answer_that_is_the_same_as_before_ends_all_rates() -> None:
