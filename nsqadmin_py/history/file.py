@@ -1,10 +1,11 @@
 """The file of the history: a header line, then one compressed document with a checksum.
 
-    nsqadmin-history 1 <crc32c of the rest, 8 hex digits>\\n
+    nsqadmin-history 2 <crc32c of the rest, 8 hex digits>\\n
     zstd of: length of the head (4 bytes), head (JSON), values (4 bytes each)
 
 The head has for each ring its place, its first and last step, and the size of its values in bytes. It also has the last
-known states of nsqds, which another module writes and reads.
+known states of nsqds, which another module writes and reads. Version 1, which is also read, had no lowest and highest
+values.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ import orjson
 from gevent.threadpool import ThreadPool
 
 from nsqadmin_py.history.rings import Ring
-from nsqadmin_py.history.series import History, Key, Pair, Series
+from nsqadmin_py.history.series import History, Key, Rings, Series
 from nsqd_py.runtime import private_files
 from nsqd_py.runtime.logs import Log
 
-_MAGIC = b"nsqadmin-history 1 "
+_MAGIC = b"nsqadmin-history 2 "
+_OLD_MAGIC = b"nsqadmin-history 1 "
 _LEVEL = 1
 _MOST_BYTES = 2 << 30
 _LENGTH = struct.Struct(">I")
@@ -43,8 +45,8 @@ def encode(history: History, nodes: list[dict[str, Any]]) -> bytes:
     rows: list[Any] = []
     for key, series in history.series.items():
         rings = {}
-        for name, pair in series.pairs.items():
-            dumps = [ring.dump() for ring in pair]
+        for name, rings_of_figure in series.rings.items():
+            dumps = [ring.dump() for ring in rings_of_figure]
             parts += [data for _, _, data in dumps]
             rings[name] = [(first, last, len(data)) for first, last, data in dumps]
         rows.append([*key, series.quantiles, rings])
@@ -64,12 +66,13 @@ def decode(document: bytes, history: History) -> Any:
         for topic, channel, node, quantiles, rings in head["series"]:
             series = Series()
             series.quantiles = tuple(map(float, quantiles))
-            for name, (fine, coarse) in rings.items():
-                loaded = []
-                for capacity, (first, last, size) in ((history.fine_capacity, fine), (history.coarse_capacity, coarse)):
-                    loaded.append(_ring(capacity, first, last, document[at : at + size]))
+            for name, dumps in rings.items():
+                found = history.new_rings()
+                for place, (first, last, size) in enumerate(dumps):
+                    loaded = _ring(found[place].capacity, first, last, document[at : at + size])
+                    found = found._replace(**{Rings._fields[place]: loaded})
                     at += size
-                series.pairs[name] = Pair(*loaded)
+                series.rings[name] = found
             history.series[Key(topic, channel, node)] = series
         return head.get("nodes", [])
     except _BAD as error:
@@ -89,7 +92,7 @@ def pack(document: bytes) -> bytes:
 def unpack(data: bytes) -> bytes:
     """Return the document of a file's content. Raises BadHistory."""
     line, _, packed = data.partition(b"\n")
-    if not line.startswith(_MAGIC):
+    if not line.startswith((_MAGIC, _OLD_MAGIC)):
         raise BadHistory("it is no history of nsqadmin")
     if line[len(_MAGIC) :] != b"%08x" % google_crc32c.value(packed):
         raise BadHistory("its checksum is wrong")

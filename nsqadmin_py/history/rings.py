@@ -84,11 +84,12 @@ class Ring:
         # The sum of a span with a gap is NaN. Most have none, so their values are not checked: 25 us, not 120.
         return [mean(span) if isnan(total := sum(span)) else total / width for span in spans]
 
-    def mean(self, begin: int, end: int) -> float:
-        """Return the mean of the known values of these steps; NaN if there are none."""
+    def summary(self, begin: int, end: int) -> tuple[float, float, float]:
+        """Return the mean, lowest and highest of the known values of these steps; NaN if there are none."""
         if self._values is None and self.first <= begin and end <= self.last + 1:
-            return self._constant
-        return mean(self.read(begin, end))
+            return self._constant, self._constant, self._constant
+        known = [value for value in self.read(begin, end) if not isnan(value)]
+        return (sum(known) / len(known), min(known), max(known)) if known else (nan, nan, nan)
 
     # ---- as bytes
 

@@ -1,12 +1,12 @@
-"""The history of a cluster: two rings for each figure of each topic, channel and nsqd. Pure.
+"""The history of a cluster: rings for each figure of each topic, channel and nsqd. Pure.
 
-300 topics with 3 channels on 120 nsqds have 1,320 series of seven figures: at most 120 MB if each of them changes all
+300 topics with 3 channels on 120 nsqds have 1,320 series of seven figures: at most 230 MB if each of them changes all
 the time, and usually a third of that. There are never more than `MOST_SERIES`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import isnan
 from typing import NamedTuple
 
@@ -37,26 +37,28 @@ class Key(NamedTuple):
 Values = Mapping[str, float]
 
 
-class Pair(NamedTuple):
-    """One figure, in small steps and in minutes."""
+class Rings(NamedTuple):
+    """One figure: in small steps, and the mean, lowest and highest value of each minute."""
 
     fine: Ring
     coarse: Ring
+    low: Ring
+    high: Ring
 
 
 class Series:
     """The figures of one key. A figure has rings from its first value on."""
 
-    __slots__ = ("pairs", "quantiles")
+    __slots__ = ("rings", "quantiles")
 
     def __init__(self) -> None:
-        self.pairs: dict[str, Pair] = {}
+        self.rings: dict[str, Rings] = {}
         self.quantiles: tuple[float, ...] = ()
 
     @property
     def last(self) -> int:
         """Return the latest small step."""
-        return max((pair.fine.last for pair in self.pairs.values()), default=-1)
+        return max((rings.fine.last for rings in self.rings.values()), default=-1)
 
 
 class History:
@@ -86,19 +88,19 @@ class History:
             self._put(series, step, values)
 
     def _put(self, series: Series, step: int, values: Values) -> None:
-        pairs = series.pairs
+        known = series.rings
         for name, value in values.items():
-            pair = pairs.get(name)
-            if pair is None:
-                pair = pairs[name] = Pair(Ring(self.fine_capacity), Ring(self.coarse_capacity))
-            fine = pair.fine
+            rings = known.get(name)
+            if rings is None:
+                rings = known[name] = self.new_rings()
+            fine = rings.fine
             if 1 < step - fine.last <= MOST_FILLED + 1 and fine.last >= 0:
                 for missed in range(fine.last + 1, step):
                     fine.put(missed, value)
             fine.put(step, value)
 
     def _end_minutes(self, time_s: float) -> None:
-        """Put the mean of each finished minute into the coarse rings."""
+        """Put the mean, lowest and highest value of each finished minute into the coarse rings."""
         coarse_step = int(time_s / COARSE_STEP_S)
         if self._coarse_step >= 0 and coarse_step > self._coarse_step:
             self._end_minute(self._coarse_step)
@@ -109,16 +111,22 @@ class History:
         begin = int(coarse_step * COARSE_STEP_S / self.fine_step_s)
         end = int((coarse_step + 1) * COARSE_STEP_S / self.fine_step_s)
         for series in self.series.values():
-            for pair in series.pairs.values():
-                average = pair.fine.mean(begin, end)
+            for rings in series.rings.values():
+                average, low, high = rings.fine.summary(begin, end)
                 if not isnan(average):
-                    pair.coarse.put(coarse_step, average)
+                    rings.coarse.put(coarse_step, average)
+                    rings.low.put(coarse_step, low)
+                    rings.high.put(coarse_step, high)
 
     def _drop_old(self, coarse_step: int) -> None:
         """Drop the series of what has been gone for a day."""
         oldest = (coarse_step - self.coarse_capacity) * COARSE_STEP_S / self.fine_step_s
         for key in [key for key, series in self.series.items() if series.last < oldest]:
             del self.series[key]
+
+    def new_rings(self) -> Rings:
+        """Return empty rings for one figure."""
+        return Rings(Ring(self.fine_capacity), *(Ring(self.coarse_capacity) for _ in range(3)))
 
     # ---- reading
 
@@ -132,6 +140,18 @@ class History:
         begin = end - max(1, int(min(range_s, COARSE_RANGE_S) / step_s))
         lists = [self._ring(key, metric, is_fine).read(begin, end) for metric in metrics]
         return step_s, [step * step_s for step in range(begin, end)], lists
+
+    def extremes(
+        self, key: Key, metrics: Iterable[str], times: Sequence[float]
+    ) -> tuple[list[list[float]], list[list[float]]]:
+        """Return the lowest and highest values of each metric in these minutes, which `read` returned."""
+        begin = int(times[0] / COARSE_STEP_S) if times else 0
+        found = [self._rings(key, metric) for metric in metrics]
+        low, high = (
+            [(Ring(1) if rings is None else rings[place]).read(begin, begin + len(times)) for rings in found]
+            for place in (Rings._fields.index("low"), Rings._fields.index("high"))
+        )
+        return low, high
 
     def lines(
         self, keys: Iterable[Key], metric: str, range_s: float, points: int, now_s: float
@@ -151,9 +171,12 @@ class History:
 
     def _ring(self, key: Key, metric: str, is_fine: bool) -> Ring:
         """Return the ring of a figure; an empty one if it is not recorded."""
+        rings = self._rings(key, metric)
+        return Ring(1) if rings is None else rings.fine if is_fine else rings.coarse
+
+    def _rings(self, key: Key, metric: str) -> Rings | None:
         series = self.series.get(key)
-        pair = series.pairs.get(metric) if series is not None else None
-        return Ring(1) if pair is None else pair.fine if is_fine else pair.coarse
+        return series.rings.get(metric) if series is not None else None
 
     def quantiles(self, key: Key) -> tuple[float, ...]:
         series = self.series.get(key)
@@ -162,9 +185,5 @@ class History:
     @property
     def size_bytes(self) -> int:
         """Return the memory of the values in bytes."""
-        return sum(ring.size_bytes for ring in self._rings())
-
-    def _rings(self) -> Iterator[Ring]:
-        for series in self.series.values():
-            for pair in series.pairs.values():
-                yield from pair
+        all_rings = (ring for series in self.series.values() for rings in series.rings.values() for ring in rings)
+        return sum(ring.size_bytes for ring in all_rings)

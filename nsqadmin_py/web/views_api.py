@@ -16,7 +16,7 @@ from nsqadmin_py.cluster.attention import attention_view
 from nsqadmin_py.cluster.findings import NO_FINDINGS, Findings
 from nsqadmin_py.cluster.view import BadQuery, NotKnown, View, hide_rates
 from nsqadmin_py.cluster.views import Page
-from nsqadmin_py.history.series import COARSE_RANGE_S, LATENCIES, METRICS, History, Key
+from nsqadmin_py.history.series import COARSE_RANGE_S, COARSE_STEP_S, LATENCIES, METRICS, History, Key
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.web.access import Access
 from nsqadmin_py.web.answers import NotThere, Refusal, as_json, number_of
@@ -165,6 +165,9 @@ class ViewsApi:
             "quantiles": self._history.quantiles(key),
             "data": [times, *([None if isnan(value) else value for value in values] for values in lists)],
         }  # fmt: skip
+        if step_s == COARSE_STEP_S:
+            low, high = self._history.extremes(key, metrics, times)
+            document |= {"low": low, "high": high}  # NaN is null in JSON
         return as_json(document)
 
     def sparklines(self, request: Request) -> Response:

@@ -21,6 +21,8 @@ HELD = "{depth: 2, in_flight: 1, deferred: 0, clients: 1}"
 FILE = "{first_timestamp: 100e9, last_timestamp: 200e9, message_count: 100, live_count: 40, first_seq: 0, bytes: 5}"
 COURSE_OF_3 = '{step_s: 2, metrics: ["depth"], quantiles: [], data: [[10, 12, 14], [1, 2, null]]}'
 
+BAND = 'm.courseOf({metrics: ["a"], data: [[60, 120], [5, 6]], low: [[1, 2]], high: [[9, 6]]})'
+
 
 @pytest.fixture(scope="module")
 def page(browser: Browser, running_cluster: AdminCluster) -> Iterator[Page]:
@@ -82,6 +84,11 @@ def page(browser: Browser, running_cluster: AdminCluster) -> Iterator[Page]:
          [[10, 12, 14, 16, 18], [1, 2, None, None, 7]]),
         (COURSE, f"extended({COURSE_OF_3}, {{depth: 7}}, 15, 60, true).data", [[10, 12, 14], [1, 2, 7]]),
         (COURSE, f"extended({COURSE_OF_3}, {{depth: 7}}, 16.5, 4, true).data", [[12, 14, 16], [2, 2, 7]]),
+        (COURSE, f"bandOf({BAND}, 'a')", {"low": [1, 2], "high": [9, 6]}),
+        (COURSE, f"bandOf({{...{BAND}, data: [[120, 180], [6, 7]]}}, 'a')", {"low": [2, 7], "high": [6, 7]}),
+        (COURSE, "grouped([1, 2, 3], [{values: [2, 4, null], low: [1, 4, null], high: [9, 4, null]}], 2)",
+         [{"time": 3, "cells": [{"mean": 4, "low": 4, "high": 4}]},
+          {"time": 1, "cells": [{"mean": 2, "low": 1, "high": 9}]}]),
         (COURSE, "extremes([null, 3, 1, null])", {"low": 1, "high": 3, "last": 1}),
         (LOG, f"sumsOf([{{answer: {{bytes: 9, earliest_seq: 0, files: [{FILE}]}}}}, {{error: 'x'}}])",
          {"kept": 100, "needed": 40, "bytes": 9, "files": 1, "earliestNs": 100e9}),

@@ -114,7 +114,7 @@ def write_history(path: Path, cluster: AdminCluster, now_s: float) -> None:
     for time_s in times:
         figures = [(key, _figures(rates[key], depths[key], now_s - time_s), QUANTILES) for key in rates]
         book.record(time_s, figures)
-    path.write_bytes(pack(encode(book)))
+    path.write_bytes(pack(encode(book, [])))
 
 
 def _depths(cluster: AdminCluster) -> Counter[Key]:

@@ -4,7 +4,7 @@ import { explain, get, session } from "../lib/api.js";
 import { clock, count, latency, rate, short, timeText } from "../lib/format.js";
 import { html, useEffect, useId, useMemo, useRef, useState } from "../lib/html.js";
 import { remember, remembered } from "../lib/theme.js";
-import { extended, extremes, sampled, valueAt } from "./course.js";
+import { bandOf, courseOf, extended, extremes, grouped, valueAt } from "./course.js";
 import { Plot } from "./plot.js";
 import { Failed, Loading } from "./state.js";
 import { Table } from "./table.js";
@@ -60,7 +60,7 @@ function useCourse(source, live, metrics, range) {
     if (isBroken) return undefined;
     const stop = new AbortController();
     get("/history", words, { signal: stop.signal })
-      .then((course) => setRead({ key, course, wrong: "" }))
+      .then((answer) => setRead({ key, course: courseOf(answer), wrong: "" }))
       .catch((error) => stop.signal.aborted || setRead((old) => (
         old.course && old.key === key ? old : { key, course: null, wrong: explain(error) })));
     const timer = setTimeout(() => setTurn((n) => n + 1), READ_ANEW_EVERY_MS);
@@ -128,9 +128,12 @@ function Chart({ chart, lines, course, span, syncKey, cursor, onCursor }) {
   const [hidden, setHidden] = useState([]);
   const [isTable, setTable] = useState(false);
   const columns = lines.map(({ metric }) => course.data[course.metrics.indexOf(metric) + 1] ?? []);
-  const data = useMemo(() => [course.data[0], ...columns], [course, lines.map((line) => line.metric).join()]);
+  const names = lines.map((line) => line.metric).join();
+  const bands = useMemo(() => lines.map(({ metric }) => bandOf(course, metric)), [course, names]);
+  const data = useMemo(() => [course.data[0], ...columns, ...bands.flatMap((band) => (band ? [band.low, band.high] : []))],
+    [course, names]);
   const series = lines.map((line, i) => (
-    { ...line, isFilled: i === 0 && chart.isFilled, hidden: hidden.includes(line.metric) }));
+    { ...line, isFilled: i === 0 && chart.isFilled && !bands[i], hidden: hidden.includes(line.metric) }));
   const flip = (metric) =>
     setHidden(hidden.includes(metric) ? hidden.filter((one) => one !== metric) : [...hidden, metric]);
   return html`<figure class="chart">
@@ -145,26 +148,42 @@ function Chart({ chart, lines, course, span, syncKey, cursor, onCursor }) {
           aria-pressed=${!line.hidden} title="Show or hide" data-metric=${line.metric}
           data-value=${valueAt(columns[i], null)} onClick=${() => flip(line.metric)}>
         <span class="swatch" aria-hidden="true"></span>${line.label}
-        <span class="legend-value">${chart.exact(valueAt(columns[i], cursor))}</span>
+        <span class="legend-value">${chart.exact(valueAt(columns[i], cursor))}${spanText(chart, bands[i], cursor)}</span>
       </button>`)}
     </div>
-    ${isTable ? html`<${Numbers} chart=${chart} lines=${lines} data=${data} step_s=${course.step_s} />`
-      : html`<${Plot} data=${data} span=${span} series=${series} form=${chart.form} isWhole=${chart.isWhole}
+    ${isTable ? html`<${Numbers} chart=${chart} lines=${lines} columns=${columns} bands=${bands} course=${course} />`
+      : html`<${Plot} data=${data} span=${span} series=${series} hasBands=${Boolean(course.band)}
+          form=${chart.form} isWhole=${chart.isWhole}
           least=${chart.least} syncKey=${syncKey} onCursor=${onCursor} summary=${summaryOf(chart, lines, columns)} />`}
   </figure>`;
 }
 
-function Numbers({ chart, lines, data, step_s }) {
-  const form = step_s < 60 ? clock : timeText;
-  const columns = useMemo(() => [
-    { key: "0", title: "Time", cell: (row) => form(row[0]) },
+/** The lowest and highest values of the step at the cursor. */
+function spanText(chart, band, cursor) {
+  if (!band || cursor === null) return "";
+  const [low, high] = [band.low[cursor], band.high[cursor]];
+  return low === high ? "" : ` (${chart.exact(low)} to ${chart.exact(high)})`;
+}
+
+/** The same as a table; each row covers several steps, with their mean, lowest and highest values. */
+function Numbers({ chart, lines, columns, bands, course }) {
+  const form = course.step_s < 60 ? clock : timeText;
+  const heads = useMemo(() => [
+    { key: "time", title: "Until", cell: (row) => form(row.time) },
     ...lines.map(({ label }, i) => (
-      { key: String(i + 1), title: label, number: true, cell: (row) => chart.exact(row[i + 1]) })),
+      { key: label, title: label, number: true, cell: (row) => cellText(chart, row.cells[i]) })),
   ], [chart, form, lines.map((line) => line.label).join()]);
+  const lists = columns.map((values, i) => ({ values, low: bands[i]?.low ?? values, high: bands[i]?.high ?? values }));
   return html`<div class="chart-table">
-    <${Table} caption=${chart.title} captionHidden isSmall columns=${columns} rows=${sampled(data, TABLE_ROWS)}
-      rowKey=${(row) => String(row[0])} />
+    <${Table} caption=${chart.title} captionHidden isSmall columns=${heads} rows=${grouped(course.data[0], lists, TABLE_ROWS)}
+      rowKey=${(row) => String(row.time)} />
   </div>`;
+}
+
+function cellText(chart, cell) {
+  if (!cell) return chart.exact(null);
+  const { mean, low, high } = cell;
+  return low === high ? chart.exact(mean) : `${chart.exact(mean)} (${chart.exact(low)} to ${chart.exact(high)})`;
 }
 
 /**

@@ -6,7 +6,31 @@
  * @property {number} step_s
  * @property {number[]} quantiles that latency_0, latency_1, … are of
  * @property {(number | null)[][]} data times in s, then one list for each metric
+ * @property {{times: number[], low: (number | null)[][], high: (number | null)[][]}} [band] of means: the lowest and
+ *   highest value of each step, one list for each metric
  */
+
+/**
+ * The answer of /history.
+ * @param {Course & {low?: (number | null)[][], high?: (number | null)[][]}} answer @returns {Course}
+ */
+export function courseOf({ low, high, ...course }) {
+  return low && high ? { ...course, band: { times: /** @type {number[]} */ (course.data[0]), low, high } } : course;
+}
+
+/**
+ * The lowest and highest values at these times; where they are not known, the value itself.
+ * @param {Course} course @param {string} metric @returns {{low: (number | null)[], high: (number | null)[]} | null}
+ */
+export function bandOf({ metrics, data, band }, metric) {
+  if (!band) return null;
+  const place = metrics.indexOf(metric);
+  const values = data[place + 1];
+  const steps = new Map(band.times.map((time, i) => [time, i]));
+  const at = (/** @type {(number | null)[]} */ list) =>
+    values.map((value, i) => list[steps.get(/** @type {number} */ (data[0][i])) ?? -1] ?? value);
+  return { low: at(band.low[place]), high: at(band.high[place]) };
+}
 
 /** @param {Record<string, any>} head @param {string} metric @param {number[]} quantiles @returns {number | null} */
 function valueOf(head, metric, quantiles) {
@@ -56,11 +80,28 @@ export function valueAt(values, i) {
   return i === null ? values.findLast((value) => value !== null && value !== undefined) ?? null : values[i] ?? null;
 }
 
-/** Every n-th row, the last one for certain, newest first. @param {(number | null)[][]} data @param {number} most */
-export function sampled(data, most) {
-  const length = data[0].length;
-  const every = Math.max(1, Math.ceil(length / most));
+/**
+ * At most so many rows, newest first: of each the last time, and the mean, lowest and highest of each list in it.
+ * @param {number[]} times @param {{values: (number | null)[], low: (number | null)[], high: (number | null)[]}[]} lists
+ * @param {number} most
+ * @returns {{time: number, cells: ({mean: number, low: number, high: number} | null)[]}[]}
+ */
+export function grouped(times, lists, most) {
+  const every = Math.max(1, Math.ceil(times.length / most));
   const rows = [];
-  for (let i = length - 1; i >= 0; i -= every) rows.push(data.map((list) => list[i] ?? null));
+  for (let end = times.length; end > 0; end -= every) {
+    const begin = Math.max(0, end - every);
+    const cells = lists.map(({ values, low, high }) => cellOf(values.slice(begin, end), low.slice(begin, end), high.slice(begin, end)));
+    rows.push({ time: times[end - 1], cells });
+  }
   return rows;
+}
+
+/** @param {(number | null)[]} values @param {(number | null)[]} low @param {(number | null)[]} high */
+function cellOf(values, low, high) {
+  const known = /** @type {number[]} */ (values.filter((value) => value !== null && value !== undefined));
+  if (!known.length) return null;
+  return {
+    mean: known.reduce((a, b) => a + b) / known.length, low: extremes(low)?.low ?? known[0], high: extremes(high)?.high ?? known[0],
+  };
 }

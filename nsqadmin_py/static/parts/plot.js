@@ -38,8 +38,21 @@ function wholeSteps() {
   return Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((n) => n * 10 ** power)).flat();
 }
 
+const BAND_EDGE = { stroke: "transparent", width: 0, points: { show: false } };
+
+/** @param {string} paint */
+function faint(paint) {
+  return `color-mix(in srgb, ${colour(paint)} 14%, transparent)`;
+}
+
+/** The series of the lowest and of the highest values of a line; they follow all lines. @returns {number[]} */
+function edgesOf(series, i) {
+  const first = 1 + series.length + 2 * i;
+  return [first, first + 1];
+}
+
 /** @param {PlotProps} props @param {number} width @param {{current: PlotProps}} latest */
-function optionsOf({ series, form, isWhole, least, syncKey }, width, latest) {
+function optionsOf({ series, hasBands, form, isWhole, least, syncKey }, width, latest) {
   const axis = {
     stroke: colour("muted"), font: `${AXIS_FONT} ${getComputedStyle(document.body).fontFamily}`,
     grid: { stroke: colour("grid"), width: 1 }, ticks: { show: false },
@@ -62,8 +75,9 @@ function optionsOf({ series, form, isWhole, least, syncKey }, width, latest) {
     ],
     series: [{}, ...series.map(({ label, paint, isFilled }) => ({
       label, stroke: colour(paint), width: 1.5, points: { show: false },
-      fill: isFilled ? `color-mix(in srgb, ${colour(paint)} 14%, transparent)` : undefined,
-    }))],
+      fill: isFilled ? faint(paint) : undefined,
+    })), ...(hasBands ? series.flatMap(() => [BAND_EDGE, BAND_EDGE]) : [])],
+    bands: hasBands ? series.map(({ paint }, i) => ({ series: edgesOf(series, i).reverse(), fill: faint(paint) })) : [],
     hooks: { setCursor: [(u) => latest.current.onCursor(u.cursor.idx ?? null)] },
   };
 }
@@ -92,7 +106,9 @@ function useLibrary() {
 
 /**
  * @typedef {object} PlotProps
- * @property {(number | null)[][]} data times in s, then the values of each series
+ * @property {(number | null)[][]} data times in s, then the values of each series, then where `hasBands` the lowest and
+ *   the highest of each
+ * @property {boolean} [hasBands]
  * @property {[number, number]} span from when to when, in s
  * @property {{label: string, paint: string, isFilled?: boolean, hidden?: boolean}[]} series
  * @property {(n: number) => string} form of the values
@@ -105,14 +121,14 @@ function useLibrary() {
 
 /** @param {PlotProps} props */
 export function Plot(props) {
-  const { data, span, series, summary } = props;
+  const { data, span, series, hasBands, summary } = props;
   const box = useRef(null);
   const plot = useRef(null);
   const latest = useRef(props);
   latest.current = props;
   const theme = useTheme();
   const hasFont = useFont();
-  const labels = series.map((one) => one.label).join("\n");
+  const labels = series.map((one) => one.label).join("\n") + (hasBands ? "\nbands" : "");
 
   const uPlot = useLibrary();
 
@@ -137,7 +153,9 @@ export function Plot(props) {
     const made = plot.current;
     if (!made) return;
     series.forEach(({ hidden }, i) => {
-      if (made.series[i + 1].show === Boolean(hidden)) made.setSeries(i + 1, { show: !hidden });
+      for (const place of [i + 1, ...(hasBands ? edgesOf(series, i) : [])]) {
+        if (made.series[place].show === Boolean(hidden)) made.setSeries(place, { show: !hidden });
+      }
     });
     made.setData(data);
   }, [data, span[0], span[1], theme, labels, hasFont, uPlot, series.map((one) => (one.hidden ? 1 : 0)).join("")]);

@@ -3,7 +3,7 @@
 import { count, duration, figure, rate } from "../lib/format.js";
 
 const FIGURES = {
-  depth: ["Depth", count, "Messages that wait in memory or on disk"],
+  depth: ["Depth", count, "Messages that wait in memory or on disk; of a topic, the copies of all its channels"],
   topic_depth: ["In the topic", count, "Messages that have not been copied to the channels yet"],
   backend_depth: ["On disk", count, "The part of the depth that is on disk; the rest is in memory"],
   in_flight: ["In flight", count, "Sent to consumers, and not finished yet"],
@@ -14,7 +14,7 @@ const FIGURES = {
   channels: ["Channels", count, "Each gets a copy of every message of the topic"],
   clients: ["Clients", count, "Consumers that are connected"],
   message_rate: ["In", rate, "Messages that arrive, per second"],
-  finish_rate: ["Finished", rate, "By consumers (FIN), per second"],
+  finish_rate: ["Finished", rate, "By consumers (FIN), per second; of a topic, the copies of all its channels"],
   requeue_rate: ["Requeued", rate, "By consumers (REQ), per second"],
   timeout_rate: ["Timed out", rate, "Not finished within the message timeout, per second"],
 };

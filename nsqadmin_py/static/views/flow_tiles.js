@@ -5,9 +5,9 @@ import { AGE_HELP, DRAIN_HELP, ageText, drainText } from "./columns.js";
 
 // Key, label, how it is written, what it means, and the count whose rate it is: since the nsqds started.
 const FIGURES = [
-  ["depth", "Depth", short, "Messages that wait in memory or on disk"],
+  ["depth", "Depth", short, "Messages that wait in memory or on disk; each channel has its own copy"],
   ["message_rate", "Messages in", rate, "Messages that arrive, per second", "messages"],
-  ["finish_rate", "Finished", rate, "By consumers (FIN), per second"],
+  ["finish_rate", "Finished", rate, "By consumers (FIN), per second; a message counts once for each channel"],
   ["in_flight", "In flight", short, "Sent to consumers, and not finished yet"],
   ["deferred", "Deferred", short, "To be delivered later"],
   ["requeue_rate", "Requeued", rate, "By consumers (REQ), per second", "requeued"],
@@ -23,7 +23,7 @@ export function flowTiles(head, courses) {
   return FIGURES.map(([key, label, form, meaning, total]) => ({
     label, value: form(head[key]), course: courses.has(key) ? [...courses.get(key), head[key]] : undefined,
     title: total ? `${meaning}; ${count(head[total])} since the nsqds started` : `${meaning}: ${exact(head[key])}`,
-    note: total ? `${short(head[total])} total` : key === "depth" && missingText(head),
+    note: total ? `${short(head[total])} total` : noteOf(key, head),
     alert: key === "timeout_rate" && head[key] > 0,
   }));
 }
@@ -36,6 +36,12 @@ export function ageTile(head) {
 /** @param {object} head  the figures of a channel */
 export function drainTile(head) {
   return { label: "Drained in", value: drainText(head), title: DRAIN_HELP, alert: head.depth > 0 && head.drain_s === null };
+}
+
+/** What a sum contains: a message counts once for each channel of its topic. */
+function noteOf(key, head) {
+  if (key === "finish_rate" && head.channels > 1) return `${count(head.channels)} channels together`;
+  return key === "depth" && missingText(head);
 }
 
 /** The messages that the depth leaves out. */

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import struct
 from math import isnan, nan
 from pathlib import Path
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -83,6 +85,38 @@ def test_an_hour_in_small_steps_and_a_day_in_minutes() -> None:
     step_s, times, (depths,) = history.read(ORDERS, ["depth"], COARSE_RANGE_S, NOW_S + 178)
     assert (step_s, len(times)) == (60.0, 1440)
     assert depths[-2:] == [29.0, 89.0]  # the means of two minutes that are over
+
+
+def test_the_lowest_and_highest_values_of_each_minute_are_kept() -> None:
+    history = History()
+    for second in range(0, 182, 2):
+        record(history, NOW_S + second, depth=4350.0 if second == 70 else 3.0)
+    _, times, (means,) = history.read(ORDERS, ["depth"], COARSE_RANGE_S, NOW_S + 182)
+    low, high = history.extremes(ORDERS, ["depth"], times)
+    assert [row[0][-3:] for row in (low, high)] == [[3, 3, 3], [3, 4350, 3]]
+    assert means[-2] == pytest.approx(147.9, abs=0.1)
+    assert history.extremes(Key("other"), ["depth"], times[-1:])[0] == [[pytest.approx(nan, nan_ok=True)]]
+
+
+def test_a_file_without_lowest_and_highest_values_is_read() -> None:
+    document = encode(full_history(), [])
+    (length,) = struct.unpack_from(">I", document)
+    head = orjson.loads(document[4 : 4 + length])
+    data = document[4 + length :]
+    kept = []
+    for row in head["series"]:
+        for name, dumps in row[4].items():
+            sizes = [size for _, _, size in dumps]
+            kept.append(data[: sum(sizes[:2])])
+            data = data[sum(sizes) :]
+            row[4][name] = dumps[:2]
+    old_head = orjson.dumps(head)
+    history = History()
+    decode(struct.pack(">I", len(old_head)) + old_head + b"".join(kept), history)
+    wanted, found = (one.read(ORDERS, ["depth"], 3600, NOW_S + 130)[2] for one in (full_history(), history))
+    assert all(same(a, b) for a, b in zip(wanted, found, strict=True))
+    line, _, rest = pack(document).partition(b"\n")
+    assert unpack(line.replace(b"history 2", b"history 1") + b"\n" + rest) == document
 
 
 def test_a_round_that_is_late_leaves_no_gap_and_a_pause_does() -> None:
@@ -172,7 +206,7 @@ def test_a_book_is_read_as_it_was_written() -> None:
     for key, series in history.series.items():
         assert read.quantiles(key) == series.quantiles
         for range_s in (3600, COARSE_RANGE_S):
-            names = list(series.pairs)
+            names = list(series.rings)
             wanted = history.read(key, names, range_s, NOW_S + 130)
             found = read.read(key, names, range_s, NOW_S + 130)
             assert wanted[:2] == found[:2]
