@@ -1,6 +1,7 @@
 """HTTP for the daemons: a server that parses with httptools, and a client.
 
 connection        one connection: parses requests, and answers them in order
+handling          checks a request, runs its handler, logs the answer
 heads             the head of a request, and what HTTP forbids in it           pure
 request           a request as handlers see it, and the query of its URL
 router            the table of routes; finds the route of a request

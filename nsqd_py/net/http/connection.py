@@ -17,19 +17,17 @@ import gevent
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from nsqd_py.errors import HttpError
-from nsqd_py.net.addresses import host_of
 from nsqd_py.net.early_answers import EarlyAnswers
-from nsqd_py.net.http import access, answers, heads
-from nsqd_py.net.http.access import OPEN
+from nsqd_py.net.http import answers, heads
 from nsqd_py.net.http.answers import Reply
+from nsqd_py.net.http.handling import check_route, is_quick, log_answer, perform
 from nsqd_py.net.http.heads import Head, Refused
 from nsqd_py.net.http.request import App, Request
 from nsqd_py.net.http.router import Router, Target
 from nsqd_py.net.limits import BODY, HEAD, IDLE, TimeLimits
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.transport import Stream
-from nsqd_py.runtime.logs import INFO, Log
-from nsqd_py.settings.durations import format_duration
+from nsqd_py.runtime.logs import Log
 
 # Bytes that may arrive without completing a head or adding to a body: heads and trailers.
 MAX_STALLED_BYTES = heads.MAX_HEAD_BYTES + 256 * 1024
@@ -44,10 +42,6 @@ TAKEN_POLL_S = 0.01
 MIN_BODY_BYTES_PER_S = 1024
 # Time in which a refused client may still send, so that it reads the answer instead of a reset, as in Go.
 LINGER_S = 0.5
-
-# Two texts, because `nsqd_py.runtime.logs` limits lines by text: many GETs must not hide changes.
-_CHANGED = "%d %s %s (%s) %s"
-_ASKED = "%d %s %s (%s) %.32s"
 
 _NEW, _AT_START, _IN_HEAD, _IN_BODY = range(4)
 _KEPT_WAITING = {_NEW: HEAD, _AT_START: IDLE, _IN_HEAD: HEAD, _IN_BODY: BODY}
@@ -233,7 +227,7 @@ class HttpConnection(Stream, Generic[App]):
         url = head.url.decode("latin-1")
         target = self._router.resolve(head.method, url)
         request = Request(self._app, self, head.method, url, target, head.version == "1.0", head.keep_alive)
-        reply = self.check_client() or request.target.reply or self._check_route(request, head)
+        reply = self.check_client() or request.target.reply or check_route(request, head, self.peer)
         if reply is not None:
             self._refuse(request, reply)
             return
@@ -244,41 +238,6 @@ class HttpConnection(Stream, Generic[App]):
     def check_client(self) -> Reply | None:
         """Return the answer to all requests of a client that may not use the API; None for others."""
         return None
-
-    def _check_route(self, request: Request[App], head: Head) -> Reply | None:
-        """Return the refusal of a request that follows from its route and head; None if there is none."""
-        route = request.route
-        if route.access not in OPEN:
-            refusal = self._check_access(request, head)
-            if refusal is not None:
-                return refusal
-        if route.body.limit is not None:
-            request.size_limit = route.body.limit(self._app)
-            if head.content_length > request.size_limit:
-                return answers.failure(HttpError(413, route.body.too_big))
-        if route.check_head is not None:
-            try:
-                route.check_head(request)
-            except HttpError as error:
-                return answers.failure(error)
-        return None
-
-    def _check_access(self, request: Request[App], head: Head) -> Reply | None:
-        """Return the refusal of a client that may not use the route. The worker checks passwords later."""
-        app = self._app
-        guard = app.admin_guard
-        has_guard, clients_authorize = guard is not None, app.clients_authorize
-        refusal = access.refusal(
-            request.route.access, head.method, head.fields, self.peer,
-            has_guard=has_guard, clients_authorize=clients_authorize,
-        )  # fmt: skip
-        if refusal is not None or guard is None:
-            return refusal
-        authorization = head.fields.get(b"authorization", b"")
-        passes = guard.known(authorization)
-        if passes is None:
-            request.credentials = authorization
-        return answers.UNAUTHORIZED if passes is False else None
 
     def _refuse(self, request: Request[App], reply: Reply) -> None:
         """Answer a request without its body. The body is skipped; if it is too long, the connection ends."""
@@ -325,25 +284,13 @@ class HttpConnection(Stream, Generic[App]):
         """Answer a complete request now, or queue it for the worker."""
         if not request.keep_alive:
             self._is_deaf = True
-        if self._worker is None and self._is_quick(request) and self._answered_bytes <= QUICK_ANSWERS_BYTES:
+        if self._worker is None and is_quick(request, self.peer) and self._answered_bytes <= QUICK_ANSWERS_BYTES:
             self._perform(request)
             return
         self._queue.append(request)
         if self._worker is None:
             self.hold()
             self._worker = gevent.spawn(self._work)
-
-    def _is_quick(self, request: Request[App]) -> bool:
-        """True if the request can be answered at once, without a greenlet that may wait."""
-        if request.reply is not None:
-            return True
-        route = request.route
-        if not route.is_hot or request.credentials or request.size_bytes > route.quick_bytes:
-            return False
-        if route.is_quick is not None and not route.is_quick(request):
-            return False
-        # It does not wait for running handlers: a hot handler ends before the loop continues.
-        return not route.is_long or self._app.response_limiter.has_room(self.peer)
 
     def _work(self) -> None:
         """Handle the queued requests. A handler that has begun is not interrupted if the client disconnects."""
@@ -409,11 +356,8 @@ class HttpConnection(Stream, Generic[App]):
     def _perform(self, request: Request[App]) -> None:
         started_ns = time.perf_counter_ns()
         request.ticket = self.early.ticket()
-        reply = request.reply or self._call_handler(request)
-        if request.target.is_logged and self.log.level <= INFO:
-            elapsed = format_duration(time.perf_counter_ns() - started_ns)
-            text = _ASKED if request.method in ("GET", "HEAD") else _CHANGED
-            self.log.of_clients.info(text, reply.status, request.method, request.url, self.peer, elapsed)
+        reply = request.reply or perform(request, self.peer, self.log)
+        log_answer(self.log, request, reply, self.peer, time.perf_counter_ns() - started_ns)
         if self.closed:
             return
         with_body = request.method != "HEAD"
@@ -435,24 +379,6 @@ class HttpConnection(Stream, Generic[App]):
             self._linger()
         elif not request.keep_alive:
             self.close_when_sent()
-
-    def _refusal(self, request: Request[App]) -> Reply | None:
-        """Return the refusal of a request whose password is wrong; None if it is right. May block."""
-        guard = self._app.admin_guard
-        if guard is None or not request.credentials:
-            return None
-        return guard.check(request.credentials, host_of(self.peer))
-
-    def _call_handler(self, request: Request[App]) -> Reply:
-        try:
-            return self._refusal(request) or request.route.handler(request)
-        except HttpError as error:
-            return answers.failure(error)
-        except OSError as error:
-            self.log.of_clients.error("failure in %s - %s", request.url, error)
-        except Exception as error:  # a bug in one handler costs that request only
-            self.log.exception("panic in HTTP handler - %r", error)
-        return answers.INTERNAL_ERROR
 
     def on_drained(self) -> None:
         if self.queued_bytes and not self.out:

@@ -23,7 +23,7 @@ class Application(Protocol):
 
     admin_guard        checks credentials for admin paths; None without `--http-auth-file`
     clients_authorize  True if TCP clients have to AUTH
-    response_limiter        bounds the memory of long answers
+    response_limiter   bounds the memory of long answers
     """
 
     log: Log
