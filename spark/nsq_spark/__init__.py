@@ -12,7 +12,6 @@ session        starts Spark, quietly
 java           finds a Java for it
 class_archive  where its JVM keeps the classes of Spark, for a faster start
 publisher      publishes the messages of a task, for `source` and `replay`
-publish_batch  a batch of messages, and the errors that it may get
 
 Importing this package imports nothing else: executors import modules in it, and need neither gevent nor the data
 source for that.

@@ -9,26 +9,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import repeat
+from typing import Any
 
-from nsq_spark.publish_batch import (
-    GaveUp,
-    NotPublished,
-    PublishBatch,
-    PublishCounts,
-    PublishObserver,
-    Refused,
-    is_final,
-    is_too_large,
-)
+from nsq_spark.archive.payload import Payload
+from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.client.blocking.lookup import LookupClient
 from nsqd_py.client.blocking.producer import Producer
-from nsqd_py.client.errors import BadName, ConnectionLost, NoNsqd, NsqClientError, TimedOut
+from nsqd_py.client.errors import BadName, ConnectionLost, NoNsqd, NsqClientError, NsqdSaid, TimedOut
 from nsqd_py.client.options import ClientOptions
+from nsqd_py.client.publishing.publish import BadBody, Publish
 from nsqd_py.runtime.outages import Backoff
 
 # The limit of unanswered bytes, and so of what may be stored twice after a failure. Two batches for each nsqd may be
@@ -45,10 +39,119 @@ _FAIL_OVER_S = 10.0
 # Larger than a window of ours: the producer never makes its caller wait.
 _PRODUCER_WINDOW, _PRODUCER_WINDOW_BYTES = 10_000, 64 << 20
 
+# Errors that a smaller batch may not have; and errors that every nsqd of the cluster would give again.
+_TOO_LARGE = frozenset(("E_BAD_BODY", "E_BAD_MESSAGE"))
+_FINAL = frozenset(("E_BAD_TOPIC", "E_INVALID", "E_UNAUTHORIZED", "E_AUTH_FIRST", "E_AUTH_DISABLED"))
+
 # The caller reports what goes wrong, with the messages that it goes wrong for.
 _log = logging.getLogger("nsq_spark.publisher")
 _log.addHandler(logging.NullHandler())
 _log.propagate = False
+
+
+class NotPublished(Exception):
+    """Some messages were not published; the text gives nsqd's address and the reason."""
+
+
+class GaveUp(NotPublished):
+    """No nsqd took the messages within the time limit."""
+
+
+class Refused(NotPublished):
+    """nsqd refuses the messages, and would refuse them again: because of a topic, a secret, or a size."""
+
+
+@dataclass(slots=True)
+class PublishBatch:
+    """Messages `begin` to `end` (not included) of a payload. They are sent, and acknowledged, together.
+
+    They are cut out of the payload only if they have to be: that takes longer than to send them.
+
+    defer_ms      0, or the delay of each message: a number, or one for each message of the payload
+    origin        what the caller knows the messages by
+    may_be_there  nsqd may have stored it although it was not acknowledged
+    """
+
+    topic: str
+    payload: Payload
+    begin: int
+    end: int
+    defer_ms: int | Sequence[int] = 0
+    origin: Any = None
+    number: int = 0
+    deadline_s: float = 0.0
+    publish: Publish | None = None
+    may_be_there: bool = False
+
+    @property
+    def count(self) -> int:
+        return self.end - self.begin
+
+    @property
+    def body_bytes(self) -> int:
+        return self.payload.bytes_of(self.begin, self.end)
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the body of an MPUB of these messages."""
+        return self.body_bytes + SIZE_BYTES * (self.count + 1)
+
+    def halves(self) -> Iterator[PublishBatch]:
+        middle = self.begin + self.count // 2
+        yield replace(self, end=middle, publish=None)
+        yield replace(self, begin=middle, publish=None)
+
+
+@dataclass(slots=True)
+class PublishCounts:
+    """The messages that nsqd acknowledged.
+
+    possible_duplicates  the largest number of messages that may be stored twice: those that were sent again while it
+                         was not known whether nsqd had stored them
+    """
+
+    messages: int = 0
+    size_bytes: int = 0
+    possible_duplicates: int = 0
+    topics: dict[str, int] = field(default_factory=dict)
+
+    def add(self, other: PublishCounts) -> None:
+        self.messages += other.messages
+        self.size_bytes += other.size_bytes
+        self.possible_duplicates += other.possible_duplicates
+        for topic, count in other.topics.items():
+            self.topics[topic] = self.topics.get(topic, 0) + count
+
+
+class PublishObserver:
+    """What the caller of a TaskPublisher may want to know. `look` and `rest` may raise, to end the work."""
+
+    def acknowledged(self, batch: PublishBatch) -> None:
+        """nsqd has stored the batch."""
+
+    def too_large(self, batch: PublishBatch, error: Exception) -> None:
+        """nsqd takes no message of this size; the batch is a single one. Return to go on without it."""
+        raise Refused(f"not published: {error}")
+
+    def stepped(self) -> None:
+        """All answers that have come so far are handled."""
+
+    def look(self) -> None:
+        """Called often."""
+
+    def rest(self, seconds: float) -> None:
+        """Wait at most so long."""
+        time.sleep(seconds)
+
+
+def _is_too_large(error: Exception) -> bool:
+    """True if nsqd takes no command, or no message, of this size."""
+    return isinstance(error, BadBody) or (isinstance(error, NsqdSaid) and error.code in _TOO_LARGE)
+
+
+def _is_final(error: Exception) -> bool:
+    """True if every nsqd of the cluster would refuse it again, however small it is made."""
+    return isinstance(error, BadName) or (isinstance(error, NsqdSaid) and error.code in _FINAL)
 
 
 @dataclass(slots=True)
@@ -136,9 +239,7 @@ class TaskPublisher:
     def wait(self, seconds: float) -> None:
         """Wait for at most so long, and meanwhile go on with what is under way. Raises NotPublished."""
         if self._under_way or self._returned:
-            self._observer.look()
-            self._send_returned()
-            self._step(min(seconds, _STEP_S))
+            self._go_on(seconds)
         else:
             self.idle()
             self._observer.rest(seconds)
@@ -156,9 +257,7 @@ class TaskPublisher:
     def finish(self) -> None:
         """Wait until nsqd has acknowledged all, and close the connections. Raises NotPublished."""
         while self._under_way or self._returned:
-            self._observer.look()
-            self._send_returned()
-            self._step(_STEP_S)
+            self._go_on(_STEP_S)
         if self._fatal is not None:
             raise self._fatal
         self._close(0.0)
@@ -184,6 +283,11 @@ class TaskPublisher:
                 producer.close(0.0)
 
     # ---- room
+
+    def _go_on(self, seconds: float) -> None:
+        self._observer.look()
+        self._send_returned()
+        self._step(min(seconds, _STEP_S))
 
     def _make_room(self, batch: PublishBatch) -> None:
         while True:
@@ -234,24 +338,22 @@ class TaskPublisher:
 
     def _start_deferred(self, producer: Producer, batch: PublishBatch) -> None:
         """Publish message by message: NSQ has no MPUB that defers."""
-        batch.unanswered, batch.error = batch.count, None
         bodies = batch.payload.take(slice(batch.begin, batch.end)).array().to_pylist()
         delays = repeat(batch.defer_ms) if isinstance(batch.defer_ms, int) else batch.defer_ms[batch.begin : batch.end]
-        on_done = partial(self._one_ended, batch)
-        begun = 0
-        try:
-            for body, delay_ms in zip(bodies, delays, strict=False):
-                begun += 1
-                producer.publish_soon(batch.topic, body, on_done, defer_s=delay_ms / 1000)
-        except (NsqClientError, BadName) as error:
-            batch.unanswered -= batch.count - begun
-            on_done(error)
+        answers: list[Exception | None] = []
 
-    def _one_ended(self, batch: PublishBatch, error: Exception | None) -> None:
-        batch.unanswered -= 1
-        batch.error = batch.error or error
-        if not batch.unanswered:
-            self._ended(batch, batch.error)
+        def on_done(error: Exception | None) -> None:
+            answers.append(error)
+            if len(answers) == batch.count:
+                self._ended(batch, next(filter(None, answers), None))
+
+        for number, (body, delay_ms) in enumerate(zip(bodies, delays, strict=False)):
+            try:
+                producer.publish_soon(batch.topic, body, on_done, defer_s=delay_ms / 1000)
+            except (NsqClientError, BadName) as error:
+                for _ in range(number, batch.count):  # neither this one nor those behind it were sent
+                    on_done(error)
+                return
 
     def _ended(self, batch: PublishBatch, error: Exception | None) -> None:
         """Acknowledge, halve, return or refuse a batch that the producer is done with."""
@@ -263,9 +365,9 @@ class TaskPublisher:
         batch.may_be_there = batch.may_be_there or (publish is not None and publish.losses > 0)
         if error is None:
             self._acknowledged(batch)
-        elif is_too_large(error):
+        elif _is_too_large(error):
             self._too_large(batch, error)
-        elif is_final(error) or (self._producer is not None and self._producer.is_refused):
+        elif _is_final(error) or (self._producer is not None and self._producer.is_refused):
             self._fatal = self._fatal or Refused(f"not published: {error}")
         elif self._clock() >= batch.deadline_s:
             self._fatal = self._fatal or GaveUp(f"not published in {self._producers.give_up_after_s:g}s: {error}")

@@ -4,8 +4,7 @@ command     the command, from its options to its exit status
 options     the settings
 arguments   the job and the Spark that the settings ask for
 console     progress, questions and signals on the terminal
-summary     the plan and the summary, as text
-report      the result, as JSON
+summary     the plan and the summary, as text, and the report, as JSON
 figures     numbers, sizes and times, as text
 
 job         the job: selection, destination, pace, safety                       pure
@@ -20,8 +19,7 @@ reading     the messages of a part that match, and their times
 positions   positions of messages, and messages with their positions
 ordering    merges messages by time
 pace        how many messages may be sent now                                   pure
-checkpoint  what was acknowledged, on disk: the same job resumes there
-ledger      the file of acknowledged messages of one task
+checkpoint  what was acknowledged, on disk, in a ledger for each task: the same job resumes there
 
 sql         the way through Spark SQL, for a predicate or without duplicates
 predicate   the parser of predicates                                            pure

@@ -23,8 +23,7 @@ from nsq_spark.replay.job import Job
 from nsq_spark.replay.options import ReplayOptions
 from nsq_spark.replay.planning import Plan
 from nsq_spark.replay.planning import plan as make_plan
-from nsq_spark.replay.report import STANDARD_OUTPUT, report_of, write_report
-from nsq_spark.replay.summary import how_to_resume, plan_text, summary
+from nsq_spark.replay.summary import STANDARD_OUTPUT, how_to_resume, plan_text, report_of, summary, write_report
 from nsq_spark.session import SessionFailed, SparkStart, known_slots
 from nsq_tools.cli import FAILED, ToolError
 from nsqd_py.errors import NsqdError

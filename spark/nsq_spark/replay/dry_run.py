@@ -50,39 +50,31 @@ class TopicCount:
         self.last_ns = max((ns for ns in (self.last_ns, other.last_ns) if ns is not None), default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
-    """One of the first messages, with the beginning of its body."""
-
-    mark: Mark
-    topic: str
-    timestamp_ns: int | None
-    id: str | None
-    body: bytes
-    size_bytes: int
-
-
 @dataclass(slots=True)
 class Look:
-    """What a dry run finds. `buckets` has the number of messages in each `bucket_ns`, from a multiple of it on."""
+    """What a dry run finds.
+
+    buckets  the number of messages in each `bucket_ns`, from a multiple of it on
+    first    the first messages as lines of text, with their marks
+    """
 
     topics: dict[str, TopicCount] = field(default_factory=dict)
-    buckets: dict[int, int] = field(default_factory=dict)
+    buckets: Counter[int] = field(default_factory=Counter)
     bucket_ns: int = SECOND_NS
-    first: list[Match] = field(default_factory=list)
+    first: list[tuple[Mark, str]] = field(default_factory=list)
 
     def add(self, other: Look) -> None:
         for topic, found in other.topics.items():
             self.topics.setdefault(topic, TopicCount()).add(found)
         while self.bucket_ns < other.bucket_ns:
             self._widen()
-        for bucket, messages in other.buckets.items():
-            self.add_to_bucket(bucket * other.bucket_ns, messages)
-        self.first = sorted([*self.first, *other.first], key=lambda match: match.mark)[:_FIRST]
+        self.count_times({bucket * other.bucket_ns: messages for bucket, messages in other.buckets.items()})
+        self.first = sorted([*self.first, *other.first])[:_FIRST]
 
-    def add_to_bucket(self, time_ns: int, messages: int) -> None:
-        bucket = time_ns // self.bucket_ns
-        self.buckets[bucket] = self.buckets.get(bucket, 0) + messages
+    def count_times(self, counts: Mapping[int, int]) -> None:
+        """Add the number of messages by their times in ns."""
+        for time_ns, messages in counts.items():
+            self.buckets[time_ns // self.bucket_ns] += messages
         while len(self.buckets) > _MOST_BUCKETS:
             self._widen()
 
@@ -95,26 +87,27 @@ class Look:
         found = TopicCount(chunk.count, chunk.size_bytes)
         if times_ns is not None:
             found.first_ns, found.last_ns = int(times_ns.min()), int(times_ns.max())
-            for bucket, messages in zip(*np.unique(times_ns // self.bucket_ns, return_counts=True), strict=True):
-                self.add_to_bucket(int(bucket) * self.bucket_ns, int(messages))
+            numbers, counts = np.unique(times_ns // self.bucket_ns, return_counts=True)
+            self.count_times(dict(zip((numbers * self.bucket_ns).tolist(), counts.tolist(), strict=True)))
         self.topics.setdefault(chunk.topic, TopicCount()).add(found)
         # Blocks come in order, so the first messages that come are the first of the task.
         wanted = max(0, min(block.count, _FIRST - len(self.first)))
-        for number, row in enumerate(chunk.slice(0, wanted).arrow(("timestamp_ns", "id", "body")).to_pylist()):
-            body: bytes = row["body"]
-            self.first.append(
-                Match(
-                    block.marks.at(number), chunk.topic, row["timestamp_ns"], row["id"], body[:_BODY_BYTES], len(body)
-                )
-            )
+        rows = chunk.slice(0, wanted).arrow(("timestamp_ns", "id", "body")).to_pylist()
+        self.first += [(block.marks.at(number), _row_text(chunk.topic, **row)) for number, row in enumerate(rows)]
 
 
-def _regrouped(buckets: Mapping[int, int], times: int) -> dict[int, int]:
+def _row_text(topic: str, timestamp_ns: int | None, id: str | None, body: bytes) -> str:
+    time = "-" if timestamp_ns is None else time_text(timestamp_ns)
+    text = shown(body) if len(body) <= _BODY_BYTES else f"{shown(body[:_BODY_BYTES])}... ({size_text(len(body))})"
+    return " ".join((time, shown(topic), "-" if id is None else shown(id), text))
+
+
+def _regrouped(buckets: Mapping[int, int], times: int) -> Counter[int]:
     """Return buckets that are `times` as wide."""
     found: Counter[int] = Counter()
     for bucket, messages in buckets.items():
         found[bucket // times] += messages
-    return dict(found)
+    return found
 
 
 class LookSink(Sink):
@@ -140,7 +133,7 @@ def dry_run_text(look: Look, counts: ReplayCounts) -> str:
     """Return the whole output. Bytes of messages cannot control the terminal."""
     if not look.topics:
         return f"nothing matches, of {count_text(counts.read, 'message')} that were read"
-    first = "\n".join([f"the first {count_text(len(look.first), 'message')}", *map(_match_text, look.first)])
+    first = "\n".join([f"the first {count_text(len(look.first), 'message')}", *(text for _, text in look.first)])
     return "\n\n".join(filter(None, (topics_text(look.topics), histogram_text(look.buckets, look.bucket_ns), first)))
 
 
@@ -169,8 +162,7 @@ def histogram_text(buckets: Mapping[int, int], bucket_ns: int) -> str:
     rows = _regrouped(buckets, width_ns // bucket_ns)
     most = max(rows.values())
     lines = [
-        (time_text(row * width_ns), f"{rows.get(row, 0):,}", bar(rows.get(row, 0) / most))
-        for row in range(min(rows), max(rows) + 1)
+        (time_text(row * width_ns), f"{rows[row]:,}", bar(rows[row] / most)) for row in range(min(rows), max(rows) + 1)
     ]
     days, rest = divmod(width_ns, _DAY_NS)
     width = re.sub(r"(?<=[hm])0[ms]", "", format_duration(width_ns)) if rest else count_text(days, "day")
@@ -190,10 +182,3 @@ def bar(part: float) -> str:
     """Return a bar for a part of the whole, to an eighth of a cell; every part above 0 is visible."""
     eighths = max(round(part * _BAR_CELLS * 8), 1 if part > 0 else 0)
     return (_EIGHTHS[8] * (eighths // 8) + _EIGHTHS[eighths % 8]).rstrip()
-
-
-def _match_text(match: Match) -> str:
-    time = "-" if match.timestamp_ns is None else time_text(match.timestamp_ns)
-    is_cut = match.size_bytes > len(match.body)
-    body = f"{shown(match.body)}... ({size_text(match.size_bytes)})" if is_cut else shown(match.body)
-    return " ".join((time, shown(match.topic), "-" if match.id is None else shown(match.id), body))

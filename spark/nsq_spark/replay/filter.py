@@ -17,8 +17,8 @@ import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, NamedTuple
+from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 import orjson
@@ -47,14 +47,9 @@ class _Unsupported(Exception):
     """The condition is one that only Spark SQL evaluates."""
 
 
-class Truth(NamedTuple):
-    """For each message, whether a condition is true, and whether it is false. Null is neither."""
-
-    true: Numbers
-    false: Numbers
-
-
-Condition = Callable[["_Values"], Truth]
+# Whether a condition is true, for each message (the logic of Kleene, 1938: AND is the least, OR the greatest).
+_FALSE, _NULL, _TRUE = 0, 1, 2
+Condition = Callable[["_Values"], Numbers]
 FieldPath = tuple[str, ...]
 
 
@@ -68,7 +63,7 @@ class Filter:
 
     def mask(self, chunk: Chunk) -> Any:
         """Return for which messages it is true, as an array of booleans; if not `is_exact`, for which it may be."""
-        return self.condition(_Values(chunk, self.paths)).true
+        return self.condition(_Values(chunk, self.paths)) == _TRUE
 
 
 @lru_cache(maxsize=16)
@@ -179,17 +174,15 @@ _AS_KIND: dict[str, Callable[[Any], Any]] = {"text": _text, "number": _number, "
 
 
 def _all(conditions: Sequence[Condition]) -> Condition:
-    def truth(values: _Values) -> Truth:
-        found = [condition(values) for condition in conditions]
-        return Truth(
-            np.logical_and.reduce([one.true for one in found]), np.logical_or.reduce([one.false for one in found])
-        )
+    return lambda values: np.minimum.reduce([condition(values) for condition in conditions])
 
-    return truth
+
+def _any(conditions: Sequence[Condition]) -> Condition:
+    return lambda values: np.maximum.reduce([condition(values) for condition in conditions])
 
 
 def _negated(condition: Condition) -> Condition:
-    return lambda values: Truth(*reversed(condition(values)))
+    return lambda values: _TRUE - condition(values)
 
 
 def _tested(
@@ -197,11 +190,10 @@ def _tested(
 ) -> Condition:
     """Return a test of each value; it is null where the value is."""
 
-    def truth(values: _Values) -> Truth:
-        found = list(map(convert, read(values)))
-        is_true = np.fromiter((one is not None and test(one) for one in found), np.bool_, len(found))
-        is_null = np.fromiter((one is None for one in found), np.bool_, len(found))
-        return Truth(is_true, ~is_true & ~is_null)
+    def truth(values: _Values) -> Numbers:
+        found = map(convert, read(values))
+        truths = [_NULL if one is None else _TRUE if test(one) else _FALSE for one in found]
+        return np.frombuffer(bytes(truths), np.uint8)
 
     return truth
 
@@ -218,7 +210,7 @@ class _Compiler:
             case "and":
                 return _all([self.condition(part) for part in node.parts])
             case "or":
-                return _negated(_all([_negated(self.condition(part)) for part in node.parts]))
+                return _any([self.condition(part) for part in node.parts])
             case "not":
                 return _negated(self.condition(node.parts[0]))
             case "path":
@@ -238,13 +230,13 @@ class _Compiler:
         raise _Unsupported
 
     def _compared(self, sign: str, left: Node, right: Node) -> Condition:
-        if left.kind not in ("path", "column"):
+        if left.kind in ("path", "column"):
             left, right, sign = right, left, _MIRRORED.get(sign, sign)
-        kind, constant = _constant(right)
+        kind, constant = _constant(left)
         compare = {**_EQUAL, **(_ORDERED if kind == "number" else {})}.get(sign)
         if compare is None:
             raise _Unsupported
-        return self._test(left, (right,), lambda value: compare(value, constant))
+        return self._test(right, (left,), partial(compare, constant))
 
     def _test(self, operand: Node, others: Sequence[Node], test: Callable[[Any], Any], negation: str = "") -> Condition:
         """Return a test of an operand, if the others are constants of one kind."""

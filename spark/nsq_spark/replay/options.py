@@ -190,7 +190,7 @@ def check(options: ReplayOptions) -> None:
     if missing:
         raise ToolError(f"{' and '.join(missing)} not installed: pip install 'nsqd-py[spark]'")
     from nsq_spark.replay.arguments import job_of, spark_of
-    from nsq_spark.replay.report import check_report
+    from nsq_spark.replay.summary import check_report
 
     job_of(options, time.time_ns())
     spark_of(options)

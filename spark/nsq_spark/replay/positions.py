@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from nsq_spark.archive.chunk import Chunk, Origin
 from nsq_spark.archive.columns import Numbers
 from nsq_spark.archive.payload import Payload
-from nsq_spark.schema import COLUMNS, arrow_schema
+from nsq_spark.schema import COLUMNS, Column
 
 Mark: TypeAlias = tuple[int, int, int]
 
@@ -33,6 +33,9 @@ BEFORE_ALL: Mark = (-(1 << 63), -1, -1)
 KEYS = ("timestamp_ns", "file_number", "position")
 FILE_NUMBER, PART = "file_number", "part"
 SENDING = ("topic", *KEYS, "body")
+_NUMBERS = (Column(FILE_NUMBER, "INT", pa.int32(), "number of the file in the job"),
+            Column(PART, "INT", pa.int32(), "number of the split"))  # fmt: skip
+_COLUMNS = {column.name: column for column in (*COLUMNS, *_NUMBERS)}
 
 
 class Range(NamedTuple):
@@ -126,16 +129,12 @@ class Block:
 
 def schema_of(names: tuple[str, ...]) -> pa.Schema:
     """Return the schema of columns of `nsq_spark.schema`, and of the numbers of file and part."""
-    ours = arrow_schema()
-    return pa.schema(
-        [pa.field(name, pa.int32()) if name in (FILE_NUMBER, PART) else ours.field(name) for name in names]
-    )
+    return pa.schema([(name, _COLUMNS[name].arrow) for name in names])
 
 
 def ddl_of(names: tuple[str, ...]) -> str:
     """Return the same as DDL of Spark."""
-    types = {FILE_NUMBER: "INT", PART: "INT", **{column.name: column.ddl for column in COLUMNS}}
-    return ", ".join(f"{name} {types[name]}" for name in names)
+    return ", ".join(f"{name} {_COLUMNS[name].ddl}" for name in names)
 
 
 def rows_of(block: Block, names: tuple[str, ...], part: int = -1) -> pa.RecordBatch:

@@ -12,12 +12,17 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from nsq_spark.archive.damage import ArchiveError, Damage, Skipped
-from nsq_spark.publish_batch import NotPublished, PublishBatch, PublishObserver
-from nsq_spark.publisher import MOST_DEFERRED, Producers, TaskPublisher
-from nsq_spark.replay.checkpoint import Acknowledged, CheckpointPlace
+from nsq_spark.publisher import (
+    MOST_DEFERRED,
+    NotPublished,
+    Producers,
+    PublishBatch,
+    PublishObserver,
+    TaskPublisher,
+)
+from nsq_spark.replay.checkpoint import Acknowledged, CheckpointPlace, Ledger
 from nsq_spark.replay.errors import ReplayError, Stopped
 from nsq_spark.replay.job import Job
-from nsq_spark.replay.ledger import Ledger
 from nsq_spark.replay.ordering import Merge, Run, Spill
 from nsq_spark.replay.planning import Part, Source, Task
 from nsq_spark.replay.positions import BEFORE_ALL, BY_FILE, SENDING, Block, Mark, Range, by_time, merged, rows_of

@@ -18,8 +18,15 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from nsq_spark.archive.payload import Payload
-from nsq_spark.publish_batch import NotPublished, PublishBatch, PublishCounts, PublishObserver
-from nsq_spark.publisher import MOST_DEFERRED, Producers, TaskPublisher
+from nsq_spark.publisher import (
+    MOST_DEFERRED,
+    NotPublished,
+    Producers,
+    PublishBatch,
+    PublishCounts,
+    PublishObserver,
+    TaskPublisher,
+)
 from nsq_spark.source.columns import WriteColumns
 from nsq_spark.source.options import WriteOptions
 

@@ -16,11 +16,10 @@ from nsq_spark.archive.splits import plan_splits
 from nsq_spark.archive.storage import Storage
 from nsq_spark.archive.wanted import Wanted
 from nsq_spark.replay import checkpoint as module
-from nsq_spark.replay.checkpoint import Checkpoint, open_checkpoint
+from nsq_spark.replay.checkpoint import Checkpoint, Entry, Ledger, encoded, entries_in, open_checkpoint
 from nsq_spark.replay.dry_run import LookSink
 from nsq_spark.replay.errors import CheckpointError
 from nsq_spark.replay.job import Destination, Job, Pacing, Safety, Selection
-from nsq_spark.replay.ledger import Entry, Ledger, encoded, entries_in
 from nsq_spark.replay.planning import Task
 from nsq_spark.replay.positions import BEFORE_ALL, Block, Marks, Range, merged, overlapping
 from nsq_spark.replay.progress import ReplayCounts, TaskLine

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nsq_spark.publish_batch import GaveUp, Refused
+from nsq_spark.publisher import GaveUp, Refused
 from nsq_spark.replay.job import Destination, Job, Safety, Selection
 from nsq_spark.replay.task import TaskResult
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, PublishFailed, TimedOut

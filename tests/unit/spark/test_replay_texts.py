@@ -12,21 +12,25 @@ import pytest
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
+import numpy as np
+import pyarrow as pa
 
+from nsq_spark.archive.chunk import Chunk, Origin
 from nsq_spark.archive.damage import Skipped
 from nsq_spark.archive.formats import Format
+from nsq_spark.archive.payload import Payload
 from nsq_spark.archive.splits import FileInfo
 from nsq_spark.archive.wanted import Wanted
 from nsq_spark.replay.arguments import SparkWanted
 from nsq_spark.replay.console import Bar, done_bytes, progress_text
 from nsq_spark.replay.driver import Outcome, ReplayProgress
-from nsq_spark.replay.dry_run import Look, Match, TopicCount, bar, dry_run_text, histogram_text, row_width, topics_text
+from nsq_spark.replay.dry_run import Look, TopicCount, bar, dry_run_text, histogram_text, row_width, topics_text
 from nsq_spark.replay.figures import duration_text, rows_text, shown, time_text
 from nsq_spark.replay.job import Destination, Job, Pacing, Safety, Selection
 from nsq_spark.replay.planning import plan
+from nsq_spark.replay.positions import Block, Marks
 from nsq_spark.replay.progress import ReplayCounts
-from nsq_spark.replay.report import check_report, report_of, write_report
-from nsq_spark.replay.summary import how_to_resume, plan_text, summary
+from nsq_spark.replay.summary import check_report, how_to_resume, plan_text, report_of, summary, write_report
 from nsq_tools.cli import ToolError
 
 SECOND_NS = 10**9
@@ -208,13 +212,14 @@ def test_a_bar(part: float, cells: str) -> None:
 
 def test_messages_cannot_steer_the_terminal() -> None:
     evil = "\x1b[2J\u202e\r\n"
-    look = Look(
-        topics={evil: TopicCount(1, 500, None, None)},
-        first=[Match((0, 0, 0), evil, None, evil, evil.encode() + b"\xff", 500)],
-    )
+    look = Look()
+    body = pa.array([evil.encode() + b"\xff" + 500 * b" "], pa.binary())
+    chunk = Chunk(Origin(evil, None, ""), np.zeros(1, np.int64), Payload.of_array(body), raw_ids=pa.array([evil]))
+    look.take(Block(chunk, Marks(0, 0, chunk.positions)))
     text = dry_run_text(look, outcome().counts)
     assert not set(text) & set(evil.replace("[2J", "").replace("\n", ""))
-    assert r"- \x1b[2J\u202e\x0d\n \x1b[2J\u202e\x0d\n \x1b[2J\u202e\x0d\n\xff... (500 B)" in text.splitlines()
+    assert r"- \x1b[2J\u202e\x0d\n \x1b[2J\u202e\x0d\n \x1b[2J\u202e\x0d\n\xff" in text
+    assert "... (510 B)" in text
 
 
 def test_a_dry_run_that_finds_nothing_says_so() -> None:
