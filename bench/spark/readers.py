@@ -36,7 +36,8 @@ _LEVELS = "get_json_object(CAST(body AS STRING), '$.level') AS level"
 _PR_SET_CHILD_SUBREAPER = 36
 _PREDICATES = ("", "json.level = 'error'", "json.number < 250", "length(json.text) > 250 OR json.number < 250")
 _COLD_MESSAGES = 10_000
-_WARM_UPS = 3
+# After three runs each, the JVM still compiles what ours does on top: a short query then counts 1.5 x, later 1.2 x.
+_WARM_UPS = 10
 
 
 @dataclass
@@ -125,10 +126,7 @@ def _list_in_manifest(jsonl: Path, messages: int) -> None:
 
 
 def measured_queries(files: dict[str, Path], rounds: int, only: re.Pattern[str]) -> Iterator[Figures]:
-    """Each way three times to warm up, and then all of them in turn.
-
-    After a single run each, the JVM may still be compiling in the rounds.
-    """
+    """Each way often enough to warm up, and then all of them in turn."""
     from nsq_spark.session import quiet_session
     from nsq_spark.source import register
 

@@ -278,6 +278,6 @@ def test_a_look_finds_what_would_be_sent(spark: Any, nsqd: NsqdProcess, archive:
     errors = [message for message in everything() if b"error" in message.body]
     assert {topic: found.count for topic, found in look.topics.items()} == {"clicks": 80, "orders": 80}
     assert sum(look.buckets.values()) == len(errors)
-    assert [match.body for match in look.first] == [message.body for message in errors[:10]]
+    assert [text.split(" ", 3)[3] for _, text in look.first] == [message.body.decode() for message in errors[:10]]
     assert (outcome.counts.matched, outcome.counts.sent) == (len(errors), 0)
     wait_until(lambda: all_arrived(nsqd).total() == 0)
