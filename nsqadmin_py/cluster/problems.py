@@ -119,6 +119,9 @@ def _of_nodes(cluster: Cluster, memory: NodeMemory, now_s: float) -> Iterator[Pr
             yield Problem("node_slow", f"does not answer in time; {_held(depth)}", "", "", address, depth, since_s)
         if state == OK and node.health not in ("", "OK"):
             yield Problem("unhealthy", f"reports: {node.health}", node=address)
+        if state == OK and node.disk_left_percent < 100:
+            text = f"has {node.disk_left_percent} % left of its disk, or of the limit that it has been given"
+            yield Problem("disk", text, node=address, weight=-node.disk_left_percent)
         if state == OK and not node.is_listed:
             yield Problem("node_unlisted", "answers, but no nsqlookupd lists it", node=address)
 
@@ -134,6 +137,8 @@ def _of_topic(name: str, topic: TopicRow) -> Iterator[Problem]:
     own = topic.figures
     if topic.paused_parts:
         yield Problem("paused", f"The topic is paused{_where(topic)}; {_waiting(own.depth)} in it", name)
+    if topic.damaged_parts:
+        yield from _damage(topic, name)
     if own.depth and not topic.channels and not name.endswith(_DEAD):
         yield Problem("no_channel", f"{_waiting(own.depth)}, and the topic has no channel", name, weight=own.depth)
     if name.endswith(_DEAD):
@@ -141,6 +146,23 @@ def _of_topic(name: str, topic: TopicRow) -> Iterator[Problem]:
         if depth:
             text = f"{counted(depth, 'dead letter')} of {name.removesuffix(_DEAD)} {_verb(depth)}"
             yield Problem("dead_letters", text, name, weight=depth)
+
+
+_DAMAGE_TEXTS = {
+    "damaged_bytes": "{} bytes of its log cannot be read",
+    "missing_count": "{} messages were in no file at its start",
+    "removed_files": "{} files of its log were removed while it used them",
+    "lost_count": "{} messages were lost, since they are damaged or missing",
+    "unreadable_count": "{} messages cannot be read at present",
+}
+
+
+def _damage(row: TopicRow | ChannelRow, topic: str, channel: str = "") -> Iterator[Problem]:
+    """Yield the damage of a topic or channel on each nsqd."""
+    for address, part in row.parts.items():
+        if part.damage:
+            found = [_DAMAGE_TEXTS[key].format(f"{number:,}") for key, number in part.damage]
+            yield Problem("damage", f"On {address}: {'; '.join(found)}", topic, channel, address)
 
 
 def _where(row: TopicRow | ChannelRow) -> str:
@@ -152,6 +174,8 @@ def _where(row: TopicRow | ChannelRow) -> str:
 
 def _of_channel(topic: str, name: str, channel: ChannelRow, trend: Trend | None) -> Iterator[Problem]:
     counts = channel.figures
+    if channel.damaged_parts:
+        yield from _damage(channel, topic, name)
     if channel.paused_parts:
         text = f"The channel is paused{_where(channel)}; {_waiting(counts.depth)}"
         yield Problem("paused", text, topic, name, weight=counts.depth)

@@ -83,7 +83,7 @@ UNLIMITED = 1 << 62
 
 
 class FreeSpace:
-    """Measures the free space of the disk that holds a directory.
+    """Measures the free space of the disk that holds a directory. `total_bytes` is its size, 0 until it is known.
 
     The event loop asks the disk itself while it is fast, else a thread does.
     """
@@ -93,6 +93,7 @@ class FreeSpace:
         self._pace = pace
         self._threadpool = threadpool
         self._last_bytes = UNLIMITED
+        self.total_bytes = 0
         self._greenlet: Any = None
 
     def __call__(self) -> int:
@@ -108,6 +109,7 @@ class FreeSpace:
             self._last_bytes = UNLIMITED
         else:
             self._last_bytes = figures.f_bavail * figures.f_frsize
+            self.total_bytes = figures.f_blocks * figures.f_frsize
 
     def _look_in_thread(self) -> None:
         timer = CallTimer()

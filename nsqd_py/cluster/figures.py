@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from operator import add, itemgetter
 from typing import Any, NamedTuple
 
+from nsqd_py.cluster.values import number_in
+
 Numbers = tuple[int, ...]
 
 MILLI = 1000  # the unit of rates
@@ -136,6 +138,16 @@ def read_latency(row: Mapping[str, Any]) -> Latency:
     return tuple((_float(item["quantile"]), _float(item["value"])) for item in given["percentiles"])
 
 
+# Figures of damage that our nsqd reports of a topic or channel, unless they are 0.
+DAMAGE = ("damaged_bytes", "missing_count", "removed_files", "lost_count", "unreadable_count")
+Damage = tuple[tuple[str, int], ...]
+
+
+def read_damage(row: Mapping[str, Any]) -> Damage:
+    """Return the figures of damage that are not 0."""
+    return tuple((key, number) for key in DAMAGE if key in row and (number := number_in(row, key)) > 0)
+
+
 # `Part.finished` of an nsqd that does not report it.
 NOT_REPORTED = -1
 _MOST_TIME_NS = 2**63
@@ -171,6 +183,7 @@ class Part:
 
     finished   messages of the channel that consumers finished; -1 if the nsqd does not report it
     oldest_ns  publish time of the oldest waiting message, since the epoch; 0 if none waits, or it is unknown
+    damage     what could not be read: keys of DAMAGE, and their figures
     """
 
     counts: Numbers
@@ -179,6 +192,7 @@ class Part:
     latency: Latency = ()
     finished: int = -1
     oldest_ns: int = 0
+    damage: Damage = ()
     changed: int = 0
 
 
@@ -210,6 +224,7 @@ class Sum:
     paused_parts: int = 0
     timed_parts: int = 0  # parts with latencies
     oldest_ns: int = 0
+    damaged_parts: int = 0
     changed: int = 0
 
     def add_up(self, parts: Collection[Part], nothing: Numbers) -> None:
@@ -218,6 +233,7 @@ class Sum:
         self.rates = sum_of([part.rates for part in parts if part.rates is not QUIET], QUIET)
         self.paused_parts = sum(part.is_paused for part in parts)
         self.timed_parts = sum(part.latency != () for part in parts)
+        self.damaged_parts = sum(part.damage != () for part in parts)
         self.oldest_ns = min((part.oldest_ns for part in parts if part.oldest_ns), default=0)
 
 

@@ -30,6 +30,7 @@ from nsqd_py.cluster.figures import (
     channel_figures,
     channel_rates,
     plus,
+    read_damage,
     read_latency,
     read_time_ns,
     sum_of,
@@ -75,6 +76,7 @@ class Node:
     start_time: int = 0
     version: str = ""
     health: str = ""
+    disk_left_percent: int = 100  # of its disk, or of its limit; our nsqd reports it when it is less than 20
     failure: str = ""
     answered_s: float | None = None
     answers: int = 0
@@ -201,6 +203,7 @@ class Cluster:
         if (text_in(document, "version"), text_in(document, "health")) != (node.version, node.health):
             node.version, node.health = text_in(document, "version"), text_in(document, "health")
             node.changed = self.tick
+        node.disk_left_percent = number_in(document, "disk_left_percent") if "disk_left_percent" in document else 100
         self._answered(node, now_s)
 
     def _answered(self, node: Node, now_s: float) -> None:
@@ -334,6 +337,7 @@ class Cluster:
             if (
                 row["paused"] or part.is_paused or part.latency or oldest_ns != part.oldest_ns
                 or (latency and latency["percentiles"])
+                or part.damage or "lost_count" in row or "unreadable_count" in row
             ):  # fmt: skip
                 self._mark(node, of_all[name], part, row)
 
@@ -359,9 +363,9 @@ class Cluster:
 
     def _mark(self, node: Node, of_all: Sum, part: Part, row: Mapping[str, Any]) -> None:
         is_paused, latency = bool(row["paused"]), read_latency(row)
-        oldest_ns = read_time_ns(row, "oldest_timestamp")
-        if is_paused != part.is_paused or latency != part.latency or oldest_ns != part.oldest_ns:
-            part.is_paused, part.latency, part.oldest_ns = is_paused, latency, oldest_ns
+        marks = is_paused, latency, read_time_ns(row, "oldest_timestamp"), read_damage(row)
+        if marks != (part.is_paused, part.latency, part.oldest_ns, part.damage):
+            part.is_paused, part.latency, part.oldest_ns, part.damage = marks
             self._touch(node, of_all, part)
 
     def _calm(self, node: Node) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
 from nsqd_py.pqueues import Alarms
@@ -32,16 +32,26 @@ class NoRoom(OSError):
         super().__init__(errno.ENOSPC, reason)
 
 
+class Disk(Protocol):
+    """The disk of the logs. `total_bytes` is its size; 0 if that is not known."""
+
+    @property
+    def total_bytes(self) -> int: ...
+
+    def __call__(self) -> int:
+        """Return the free bytes."""
+
+
 class DiskSpace:
     """Grants disk space to the topics of one nsqd.
 
-    look_at_disk  returns the free bytes of the disk
+    look_at_disk  the disk
     make_room     drops unneeded segments of a topic's log
     """
 
     def __init__(
         self,
-        look_at_disk: Callable[[], int],
+        look_at_disk: Disk,
         most_bytes: int,
         reserve_bytes: int,
         topics: Callable[[], Iterable[Topic]],
@@ -149,6 +159,16 @@ class DiskSpace:
     def free_bytes(self) -> int:
         """The free bytes of the disk."""
         return self._look_at_disk()
+
+    def left_percent(self) -> int:
+        """Return the part of the disk, or of --max-disk-bytes if that is less, that publishes may still take."""
+        percents = [100]
+        if self._look_at_disk.total_bytes:
+            left_bytes = self.free_bytes - self._reserve_bytes
+            percents.append(100 * left_bytes // self._look_at_disk.total_bytes)
+        if self._most_bytes:
+            percents.append(100 * self._unused_bytes() // self._most_bytes)
+        return max(0, min(percents))
 
     def _unused_bytes(self) -> int:
         """Return the bytes of --max-disk-bytes that are not used."""

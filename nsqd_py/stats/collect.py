@@ -22,6 +22,7 @@ from nsqd_py.version import NSQ_VERSION
 
 Figures = dict[str, Any]
 _Named = TypeVar("_Named", Topic, Channel)
+_SCARCE_PERCENT = 20
 _TOPOLOGY_COUNTS = (
     ("zone_local_msg_count", ZONE_LOCAL),
     ("region_local_msg_count", REGION_LOCAL),
@@ -233,8 +234,11 @@ def render_json(broker: Broker, stats: Stats, *, include_memory: bool) -> Figure
         "version": NSQ_VERSION,
         "health": health_text(broker).encode("utf-8", "replace").decode(),
         "start_time": int(broker.start_time),
-        "topics": _encoded_topics(stats.topics, pace),
     }
+    left_percent = broker.space.left_percent()
+    if left_percent < _SCARCE_PERCENT:  # only then: a figure that changes with each answer would cost its readers
+        document["disk_left_percent"] = left_percent
+    document["topics"] = _encoded_topics(stats.topics, pace)
     if include_memory:
         document["memory"] = memory_figures() | broker.memory.figures()
     document["producers"] = _encoded(stats.producers, pace)

@@ -23,9 +23,9 @@ CLOCK = r"\d\d:\d\d:\d\d"
 
 
 @pytest.fixture
-def broken(tmp_path: Path) -> Iterator[AdminCluster]:
-    """A cluster of its own, whose processes a test may kill."""
-    with AdminCluster(tmp_path, "--max-attempts=5") as cluster:
+def broken(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[AdminCluster]:
+    """A cluster of its own, whose processes a test may kill; `param` has more flags of its nsqds."""
+    with AdminCluster(tmp_path, "--max-attempts=5", *getattr(request, "param", ())) as cluster:
         cluster.create("orders", "archive")
         cluster.publish("orders", 2, 3)
         yield cluster
@@ -144,6 +144,22 @@ def test_a_pause_and_a_topic_without_channel(broken: AdminCluster, visit: Visits
     rounds(admin, 2)
     expect(item(page, "paused", "The channel is paused on 1 of 2 nsqds; 5 messages wait", CLOCK)).to_be_visible()
     expect(item(page, "no channel", "payments", "1 message waits, and the topic has no channel")).to_be_visible()
+
+
+@pytest.mark.parametrize("broken", [["--max-disk-bytes=1000000"]], indirect=True)
+def test_a_disk_that_fills_up(broken: AdminCluster, visit: Visits) -> None:
+    admin = open_admin(broken)
+    page = ready(visit(admin))
+    full = re.escape(address(broken.nsqds[0]))
+    body = b"x" * 50_000
+    while "disk_left_percent" not in broken.nsqds[0].stats():
+        broken.nsqds[0].post("/pub?topic=orders", body)
+    rounds(admin, 2)
+    expect(item(page, "^disk", full, "% left of its disk, or of the limit", CLOCK)).to_be_visible()
+    while broken.nsqds[0].http("POST", "/pub?topic=orders", body).status == 200:
+        pass
+    rounds(admin, 2)
+    expect(item(page, "not healthy", full, "reports: NOK - disk: all logs together have", CLOCK)).to_be_visible()
 
 
 def test_an_nsqd_that_was_killed_is_remembered_until_it_is_dismissed(broken: AdminCluster, visit: Visits) -> None:

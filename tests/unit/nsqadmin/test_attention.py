@@ -134,6 +134,9 @@ def test_messages_on_an_nsqd_to_which_no_consumer_is_connected() -> None:
         (topic("t", channel("c"), paused=True), "paused", "The topic is paused; 0 messages wait in it"),
         (topic("t", depth=1), "no_channel", "1 message waits, and the topic has no channel"),
         (topic("t.dead", depth=3), "dead_letters", "3 dead letters of t wait"),
+        (topic("t", damaged_bytes=1200), "damage", "On a: 1,200 bytes of its log cannot be read"),
+        (topic("t", channel("c", lost_count=2)), "damage",
+         "On a: 2 messages were lost, since they are damaged or missing"),
     ],
 )
 def test_problems_of_topics_and_channels(answer: dict[str, Any], kind: str, text: str) -> None:
@@ -141,6 +144,16 @@ def test_problems_of_topics_and_channels(answer: dict[str, Any], kind: str, text
     console.say(a=stats(answer))
     (row,) = console.rows()
     assert (row["kind"], row["text"], bool(row["advice"])) == (kind, text, True)
+
+
+def test_a_disk_that_is_nearly_full() -> None:
+    console = Console()
+    console.say(a=stats() | {"disk_left_percent": 7}, b=stats())
+    (row,) = console.rows()
+    assert (row["kind"], row["node"]) == ("disk", "a")
+    assert row["text"].startswith("has 7 % left of its disk")
+    console.say(a=stats(), b=stats())
+    assert console.rows() == []
 
 
 def test_a_consumer_that_times_out_and_one_that_requeues() -> None:

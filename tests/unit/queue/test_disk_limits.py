@@ -17,6 +17,7 @@ from tests.unit.fakes import SECOND, close_descriptors
 
 MIB = 1 << 20
 KIB = 1 << 10
+DISK_BYTES = 1 << 41
 RECORD = 56 + 4 + KIB  # of one message
 
 
@@ -31,7 +32,8 @@ class Room:
         monkeypatch.setattr(os, "statvfs", self._statvfs)
 
     def _statvfs(self, _: object) -> SimpleNamespace:
-        return SimpleNamespace(f_bavail=max(0, self.free_bytes - self.written_bytes), f_frsize=1)
+        free_bytes = max(0, self.free_bytes - self.written_bytes)
+        return SimpleNamespace(f_bavail=free_bytes, f_blocks=DISK_BYTES, f_frsize=1)
 
     def start(self, **options: object) -> Life:
         self.life = Life(self._directory, lambda *_: None, **({"max_bytes_per_file": 64 * KIB} | options))
@@ -178,6 +180,21 @@ def test_little_space_is_not_taken_ahead(room: Room) -> None:
     for _ in range(2):
         life.publish(b"x")
     assert path.stat().st_size > 10 * KIB
+
+
+def test_what_is_left_is_a_part_of_the_disk_or_of_the_limit(room: Room) -> None:
+    broker = room.start(min_free_disk_bytes=DISK_BYTES // 10).broker
+    assert room.life.publish(b"x").failures == []
+    assert broker.space.left_percent() == 39  # half of it is free, and a tenth is reserved
+    room.free_bytes = DISK_BYTES // 100
+    assert broker.space.left_percent() == 0
+
+
+def test_what_is_left_of_the_limit_of_all_topics(room: Room) -> None:
+    broker = room.start(max_disk_bytes=100 * KIB).broker
+    for _ in range(80):
+        room.life.publish(b"x" * KIB)
+    assert broker.space.left_percent() in range(10, 20)
 
 
 def test_what_never_fits_is_no_trouble_of_the_disk(room: Room) -> None:

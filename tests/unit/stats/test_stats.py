@@ -69,13 +69,16 @@ def make_topic(name: str, *channels: Any, is_paused: bool = False, **figures: An
     )  # fmt: skip
 
 
-def make_broker(*topics: Any, clients: tuple[Any, ...] = (), problem: str | None = None) -> Any:
+def make_broker(
+    *topics: Any, clients: tuple[Any, ...] = (), problem: str | None = None, left_percent: int = 100
+) -> Any:
     return SimpleNamespace(
         topics={topic.name: topic for topic in topics},
         clients=dict.fromkeys(clients_as_keys(clients)),
         start_time=START_S,
         health=lambda: problem,
         memory=MemoryBudget(1 << 20),
+        space=SimpleNamespace(left_percent=lambda: left_percent),
     )
 
 
@@ -291,6 +294,12 @@ def test_memory_is_measured() -> None:
     figures = memory_figures()
     assert figures["heap_objects"] > 1000
     assert figures["heap_in_use_bytes"] > 1 << 20
+
+
+def test_a_scarce_disk_shows_before_the_topics() -> None:
+    document = render_json(make_broker(left_percent=19), Stats([], None), include_memory=False)
+    assert (list(document)[3:5], document["disk_left_percent"]) == (["disk_left_percent", "topics"], 19)
+    assert "disk_left_percent" not in render_json(make_broker(left_percent=20), Stats([], None), include_memory=False)
 
 
 def test_trouble_with_the_disk_shows() -> None:
