@@ -4,6 +4,8 @@ topic           takes publishes, writes batches to its log, releases messages to
 topic_policy    retention, dead letters, time to live and size of a topic, by its name
 publish_buffer  the publishes of one event-loop iteration
 batch_cache     the newest batches of a topic, in memory
+message_reader  reads messages by sequence number, from memory or from the log
+log_writing     writes batches to the log, in the event loop or in a thread
 channel         a channel: its consumers, and their answers
 position        the state of a channel's messages by sequence number: released, requeued, deferred, finished
 delivery        sends messages to ready consumers

@@ -6,6 +6,7 @@ when they are about to deliver them. A sweep once a second drops those of channe
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -73,10 +74,10 @@ def _sweep_topic(topic: Topic, requeued: dict[Channel, _Requeued], oldest_ns: in
         return False
     before = _count(topic)
     try:
-        seq = topic.seq_since(oldest_ns, low)
+        seq = _seq_since(topic, oldest_ns, low)
     except OSError:  # the next sweep tries again
         return False
-    topic.expire_before(seq, oldest_ns)
+    _drop_unreleased(topic, seq, oldest_ns)
     for channel in topic.channels.values():
         known = requeued.setdefault(channel, _Requeued(topic))
         known.look_up(islice(channel.position.again, MOST_EXPIRED_AT_ONCE), seq)
@@ -84,6 +85,29 @@ def _sweep_topic(topic: Topic, requeued: dict[Channel, _Requeued], oldest_ns: in
     for channel in [channel for channel in requeued if channel.is_closed]:
         del requeued[channel]
     return _count(topic) > before
+
+
+def _seq_since(topic: Topic, oldest_ns: int, low: int) -> int:
+    """Return the number of the first message from `low` on that was published since that time. Raises OSError."""
+    if topic.log is not None and topic.pace.is_slow:
+        raise BlockingIOError(errno.EAGAIN, "the disk is slow")
+    by_timestamp = topic.policy.takes_dead_letters
+    seq = topic.messages.first_published_since(oldest_ns, low, by_timestamp=by_timestamp)
+    return topic.next_seq if seq is None else seq
+
+
+def _drop_unreleased(topic: Topic, seq: int, oldest_ns: int) -> None:
+    """Drop unreleased messages below `seq`, up to the first deferred one that was due at `oldest_ns` or later."""
+    young = [low for low, _, due_ns in topic.unreleased_deferred if due_ns >= oldest_ns]
+    seq = min([seq, topic.next_seq, *young])
+    low = topic.released
+    if seq <= low:
+        return
+    topic.released = seq
+    topic.expired_count += seq - low
+    topic.unreleased_deferred = [span for span in topic.unreleased_deferred if span[1] > seq]
+    for channel in topic.channels.values():
+        channel.miss(low, seq)
 
 
 def _count(topic: Topic) -> int:

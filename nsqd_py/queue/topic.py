@@ -8,52 +8,39 @@ from __future__ import annotations
 
 import errno
 import sys
-from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from operator import attrgetter
-from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nsqd_py.batch import SIZE_BYTES, Batch
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.memory_budget import CountedBatch, MemoryAccount, MemoryBudget
-from nsqd_py.diskqueue.open_files import OPEN_FILES
-from nsqd_py.diskqueue.reading import first_published_since
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES
-from nsqd_py.errors import is_full
 from nsqd_py.guid import GuidFactory
 from nsqd_py.net.loop_iteration import LoopIteration
-from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.batch_cache import BatchCache
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.dead_letters import MOST_REMEMBERED
 from nsqd_py.queue.disk_limits import DiskSpace, NoRoom
+from nsqd_py.queue.log_writing import append, append_at_once
+from nsqd_py.queue.message_reader import MessageReader
 from nsqd_py.queue.oldest import publish_time_ns
 from nsqd_py.queue.publish_buffer import PublishBuffer, Publisher, Tickets
 from nsqd_py.queue.topic_policy import TopicPolicy
-from nsqd_py.runtime.disk_pace import NOTED_NS, DiskPace
+from nsqd_py.runtime.disk_pace import UNMEASURED, DiskPace
 from nsqd_py.runtime.logs import Log
 
 if TYPE_CHECKING:
     from nsqd_py.broker.slow_disk import SlowWriter
 
 _TRIM_EVERY = 64
-# A larger publish is written in a thread, also while the disk is quick. A publish of 5 MB blocked the loop for 7 to 15
-# ms, for its checksum and the copy to the page cache; now for 1.5 ms, or 5 ms if it has a million messages.
-_AT_ONCE_BYTES = 2 * 1024 * 1024
-_REPORT_READS_EVERY_NS = 10_000_000_000
 
 # The disk refuses writes to the file, or another program has removed or replaced it.
 _LEAVES_FILE = (errno.EIO, errno.ENOENT, errno.ESTALE)
 
-# The pace of topics that were created without one. They share it, which saves 1.5 kB a topic.
-_UNMEASURED = DiskPace(Alarms(), monotonic_ns, is_measured=False)
 _NO_POLICY = TopicPolicy()
-
-_first_seq = attrgetter("first_seq")
 
 
 class Syncer(Protocol):
@@ -69,6 +56,7 @@ class Topic:
     """A topic and its channels.
 
     buffer    publishes that are not written yet
+    messages  reads messages from memory or from the log
     next_seq  the number of the next message
     released  the number after the last message that was released to the channels
     unsynced  messages written since the last sync
@@ -81,10 +69,10 @@ class Topic:
     """
 
     __slots__ = (
-        "_account", "_commits", "_dead_letter_summaries", "_is_in_thread", "_mem_queue_size", "_read_failed_ns",
-        "_recent", "_report", "_syncer", "_wall_clock", "_write_failed", "buffer", "channels", "dead_letters",
+        "_account", "_commits", "_dead_letter_summaries", "_is_in_thread", "_mem_queue_size",
+        "_recent", "_report", "_syncer", "_write_failed", "buffer", "channels", "dead_letters",
         "expired_count", "is_closed", "is_ephemeral", "is_paused", "is_started", "log", "message_bytes",
-        "message_count", "name", "next_seq", "on_write", "pace", "policy", "publish", "publish_parts",
+        "message_count", "messages", "name", "next_seq", "on_write", "pace", "policy", "publish", "publish_parts",
         "released", "room_bytes", "slow_writer", "space", "unreleased_deferred", "unsynced", "__weakref__",
     )  # fmt: skip
 
@@ -106,7 +94,6 @@ class Topic:
         )
         self.publish = self.buffer.publish  # saves a call for each single PUB
         self.publish_parts = self.buffer.publish_parts
-        self._wall_clock = wall_clock
         self.name = name
         self.is_ephemeral = is_ephemeral(name)
         self.log = log
@@ -125,17 +112,17 @@ class Topic:
         self.on_write: Callable[[OSError | None], None] = _ignore
         self.space: DiskSpace | None = None
         self.room_bytes = sys.maxsize
-        self.pace = _UNMEASURED
+        self.pace: DiskPace = UNMEASURED
         self.slow_writer: SlowWriter | None = None
         self._is_in_thread = False
         self._mem_queue_size = mem_queue_size
         self._syncer = syncer
         self._report = report
         self._recent = BatchCache(mem_queue_size if log is not None else None)
+        self.messages = MessageReader(name, log, self._recent, wall_clock, report)
         self._account: MemoryAccount | None = None
         self._commits = 0
         self._write_failed = False
-        self._read_failed_ns = 0
         self.unsynced = 0
 
     def remember_dead_letter(self, summary: dict[str, Any]) -> None:
@@ -159,10 +146,7 @@ class Topic:
     @property
     def first_in_memory(self) -> int:
         """From this number on, all needed messages are in memory."""
-        if self.log is None:
-            return 0
-        firsts = self._recent.first_seqs
-        return firsts[0] if firsts else self.next_seq
+        return min(self.messages.memory_from, self.next_seq)
 
     @property
     def backend_depth(self) -> int:
@@ -220,7 +204,11 @@ class Topic:
                 if size_bytes > self.room_bytes:
                     self._ask_for_room(size_bytes)
                 self.room_bytes -= size_bytes
-                if not self._write(self.log, batches, size_bytes, publishers):
+                if not append(
+                    self.log, self.pace, self.slow_writer, batches, size_bytes, publishers,
+                    is_in_thread=self._is_in_thread,
+                ):  # fmt: skip
+                    self._is_in_thread = True
                     return
             except OSError as error:
                 self.refuse(batches, publishers, error)
@@ -248,53 +236,13 @@ class Topic:
         try:
             if size_bytes > self.room_bytes:
                 self._ask_for_room(size_bytes)
-            if not self._append_at_once(log, [batch], size_bytes):
+            if not append_at_once(log, self.pace, [batch], size_bytes):
                 return None
         except OSError:
             return None
         self.room_bytes -= size_bytes
         self.buffer.end_seq += 1
         return batch
-
-    def _write(self, log: TopicLog, batches: list[Batch], size_bytes: int, publishers: Tickets) -> bool:
-        """Write to the log. Return False if a thread writes it, or the rest of it. Raises OSError."""
-        writer, pace = self.slow_writer, self.pace
-        if writer is not None and (self._is_in_thread or pace.is_slow or size_bytes > _AT_ONCE_BYTES):
-            self._is_in_thread = True
-            writer.add(batches, publishers)
-            return False
-        if self._append_at_once(log, batches, size_bytes):
-            return True
-        if writer is not None and log.opens_file(size_bytes) and not OPEN_FILES.has_room():
-            self._is_in_thread = True
-            writer.add(batches, publishers)
-            return False
-        return self._write_in_steps(log, batches, publishers)
-
-    def _append_at_once(self, log: TopicLog, batches: list[Batch], size_bytes: int) -> bool:
-        began_ns = monotonic_ns()
-        try:
-            return log.append_at_once(batches, size_bytes)
-        finally:
-            took_ns = monotonic_ns() - began_ns
-            if took_ns >= NOTED_NS:
-                self.pace.note(took_ns)
-
-    def _write_in_steps(self, log: TopicLog, batches: list[Batch], publishers: Tickets) -> bool:
-        """Write with several system calls. After a slow one, a thread does the rest. Return and raise as `_write`."""
-        appending = log.begin_append(batches)
-        try:
-            while not appending.is_written:
-                if self.slow_writer is not None and self.pace.is_slow:
-                    self._is_in_thread = True
-                    self.slow_writer.go_on(appending, publishers)
-                    return False
-                self.pace.timed(appending.step)
-        except BaseException:
-            log.end_append(appending)
-            raise
-        log.end_append(appending)
-        return True
 
     def _ask_for_room(self, size_bytes: int) -> None:
         """Get `room_bytes` for a write of this size. Raises OSError if a limit on disk space is reached."""
@@ -417,73 +365,18 @@ class Topic:
             channel.release(low, high, deferred)
 
     def batch_at(self, seq: int) -> Batch | None:
-        """Return the batch that contains `seq`, or else the next batch, or None. Raises OSError."""
-        recent = self._recent.find(seq)
-        if recent is not None:
-            return recent
-        if self.log is not None:
-            chunk = self._read(seq)
-            for batch in chunk[max(0, bisect_right(chunk, seq, key=_first_seq) - 1) :]:
-                if batch.end_seq > seq:
-                    return batch
-        return self._recent.first_behind(seq)
+        return self.messages.batch_at(seq)
 
     def batches_at(self, seqs: list[int]) -> Iterator[Batch | None]:
-        """Yield `batch_at` of each of these numbers, which must ascend. Neighbouring batches are not read."""
-        log = self.log
-        in_memory = bisect_left(seqs, self.first_in_memory) if log is not None else 0
-        if log is not None and in_memory:
-            at = 0
-            try:
-                for at, batch in enumerate(log.read_each(seqs[:in_memory])):
-                    yield batch if batch is not None else self.batch_at(seqs[at])
-            except BlockingIOError:  # a thread reads it now
-                raise
-            except OSError as error:
-                self._report_failed_read(seqs[at], error)
-                raise
-        for seq in seqs[in_memory:]:
-            yield self.batch_at(seq)
+        return self.messages.batches_at(seqs)
 
-    def _read(self, seq: int) -> list[Batch]:
-        assert self.log is not None
-        try:
-            return self.log.read(seq)
-        except BlockingIOError:  # a thread reads it
-            raise
-        except OSError as error:
-            self._report_failed_read(seq, error)
-            raise
-
-    def _report_failed_read(self, seq: int, error: OSError) -> None:
-        now_ns = self._wall_clock()
-        if abs(now_ns - self._read_failed_ns) >= _REPORT_READS_EVERY_NS:
-            self._read_failed_ns = now_ns
-            text = "the disk is full, message %d waits" if is_full(error) else "failed to read message %d from disk"
-            self._report.error("TOPIC(%s): " + text + " - %s", self.name, seq, error)
-
-    def seq_since(self, steady_ns: int, low: int) -> int:
-        """Return the number of the first message from `low` on that was published since that time. Raises OSError.
-
-        It compares ids, not timestamps, because the wall clock may have been set.
-        """
-        if self.log is not None:
-            if self.pace.is_slow:
-                raise BlockingIOError(errno.EAGAIN, "the disk is slow")
-            seq = first_published_since(self.log.files, steady_ns, low, by_timestamp=self.policy.takes_dead_letters)
-        else:
-            seq = self._recent.seq_since(steady_ns)
-        return self.next_seq if seq is None else seq
+    def readable_from(self, seq: int) -> int:
+        return self.messages.readable_from(seq)
 
     def wake_channels(self) -> None:
         """Resume delivery after a thread has read messages."""
         for channel in self.channels.values():
             channel.distributor.wake()
-
-    def readable_from(self, seq: int) -> int:
-        """Return the next number after `seq` from which messages may be readable, if `seq` is not."""
-        end = self.log.readable_from(seq) if self.log is not None else self.next_seq
-        return min(end, max(seq + 1, self.first_in_memory))
 
     def trim_memory(self) -> None:
         """Drop from memory the messages that all channels have passed, and the oldest above the limit."""
@@ -517,19 +410,6 @@ class Topic:
         for channel in self.channels.values():
             channel.miss(low, self.released)
         self.trim_memory()
-
-    def expire_before(self, seq: int, oldest_ns: int) -> None:
-        """Drop unreleased messages below `seq`, up to the first deferred one that was due at `oldest_ns` or later."""
-        young = [low for low, _, due_ns in self.unreleased_deferred if due_ns >= oldest_ns]
-        seq = min([seq, self.next_seq, *young])
-        low = self.released
-        if seq <= low:
-            return
-        self.released = seq
-        self.expired_count += seq - low
-        self.unreleased_deferred = [span for span in self.unreleased_deferred if span[1] > seq]
-        for channel in self.channels.values():
-            channel.miss(low, seq)
 
     def is_needed(self, low: int, high: int) -> bool:
         """True if this range has messages that are unreleased or unfinished in a channel."""

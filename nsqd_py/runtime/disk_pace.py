@@ -211,3 +211,7 @@ class ProcessorWaits:
     def __del__(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
+
+
+# The pace where nothing is measured. All topics without another share it, which saves 1.5 kB each.
+UNMEASURED = DiskPace(Alarms(), monotonic_ns, is_measured=False)
