@@ -23,7 +23,7 @@ def ours_batches(address: str, topic: str, channel: str) -> None:
 
 def ours_iterating(address: str, topic: str, channel: str) -> None:
     """A loop over the blocking consumer, without gevent."""
-    from nsqd_py.client.blocking import Consumer
+    from nsqd_py.client.threads import Consumer
 
     for _ in Consumer(topic, channel, **_ours_settings(address)):
         pass

@@ -22,7 +22,7 @@ def ours(address: str, topic: str, messages: int) -> None:
 
 def ours_blocking(address: str, topic: str, messages: int) -> None:
     """The same without gevent."""
-    from nsqd_py.client.blocking import Producer
+    from nsqd_py.client.threads import Producer
 
     _publish_one_by_one(Producer(address), topic, messages)
 

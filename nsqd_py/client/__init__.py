@@ -1,28 +1,25 @@
-"""Clients of nsqd: a `Producer` publishes, a `Consumer` subscribes. They run on gevent; `blocking` has both without it.
+"""Clients of nsqd: a `Producer` publishes, a `Consumer` subscribes.
 
     from nsqd_py.client import Consumer, Producer
 
-producer       the `Producer` on gevent
-publishing     the logic of both producers, without I/O
-consumer       the `Consumer` on gevent
-consuming      the logic of both consumers, without I/O
-message        messages, and their answers                                  pure
-blocking       both without gevent
+There are three kinds, with the same names, options, errors and behaviour; these are the first:
 
-options        the options of a client, by the names of go-nsq, and its log
-addresses      addresses of nsqd                                            pure
-errors         the errors, with the address of the nsqd                     pure
+threads     for plain Python: threads, or greenlets where gevent has patched them
+aio         for asyncio
+gevent      for programs on gevent
 
-session        the protocol of one connection and its handshake             pure
-dialing        opens a connection on any kind of socket; forks
-connection     a connection on gevent
-tls            applies the TLS options
-links          keep a consumer or a producer connected to one nsqd, on gevent
-work_queue     the messages that wait for a handler, on gevent
-
-discovery      the nsqds to connect to                                      pure
-lookup         requests to nsqlookupd, and their answers                    pure
-lookup_client  sends them on gevent
+publishing  the logic of all producers, without I/O
+consuming   the logic of all consumers, without I/O
+message     messages, and their answers                                 pure
+options     the options of a client, by the names of go-nsq, and its log
+addresses   addresses of nsqd                                           pure
+errors      the errors, with the address of the nsqd                    pure
+session     the protocol of one connection and its handshake            pure
+dialing     opens a connection on any kind of socket
+process     forks, the end of the interpreter, and event loops
+tls         applies the TLS options
+discovery   the nsqds to connect to                                     pure
+lookup      requests to nsqlookupd, and their answers                   pure
 """
 
 from __future__ import annotations
@@ -31,9 +28,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nsqd_py.client.connection import Connection as Connection
-    from nsqd_py.client.consumer import Consumer as Consumer
-    from nsqd_py.client.consumer import ConsumerStats as ConsumerStats
     from nsqd_py.client.errors import AuthFailed as AuthFailed
     from nsqd_py.client.errors import BadAddress as BadAddress
     from nsqd_py.client.errors import BadClientOption as BadClientOption
@@ -46,27 +40,33 @@ if TYPE_CHECKING:
     from nsqd_py.client.errors import NsqdSaid as NsqdSaid
     from nsqd_py.client.errors import PublishFailed as PublishFailed
     from nsqd_py.client.errors import TimedOut as TimedOut
+    from nsqd_py.client.errors import WrongPlace as WrongPlace
     from nsqd_py.client.message import AlreadyAnswered as AlreadyAnswered
     from nsqd_py.client.message import Message as Message
     from nsqd_py.client.message import MessageBatch as MessageBatch
     from nsqd_py.client.message import Requeue as Requeue
     from nsqd_py.client.options import ClientOptions as ClientOptions
-    from nsqd_py.client.producer import Producer as Producer
     from nsqd_py.client.publishing.publish import BadBody as BadBody
     from nsqd_py.client.publishing.publish import FlushFailed as FlushFailed
+    from nsqd_py.client.threads.connection import Connection as Connection
+    from nsqd_py.client.threads.consumer import Consumer as Consumer
+    from nsqd_py.client.threads.consumer import ConsumerStats as ConsumerStats
+    from nsqd_py.client.threads.producer import Producer as Producer
+    from nsqd_py.client.threads.producer import PublishFuture as PublishFuture
+    from nsqd_py.client.threads.producer import connect as connect
 
-# Names are imported when they are first used, so that the blocking client works without gevent.
+# Names are imported when they are first used, which takes less time.
 _NAMES = {
-    "connection": ("Connection",),
-    "consumer": ("Consumer", "ConsumerStats"),
     "errors": (
         "AuthFailed", "BadAddress", "BadClientOption", "BadName", "ConnectionFailed", "ConnectionLost",
-        "HandshakeFailed", "NoNsqd", "NsqClientError", "NsqdSaid", "PublishFailed", "TimedOut",
+        "HandshakeFailed", "NoNsqd", "NsqClientError", "NsqdSaid", "PublishFailed", "TimedOut", "WrongPlace",
     ),
     "message": ("AlreadyAnswered", "Message", "MessageBatch", "Requeue"),
     "options": ("ClientOptions",),
-    "producer": ("Producer",),
     "publishing.publish": ("BadBody", "FlushFailed"),
+    "threads.connection": ("Connection",),
+    "threads.consumer": ("Consumer", "ConsumerStats"),
+    "threads.producer": ("Producer", "PublishFuture", "connect"),
 }  # fmt: skip
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 

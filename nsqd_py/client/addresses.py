@@ -1,4 +1,4 @@
-"""Addresses of nsqd: `host:port`, `[::1]:port`, `unix:/path`."""
+"""Addresses of nsqd: `host:port`, `[::1]:port`, `unix:/path`, `nsq://host:port`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from nsqd_py.client.errors import BadAddress
 from nsqd_py.net.addresses import join_address
 
 UNIX_PREFIX = "unix:"
+URL_PREFIX = "nsq://"
+_DEFAULT_PORT = 4150
 _PORTS = range(1, 65536)
 
 
@@ -30,8 +32,13 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """Return the address in `host:port`, `[::1]:port`, `unix:/path` or a path alone. Raises BadAddress."""
+    """Return the address in `host:port`, `[::1]:port`, `unix:/path` or a path alone. Raises BadAddress.
+
+    `nsq://host:port` is an address too; without a port, it means 4150.
+    """
     _check_kind(text)
+    if text.startswith(URL_PREFIX):
+        return _parse_url(text)
     if text.startswith((UNIX_PREFIX, "/")):
         path = text.removeprefix(UNIX_PREFIX)
         if not path:
@@ -41,6 +48,13 @@ def parse_address(text: str) -> Address:
     if not separator or not host:
         raise BadAddress(f'"{text}" is no address of an nsqd (host:port, [::1]:port or unix:/path)')
     return Address(_parse_host(text, host), _parse_port(text, port))
+
+
+def _parse_url(text: str) -> Address:
+    place = text.removeprefix(URL_PREFIX).removesuffix("/")
+    _, separator, port = place.rpartition(":")
+    has_port = bool(separator) and not port.endswith("]")
+    return parse_address(place if has_port else f"{place}:{_DEFAULT_PORT}")
 
 
 def address_list(addresses: str | Iterable[str]) -> list[str]:

@@ -1,16 +1,11 @@
-"""Opens a connection on any kind of socket, since gevent's and plain ones have the same methods; and handles forks.
-
-Connections do not survive a fork: parent and child would both read and write them.
-"""
+"""Opens a connection on any kind of socket, since gevent's and plain ones have the same methods."""
 
 from __future__ import annotations
 
-import os
 import sys
 from fcntl import ioctl
 from time import monotonic
 from typing import Any
-from weakref import WeakSet
 
 from nsqd_py.client.addresses import Address
 from nsqd_py.client.errors import ConnectionFailed
@@ -98,27 +93,3 @@ def _first(sock: Any, session: Session, events: list[Event]) -> Negotiated:
 def count_bytes(sock: Any, request: int) -> int:
     """Return how many bytes wait in the socket to be read (FIONREAD), or to be taken by the peer (TIOCOUTQ)."""
     return int.from_bytes(ioctl(sock, request, bytes(4)), sys.byteorder)
-
-
-class AfterFork:
-    """An object that must be reset in a child process."""
-
-    def after_fork(self) -> None:
-        """Called in the child before other code runs there. Everything open belongs to the parent."""
-        raise NotImplementedError
-
-
-_TOLD: WeakSet[AfterFork] = WeakSet()
-
-
-def tell_after_fork(one: AfterFork) -> None:
-    """Call its `after_fork` in every child process while the object exists."""
-    _TOLD.add(one)
-
-
-def _tell() -> None:
-    for one in list(_TOLD):
-        one.after_fork()
-
-
-os.register_at_fork(after_in_child=_tell)

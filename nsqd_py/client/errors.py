@@ -7,7 +7,7 @@ from nsqd_py.protocol.outgoing import BadName
 
 __all__ = [
     "AuthFailed", "BadAddress", "BadClientOption", "BadName", "ConnectionFailed", "ConnectionLost", "HandshakeFailed",
-    "NoNsqd", "NsqClientError", "NsqdSaid", "PublishFailed", "TimedOut",
+    "NoNsqd", "NsqClientError", "NsqdSaid", "PublishFailed", "TimedOut", "WrongPlace",
 ]  # fmt: skip
 
 
@@ -21,6 +21,10 @@ class BadClientOption(NsqClientError, ValueError):
 
 class BadAddress(BadClientOption):
     """An invalid address of an nsqd."""
+
+
+class WrongPlace(NsqClientError, RuntimeError):
+    """A client was used where it cannot work: in an event loop, another thread, or its own callback."""
 
 
 class NoNsqd(NsqClientError):

@@ -18,11 +18,11 @@ from typing import Any
 
 from nsq_spark.archive.payload import Payload
 from nsqd_py.batch import SIZE_BYTES
-from nsqd_py.client.blocking.lookup import LookupClient
-from nsqd_py.client.blocking.producer import Producer
 from nsqd_py.client.errors import BadName, ConnectionLost, NoNsqd, NsqClientError, NsqdSaid, TimedOut
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.publishing.publish import BadBody, Publish
+from nsqd_py.client.threads.lookup import LookupClient
+from nsqd_py.client.threads.stepping import SteppingProducer
 from nsqd_py.runtime.outages import Backoff
 
 # The limit of unanswered bytes, and so of what may be stored twice after a failure. Two batches for each nsqd may be
@@ -170,7 +170,7 @@ class Producers:
     turn: int = 0
     window_bytes: int = _PRODUCER_WINDOW_BYTES
 
-    def open(self) -> Producer:
+    def open(self) -> SteppingProducer:
         """Raises NsqClientError."""
         nsqds, lookupds, limit_s = self.nsqds, self.lookupds, self.give_up_after_s
         if self.is_ordered:
@@ -178,7 +178,7 @@ class Producers:
             nsqds, lookupds = (known[self.turn % len(known)],), ()
             self.turn += 1
             limit_s = limit_s if len(known) == 1 else min(limit_s, _FAIL_OVER_S)
-        return Producer(
+        return SteppingProducer(
             nsqd_tcp_addresses=nsqds,
             lookupd_http_addresses=lookupds,
             options=self.options,
@@ -217,7 +217,7 @@ class TaskPublisher:
         self._observer = observer
         self._window_bytes = window_bytes
         self._clock = clock
-        self._producer: Producer | None = None
+        self._producer: SteppingProducer | None = None
         self._pause = Backoff(_FIRST_PAUSE_S, _MOST_PAUSE_S)
         self._under_way: dict[int, PublishBatch] = {}
         self._under_way_bytes = 0
@@ -329,14 +329,14 @@ class TaskPublisher:
         except (NsqClientError, BadName) as error:
             self._ended(batch, error)
 
-    def _open(self) -> Producer:
+    def _open(self) -> SteppingProducer:
         producer = self._producer = self._producers.open()
         while not producer.has_discovered:
             self._observer.look()
             producer.step(_STEP_S)
         return producer
 
-    def _start_deferred(self, producer: Producer, batch: PublishBatch) -> None:
+    def _start_deferred(self, producer: SteppingProducer, batch: PublishBatch) -> None:
         """Publish message by message: NSQ has no MPUB that defers."""
         bodies = batch.payload.take(slice(batch.begin, batch.end)).array().to_pylist()
         delays = repeat(batch.defer_ms) if isinstance(batch.defer_ms, int) else batch.defer_ms[batch.begin : batch.end]

@@ -127,7 +127,7 @@ def test_executors_need_no_gevent() -> None:
     """Import what Spark's executors import, in a fresh process."""
     named = [name for name in ALL_MODULES if name.startswith("nsqd_py.protocol.")]
     assert "nsqd_py.protocol.parser" in named
-    named += ["nsqd_py.diskqueue.records", "nsqd_py.diskqueue.messages", "nsqd_py.client.blocking.producer"]
+    named += ["nsqd_py.diskqueue.records", "nsqd_py.diskqueue.messages", "nsqd_py.client.threads.stepping"]
     lines = [f"import {name}" for name in named]
     lines += [
         "import sys",

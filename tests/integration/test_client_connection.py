@@ -17,19 +17,19 @@ import gevent
 import pytest
 
 from nsqd_py.client import AuthFailed, ConnectionFailed, HandshakeFailed
-from nsqd_py.client.connection import Connection, Listener
+from nsqd_py.client.gevent.connection import Connection, Listener
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol import frames, outgoing
 from nsqd_py.protocol.incoming import Messages
 from nsqd_py.runtime.logs import Log
 from tests.support.auth_server import AuthServer
 from tests.support.certificates import Certificates, make_certificates
-from tests.support.client_drivers import DRIVERS, BlockingDriver, Driver, GeventDriver
+from tests.support.client_drivers import DRIVERS, Driver, GeventDriver, PlainDriver
 from tests.support.fake_nsqd import agree, agree_then, hang_up, listening, read_late, reset
 from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess
 from tests.unit.protocol.test_incoming import message
 
-Dial = Callable[..., GeventDriver | BlockingDriver]
+Dial = Callable[..., GeventDriver | PlainDriver]
 
 TRANSPORTS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -46,7 +46,7 @@ def dial(request: pytest.FixtureRequest) -> Iterator[Dial]:
     """`dial(address, **options)`: a connection that is not open yet."""
     drivers: list[Driver] = []
 
-    def make(address: str, **options: Any) -> GeventDriver | BlockingDriver:
+    def make(address: str, **options: Any) -> GeventDriver | PlainDriver:
         driver = DRIVERS[request.param](address, ClientOptions.of(**options))
         drivers.append(driver)
         return driver
@@ -288,7 +288,7 @@ def test_heartbeats_keep_it_open(shared_nsqd: NsqdProcess) -> None:
         driver.open()
     waiting, blocked = drivers
     opened_s = monotonic()
-    assert isinstance(blocked, BlockingDriver)
+    assert isinstance(blocked, PlainDriver)
     ends_s = opened_s + 3.5
     while monotonic() < ends_s:
         assert blocked.connection.receive(0.05) == []
@@ -389,7 +389,7 @@ def test_a_forked_child_does_not_disturb_its_parent(shared_nsqd: NsqdProcess, to
     """In a process of its own: this one has threads, and gevent."""
     script = f"""
 import os
-from nsqd_py.client.blocking import Connection
+from nsqd_py.client.threads import Connection
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol import frames, outgoing
 connection = Connection("{address_of(shared_nsqd)}", ClientOptions.of(deflate=True))
@@ -411,8 +411,8 @@ print(connection.receive(15))
 def test_those_who_block_need_no_gevent() -> None:
     script = """
 import sys
-import nsqd_py.client.blocking
-from nsqd_py.client.blocking import Connection
+import nsqd_py.client.threads
+from nsqd_py.client.threads import Connection
 from nsqd_py.client import ClientOptions, NsqClientError
 import nsqd_py.client.tls
 print(sorted(name for name in sys.modules if name.split(".")[0] in ("gevent", "greenlet")))

@@ -1,39 +1,43 @@
-"""Both consumers, on gevent and blocking, against real nsqds."""
+"""All consumers, with threads, on gevent and for asyncio, against real nsqds."""
 
 from __future__ import annotations
 
 import logging
 import os
+import queue
 import socket
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import gevent
 import pytest
-from gevent.event import Event
 
-from nsqd_py.client import blocking
-from nsqd_py.client.consumer import Consumer
+from nsqd_py.client import Consumer as ThreadedConsumer
 from nsqd_py.client.errors import BadAddress, BadClientOption, BadName
 from nsqd_py.client.message import Message, MessageBatch, Requeue
 from tests.support.auth_server import AuthServer
 from tests.support.certificates import make_certificates
-from tests.support.consumer_drivers import DRIVERS, KINDS, Driver
-from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, wait_until
+from tests.support.consumer_drivers import SHELLS, Driver, Shell
+from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess
 
 TOPIC, CHANNEL = "topic", "channel"
 
 MakeConsumer = Callable[..., Driver]
 
 
-@pytest.fixture(params=sorted(DRIVERS))
+@pytest.fixture(params=sorted(SHELLS))
 def shell(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+@pytest.fixture
+def kit(shell: str) -> Shell:
+    return SHELLS[shell]
 
 
 @pytest.fixture
@@ -50,7 +54,7 @@ def consume(shell: str) -> Iterator[MakeConsumer]:
 
     def make(handler: Any, *nsqds: NsqdProcess, **settings: Any) -> Driver:
         settings.setdefault("nsqd_tcp_addresses", [address_of(nsqd) for nsqd in nsqds])
-        drivers.append(DRIVERS[shell](TOPIC, CHANNEL, handler, **settings))
+        drivers.append(Driver(shell, TOPIC, CHANNEL, handler, **settings))
         return drivers[-1]
 
     yield make
@@ -238,10 +242,10 @@ def test_a_batch_handler_that_fails_gets_its_messages_again(nsqd: NsqdProcess, c
 # ---- iteration
 
 
-def test_a_loop_finishes_a_message_when_it_asks_for_the_next(nsqd: NsqdProcess, shell: str) -> None:
+def test_a_loop_finishes_a_message_when_it_asks_for_the_next(nsqd: NsqdProcess, kit: Shell) -> None:
     publish(nsqd, *numbers(10))
     got = []
-    consumer = KINDS[shell](TOPIC, CHANNEL, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=4)
+    consumer = kit.consumer(TOPIC, CHANNEL, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=4)
     for message in consumer:
         got.append(message.body)
         if len(got) == 5:
@@ -253,17 +257,17 @@ def test_a_loop_finishes_a_message_when_it_asks_for_the_next(nsqd: NsqdProcess, 
     assert not consumer.running
 
 
-def test_a_loop_that_fails_gives_its_message_back(nsqd: NsqdProcess, shell: str) -> None:
+def test_a_loop_that_fails_gives_its_message_back(nsqd: NsqdProcess, kit: Shell) -> None:
     publish(nsqd, b"one")
     with pytest.raises(ZeroDivisionError):
-        for _ in KINDS[shell](TOPIC, CHANNEL, nsqd_tcp_addresses=[address_of(nsqd)]):
+        for _ in kit.consumer(TOPIC, CHANNEL, nsqd_tcp_addresses=[address_of(nsqd)]):
             _ = 1 // 0
     nsqd.wait_for_channel(TOPIC, CHANNEL, depth=1, in_flight_count=0, deferred_count=0)
 
 
-def test_a_loop_may_answer_by_itself_and_stop(nsqd: NsqdProcess, shell: str) -> None:
+def test_a_loop_may_answer_by_itself_and_stop(nsqd: NsqdProcess, kit: Shell) -> None:
     publish(nsqd, b"later", b"last", b"other")
-    consumer = KINDS[shell](TOPIC, CHANNEL, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=3)
+    consumer = kit.consumer(TOPIC, CHANNEL, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=3)
     for message in consumer:
         if message.body == b"later":
             message.requeue(60, backoff=False)
@@ -273,8 +277,8 @@ def test_a_loop_may_answer_by_itself_and_stop(nsqd: NsqdProcess, shell: str) -> 
     assert consumer.stats().finished == 1
 
 
-def test_a_consumer_with_a_handler_is_no_iterator(shell: str) -> None:
-    consumer = KINDS[shell](TOPIC, CHANNEL, print, nsqd_tcp_addresses=["127.0.0.1:1"])
+def test_a_consumer_with_a_handler_is_no_iterator(kit: Shell) -> None:
+    consumer = kit.consumer(TOPIC, CHANNEL, print, nsqd_tcp_addresses=["127.0.0.1:1"])
     with pytest.raises(BadClientOption, match="handler"):
         next(iter(consumer))  # type: ignore[call-overload]
 
@@ -495,28 +499,28 @@ def test_a_refusal_is_logged_and_not_the_end(
     ],
 )
 def test_what_cannot_be_is_refused_at_once(
-    shell: str, names: tuple[str, str], settings: dict[str, Any], error: type[Exception]
+    kit: Shell, names: tuple[str, str], settings: dict[str, Any], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        KINDS[shell](*names, **settings)
+        kit.consumer(*names, **settings)
 
 
 # ---- the end
 
 
-def test_stop_waits_for_what_is_in_flight(nsqd: NsqdProcess) -> None:
-    may_end, has_begun = Event(), Event()
+def test_stop_waits_for_what_is_in_flight(nsqd: NsqdProcess, kit: Shell) -> None:
+    may_end, has_begun = kit.event(), kit.event()
 
     def handle(message: Message) -> None:
         has_begun.set()
         may_end.wait()
 
     publish(nsqd, *numbers(5))
-    consumer = Consumer(TOPIC, CHANNEL, handle, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=3)
+    consumer = kit.consumer(TOPIC, CHANNEL, handle, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=3)
     consumer.start()
     assert has_begun.wait(10)
-    stopping = gevent.spawn(consumer.stop)
-    wait_cooperatively(lambda: ready_count(nsqd) == 0)
+    stopping = kit.spawn(consumer.stop)
+    kit.wait(lambda: ready_count(nsqd) == 0)
     assert not stopping.ready()
     may_end.set()
     stopping.get(timeout=10)
@@ -525,52 +529,46 @@ def test_stop_waits_for_what_is_in_flight(nsqd: NsqdProcess) -> None:
     nsqd.wait_for_channel(TOPIC, CHANNEL, depth=2, in_flight_count=0, client_count=0)
 
 
-def wait_cooperatively(condition: Callable[[], object]) -> None:
-    with gevent.Timeout(10, AssertionError("waited in vain")):
-        while not condition():
-            gevent.sleep(0.005)
-
-
-def test_what_no_handler_has_begun_in_time_is_given_back(nsqd: NsqdProcess) -> None:
-    has_begun = Event()
+def test_what_no_handler_has_begun_in_time_is_given_back(nsqd: NsqdProcess, kit: Shell) -> None:
+    has_begun, may_end = kit.event(), kit.event()
 
     def hang(message: Message) -> None:
         has_begun.set()
-        Event().wait()
+        may_end.wait()
 
     publish(nsqd, *numbers(5))
-    consumer = Consumer(TOPIC, CHANNEL, hang, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=5)
+    consumer = kit.consumer(TOPIC, CHANNEL, hang, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=5)
     consumer.start()
     assert has_begun.wait(10)
     consumer.stop(timeout_s=0.05)
     nsqd.wait_for_channel(TOPIC, CHANNEL, depth=4, in_flight_count=1, client_count=0)
+    may_end.set()
 
 
-def test_a_handler_may_stop_the_consumer(nsqd: NsqdProcess) -> None:
+def test_a_handler_may_stop_the_consumer(nsqd: NsqdProcess, kit: Shell) -> None:
     publish(nsqd, *numbers(3))
-    consumer = Consumer(TOPIC, CHANNEL, lambda message: consumer.stop(), nsqd_tcp_addresses=[address_of(nsqd)])
+    consumer = kit.consumer(TOPIC, CHANNEL, lambda message: consumer.stop(), nsqd_tcp_addresses=[address_of(nsqd)])
     consumer.start()
     assert consumer.wait(10)
     assert not consumer.running
     nsqd.wait_for_channel(TOPIC, CHANNEL, depth=2, in_flight_count=0, client_count=0)
 
 
-def test_stop_does_not_wait_for_an_nsqd_that_hangs(nsqd: NsqdProcess) -> None:
+def test_stop_does_not_wait_for_an_nsqd_that_hangs(nsqd: NsqdProcess, kit: Shell) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         addresses = [f"127.0.0.1:{server.getsockname()[1]}", address_of(nsqd)]
-        consumer = Consumer(TOPIC, CHANNEL, lambda message: None, nsqd_tcp_addresses=addresses)
+        consumer = kit.consumer(TOPIC, CHANNEL, lambda message: None, nsqd_tcp_addresses=addresses)
         consumer.start()
-        wait_cooperatively(lambda: ready_count(nsqd) == 1)
-        with gevent.Timeout(5, AssertionError("still waiting")):
-            consumer.stop()
+        kit.wait(lambda: ready_count(nsqd) == 1)
+        kit.spawn(consumer.stop).get(timeout=5)
 
 
-# ---- greenlets
+# ---- handlers
 
 
-def test_handlers_run_side_by_side(nsqd: NsqdProcess) -> None:
+def test_handlers_run_side_by_side(nsqd: NsqdProcess, kit: Shell) -> None:
     inside = most = 0
-    all_in = Event()
+    all_in = kit.event()
 
     def handle(message: Message) -> None:
         nonlocal inside, most
@@ -582,14 +580,14 @@ def test_handlers_run_side_by_side(nsqd: NsqdProcess) -> None:
         inside -= 1
 
     publish(nsqd, *numbers(20))
-    with Consumer(TOPIC, CHANNEL, handle, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=20, concurrency=5):
-        wait_cooperatively(lambda: is_done(nsqd))
+    with kit.consumer(TOPIC, CHANNEL, handle, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=20, concurrency=5):
+        kit.wait(lambda: is_done(nsqd))
     assert most == 5
 
 
-def test_slow_handlers_do_not_cost_the_connection(nsqd: NsqdProcess) -> None:
+def test_slow_handlers_do_not_cost_the_connection(nsqd: NsqdProcess, kit: Shell) -> None:
     """One that waits, then some that compute: nsqd wants an answer to a heartbeat within two intervals."""
-    waits = Event()
+    waits = kit.event()
 
     def handle(message: Message) -> None:
         if message.body == b"waits":
@@ -602,56 +600,75 @@ def test_slow_handlers_do_not_cost_the_connection(nsqd: NsqdProcess) -> None:
     publish(nsqd, b"waits", *numbers(120))
     began_s = time.monotonic()
     settings: dict[str, Any] = {"nsqd_tcp_addresses": [address_of(nsqd)], "max_in_flight": 200, "concurrency": 2}
-    with Consumer(TOPIC, CHANNEL, handle, heartbeat_interval="1s", **settings) as consumer:
-        wait_cooperatively(lambda: channel_of(nsqd).get("in_flight_count") == 1)
+    with kit.consumer(TOPIC, CHANNEL, handle, heartbeat_interval="1s", **settings) as consumer:
+        kit.wait(lambda: channel_of(nsqd).get("in_flight_count") == 1)
         assert time.monotonic() - began_s > 2.2
         waits.set()
-        wait_cooperatively(lambda: is_done(nsqd))
+        kit.wait(lambda: is_done(nsqd))
         assert (consumer.stats().refused, consumer.stats().received) == (0, 121)
 
 
-# ---- blocking
-
-
-def test_a_touch_in_a_loop_leaves_at_once_and_answers_heartbeats(nsqd: NsqdProcess) -> None:
-    publish(nsqd, b"slow")
+def test_a_loop_may_sleep_longer_than_nsqd_waits(nsqd: NsqdProcess, kit: Shell) -> None:
+    """For a heartbeat, and for an answer: this is what a plain `time.sleep(75)` did with the default settings."""
     settings = {"msg_timeout": "1s", "heartbeat_interval": "1s", "nsqd_tcp_addresses": [address_of(nsqd)]}
-    consumer = blocking.Consumer(TOPIC, CHANNEL, **settings)  # type: ignore[arg-type]
-    for message in consumer:
-        began_s = time.monotonic()
-
-        def touched_for(seconds: float, message: Message = message, began_s: float = began_s) -> bool:
-            message.touch()
-            return time.monotonic() - began_s > seconds
-
-        wait_until(lambda: touched_for(2.5))
-        assert channel_of(nsqd)["timeout_count"] == 0
-        message.finish()
-        consumer.stop()
-    nsqd.wait_for_channel(TOPIC, CHANNEL, depth=0, in_flight_count=0, client_count=0)
+    publish(nsqd, b"slow", b"next")
+    received = []
+    for message in kit.consumer(TOPIC, CHANNEL, **settings).messages(idle_timeout_s=5):
+        received.append((message.body, message.attempts))
+        kit.sleep(3.5 if message.body == b"slow" else 0)
+        if message.body == b"next":
+            break
+    assert received == [(b"slow", 1), (b"next", 1)]
+    assert channel_of(nsqd)["timeout_count"] == 0
 
 
-def test_a_loop_ends_when_nothing_comes(nsqd: NsqdProcess) -> None:
+def test_a_loop_ends_when_nothing_comes(nsqd: NsqdProcess, kit: Shell) -> None:
     publish(nsqd, *numbers(10))
-    consumer = blocking.Consumer(TOPIC, CHANNEL, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=3)
-    assert [message.body for message in consumer.messages(idle_timeout_s=0.5)] == numbers(10)
+    consumer = kit.consumer(TOPIC, CHANNEL, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=3)
+    assert [message.body for message in consumer.messages(idle_timeout_s=1)] == numbers(10)
     nsqd.wait_for_channel(TOPIC, CHANNEL, depth=0, in_flight_count=0, client_count=0)
+
+
+def test_a_loop_over_batches(nsqd: NsqdProcess, kit: Shell) -> None:
+    publish(nsqd, *numbers(10))
+    bodies = []
+    consumer = kit.consumer(TOPIC, CHANNEL, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=10)
+    for batch in consumer.batches(idle_timeout_s=1):
+        bodies += batch.bodies
+        batch.finish()
+    assert bodies == numbers(10)
+    nsqd.wait_for_channel(TOPIC, CHANNEL, depth=0, in_flight_count=0, client_count=0)
+
+
+def test_messages_are_answered_from_any_thread(nsqd: NsqdProcess) -> None:
+    publish(nsqd, *numbers(2000))
+    kept: queue.SimpleQueue[Message] = queue.SimpleQueue()
+
+    def keep(message: Message) -> None:
+        message.detach()
+        kept.put(message)
+
+    def answer(_: int) -> None:
+        for _ in range(250):
+            kept.get(timeout=10).finish()
+
+    settings: dict[str, Any] = {"nsqd_tcp_addresses": [address_of(nsqd)], "max_in_flight": 100, "concurrency": 3}
+    with ThreadedConsumer(TOPIC, CHANNEL, keep, **settings) as consumer, ThreadPoolExecutor(8) as pool:
+        list(pool.map(answer, range(8)))
+        nsqd.wait_for_channel(TOPIC, CHANNEL, depth=0, in_flight_count=0)
+        assert (consumer.stats().finished, consumer.stats().in_flight, consumer.stats().refused) == (2000, 0, 0)
 
 
 def test_a_child_process_has_connections_of_its_own(nsqd: NsqdProcess) -> None:
     publish(nsqd, *numbers(6))
-    consumer = blocking.Consumer(TOPIC, CHANNEL, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=2)
-    loop = consumer.messages(idle_timeout_s=0.5)
+    consumer = ThreadedConsumer(TOPIC, CHANNEL, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=2)
+    loop = consumer.messages(idle_timeout_s=1)
     first = next(loop)
     read_end, write_end = os.pipe()
     pid = os.fork()
     if not pid:
         try:
-            batch = consumer.poll(10)
-            assert batch is not None
-            os.write(write_end, batch.bodies[0])
-            batch.finish_some(batch.ids[:1])
-            loop.close()
+            os.write(write_end, next(consumer.messages()).body)
         finally:
             os._exit(0)
     os.close(write_end)
@@ -661,19 +678,16 @@ def test_a_child_process_has_connections_of_its_own(nsqd: NsqdProcess) -> None:
     rest = [message.body for message in loop]
     assert first.body == b"0"
     assert rest[0] == b"1"
-    assert sorted([first.body, body_of_child, *rest]) == numbers(6)
+    assert body_of_child in numbers(6)[2:]
+    assert sorted({first.body, *rest}) == numbers(6)  # what the child had came again when it died
     assert consumer.stats().refused == 0
 
 
-def test_the_blocking_consumer_needs_no_gevent() -> None:
-    code = "import sys, nsqd_py.client.blocking.consumer; print([m for m in sys.modules if m.startswith('gevent')])"
+def test_it_needs_no_gevent() -> None:
+    code = "import sys; from nsqd_py.client import *; from nsqd_py import client; client.Producer, client.Consumer;"
+    code += "print([m for m in sys.modules if m.startswith('gevent')])"
     run = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, timeout=30)
     assert (run.stdout.strip(), run.stderr) == ("[]", "")
-
-
-def test_one_thread_has_no_concurrency() -> None:
-    with pytest.raises(BadClientOption, match="one thread"):
-        blocking.Consumer(TOPIC, CHANNEL, print, concurrency=2)
 
 
 logging.getLogger("nsqd_py.client").setLevel(logging.WARNING)

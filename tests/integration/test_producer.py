@@ -1,4 +1,4 @@
-"""Both producers, on gevent and blocking, against real nsqds."""
+"""All producers, with threads, on gevent, for asyncio, and the one that works step by step, against real nsqds."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from typing import Any
 import gevent
 import pytest
 
-from nsqd_py.client import blocking
+from nsqd_py import client
 from nsqd_py.client.errors import BadName, ConnectionLost, NoNsqd, NsqClientError, PublishFailed, TimedOut
-from nsqd_py.client.producer import Producer
+from nsqd_py.client.gevent import Producer as GeventProducer
 from nsqd_py.client.publishing.base import BaseProducer
 from nsqd_py.client.publishing.publish import BadBody, FlushFailed
+from nsqd_py.client.threads import SteppingProducer
+from tests.support.aio_client import AioProducer
 from tests.support.auth_server import AuthServer
 from tests.support.certificates import make_certificates
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
@@ -35,10 +37,16 @@ RunAll = Callable[[list[Callable[[], Any]]], None]
 
 MAX_MSG_SIZE = 1000
 NUMBERS = itertools.count()
-GEVENT, BLOCKING = "gevent", "blocking"
+GEVENT, STEPPING = "gevent", "stepping"
+KINDS: dict[str, Any] = {
+    GEVENT: GeventProducer,
+    "threads": client.Producer,
+    "aio": AioProducer,
+    STEPPING: SteppingProducer,
+}
 
 
-@pytest.fixture(params=[GEVENT, BLOCKING])
+@pytest.fixture(params=sorted(KINDS))
 def shell(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -50,8 +58,7 @@ def make_producer(shell: str) -> Iterator[MakeProducer]:
 
     def make(*nsqds: NsqdProcess | str, **settings: Any) -> BaseProducer:
         addresses = [nsqd if isinstance(nsqd, str) else address_of(nsqd) for nsqd in nsqds]
-        kind: Any = Producer if shell == GEVENT else blocking.Producer
-        producers.append(kind(*addresses, **settings))
+        producers.append(KINDS[shell](*addresses, **settings))
         return producers[-1]
 
     yield make
@@ -70,6 +77,8 @@ def run_all(shell: str) -> RunAll:
             for future in [pool.submit(call) for call in calls]:
                 future.result(60)
 
+    if shell == STEPPING:
+        pytest.skip("only one thread at a time may use it")
     return in_greenlets if shell == GEVENT else in_threads
 
 
@@ -401,6 +410,8 @@ def test_without_retries_of_the_unknown_nothing_comes_twice(
 ) -> None:
     doomed, other = make_nsqd(), make_nsqd()
     producer = make_producer(doomed, other, retry_unknown=False)
+    while not depth(doomed, "first"):  # until it is connected
+        producer.publish("first", b"x")
     outcomes: dict[bytes, NsqClientError | None] = {}
     messages = [b"%d" % number for number in range(20_000)]
 
@@ -518,6 +529,14 @@ def test_all_nsqds_of_nsqlookupds_are_used(
     wait_until(is_used)
 
 
+def outlets_of(producer: Any) -> dict[str, Any]:
+    """The nsqds that it has; the producer for asyncio has a threaded one, and that one a core."""
+    for name in ("producer", "_threaded", "_core"):
+        producer = vars(producer).get(name, producer)
+    outlets: dict[str, Any] = producer._dispatcher.outlets
+    return outlets
+
+
 def test_an_nsqd_that_nsqlookupd_forgot_may_come_back(
     make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, make_producer: MakeProducer, topic: str, shell: str
 ) -> None:
@@ -532,8 +551,8 @@ def test_an_nsqd_that_nsqlookupd_forgot_may_come_back(
     def is_forgotten() -> bool:
         pause(shell, 0.01)
         with contextlib.suppress(NsqClientError):
-            producer.flush() if shell == GEVENT else producer._step()
-        return address not in producer._dispatcher.outlets
+            producer._step() if shell == STEPPING else producer.flush()
+        return address not in outlets_of(producer)
 
     wait_until(is_forgotten)
     nsqd.start()
@@ -577,11 +596,11 @@ def test_everything_at_once_tls_snappy_and_auth(
         server.close()
 
 
-@pytest.mark.parametrize("shell", [BLOCKING], indirect=True)
+@pytest.mark.parametrize("shell", [STEPPING], indirect=True)
 def test_a_connection_that_ended_while_idle_is_replaced(
     nsqd: NsqdProcess, make_producer: MakeProducer, topic: str
 ) -> None:
-    """The blocking producer answers no heartbeats while nobody calls it."""
+    """This producer answers no heartbeats while nobody calls it."""
     wait_until(lambda: not connections_of(nsqd))
     producer = make_producer(nsqd, heartbeat_interval=1, retry_unknown=False)
     producer.publish(topic, b"before")
@@ -616,6 +635,7 @@ def test_many_share_one_window(nsqd: NsqdProcess, make_producer: MakeProducer, r
     assert sum(drain(topic, nsqd).values()) == 2000
 
 
+@pytest.mark.parametrize("shell", sorted(KINDS.keys() - {"aio"}), indirect=True)  # an event loop survives no fork
 def test_parent_and_child_go_on_after_a_fork(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
     producer = make_producer(nsqd)
     producer.publish(topic, b"before")

@@ -12,11 +12,12 @@ import pytest
 from nsq_spark.archive.damage import ArchiveError
 from nsq_spark.source.live.nsqds import ask
 from nsqd_py import client
-from nsqd_py.client import NoNsqd, blocking
-from nsqd_py.client.blocking.lookup import LookupClient as BlockingLookupClient
+from nsqd_py.client import NoNsqd
+from nsqd_py.client.gevent import Producer as GeventProducer
+from nsqd_py.client.gevent.lookup_client import LookupClient
 from nsqd_py.client.lookup import LookupFailed
-from nsqd_py.client.lookup_client import LookupClient
 from nsqd_py.client.options import ClientOptions
+from nsqd_py.client.threads.lookup import LookupClient as ThreadedLookupClient
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import NsqlookupdProcess
 from tests.support.tool_process import ToolProcess, run_tool
@@ -41,7 +42,7 @@ def lookupd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqlookupdProc
     process.destroy()
 
 
-@pytest.mark.parametrize("producer_type", [client.Producer, blocking.Producer], ids=["gevent", "blocking"])
+@pytest.mark.parametrize("producer_type", [GeventProducer, client.Producer], ids=["gevent", "threads"])
 def test_a_producer(nsqd: NsqdProcess, lookupd: NsqlookupdProcess, producer_type: Any) -> None:
     for port, text in ((nsqd.http_port, HTTP_FOR_TCP), (lookupd.tcp_port, LOOKUPD_FOR_NSQD)):
         producer = producer_type(f"127.0.0.1:{port}")
@@ -53,12 +54,12 @@ def test_a_producer(nsqd: NsqdProcess, lookupd: NsqlookupdProcess, producer_type
 
 def test_a_consumer(nsqd: NsqdProcess, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    consumer = blocking.Consumer("t", "c", nsqd_tcp_addresses=[f"127.0.0.1:{nsqd.http_port}"])
+    consumer = client.Consumer("t", "c", nsqd_tcp_addresses=[f"127.0.0.1:{nsqd.http_port}"])
     assert list(consumer.messages(idle_timeout_s=0.3)) == []
     assert HTTP_FOR_TCP in caplog.text
 
 
-@pytest.mark.parametrize("lookup_type", [LookupClient, BlockingLookupClient], ids=["gevent", "blocking"])
+@pytest.mark.parametrize("lookup_type", [LookupClient, ThreadedLookupClient], ids=["gevent", "threads"])
 def test_a_question_to_nsqlookupd(nsqd: NsqdProcess, lookupd: NsqlookupdProcess, lookup_type: Any) -> None:
     """nsqd's HTTP port says 404 to it, which is not that nsqlookupd does not know the topic."""
     asks = lookup_type(ClientOptions())

@@ -9,11 +9,11 @@ from typing import Protocol
 import gevent
 from gevent.event import Event as Signal
 
-from nsqd_py.client import blocking
-from nsqd_py.client.connection import Connection, Listener
 from nsqd_py.client.errors import AtAddress, NsqdSaid
+from nsqd_py.client.gevent.connection import Connection, Listener
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.session import Negotiated
+from nsqd_py.client.threads import Connection as PlainConnection
 from nsqd_py.protocol.incoming import Messages, Responses
 from nsqd_py.runtime.logs import Log
 from tests.support.wire import Message
@@ -98,10 +98,10 @@ class GeventDriver(Listener):
         self._changed.set()
 
 
-class BlockingDriver:
+class PlainDriver:
     def __init__(self, address: str, options: ClientOptions) -> None:
         self.heard = Heard()
-        self.connection = blocking.Connection(address, options)
+        self.connection = PlainConnection(address, options)
 
     def open(self) -> Negotiated:
         return self.connection.open()
@@ -138,7 +138,7 @@ class BlockingDriver:
         self.connection.close()
 
 
-DRIVERS: dict[str, Callable[[str, ClientOptions], GeventDriver | BlockingDriver]] = {
+DRIVERS: dict[str, Callable[[str, ClientOptions], GeventDriver | PlainDriver]] = {
     "gevent": GeventDriver,
-    "blocking": BlockingDriver,
+    "threads": PlainDriver,
 }

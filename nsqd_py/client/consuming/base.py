@@ -1,12 +1,12 @@
-"""The common part of the consumers on gevent and without it: their settings and figures."""
+"""The common part of all consumers: their settings and figures."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from time import monotonic
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 from nsqd_py.client.addresses import address_list, parse_address
 from nsqd_py.client.consuming.handling import BatchHandler, Handler, Handling
@@ -14,7 +14,9 @@ from nsqd_py.client.consuming.lane import Lane
 from nsqd_py.client.consuming.subscription import ConsumerStats, Subscription
 from nsqd_py.client.discovery import Discovery
 from nsqd_py.client.errors import BadClientOption
+from nsqd_py.client.keywords import ClientKeywords
 from nsqd_py.client.lookup import lookup_url
+from nsqd_py.client.message import Message, MessageBatch
 from nsqd_py.client.options import ClientLog, ClientOptions, standard_log
 
 STOP_TIMEOUT_S = 30.0
@@ -56,7 +58,7 @@ class BaseConsumer:
         on_give_up: Handler | None = None,
         auto_touch: bool = True,
         chance: Callable[[], float] = random.random,
-        **go_settings: Any,
+        **go_settings: Unpack[ClientKeywords],
     ) -> None:
         """Nothing connects before `start`. Addresses of nsqds are host:port, [::1]:port or unix:/path.
 
@@ -75,9 +77,9 @@ class BaseConsumer:
             raise BadClientOption("give a handler or a batch_handler, not both")
         if concurrency < 1:
             raise BadClientOption("concurrency has to be at least 1")
-        if max_in_flight is not None:
-            go_settings["max_in_flight"] = max_in_flight
         self._options = (options or ClientOptions()).with_settings(**go_settings)
+        if max_in_flight is not None:
+            self._options = self._options.with_settings(max_in_flight=max_in_flight)
         self._log = log or standard_log()
         self._handler = handler
         self._batch_handler = batch_handler
@@ -104,6 +106,14 @@ class BaseConsumer:
         if not self._discovery.wanted and not self._lookupds:
             raise BadClientOption("a consumer needs the address of an nsqd (host:port) or of an nsqlookupd")
 
+    def _take_lookupds(self, addresses: str | Iterable[str]) -> None:
+        """Use these nsqlookupds from now on. Raises BadClientOption."""
+        lookupds = tuple(dict.fromkeys(address_list(addresses)))
+        for address in lookupds:
+            lookup_url(address, self.topic)
+        self._lookupds = lookupds
+        self._discovery.keep_lookupds(lookupds)
+
     # ---- what a shell does
 
     def _set_up(self) -> None:
@@ -116,6 +126,32 @@ class BaseConsumer:
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Request no more messages, wait for those in flight, and close. Messages not answered in time come again."""
         raise NotImplementedError
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the consumer has stopped. Return False after the time-out."""
+        raise NotImplementedError
+
+    def messages(self, idle_timeout_s: float | None = None) -> Iterator[Message]:
+        """Yield each message, which is finished when the loop asks for the next one.
+
+        Ends when the consumer is stopped, or after `idle_timeout_s` without a message. Raises BadClientOption if the
+        consumer has a handler.
+        """
+        raise NotImplementedError
+
+    def batches(self, idle_timeout_s: float | None = None) -> Iterator[MessageBatch]:
+        """Yield messages that arrived together. The caller must answer them. Otherwise as `messages`."""
+        raise NotImplementedError
+
+    def run(self) -> None:
+        """Call the handler with all messages until `stop` is called. Raises BadClientOption without a handler."""
+        if self._handler is None and self._batch_handler is None:
+            raise BadClientOption("there is nothing to call: give a handler or a batch_handler, or iterate")
+        with self:
+            self.wait()
+
+    def __iter__(self) -> Iterator[Message]:
+        return self.messages()
 
     def _on_output(self, lane: Lane, is_urgent: bool) -> None:
         """Note that a lane has output. It is urgent if the user asked for it just now."""

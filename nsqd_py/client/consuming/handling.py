@@ -1,4 +1,4 @@
-"""Calls handlers, and finishes, requeues or gives up their messages. Both consumers use it."""
+"""Calls handlers, and finishes, requeues or gives up their messages. All consumers use it."""
 
 from __future__ import annotations
 
@@ -49,12 +49,20 @@ class Handling:
         try:
             handler(batch)
         except Requeue as request:
-            if not batch.is_answered:
-                batch.requeue(request.delay_s, backoff=request.backoff)
+            self.put_off_batch(batch, request)
         except self._failures as error:
-            self._log.exception("the handler of %s failed on %d messages: %r", batch.topic, len(batch), error)
-            if not batch.is_answered:
-                batch.requeue(backoff=True)
+            self.fail_batch(batch, error)
+
+    def put_off_batch(self, batch: MessageBatch, request: Requeue) -> None:
+        """Requeue what of the batch is not answered."""
+        if not batch.is_answered:
+            batch.requeue(request.delay_s, backoff=request.backoff)
+
+    def fail_batch(self, batch: MessageBatch, error: BaseException) -> None:
+        """Log the failure of a handler, and requeue what it has not answered."""
+        self._log.exception("the handler of %s failed on %d messages: %r", batch.topic, len(batch), error)
+        if not batch.is_answered:
+            batch.requeue(backoff=True)
 
     def is_wanted(self, message: Message) -> bool:
         """True if a handler must get the message: nsqd does not deliver it again, and it has not come too often.
@@ -77,10 +85,12 @@ class Handling:
         message.settle()
 
     def put_off(self, message: Message, request: Requeue) -> None:
+        """Requeue the message, unless it is answered or detached."""
         if not (message.is_detached or message.is_answered):
             message.requeue(request.delay_s, backoff=request.backoff)
 
     def fail(self, message: Message, error: BaseException) -> None:
+        """Log the failure of a handler, and requeue its message."""
         self._log.exception("the handler of %s failed on message %s: %r", message.topic, message.id.decode(), error)
         if not (message.is_detached or message.is_answered):
             message.requeue()

@@ -68,6 +68,7 @@ class Subscription:
         chance: Callable[[], float],
         on_output: Callable[[Lane, bool], None],
         on_backoff: Callable[[str], None],
+        make_batch: Callable[[Lane, Messages, float], MessageBatch] = MessageBatch,
     ) -> None:
         """`on_output(lane, is_urgent)` reports output to send, `on_backoff(text)` a change of back-off."""
         self.topic = topic
@@ -78,6 +79,7 @@ class Subscription:
         self._auto_touch = auto_touch
         self._now_s = clock
         self._on_output = on_output
+        self.make_batch = make_batch
         self._delays = RequeueDelays(options.default_requeue_delay_s, options.max_requeue_delay_s)
         self._ended = {"received": 0, "finished": 0, "requeued": 0}  # sums of closed lanes
         self._touched = self._timed_out = self._refused = 0
@@ -106,7 +108,7 @@ class Subscription:
         lane.received += count
         lane.in_flight += count
         lane.last_message_s = now_s = self._now_s()
-        batch = MessageBatch(lane, messages, now_s)
+        batch = self.make_batch(lane, messages, now_s)
         lane.touching.add(batch)
         return batch
 

@@ -1,4 +1,4 @@
-"""The common part of the producers on gevent and without it: their settings, and every way to publish."""
+"""The common part of all producers: their settings, and every way to publish."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from nsqd_py.client.addresses import address_list, parse_address
 from nsqd_py.client.errors import BadClientOption, NsqClientError
+from nsqd_py.client.keywords import ClientKeywords
 from nsqd_py.client.lookup import nodes_url
 from nsqd_py.client.options import ClientOptions
+from nsqd_py.client.publishing import encoding
+from nsqd_py.client.publishing.encoding import Body
 from nsqd_py.client.publishing.outlet import WindowLimits
-from nsqd_py.client.publishing.publish import BadBody, Done, Failures, Publish
+from nsqd_py.client.publishing.publish import Done, Failures, Publish
 from nsqd_py.protocol import outgoing
 
 WINDOW = 1000
@@ -24,8 +27,6 @@ ANSWER_TIMEOUT_S = 10.0
 # How long an nsqd is avoided after its first failure, and at most.
 FIRST_PAUSE_S = 0.1
 MOST_PAUSE_S = 15.0
-
-Body = bytes | bytearray | memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,19 @@ class ProducerSettings:
             raise BadClientOption("window and window_bytes have to be at least 1")
         if self.publish_timeout_s <= 0 or self.answer_timeout_s <= 0:
             raise BadClientOption("publish_timeout_s and answer_timeout_s have to be more than 0")
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of a producer with these settings."""
+        return {
+            "nsqd_tcp_addresses": self.nsqds,
+            "lookupd_http_addresses": self.lookupds,
+            "options": self.options,
+            "window": self.window.publishes,
+            "window_bytes": self.window.size_bytes,
+            "publish_timeout_s": self.publish_timeout_s,
+            "answer_timeout_s": self.answer_timeout_s,
+            "retry_unknown": self.retry_unknown,
+        }
 
     @property
     def sweep_interval_s(self) -> float:
@@ -85,7 +99,7 @@ class BaseProducer:
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
         retry_unknown: bool = True,
         log: Any = None,
-        **go_settings: Any,
+        **go_settings: Unpack[ClientKeywords],
     ) -> None:
         """Connects at the first use. Addresses are host:port, [::1]:port or unix:/path.
 
@@ -99,7 +113,7 @@ class BaseProducer:
         Raises BadClientOption.
         """
         named = [*addresses, *address_list(nsqd_tcp_addresses)]
-        self._settings = ProducerSettings(
+        self.settings = ProducerSettings(
             nsqds=tuple(dict.fromkeys(str(parse_address(text)) for text in named)),
             lookupds=tuple(dict.fromkeys(address_list(lookupd_http_addresses))),
             options=(options or ClientOptions()).with_settings(**go_settings),
@@ -108,17 +122,15 @@ class BaseProducer:
             answer_timeout_s=answer_timeout_s,
             retry_unknown=retry_unknown,
         )
-        self._log = log if log is not None else logging.getLogger("nsqd_py.client")
+        self.log = log if log is not None else logging.getLogger("nsqd_py.client")
         self._failures = Failures()
+        self._set_up()
 
     # ---- and wait for OK
 
     def publish(self, topic: str, body: Body, *, defer_s: float = 0) -> None:
         """Publish one message, and return when it is stored. With `defer_s`, its delivery is delayed."""
-        if defer_s:
-            self._publish(_deferred(topic, body, defer_s))
-        else:
-            self._publish(outgoing.pub(topic, _checked(body)))
+        self._publish(encoding.single(topic, body, defer_s))
 
     def publish_deferred(self, topic: str, body: Body, delay_s: float) -> None:
         """Publish one message that is delivered at the earliest after `delay_s`."""
@@ -126,7 +138,7 @@ class BaseProducer:
 
     def multi_publish(self, topic: str, bodies: Sequence[Body]) -> None:
         """Publish all messages or none: they are one command."""
-        self._publish(*_multi(topic, bodies))
+        self._publish(*encoding.several(topic, bodies))
 
     # ---- and go on
 
@@ -136,21 +148,18 @@ class BaseProducer:
         `on_done` is called with None or the error; it must not wait. Without it, `flush` raises errors. The returned
         object has `is_over` and `error`.
         """
-        head = _deferred(topic, body, defer_s) if defer_s else outgoing.pub(topic, _checked(body))
-        return self._publish_soon(head, b"", on_done)
+        return self._publish_soon(encoding.single(topic, body, defer_s), b"", on_done)
 
     def multi_publish_soon(self, topic: str, bodies: Sequence[Body], on_done: Done | None = None) -> Publish:
         """Send messages as `publish_soon`, in one command: much faster, and nsqd stores all or none."""
-        return self._publish_soon(*_multi(topic, bodies), on_done)
+        return self._publish_soon(*encoding.several(topic, bodies), on_done)
 
     def send_mpub_body(self, topic: str, body: bytes, count: int, on_done: Done | None = None) -> Publish:
         """Send a finished body as `multi_publish_soon`.
 
         `body` is the number of messages in 4 bytes, big-endian, then each message behind its size. It is not copied.
         """
-        if int.from_bytes(body[:4], "big") != count:
-            raise BadBody(f"the body of an MPUB begins with the number of its messages, {count}")
-        return self._publish_soon(outgoing.mpub_head(topic, len(body)), body, on_done)
+        return self._publish_soon(*encoding.finished(topic, body, count), on_done)
 
     def send_mpub_pieces(self, topic: str, pieces: Sequence[Body], on_done: Done | None = None) -> Publish:
         """Send a body as `send_mpub_body` does that is made of several pieces.
@@ -162,6 +171,9 @@ class BaseProducer:
         return self._publish_soon(b"".join((outgoing.mpub_head(topic, size_bytes), *pieces)), b"", on_done)
 
     # ---- what each producer does in its own way
+
+    def _set_up(self) -> None:
+        raise NotImplementedError
 
     def _publish(self, head: bytes, body: bytes = b"") -> None:
         raise NotImplementedError
@@ -191,8 +203,8 @@ class BaseProducer:
             if publish.on_done is not None:
                 try:
                     publish.on_done(publish.error)
-                except Exception as error:  # noqa: BLE001 - a bug of the caller must not end the connection
-                    self._log.exception("on_done of a publish: %r", error)
+                except Exception as error:
+                    self.log.exception("on_done of a publish: %r", error)
             elif publish.error is not None:
                 self._failures.add(publish.error)
 
@@ -207,35 +219,3 @@ class BaseProducer:
         except NsqClientError:
             if error is None:  # the first error says more
                 raise
-
-
-def _checked(body: Body) -> bytes:
-    if type(body) is not bytes:
-        body = _bytes_of(body)
-    if not body:
-        raise BadBody("nsqd takes no empty message")
-    return body
-
-
-def _bytes_of(body: object) -> bytes:
-    if isinstance(body, bytes | bytearray | memoryview):
-        return bytes(body)
-    hint = ": encode it first, as in text.encode()" if isinstance(body, str) else ""
-    raise TypeError(f"a message is bytes, not {type(body).__name__}{hint}")
-
-
-def _deferred(topic: str, body: Body, defer_s: float) -> bytes:
-    if defer_s < 0:
-        raise ValueError(f"a message cannot be deferred by {defer_s} s")
-    return outgoing.dpub(topic, round(defer_s * 1000), _checked(body))
-
-
-def _multi(topic: str, bodies: Sequence[Body]) -> tuple[bytes, bytes]:
-    """Return the two parts of an MPUB."""
-    if isinstance(bodies, str | bytes | bytearray | memoryview):
-        raise TypeError("multi_publish takes a list of messages, not one")
-    checked = list(map(_checked, bodies))
-    if not checked:
-        raise BadBody("there is nothing to publish")
-    body = outgoing.mpub_body(checked)
-    return outgoing.mpub_head(topic, len(body)), body

@@ -6,7 +6,7 @@ nsqd answers in the order of the commands, without naming them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from nsqd_py.client.errors import NsqClientError
@@ -145,6 +145,10 @@ class WaitingRoom:
         self.size_bytes += publish.size_bytes
         if len(publishes) >= self._limits.publishes or self.size_bytes >= self._limits.size_bytes:
             self.has_room = False
+
+    def add_all(self, publishes: Iterable[Publish], size_bytes: int) -> None:
+        self._publishes.extend(publishes)
+        self._count(size_bytes)
 
     def put_back(self, publishes: Sequence[Publish]) -> None:
         """Put publishes before all others, in their order."""

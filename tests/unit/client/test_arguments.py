@@ -7,14 +7,17 @@ from typing import Any
 import pytest
 
 from nsqd_py import client
-from nsqd_py.client import BadAddress, BadClientOption, blocking
+from nsqd_py.client import BadAddress, BadClientOption
+from nsqd_py.client import gevent as on_gevent
 from nsqd_py.client.addresses import address_list, parse_address
 from nsqd_py.client.errors import BadName
 from nsqd_py.protocol import outgoing
 from nsqd_py.protocol.incoming import FrameParser, WrongPort
+from tests.support.aio_client import AioConsumer, AioProducer
 
-CONSUMERS = pytest.mark.parametrize("consumer_type", [client.Consumer, blocking.Consumer], ids=["gevent", "blocking"])
-PRODUCERS = pytest.mark.parametrize("producer_type", [client.Producer, blocking.Producer], ids=["gevent", "blocking"])
+IDS = ["threads", "gevent", "aio"]
+CONSUMERS = pytest.mark.parametrize("consumer_type", [client.Consumer, on_gevent.Consumer, AioConsumer], ids=IDS)
+PRODUCERS = pytest.mark.parametrize("producer_type", [client.Producer, on_gevent.Producer, AioProducer], ids=IDS)
 
 
 # --- addresses
@@ -23,16 +26,18 @@ PRODUCERS = pytest.mark.parametrize("producer_type", [client.Producer, blocking.
 @CONSUMERS
 def test_a_string_is_one_address(consumer_type: Any) -> None:
     named = consumer_type("t", "c", nsqd_tcp_addresses="127.0.0.1:4150", lookupd_http_addresses="127.0.0.1:4161")
-    assert (named._discovery.wanted, named._lookupds) == (["127.0.0.1:4150"], ("127.0.0.1:4161",))
+    inner = getattr(named, "_threaded", named)
+    assert (inner._discovery.wanted, inner._lookupds) == (["127.0.0.1:4150"], ("127.0.0.1:4161",))
     named.set_lookupd_http_addresses("127.0.0.1:4163")
-    assert named._lookupds == ("127.0.0.1:4163",)
+    assert inner._lookupds == ("127.0.0.1:4163",)
 
 
 @PRODUCERS
 def test_a_string_is_one_address_for_a_producer(producer_type: Any) -> None:
     producer = producer_type(nsqd_tcp_addresses="127.0.0.1:4150", lookupd_http_addresses="127.0.0.1:4161")
-    assert producer._settings.nsqds == ("127.0.0.1:4150",)
-    assert producer._settings.lookupds == ("127.0.0.1:4161",)
+    settings = getattr(producer, "producer", producer).settings
+    assert settings.nsqds == ("127.0.0.1:4150",)
+    assert settings.lookupds == ("127.0.0.1:4161",)
 
 
 @pytest.mark.parametrize(
@@ -48,14 +53,14 @@ def test_what_is_no_address_is_refused_with_a_sentence(given: Any, text: str) ->
     with pytest.raises(BadAddress) as raised:
         parse_address(given)
     assert str(raised.value) == text
-    for kind in (client.Producer, blocking.Producer):
+    for kind in (client.Producer, on_gevent.Producer, AioProducer):
         with pytest.raises(BadAddress):
             kind(given)
 
 
 def test_a_lookupd_that_is_bytes_is_refused_with_a_sentence() -> None:
     with pytest.raises(BadClientOption, match=r"an address is a str such as '127\.0\.0\.1:4161', not bytes"):
-        blocking.Consumer("t", "c", lookupd_http_addresses=b"127.0.0.1:4161")  # type: ignore[arg-type]
+        client.Consumer("t", "c", lookupd_http_addresses=b"127.0.0.1:4161")  # type: ignore[arg-type]
 
 
 def test_lists_and_others_stay_as_they_are() -> None:

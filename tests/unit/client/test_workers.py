@@ -8,7 +8,7 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from nsqd_py.client.work_queue import WorkQueue
+from nsqd_py.client.gevent.work_queue import WorkQueue
 
 
 class Interrupted(Exception):

@@ -16,7 +16,8 @@ from nsq_tools.nsq_to_nsq.forwarder import Forwarder
 from nsq_tools.nsq_to_nsq.options import NsqToNsqOptions
 from nsq_tools.options import client_options, user_agent
 from nsq_tools.timings import TimingsByHost
-from nsqd_py.client import ClientOptions, Consumer, NsqClientError, Producer
+from nsqd_py.client import ClientOptions, NsqClientError
+from nsqd_py.client.gevent import Consumer, Producer
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals, calm_collector
 

@@ -17,7 +17,8 @@ from nsq_tools.tail.json_text import parse_path
 from nsq_tools.tail.options import TailOptions, channel_of
 from nsq_tools.tail.rendering import Renderer, compile_search
 from nsq_tools.tail.template import Template
-from nsqd_py.client import Consumer, MessageBatch
+from nsqd_py.client import MessageBatch
+from nsqd_py.client.gevent import Consumer
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals

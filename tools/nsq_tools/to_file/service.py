@@ -32,7 +32,7 @@ from nsq_tools.to_file.options import (
 )
 from nsq_tools.to_file.portions import SourceBatch
 from nsq_tools.to_file.topic_writer import TopicWriter, describe
-from nsqd_py.client import Consumer
+from nsqd_py.client.gevent import Consumer
 from nsqd_py.net.http.client import HttpClient, HttpClientError, Url
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime import early_signals

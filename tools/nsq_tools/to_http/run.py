@@ -12,7 +12,7 @@ from nsq_tools.timings import TimingsByHost
 from nsq_tools.to_http.handler import Delivery, Handler, ToAll, ToOne
 from nsq_tools.to_http.options import ALL, ToHttpOptions, headers_of, make_requests
 from nsq_tools.to_http.sender import Sender
-from nsqd_py.client import Consumer
+from nsqd_py.client.gevent import Consumer
 from nsqd_py.net.http.client import limit_s
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals, raise_descriptor_limit

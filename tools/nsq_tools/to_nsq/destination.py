@@ -13,8 +13,8 @@ from gevent.event import Event
 from gevent.pool import Group
 
 from nsq_tools.to_nsq.records import Limits, RecordBatch, Refusal, SplitResult, halves
-from nsqd_py.client import Producer
 from nsqd_py.client.errors import NoNsqd, NsqClientError, PublishFailed
+from nsqd_py.client.gevent import Producer
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol import outgoing
 from nsqd_py.runtime.logs import Log

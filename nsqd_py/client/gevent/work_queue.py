@@ -56,17 +56,30 @@ class WorkQueue(Generic[Item]):
             self._loop.run_callback(waiter.switch, None)
         self._idle.clear()
 
-    def take(self) -> Item | None:
-        """Return the next item; None once the queue is closed and empty."""
+    def take(self, timeout_s: float | None = None) -> Item | None:
+        """Return the next item; None after the time-out, or once the queue is closed and empty."""
         while not self._items or monotonic() > self._rest_s:
             if not self._items:
                 if self._is_closed:
                     return None
-                self._wait()
+                if not self._wait_for(timeout_s):
+                    return None
             else:
                 gevent.sleep(0)
                 self._rest_s = monotonic() + _SLICE_S
         return self._items.popleft()
+
+    def _wait_for(self, timeout_s: float | None) -> bool:
+        """Return False after the time-out."""
+        timeout = gevent.Timeout(timeout_s)
+        try:
+            with timeout:
+                self._wait()
+        except gevent.Timeout as over:
+            if over is not timeout:
+                raise
+            return False
+        return True
 
     def _wait(self) -> None:
         while not self._items and not self._is_closed:

@@ -15,17 +15,18 @@ import random
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
-from typing import Any
+from typing import Unpack
 
 import gevent
 from gevent.event import Event
 from gevent.hub import Waiter
 
-from nsqd_py.client.dialing import AfterFork, tell_after_fork
 from nsqd_py.client.discovery import Discovery
-from nsqd_py.client.errors import NoNsqd, NsqClientError, NsqdSaid, TimedOut
-from nsqd_py.client.links import OutletLink
-from nsqd_py.client.lookup_client import LookupClient
+from nsqd_py.client.errors import NoNsqd, NsqClientError, NsqdSaid, TimedOut, WrongPlace
+from nsqd_py.client.gevent.links import OutletLink
+from nsqd_py.client.gevent.lookup_client import LookupClient
+from nsqd_py.client.keywords import ProducerKeywords
+from nsqd_py.client.process import AfterFork, refuse_in_event_loop, tell_after_fork
 from nsqd_py.client.publishing.base import FIRST_PAUSE_S, MOST_PAUSE_S, BaseProducer
 from nsqd_py.client.publishing.dispatcher import Dispatcher
 from nsqd_py.client.publishing.outlet import Outlet
@@ -37,19 +38,19 @@ from nsqd_py.runtime.outages import Backoff
 class Producer(BaseProducer, AfterFork):
     __doc__ = BaseProducer.__doc__
 
-    def __init__(self, *addresses: str, **settings: Any) -> None:
-        super().__init__(*addresses, **settings)
+    def _set_up(self) -> None:
         self._begin()
         tell_after_fork(self)
 
     def _begin(self) -> None:
         """Set the state of a producer without connections, greenlets or publishes."""
-        settings = self._settings
+        settings = self.settings
         self._dispatcher = Dispatcher(
             settings.window, retry_unknown=settings.retry_unknown, answer_timeout_s=settings.answer_timeout_s
         )
         # The hub wakes waiting callers, not the greenlet that reads the answer.
-        self._later: Callable[..., object] = gevent.get_hub().loop.run_callback
+        self._hub = gevent.get_hub()
+        self._later: Callable[..., object] = self._hub.loop.run_callback
         self._links: dict[str, OutletLink] = {}
         self._greenlets: list[gevent.Greenlet[..., None]] = []
         self._discovery = Discovery(settings.nsqds)
@@ -77,9 +78,14 @@ class Producer(BaseProducer, AfterFork):
             self._make_room(publish)
         dispatcher.submit(publish)
         if not self._pump_is_due:
+            self._refuse_other_threads()
             self._pump_is_due = True
             self._later(self._pump)
         return publish
+
+    def _refuse_other_threads(self) -> None:
+        if gevent.get_hub() is not self._hub:
+            raise WrongPlace("a producer on gevent belongs to one thread: use nsqd_py.client.Producer, or one for each")
 
     def _make_room(self, publish: Publish) -> None:
         """Wait until a publish may be submitted. Raises if it never may."""
@@ -122,7 +128,7 @@ class Producer(BaseProducer, AfterFork):
 
     def _wake(self) -> None:
         """Wake no more callers than there may be room for, so that thousands do not wake in vain."""
-        for _ in range(min(len(self._blocked), self._settings.window.publishes)):
+        for _ in range(min(len(self._blocked), self.settings.window.publishes)):
             self._later(self._blocked.popleft().switch, None)
 
     def _wake_all(self) -> None:
@@ -145,11 +151,11 @@ class Producer(BaseProducer, AfterFork):
 
     def ping(self) -> None:
         self._start()
-        deadline_s = monotonic() + self._settings.publish_timeout_s
+        deadline_s = monotonic() + self.settings.publish_timeout_s
         while not self._dispatcher.is_connected:
             self._check_that_there_is_any()
             if monotonic() >= deadline_s:
-                raise NoNsqd(f"no nsqd could be connected for {self._settings.publish_timeout_s:g}s")
+                raise NoNsqd(f"no nsqd could be connected for {self.settings.publish_timeout_s:g}s")
             self._wait_for_change()
         for outlet in self._dispatcher.outlets.values():
             if outlet.is_open:
@@ -179,7 +185,7 @@ class Producer(BaseProducer, AfterFork):
 
     def closed(self, outlet: Outlet, reason: str) -> None:
         if not self._is_closed:
-            self._log.warning("producer: %s: connection lost: %s", outlet.address, reason)
+            self.log.warning("producer: %s: connection lost: %s", outlet.address, reason)
         self._over(self._dispatcher.closed(outlet, reason, monotonic()))
         self._pump()
 
@@ -192,11 +198,13 @@ class Producer(BaseProducer, AfterFork):
 
     def _start(self) -> None:
         """Begin to connect, at the first use. Returns when the nsqds are known."""
+        self._refuse_other_threads()
+        refuse_in_event_loop("a producer on gevent")
         self._check_that_it_is_open()
         if not self._is_started:
             self._is_started = True
             self._greenlets.append(gevent.spawn(self._sweep))
-            if self._settings.lookupds:
+            if self.settings.lookupds:
                 self._greenlets.append(gevent.spawn(self._discover))
             else:
                 self._connect_wanted()
@@ -205,18 +213,18 @@ class Producer(BaseProducer, AfterFork):
 
     def _sweep(self) -> None:
         while True:
-            gevent.sleep(self._settings.sweep_interval_s)
+            gevent.sleep(self.settings.sweep_interval_s)
             overdue = self._dispatcher.expire(monotonic())
             self._over(overdue.publishes)
             for outlet in overdue.hung:
-                outlet.connection.close(f"no answer for {self._settings.answer_timeout_s:g}s")
+                outlet.connection.close(f"no answer for {self.settings.answer_timeout_s:g}s")
             self._wake_all()
 
     def _discover(self) -> None:
-        client = LookupClient(self._settings.options)
-        options = self._settings.options
+        client = LookupClient(self.settings.options)
+        options = self.settings.options
         while True:
-            for address in self._settings.lookupds:
+            for address in self.settings.lookupds:
                 self._ask(client, address)
             self._connect_wanted()
             self._has_discovered.set()
@@ -227,7 +235,7 @@ class Producer(BaseProducer, AfterFork):
         try:
             self._discovery.answered(address, client.nodes(address))
         except NsqClientError as error:
-            self._log.warning("producer: nsqlookupd %s", error)
+            self.log.warning("producer: nsqlookupd %s", error)
 
     def _connect_wanted(self) -> None:
         wanted = self._discovery.wanted
@@ -237,7 +245,7 @@ class Producer(BaseProducer, AfterFork):
             outlet = self._dispatcher.add_outlet(address, Backoff(FIRST_PAUSE_S, MOST_PAUSE_S))
             link = self._links.get(address)
             if link is None or link.outlet is not outlet:  # the outlet was forgotten, and added again
-                self._links[address] = OutletLink(outlet, self._settings.options, self, self._log)
+                self._links[address] = OutletLink(outlet, self.settings.options, self, self.log)
 
     # ---- its end
 
@@ -265,3 +273,14 @@ class Producer(BaseProducer, AfterFork):
             link.abandon()
         gevent.killall(self._greenlets, block=False)
         self._begin()
+
+
+def connect(*addresses: str, **settings: Unpack[ProducerKeywords]) -> Producer:
+    """Return a producer that is connected. Takes the arguments of `Producer`. Raises BadClientOption, NoNsqd."""
+    producer = Producer(*addresses, **settings)
+    try:
+        producer.ping()
+    except BaseException:
+        producer.close(0.0)
+        raise
+    return producer

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 import gevent
 from gevent.event import Event
 
-from nsqd_py.client.addresses import address_list
 from nsqd_py.client.consuming.base import STOP_TIMEOUT_S, BaseConsumer, canonical_address
 from nsqd_py.client.consuming.lane import Lane
 from nsqd_py.client.consuming.membership import Membership
 from nsqd_py.client.consuming.subscription import ConsumerStats
-from nsqd_py.client.links import Link
-from nsqd_py.client.lookup import lookup_url
-from nsqd_py.client.lookup_client import Finder, LookupClient
+from nsqd_py.client.errors import WrongPlace
+from nsqd_py.client.gevent.links import Link
+from nsqd_py.client.gevent.lookup_client import Finder, LookupClient
+from nsqd_py.client.gevent.work_queue import WorkQueue
 from nsqd_py.client.message import Message, MessageBatch, Requeue
-from nsqd_py.client.work_queue import WorkQueue
+from nsqd_py.client.process import refuse_in_event_loop
 
 __all__ = ["Consumer", "ConsumerStats"]
+
+Item = TypeVar("Item")
 
 
 class Consumer(BaseConsumer):
@@ -47,7 +49,9 @@ class Consumer(BaseConsumer):
         self._iterating: object = None  # the greenlet that iterates
         self._is_started = False
         self._takes_nothing = False
-        self._loop = gevent.get_hub().loop
+        self._takes_batches = self._batch_handler is not None
+        self._hub = gevent.get_hub()
+        self._loop = self._hub.loop
         self._lanes_with_output: list[Lane] = []
         self._is_due = Event()
         self._stopped = Event()
@@ -63,6 +67,9 @@ class Consumer(BaseConsumer):
         """Connect, and begin to consume. Returns at once. Idempotent. A stopped consumer stays stopped."""
         if self._is_started or self._stopper is not None:
             return
+        refuse_in_event_loop("a consumer on gevent")
+        if gevent.get_hub() is not self._hub:
+            raise WrongPlace("a consumer on gevent belongs to one thread: use nsqd_py.client.Consumer")
         self._is_started = True
         self._greenlets.append(gevent.spawn(self._keep_time))
         if self._handler is not None or self._batch_handler is not None:
@@ -135,10 +142,7 @@ class Consumer(BaseConsumer):
 
     def set_lookupd_http_addresses(self, addresses: str | Iterable[str]) -> None:
         """Replace the nsqlookupds. Connections to nsqds stay. Raises BadClientOption."""
-        self._lookupds = tuple(dict.fromkeys(address_list(addresses)))
-        for address in self._lookupds:
-            lookup_url(address, self.topic)
-        self._discovery.keep_lookupds(self._lookupds)
+        self._take_lookupds(addresses)
         for address in self._finders.keys() - set(self._lookupds):
             self._finders.pop(address).stop()
         if self.running:
@@ -189,7 +193,7 @@ class Consumer(BaseConsumer):
     def on_batch(self, batch: MessageBatch) -> None:
         if self._takes_nothing:
             batch.requeue(0)
-        elif self._batch_handler is not None:
+        elif self._takes_batches:
             self._queue.put(batch)
         else:
             self._queue.put_all(batch.messages())
@@ -203,21 +207,28 @@ class Consumer(BaseConsumer):
             while (message := queue.take()) is not None:
                 handling.handle(self._handler, message)
 
-    def __iter__(self) -> Iterator[Message]:
-        """Yield each message; it is finished when the loop asks for the next one."""
+    def messages(self, idle_timeout_s: float | None = None) -> Iterator[Message]:
         self._refuse_if_handled()
+        return self._iterate(self._each_message(idle_timeout_s))
+
+    def batches(self, idle_timeout_s: float | None = None) -> Iterator[MessageBatch]:
+        self._refuse_if_handled()
+        self._takes_batches = True
+        return self._iterate(self._each_batch(idle_timeout_s))
+
+    def _iterate(self, items: Iterator[Item]) -> Iterator[Item]:
         self._iterating = gevent.getcurrent()
         self.start()
         try:
-            yield from self._messages()
+            yield from items
         finally:
             self._iterating = None
             self._leave()
             self._give_back()
             self.stop()
 
-    def _messages(self) -> Iterator[Message]:
-        while (message := self._queue.take()) is not None:
+    def _each_message(self, idle_timeout_s: float | None) -> Iterator[Message]:
+        while (message := self._queue.take(idle_timeout_s)) is not None:
             if not self._handling.is_wanted(message):
                 continue
             try:
@@ -227,6 +238,13 @@ class Consumer(BaseConsumer):
                 self._handling.put_off(message, Requeue(0, backoff=False))
                 raise
             message.settle()
+            if not self.running:
+                return
+
+    def _each_batch(self, idle_timeout_s: float | None) -> Iterator[MessageBatch]:
+        while (batch := self._queue.take(idle_timeout_s)) is not None:
+            if batch.is_live:
+                yield batch
             if not self.running:
                 return
 

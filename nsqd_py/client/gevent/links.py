@@ -9,9 +9,9 @@ from typing import Any, Protocol
 import gevent
 from gevent.event import Event
 
-from nsqd_py.client.connection import Connection, Listener
 from nsqd_py.client.consuming.membership import Membership
 from nsqd_py.client.errors import ConnectionLost, NsqClientError, NsqdSaid
+from nsqd_py.client.gevent.connection import Connection, Listener
 from nsqd_py.client.message import MessageBatch
 from nsqd_py.client.options import ClientLog, ClientOptions
 from nsqd_py.client.publishing.outlet import Outlet

@@ -1,54 +1,63 @@
-"""One nsqd of a blocking consumer: a plain connection and its `Membership`."""
+"""One nsqd of a threaded consumer: a plain connection and its `Membership`."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
+from functools import partial
 from time import monotonic
 
-from nsqd_py.client.blocking.connection import Connection
 from nsqd_py.client.consuming.membership import Membership
 from nsqd_py.client.errors import AtAddress, ConnectionLost, NsqClientError, NsqdSaid
 from nsqd_py.client.message import MessageBatch
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.session import Event
+from nsqd_py.client.threads.aside import Aside, Waker
+from nsqd_py.client.threads.connection import Connection, opened
 from nsqd_py.protocol.incoming import Messages, Responses
-
-_HANDSHAKE_LIMIT_S = 5.0  # the thread's other connections wait meanwhile
 
 
 class Peer:
-    """Connects on request. Only dialling, and sending to a full socket, block."""
+    """Belongs to the I/O thread. It never waits but to send to a full socket; it dials beside the thread.
 
-    def __init__(self, membership: Membership, options: ClientOptions) -> None:
+    The membership is shared with the threads that answer messages, so it is used only under `lock`.
+    """
+
+    def __init__(
+        self, membership: Membership, options: ClientOptions, lock: AbstractContextManager[object], waker: Waker
+    ) -> None:
         self.address = membership.address
         self.membership = membership
         self.connection: Connection | None = None
+        self._opening: Aside[Connection] | None = None
         self._is_hurried = False
         self._options = options
+        self._lock = lock
+        self._waker = waker
 
-    def dial(self) -> None:
-        """Connect.
-
-        Waits up to dial_timeout, and a little longer for an nsqd that accepts the connection and says nothing.
-        """
-        self._is_hurried = False
-        self.membership.dials()
-        connection = Connection(self.address, self._options)
-        try:
-            connection.open(max(_HANDSHAKE_LIMIT_S, self._options.dial_timeout_s))
-            connection.send(self.membership.subscribe)
-        except NsqClientError as error:
-            connection.close()
-            self.membership.failed(error)
-        else:
-            self.connection = connection
+    def keep_connected(self) -> None:
+        """Dial when it is due, and take a connection that has opened."""
+        if self._opening is not None:
+            if self._opening.is_done:
+                self._opened(self._opening)
+                self._opening = None
+        elif self._is_due:
+            self._is_hurried = False
+            self.membership.dials()
+            call = partial(opened, self.address, self._options, self.membership.subscribe)
+            self._opening = Aside(call, self._waker)
 
     @property
-    def is_due(self) -> bool:
-        """True if it must be dialled now."""
+    def _is_due(self) -> bool:
         if self.connection is not None or self.membership.is_leaving:
             return False
         return self._is_hurried or self.membership.redial_wait_s <= 0
+
+    def _opened(self, opening: Aside[Connection]) -> None:
+        try:
+            self.connection = opening.result()
+        except NsqClientError as error:
+            with self._lock:
+                self.membership.failed(error)
 
     def hurry(self) -> None:
         """Dial again at once: an nsqlookupd has just named the nsqd."""
@@ -58,8 +67,10 @@ class Peer:
         """Send the output of the lane."""
         lane, connection = self.membership.lane, self.connection
         if lane is not None and connection is not None and lane.has_output:
+            with self._lock:
+                output = lane.take_output()
             with suppress(ConnectionLost):  # `receive` raises it after the last events
-                connection.send(lane.take_output())
+                connection.send(output)
 
     def receive(self) -> list[MessageBatch]:
         """Return the batches that have arrived."""
@@ -71,7 +82,8 @@ class Peer:
         except AtAddress as error:
             self.close(error.reason)
             return []
-        batches = [self._take(connection, event) for event in events]
+        with self._lock:
+            batches = [self._take(connection, event) for event in events]
         return [batch for batch in batches if batch is not None]
 
     def _take(self, connection: Connection, event: Event) -> MessageBatch | None:
@@ -91,8 +103,23 @@ class Peer:
             return False
         return connection.has_events or bool(limit_s and monotonic() - connection.last_received_s > limit_s)
 
+    @property
+    def is_over(self) -> bool:
+        """True if it has left: nothing is connected, or all is answered and sent."""
+        if self.connection is None:
+            return self.membership.is_leaving
+        return self.membership.is_leaving and self.membership.is_drained
+
+    def abandon(self, reason: str) -> None:
+        """In a forked child: close the descriptor, without sending anything. The lock may belong to a lost thread."""
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.close()
+        self.membership.lost(reason)
+
     def close(self, reason: str = "closed") -> None:
         connection, self.connection = self.connection, None
         if connection is not None:
             connection.close()
-            self.membership.lost(reason)
+            with self._lock:
+                self.membership.lost(reason)

@@ -215,3 +215,16 @@ class Connection:
             if self._failure is None:
                 self._read()
         self._fail(reason)
+
+
+def opened(address: str, options: ClientOptions, first: bytes = b"") -> Connection:
+    """Return an open connection over which `first` was sent. Raises as `Connection.open` and `send`."""
+    connection = Connection(address, options)
+    try:
+        connection.open()
+        if first:
+            connection.send(first)
+    except BaseException:
+        connection.close()
+        raise
+    return connection

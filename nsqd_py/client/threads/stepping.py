@@ -1,73 +1,36 @@
-"""The producer without gevent, for scripts and for the workers of other frameworks.
+"""A producer that works only while one of its methods runs: for Spark, and as the core of the threaded producer.
 
-    with Producer("127.0.0.1:4150") as producer:
-        producer.publish("topic", b"waits for OK")
+    with SteppingProducer("127.0.0.1:4150") as producer:
         for line in lines:
             producer.publish_soon("topic", line)
         producer.flush()
 
-Threads may share one: a lock admits one at a time. Nothing is sent or read while no method runs. A message of
-`publish_soon` is sent when enough have been collected, or during a later call, and at the latest by `flush` or `close`.
+A message of `publish_soon` is sent when enough have been collected, or during a later call, and at the latest by
+`flush` or `close`. Only one thread at a time may use it.
 """
 
 from __future__ import annotations
 
 import random
 import select
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from time import monotonic
-from typing import Any, Generic, TypeVar
 
-from nsqd_py.client.blocking.connection import Connection
-from nsqd_py.client.dialing import AfterFork, tell_after_fork
 from nsqd_py.client.discovery import Discovery
 from nsqd_py.client.errors import ConnectionLost, HandshakeFailed, NoNsqd, NsqClientError, NsqdSaid, TimedOut
 from nsqd_py.client.options import ClientOptions
+from nsqd_py.client.process import AfterFork, tell_after_fork
 from nsqd_py.client.publishing.base import FIRST_PAUSE_S, MOST_PAUSE_S, BaseProducer
 from nsqd_py.client.publishing.dispatcher import Dispatcher
 from nsqd_py.client.publishing.outlet import Outlet
 from nsqd_py.client.publishing.publish import Done, Publish, commands
 from nsqd_py.client.session import Event
+from nsqd_py.client.threads.aside import Aside, Waker
+from nsqd_py.client.threads.connection import Connection, opened
 from nsqd_py.protocol import outgoing
 from nsqd_py.protocol.incoming import Responses
 from nsqd_py.runtime.outages import Backoff
-
-T = TypeVar("T")
-
-
-class Aside(Generic[T]):
-    """Runs `call` in a new thread, and then sets `done`, which several may share."""
-
-    def __init__(self, call: Callable[[], T], done: threading.Event) -> None:
-        self._call = call
-        self._done = done
-        self._result: T | None = None
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="nsqd-py", daemon=True)
-        self._thread.start()
-
-    @property
-    def is_done(self) -> bool:
-        return not self._thread.is_alive()
-
-    def result(self) -> T:
-        """Wait for the call, and return or raise its result."""
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
-        assert self._result is not None
-        return self._result
-
-    def _run(self) -> None:
-        try:
-            self._result = self._call()
-        except Exception as error:  # noqa: BLE001 - `result` raises it
-            self._error = error
-        finally:
-            self._done.set()
-
 
 _OK = b"OK"
 # While answers are due, messages of `publish_soon` are collected up to this size before they are sent ...
@@ -79,22 +42,20 @@ _LOOK_INTERVAL_S = 0.05
 _Answers = dict[str, "tuple[str, ...] | NsqClientError"]
 
 
-class Producer(BaseProducer, AfterFork):
+class SteppingProducer(BaseProducer, AfterFork):
     __doc__ = BaseProducer.__doc__
 
-    def __init__(self, *addresses: str, **settings: Any) -> None:
-        super().__init__(*addresses, **settings)
+    def _set_up(self) -> None:
         self._begin()
         tell_after_fork(self)
 
     def _begin(self) -> None:
         """Set the state of a producer without connections, threads or publishes."""
-        settings = self._settings
+        settings = self.settings
         self._dispatcher = Dispatcher(
             settings.window, retry_unknown=settings.retry_unknown, answer_timeout_s=settings.answer_timeout_s
         )
-        self._lock = threading.RLock()
-        self._has_news = threading.Event()  # set by the threads that connect or ask
+        self._waker = Waker()  # of `_look`, by the threads that connect or ask
         self._opening: dict[str, Aside[Connection]] = {}
         self._asking: Aside[_Answers] | None = None
         self._ask_again_s = 0.0
@@ -108,25 +69,31 @@ class Producer(BaseProducer, AfterFork):
     # ---- publishing
 
     def _publish(self, head: bytes, body: bytes = b"") -> None:
-        with self._lock:
-            publish = self._submit(head, body, _ignore)
-            self._pump()
-            while not publish.is_over:
-                self._step()
+        publish = self._submit(head, body, _ignore)
+        self._pump()
+        while not publish.is_over:
+            self._step()
         if publish.error is not None:
             raise publish.error.with_traceback(None)  # others may raise the same object
 
     def _publish_soon(self, head: bytes, body: bytes, on_done: Done | None) -> Publish:
-        with self._lock:
-            publish = self._submit(head, body, on_done)
-            waiting = self._dispatcher.waiting
-            if waiting.size_bytes >= self._pump_at_bytes or len(waiting) == self._dispatcher.unfinished:
-                self._pump()
-            return publish
+        publish = self._submit(head, body, on_done)
+        waiting = self._dispatcher.waiting
+        if waiting.size_bytes >= self._pump_at_bytes or len(waiting) == self._dispatcher.unfinished:
+            self._pump()
+        return publish
+
+    def still_open(self) -> TimedOut:
+        """Return the error of a `flush` whose time is over."""
+        return TimedOut(", ".join(self._dispatcher.outlets), f"{self._dispatcher.unfinished} publishes are open")
+
+    def not_connected(self) -> NoNsqd:
+        """Return the error of a `ping` whose time is over."""
+        return NoNsqd(f"no nsqd could be connected for {self.settings.publish_timeout_s:g}s")
 
     def _submit(self, head: bytes, body: bytes, on_done: Done | None) -> Publish:
         now_s = monotonic()
-        publish = Publish(head, body, now_s + self._settings.publish_timeout_s, on_done)
+        publish = Publish(head, body, now_s + self.settings.publish_timeout_s, on_done)
         if now_s - self._looked_s >= _LOOK_INTERVAL_S:
             self._look(0)  # meanwhile connections may have ended, and answers arrived
         if not self._dispatcher.is_connected or not self._dispatcher.waiting.has_room:
@@ -163,29 +130,26 @@ class Producer(BaseProducer, AfterFork):
 
     def flush(self, timeout_s: float | None = None) -> None:
         deadline_s = None if timeout_s is None else monotonic() + timeout_s
-        with self._lock:
-            self._pump()
-            while self._dispatcher.unfinished:
-                if deadline_s is not None and monotonic() >= deadline_s:
-                    open_count = self._dispatcher.unfinished
-                    raise TimedOut(", ".join(self._dispatcher.outlets), f"{open_count} publishes are open")
-                self._step()
-            failed = self._failures.take()
+        self._pump()
+        while self._dispatcher.unfinished:
+            if deadline_s is not None and monotonic() >= deadline_s:
+                raise self.still_open()
+            self._step()
+        failed = self._failures.take()
         if failed is not None:
             raise failed
 
     def ping(self) -> None:
-        deadline_s = monotonic() + self._settings.publish_timeout_s
-        with self._lock:
-            self._look(0)
-            self._work()
-            while not self._dispatcher.is_connected:
-                self._check_that_there_is_any()
-                if monotonic() >= deadline_s:
-                    raise NoNsqd(f"no nsqd could be connected for {self._settings.publish_timeout_s:g}s")
-                self._step()
-            for outlet in self._connected():
-                outlet.connection.send(outgoing.NOP)
+        deadline_s = monotonic() + self.settings.publish_timeout_s
+        self._look(0)
+        self._work()
+        while not self._dispatcher.is_connected:
+            self._check_that_there_is_any()
+            if monotonic() >= deadline_s:
+                raise self.not_connected()
+            self._step()
+        for outlet in self._connected():
+            outlet.connection.send(outgoing.NOP)
 
     # ---- for callers that also look after other things
 
@@ -194,10 +158,10 @@ class Producer(BaseProducer, AfterFork):
 
         Every publish of an answer that came is over then, and its `on_done` has been called.
         """
-        with self._lock:
-            self._work()
-            self._look(timeout_s)
-            self._pump()
+        self._work()
+        self._pump()
+        self._look(timeout_s)
+        self._pump()
 
     @property
     def has_discovered(self) -> bool:
@@ -221,14 +185,14 @@ class Producer(BaseProducer, AfterFork):
     def _step(self) -> None:
         """Do what is due, and wait a short time for the next event."""
         self._work()
-        self._look(self._settings.sweep_interval_s)
+        self._look(self.settings.sweep_interval_s)
         self._pump()
 
     def _work(self) -> None:
         """Do what is due a few times a second."""
         now_s = monotonic()
         if now_s >= self._sweep_again_s or not self._dispatcher.is_connected:
-            self._sweep_again_s = now_s + self._settings.sweep_interval_s
+            self._sweep_again_s = now_s + self.settings.sweep_interval_s
             self._discover(now_s)
             self._connect(now_s)
             self._expire(now_s)
@@ -237,13 +201,24 @@ class Producer(BaseProducer, AfterFork):
     def _look(self, timeout_s: float) -> None:
         """Read what nsqds have sent, and wait for it if nothing is here."""
         self._looked_s = monotonic()
-        outlets = self._connected()
-        if not outlets:
-            if timeout_s and self._has_news.wait(min(timeout_s, FIRST_PAUSE_S / 2)):
-                self._has_news.clear()
-            return
-        for outlet in _readable(outlets, timeout_s):
+        for outlet in self._readable(timeout_s):
             self._hear(outlet)
+
+    def _readable(self, timeout_s: float) -> list[Outlet]:
+        """Return the connections that can be read, as soon as there are any, or the waker is called."""
+        outlets = self._connected()
+        ready = [outlet for outlet in outlets if outlet.connection.has_events]
+        if ready:
+            return ready
+        poll = select.poll()
+        by_descriptor = {outlet.connection.fileno(): outlet for outlet in outlets}
+        for descriptor in (self._waker.fileno(), *by_descriptor):
+            poll.register(descriptor, select.POLLIN)
+        longest_s = timeout_s if outlets else min(timeout_s, FIRST_PAUSE_S / 2)
+        found = [descriptor for descriptor, _ in poll.poll(longest_s * 1000)]
+        if self._waker.fileno() in found:
+            self._waker.reset()
+        return [by_descriptor[descriptor] for descriptor in found if descriptor in by_descriptor]
 
     def _connected(self) -> list[Outlet]:
         return [outlet for outlet in self._dispatcher.outlets.values() if outlet.connection is not None]
@@ -269,7 +244,7 @@ class Producer(BaseProducer, AfterFork):
             self._tell(self._dispatcher.answered_error(outlet, event.code, event.text, now_s))
 
     def _lost(self, outlet: Outlet, reason: str) -> None:
-        self._log.warning("producer: %s: connection lost: %s", outlet.address, reason)
+        self.log.warning("producer: %s: connection lost: %s", outlet.address, reason)
         outlet.connection.close()
         outlet.connection = None
         self._tell(self._dispatcher.closed(outlet, reason, monotonic()))
@@ -278,7 +253,7 @@ class Producer(BaseProducer, AfterFork):
         overdue = self._dispatcher.expire(now_s)
         self._tell(overdue.publishes)
         for outlet in overdue.hung:
-            self._lost(outlet, f"no answer for {self._settings.answer_timeout_s:g}s")
+            self._lost(outlet, f"no answer for {self.settings.answer_timeout_s:g}s")
         for outlet in self._connected():
             if outlet.has_refused and not outlet.window:
                 self._lost(outlet, "refused a publish")
@@ -294,14 +269,14 @@ class Producer(BaseProducer, AfterFork):
                 del self._opening[outlet.address]
                 self._opened(outlet, opening)
             elif opening is None and outlet.connection is None and not outlet.pause.wait_s(now_s):
-                call = partial(_open, outlet.address, self._settings.options)
-                self._opening[outlet.address] = Aside(call, self._has_news)
+                call = partial(opened, outlet.address, self.settings.options)
+                self._opening[outlet.address] = Aside(call, self._waker)
 
     def _opened(self, outlet: Outlet, opening: Aside[Connection]) -> None:
         try:
             outlet.connection = opening.result()
         except NsqClientError as error:
-            self._log.warning("producer: %s", error)
+            self.log.warning("producer: %s", error)
             self._tell(self._dispatcher.not_opened(outlet, error, monotonic()))
         else:
             self._dispatcher.opened(outlet)
@@ -311,16 +286,16 @@ class Producer(BaseProducer, AfterFork):
             self._answered(self._asking.result())
             self._asking = None
             self._has_discovered = True
-        elif self._asking is None and self._settings.lookupds and now_s >= self._ask_again_s:
-            options = self._settings.options
+        elif self._asking is None and self.settings.lookupds and now_s >= self._ask_again_s:
+            options = self.settings.options
             jitter = options.lookupd_poll_jitter * random.random()
             self._ask_again_s = now_s + options.lookupd_poll_interval_s * (1 + jitter)
-            self._asking = Aside(partial(_ask, self._settings.lookupds, options), self._has_news)
+            self._asking = Aside(partial(_ask, self.settings.lookupds, options), self._waker)
 
     def _answered(self, answers: _Answers) -> None:
         for lookupd, answer in answers.items():
             if isinstance(answer, NsqClientError):
-                self._log.warning("producer: nsqlookupd %s", answer)
+                self.log.warning("producer: nsqlookupd %s", answer)
             else:
                 self._discovery.answered(lookupd, answer)
         self._dispatcher.keep_outlets(self._discovery.wanted)
@@ -330,12 +305,11 @@ class Producer(BaseProducer, AfterFork):
     def close(self, timeout_s: float | None = None) -> None:
         if self._is_closed:
             return
-        with self._lock:
-            try:
-                self.flush(timeout_s)
-            finally:
-                self._is_closed = True
-                self._let_go()
+        try:
+            self.flush(timeout_s)
+        finally:
+            self._is_closed = True
+            self._let_go()
 
     def _let_go(self) -> None:
         self._tell(self._dispatcher.give_up(NoNsqd("the producer is closed")))
@@ -343,11 +317,13 @@ class Producer(BaseProducer, AfterFork):
             outlet.connection.close()
             outlet.connection = None
             self._dispatcher.closed(outlet, "closed", monotonic())
+        self._waker.close()
 
     def after_fork(self) -> None:
         """In the child: drop the parent's publishes and connections."""
         for outlet in self._connected():
             outlet.connection.close()
+        self._waker.close()
         self._begin()
 
 
@@ -355,26 +331,8 @@ def _ignore(error: NsqClientError | None) -> None:
     """The `on_done` of a publish whose caller checks its result."""
 
 
-def _readable(outlets: Sequence[Outlet], timeout_s: float) -> list[Outlet]:
-    """Return the connections that can be read, as soon as there are any."""
-    ready = [outlet for outlet in outlets if outlet.connection.has_events]
-    if ready:
-        return ready
-    poll = select.poll()
-    by_descriptor = {outlet.connection.fileno(): outlet for outlet in outlets}
-    for descriptor in by_descriptor:
-        poll.register(descriptor, select.POLLIN)
-    return [by_descriptor[descriptor] for descriptor, _ in poll.poll(timeout_s * 1000)]
-
-
-def _open(address: str, options: ClientOptions) -> Connection:
-    connection = Connection(address, options)
-    connection.open()
-    return connection
-
-
 def _ask(lookupds: Sequence[str], options: ClientOptions) -> _Answers:
-    from nsqd_py.client.blocking.lookup import LookupClient  # imported only if there are nsqlookupds
+    from nsqd_py.client.threads.lookup import LookupClient  # imported only if there are nsqlookupds
 
     client = LookupClient(options)
     answers: _Answers = {}

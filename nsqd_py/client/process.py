@@ -1,0 +1,74 @@
+"""What a client does when its process forks or ends, and where it may be used.
+
+Connections and threads do not survive a fork: parent and child would both read and write the sockets.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from weakref import WeakSet
+
+from nsqd_py.client.errors import WrongPlace
+
+
+class AfterFork:
+    """An object that must be reset in a child process."""
+
+    def after_fork(self) -> None:
+        """Called in the child before other code runs there. Everything open belongs to the parent."""
+        raise NotImplementedError
+
+
+class AtExit:
+    """An object that must be closed when the interpreter ends, if nobody has closed it."""
+
+    def at_exit(self) -> None:
+        """Called once, while other threads still run."""
+        raise NotImplementedError
+
+
+_TOLD_OF_FORKS: WeakSet[AfterFork] = WeakSet()
+_TOLD_OF_EXIT: WeakSet[AtExit] = WeakSet()
+
+
+def tell_after_fork(one: AfterFork) -> None:
+    """Call its `after_fork` in every child process while the object exists."""
+    _TOLD_OF_FORKS.add(one)
+
+
+def tell_at_exit(one: AtExit) -> None:
+    """Call its `at_exit` when the interpreter ends, unless the object is gone by then."""
+    _TOLD_OF_EXIT.add(one)
+
+
+def forget_at_exit(one: AtExit) -> None:
+    """Do not call its `at_exit`: it is closed."""
+    _TOLD_OF_EXIT.discard(one)
+
+
+def _after_fork() -> None:
+    for one in list(_TOLD_OF_FORKS):
+        one.after_fork()
+
+
+def _at_exit() -> None:
+    for one in list(_TOLD_OF_EXIT):
+        one.at_exit()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)
+
+
+def refuse_in_event_loop(method: str) -> None:
+    """Raise WrongPlace in a thread that runs an asyncio event loop, which waiting would stop."""
+    asyncio = sys.modules.get("asyncio")  # a process that has not imported it runs no event loop
+    if asyncio is None:
+        return
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise WrongPlace(f"{method} would stop the asyncio event loop of this thread: use nsqd_py.client.aio")

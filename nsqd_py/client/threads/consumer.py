@@ -1,0 +1,382 @@
+"""The consumer for plain Python: a thread does all input and output, others run handlers or iterate."""
+
+from __future__ import annotations
+
+import math
+import select
+import threading
+from collections.abc import Iterable, Iterator
+from functools import partial
+from time import monotonic
+from typing import Any
+
+from nsqd_py.client.consuming.base import STOP_TIMEOUT_S, BaseConsumer, canonical_address
+from nsqd_py.client.consuming.lane import Lane
+from nsqd_py.client.consuming.membership import Membership
+from nsqd_py.client.consuming.subscription import ConsumerStats
+from nsqd_py.client.message import Message, MessageBatch, Requeue
+from nsqd_py.client.process import (
+    AfterFork,
+    AtExit,
+    forget_at_exit,
+    refuse_in_event_loop,
+    tell_after_fork,
+    tell_at_exit,
+)
+from nsqd_py.client.threads.aside import Waker
+from nsqd_py.client.threads.locked_batch import LockedBatch
+from nsqd_py.client.threads.lookup import Finder
+from nsqd_py.client.threads.peer import Peer
+from nsqd_py.client.threads.work_queue import WorkQueue
+
+__all__ = ["Consumer", "ConsumerStats"]
+
+_EXIT_S = 1.0  # how long the end of the interpreter waits for running handlers
+_MS = 1000
+
+
+class Consumer(BaseConsumer, AfterFork, AtExit):
+    """A consumer for plain Python. Handlers run in `concurrency` threads.
+
+        with Consumer("topic", "channel", handle, nsqd_tcp_addresses=["127.0.0.1:4150"], max_in_flight=100) as consumer:
+            consumer.wait()
+
+    A thread of its own keeps the connections: heartbeats, touches, discovery and answers go on whatever handlers do.
+    Any thread may call any method, and answer any message. After a fork the child has a consumer that is not started,
+    with connections of its own.
+
+    `BaseConsumer` describes the arguments and the rules for handlers.
+    """
+
+    def _set_up(self) -> None:
+        self._begin()
+        tell_after_fork(self)
+
+    def _begin(self) -> None:
+        """Set the state of a consumer without connections and threads."""
+        self._lock = threading.RLock()  # of everything that the I/O thread shares with those that answer messages
+        self._subscription.make_batch = partial(LockedBatch, lock=self._lock)
+        self._waker = Waker()
+        self._peers: dict[str, Peer] = {}
+        self._finders: dict[str, Finder] = {}
+        self._queue: WorkQueue[Any] = WorkQueue()
+        self._io_thread: threading.Thread | None = None
+        self._workers: list[threading.Thread] = []
+        self._iterating: threading.Thread | None = None
+        self._is_iterated = self._handler is None and self._batch_handler is None
+        self._takes_batches = self._batch_handler is not None
+        self._takes_nothing = False
+        self._stop_by_s: float | None = None  # set by `stop`
+        self._stopped = threading.Event()
+        self._is_asleep = False
+
+    # ---- its life
+
+    @property
+    def running(self) -> bool:
+        """True if the consumer was started and `stop` was not called."""
+        return self._io_thread is not None and self._stop_by_s is None
+
+    def start(self) -> None:
+        """Connect, and begin to consume. Returns at once. Idempotent. A stopped consumer stays stopped."""
+        with self._lock:
+            if self._io_thread is not None or self._stop_by_s is not None:
+                return
+            self._io_thread = threading.Thread(target=self._run, name="nsqd-py consumer", daemon=True)
+        tell_at_exit(self)
+        self._io_thread.start()
+        if self._handler is not None or self._batch_handler is not None:
+            for number in range(self._concurrency):
+                worker = threading.Thread(target=self._work, name=f"nsqd-py handler {number}", daemon=True)
+                self._workers.append(worker)
+                worker.start()
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Request no more messages, wait for those in flight, and close.
+
+        After `timeout_s`, messages that no handler has begun are requeued. Handlers that still run go on, but their
+        messages come again after their time-out. Called from a handler, or from a loop over messages, this only begins
+        to stop.
+        """
+        self.begin_to_stop(timeout_s)
+        if threading.current_thread() not in (self._io_thread, self._iterating, *self._workers):
+            self.wait()
+
+    def begin_to_stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Stop as `stop` does, but return at once."""
+        with self._lock:
+            if self._stop_by_s is None:
+                self._stop_by_s = monotonic() + timeout_s
+            if self._io_thread is None:
+                self._stopped.set()
+        self._waker.wake()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the consumer has stopped. Return False after the time-out."""
+        refuse_in_event_loop("wait")
+        return self._stopped.wait(timeout_s)
+
+    def at_exit(self) -> None:
+        self.stop(_EXIT_S)
+
+    def after_fork(self) -> None:
+        """In the child: close the descriptors of the parent, without sending anything."""
+        self._lock = threading.RLock()
+        for finder in self._finders.values():
+            finder.stop()
+        for peer in self._peers.values():
+            peer.abandon("it belongs to the parent process")
+        self._waker.close()
+        self._begin()
+
+    # ---- nsqds and nsqlookupds
+
+    def connect_to_nsqd(self, address: str) -> None:
+        """Consume from this nsqd too. Raises BadAddress."""
+        with self._lock:
+            self._discovery.add(canonical_address(address))
+        self._waker.wake()
+
+    def disconnect_from_nsqd(self, address: str) -> None:
+        """Disconnect once what is in flight is answered.
+
+        If an nsqlookupd names the nsqd again, it is connected again.
+        """
+        canonical = canonical_address(address)
+        with self._lock:
+            self._discovery.remove(canonical)
+            if canonical in self._peers:
+                self._peers[canonical].membership.leave()
+        self._waker.wake()
+
+    def set_lookupd_http_addresses(self, addresses: str | Iterable[str]) -> None:
+        """Replace the nsqlookupds. Connections to nsqds stay. Raises BadClientOption."""
+        with self._lock:
+            self._take_lookupds(addresses)
+        self._waker.wake()
+
+    # ---- messages, in the threads of the callers
+
+    def __iter__(self) -> Iterator[Message]:
+        return self.messages()
+
+    def messages(self, idle_timeout_s: float | None = None) -> Iterator[Message]:
+        self._refuse_if_handled()
+        return self._iterate(idle_timeout_s)
+
+    def batches(self, idle_timeout_s: float | None = None) -> Iterator[MessageBatch]:
+        self._refuse_if_handled()
+        self._takes_batches = True
+        return self._iterate_batches(idle_timeout_s)
+
+    def _iterate(self, idle_timeout_s: float | None) -> Iterator[Message]:
+        try:
+            while (message := self._take(idle_timeout_s)) is not None:
+                if not self._handling.is_wanted(message):
+                    continue
+                try:
+                    yield message
+                except GeneratorExit:
+                    self._leave()
+                    self._handling.put_off(message, Requeue(0, backoff=False))
+                    raise
+                message.settle()
+        finally:
+            self._end_iteration()
+
+    def _iterate_batches(self, idle_timeout_s: float | None) -> Iterator[MessageBatch]:
+        try:
+            while (batch := self._take(idle_timeout_s)) is not None:
+                if batch.is_live:
+                    yield batch
+        finally:
+            self._end_iteration()
+
+    def _take(self, timeout_s: float | None) -> Any:
+        """Return the next message or batch; None after the time-out, or once the consumer is stopped."""
+        refuse_in_event_loop("iterating")
+        self._iterating = threading.current_thread()
+        self.start()
+        return self._queue.take(timeout_s) if self.running else None
+
+    def _end_iteration(self) -> None:
+        self._leave()
+        self._give_back()
+        self._iterating = None
+        self.stop()
+
+    def _work(self) -> None:
+        handling, queue = self._handling, self._queue
+        if self._batch_handler is not None:
+            while (batch := queue.take()) is not None:
+                handling.handle_batch(self._batch_handler, batch)
+        elif self._handler is not None:
+            while (message := queue.take()) is not None:
+                handling.handle(self._handler, message)
+
+    # ---- the I/O thread
+
+    def _run(self) -> None:
+        try:
+            while self._stop_by_s is None:
+                self._step(keep_up=True)
+            self._leave()
+            if self._is_iterated:
+                self._queue.close()
+                self._give_back()
+            self._drain()
+        except BaseException as error:
+            self._log.exception("consumer: %r", error)
+            raise
+        finally:
+            self._close()
+
+    def _leave(self) -> None:
+        """Request no more messages. The caller stops the consumer."""
+        with self._lock:
+            for peer in list(self._peers.values()):
+                peer.membership.leave()
+
+    def _drain(self) -> None:
+        """Wait for what is in flight until the time of the stop is over."""
+        assert self._stop_by_s is not None
+        while self._peers and monotonic() < self._stop_by_s:
+            self._step(keep_up=False)
+        self._give_back()
+
+    def _close(self) -> None:
+        forget_at_exit(self)
+        for finder in self._finders.values():
+            finder.stop()
+        for peer in self._peers.values():
+            peer.flush()
+            peer.close()
+        self._peers.clear()
+        self._queue.close()
+        self._waker.close()
+        self._stopped.set()
+
+    def _give_back(self) -> None:
+        """Requeue messages that no handler has begun. They must not come here again, so their nsqds have been left."""
+        self._takes_nothing = True
+        for item in self._queue.clear():
+            if item.is_live and not item.is_answered:
+                item.requeue(0, backoff=False)
+
+    def _step(self, *, keep_up: bool) -> None:
+        """Do everything that is due, and wait for input, a wake-up, or the next time. `keep_up` connects to nsqds."""
+        if keep_up:
+            self._keep_up()
+        for peer in [peer for peer in self._peers.values() if peer.is_over]:
+            peer.flush()
+            peer.close()
+            del self._peers[peer.address]
+        with self._lock:
+            self._subscription.tick()
+            self._is_asleep = True
+            nap_s = self._nap_s()
+        for peer in self._peers.values():
+            peer.flush()
+        self._exchange(nap_s if self._stop_by_s is None else min(nap_s, max(0.0, self._stop_by_s - monotonic())))
+
+    def _keep_up(self) -> None:
+        """Have a peer for each nsqd, and a finder for each nsqlookupd, that are in use now."""
+        with self._lock:
+            lookupds, wanted = self._lookupds, self._discovery.wanted
+            for address, peer in self._peers.items():
+                if peer.connection is None and not self._discovery.is_wanted(address):
+                    peer.membership.leave()
+        for address in self._finders.keys() - set(lookupds):
+            self._finders.pop(address).stop()
+        for address in lookupds:
+            if address not in self._finders:
+                self._finders[address] = Finder(
+                    address, self.topic, self._options, self._chance, self._log, self._on_found
+                )
+        for address in wanted:
+            if address not in self._peers:
+                self._add_peer(address)
+        for peer in self._peers.values():
+            peer.keep_connected()
+
+    def _add_peer(self, address: str) -> None:
+        membership = Membership(address, self._subscription, self._options, self._log, monotonic, self._chance)
+        self._peers[address] = Peer(membership, self._options, self._lock, self._waker)
+
+    def _on_found(self, lookupd: str, nsqds: tuple[str, ...]) -> None:
+        with self._lock:
+            self._discovery.answered(lookupd, nsqds)
+        for address in nsqds:
+            if address in self._peers:
+                self._peers[address].hurry()
+
+    def _exchange(self, timeout_s: float) -> None:
+        """Read from the connections, and continue the requests to nsqlookupds."""
+        ready = self._poll(timeout_s)
+        self._is_asleep = False
+        for finder in list(self._finders.values()):
+            finder.step(is_ready=finder in ready)
+        for peer in self._peers.values():
+            if peer in ready or peer.wants_look:
+                self._hear(peer)
+
+    def _hear(self, peer: Peer) -> None:
+        for batch in peer.receive():
+            if self._takes_nothing:
+                batch.requeue(0)
+            else:
+                self._hand_out(batch)
+        if peer.connection is None and not peer.membership.is_leaving:
+            for finder in self._finders.values():
+                finder.hurry()
+
+    def _hand_out(self, batch: MessageBatch) -> None:
+        self._queue.put_all([batch] if self._takes_batches else batch.messages())
+
+    def _poll(self, timeout_s: float) -> set[Finder | Peer]:
+        """Return what is ready for input or output."""
+        poll = select.poll()
+        owners: dict[int, Finder | Peer] = {}
+        poll.register(self._waker, select.POLLIN)
+        for peer in self._peers.values():
+            if peer.connection is not None:
+                owners[peer.connection.fileno()] = peer
+                poll.register(peer.connection, select.POLLIN)
+                if peer.wants_look:
+                    timeout_s = 0
+        for finder in self._finders.values():
+            if finder.question is not None:
+                owners[finder.question.fileno()] = finder
+                poll.register(finder.question, finder.question.mask)
+        descriptors = [descriptor for descriptor, _ in poll.poll(math.ceil(timeout_s * _MS))]
+        if self._waker.fileno() in descriptors:
+            self._waker.reset()
+        return {owners[descriptor] for descriptor in descriptors if descriptor in owners}
+
+    # ---- from any thread
+
+    def _on_output(self, lane: Lane, is_urgent: bool) -> None:
+        if self._is_asleep:
+            self._is_asleep = False
+            self._waker.wake()
+
+    def stats(self) -> ConsumerStats:
+        with self._lock:
+            return super().stats()
+
+    @property
+    def is_starved(self) -> bool:
+        with self._lock:
+            return super().is_starved
+
+    def set_max_in_flight(self, count: int) -> None:
+        with self._lock:
+            super().set_max_in_flight(count)
+
+    def pause(self) -> None:
+        with self._lock:
+            super().pause()
+
+    def resume(self) -> None:
+        with self._lock:
+            super().resume()

@@ -1,0 +1,359 @@
+"""Where a client may be used: thread pools, event loops, patched processes, forks, and the end of the interpreter."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsqd_py.client import (
+    Consumer,
+    FlushFailed,
+    NoNsqd,
+    Producer,
+    PublishFailed,
+    PublishFuture,
+    WrongPlace,
+    aio,
+    connect,
+)
+from nsqd_py.client import gevent as on_gevent
+from tests.support.nsqd_process import REPOSITORY, NsqdProcess
+
+pytestmark = pytest.mark.ours
+
+_NUMBERS = count()
+
+
+@pytest.fixture
+def address(shared_nsqd: NsqdProcess) -> str:
+    return f"127.0.0.1:{shared_nsqd.tcp_port}"
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"places{next(_NUMBERS)}"
+
+
+def depth(nsqd: NsqdProcess, topic: str) -> int:
+    topics = {one["topic_name"]: one for one in nsqd.stats()["topics"]}
+    return int(topics[topic]["depth"]) if topic in topics else 0
+
+
+def script(text: str, **names: object) -> list[str]:
+    lines = [f"{name} = {value!r}" for name, value in names.items()]
+    return [sys.executable, "-c", "\n".join([*lines, text])]
+
+
+def run(text: str, **names: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(script(text, **names), cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
+
+
+# ---- threads
+
+
+def test_a_thread_pool_shares_a_producer(shared_nsqd: NsqdProcess, address: str, topic: str) -> None:
+    with Producer(address) as producer, ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: producer.publish(topic, b"%d" % number), range(200)))
+    assert depth(shared_nsqd, topic) == 200
+
+
+def test_futures_of_publishes(address: str, topic: str) -> None:
+    told: list[PublishFuture] = []
+    with Producer(address) as producer:
+        futures = [producer.publish_soon(topic, b"%d" % number) for number in range(100)]
+        futures[0].add_done_callback(told.append)  # type: ignore[arg-type]
+        assert [future.result(10) for future in as_completed(futures, 10)] == [None] * 100
+        assert told == futures[:1]
+        futures[0].add_done_callback(told.append)  # type: ignore[arg-type]
+        assert (told, futures[0].done(), futures[0].cancel()) == (futures[:1] * 2, True, False)
+        refused = producer.publish_soon(topic, b"x" * (2 << 20))
+        assert isinstance(refused.exception(10), PublishFailed)
+        with pytest.raises(FlushFailed):
+            producer.flush()
+
+
+def test_futures_asked_at_the_moment_of_the_answer(address: str, topic: str) -> None:
+    with Producer(address) as producer, ThreadPoolExecutor(4) as pool:
+        for _ in range(300):
+            future = producer.publish_soon(topic, b"x")
+            assert [one.result(10) for one in [pool.submit(future.result, 10) for _ in range(3)]] == [None] * 3
+
+
+def test_on_done_may_publish_and_must_not_wait(shared_nsqd: NsqdProcess, address: str, topic: str) -> None:
+    errors: list[BaseException] = []
+    over = threading.Event()
+
+    def on_done(error: BaseException | None) -> None:
+        producer.publish_soon(topic, b"two")
+        for wait in (producer.flush, producer.ping, lambda: producer.publish(topic, b"never")):
+            try:
+                wait()
+            except WrongPlace as wrong:
+                errors.append(wrong)
+        over.set()
+
+    with Producer(address) as producer:
+        producer.publish_soon(topic, b"one", on_done)
+        assert over.wait(10)
+    assert len(errors) == 3
+    assert depth(shared_nsqd, topic) == 2
+
+
+def test_a_publish_of_a_closed_producer(address: str, topic: str) -> None:
+    producer = connect(f"nsq://{address}")
+    producer.close()
+    producer.close()
+    for publish in (producer.publish, producer.publish_soon):
+        with pytest.raises(NoNsqd, match="closed"):
+            publish(topic, b"x")
+
+
+def test_a_producer_on_gevent_belongs_to_one_thread(address: str, topic: str) -> None:
+    with on_gevent.Producer(address) as producer:
+        producer.publish(topic, b"x")
+        with ThreadPoolExecutor(1) as pool, pytest.raises(WrongPlace, match=r"nsqd_py\.client\.Producer"):
+            pool.submit(producer.publish, topic, b"x").result(10)
+
+
+# ---- event loops
+
+
+@pytest.mark.parametrize("shell", [Producer, on_gevent.Producer], ids=["threads", "gevent"])
+def test_a_publish_that_waits_is_refused_in_an_event_loop(shell: Any, address: str, topic: str) -> None:
+    async def publish() -> None:
+        with shell(address) as producer, pytest.raises(WrongPlace, match=r"nsqd_py\.client\.aio"):
+            producer.publish(topic, b"x")
+
+    asyncio.run(publish())
+
+
+@pytest.mark.parametrize("shell", [Consumer, on_gevent.Consumer], ids=["threads", "gevent"])
+def test_a_loop_that_waits_is_refused_in_an_event_loop(shell: Any, address: str, topic: str) -> None:
+    async def consume() -> None:
+        with pytest.raises(WrongPlace, match=r"nsqd_py\.client\.aio"):
+            next(shell(topic, "c", nsqd_tcp_addresses=address).messages())
+
+    asyncio.run(consume())
+
+
+def test_a_client_for_asyncio_belongs_to_one_loop(address: str, topic: str) -> None:
+    producer = aio.Producer(address)
+    asyncio.run(producer.publish(topic, b"x"))
+    with pytest.raises(WrongPlace, match="another event loop"):
+        asyncio.run(producer.publish(topic, b"x"))
+    asyncio.run(producer.close())
+
+
+def test_cancelled_publishes_harm_nobody(shared_nsqd: NsqdProcess, address: str, topic: str) -> None:
+    async def publish() -> None:
+        async with aio.Producer(address, window=10) as producer:
+            await producer.ping()
+            tasks = [asyncio.create_task(producer.publish(topic, b"%d" % number)) for number in range(100)]
+            await asyncio.sleep(0)
+            for task in tasks[::2]:
+                task.cancel()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            assert results[1::2] == [None] * 50
+            await producer.publish(topic, b"last")
+
+    asyncio.run(publish())
+    assert depth(shared_nsqd, topic) >= 51
+
+
+def test_a_cancelled_handler_gives_its_message_back(shared_nsqd: NsqdProcess, address: str, topic: str) -> None:
+    async def consume() -> None:
+        has_begun = asyncio.Event()
+
+        async def handle(message: Any) -> None:
+            has_begun.set()
+            await asyncio.sleep(3600)
+
+        async with aio.Producer(address) as producer:
+            await producer.publish(topic, b"x")
+        consumer = aio.Consumer(topic, "c", handle, nsqd_tcp_addresses=address)
+        await consumer.start()
+        await asyncio.wait_for(has_begun.wait(), 10)
+        await consumer.stop(timeout_s=0.1)
+
+    asyncio.run(consume())
+    shared_nsqd.wait_for_channel(topic, "c", depth=1, in_flight_count=0, client_count=0)
+
+
+def test_an_event_loop_that_is_busy_keeps_its_messages(shared_nsqd: NsqdProcess, address: str, topic: str) -> None:
+    async def consume() -> list[tuple[bytes, int]]:
+        received = []
+        async with aio.Producer(address) as producer:
+            await producer.multi_publish(topic, [b"slow", b"next"])
+        settings: Any = {"msg_timeout": "1s", "heartbeat_interval": "1s"}
+        async for message in aio.Consumer(topic, "c", nsqd_tcp_addresses=address, **settings).messages(5):
+            received.append((message.body, message.attempts))
+            time.sleep(3.5 if message.body == b"slow" else 0)
+            if message.body == b"next":
+                break
+        return received
+
+    assert asyncio.run(consume()) == [(b"slow", 1), (b"next", 1)]
+
+
+# ---- processes
+
+
+def test_greenlets_where_gevent_has_patched_threads(address: str, topic: str) -> None:
+    done = run(
+        """
+from gevent import monkey
+monkey.patch_all()
+import gevent, threading, time
+from nsqd_py.client import Consumer, Producer
+assert type(threading.current_thread()).__name__ == "_MainThread"
+with Producer(ADDRESS) as producer:
+    gevent.joinall([gevent.spawn(producer.publish, TOPIC, b"%d" % n) for n in range(50)], raise_error=True)
+bodies = []
+def handle(message):
+    time.sleep(0.1)
+    bodies.append(message.body)
+began_s = time.monotonic()
+with Consumer(TOPIC, "c", handle, nsqd_tcp_addresses=ADDRESS, max_in_flight=50, concurrency=50):
+    while len(bodies) < 50:
+        time.sleep(0.01)
+print(len(set(bodies)), time.monotonic() - began_s < 3)
+""",
+        ADDRESS=address, TOPIC=topic,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("50 True\n", "")
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        "for message in Consumer(TOPIC, 'c', nsqd_tcp_addresses=ADDRESS): print('ready', flush=True)",
+        "Consumer(TOPIC, 'c', lambda message: print('ready', flush=True), nsqd_tcp_addresses=ADDRESS).run()",
+        "print('ready', flush=True); Producer(DEAF, publish_timeout_s=50).publish(TOPIC, b'x')",
+    ],
+    ids=["iterating", "handling", "publishing"],
+)
+def test_control_c(address: str, topic: str, wait: str) -> None:
+    with Producer(address) as producer:
+        producer.publish(topic, b"x")
+    code = f"from nsqd_py.client import Consumer, Producer\n{wait}"
+    with _deaf_server() as deaf, subprocess.Popen(
+        script(code, ADDRESS=address, TOPIC=topic, DEAF=deaf), cwd=REPOSITORY, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=_default_signals,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=10)
+    assert "\nKeyboardInterrupt\n" in errors
+    assert process.returncode == -signal.SIGINT
+
+
+def _default_signals() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class _deaf_server:
+    """Accepts connections, and never says anything."""
+
+    def __enter__(self) -> str:
+        import socket
+
+        self._server = socket.create_server(("127.0.0.1", 0))
+        return f"127.0.0.1:{self._server.getsockname()[1]}"
+
+    def __exit__(self, *error: object) -> None:
+        self._server.close()
+
+
+def test_what_was_published_soon_leaves_at_the_end(shared_nsqd: NsqdProcess, address: str, topic: str) -> None:
+    done = run(
+        "from nsqd_py.client import Producer\n"
+        "producer = Producer(ADDRESS)\n"
+        "for number in range(5000): producer.publish_soon(TOPIC, b'x')",
+        ADDRESS=address, TOPIC=topic,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert depth(shared_nsqd, topic) == 5000
+
+
+def test_a_consumer_that_nobody_stopped_ends_with_the_interpreter(
+    shared_nsqd: NsqdProcess, address: str, topic: str
+) -> None:
+    done = run(
+        """
+import threading, time
+from nsqd_py.client import Consumer, Producer
+Producer(ADDRESS).multi_publish(TOPIC, [b"x"] * 10)
+has_begun = threading.Event()
+def hang(message):
+    has_begun.set()
+    time.sleep(3600)
+consumer = Consumer(TOPIC, "c", hang, nsqd_tcp_addresses=ADDRESS, max_in_flight=10)
+consumer.start()
+assert has_begun.wait(10)
+began_s = time.monotonic()
+import atexit
+atexit._run_exitfuncs()
+print(time.monotonic() - began_s < 5)
+""",
+        ADDRESS=address, TOPIC=topic,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr, done.returncode) == ("True\n", "", 0)
+    shared_nsqd.wait_for_channel(topic, "c", depth=9, in_flight_count=1, client_count=0)
+
+
+def test_a_future_of_the_parent_fails_in_a_child(address: str, topic: str) -> None:
+    done = run(
+        """
+import os, socket
+from nsqd_py.client import Producer
+server = socket.create_server(("127.0.0.1", 0))
+producer = Producer(f"127.0.0.1:{server.getsockname()[1]}")
+future = producer.publish_soon(TOPIC, b"x")
+if not os.fork():
+    print(type(future.exception(5)).__name__, flush=True)
+    os._exit(0)
+os.wait()
+print(future.done())
+os._exit(0)
+""",
+        TOPIC=topic,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("ConnectionLost\nFalse\n", "")
+
+
+def test_importing_a_producer_takes_little_time() -> None:
+    code = "import time; from nsqd_py.client import Producer; print(time.process_time())"
+    seconds = [float(subprocess.check_output([sys.executable, "-c", code], cwd=REPOSITORY)) for _ in range(5)]
+    assert min(seconds) < 0.1
+
+
+def test_a_misspelt_option_fails_a_type_checker(tmp_path: Path) -> None:
+    from mypy import api
+
+    file = tmp_path / "script.py"
+    file.write_text(
+        "from nsqd_py.client import Consumer, Producer, aio\n"
+        "Producer('h:1', snapy=True)\n"
+        "Consumer('t', 'c', max_attemps=3)\n"
+        "aio.Producer('h:1', snapy=True)\n"
+        "aio.Consumer('t', 'c', max_in_fligth=3)\n"
+        "Producer(nsqd_tcp_addresses='h:1', snappy=True, dial_timeout='1s')\n"
+        "Consumer('t', 'c', nsqd_tcp_addresses=['h:1'], max_attempts=3, max_in_flight=4)\n"
+    )
+    text, _, _ = api.run(["--no-incremental", "--config-file", os.devnull, str(file)])
+    assert [line.split(":")[1] for line in text.splitlines() if " error: " in line] == ["2", "3", "4", "5"], text
+
+
