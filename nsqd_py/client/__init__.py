@@ -12,6 +12,7 @@ publishing  the logic of all producers, without I/O
 consuming   the logic of all consumers, without I/O
 message     messages, and their answers                                 pure
 options     the options of a client, by the names of go-nsq, and its log
+keywords    the options as typed keywords                               pure
 addresses   addresses of nsqd                                           pure
 errors      the errors, with the address of the nsqd                    pure
 session     the protocol of one connection and its handshake            pure

@@ -6,6 +6,7 @@ types          kinds of values: how they are read and shown
 groups         settings that several programs have
 flags          the command line and the config file
 docs           --help, reference and manual pages, example config files
+environment    addresses from the environment
 completion     scripts for bash, zsh and fish
 durations, timestamps, regex   values of users, also outside settings
 """

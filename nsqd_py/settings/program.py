@@ -10,6 +10,7 @@ from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 from nsqd_py.errors import StartError
 from nsqd_py.runtime.logs import Log
 from nsqd_py.settings.declaration import BadOptions, Options, setting
+from nsqd_py.settings.environment import addresses_from_environment
 from nsqd_py.settings.flags import HELP, BadValue, UsageError, normalise, parsed, read_config
 from nsqd_py.settings.groups import LogOptions
 from nsqd_py.settings.types import BOOL, STRING, choice
@@ -92,7 +93,15 @@ class Program(Generic[OptionsT]):
             sys.exit(0)
         path = flags.get("config")
         from_file = read_config(path, self.settings) if path else {}
-        return self._options(**(from_file | flags))
+        return self._options(**self._with_addresses(from_file | flags))
+
+    def _with_addresses(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Add the addresses of the environment, if the program takes some and none is given."""
+        if any(given.get(name) for name in ("nsqd_tcp_address", "nsqd_http_address", "lookupd_http_address")):
+            return given
+        nsqds, lookupds = addresses_from_environment()
+        added = {"nsqd_tcp_address": nsqds, "lookupd_http_address": lookupds}
+        return given | {name: value for name, value in added.items() if value and name in self._options.settings}
 
     def _told(self, flags: dict[str, Any], *, wants_help: bool) -> str:
         """Return the text that the flags ask for, or ""."""

@@ -18,6 +18,7 @@ from nsqd_py.client.keywords import ClientKeywords
 from nsqd_py.client.lookup import lookup_url
 from nsqd_py.client.message import Message, MessageBatch
 from nsqd_py.client.options import ClientLog, ClientOptions, standard_log
+from nsqd_py.settings.environment import addresses_from_environment
 
 STOP_TIMEOUT_S = 30.0
 _LONGEST_NAP_S = 0.5
@@ -60,7 +61,9 @@ class BaseConsumer:
         chance: Callable[[], float] = random.random,
         **go_settings: Unpack[ClientKeywords],
     ) -> None:
-        """Nothing connects before `start`. Addresses of nsqds are host:port, [::1]:port or unix:/path.
+        """Nothing connects before `start`. Addresses of nsqds are host:port, [::1]:port, unix:/path or nsq://host:port.
+
+        Without any, NSQD_TCP_ADDRESS or NSQLOOKUPD_HTTP_ADDRESS of the environment lists them, separated by commas.
 
         lookupd_http_addresses   consume from all nsqds that have the topic according to these nsqlookupds
         max_in_flight            how many messages may be here and not answered
@@ -85,8 +88,12 @@ class BaseConsumer:
         self._batch_handler = batch_handler
         self._concurrency = concurrency
         self._chance = chance
-        self._discovery = Discovery(canonical_address(address) for address in address_list(nsqd_tcp_addresses))
-        self._lookupds = tuple(dict.fromkeys(address_list(lookupd_http_addresses)))
+        nsqds: Iterable[str] = address_list(nsqd_tcp_addresses)
+        lookupds: Iterable[str] = address_list(lookupd_http_addresses)
+        if not nsqds and not lookupds:
+            nsqds, lookupds = addresses_from_environment()
+        self._discovery = Discovery(map(canonical_address, nsqds))
+        self._lookupds = tuple(dict.fromkeys(lookupds))
         for address in self._lookupds:
             lookup_url(address, topic)
         self._subscription = Subscription(

@@ -1,7 +1,7 @@
-"""A channel as one consumer has it, over any number of nsqds: the part that both consumers share. No I/O.
+"""A channel as one consumer has it, over any number of nsqds: the part that all consumers share. No I/O.
 
-The shells (`client.consumer` on gevent, `client.blocking.consumer`) open connections, transfer bytes and messages, and
-provide the clock and random numbers.
+The shells (`client.threads`, `client.gevent`, `client.aio`) open connections, transfer bytes and messages, and provide
+the clock and random numbers.
 """
 
 from __future__ import annotations

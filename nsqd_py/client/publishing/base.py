@@ -18,6 +18,7 @@ from nsqd_py.client.publishing.encoding import Body
 from nsqd_py.client.publishing.outlet import WindowLimits
 from nsqd_py.client.publishing.publish import Done, Failures, Publish
 from nsqd_py.protocol import outgoing
+from nsqd_py.settings.environment import addresses_from_environment
 
 WINDOW = 1000
 WINDOW_BYTES = 16 << 20
@@ -101,7 +102,9 @@ class BaseProducer:
         log: Any = None,
         **go_settings: Unpack[ClientKeywords],
     ) -> None:
-        """Connects at the first use. Addresses are host:port, [::1]:port or unix:/path.
+        """Connects at the first use. Addresses are host:port, [::1]:port, unix:/path or nsq://host:port.
+
+        Without any, NSQD_TCP_ADDRESS or NSQLOOKUPD_HTTP_ADDRESS of the environment lists them, separated by commas.
 
         lookupd_http_addresses   publish to all nsqds that these nsqlookupds know; asked every lookupd_poll_interval
         options, **go_settings   of the connections, by the names of go-nsq: `snappy=True`, `auth_secret="..."`
@@ -113,9 +116,12 @@ class BaseProducer:
         Raises BadClientOption.
         """
         named = [*addresses, *address_list(nsqd_tcp_addresses)]
+        lookupds: Iterable[str] = address_list(lookupd_http_addresses)
+        if not named and not lookupds:
+            named[:], lookupds = addresses_from_environment()
         self.settings = ProducerSettings(
             nsqds=tuple(dict.fromkeys(str(parse_address(text)) for text in named)),
-            lookupds=tuple(dict.fromkeys(address_list(lookupd_http_addresses))),
+            lookupds=tuple(dict.fromkeys(lookupds)),
             options=(options or ClientOptions()).with_settings(**go_settings),
             window=WindowLimits(window, window_bytes),
             publish_timeout_s=publish_timeout_s,
