@@ -1,5 +1,6 @@
 """A consumer that does nothing with its messages: `python -m bench.clients.consume LIBRARY HOST:PORT TOPIC CHANNEL`."""
 
+import asyncio
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -22,11 +23,42 @@ def ours_batches(address: str, topic: str, channel: str) -> None:
 
 
 def ours_iterating(address: str, topic: str, channel: str) -> None:
-    """A loop over the blocking consumer, without gevent."""
-    from nsqd_py.client.threads import Consumer
+    """A loop over messages."""
+    from nsqd_py.client import Consumer
 
     for _ in Consumer(topic, channel, **_ours_settings(address)):
         pass
+
+
+def ours_gevent(address: str, topic: str, channel: str) -> None:
+    """A handler that is called for each message, on gevent."""
+    from nsqd_py.client.gevent import Consumer
+
+    _consume_ours(Consumer(topic, channel, lambda message: None, **_ours_settings(address)))
+
+
+def ours_aio(address: str, topic: str, channel: str) -> None:
+    """A coroutine that is called for each message."""
+    from nsqd_py.client.aio import Consumer
+
+    async def handle(message: Any) -> None:
+        pass
+
+    asyncio.run(Consumer(topic, channel, handle, **_ours_settings(address)).run())
+
+
+def ansq(address: str, topic: str, channel: str) -> None:
+    import ansq as library
+
+    async def consume() -> None:
+        host, port = address.split(":")
+        reader = await library.create_reader(
+            topic, channel, nsqd_tcp_addresses=[f"{host}:{port}"], max_in_flight=_IN_FLIGHT
+        )
+        async for message in reader.messages():
+            await message.fin()
+
+    asyncio.run(consume())
 
 
 def _ours_settings(address: str) -> dict[str, Any]:
@@ -59,6 +91,9 @@ LIBRARIES: dict[str, Callable[[str, str, str], None]] = {
     "ours": ours,
     "ours-batches": ours_batches,
     "ours-iterating": ours_iterating,
+    "ours-gevent": ours_gevent,
+    "ours-aio": ours_aio,
+    "ansq": ansq,
     "gnsq": gnsq,
     "pynsq": pynsq,
 }

@@ -3,6 +3,7 @@
 It says `ready` when it is connected, waits for a line, publishes, and ends when all is acknowledged.
 """
 
+import asyncio
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -20,11 +21,43 @@ def ours(address: str, topic: str, messages: int) -> None:
     _publish_one_by_one(Producer(address), topic, messages)
 
 
-def ours_blocking(address: str, topic: str, messages: int) -> None:
-    """The same without gevent."""
-    from nsqd_py.client.threads import Producer
+def ours_gevent(address: str, topic: str, messages: int) -> None:
+    """The same on gevent."""
+    from nsqd_py.client.gevent import Producer
 
     _publish_one_by_one(Producer(address), topic, messages)
+
+
+def ours_aio(address: str, topic: str, messages: int) -> None:
+    """The same for asyncio."""
+    from nsqd_py.client.aio import Producer
+
+    async def publish() -> None:
+        async with Producer(address) as producer:
+            await producer.ping()
+            _get_set()
+            for _ in range(messages):
+                await producer.publish_soon(topic, BODY)
+
+    asyncio.run(publish())
+
+
+def ansq(address: str, topic: str, messages: int) -> None:
+    """Many tasks, since each waits for its answer."""
+    import ansq as library
+
+    async def publish() -> None:
+        writer = await library.create_writer(nsqd_tcp_addresses=[address])
+        _get_set()
+
+        async def some(count: int) -> None:
+            for _ in range(count):
+                await writer.pub(topic, BODY)
+
+        await asyncio.gather(*(some(messages // _GNSQ_GREENLETS) for _ in range(_GNSQ_GREENLETS)))
+        await writer.close()
+
+    asyncio.run(publish())
 
 
 def _publish_one_by_one(producer: Any, topic: str, messages: int) -> None:
@@ -72,7 +105,9 @@ def _get_set() -> None:
 
 LIBRARIES: dict[str, Callable[[str, str, int], None]] = {
     "ours": ours,
-    "ours-blocking": ours_blocking,
+    "ours-gevent": ours_gevent,
+    "ours-aio": ours_aio,
+    "ansq": ansq,
     "ours-multi": ours_multi,
     "gnsq": gnsq,
 }

@@ -2,8 +2,9 @@
 
     from nsqd_py.client.aio import Consumer, Producer
 
-producer  the `Producer`
-consumer  the `Consumer`, with coroutines as handlers, or `async for`
+producer    the `Producer`
+consumer    the `Consumer`, with coroutines as handlers, or `async for`
+work_queue  the messages that wait for a handler
 
 Both run the threaded client beside the event loop, which is told once of all that came together: so a busy event loop
 loses no connection, and whatever the loop does, heartbeats are answered.
