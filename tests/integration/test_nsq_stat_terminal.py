@@ -22,7 +22,7 @@ from tests.support.nsqd_process import MakeNsqd, NsqdProcess
 from tests.support.terminal import Terminal, on_terminal
 
 FAST = "--interval=100ms"
-HEADS = ["in/s", "out/s", "depth", "trend", "flight", "defer", "requ", "t-out", "conn"]
+HEADS = ["in/s", "out/s", "depth", "age", "trend", "flight", "defer", "requ", "t-out"]
 HIDE_CURSOR, SHOW_CURSOR = b"\x1b[?25l", b"\x1b[?25h"
 OTHER_SCREEN, FIRST_SCREEN = b"\x1b[?1049h", b"\x1b[?1049l"
 # pyte's names; it calls yellow so.
@@ -91,12 +91,12 @@ def test_the_table_follows_what_happens(busy: NsqdProcess) -> None:
         assert not terminal.has_cursor
 
         terminal.wait_for(lambda: depth_of(terminal, "archive") == "0", "a depth of 0")
-        assert set(cells(terminal, "archive")[3]) == {BARS[0]}
+        assert set(cells(terminal, "archive")[4]) == {BARS[0]}
         client.mpub("orders", [b"x"] * 5)
         terminal.wait_for(lambda: depth_of(terminal, "archive") == "5", "a depth of 5")
         client.mpub("orders", [b"x"] * 15)
         terminal.wait_for(lambda: depth_of(terminal, "archive") == "20", "a depth of 20")
-        trend = cells(terminal, "archive")[3]
+        trend = cells(terminal, "archive")[4]
         assert trend == "".join(sorted(trend)), "the bars rise"
         assert trend[-1] == BARS[7] and BARS[2] in trend  # 5 of 20
 
@@ -129,7 +129,8 @@ def test_it_fits_the_size_and_follows_it(nsqd: NsqdProcess) -> None:
         assert terminal.lines[22] == "… 61 more"
         terminal.resize(200, 50)
         terminal.wait_for_text("… 35 more")
-        assert terminal.line_with("topic/channel").split() == ["topic/channel", *HEADS, "disk", "total"]
+        more = ["conn", "drain", "disk", "total"]
+        assert terminal.line_with("topic/channel").split() == ["topic/channel", *HEADS, *more]
         assert len(terminal.line_with("topic/channel")) > 150
         terminal.resize(40, 6)
         terminal.wait_for_text("… 77 more")

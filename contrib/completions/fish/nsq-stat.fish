@@ -13,7 +13,7 @@ complete -c nsq-stat -l tls-security-level -d 'OpenSSL security level of server 
 complete -c nsq-stat -l topic -d 'NSQ topic; by default all.' -x
 complete -c nsq-stat -l channel -d 'NSQ channel; by default all.' -x
 complete -c nsq-stat -l filter -d 'Show only topics and channels that match (may be given several times). A filter is a glob for the topic or the channel (orders*), a glob for both (*/archive), or /a regular expression/.' -x
-complete -c nsq-stat -l sort -d 'Column to sort by, largest first; with a - before it, smallest first: topic, channel, in, out, depth, growth, in-flight, deferred, requeued, timed-out, clients, disk, messages.' -x
+complete -c nsq-stat -l sort -d 'Column to sort by, largest first; with a - before it, smallest first: topic, channel, in, out, depth, growth, in-flight, deferred, requeued, timed-out, clients, disk, messages, age, drain.' -x
 complete -c nsq-stat -l per-node -d 'Show a row for each nsqd instead of the sum.'
 complete -c nsq-stat -l interval -d 'Time between two reports.' -x
 complete -c nsq-stat -l count -d 'Number of reports, after which nsq-stat exits.' -x

@@ -20,9 +20,9 @@ KEYS = {"in_flight": "in_flight_count", "deferred": "deferred_count", "messages"
 class Observed(Model):
     """The model of a cluster whose answers a test makes."""
 
-    def __init__(self, *, channel: str = "", per_node: bool = False) -> None:
+    def __init__(self, *, channel: str = "", per_node: bool = False, **clocks: Any) -> None:
         self.cluster = Cluster()
-        super().__init__(self.cluster, channel=channel, per_node=per_node)
+        super().__init__(self.cluster, channel=channel, per_node=per_node, **clocks)
 
     def say(self, address: str, now_s: float, *channels: dict[str, Any], start_time: int = 1, **topic: Any) -> None:
         """Answer as an nsqd with these channels of a topic; with none, as one without topics."""
@@ -67,6 +67,23 @@ def per_s(row: Row) -> float:
     """Messages that came each second."""
     assert row.rates is not None
     return row.rates.messages / 1000
+
+
+def test_the_oldest_message_of_all_nsqds_and_the_time_until_nothing_waits() -> None:
+    model = Observed(wall_clock=lambda: 20 * 10**9)
+    model.say("a", 5.0, archive(depth=100, oldest_timestamp=15 * 10**9), depth=1)
+    model.say("b", 5.0, archive(depth=0))
+    topic, row = model.round()
+    assert (row.oldest_age_s, topic.oldest_age_s) == (5.0, None)
+    model.say("a", 6.0, archive(depth=80, oldest_timestamp=16 * 10**9))
+    row = model.round()[1]
+    assert (row.oldest_age_s, row.drain_s) == (4.0, 8.0)  # 10 a second on average of two rounds
+    for second in range(7, 12):
+        model.say("a", float(second), archive(depth=80 + second, oldest_timestamp=16 * 10**9))
+        row = model.round()[1]
+    assert row.drain_s is None
+    model.say("a", 12.0, archive())
+    assert model.round()[1].drain_s == 0.0
 
 
 def test_figures_of_topics_and_channels_are_read() -> None:

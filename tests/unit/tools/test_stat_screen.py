@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
-from nsq_tools.stat.columns import layout, short_number, short_rate, shorten, sparkline
+from nsq_tools.stat.columns import layout, short_number, short_rate, short_span, shorten, sparkline
 from nsq_tools.stat.model import HISTORY_LENGTH, Failure, Name, Row
 from nsq_tools.stat.screen import View, draw, window
 from nsq_tools.stat.selection import Order
@@ -100,6 +101,24 @@ def test_long_names_keep_both_ends() -> None:
     assert shorten("orders/archive", 1) == "…"
 
 
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0s"), (60, "1m"), (3599, "59m"), (3600, "1h"), (172_799, "47h"), (172_800, "2d"), (1e12, "9999d")],
+)
+def test_time_spans_are_short(seconds: float, text: str) -> None:
+    assert short_span(seconds) == text
+
+
+def test_ages_and_the_time_until_nothing_waits() -> None:
+    def cells(**figures: Any) -> list[str]:
+        shown = row("orders", "archive", BUSY, depth=3)
+        columns = {column.title: column for column in layout(200, 10).columns}
+        return [columns[title].cell(replace(shown, **figures))[0] for title in ("age", "drain")]
+
+    assert cells(oldest_age_s=125.0, drain_s=8.2) == ["2m", "8s"]
+    assert cells(oldest_age_s=None, drain_s=None) == ["-", "never"]
+
+
 # --- columns
 
 
@@ -108,10 +127,10 @@ def titles(width: int, longest_name: int = 10, longest_node: int = 0) -> list[st
 
 
 def test_columns_go_by_their_importance() -> None:
-    all_columns = ["in/s", "out/s", "depth", "trend", "flight", "defer", "requ", "t-out", "conn", "disk", "total"]
-    assert titles(200) == all_columns
-    assert titles(80) == all_columns[:9]
-    assert titles(60) == ["in/s", "out/s", "depth", "trend", "flight", "t-out"]
+    figures = ["in/s", "out/s", "depth", "age", "trend", "flight", "defer", "requ", "t-out"]
+    assert titles(200) == [*figures, "conn", "drain", "disk", "total"]
+    assert titles(80) == figures
+    assert titles(60) == ["in/s", "out/s", "depth", "age", "trend", "t-out"]
     assert titles(30) == ["in/s", "depth"]
     assert titles(10) == titles(8) == ["depth"]
     assert titles(7) == []
@@ -126,7 +145,7 @@ def test_names_give_way_to_the_last_figure() -> None:
 def test_room_goes_to_names_first_then_to_trends() -> None:
     assert layout(80, 10).name_width == 14
     wide = layout(200, 30)
-    assert (wide.name_width, wide.trend_width) == (30, 200 - 30 - (6 * 6 + 4 * 5) - 11)
+    assert (wide.name_width, wide.trend_width) == (30, 200 - 30 - (6 * 6 + 6 * 5) - 13)
     assert layout(200, 300).name_width == 60
     assert layout(400, 30).trend_width == HISTORY_LENGTH
 
@@ -142,10 +161,10 @@ def test_a_table_has_title_totals_head_rows_and_keys() -> None:
     lines = plain(draw(view(CHANNELS), 80, 24))
     assert lines[0] == "nsq-stat  1 nsqd  1 topic  2 channels  every 2s  by topic  12:00:00"
     assert lines[1] == "in 0/s   out 3.0/s   depth 3   in flight 0"
-    assert " ".join(lines[2].split()) == "topic/channel in/s out/s depth trend flight defer requ t-out conn"
+    assert " ".join(lines[2].split()) == "topic/channel in/s out/s depth age trend flight defer requ t-out"
     assert [line.split()[0] for line in lines[3:6]] == ["orders", "archive", "mail"]
-    assert lines[4].split() == ["archive", "3.0", "3.0", "3", "▁", "0", "0", "0", "0", "0"]
-    assert lines[3].split() == ["orders", "-", "0", "▁"]  # a topic has nothing in flight
+    assert lines[4].split() == ["archive", "3.0", "3.0", "3", "-", "▁", "0", "0", "0", "0"]
+    assert lines[3].split() == ["orders", "-", "0", "-", "▁"]  # a topic has nothing in flight
     assert lines[-1].startswith("q quit")
     assert len(lines) == 24
 

@@ -45,6 +45,14 @@ def short_rate(value: float) -> str:
     return f"{value:.1f}" if 0 < abs(value) < 9.95 else short_number(round(value))
 
 
+def short_span(seconds: float) -> str:
+    """Return a time span in at most five characters: 59s, 59m, 47h, 365d."""
+    for unit_s, name, most in ((1, "s", 60), (60, "m", 60), (3600, "h", 48)):
+        if seconds < unit_s * most:
+            return f"{int(seconds / unit_s)}{name}"
+    return f"{min(int(seconds / 86400), 9999)}d"
+
+
 def sparkline(values: Sequence[float], width: int, *, ascii_only: bool = False) -> str:
     """Return the last `width` values as bars, scaled to the highest of them, with the latest at the right."""
     bars = _ASCII_BARS if ascii_only else _BARS
@@ -106,6 +114,18 @@ def _rate(read: Callable[[Rates], float]) -> Callable[[Row], Cell]:
     return cell
 
 
+def _age(row: Row) -> Cell:
+    if row.oldest_age_s is None:
+        return "-", QUIET
+    return short_span(row.oldest_age_s), ""
+
+
+def _drain(row: Row) -> Cell:
+    if row.rates is None or not row.counts.depth:
+        return "-", QUIET
+    return ("never", GROWING) if row.drain_s is None else (short_span(row.drain_s), "")
+
+
 def _growing(row: Row) -> str:
     return GROWING if row.depth_grows else ""
 
@@ -120,14 +140,16 @@ _COLUMNS: tuple[tuple[int, Column], ...] = (
     (1, Column("in/s", 6, "in", _rate(lambda rates: rates.messages))),
     (2, Column("out/s", 6, "out", _of_channel(_rate(lambda rates: rates.finished)))),
     (0, _DEPTH),
-    (4, Column(TREND, _MIN_TREND_WIDTH, "growth", lambda row: ("", GROWING if row.depth_grows else "green"))),
-    (5, Column("flight", 6, "in-flight", _of_channel(_count(lambda counts: counts.in_flight)))),
-    (6, Column("defer", 5, "deferred", _of_channel(_count(lambda counts: counts.deferred)))),
-    (7, Column("requ", 5, "requeued", _of_channel(_count(lambda counts: counts.requeued)))),
+    (4, Column("age", 5, "age", _age)),
+    (5, Column(TREND, _MIN_TREND_WIDTH, "growth", lambda row: ("", GROWING if row.depth_grows else "green"))),
+    (6, Column("flight", 6, "in-flight", _of_channel(_count(lambda counts: counts.in_flight)))),
+    (7, Column("defer", 5, "deferred", _of_channel(_count(lambda counts: counts.deferred)))),
+    (8, Column("requ", 5, "requeued", _of_channel(_count(lambda counts: counts.requeued)))),
     (3, Column("t-out", 5, "timed-out", _of_channel(_count(lambda counts: counts.timed_out, _timing_out)))),
-    (8, Column("conn", 5, "clients", _of_channel(_count(lambda counts: counts.clients)))),
-    (9, Column("disk", 6, "disk", _count(lambda counts: counts.backend_depth))),
-    (10, Column("total", 6, "messages", _count(lambda counts: counts.messages))),
+    (9, Column("conn", 5, "clients", _of_channel(_count(lambda counts: counts.clients)))),
+    (10, Column("drain", 5, "drain", _of_channel(_drain))),
+    (11, Column("disk", 6, "disk", _count(lambda counts: counts.backend_depth))),
+    (12, Column("total", 6, "messages", _count(lambda counts: counts.messages))),
 )
 
 

@@ -110,6 +110,8 @@ FIELDS: dict[str, Callable[[Row], Any]] = {
     "messages": _count(lambda counts: counts.messages),
     "clients": _count(lambda counts: counts.clients),
     "paused": lambda row: row.is_paused,
+    "oldest_age_s": lambda row: None if row.oldest_age_s is None else round(row.oldest_age_s, _RATE_DIGITS),
+    "drain_s": lambda row: None if row.rates is None or row.drain_s is None else round(row.drain_s, _RATE_DIGITS),
 }
 _TEXTS = frozenset(("topic", "channel", "node"))
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from nsqd_py.cluster.figures import NO_CHANNEL, QUIET, UNKNOWN, ChannelCounts, Numbers, Part, Rates, plus
+from nsqd_py.clock import wall_ns
+from nsqd_py.cluster.figures import MILLI, NO_CHANNEL, QUIET, UNKNOWN, ChannelCounts, Numbers, Part, Rates, plus
 from nsqd_py.cluster.model import Cluster, Node
 
 HISTORY_LENGTH = 120
 _TREND_LENGTH = 4  # rounds; a single message that waits for its consumer does not count as growth
 # An nsqd that has not answered for longer is shown as failed; until then its last answer is shown.
 _LONG_S = 1.0
+_NS_PER_S = 1e9
 
 
 class Name(NamedTuple):
@@ -40,6 +42,8 @@ class Row:
 
     rates   in thousandths per second; None until an nsqd has answered twice
     depths  depths in the latest rounds, the oldest first
+    oldest_age_s  time since the oldest waiting message was published; None if none waits, or it is not known
+    drain_s       time until nothing waits, at the pace of the latest rounds; None if that is never
     """
 
     name: Name
@@ -49,6 +53,8 @@ class Row:
     is_paused: bool
     depths: tuple[float, ...] = ()
     depth_grows: bool = False
+    oldest_age_s: float | None = None
+    drain_s: float | None = None
 
     @property
     def has_timed_out(self) -> bool:
@@ -61,19 +67,28 @@ class _Sum:
     counts: Numbers = NO_CHANNEL
     rates: Numbers | None = None
     is_paused: bool = False
+    oldest_ns: int = 0
 
     def add(self, counts: Numbers, part: Part, rates: Numbers) -> None:
         self.counts = plus(self.counts, counts)
         if part.rates is not UNKNOWN:
             self.rates = rates if self.rates is None else plus(self.rates, rates)
         self.is_paused |= part.is_paused
+        if part.oldest_ns:
+            self.oldest_ns = min(self.oldest_ns or part.oldest_ns, part.oldest_ns)
 
 
 class Model:
-    """The rows of a cluster. With `per_node`, each nsqd has separate rows; with `channel`, only that channel."""
+    """The rows of a cluster. With `per_node`, each nsqd has separate rows; with `channel`, only that channel.
 
-    def __init__(self, cluster: Cluster, *, channel: str = "", per_node: bool = False) -> None:
+    wall_clock  returns the time in ns since the epoch, for the ages of messages
+    """
+
+    def __init__(
+        self, cluster: Cluster, *, channel: str = "", per_node: bool = False, wall_clock: Callable[[], int] = wall_ns
+    ) -> None:
         self._cluster = cluster
+        self._wall_clock = wall_clock
         self._channel = channel
         self._per_node = per_node
         self._histories: dict[tuple[Name, str], _History] = {}
@@ -106,7 +121,8 @@ class Model:
                     row.add(counts, part, part.rates._replace(finished=part.rates.left))
         for name, row in sums.items():
             rates = None if row.rates is None else Rates._make(row.rates)
-            yield Row(name, label, ChannelCounts._make(row.counts), rates, row.is_paused)
+            age_s = max(0.0, (self._wall_clock() - row.oldest_ns) / _NS_PER_S) if row.oldest_ns else None
+            yield Row(name, label, ChannelCounts._make(row.counts), rates, row.is_paused, oldest_age_s=age_s)
 
     def _parts(self, node: Node) -> Iterator[tuple[Name, Part]]:
         for topic, part in node.topics.items():
@@ -122,7 +138,8 @@ class Model:
         growth = (row.rates or QUIET).growth
         history.growths.append(growth)
         grows = growth >= 0 and sum(history.growths) > 0 and row.counts.depth > 0
-        return Row(row.name, row.node, row.counts, row.rates, row.is_paused, tuple(history.depths), grows)
+        drain_s = _drain_s(row.counts.depth, sum(history.growths) / len(history.growths) / MILLI)
+        return replace(row, drain_s=drain_s, depths=tuple(history.depths), depth_grows=grows)
 
     def _prune(self) -> None:
         """Remove the histories of topics and channels that no nsqd has. An nsqd that currently fails still counts."""
@@ -134,6 +151,12 @@ class Model:
             for name, _ in self._parts(node)
         }
         self._histories = {key: history for key, history in self._histories.items() if key in known}
+
+
+def _drain_s(depth: int, growth: float) -> float | None:
+    if not depth:
+        return 0.0
+    return depth / -growth if growth < 0 else None
 
 
 class Failure(NamedTuple):

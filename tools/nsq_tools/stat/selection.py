@@ -81,6 +81,8 @@ SORT_KEYS: dict[str, _Key] = {
     "clients": _count(lambda counts: counts.clients),
     "disk": _count(lambda counts: counts.backend_depth),
     "messages": _count(lambda counts: counts.messages),
+    "age": lambda row: row.oldest_age_s or 0.0,
+    "drain": lambda row: float("inf") if row.drain_s is None else row.drain_s,
 }
 _FROM_A_TO_Z = frozenset(("topic", "channel"))
 
