@@ -111,7 +111,6 @@ class ReplayProgress:
 
     counts: ReplayCounts
     total_bytes: int
-    seconds: float
     phase: str
 
 
@@ -270,8 +269,7 @@ class _Replay:
     def _watch(self) -> None:
         self._counts = self._board.totals()
         if self._on_progress is not None:
-            seconds = time.monotonic() - self._began_s
-            self._on_progress(ReplayProgress(self._counts, self._plan.size_bytes, seconds, self._phase))
+            self._on_progress(ReplayProgress(self._counts, self._plan.size_bytes, self._phase))
 
 
 def _reason(error: Exception) -> str:

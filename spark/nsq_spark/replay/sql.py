@@ -15,7 +15,7 @@ import pickle
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import groupby, islice
 from operator import itemgetter
@@ -105,8 +105,8 @@ class SqlReplay:
         return self._send(frame, tuple(Task(number, pace=pace) for number in range(count)), parts)
 
     def _send(self, frame: DataFrame, tasks: tuple[Task, ...], shuffled_into: int = 0) -> list[TaskResult]:
-        sends = _Sends(self._context, self._make_sink, tasks, shuffled_into)
-        rows = self._run(frame.mapInArrow(sends, _RESULT).collect)
+        send = partial(_send, self._context, self._make_sink, tasks, shuffled_into)
+        rows = self._run(frame.mapInArrow(send, _RESULT).collect)
         return [pickle.loads(row[0]) for row in rows]
 
     def _chosen(self, tasks: Sequence[Task], columns: Sequence[str]) -> DataFrame:
@@ -116,8 +116,8 @@ class SqlReplay:
         wanted = {*columns, *SENDING, *named, *(("id",) if selection.dedupe == "id" else ())}
         numbers = (FILE_NUMBER, PART) if PART in wanted else (FILE_NUMBER,)
         names = (*numbers, *(column.name for column in COLUMNS if column.name in wanted))
-        reads = _Reads(self._context, names, tuple(tasks))
-        rows = self._session.range(0, len(tasks), 1, len(tasks)).mapInArrow(reads, ddl_of(names))
+        read = partial(_read, self._context, names, tuple(tasks))
+        rows = self._session.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, ddl_of(names))
         return _where(rows, selection) if needs_spark(selection.where, selection.json_schema) else rows
 
     def _first_of_each(self, columns: Sequence[str]) -> DataFrame:
@@ -180,73 +180,54 @@ def _where(rows: DataFrame, selection: Selection) -> DataFrame:
 # ---- on executors
 
 
-@dataclass(frozen=True, slots=True)
-class _Reads:
-    """Yields the rows of the tasks whose numbers come, then the last row."""
-
-    context: TaskContext
-    names: tuple[str, ...]
-    tasks: tuple[Task, ...]
-
-    def __call__(self, batches: Batches) -> Batches:
-        attempt = this_attempt()
-        line = TaskLine(self.context.line, "read", attempt.task, attempt.number)
-        reader = Reader(self.context.job, line.counts, line.look)
-        result = TaskResult(attempt.task, line.counts, damage=reader.damage.counts)
-        with errors_in(result, line):
-            for batch in batches:
-                for number in batch.column(0).to_pylist():
-                    yield from self._rows(reader, self.tasks[number])
-        values = {FILE_NUMBER: _NO_FILE, "body": pickle.dumps(result)}
-        last = {name: values.get(name) for name in self.names}
-        yield pa.RecordBatch.from_pylist([last], schema=schema_of(self.names))
-
-    def _rows(self, reader: Reader, task: Task) -> Batches:
-        if task.sources:
-            yield from ordered_rows(reader, task, self.context, self.names)
-            return
-        for part in task.parts:
-            for block in reader.by_file(part):
-                yield rows_of(block, self.names, part.split.index)
+def _read(context: TaskContext, names: tuple[str, ...], tasks: tuple[Task, ...], batches: Batches) -> Batches:
+    """Yield the rows of the tasks whose numbers come, then the last row."""
+    attempt = this_attempt()
+    line = TaskLine(context.line, "read", attempt.task, attempt.number)
+    reader = Reader(context.job, line.counts, line.look)
+    result = TaskResult(attempt.task, line.counts, damage=reader.damage.counts)
+    with errors_in(result, line):
+        for batch in batches:
+            for task in (tasks[number] for number in batch.column(0).to_pylist()):
+                if task.sources:
+                    yield from ordered_rows(reader, task, context, names)
+                for part in () if task.sources else task.parts:
+                    yield from (rows_of(block, names, part.split.index) for block in reader.by_file(part))
+    values = {FILE_NUMBER: _NO_FILE, "body": pickle.dumps(result)}
+    yield pa.RecordBatch.from_pylist([{name: values.get(name) for name in names}], schema=schema_of(names))
 
 
-@dataclass(frozen=True, slots=True)
-class _Sends:
-    """Hands rows to the sink of the task with the number of the partition, and yields its result, pickled.
+def _send(
+    context: TaskContext, make_sink: type[Sink], tasks: tuple[Task, ...], shuffled_into: int, batches: Batches
+) -> Batches:
+    """Give rows to the sink of the task with the number of the partition, and yield its result, pickled.
 
     shuffled_into  the number of tasks, if rows were shuffled and are in the order of files
     """
+    attempt = this_attempt()
+    task = tasks[attempt.task]
+    line = TaskLine(context.line, "send", task.number, attempt.number)
+    damage = Damage("skip")
+    readers: list[TaskResult] = []
 
-    context: TaskContext
-    make_sink: type[Sink]
-    tasks: tuple[Task, ...]
-    shuffled_into: int = 0
+    def work(sink: Sink) -> None:
+        messages = _messages(batches, readers)
+        if task.parts and not task.sources:
+            hand_on_parts(task.parts, _by_part(messages), sink)
+        elif shuffled_into:
+            lane = f"part {task.number} of {shuffled_into}"
+            hand_on(([(lane, block)] for rows in messages for _, block in by_file(rows)), sink)
+        else:
+            hand_on(map(by_time, messages), sink)
+        for rows in batches:  # the sink is full, and the reader may still be at work
+            line.enough()
+            _take_results(rows, readers)
 
-    def __call__(self, batches: Batches) -> Batches:
-        attempt = this_attempt()
-        task = self.tasks[attempt.task]
-        line = TaskLine(self.context.line, "send", task.number, attempt.number)
-        damage = Damage("skip")
-        readers: list[TaskResult] = []
-
-        def work(sink: Sink) -> None:
-            messages = _messages(batches, readers)
-            if task.parts and not task.sources:
-                hand_on_parts(task.parts, _by_part(messages), sink)
-            elif self.shuffled_into:
-                lane = f"part {task.number} of {self.shuffled_into}"
-                hand_on(([(lane, block)] for rows in messages for _, block in by_file(rows)), sink)
-            else:
-                hand_on(map(by_time, messages), sink)
-            for rows in batches:  # the sink is full, and the reader may still be at work
-                line.enough()
-                _take_results(rows, readers)
-
-        result = with_sink(line, damage, partial(self.make_sink, self.context, task, attempt, line), work)
-        for found in readers:
-            result.counts.add(found.counts)
-            damage.add(found.damage)
-        yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(result)]})
+    result = with_sink(line, damage, partial(make_sink, context, task, attempt, line), work)
+    for found in readers:
+        result.counts.add(found.counts)
+        damage.add(found.damage)
+    yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(result)]})
 
 
 def _messages(batches: Batches, readers: list[TaskResult]) -> Batches:

@@ -96,26 +96,26 @@ def test_a_plan_cannot_steer_the_terminal() -> None:
 # ---- the progress
 
 
-def at(seconds: float, sent: int, read_bytes: int, matched: int | None = None, phase: str = "") -> ReplayProgress:
+def at(sent: int, read_bytes: int, matched: int | None = None, phase: str = "") -> ReplayProgress:
     counts = ReplayCounts(read_bytes=read_bytes, matched=sent if matched is None else matched, sent=sent)
-    return ReplayProgress(counts, 1000, seconds, phase)
+    return ReplayProgress(counts, 1000, phase)
 
 
 def test_the_progress() -> None:
-    assert progress_text(at(12, 600, 200, phase="sending"), 300.4, 7.6) == (
+    assert progress_text(at(600, 200, phase="sending"), 300.4, 7.6) == (
         "sending  600 sent  300/s  200 B of 1.0 kB  0:08 left"
     )
-    assert progress_text(at(1, 0, 0), 0) == "0 sent  0/s  0 B of 1.0 kB"
-    assert progress_text(at(1, 0, 1000, matched=10), 505, is_dry=True) == "10 found  505/s"
+    assert progress_text(at(0, 0), 0) == "0 sent  0/s  0 B of 1.0 kB"
+    assert progress_text(at(0, 1000, matched=10), 505, is_dry=True) == "10 found  505/s"
 
 
 def test_what_waits_to_be_sent_is_not_done() -> None:
-    assert done_bytes(at(1, 100, 900, matched=400)) == 225
-    assert done_bytes(at(1, 400, 1001)) == 1000
+    assert done_bytes(at(100, 900, matched=400)) == 225
+    assert done_bytes(at(400, 1001)) == 1000
 
 
 def test_what_nsqd_refuses_is_told_at_once() -> None:
-    progress = at(2, 10, 500)
+    progress = at(10, 500)
     progress.counts.failed = 3
     assert "3 failed" in progress_text(progress, 0)
 
@@ -128,7 +128,7 @@ def test_the_bar_shows_the_speed_of_messages(monkeypatch: pytest.MonkeyPatch, is
     times = iter(range(100))
     monkeypatch.setattr(bar._bar, "get_time", lambda: float(next(times)))
     for number in range(1, 5):
-        bar(at(number, 100 * number, 10 * number))
+        bar(at(100 * number, 10 * number))
     row = bar._bar.tasks[0]
     assert (row.completed, row.total) == (40, 1000)
     what = "found" if is_dry else "sent"
