@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
 import subprocess
 import time
+from configparser import RawConfigParser
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nsqd_py.testing.embedded import Nsqd
-from tests.examples.conftest import BIN, Start
+from tests.examples.conftest import BIN, EXAMPLES, Start
 from tests.support.nsqd_process import wait_until
 
 pytestmark = pytest.mark.ours
 
+WORKER = EXAMPLES / "worker"
 
 
 def channels(nsqd: Nsqd, topic: str) -> list[dict[str, Any]]:
@@ -53,6 +58,16 @@ def test_retries_end_in_the_topic_of_dead_letters(nsqd: Nsqd, start: Start) -> N
     assert (letter["error"], letter["body"]) == ("ValueError('a negative amount')", '{"amount": -1}')
 
 
+def test_the_rate_is_limited(nsqd: Nsqd, start: Start) -> None:
+    nsqd.publish("emails", *map(str, range(12)))
+    example = start("rate_limited.py", PER_SECOND="20")
+    example.wait_for("sent")
+    began_s = time.monotonic()
+    wait_until(lambda: example.output().count("sent") == 12, 10, "12 emails")
+    assert 0.45 < time.monotonic() - began_s < 5  # eleven intervals of 50 ms
+    assert channel(nsqd, "emails")["requeue_count"] == 0
+
+
 def test_a_message_is_deferred_until_its_time(nsqd: Nsqd, start: Start) -> None:
     reader = start("scheduled.py", LONGEST_DELAY_S="0.2")
     began_s = time.monotonic()
@@ -61,3 +76,58 @@ def test_a_message_is_deferred_until_its_time(nsqd: Nsqd, start: Start) -> None:
     assert time.monotonic() - began_s >= 1
     wait_until_all_are_finished(nsqd, "reminders")
     assert channel(nsqd, "reminders")["requeue_count"] >= 2
+
+
+def test_a_caller_gets_its_reply(nsqd: Nsqd, start: Start) -> None:
+    start("request_reply.py", "serve")
+    callers = [start("request_reply.py", "call", str(number), "4") for number in range(3)]
+    assert [caller.wait_for_end() for caller in callers] == [0, 0, 0]
+    assert [caller.output().strip() for caller in callers] == ["4", "5", "6"]
+    wait_until(lambda: len(nsqd.stats()["topics"]) == 1, 10, "the topics of the callers to be deleted")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+def test_the_worker_finishes_what_it_has(nsqd: Nsqd, start: Start, number: signal.Signals) -> None:
+    nsqd.publish("orders", *map(str, range(6)))
+    worker = start("worker/worker.py", WORK_S="0.5")
+    wait_until(lambda: worker.output().count("began") == 4, 10, "four handlers to begin")
+    worker.send(number)
+    assert worker.wait_for_end() == 0
+    output = worker.output()
+    assert output.endswith("stopped\n") and output.count("finished") == output.count("began")
+    figures = channel(nsqd, "orders")
+    assert figures["depth"] == 6 - output.count("finished") and figures["timeout_count"] == 0
+
+
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+    unit = RawConfigParser(strict=False)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(WORKER / "nsq-worker.service")
+    assert float(unit["Service"]["TimeoutStopSec"]) > worker_stop_timeout_s()
+    if not Path("/usr/bin/systemd-analyze").exists():
+        pytest.skip("without systemd-analyze, only the time-outs are compared")
+    (tmp_path / "nsq-worker.service").write_text(
+        (WORKER / "nsq-worker.service").read_text().replace("/opt/nsq-worker/venv/bin/python", "/bin/true")
+    )
+    run = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", tmp_path / "nsq-worker.service"], capture_output=True, text=True
+    )
+    assert [line for line in run.stderr.splitlines() if "nsq-worker" in line] == []
+
+
+def worker_stop_timeout_s() -> float:
+    found = re.search(r"STOP_TIMEOUT_S = ([\d.]+)", (WORKER / "worker.py").read_text())
+    assert found is not None
+    return float(found[1])
+
+
+@pytest.mark.skipif(not (BIN / "hadolint").exists(), reason="hadolint is not installed")
+def test_hadolint_finds_nothing_in_the_dockerfile() -> None:
+    run = subprocess.run([BIN / "hadolint", WORKER / "Dockerfile"], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout) == (0, "")
+
+
+def test_the_container_waits_longer_than_the_worker() -> None:
+    text = (WORKER / "Dockerfile").read_text()
+    assert [float(found) for found in re.findall(r"(?:--stop-timeout|PeriodSeconds:) (\d+)", text)] == [60.0, 60.0]
+    assert worker_stop_timeout_s() < 60

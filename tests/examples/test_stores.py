@@ -16,7 +16,8 @@ import pytest
 
 from nsqd_py.testing.embedded import Nsqd
 from tests.examples.conftest import Start
-from tests.examples.test_consumers import wait_until_all_are_finished
+from tests.examples.test_consumers import channels, wait_until_all_are_finished
+from tests.support.nsqd_process import wait_until
 
 pytestmark = pytest.mark.ours
 
@@ -73,6 +74,26 @@ def postgresql() -> Iterator[str]:
             run(binaries / "pg_ctl", "stop", "--mode=immediate", "--wait", "--pgdata", data)
 
 
+def test_the_outbox_keeps_messages_while_nsqd_is_down(nsqd: Nsqd, start: Start, tmp_path: Path) -> None:
+    address = nsqd.tcp_address
+    nsqd.stop()
+    database = tmp_path / "shop.db"
+    example = start("outbox.py", DATABASE=str(database), NSQD_TCP_ADDRESS=address)
+    example.wait_for("nsqd has not stored it")
+    nsqd.restart()
+    nsqd.wait_for_depth("orders", 3, timeout_s=30)
+    wait_until(lambda: rows(database, "outbox") == [], 10, "the outbox to be empty")
+    assert len(rows(database, "orders")) == 3
+
+
+def rows(database: Path, table: str) -> list[tuple[str, ...]]:
+    connection = sqlite3.connect(database)
+    try:
+        return connection.execute(f"SELECT * FROM {table}").fetchall()
+    finally:
+        connection.close()
+
+
 def test_batches_arrive_in_duckdb(nsqd: Nsqd, start: Start, tmp_path: Path) -> None:
     duckdb = pytest.importorskip("duckdb")
     database = tmp_path / "orders.duckdb"
@@ -87,3 +108,29 @@ def test_batches_arrive_in_duckdb(nsqd: Nsqd, start: Start, tmp_path: Path) -> N
     ]
     (published,) = connection.execute("SELECT min(published) FROM orders").fetchone()
     assert abs(published.replace(tzinfo=UTC) - datetime.now(UTC)) < timedelta(minutes=1)
+
+
+def test_batches_arrive_in_parquet_files(nsqd: Nsqd, start: Start, tmp_path: Path) -> None:
+    polars = pytest.importorskip("polars")
+    nsqd.publish("orders", *JSON_LINES)
+    example = start("batches_to_polars.py", FOLDER=str(tmp_path / "parquet"), SECONDS="0.3")
+    example.wait_for("wrote")
+    wait_until_all_are_finished(nsqd, "orders")
+    assert polars.read_parquet(tmp_path / "parquet/*.parquet")["amount"].sum() == 499_500
+
+
+def test_what_is_collected_is_written_at_the_end(nsqd: Nsqd, start: Start, tmp_path: Path) -> None:
+    polars = pytest.importorskip("polars")
+    nsqd.publish("orders", *JSON_LINES)
+    example = start("batches_to_polars.py", FOLDER=str(tmp_path / "parquet"), SECONDS="600")
+    wait_until(lambda: in_flight(nsqd) == 1000, 10, "all messages to be collected")
+    example.end()
+    nsqd.wait_for_depth("orders", 0, "parquet")
+    assert in_flight(nsqd) == 0
+    assert polars.read_parquet(tmp_path / "parquet/*.parquet")["amount"].sum() == 499_500
+
+
+def in_flight(nsqd: Nsqd) -> int:
+    return sum(channel["in_flight_count"] for channel in channels(nsqd, "orders"))
+
+

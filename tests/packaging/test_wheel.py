@@ -163,7 +163,7 @@ def test_the_sdist_has_what_a_distribution_packages(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         found = {name.partition("/")[2] for name in archive.getnames()}
     assert {"README.md", "LICENSE", "CHANGELOG.md", "setup.py", "setup.cfg", "pyproject.toml"} <= found
-    assert {"apps/bin/to-nsq", "docs/operations.md", "contrib/systemd/nsqd.service", "examples/scheduled.py"} <= found
+    assert {"apps/bin/to-nsq", "docs/operations.md", "contrib/systemd/nsqd.service", "examples/flask_app.py"} <= found
     assert not any(name.endswith(".pyc") for name in found)
 
 

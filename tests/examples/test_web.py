@@ -1,0 +1,89 @@
+"""Examples of web applications, on real WSGI and ASGI servers, with requests that come at the same time."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+from nsqd_py.testing.embedded import Nsqd
+from tests.examples.conftest import EXAMPLES, Example, Start
+from tests.support.nsqd_process import wait_until
+
+pytestmark = pytest.mark.ours
+
+FORM = {"content-type": "application/x-www-form-urlencoded"}
+JSON = {"content-type": "application/json"}
+GUNICORN = ("gunicorn", "--bind=127.0.0.1:0", f"--chdir={EXAMPLES}", "--workers=2")
+
+
+def listening(server: Example) -> int:
+    """Return the port on which it listens."""
+    return int(server.wait_for(r"(?:Listening at|running on):? http://127\.0\.0\.1:(\d+)")[1])
+
+
+def request(port: int, path: str, body: str | None = None, headers: dict[str, str] | None = None) -> tuple[int, str]:
+    """Return the status and the text of the answer; a body makes it a POST."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        connection.request("GET" if body is None else "POST", path, body, headers or {})
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def post_at_the_same_time(port: int, path: str, bodies: list[str], headers: dict[str, str]) -> list[int]:
+    with ThreadPoolExecutor(10) as pool:
+        return list(pool.map(lambda body: request(port, path, body, headers)[0], bodies))
+
+
+@pytest.mark.parametrize("workers", [("gthread", "--threads=8"), ("gevent",)], ids=["threads", "gevent"])
+def test_flask_publishes_in_a_request(nsqd: Nsqd, start: Start, workers: tuple[str, ...]) -> None:
+    pytest.importorskip("flask")
+    pytest.importorskip("gunicorn")
+    server = start(*GUNICORN, "--worker-class", *workers, "flask_app:app")
+    port = listening(server)
+    bodies = [json.dumps({"id": number}) for number in range(50)]
+    assert post_at_the_same_time(port, "/orders", bodies, JSON) == [202] * 50
+    assert nsqd.depth("orders") == 50
+    assert server.end() == 0
+
+
+def test_flask_answers_503_without_nsqd(nsqd: Nsqd, start: Start) -> None:
+    pytest.importorskip("flask")
+    server = start(*GUNICORN, "--worker-class=gthread", "flask_app:app", NSQD_TCP_ADDRESS="127.0.0.1:1")
+    assert request(listening(server), "/orders", "order")[0] == 503
+
+
+@pytest.mark.parametrize("workers", [("gthread", "--threads=8"), ("gevent",)], ids=["threads", "gevent"])
+def test_django_publishes_after_the_commit(
+    nsqd: Nsqd, start: Start, tmp_path: Path, workers: tuple[str, ...]
+) -> None:
+    pytest.importorskip("django")
+    pytest.importorskip("gunicorn")
+    database = str(tmp_path / "shop.db")
+    assert start("django_app.py", DATABASE=database).wait_for_end() == 0
+    server = start(*GUNICORN, "--worker-class", *workers, "django_app:application", DATABASE=database)
+    customers = ["ann", "ben", "no one", "eve"]
+    bodies = [urlencode({"customer": customer}) for customer in customers]
+    answers = post_at_the_same_time(listening(server), "/orders", bodies, FORM)
+    assert answers == [202, 202, 400, 202]
+    assert nsqd.depth("orders") == 3
+
+
+def test_fastapi_publishes_and_consumes(nsqd: Nsqd, start: Start) -> None:
+    pytest.importorskip("fastapi")
+    pytest.importorskip("uvicorn")
+    server = start("uvicorn", "--port=0", f"--app-dir={EXAMPLES}", "fastapi_app:app")
+    port = listening(server)
+    bodies = [json.dumps({"customer": customer, "amount": 5}) for customer in ["ann", "ben"] * 10]
+    assert post_at_the_same_time(port, "/orders", bodies, JSON) == [202] * 20
+    totals = {"ann": 50, "ben": 50}
+    wait_until(lambda: json.loads(request(port, "/totals")[1]) == totals, 10, "the totals")
+    assert server.end() == 0
+    assert nsqd.depth("orders", "totals") == 0
