@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 import nsqd_py
-from nsqd_py.client import BadBody, Consumer, FlushFailed, NoNsqd, Producer, Requeue
+from nsqd_py.client import BadBody, Consumer, FlushFailed, NoNsqd, Producer, Requeue, aio
 from nsqd_py.testing.embedded import Nsqd
 
 pytest.importorskip("opentelemetry.sdk")
@@ -354,3 +357,61 @@ def test_a_publish_that_is_refused_at_once_has_a_span_too(telemetry: Telemetry) 
         telemetry.instrumentation().producer(producer).publish_soon("orders", b"")
     (published,) = telemetry.spans(SpanKind.PRODUCER)
     assert published.status.status_code is StatusCode.ERROR
+
+
+def test_asyncio(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
+    instrumentation, bodies = telemetry.instrumentation(), []
+
+    async def handle(message: Any) -> None:
+        await asyncio.sleep(0)
+        bodies.append(message.body)
+        if len(bodies) == 4:
+            await consumer.stop()
+
+    async def publish_and_consume() -> bool:
+        nonlocal consumer
+        async with instrumentation.producer(aio.Producer(nsqd.tcp_address)) as producer:
+            await producer.publish(nsq_topic, b"order 1")
+            await producer.multi_publish(nsq_topic, [b"order 2", b"order 3"])
+            await producer.publish_soon(nsq_topic, b"order 4")
+        consumer = aio.Consumer(
+            nsq_topic, "billing", instrumentation.handler(handle), nsqd_tcp_addresses=nsqd.tcp_address
+        )
+        async with consumer:
+            return await consumer.wait(10)
+
+    consumer: aio.Consumer
+    assert asyncio.run(publish_and_consume())
+    assert sorted(bodies) == [b"order 1", b"order 2", b"order 3", b"order 4"]
+    published = {span.context.span_id for span in telemetry.spans(SpanKind.PRODUCER, 3)}
+    handled = {span.parent.span_id for span in telemetry.spans(SpanKind.CONSUMER, 4) if span.parent}
+    assert handled == published
+
+
+def test_gevent(nsqd: Nsqd, nsq_topic: str) -> None:
+    """In a process of its own, as gevent's client is used."""
+    code = f"""
+from nsqd_py.client.gevent import Consumer, Producer
+from nsqd_py.otel import Instrumentation
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+
+trace.set_tracer_provider(TracerProvider())
+telemetry = Instrumentation()
+with telemetry.producer(Producer({nsqd.tcp_address!r})) as producer:
+    producer.publish({nsq_topic!r}, b"order 1")
+    producer.publish_soon({nsq_topic!r}, b"order 2")
+parents = []
+
+def handle(message):
+    parents.append(trace.get_current_span().parent.span_id)
+    print(message.body)
+    if len(parents) == 2:
+        consumer.stop()
+
+with Consumer({nsq_topic!r}, "billing", telemetry.handler(handle), nsqd_tcp_addresses={nsqd.tcp_address!r}) as consumer:
+    consumer.wait(10)
+print(len(set(parents)), all(parents))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (sorted(done.stdout.splitlines()), done.stderr) == (["2 True", "b'order 1'", "b'order 2'"], "")
