@@ -3,12 +3,14 @@
 Start:  python examples/request_reply.py serve
 Try:    python examples/request_reply.py call 3 4
 
-The topic of replies is ephemeral: nsqd deletes it when the caller has gone. Several servers share the requests.
+The topic of replies is ephemeral: nsqd deletes it when the caller has gone. A later reply would create it again, so a
+server answers no request whose time is over. Several servers share the requests.
 """
 
 import json
 import os
 import sys
+import time
 import uuid
 from concurrent.futures import Future
 from typing import Any
@@ -33,7 +35,12 @@ class Caller:
         """Return the reply. Raises TimeoutError."""
         request_id = uuid.uuid4().hex
         future = self._waiting[request_id] = Future()
-        request = {"id": request_id, "reply_to": self._reply_to, "arguments": arguments}
+        request = {
+            "id": request_id,
+            "reply_to": self._reply_to,
+            "until_s": time.time() + timeout_s,
+            "arguments": arguments,
+        }
         try:
             self._producer.publish(REQUESTS, json.dumps(request).encode())
             return future.result(timeout_s)
@@ -56,6 +63,8 @@ def serve() -> None:
 
     def handle(message: Message) -> None:
         request = json.loads(message.body)
+        if time.time() > request["until_s"]:
+            return
         reply = {"id": request["id"], "result": sum(request["arguments"])}
         producer.publish(request["reply_to"], json.dumps(reply).encode())
 

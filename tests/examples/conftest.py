@@ -31,6 +31,10 @@ class Example:
                 command, cwd=directory, env=os.environ | environment, stdout=output, stderr=output
             )
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def output(self) -> str:
         return self.log.read_text(errors="replace")
 
@@ -73,14 +77,14 @@ def nsqd() -> Iterator[Nsqd]:
 
 @pytest.fixture
 def start(nsqd: Nsqd, tmp_path: Path) -> Iterator[Start]:
-    """`start("name.py", "argument", VARIABLE="...")` starts an example in a directory of its own."""
+    """`start("name.py", "argument", VARIABLE="...")` starts an example, or a command, in a directory of its own."""
     running: list[Example] = []
 
     def start_example(*command: str | Path, **environment: str) -> Example:
         directory = tmp_path / f"run{len(running)}"
         directory.mkdir()
         name, *arguments = command
-        program = [sys.executable, EXAMPLES / name] if Path(name).suffix == ".py" else [BIN / name]
+        program = [sys.executable, EXAMPLES / name] if Path(name).suffix == ".py" else [name]
         variables = {"NSQD_TCP_ADDRESS": nsqd.tcp_address, **environment}
         running.append(Example([*program, *arguments], directory, variables))
         return running[-1]

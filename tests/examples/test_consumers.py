@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from configparser import RawConfigParser
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from nsqd_py.testing.embedded import Nsqd
@@ -97,6 +100,20 @@ def test_the_worker_finishes_what_it_has(nsqd: Nsqd, start: Start, number: signa
     assert output.endswith("stopped\n") and output.count("finished") == output.count("began")
     figures = channel(nsqd, "orders")
     assert figures["depth"] == 6 - output.count("finished") and figures["timeout_count"] == 0
+
+
+def test_the_first_process_of_a_container_gets_the_signal(nsqd: Nsqd, start: Start) -> None:
+    """The kernel ignores signals to process 1 of a PID namespace for which it has no handler."""
+    apart = ["unshare", "--pid", "--fork", "--kill-child"]
+    if os.geteuid() != 0 or subprocess.run([*apart, "true"], check=False).returncode:
+        pytest.skip("a PID namespace needs root")
+    nsqd.publish("orders", "one")
+    worker = start(*apart, sys.executable, WORKER / "worker.py", WORK_S="0.5")
+    worker.wait_for("began one")
+    (first,) = psutil.Process(worker.pid).children()
+    first.send_signal(signal.SIGTERM)
+    assert worker.wait_for_end() == 0
+    assert worker.output().endswith("finished one\nstopped\n")
 
 
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:

@@ -11,14 +11,14 @@ from urllib.parse import urlencode
 import pytest
 
 from nsqd_py.testing.embedded import Nsqd
-from tests.examples.conftest import EXAMPLES, Example, Start
+from tests.examples.conftest import BIN, EXAMPLES, Example, Start
 from tests.support.nsqd_process import wait_until
 
 pytestmark = pytest.mark.ours
 
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 JSON = {"content-type": "application/json"}
-GUNICORN = ("gunicorn", "--bind=127.0.0.1:0", f"--chdir={EXAMPLES}", "--workers=2")
+GUNICORN = (BIN / "gunicorn", "--bind=127.0.0.1:0", f"--chdir={EXAMPLES}", "--workers=2")
 
 
 def listening(server: Example) -> int:
@@ -79,7 +79,7 @@ def test_django_publishes_after_the_commit(
 def test_fastapi_publishes_and_consumes(nsqd: Nsqd, start: Start) -> None:
     pytest.importorskip("fastapi")
     pytest.importorskip("uvicorn")
-    server = start("uvicorn", "--port=0", f"--app-dir={EXAMPLES}", "fastapi_app:app")
+    server = start(BIN / "uvicorn", "--port=0", f"--app-dir={EXAMPLES}", "fastapi_app:app")
     port = listening(server)
     bodies = [json.dumps({"customer": customer, "amount": 5}) for customer in ["ann", "ben"] * 10]
     assert post_at_the_same_time(port, "/orders", bodies, JSON) == [202] * 20
