@@ -14,10 +14,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
-from nsqd_py.client.aio import Consumer, Producer
 from pydantic import BaseModel
 
 from nsqd_py.client import Message
+from nsqd_py.client.aio import Consumer, Producer
 
 NSQD = os.environ.get("NSQD_TCP_ADDRESS", "127.0.0.1:4150")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import threading
 from weakref import WeakSet
 
 from nsqd_py.client.errors import WrongPlace
@@ -63,7 +64,10 @@ atexit.register(_at_exit)
 
 
 def refuse_in_event_loop(method: str) -> None:
-    """Raise WrongPlace in a thread that runs an asyncio event loop, which waiting would stop."""
+    """Raise WrongPlace in a thread that runs an asyncio event loop, which waiting would stop.
+
+    Cells of a notebook may wait: all of them run in the event loop of their kernel, one at a time.
+    """
     asyncio = sys.modules.get("asyncio")  # a process that has not imported it runs no event loop
     if asyncio is None:
         return
@@ -71,4 +75,13 @@ def refuse_in_event_loop(method: str) -> None:
         asyncio.get_running_loop()
     except RuntimeError:
         return
+    if _is_in_notebook():
+        return
     raise WrongPlace(f"{method} would stop the asyncio event loop of this thread: use nsqd_py.client.aio")
+
+
+def _is_in_notebook() -> bool:
+    """True in the main thread of a kernel of IPython."""
+    ipython = sys.modules.get("IPython")
+    is_kernel = ipython is not None and hasattr(ipython.get_ipython(), "kernel")
+    return is_kernel and threading.current_thread() is threading.main_thread()
