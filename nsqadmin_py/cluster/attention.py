@@ -15,7 +15,7 @@ MOST_LISTED = 200
 # The most problems of one kind that a badge describes.
 _MOST_TEXTS = 5
 # The most problems whose beginning is remembered.
-MOST_REMEMBERED = 20_000
+MOST_REMEMBERED = 10_000
 
 
 @dataclass(slots=True)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import islice
 
 from nsqadmin_py.cluster.attention import Attention
 from nsqadmin_py.cluster.last_known import NodeMemory
 from nsqadmin_py.cluster.problems import problems
 from nsqadmin_py.cluster.trends import Trends
 from nsqd_py.cluster.model import Cluster
+
+# The most problems that are found in a round: 30 ms. Those of nsqds come first.
+MOST_FOUND = 5000
 
 
 @dataclass(slots=True)
@@ -25,7 +29,8 @@ class Findings:
         self.time_s = time_s
         self.memory.note_round(cluster, now_s, time_s)
         self.trends.note_round(cluster, now_s)
-        self.attention.note_round(problems(cluster, self.memory, self.trends, now_s), time_s)
+        found = problems(cluster, self.memory, self.trends, now_s)
+        self.attention.note_round(islice(found, MOST_FOUND), time_s)
 
 
     def age_s(self, oldest_s: float | None) -> float | None:

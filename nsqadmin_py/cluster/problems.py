@@ -12,7 +12,7 @@ from typing import NamedTuple
 from nsqadmin_py.cluster.last_known import NodeMemory
 from nsqadmin_py.cluster.node_views import FAILED, OK, SLOW, state_of
 from nsqadmin_py.cluster.trends import Trend, Trends
-from nsqd_py.cluster.figures import ChannelCounts, ChannelRow, Part, TopicRow
+from nsqd_py.cluster.figures import ChannelCounts, ChannelRow, TopicRow
 from nsqd_py.cluster.model import Cluster
 
 ERROR, WARNING = "error", "warning"
@@ -25,6 +25,8 @@ _LEAST_REQUEUED_PART = 0.05
 _ABOVE_USUAL = 2.0
 _ALWAYS_REQUEUED_PART = 0.5
 _DEAD = ".dead"
+_DEPTH = ChannelCounts._fields.index("depth")
+_CLIENTS = ChannelCounts._fields.index("clients")
 _MOST_NAMED = 3
 
 
@@ -202,17 +204,16 @@ def _unconsumed(
         text = f"{_waiting(counts.depth)}, and no consumer is connected{more}"
         yield Problem("no_consumer", text, topic, name, weight=counts.depth)
         return
-    alone = {address: part.counts[0] for address, part in channel.parts.items() if _waits_alone(part)}
-    if alone:
+    if channel.unconsumed_parts:
+        alone = {
+            address: part.counts[_DEPTH]
+            for address, part in channel.parts.items()
+            if part.counts[_DEPTH] and not part.counts[_CLIENTS]
+        }
         named = ", ".join(sorted(alone)[:_MOST_NAMED]) + (" and others" if len(alone) > _MOST_NAMED else "")
         depth = sum(alone.values())
         text = f"{_waiting(depth)} on {named}, to which none of its consumers is connected"
         yield Problem("no_consumer", text, topic, name, weight=depth)
-
-
-def _waits_alone(part: Part) -> bool:
-    counts = part.counts
-    return counts[0] > 0 and not counts[-1]
 
 
 def _growing_text(trend: Trend) -> str:

@@ -16,7 +16,7 @@ _SPAN_S = 30.0
 _USUAL_SPAN_S = 600.0
 # A channel without messages keeps its averages for this long, so that a pause of its traffic does not erase them.
 _KEPT_S = 600.0
-MOST_TRENDS = 20_000
+MOST_TRENDS = 5000
 # A backlog grows if this part of the incoming messages is not finished. Less is noise.
 _LEAST_GROWTH_PART = 0.02
 _LEAST_DEPTH = 10

@@ -239,9 +239,17 @@ class Sum:
 
 @dataclass(slots=True)
 class ChannelRow(Sum):
-    """A channel over all nsqds. `parts` is keyed by their addresses."""
+    """A channel over all nsqds. `parts` is keyed by their addresses.
+
+    unconsumed_parts  parts in which messages wait, and to which no consumer is connected
+    """
 
     parts: dict[str, Part] = field(default_factory=dict)
+    unconsumed_parts: int = 0
+
+    def add_up(self, parts: Collection[Part], nothing: Numbers) -> None:
+        Sum.add_up(self, parts, nothing)
+        self.unconsumed_parts = sum(part.counts[_DEPTH] > 0 and not part.counts[_CLIENTS] for part in parts)
 
     @property
     def figures(self) -> ChannelCounts:

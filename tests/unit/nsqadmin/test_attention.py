@@ -9,9 +9,9 @@ import pytest
 
 from nsqadmin_py.cluster import views
 from nsqadmin_py.cluster.attention import MOST_LISTED, Attention, attention_view
-from nsqadmin_py.cluster.findings import Findings
+from nsqadmin_py.cluster.findings import MOST_FOUND, Findings
 from nsqadmin_py.cluster.problems import KINDS, Problem, span
-from nsqadmin_py.cluster.trends import Trend
+from nsqadmin_py.cluster.trends import MOST_TRENDS, Trend
 from tests.unit.nsqadmin.test_cluster import ROUND_S, Cluster2, channel, stats, topic
 
 EPOCH_S = 1_700_000_000.0
@@ -220,6 +220,14 @@ def test_the_list_is_limited_and_counts_all() -> None:
     attention.note_round((Problem("paused", "paused", topic=str(number)) for number in range(MOST_LISTED + 5)), 1.0)
     view = attention_view(attention, 1)
     assert (len(view.rows), view.head) == (MOST_LISTED, {"total": MOST_LISTED + 5, "errors": 0, "warnings": 205})
+
+
+def test_a_round_finds_and_follows_a_limited_number() -> None:
+    console = Console()
+    console.say(a=stats(*(topic(str(number), channel("c", depth=1)) for number in range(MOST_FOUND + 5))))
+    assert attention_view(console.findings.attention, 1).head["total"] == MOST_FOUND
+    assert console.findings.trends.of(str(MOST_TRENDS - 1), "c") is not None
+    assert console.findings.trends.of(str(MOST_TRENDS), "c") is None
 
 
 def test_every_kind_says_what_to_do() -> None:
