@@ -1,4 +1,4 @@
-"""Arrow columns made of numpy ones: a few calls for a column, however many messages there are."""
+"""Columns of numpy and Arrow: a few calls for a column, however many messages there are."""
 
 from __future__ import annotations
 
@@ -19,21 +19,23 @@ _SMALLEST_CONSTANT = 1024
 _HEX = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), dtype=np.uint16)
 
 
+# ---- Arrow columns
+
+
 def binary_array(count: int, offsets: Numbers, values: Any, *, text: bool = False) -> pa.Array:
-    """Values between each of `count + 1` offsets and the next; `values` is any buffer, which is not copied."""
-    kind = pa.string() if text else pa.binary()
+    """Return the values between each of `count + 1` offsets and the next; `values` is a buffer, which is not copied."""
     buffers = [None, pa.py_buffer(offsets.astype(np.int32, copy=False)), values]
-    return pa.Array.from_buffers(kind, count, buffers)
+    return pa.Array.from_buffers(pa.string() if text else pa.binary(), count, buffers)
 
 
 def hex_ids(numbers: Numbers) -> pa.Array:
-    """Ids as 16 hex characters: 10 ns each."""
+    """Return ids as 16 hex characters: 10 ns each."""
     octets = numbers.astype(">u8").view(np.uint8)
     return _fixed_text(pa.py_buffer(_HEX[octets]), len(numbers))
 
 
 def stored_ids(octets: Numbers) -> pa.Array:
-    """Ids of 16 bytes each, in an array of n x 16. What is not ASCII is escaped."""
+    """Return the texts of ids of 16 bytes each, in an array of n x 16. What is not ASCII is escaped."""
     if octets.size and octets.max() >= _ASCII_END:
         return pa.array([row.tobytes().decode("ascii", "backslashreplace") for row in octets], pa.string())
     return _fixed_text(pa.py_buffer(np.ascontiguousarray(octets)), len(octets))
@@ -44,41 +46,32 @@ def _fixed_text(values: Any, count: int) -> pa.Array:
 
 
 def timestamps_us(timestamps_ns: Numbers) -> pa.Array:
-    """Timestamps of Spark's type."""
+    """Return timestamps in Spark's type."""
     return pa.array(timestamps_ns // 1000, pa.int64()).view(pa.timestamp("us", tz="UTC"))
 
 
+def constant(text: str | None, count: int) -> pa.Array:
+    """Return an array of one text: a slice of a cached one, since all chunks of a file need the same."""
+    room = max(_SMALLEST_CONSTANT, 1 << (count - 1).bit_length()) if count else 0
+    return _constant(text, room).slice(0, count)
+
+
+@lru_cache(maxsize=32)
+def _constant(text: str | None, count: int) -> pa.Array:
+    return pa.nulls(count, pa.string()) if text is None else pa.repeat(pa.scalar(text, pa.string()), count)
+
+
+# ---- structures and runs of values
+
+
 def heads_at(data: bytes, places: Any, head: np.dtype[Any]) -> Numbers:
-    """Structures at any places of `data`, as one array: 20 ns each. A window begins at every byte, without a copy."""
+    """Return the structures at some places of `data`, as one array: 20 ns each."""
     room = len(data) - head.itemsize + 1
     if room <= 0 or not len(places):
         return np.zeros(0, head)
-    windows: Numbers = np.ndarray((room,), head, data, strides=(1,))
+    windows: Numbers = np.ndarray((room,), head, data, strides=(1,))  # one begins at every byte, without a copy
     heads: Numbers = windows[places]
     return heads
-
-
-def positions_in_records(offsets: Numbers, counts: Numbers) -> Numbers:
-    """Positions of the messages of records at `offsets`. Those of one never come between those of another: a record
-    has more bytes than messages, so its last index does not reach into the next offset.
-    """
-    return np.repeat(positions_of(offsets), counts) + index_in_records(counts)
-
-
-def index_in_records(counts: Numbers) -> Numbers:
-    """Of the messages of records with so many each: 0, 1, ... and from 0 again."""
-    index: Numbers = np.arange(int(counts.sum()), dtype=np.int64)
-    return index if len(counts) == 1 else index - np.repeat(np.cumsum(counts) - counts, counts)
-
-
-def positions_of(offsets: Numbers) -> Numbers:
-    """Positions of messages that are alone at their offsets."""
-    return offsets.astype(np.int64) << _INDEX_BITS
-
-
-def offset_of(position: int) -> int:
-    """Where in the file the record or line of a position begins."""
-    return position >> _INDEX_BITS
 
 
 def runs(*limits: tuple[Numbers, int]) -> Iterator[tuple[int, int]]:
@@ -93,16 +86,38 @@ def runs(*limits: tuple[Numbers, int]) -> Iterator[tuple[int, int]]:
         for sums, most in limits:
             before = int(sums[low - 1]) if low else 0
             high = min(high, int(np.searchsorted(sums, before + most, "right")))
-        yield low, max(low + 1, high)
-        low = max(low + 1, high)
+        high = max(low + 1, high)
+        yield low, high
+        low = high
 
 
-def constant(text: str | None, count: int) -> pa.Array:
-    """Return an array of one text: a slice of a cached one, since all chunks of a file need the same."""
-    room = max(_SMALLEST_CONSTANT, 1 << (count - 1).bit_length()) if count else 0
-    return _constant(text, room).slice(0, count)
+def equal_runs(changes: Numbers, count: int) -> Iterator[tuple[int, int]]:
+    """Yield bounds of neighbours without a change; `changes` is true where value i + 1 is unlike value i."""
+    bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), count]
+    return ((low, high) for low, high in zip(bounds, bounds[1:], strict=False) if low < high)
 
 
-@lru_cache(maxsize=32)
-def _constant(text: str | None, count: int) -> pa.Array:
-    return pa.nulls(count, pa.string()) if text is None else pa.repeat(pa.scalar(text, pa.string()), count)
+# ---- positions of messages: the offset of the record or line, and the index in it
+
+
+def positions_of(offsets: Numbers) -> Numbers:
+    """Return the positions of messages that are alone at their offsets."""
+    return offsets.astype(np.int64) << _INDEX_BITS
+
+
+def positions_in_records(offsets: Numbers, counts: Numbers) -> Numbers:
+    """Return the positions of the messages of records at `offsets`. They rise: a record has more bytes than messages,
+    so the index of its last message does not reach into the next offset.
+    """
+    return np.repeat(positions_of(offsets), counts) + index_in_records(counts)
+
+
+def index_in_records(counts: Numbers) -> Numbers:
+    """Return 0, 1, ... for the messages of each record, by the number of messages of each."""
+    index: Numbers = np.arange(int(counts.sum()), dtype=np.int64)
+    return index if len(counts) == 1 else index - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+def offset_of(position: int) -> int:
+    """Return where in the file the record or line of a position begins."""
+    return position >> _INDEX_BITS

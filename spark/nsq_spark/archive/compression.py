@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from nsq_spark.archive.files import File, LocalFile, Stream
+from nsq_spark.archive.files import File, LocalFile, Stream, Window
 from nsq_spark.archive.formats import COMPRESSION_MAGIC, Compression
 from nsq_tools.to_file.compression import zstd_frame_end
 
@@ -25,7 +25,6 @@ try:
 except ImportError:  # no wheel for this machine
     _fast = zlib
 
-_BLOCK_BYTES = 256 * 1024
 _CHUNK_BYTES = 32 * 1024
 _PIECE_BYTES = 1024 * 1024
 _IN_MEMORY_BYTES = 32 * 1024 * 1024
@@ -41,48 +40,10 @@ class NotWhole(Exception):
     """A member or frame is damaged, or the file ends in it."""
 
 
-class _Window:
-    """A file by index and slice, with a block of it in memory."""
-
-    def __init__(self, file: File) -> None:
-        self.file = file
-        self._size = file.size_bytes
-        self._block = b""
-        self._start = 0
-
-    def __len__(self) -> int:
-        return self._size
-
-    def __getitem__(self, place: Any) -> Any:
-        if isinstance(place, int):
-            return self.read(place, 1)[0]
-        start, stop, _ = place.indices(self._size)
-        return self.read(start, max(0, stop - start))
-
-    def read(self, start: int, size: int) -> bytes:
-        """Return up to `size` bytes, fewer only at the end. Raises OSError."""
-        low = start - self._start
-        if low < 0 or low + size > len(self._block):
-            if size > _BLOCK_BYTES:
-                return self.file.read_at(start, size)
-            self._block, self._start, low = self.file.read_at(start, _BLOCK_BYTES), start, 0
-        return self._block[low : low + size]
-
-    def find(self, pattern: bytes, start: int) -> int:
-        """Return the place of a pattern from `start` on; -1 if there is none."""
-        while start + len(pattern) <= self._size:
-            block = self.read(start, _BLOCK_BYTES)
-            found = block.find(pattern)
-            if found >= 0:
-                return start + found
-            start += max(1, len(block) - len(pattern) + 1)
-        return -1
-
-
 def plain_pieces(file: File, compression: Compression, on_damage: OnDamage) -> Iterator[bytes]:
     """Yield what a compressed file holds. Raises OSError, and what `on_damage` raises."""
     magic, decompress = COMPRESSION_MAGIC[compression], _DECOMPRESS[compression]
-    data = _Window(file)
+    data = Window(file)
     position = plain_position = 0
     damaged_from = -1
     while 0 <= position < len(data):
@@ -113,7 +74,7 @@ def decompressed(file: File, compression: Compression, on_damage: OnDamage) -> L
         return LocalFile(os.dup(plain.fileno()))
 
 
-def _gzip_member(data: _Window, start: int, out: IO[bytes]) -> int:
+def _gzip_member(data: Window, start: int, out: IO[bytes]) -> int:
     """Decompress a member (RFC 1952); return where it ends. Raises NotWhole."""
     member = _fast.decompressobj(_GZIP_WINDOW_BITS)
     position = start
@@ -131,7 +92,7 @@ def _gzip_member(data: _Window, start: int, out: IO[bytes]) -> int:
     return position - len(member.unused_data)
 
 
-def _zstd_frame(data: _Window, start: int, out: IO[bytes]) -> int:
+def _zstd_frame(data: Window, start: int, out: IO[bytes]) -> int:
     """Decompress a frame (RFC 8878); return where it ends. Raises NotWhole."""
     window: Any = data
     end = _skippable_end(data, start)
@@ -149,13 +110,13 @@ def _zstd_frame(data: _Window, start: int, out: IO[bytes]) -> int:
     return end
 
 
-def _skippable_end(data: _Window, start: int) -> int | None:
+def _skippable_end(data: Window, start: int) -> int | None:
     head = data.read(start, _SKIPPABLE_HEAD_BYTES)
     if int.from_bytes(head[:4], "little") not in _SKIPPABLE_MAGIC:
         return None
     return start + _SKIPPABLE_HEAD_BYTES + int.from_bytes(head[4:], "little")
 
 
-_DECOMPRESS: dict[Compression, Callable[[_Window, int, IO[bytes]], int]] = {
+_DECOMPRESS: dict[Compression, Callable[[Window, int, IO[bytes]], int]] = {
     Compression.GZIP: _gzip_member, Compression.ZSTD: _zstd_frame,
 }  # fmt: skip

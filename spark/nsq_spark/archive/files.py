@@ -1,4 +1,5 @@
-"""Open files, which are read at any place: local ones, those of pyarrow; and any of them as a stream for pyarrow."""
+"""Open files, which are read at any place: local ones, those of pyarrow; and any of them as a stream for pyarrow,
+or by index."""
 
 from __future__ import annotations
 
@@ -6,6 +7,8 @@ import io
 import os
 from abc import ABC, abstractmethod
 from typing import Any, Self
+
+_BLOCK_BYTES = 256 * 1024
 
 
 class File(ABC):
@@ -98,3 +101,41 @@ class Stream(io.RawIOBase):
 
     def seekable(self) -> bool:
         return True
+
+
+class Window:
+    """A file by index and slice, as it is at its creation, with a block of it in memory."""
+
+    def __init__(self, file: File) -> None:
+        self.file = file
+        self._size = file.size_bytes
+        self._block = b""
+        self._start = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, int):
+            return self.read(place, 1)[0]
+        start, stop, _ = place.indices(self._size)
+        return self.read(start, max(0, stop - start))
+
+    def read(self, start: int, size: int) -> bytes:
+        """Return up to `size` bytes, fewer only at the end. Raises OSError."""
+        low = start - self._start
+        if low < 0 or low + size > len(self._block):
+            if size > _BLOCK_BYTES:
+                return self.file.read_at(start, size)
+            self._block, self._start, low = self.file.read_at(start, _BLOCK_BYTES), start, 0
+        return self._block[low : low + size]
+
+    def find(self, pattern: bytes, start: int) -> int:
+        """Return the place of a pattern from `start` on; -1 if there is none."""
+        while start + len(pattern) <= self._size:
+            block = self.read(start, _BLOCK_BYTES)
+            found = block.find(pattern)
+            if found >= 0:
+                return start + found
+            start += max(1, len(block) - len(pattern) + 1)
+        return -1

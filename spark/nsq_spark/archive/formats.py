@@ -1,4 +1,4 @@
-"""What kind of file it is: by what it holds, then by its name."""
+"""Formats and compressions of files: recognised by what a file holds, then by its name."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from nsqd_py.diskqueue.files import parse_log_file_name
 from nsqd_py.diskqueue.go_files import GoFileKind, parse_go_name
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FILE_MAGIC, MAGIC, MESSAGES, RECORD_HEADER_BYTES
 
-# Of a file, to know what it is: the first block of a zstd frame is in it, whole.
+# The part of a file that is read to recognise it: it holds all of the first block of a zstd frame.
 HEAD_BYTES = 160 * 1024
 _PEEK_BYTES = 64 * 1024
 _KIND_AT = FILE_HEADER_BYTES + 13
 
 
 class Format(StrEnum):
-    """How messages are kept in a file."""
+    """How messages are stored in a file."""
 
     LINES = "lines"
     JSONL = "jsonl"
@@ -31,7 +31,7 @@ class Format(StrEnum):
 
     @property
     def can_be_split(self) -> bool:
-        """Whether a reader finds the first message behind any place, if the file is not compressed as a whole."""
+        """True if a reader finds the first message behind any place of a file that is not compressed as a whole."""
         return self is not Format.GO_QUEUE
 
     @property
@@ -55,7 +55,7 @@ _PARQUET_MAGIC = b"PAR1"
 
 
 def recognised_compression(name: str, head: bytes) -> Compression:
-    """A file that only begins as if it were compressed is not: so may the body of a message."""
+    """Return how a file is compressed. One that only begins with a magic number is not: the body of a message may."""
     for suffix, compression in _COMPRESSION_SUFFIXES.items():
         if name.endswith(suffix):
             return compression
@@ -66,30 +66,31 @@ def recognised_compression(name: str, head: bytes) -> Compression:
 
 
 def recognised_format(name: str, head: bytes) -> Format:
-    """`head` is how the file begins, decompressed. What nothing is known of is lines, as with Go's nsq_to_file."""
+    """Return the format of a file that begins with `head`, decompressed; lines if nothing else fits, as with Go's
+    nsq_to_file.
+    """
     plain_name = name_without_compression(name)
+    is_log = parse_log_file_name(plain_name) is not None
     if parse_go_queue_name(plain_name):  # it has no magic number, and its messages may hold any
         return Format.GO_QUEUE
     if head.startswith(FILE_MAGIC) or head[FILE_HEADER_BYTES:].startswith(MAGIC):
-        return _kind_of_records(plain_name, head)
+        return Format.TOPIC_LOG if is_log or _begins_with_published(head) else Format.FRAMED
     if head.startswith(_PARQUET_MAGIC):
         return Format.PARQUET
-    if parse_log_file_name(plain_name):
+    if is_log:
         return Format.TOPIC_LOG
     if _is_jsonl(head):
         return Format.JSONL
     return next((form for suffix, form in _FORMAT_SUFFIXES.items() if plain_name.endswith(suffix)), Format.LINES)
 
 
-def _kind_of_records(name: str, head: bytes) -> Format:
+def _begins_with_published(head: bytes) -> bool:
     has_record = head[FILE_HEADER_BYTES:].startswith(MAGIC) and len(head) >= FILE_HEADER_BYTES + RECORD_HEADER_BYTES
-    if parse_log_file_name(name) or (has_record and head[_KIND_AT] != MESSAGES):
-        return Format.TOPIC_LOG
-    return Format.FRAMED
+    return has_record and head[_KIND_AT] != MESSAGES
 
 
 def _is_jsonl(head: bytes) -> bool:
-    """Whether the first line is an object with the keys of `jsonl`; one that is longer than the head, begins so."""
+    """True if the first line is an object with the keys of `jsonl`; if it is longer than the head, if it begins so."""
     line, newline, _ = head.lstrip(b"\n").partition(b"\n")
     if _JSONL_START.match(line):
         return True
@@ -102,9 +103,6 @@ def _is_jsonl(head: bytes) -> bool:
     return {"timestamp", "id"} <= keys and bool({"body", "body_base64"} & keys)
 
 
-# ---- names
-
-
 def name_without_compression(name: str) -> str:
     for suffix in _COMPRESSION_SUFFIXES:
         name = name.removesuffix(suffix)
@@ -112,32 +110,25 @@ def name_without_compression(name: str) -> str:
 
 
 def parse_go_queue_name(name: str) -> tuple[str, str | None, int] | None:
-    """(topic, channel or None, number) of a file of Go's disk queue; None for another."""
+    """Return (topic, channel or None, number) of a file of Go's disk queue; None for another file."""
     parsed = parse_go_name(name)
     if parsed is None or parsed.kind is not GoFileKind.MESSAGES:
         return None
     return parsed.topic, parsed.channel, parsed.number
 
 
-# ---- compressed ones
-
-
 def plain_head(head: bytes, compression: Compression) -> bytes:
-    """How the file begins once it is decompressed; less of it, or nothing, where it is damaged."""
+    """Return how a file begins once it is decompressed; less of it, or nothing, if it is damaged."""
     if compression is Compression.GZIP:
-        return _gzip_head(head)
+        try:
+            return zlib.decompressobj(wbits=31).decompress(head, _PEEK_BYTES)
+        except zlib.error:
+            return b""
     return _zstd_head(head) if compression is Compression.ZSTD else head
 
 
-def _gzip_head(head: bytes) -> bytes:
-    try:
-        return zlib.decompressobj(wbits=31).decompress(head, _PEEK_BYTES)
-    except zlib.error:
-        return b""
-
-
 def _zstd_head(head: bytes) -> bytes:
-    """A read that goes beyond what there is gives nothing, so it is tried with less."""
+    # A read that goes beyond the end returns nothing, so smaller reads are tried.
     for size in (_PEEK_BYTES, 1024, FILE_HEADER_BYTES + RECORD_HEADER_BYTES, len(_PARQUET_MAGIC)):
         try:
             found: bytes = pa.CompressedInputStream(pa.BufferReader(head), "zstd").read(size)

@@ -1,7 +1,7 @@
-"""Go's disk queue, whose format is in `nsqd_py/diskqueue/go_files.py`, in columns.
+"""Go's disk queue (`nsqd_py/diskqueue/go_files.py`), by the column.
 
-There are no checksums and no marks: behind a size that is wrong nobody can tell where a message begins. A record is
-taken for one when its size fits into the file and its id is one.
+It has no checksums and no magic numbers: behind a wrong size, the next message cannot be found. Bytes are a message if
+their size fits into the file and they have an id.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[C
 
 
 def _block(file: File, position: int, size: int) -> bytes:
-    """With one whole message at least, if the file has it."""
+    """Return a block that begins with a whole message, if the file has one there."""
     data = file.read_at(position, BLOCK_BYTES)
     if len(data) >= SIZE_BYTES:
         needed = SIZE_BYTES + _read_size(data, 0)[0]
@@ -61,7 +61,7 @@ def _block(file: File, position: int, size: int) -> bytes:
 
 
 def _chunk(origin: Origin, data: bytes, places: list[int], offset: int) -> Chunk:
-    """The messages at these places, up to the first that is none."""
+    """Return the messages at these places, up to the first place without one."""
     starts = np.array(places, dtype=np.int64)
     heads = heads_at(data, starts, _HEAD)
     is_message = _IS_HEX[heads["id"]].all(axis=1)
@@ -79,7 +79,7 @@ def _chunk(origin: Origin, data: bytes, places: list[int], offset: int) -> Chunk
 
 
 def _is_cut(file: File, split: Split, position: int, size: int) -> bool:
-    """Whether a message is being written here, to a live file, behind all that nsqd knew to be written."""
+    """True if nsqd is writing a message here, behind all that it knew to be written."""
     if not split.is_live or position < split.settled_bytes:
         return False
     head = file.read_at(position, SIZE_BYTES)

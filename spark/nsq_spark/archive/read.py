@@ -1,4 +1,4 @@
-"""Reads a split as chunks: whatever its format, compressed or not."""
+"""Reads a split as chunks, whatever its format, compressed or not."""
 
 from __future__ import annotations
 
@@ -32,47 +32,37 @@ _STREAMED = (Format.LINES, Format.JSONL)
 
 
 def read(split: Split, storage: Storage, wanted: Wanted | None = None, damage: Damage | None = None) -> Iterator[Chunk]:
-    """The wanted messages of a split in order of their positions, in chunks of at most 50,000 and 4 MiB.
+    """Yield the wanted messages of a split in order of their positions, in chunks of at most 50,000 and 4 MiB.
 
-    Without `damage`, any ends it. Raises ArchiveError, DamagedArchive among them, and nothing else.
+    Without `damage`, damage is an error. Raises ArchiveError, DamagedArchive among them, and nothing else.
     """
     wanted, damage = wanted or Wanted(), damage or Damage()
     if not split.format.has_timestamps:  # the whole file was chosen by the hour in its name
         wanted = replace(wanted, start_ns=None, end_ns=None)
-    for chunk in gathered(_bounded(_read(split, storage, wanted, damage))):
+    chunks = (part for chunk in _chunks(split, storage, wanted, damage) if chunk.count for part in chunk.bounded())
+    for chunk in gathered(chunks):
         part = chunk.wanted(wanted, split.after)
         if part.count:
             yield part
 
 
-def _bounded(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-    for chunk in chunks:
-        if chunk.count:
-            yield from chunk.bounded()
+def _chunks(split: Split, storage: Storage, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
+    def on_damage(position: int, size_bytes: int, what: str) -> None:
+        damage.found(split.path, position, position + size_bytes, f"not decompressed: {what}")
 
-
-def _read(split: Split, storage: Storage, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
     try:
         file = storage.open(split.path)
     except ArchiveError as error:
         if split.format is Format.TOPIC_LOG and isinstance(error.__cause__, FileNotFoundError):
             return  # nsqd has dropped it meanwhile: all its messages are finished
         raise
+    reader = _READERS[split.format]
     try:
         with file:
-            yield from _chunks(file, split, wanted, damage)
+            if split.compression is Compression.NONE or split.format in _STREAMED:
+                yield from reader(file, split, wanted, damage)
+                return
+            with decompressed(file, split.compression, on_damage) as plain:
+                yield from reader(plain, split.of_plain(plain.size_bytes), wanted, damage)
     except (OSError, pa.ArrowException) as error:
         raise ArchiveError(f"{split.path} cannot be read: {error}") from error
-
-
-def _chunks(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
-    reader = _READERS[split.format]
-    if split.compression is Compression.NONE or split.format in _STREAMED:
-        yield from reader(file, split, wanted, damage)
-        return
-
-    def on_damage(position: int, size_bytes: int, what: str) -> None:
-        damage.found(split.path, position, position + size_bytes, f"not decompressed: {what}")
-
-    with decompressed(file, split.compression, on_damage) as plain:
-        yield from reader(plain, split.of_plain(plain.size_bytes), wanted, damage)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from nsq_spark.archive.chunk import MOST_MESSAGES, Chunk, Origin
-from nsq_spark.archive.columns import ID_BYTES, index_in_records, positions_in_records, positions_of, runs
+from nsq_spark.archive.columns import ID_BYTES, equal_runs, index_in_records, positions_in_records, positions_of, runs
 from nsq_spark.archive.damage import Damage
 from nsq_spark.archive.files import File
 from nsq_spark.archive.payload import Payload, PublishedPayload
@@ -45,8 +45,7 @@ def _same_kind(records: Records) -> Iterator[tuple[int, int, int, int]]:
     """Yield (first, end, kind, flags) of records in a row that have the same kind, and for published ones, flags."""
     kinds, flags = records.headers["kind"], records.headers["flags"]
     changes = (np.diff(kinds) != 0) | ((np.diff(flags) != 0) & (kinds[1:] == PUBLISHED))
-    bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), len(kinds)]
-    for first, end in zip(bounds, bounds[1:], strict=False):
+    for first, end in equal_runs(changes, len(kinds)):
         yield first, end, int(kinds[first]), int(flags[first])
 
 

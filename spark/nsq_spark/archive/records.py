@@ -18,7 +18,7 @@ from google_crc32c import extend
 
 from nsq_spark.archive.columns import Numbers, heads_at, offset_of
 from nsq_spark.archive.damage import Damage
-from nsq_spark.archive.files import File
+from nsq_spark.archive.files import File, Window
 from nsq_spark.archive.formats import Format
 from nsq_spark.archive.splits import Split
 from nsq_spark.archive.wanted import Wanted
@@ -37,7 +37,7 @@ from nsqd_py.diskqueue.records import (
 )
 
 BLOCK_BYTES = 4 * 1024 * 1024
-# Where a range of time is wanted, most records are passed over by their headers, and their bodies are not read.
+# If a range of time is wanted, most records are skipped by their headers, and their bodies are not read.
 _SPARSE_BLOCK_BYTES = 64 * 1024
 _LARGEST_READ_BYTES = 64 * 1024 * 1024
 _read_front = Struct("<4sII").unpack_from  # magic, length, checksum
@@ -106,9 +106,8 @@ class Walk:
                 self._damage.found(self._split.path, 0, self._size, str(error))
             return None
 
-    # ---- where to begin
-
     def _first(self) -> int | None:
+        """Return where the first record of the split begins that is not done yet; None if there is none."""
         split = self._split
         if split.after >= 0:
             resumed = offset_of(split.after)
@@ -118,10 +117,8 @@ class Walk:
             return max(split.start, FILE_HEADER_BYTES)
         return self._find(max(split.start, FILE_HEADER_BYTES), self._end)
 
-    # ---- a block of records
-
     def _block(self, position: int) -> tuple[Records, int, bool]:
-        """The records of a block that begins with one, where the next one begins, and whether there is none wrong."""
+        """Return the records of a block that begins with one, where the next begins, and False if that is damaged."""
         data = self._file.read_at(position, self._next_bytes)
         places, after, is_good = _places(data, self._end - position, self._header.salt)
         self._next_bytes = self._bytes_of_next(data, after)
@@ -138,8 +135,8 @@ class Walk:
         return records, position + after, is_good
 
     def _bytes_of_next(self, data: bytes, place: int) -> int:
-        """How much to read for the next block. A large record is read alone, with the header behind it: a block that
-        ends somewhere in it would be read in vain.
+        """Return the size of the next block. A large record is read alone, with the header behind it: a block that ends
+        in the middle of it would be read in vain.
         """
         if self._wanted.has_range or place + CHECKED_FROM > len(data):
             return self._block_bytes
@@ -147,7 +144,7 @@ class Walk:
         return size if self._block_bytes // 4 < size <= _LARGEST_READ_BYTES else self._block_bytes
 
     def _large_record(self, data: bytes, position: int) -> tuple[Records, int, bool]:
-        """As `_block`, of a record that is not whole in `data`, or no record."""
+        """Return the same as `_block` if the block does not hold the whole record."""
         nothing = Records(b"", [], position, _NO_HEADERS)
         header = self._header_in(data, position)
         if header is None:
@@ -167,15 +164,13 @@ class Walk:
         last_ns = max(header.timestamp_ns, header.base_id) if header.kind == MESSAGES else header.timestamp_ns
         return self._wanted.overlaps(header.timestamp_ns, last_ns)
 
-    # ---- is there a record?
-
     def _header_in(self, data: bytes, position: int) -> RecordHeader | None:
         """Return the header at the beginning of `data`, if the file is long enough for its record."""
         header = _decoded(data)
         return header if header is not None and position + header.record_bytes <= self._size else None
 
     def _is_whole(self, position: int) -> bool:
-        """Whether a record begins here; read in blocks, since a damaged length may say anything."""
+        """True if a record with a right checksum begins here. Reads in blocks: a damaged length may be huge."""
         header = self._header_in(self._file.read_at(position, RECORD_HEADER_BYTES), position)
         if header is None:
             return False
@@ -190,23 +185,17 @@ class Walk:
         return bool(checksum == header.checksum)
 
     def _find(self, start: int, end: int) -> int | None:
-        """Where the first record begins, from `start` on and before `end`."""
-        while start < end:
-            block = self._file.read_at(start, min(BLOCK_BYTES, end - start + len(MAGIC) - 1))
-            place = block.find(MAGIC)
-            while place >= 0:
-                if self._is_whole(start + place):
-                    return start + place
-                place = block.find(MAGIC, place + 1)
-            if len(block) < len(MAGIC):
-                return None
-            start += len(block) - len(MAGIC) + 1
+        """Return where the first record begins, from `start` on and before `end`."""
+        data = Window(self._file)
+        place = data.find(MAGIC, start)
+        while 0 <= place < end:
+            if self._is_whole(place):
+                return place
+            place = data.find(MAGIC, place + 1)
         return None
 
-    # ---- damage
-
     def _pass_damage(self, position: int) -> int | None:
-        """Where a good record begins behind a place where there is none; None when none does."""
+        """Report damage at a position; return where the next good record begins, or None."""
         if self._was_replaced():
             return None
         if self._was_being_written(position):
@@ -264,7 +253,7 @@ class Walk:
         return True
 
     def _was_replaced(self) -> bool:
-        """Whether nsqd, which dropped the file, has made a new one of it meanwhile: its records are gone."""
+        """True if nsqd has dropped the file and uses it for new records; the old ones are gone."""
         try:
             return FileHeader.decode(self._file.read_at(0, FILE_HEADER_BYTES)).salt != self._header.salt
         except Damaged:
@@ -279,8 +268,8 @@ def _decoded(data: bytes) -> RecordHeader | None:
 
 
 def _places(data: bytes, end: int, salt: int) -> tuple[list[int], int, bool]:
-    """Where the records of a block begin that are whole in it and begin before `end`; where the last ends; and False
-    if there is something else there, or a record whose checksum is wrong. 500 ns a record.
+    """Return where the records of a block begin that are whole in it and begin before `end`, where the last ends, and
+    False if no record with a right checksum follows. 500 ns a record.
     """
     places: list[int] = []
     add = places.append

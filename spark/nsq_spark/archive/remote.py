@@ -8,7 +8,7 @@
     gs             as the machine is logged in to Google
     hdfs, viewfs and others   what Hadoop makes of them, in a Java that this process starts: `hadoop`
 
-Without keys pyarrow looks where Amazon's and Microsoft's tools look: the environment, the machine's role.
+Without keys, pyarrow looks where Amazon's and Microsoft's tools look: the environment, the machine's role.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ import pyarrow.fs as pafs
 from nsq_spark.archive.damage import ArchiveError
 from nsq_spark.archive.files import File
 
-_HEAP = "-Xmx256m"
-_QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+_JAVA_OPTIONS = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]  # a small one that starts quickly
 
 
 class HadoopFile(File):
@@ -39,6 +38,7 @@ class HadoopFile(File):
         self._jvm = jvm
         self._stream = stream
         self._size_bytes = size_bytes
+        # Bytes through py4j are base64: 2 MB/s. Through a local file they are 100 times as fast.
         where = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
         self._passage = tempfile.NamedTemporaryFile(prefix="nsq-hadoop-", dir=where or None)  # noqa: SIM115 - `close`
 
@@ -50,7 +50,6 @@ class HadoopFile(File):
         size = max(0, min(size, self._size_bytes - offset))
         if not size:
             return b""
-        # Bytes through py4j are base64: 2 MB/s. Through a local file they are 100 times as fast.
         with _os_errors():
             self._stream.seek(offset)
             out = self._jvm.java.io.FileOutputStream(self._passage.name)
@@ -67,10 +66,10 @@ class HadoopFile(File):
 
 
 class HadoopFiles:
-    """A file system of Hadoop with those methods of pyarrow's that `Storage` calls. They raise OSError."""
+    """A file system of Hadoop, with the methods of pyarrow's that `Storage` calls. They raise OSError."""
 
     def __init__(self, uri: str, options: Mapping[str, str]) -> None:
-        """Raises ArchiveError where no Java can be started, and OSError."""
+        """Raises ArchiveError if no Java can be started, and OSError."""
         self._jvm = _gateway(os.getpid()).jvm
         with _os_errors():
             settings = self._jvm.org.apache.hadoop.conf.Configuration()
@@ -84,14 +83,14 @@ class HadoopFiles:
             return HadoopFile(self._jvm, self._files.open(place), self._files.getFileStatus(place).getLen())
 
     def get_file_info(self, what: Any) -> Any:
-        """Of a path; or of all that a FileSelector chooses, in a list."""
-        if isinstance(what, str):
-            try:
-                with _os_errors():
-                    return _info(what, self._files.getFileStatus(self._path(what)))
-            except FileNotFoundError:
-                return pafs.FileInfo(what, pafs.FileType.NotFound)
-        return list(self._below(what.base_dir, recursive=what.recursive))
+        """Return the FileInfo of a path, or a list of those that a FileSelector chooses."""
+        if not isinstance(what, str):
+            return list(self._below(what.base_dir, recursive=what.recursive))
+        try:
+            with _os_errors():
+                return _info(what, self._files.getFileStatus(self._path(what)))
+        except FileNotFoundError:
+            return pafs.FileInfo(what, pafs.FileType.NotFound)
 
     def _below(self, directory: str, *, recursive: bool) -> Iterator[pafs.FileInfo]:
         try:
@@ -117,7 +116,7 @@ def _info(path: str, status: Any) -> pafs.FileInfo:
 
 @contextmanager
 def _os_errors() -> Iterator[None]:
-    """What Java throws becomes an OSError."""
+    """Raise what Java throws as an OSError."""
     try:
         yield
     except Exception as error:
@@ -133,39 +132,34 @@ def _os_errors() -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def _gateway(process: int) -> Any:
-    """py4j's gateway to a new JVM that ends with this process. Raises ArchiveError."""
+    """Return py4j's gateway to a new JVM that ends with this process. Raises ArchiveError."""
     from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
     from nsq_spark.java import JavaNotFound, find_java
 
-    jars = _jars()
+    spec = find_spec("pyspark")
+    home = os.environ.get("SPARK_HOME") or (Path(spec.origin).parent if spec and spec.origin else "")
+    jars = Path(home, "jars")
     bridge = next(iter(sorted(jars.glob("py4j-*.jar"))), None)
+    if bridge is None:
+        raise ArchiveError(
+            f"Hadoop's file system needs the classes of Spark: there is no py4j-*.jar in {jars}; "
+            "pip install 'nsqd-py[spark]'"
+        )
     try:
         java = find_java(os.environ).home / "bin" / "java"
     except JavaNotFound as error:
         raise ArchiveError(str(error).replace("Spark", "Hadoop's file system", 1)) from None
-    if bridge is None:
-        raise ArchiveError(f"Hadoop's file system needs the classes of Spark: there is no py4j-*.jar in {jars}")
     places = (os.environ.get("HADOOP_CONF_DIR"), f"{jars}/*", os.environ.get("SPARK_DIST_CLASSPATH"))
     port, token = launch_gateway(
-        jarpath=str(bridge), classpath=os.pathsep.join(filter(None, places)), javaopts=[_HEAP, *_QUICK_START],
+        jarpath=str(bridge), classpath=os.pathsep.join(filter(None, places)), javaopts=_JAVA_OPTIONS,
         java_path=str(java), die_on_exit=True, enable_auth=True,
     )  # fmt: skip
     return JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=True))
 
 
-def _jars() -> Path:
-    home = os.environ.get("SPARK_HOME")
-    if home:
-        return Path(home, "jars")
-    spec = find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise ArchiveError("Hadoop's file system needs the classes of Spark: pip install 'nsqd-py[spark]'")
-    return Path(spec.origin).parent / "jars"
-
-
 def configured_default(environ: Mapping[str, str]) -> str:
-    """`fs.defaultFS` of HADOOP_CONF_DIR; empty where there is none."""
+    """Return `fs.defaultFS` of HADOOP_CONF_DIR; empty if there is none."""
     directory = environ.get("HADOOP_CONF_DIR", "")
     try:
         root = ElementTree.parse(Path(directory, "core-site.xml")).getroot()
@@ -209,12 +203,10 @@ class System(NamedTuple):
 
 
 def s3_arguments(options: Mapping[str, str], bucket: str = "") -> dict[str, object]:
-    """The arguments of pyarrow's S3FileSystem for a bucket."""
+    """Return the arguments of pyarrow's S3FileSystem for a bucket."""
     own = f"{_S3}bucket.{bucket}."
     options = {**options, **{_S3 + name[len(own) :]: text for name, text in options.items() if name.startswith(own)}}
-    arguments: dict[str, object] = {
-        name: options[_S3 + key] for key, name in _S3_TEXTS.items() if options.get(_S3 + key)
-    }
+    arguments: dict[str, object] = {name: text for key, name in _S3_TEXTS.items() if (text := options.get(_S3 + key))}
     if endpoint := options.get(_S3 + "endpoint"):
         scheme, found, host = endpoint.rpartition("://")
         is_encrypted = options.get(_S3 + "connection.ssl.enabled", "true").lower() != "false"
@@ -228,7 +220,7 @@ def s3_arguments(options: Mapping[str, str], bucket: str = "") -> dict[str, obje
 
 
 def azure_arguments(options: Mapping[str, str], host: str) -> dict[str, object]:
-    """The arguments of pyarrow's AzureFileSystem for `<account>.dfs.core.windows.net`, or an account alone."""
+    """Return the arguments of pyarrow's AzureFileSystem for `<account>.dfs.core.windows.net`, or an account alone."""
     account, _, domain = host.partition(".")
     full = f"{account}.{domain or _AZURE_HOST}"
 

@@ -1,4 +1,4 @@
-"""Who reads which part of which file: pure arithmetic on what listing found."""
+"""Plans which reader reads which part of which file: pure arithmetic on what listing found."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nsq_spark.archive.formats import Compression, Format
 from nsq_spark.archive.wanted import Wanted
 
 DEFAULT_SPLIT_BYTES = 64 * 1024 * 1024
-# What it takes to open a file, in bytes that could be read meanwhile: many small ones must not seem to be free.
+# Opening a file costs as much as reading so many bytes: many small files must not seem to be free.
 OPEN_COST_BYTES = 256 * 1024
 
 
@@ -19,13 +19,12 @@ OPEN_COST_BYTES = 256 * 1024
 class FileInfo:
     """A file that holds messages.
 
-    topic         of a file that has one topic; of those messages that do not tell theirs, in the others
-    channel       the same, for Go's disk queues
-    start         where reading begins: not 0 where only what is unread is wanted
-    is_live       it may be written to at this moment: what is not whole at its end is not damaged
-    settled_bytes but what is before this was whole once, if the file is live (Go's disk queues)
-    first_ns, end_ns  the time in its name, where its format keeps none (`lines`): not before, and before
-    is_unwanted   the manifest of nsq-to-file says that nothing in it is wanted; `topic` is the manifest's
+    topic, channel  of all messages, if the format has one topic a file; else of those messages that do not tell theirs
+    start           where reading begins: not 0 if only what is unread is wanted
+    is_live         nsqd may be writing to the file: an incomplete message at its end is not damage
+    settled_bytes   but what is before this was complete once, if the file is live (Go's disk queues)
+    first_ns, end_ns  the time in its name, if its format stores none (`lines`): not before, and before
+    is_unwanted     the manifest of nsq-to-file says that nothing in it is wanted; `topic` is the manifest's
     """
 
     path: str
@@ -48,11 +47,11 @@ class FileInfo:
 
     @property
     def has_one_topic(self) -> bool:
-        """Whether `topic` is that of all messages, without a look into the file."""
+        """True if `topic` is that of all messages."""
         return self.format in (Format.LINES, Format.TOPIC_LOG, Format.GO_QUEUE)
 
     def may_hold(self, wanted: Wanted) -> bool:
-        """Whether anything in it may be wanted. Raises ArchiveError where nobody can tell."""
+        """True if a message in it may be wanted. Raises ArchiveError if a time is wanted and the file has none."""
         if self.is_unwanted or (self.has_one_topic and not wanted.has_topic(self.topic)):
             return False
         if self.format.has_timestamps or not wanted.has_range:
@@ -67,10 +66,10 @@ class FileInfo:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """What one reader reads: the records, lines or row groups that begin at `start` or behind it, and before `end`.
+    """The records, lines or row groups of a file that begin at `start` or behind it, and before `end`.
 
     index  its number in the plan
-    after  only messages at positions above this one: how reading goes on after an interruption
+    after  only messages at positions above this one are read: how reading goes on after an interruption
 
     The rest is as in FileInfo; `file_bytes` is the size that the file had.
     """
@@ -94,7 +93,7 @@ class Split:
 
     @property
     def is_first(self) -> bool:
-        """Whether it begins where its file does, and so answers for how the file begins."""
+        """True if it begins where its file does; it then reports damage there."""
         return self.start == 0
 
     @property
@@ -102,20 +101,20 @@ class Split:
         return self.end >= self.file_bytes
 
     def of_plain(self, size_bytes: int) -> Split:
-        """All of the file that it is once it is decompressed."""
+        """Return the split of all of the decompressed file."""
         return replace(self, compression=Compression.NONE, end=size_bytes, file_bytes=size_bytes)
 
     def resumed(self, after: int) -> Split:
-        """What is left of it when all up to a position is done."""
+        """Return what is left of it when all messages up to a position are done."""
         return replace(self, after=after)
 
 
 def plan_splits(
     files: Iterable[FileInfo], target_bytes: int = DEFAULT_SPLIT_BYTES, wanted: Wanted | None = None
 ) -> list[Split]:
-    """Splits of about `target_bytes`, in order of files and places; none of files that hold nothing wanted.
+    """Return splits of about `target_bytes`, in order of files and places; none of files that hold nothing wanted.
 
-    Raises ArchiveError where a time is wanted and neither a file nor its name tells one.
+    Raises ArchiveError if a time is wanted and neither a file nor its name has one.
     """
     splits: list[Split] = []
     for info in files:
@@ -130,7 +129,7 @@ def plan_splits(
 
 
 def _ranges(info: FileInfo, target_bytes: int) -> Iterator[tuple[int, int]]:
-    """Equal parts, so that none is left over that is hardly worth a task."""
+    """Yield equal parts, so that none is left over that is hardly worth a task."""
     size = info.size_bytes - info.start
     if size <= 0:
         return
@@ -142,7 +141,7 @@ def _ranges(info: FileInfo, target_bytes: int) -> Iterator[tuple[int, int]]:
 def pack(
     splits: Sequence[Split], *, tasks: int | None = None, target_bytes: int = DEFAULT_SPLIT_BYTES
 ) -> list[list[Split]]:
-    """Splits in groups, one for each task: `tasks` of about the same work, or as many as hold `target_bytes` each.
+    """Return a group of splits for each task: `tasks` of about the same work, or as many as hold `target_bytes` each.
 
     Each split is in one group, each group in the order of the plan.
     """
@@ -167,7 +166,7 @@ def _in_a_row(splits: Sequence[Split], target_bytes: int) -> list[list[Split]]:
 
 
 def _balanced(splits: Sequence[Split], tasks: int) -> list[list[Split]]:
-    """The largest first, each to the group that has least: at most 4/3 of the best there is (Graham, 1969)."""
+    """Give the largest first, each to the group that has least: at most 4/3 of the best there is (Graham, 1969)."""
     groups: list[list[Split]] = [[] for _ in range(max(1, tasks))]
     loads = [(0, number) for number in range(len(groups))]
     for split in sorted(splits, key=_cost, reverse=True):

@@ -63,7 +63,7 @@ class Storage:
             raise _not_readable(path, error) from error
 
     def find(self, path: str) -> Entry | None:
-        """The file at this path; None where there is none, or a directory."""
+        """Return the file at this path; None for a directory, and if there is nothing."""
         if is_local(path):
             return _local_entry(local_path(path))
         system, info = self._info(path)
@@ -79,7 +79,7 @@ class Storage:
         return system, self._infos(path, system, system.inner(path))
 
     def names(self, directory: str) -> list[str]:
-        """What is in a directory; nothing where it cannot be listed."""
+        """Return the names in a directory; nothing if it cannot be listed."""
         try:
             if is_local(directory):
                 return os.listdir(local_path(directory))
@@ -89,7 +89,7 @@ class Storage:
             return []
 
     def walk(self, directory: str) -> Iterator[Entry]:
-        """All files below a directory, which need not exist, in no order; none in a hidden one (`.name`, `_name`)."""
+        """Yield all files below a directory, which need not exist, in no order; none in a hidden directory."""
         if is_local(directory):
             yield from _walk_local(local_path(directory))
             return
@@ -125,7 +125,7 @@ def is_local(path: str) -> bool:
 
 
 def local_path(path: str) -> str:
-    """An absolute path of `file:` URIs and relative paths."""
+    """Return the absolute path of a `file:` URI or a relative path."""
     if path.startswith("file:"):
         path = os.fsdecode(unquote_to_bytes(urlsplit(path).path))
     parts = path.split("/")
@@ -137,7 +137,7 @@ def local_path(path: str) -> str:
 
 
 def as_text(path: str) -> str:
-    """The path; as a `file:` URI where a name in it is not UTF-8, so that it can be a column, and JSON."""
+    """Return the path, as a `file:` URI if a name in it is not UTF-8, so that it can be a column, and JSON."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -146,7 +146,7 @@ def as_text(path: str) -> str:
 
 
 def identical(path: str) -> str:
-    """The same text for all ways to write a path: relative, through links, with `file:`, with a slash at its end."""
+    """Return the same text for all ways to write a path: relative, through links, `file:`, with a slash at its end."""
     return as_text(os.path.realpath(local_path(path))) if is_local(path) else path.rstrip("/")
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nsq_spark.archive.chunk import Chunk, Nsqds, Origin
-from nsq_spark.archive.columns import Numbers
+from nsq_spark.archive.columns import Numbers, equal_runs
 from nsq_spark.archive.payload import Payload
 from nsq_spark.archive.splits import Split
 from nsq_spark.archive.wanted import Wanted
@@ -53,8 +53,7 @@ def _runs(known: Mapping[str, pa.Array], count: int) -> Iterator[tuple[int, int]
     for name in {"timestamp", "attempts", "id"} & known.keys():
         if known[name].null_count:
             changes |= np.diff(known[name].is_null().to_numpy(zero_copy_only=False).view(np.int8)) != 0
-    bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), count]
-    return ((low, high) for low, high in zip(bounds, bounds[1:], strict=False) if low < high)
+    return equal_runs(changes, count)
 
 
 def _first(columns: Mapping[str, pa.Array], name: str) -> str | None:

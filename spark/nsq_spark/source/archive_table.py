@@ -3,8 +3,8 @@
     orders = nsq_archive(spark, "/archive", topic="orders")
 
 `parquet`, `jsonl` and `lines` files are read by `spark.read.parquet`, `.json` and `.text`: rows never leave the JVM,
-and filters and column pruning reach the files. A file is left to our reader (`format("nsq")`) where Spark's would give
-other rows: see `choose_readers`.
+and filters and column pruning reach the files. Our reader (`format("nsq")`) reads the files of which Spark's would
+return other rows: see `choose_readers`.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from nsq_spark.archive.tables import STORED_TYPES
 from nsq_spark.archive.wanted import Wanted
 from nsq_spark.schema import COLUMNS
 from nsq_spark.source.data_source import hadoop_settings, register
-from nsq_spark.source.options import ReadOptions, columns_ddl, parse_list, read_options
+from nsq_spark.source.options import ReadOptions, columns_ddl, read_options
 from nsqd_py.settings.durations import SECOND_NS
 
-# A file that nothing was written to for this time is taken as finished, if no manifest says so.
+# A file that nothing was written to for this time counts as finished, if no manifest says so.
 _SETTLED_NS = 3600 * SECOND_NS
-# Spark takes `*`, `[` and `{` in a path for a glob, and shows other characters as escapes.
+# Spark treats a path with `*`, `[` or `{` as a glob, and shows other characters as escapes.
 _PLAIN_PATH = re.compile(r"(?:hdfs://|viewfs://|/)[\w./=@+:,~-]*", re.ASCII)
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _POSITION = "position"
@@ -104,8 +104,9 @@ def nsq_archive(spark: SparkSession, *paths: str, **options: object) -> DataFram
 
 def _columns(given: Mapping[str, str]) -> list[str]:
     """Raises BadOption."""
-    if columns_ddl(given):
-        return list(parse_list(next(value for name, value in given.items() if name.lower() == "columns")))
+    ddl = columns_ddl(given)
+    if ddl:
+        return [column.split()[0] for column in ddl.split(", ")]
     return [column.name for column in COLUMNS if column.name != _POSITION]
 
 
@@ -139,9 +140,7 @@ def choose_readers(
 
 def _suits_options(info: FileInfo, read: ReadOptions, columns: Sequence[str]) -> bool:
     expressions = _EXPRESSIONS.get(info.format)
-    if expressions is None or read.skip_damaged:
-        return False
-    if _POSITION in columns and _POSITION not in expressions:
+    if expressions is None or read.skip_damaged or (_POSITION in columns and _POSITION not in expressions):
         return False
     # Java's regular expressions are not RE2's.
     return info.format is Format.LINES or read.wanted.topic_pattern is None

@@ -24,8 +24,6 @@ from nsq_spark.source.options import BadOption, columns_ddl, read_options, strea
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 
-    from nsq_spark.source.writer import Writing
-
 
 class NsqDataSource(DataSource):
     """Reads archives as a table or a stream, and publishes what is written. `nsq_spark.source.options` has the options.
@@ -70,19 +68,15 @@ class NsqDataSource(DataSource):
 
         if overwrite:
             raise BadOption('nsq: a topic cannot be overwritten; use mode("append")')
-        return NsqWriter(self._writing(schema))
+        options = write_options(self._given())
+        return NsqWriter(options, write_columns(schema, options.topic))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         _need("pyspark.sql.datasource", "DataSourceStreamArrowWriter", "to publish a stream")
         from nsq_spark.source.writer import NsqStreamWriter
 
-        return NsqStreamWriter(self._writing(schema))
-
-    def _writing(self, schema: StructType) -> Writing:
-        from nsq_spark.source.writer import Writing
-
         options = write_options(self._given())
-        return Writing(options, write_columns(schema, options.topic))
+        return NsqStreamWriter(options, write_columns(schema, options.topic))
 
     def _given(self) -> dict[str, str]:
         return {**self.settings, **{name.lower(): value for name, value in self.options.items()}}

@@ -1,14 +1,14 @@
-"""How far a stream is: which files are done with, and what its last batch read. Pure.
+"""The offset of a stream of files: which files are done, and what its last batch read. Pure.
 
-An offset has to say exactly what its batch reads, for Spark reads it again after a crash, when there may be other
+An offset has to say exactly what its batch reads, since Spark reads it again after a crash, when there may be other
 files; and what is done, without a list that grows for ever. So it holds
 
 batch    the portions of files that the batch ending here reads
 marks    up to which position each file is done; by the hash of its path, for files modified at the horizon or later
 horizon  files that were modified before it are done, if they have no mark
 
-The horizon follows the newest file at a distance (`maxFileAge`): a file that turns up later than that is not read.
-10,000 files in `marks` take 110 kB of JSON; with more, the horizon comes closer.
+The horizon follows the newest file at a distance (`maxFileAge`): older files that appear later are not read. 10,000
+files in `marks` take 110 kB of JSON; with more, the horizon moves closer.
 """
 
 from __future__ import annotations
@@ -33,9 +33,8 @@ _INDEX_BITS = 20
 
 
 class Portion(NamedTuple):
-    """What is read of a file: messages at positions above `after`, up to `until`, which becomes its mark.
-
-    size_bytes  that the file had
+    """A part of a file: messages at positions above `after`, up to `until`, which becomes its mark. `size_bytes` is the
+    size that the file had.
     """
 
     path: str
@@ -60,14 +59,14 @@ class Offset:
     horizon: Moment = (NOTHING, "")
 
     def mark_of(self, entry: Entry) -> int | None:
-        """Up to which position it is done; None for a file that is to be read from its beginning."""
+        """Return up to which position a file is done; None if it must be read from its beginning."""
         mark = self.marks.get(key_of(entry.path))
         return FINISHED if mark is None and moment_of(entry) < self.horizon else mark
 
     def advanced(
         self, batch: Iterable[Portion], there: Iterable[Entry], waiting: Iterable[Entry], max_age_ns: int
     ) -> Offset:
-        """The offset after a batch. `there` are all files, `waiting` those with something that no batch has read."""
+        """Return the offset after a batch. `there` are all files, `waiting` those with something not read yet."""
         portions = tuple(batch)
         entries = {key_of(entry.path): entry for entry in there}
         marks = {key: mark for key, mark in self.marks.items() if key in entries}
@@ -84,7 +83,7 @@ class Offset:
     # ---- as JSON, which Spark keeps
 
     def to_json(self) -> dict[str, Any]:
-        """Texts and numbers only, and the same for the same offset."""
+        """Return texts and numbers only, always the same for the same offset."""
         return {
             "version": VERSION,
             "files": len(self.batch),
@@ -119,7 +118,7 @@ def moment_of(entry: Entry) -> Moment:
 
 
 def byte_mark(size_bytes: int) -> int:
-    """All that begins before this byte is done."""
+    """Return the mark of a file in which all is done that begins before this byte."""
     return (size_bytes << _INDEX_BITS) - 1
 
 
@@ -128,7 +127,7 @@ def is_byte_mark(mark: int) -> bool:
 
 
 def next_byte(mark: int) -> int:
-    """Where reading goes on: at that byte, or with the record that the marked message is in."""
+    """Return where reading goes on: at that byte, or with the record that the marked message is in."""
     return (mark + 1) >> _INDEX_BITS
 
 
@@ -144,7 +143,7 @@ def _unpacked(text: str) -> bytes:
 
 
 def _packed_marks(marks: Mapping[int, int]) -> str:
-    """By columns, and each number's bytes by their rank: most marks are alike."""
+    """Pack by columns, and each number's bytes by their rank: most marks are alike."""
     if not marks:
         return ""
     keys = sorted(marks)

@@ -1,4 +1,4 @@
-"""How much of which file the next batch of a stream reads, and which tasks read it.
+"""Plans how much of which file the next batch of a stream reads, and which tasks read it.
 
 A file that may still grow is read up to its last whole message. What counts messages is an argument.
 """
@@ -21,7 +21,7 @@ from nsq_spark.source.options import StreamOptions
 
 # ---- how much is admitted
 
-# Counts the messages of a portion up to a limit: (how many, position of the last), or less than the limit: all.
+# Counts the messages of a portion up to a limit; returns their number, and the position of the last one.
 Count = Callable[[Portion, int], tuple[int, int]]
 
 
@@ -172,8 +172,9 @@ def readable_until(info: FileInfo, after: int, storage: Storage) -> int | None:
         last, is_torn = _last_from(info, start, storage)
         if last != NOTHING:
             break
-    if info.format in (Format.LINES, Format.JSONL):
-        is_torn = not _ends_with_newline(info, storage)  # else a last line that is no JSON would seem to be torn
+    if info.format in (Format.LINES, Format.JSONL):  # else a last line that is no JSON would seem to be torn
+        with storage.open(info.path) as file:
+            is_torn = file.read_at(info.size_bytes - 1, 1) != b"\n"
     until = last if is_torn or info.is_live else byte_mark(info.size_bytes)
     return until if until > after else None
 
@@ -195,8 +196,3 @@ def _last_from(info: FileInfo, start: int, storage: Storage) -> tuple[int, bool]
         for chunk in read(split, storage, damage=damage):
             last = int(chunk.positions[-1])
     return last, any(finding.position + finding.bytes >= info.size_bytes for finding in damage.findings)
-
-
-def _ends_with_newline(info: FileInfo, storage: Storage) -> bool:
-    with storage.open(info.path) as file:
-        return file.read_at(info.size_bytes - 1, 1) == b"\n"

@@ -21,14 +21,14 @@ from nsq_spark.source.options import ReadOptions, StreamOptions, split_bytes
 from nsq_spark.source.portions import Room, can_grow, default_limit, packed, pieces_of, readable_until, size_of
 from nsqd_py.diskqueue.files import parse_log_file_name
 
-# So many new files are looked into together, which is faster where they are far away.
+# New files are opened in groups of this size, which is faster if they are remote.
 _AT_ONCE = 32
 
 
 class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """`spark.readStream.format("nsq")`. Oldest files first; `offsets` says what is remembered of them.
+    """`spark.readStream.format("nsq")`. Reads the oldest files first.
 
-    On the driver one object lives as long as the query, and remembers what it saw, to look into files only once.
+    On the driver one object lives as long as the query, and remembers what it saw, to open files only once.
     """
 
     def __init__(self, options: ReadOptions, limits: StreamOptions, columns: tuple[str, ...]) -> None:
@@ -73,7 +73,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset.advanced(batch, there, waiting, self._limits.max_file_age_ns).to_json()
 
     def _forget(self, there: list[Entry]) -> None:
-        """What is known of files that are done, or gone."""
+        """Forget what is known of files that are done, or gone."""
         self._infos.clear()
         self._nothing_new = {entry.path: entry for entry in there if self._nothing_new.get(entry.path) == entry}
 
@@ -98,7 +98,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return not _is_at_end(offset.mark_of(entry), entry) and self._nothing_new.get(entry.path) != entry
 
     def _portions(self, entries: list[Entry], offset: Offset) -> Iterator[tuple[Entry, Portion]]:
-        """What can be read of them, oldest first; those of other topics are left out."""
+        """Yield what can be read of the files, oldest first, without those of other topics."""
         remaining = iter(entries)
         while some := list(islice(remaining, _AT_ONCE)):
             infos = {info.path: info for info in self._recognised(some)}
@@ -120,7 +120,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if until is None or until <= after else Portion(info.path, info.size_bytes, after, until)
 
     def _count(self, portion: Portion, most: int) -> tuple[int, int]:
-        """The messages of a portion, up to `most`, and the position of the last."""
+        """Count the messages of a portion, up to `most`; return also the position of the last."""
         options = self._options
         count = 0
         info = self._infos[portion.path]
@@ -145,7 +145,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return partitions_of(groups, self._options, self._columns)
 
     def _infos_of(self, batch: tuple[Portion, ...]) -> dict[str, FileInfo]:
-        """Known already, but for the batch that was interrupted before this reader was made."""
+        """Return the files of a batch. They are known, except for a batch that was interrupted before a restart."""
         unknown = [Entry(portion.path, portion.size_bytes, 0) for portion in batch if portion.path not in self._infos]
         found = {info.path: info for info in self._recognised(unknown)}
         gone = [entry.path for entry in unknown if entry.path not in found and not _is_topic_log(entry.path)]
@@ -165,5 +165,5 @@ def _is_at_end(mark: int | None, entry: Entry) -> bool:
 
 
 def _is_topic_log(path: str) -> bool:
-    """Which nsqd drops when all its messages are finished."""
+    """True for a file that nsqd drops when all its messages are finished."""
     return parse_log_file_name(name_of(path)) is not None

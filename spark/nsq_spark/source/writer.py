@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,7 +38,7 @@ _log = logging.getLogger("nsqd_py.spark")
 
 
 class PublishGaveUp(Exception):
-    """nsqd did not take messages; the text gives its address, and how many messages the task had published before."""
+    """nsqd did not accept messages; the text has its address, and how many messages the task had published before."""
 
 
 class BadRow(ValueError):
@@ -48,36 +47,6 @@ class BadRow(ValueError):
 
 class Published(PublishCounts, WriterCommitMessage):
     """What a task published."""
-
-
-@dataclass(frozen=True)
-class Writing:
-    """What all tasks of a query have in common; it is sent to the executors."""
-
-    options: WriteOptions
-    columns: WriteColumns
-
-    def write(self, batches: Iterator[pa.RecordBatch]) -> Published:
-        """Return when nsqd has acknowledged all rows. Raises PublishGaveUp and BadRow."""
-        options = self.options
-        producers = Producers(
-            options.nsqd_tcp_addresses, options.lookupd_http_addresses, options.client, options.give_up_after_s,
-            window_bytes=options.window_bytes,
-        )  # fmt: skip
-        # The producer bounds what is unanswered on each connection.
-        publisher = TaskPublisher(producers, PublishObserver(), window_bytes=math.inf)
-        try:
-            for rows in batches:
-                for batch in batches_of(rows, self.columns, options.topic, options.batch_bytes):
-                    publisher.send(batch)
-            publisher.finish()
-        except NotPublished as error:
-            count = publisher.counts.messages
-            raise PublishGaveUp(f"nsq: {error} (this task had published {count} messages)") from None
-        finally:
-            publisher.close()
-        counts = publisher.counts
-        return Published(counts.messages, counts.size_bytes, counts.possible_duplicates, counts.topics)
 
 
 # ---- rows
@@ -152,13 +121,33 @@ def total(messages: Sequence[WriterCommitMessage | None]) -> Published:
 
 
 class _Writer:
-    """What the writers of tables and of streams have in common."""
+    """What the writers of tables and of streams have in common. Spark sends it to the executors."""
 
-    def __init__(self, writing: Writing) -> None:
-        self._writing = writing
+    def __init__(self, options: WriteOptions, columns: WriteColumns) -> None:
+        self._options = options
+        self._columns = columns
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
-        return self._writing.write(iterator)
+        """Return when nsqd has acknowledged all rows. Raises PublishGaveUp and BadRow."""
+        options = self._options
+        producers = Producers(
+            options.nsqd_tcp_addresses, options.lookupd_http_addresses, options.client, options.give_up_after_s,
+            window_bytes=options.window_bytes,
+        )  # fmt: skip
+        # The producer bounds what is unanswered on each connection.
+        publisher = TaskPublisher(producers, PublishObserver(), window_bytes=math.inf)
+        try:
+            for rows in iterator:
+                for batch in batches_of(rows, self._columns, options.topic, options.batch_bytes):
+                    publisher.send(batch)
+            publisher.finish()
+        except NotPublished as error:
+            count = publisher.counts.messages
+            raise PublishGaveUp(f"nsq: {error} (this task had published {count} messages)") from None
+        finally:
+            publisher.close()
+        counts = publisher.counts
+        return Published(counts.messages, counts.size_bytes, counts.possible_duplicates, counts.topics)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int = -1) -> None:
         done = total(messages)

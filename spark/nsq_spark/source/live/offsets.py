@@ -1,7 +1,7 @@
-"""How far a query is in a topic, and how much of what is there comes next. Pure.
+"""The offset of a query on a topic, and how much the next batch reads. Pure.
 
-An offset says what its batch reads of each nsqd: from a sequence number on, up to another one, which is where the next
-batch begins. So Spark reads the same again after a crash, whatever was published meanwhile.
+An offset has the sequence numbers that its batch reads of each nsqd; the next batch begins where it ends. So Spark
+reads the same again after a crash, whatever was published meanwhile.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True)
 class TopicOffset:
-    """By nsqd, whose name is the address of its HTTP side."""
+    """Sequence numbers by nsqd, whose name is its HTTP address."""
 
     stretches: Mapping[str, Stretch] = field(default_factory=dict)
 
     @property
     def positions(self) -> dict[str, int]:
-        """Where each goes on."""
+        """The number of each nsqd that is read next."""
         return {nsqd: stretch.high for nsqd, stretch in self.stretches.items()}
 
     def to_json(self) -> dict[str, Any]:
-        """The same for the same offset."""
+        """Return always the same for the same offset."""
         return {"version": VERSION, "topic": {nsqd: list(self.stretches[nsqd]) for nsqd in sorted(self.stretches)}}
 
     @classmethod
@@ -59,14 +59,14 @@ class TopicOffset:
 
 
 def next_batch(positions: Mapping[str, int], ends: Mapping[str, int], most: int | None) -> TopicOffset:
-    """What the next batch reads: all up to the ends, or `most` messages, shared out among the nsqds."""
+    """Return what the next batch reads: all up to the ends, or `most` messages, shared out among the nsqds."""
     there = {nsqd: max(0, ends.get(nsqd, position) - position) for nsqd, position in positions.items()}
     taken = there if most is None else shares(there, most)
     return TopicOffset({nsqd: Stretch(low, low + taken[nsqd]) for nsqd, low in positions.items()})
 
 
 def shares(there: Mapping[str, int], most: int) -> dict[str, int]:
-    """At most `most` in all: each gets the same, and what one does not need goes to the others."""
+    """Share out at most `most` messages: each nsqd gets the same, and what one does not need goes to the others."""
     found: dict[str, int] = {}
     left = most
     for number, nsqd in enumerate(sorted(there, key=lambda nsqd: (there[nsqd], nsqd))):

@@ -63,7 +63,7 @@ class LiveOptions:
 
 
 def is_live(given: Mapping[str, str]) -> bool:
-    """Whether the options are those of a stream of a topic, and not of an archive."""
+    """True if the options are those of a live topic, not of an archive."""
     return not {"nsqd", "lookupd"}.isdisjoint(name.lower() for name in given)
 
 
@@ -88,7 +88,7 @@ def live_options(given: Mapping[str, str], now_ns: int) -> LiveOptions:
 
 
 def stream_of(given: Mapping[str, str], now_ns: int) -> LiveOptions:
-    """The options of a stream, which has no end. Raises BadOption."""
+    """Return the options of a stream, which has no end. Raises BadOption."""
     if any(name.lower() == "endingoffsets" for name in given):
         raise BadOption("nsq: option endingOffsets: a stream has no end; use it with spark.read")
     return live_options(given, now_ns)

@@ -55,11 +55,11 @@ class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return batch.to_json() if any(stretch.messages for stretch in batch.stretches.values()) else start
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Where the topic ended when its nsqds were last asked: Spark shows it beside how far a query is."""
+        """Return where the topic ended when its nsqds were last asked; Spark shows it beside how far a query is."""
         return TopicOffset({nsqd: Stretch(seq, seq) for nsqd, seq in self._ends.items()}).to_json()
 
     def _positions(self, before: Mapping[str, int], there: Mapping[str, Kept]) -> dict[str, int]:
-        """Where the next batch begins; an nsqd that is new, with what it has."""
+        """Return where the next batch begins: at a new nsqd, with the earliest message that it keeps."""
         positions = dict(before)
         for nsqd, kept in there.items():
             position = positions.setdefault(nsqd, kept.earliest_seq)
