@@ -126,8 +126,7 @@ class Chunk:
         if self.count <= MOST_MESSAGES and self.size_bytes <= MOST_BYTES:
             yield self
             return
-        counts = np.arange(1, self.count + 1)
-        for low, high in runs((self.payload.bytes_up_to, MOST_BYTES), (counts, MOST_MESSAGES)):
+        for low, high in runs((self.payload.bytes_up_to, MOST_BYTES), most=MOST_MESSAGES):
             yield self.slice(low, high)
 
 

@@ -74,18 +74,20 @@ def heads_at(data: bytes, places: Any, head: np.dtype[Any]) -> Numbers:
     return heads
 
 
-def runs(*limits: tuple[Numbers, int]) -> Iterator[tuple[int, int]]:
+def runs(*limits: tuple[Numbers, int], most: int | None = None) -> Iterator[tuple[int, int]]:
     """Yield bounds of neighbours that keep all limits together; a value that exceeds a limit by itself is alone.
 
-    A limit has the sum of the values up to each and with it, and the greatest sum of a run.
+    A limit has the sum of the values up to each and with it, and the greatest sum of a run; `most` is the greatest
+    number of values in a run.
     """
     count = len(limits[0][0])
     low = 0
     while low < count:
-        high = count
-        for sums, most in limits:
-            before = int(sums[low - 1]) if low else 0
-            high = min(high, int(np.searchsorted(sums, before + most, "right")))
+        high = count if most is None else min(count, low + most)
+        for sums, greatest in limits:
+            room = greatest + (int(sums[low - 1]) if low else 0)
+            if sums[high - 1] > room:
+                high = int(sums.searchsorted(room, "right"))
         high = max(low + 1, high)
         yield low, high
         low = high

@@ -45,7 +45,7 @@ def _chunks(
         return
     first, last = int(starts[0]), int(ends[-1])
     try:
-        columns = _parsed(block.data[first : last + 1], count)
+        columns = _parsed(pa.py_buffer(block.data).slice(first, last + 1 - first), count)
     except (ValueError, pa.ArrowException) as error:
         if count == 1:
             what = f"a line is no message: {str(error).partition(chr(10))[0]}"
@@ -57,9 +57,9 @@ def _chunks(
     yield from chunks_of(columns, positions_of(starts + block.offset), split, wanted)
 
 
-def _parsed(lines: bytes, count: int) -> dict[str, pa.Array]:
+def _parsed(lines: pa.Buffer, count: int) -> dict[str, pa.Array]:
     """Return the columns of so many lines. Raises ValueError and pyarrow's errors if one is no message."""
-    options = pajson.ReadOptions(use_threads=False, block_size=len(lines) + 1)
+    options = pajson.ReadOptions(use_threads=False, block_size=lines.size + 1)
     table = pajson.read_json(pa.BufferReader(lines), options, _PARSING)
     if table.num_rows != count:
         raise ValueError("it is not one object")

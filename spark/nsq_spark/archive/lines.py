@@ -30,16 +30,19 @@ _TORN = "its last line has no newline, so it is torn"
 
 
 class LineBlock(NamedTuple):
-    """Whole lines, the last with its newline; `offset` is where they begin in the (decompressed) file."""
+    """Whole lines: the first `size_bytes` of `data`, the last with its newline. `offset` is where they begin in the
+    (decompressed) file.
+    """
 
     offset: int
     data: bytes
+    size_bytes: int
 
     def lines(self) -> tuple[Numbers, Numbers]:
         """Return where each line begins in `data`, and where it ends, before its newline. Empty lines are left out: no
         message of NSQ is empty.
         """
-        ends = np.flatnonzero(np.frombuffer(self.data, dtype=np.uint8) == _NEWLINE[0])
+        ends = np.flatnonzero(np.frombuffer(self.data, np.uint8, self.size_bytes) == _NEWLINE[0])
         starts = np.append(0, ends[:-1] + 1)[: len(ends)]
         has_text = ends > starts
         return (starts, ends) if has_text.all() else (starts[has_text], ends[has_text])
@@ -52,9 +55,9 @@ class LineReader:
         self._file = file
         self._split = split
         self._damage = damage
-        is_plain = split.compression is Compression.NONE
-        start = max(split.start, offset_of(split.after) if split.after >= 0 else 0) if is_plain else 0
-        self._end = min(split.end, file.size_bytes) if is_plain else sys.maxsize
+        self._is_plain = split.compression is Compression.NONE
+        start = max(split.start, offset_of(split.after) if split.after >= 0 else 0) if self._is_plain else 0
+        self._end = min(split.end, file.size_bytes) if self._is_plain else sys.maxsize
         # Reading begins a byte earlier: if that is a newline, a line begins at `start`.
         self._offset = max(0, start - 1)
         self._is_amid_line = start > 0
@@ -67,9 +70,10 @@ class LineReader:
             if self._offset >= self._end:
                 return
             after = self._last_newline(data) + 1
-            self._rest = data[after:]
+            # A plain file is read again from there: that copies less than joining all of the next piece to the rest.
+            self._rest = b"" if after and self._is_plain else data[after:]
             if after:
-                yield LineBlock(self._offset, data[:after])
+                yield LineBlock(self._offset, data, after)
                 self._offset += after
             elif len(self._rest) > LONGEST_LINE_BYTES:
                 self._drop_rest(f"no newline in {LONGEST_LINE_BYTES} bytes: these are no lines")
@@ -78,17 +82,16 @@ class LineReader:
             self._drop_rest(_TORN)
 
     def _pieces(self) -> Iterator[bytes]:
-        if self._split.compression is not Compression.NONE:
+        if not self._is_plain:
             yield from plain_pieces(self._file, self._split.compression, self._on_damage)
             return
-        position = self._offset
         while self._offset < self._end:
+            position = self._offset + len(self._rest)
             size = min(_BLOCK_BYTES, max(0, self._end - position) + _MARGIN_BYTES)
             data = self._file.read_at(position, size)
             if not data:
                 return
             yield data
-            position += len(data)
 
     def _on_damage(self, position: int, size_bytes: int, what: str) -> None:
         """The beginning of a line before the damage is dropped, and so is the end of a line behind it: members of

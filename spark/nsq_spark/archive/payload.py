@@ -90,8 +90,8 @@ class Payload:
 
     def cuts(self, most_messages: int, most_bytes: int) -> Iterator[tuple[int, int]]:
         """Yield bounds of MPUBs of at most so many messages and bytes, in order; a larger message is alone."""
-        counts = np.arange(1, len(self) + 1)
-        return runs((self.bytes_up_to + SIZE_BYTES * counts, most_bytes - SIZE_BYTES), (counts, most_messages))
+        ends = self.bytes_up_to + SIZE_BYTES * np.arange(1, len(self) + 1)
+        return runs((ends, most_bytes - SIZE_BYTES), most=most_messages)
 
     def take(self, which: Any) -> Payload:
         """Return the bodies of a slice or a mask."""
