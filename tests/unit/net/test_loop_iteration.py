@@ -99,6 +99,7 @@ def test_the_loop_comes_back_to_it_when_that_input_has_vanished() -> None:
 def test_input_that_stays_ready_ends_the_wait_in_a_real_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     log: Any = FakeLog()
     hub = gevent.get_hub()
+    monkeypatch.setattr(loop_iteration, "_LONGEST_POSTPONEMENT_NS", 50 * MS)
     iteration, patient = LoopIteration(hub, log), Worker()
     reader, writer = os.pipe()
     watcher = hub.loop.io(reader, 1)
