@@ -3,6 +3,7 @@
     python -m bench                                     our nsqd and nsqlookupd alone
     python -m bench --peer-nsqd ./nsqd --rounds 5       side by side with another nsqd
     python -m bench --only lookup --peer-nsqlookupd ./nsqlookupd
+    python -m bench.two_nsqds --load ./load             two nsqds behind one name beside one
 
 A *scenario* (`scenarios.py`) pairs a *load* (`loads/`, one module each) with what it is held to. Each run
 starts a fresh server on free ports and an empty data directory (`server.py`), and one process that makes the

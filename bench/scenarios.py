@@ -178,6 +178,8 @@ _GENERATED = (
     _generated("mpub-of-10", "-mode mpub -conns 4 -batch 10", 1),
     _generated("dpub-pipelined", "-mode defer -conns 4 -window 100", 1.5),
     _generated("mpub-of-10-64k", "-mode mpub -conns 2 -batch 10 -size 65536", 0.8),
+    _generated("mpub-of-10-64k-consumed", "-mode mpub -conns 2 -batch 10 -size 65536 -consumers 2 -rdy 100", 0.8),
+    _generated("pub-4-64k-consumed", "-mode pub -conns 4 -size 65536 -consumers 2 -rdy 100", 0.8),
     _generated("mpub-of-200-1k", "-mode mpub -conns 2 -batch 200 -size 1024", 1),
     _generated("mpub-consumed", "-mode mpub -conns 4 -batch 200 -consumers 2", 1),
     _generated("ten-channels-published", "-mode mpub -conns 2 -batch 200 -consumers 10 -channels 10", 1),
