@@ -150,6 +150,7 @@ class Daemon:
     def _routes(self) -> list[Route]:
         shell = Shell(self._options, self._access, self._views)
         pages = ["/", "/topics", "/topics/<topic>", "/topics/<topic>/<channel>", "/nodes", "/nodes/<node>"]
+        pages.append("/channels")
         pages += ["/counter", "/lookup"]
         routes: list[Route] = [(path, {"GET": shell.index}) for path in pages]
         routes += [("/static/<path:name>", {"GET": shell.asset}), ("/fonts/<path:name>", {"GET": shell.asset})]
@@ -194,6 +195,7 @@ class Daemon:
             ("/api/v2/topics/<topic>/channels/<channel>/peek", {"GET": queries.peek}),
             ("/api/v2/topics/<topic>/channels/<channel>/messages/<message>", {"GET": queries.body}),
             ("/api/v2/attention", {"GET": api.attention}),
+            ("/api/v2/channels", {"GET": api.channels}),
             ("/api/v2/nodes", {"GET": api.nodes}),
             ("/api/v2/nodes/<node>", {"GET": api.node}),
             ("/api/v2/lookup", {"GET": queries.lookup}),

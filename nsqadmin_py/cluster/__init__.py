@@ -8,5 +8,6 @@ attention   the list of problems, since when, and what to do                  pu
 findings    all that nsqadmin concludes from the rounds                       pure
 view        the form of all views, and the figures in them                    pure
 views       the JSON of the cluster, its topics and channels                  pure
+channel_views  the JSON of a list of all channels                             pure
 node_views  the JSON of nsqds                                                 pure
 """

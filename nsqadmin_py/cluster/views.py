@@ -6,7 +6,7 @@ reader of an earlier tick gets only what is new. Names and texts come from other
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,20 +32,25 @@ class Page:
     downwards: bool = False
     offset: int = 0
     limit: int = DEFAULT_LIMIT
+    only_problems: bool = False
 
     @classmethod
-    def read(cls, query: Mapping[str, str]) -> Page:
-        """Read `search`, `sort`, `order` (asc, desc), `offset` and `limit`. Raises BadQuery."""
+    def read(cls, query: Mapping[str, str], sortable: Container[str] | None = None) -> Page:
+        """Read `search`, `sort`, `order` (asc, desc), `offset`, `limit` and `only` (problems). Raises BadQuery."""
         sort = query.get("sort") or "topic"
-        if sort not in SORTABLE:
+        if sort not in (SORTABLE if sortable is None else sortable):
             raise BadQuery("INVALID_ARG_SORT")
+        only = query.get("only", "")
+        if only not in ("", "problems"):
+            raise BadQuery("INVALID_ARG_ONLY")
         order = query.get("order") or ("asc" if sort == "topic" else "desc")
         if order not in ("asc", "desc"):
             raise BadQuery("INVALID_ARG_ORDER")
         limit = _number(query, "limit", DEFAULT_LIMIT)
         if not 0 < limit <= MOST_LIMIT:
             raise BadQuery("INVALID_ARG_LIMIT")
-        return cls(query.get("search", "").lower(), sort, order == "desc", _number(query, "offset", 0), limit)
+        offset = _number(query, "offset", 0)
+        return cls(query.get("search", "").lower(), sort, order == "desc", offset, limit, bool(only))
 
 
 def _number(query: Mapping[str, str], name: str, default: int) -> int:
@@ -120,7 +125,11 @@ SORTABLE: dict[str, Callable[[Json], Any]] = {
 
 def topic_list(cluster: Cluster, page: Page, findings: Findings = NO_FINDINGS) -> View:
     """Return a page of the topics whose name, or a channel's name, contains the searched text."""
-    names = [name for name, row in cluster.topics.items() if _is_searched(page.search, name, row)]
+    names = [
+        name
+        for name, row in cluster.topics.items()
+        if _is_searched(page.search, name, row) and (not page.only_problems or findings.attention.of_topic(name))
+    ]
     names.sort()  # the sort is stable: equal rows stay in the order of names
     if page.sort == "topic":
         ordered = names[::-1] if page.downwards else names
@@ -151,8 +160,8 @@ def topic(cluster: Cluster, name: str, now_s: float, findings: Findings = NO_FIN
     view = View(_topic_json(name, row, findings) | {"latency": latency_json(cluster.latency_of(row, name))})
     for channel_name in sorted(row.channels):
         channel = row.channels[channel_name]
-        row_json = _channel_json(cluster, name, channel_name, findings)
-        view.add(f"channel:{channel_name}", row_json, _channel_changed(cluster, channel, row_json))
+        row_json = channel_json(cluster, name, channel_name, findings)
+        view.add(f"channel:{channel_name}", row_json, channel_changed(cluster, channel, row_json))
     for node, part in cluster.parts_of(name):
         topic_part = node.topics[name]
         sums = ChannelCounts._make(topic_part.channel_counts)
@@ -198,7 +207,8 @@ def _part_json(node: Node, part: Part, now_s: float) -> Json:
 # ---- channels
 
 
-def _channel_json(cluster: Cluster, topic: str, name: str, findings: Findings) -> Json:
+def channel_json(cluster: Cluster, topic: str, name: str, findings: Findings) -> Json:
+    """Return the row of a channel over all nsqds."""
     row = cluster.topics[topic].channels[name]
     figures = _channel_figures(row.figures, row.rates)
     latency = latency_json(cluster.latency_of(row, topic, name))
@@ -224,7 +234,7 @@ def _trend_json(trend: Trend | None) -> Json:
     return {"growth_rate": round(growth, 2), "drain_s": None if drain_s is None else round(drain_s, 1)}
 
 
-def _channel_changed(cluster: Cluster, channel: ChannelRow, row: Json) -> int:
+def channel_changed(cluster: Cluster, channel: ChannelRow, row: Json) -> int:
     """Return the tick of the last change. Averages and problems change in every tick."""
     return cluster.tick if row["problems"] or row["drain_s"] != 0 else channel.changed
 
@@ -244,7 +254,7 @@ def channel(
         raise NotKnown("TOPIC_NOT_FOUND")
     if name not in cluster.topics[topic_name].channels:
         raise NotKnown("CHANNEL_NOT_FOUND")
-    view = View(_channel_json(cluster, topic_name, name, findings))
+    view = View(channel_json(cluster, topic_name, name, findings))
     for node, part in cluster.parts_of(topic_name, name):
         figures = _channel_figures(ChannelCounts._make(part.counts), part.rates)
         view.add(node.address, _part_json(node, part, now_s) | figures, max(part.changed, node.changed))

@@ -16,6 +16,7 @@ import { Failed, LiveBadge, Loading } from "./parts/state.js";
 const VIEWS = {
   topics: async () => (await import("./views/topics.js")).TopicsView,
   topic: async () => (await import("./views/topic.js")).TopicView,
+  channels: async () => (await import("./views/channels.js")).ChannelsView,
   channel: async () => (await import("./views/channel.js")).ChannelView,
   log: async () => (await import("./views/log.js")).LogView,
   dead_letters: async () => (await import("./views/dead_letters.js")).DeadLettersView,
@@ -29,6 +30,7 @@ const VIEWS = {
 // Of the header: where to, its name, its keys, and the views that belong to it.
 const PLACES = [
   [paths.topics, "Topics", "g t", ["topics", "topic", "channel", "log", "dead_letters"]],
+  [paths.channels, "Channels", "g h", ["channels"]],
   [paths.nodes, "Nodes", "g n", ["nodes", "node"]],
   [paths.lookup, "Lookup", "g l", ["lookup"]],
   [paths.counter, "Counter", "g c", ["counter"]],

@@ -13,6 +13,7 @@ from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.cluster import node_views, views
 from nsqadmin_py.cluster.attention import attention_view
+from nsqadmin_py.cluster.channel_views import SORTS, channel_list
 from nsqadmin_py.cluster.findings import NO_FINDINGS, Findings
 from nsqadmin_py.cluster.view import BadQuery, NotKnown, View, hide_rates
 from nsqadmin_py.cluster.views import Page
@@ -84,6 +85,9 @@ class Views:
     def _topics(self, query: Query) -> View:
         return views.topic_list(self.cluster, Page.read(query), self._findings)
 
+    def _channels(self, query: Query) -> View:
+        return channel_list(self.cluster, Page.read(query, SORTS), self._findings)
+
     def _topic(self, query: Query) -> View:
         return views.topic(self.cluster, query.get("topic", ""), self._clock(), self._findings)
 
@@ -104,13 +108,14 @@ class Views:
 VIEWS: dict[str, _Reader] = {
     "overview": Views._overview,
     "topics": Views._topics,
+    "channels": Views._channels,
     "topic": Views._topic,
     "channel": Views._channel,
     "attention": Views._attention,
     "nodes": Views._nodes,
     "node": Views._node,
 }
-_VIEW_WORDS = ("view", "topic", "channel", "node", "search", "sort", "order", "offset", "limit")
+_VIEW_WORDS = ("view", "topic", "channel", "node", "search", "sort", "order", "offset", "limit", "only")
 
 
 class ViewsApi:
@@ -134,6 +139,9 @@ class ViewsApi:
 
     def topics(self, request: Request) -> Response:
         return self._answer({**request.args.to_dict(), "view": "topics"})
+
+    def channels(self, request: Request) -> Response:
+        return self._answer({**request.args.to_dict(), "view": "channels"})
 
     def topic(self, request: Request, topic: str) -> Response:
         return self._answer({"view": "topic", "topic": topic})

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.xdist_group("browser")
 VIEWS = {
     "topics": "/", "topic": "/topics/orders", "log": "/topics/orders?tab=log",
     "channel": "/topics/orders/archive", "dead-letters": "/topics/payments.dead?tab=dead", "nodes": "/nodes",
-    "node": "/nodes/{node}", "lookup": "/lookup", "counter": "/counter",
+    "node": "/nodes/{node}", "lookup": "/lookup", "counter": "/counter", "channels": "/channels",
 }  # fmt: skip
 # Buttons that open a dialog, by view.
 DIALOGS: list[tuple[str, str | re.Pattern[str]]] = [

@@ -10,6 +10,7 @@ const enc = encodeURIComponent;
 /** Where things are; each gives an href. */
 export const paths = {
   topics: () => `${basePath}/`,
+  channels: () => `${basePath}/channels`,
   topic: (/** @type {string} */ t) => `${basePath}/topics/${enc(t)}`,
   channel: (/** @type {string} */ t, /** @type {string} */ c) => `${basePath}/topics/${enc(t)}/${enc(c)}`,
   log: (/** @type {string} */ t) => `${basePath}/topics/${enc(t)}?tab=log`,
@@ -26,6 +27,7 @@ const ROUTES = [
   [["topics"], "topics"],
   [["topics", ":topic"], "topic", new Map([["log", "log"], ["dead", "dead_letters"]])],
   [["topics", ":topic", ":channel"], "channel"],
+  [["channels"], "channels"],
   [["nodes"], "nodes"],
   [["nodes", ":node"], "node"],
   [["lookup"], "lookup"],

@@ -9,9 +9,11 @@ import pytest
 
 from nsqadmin_py.cluster import views
 from nsqadmin_py.cluster.attention import MOST_LISTED, Attention, attention_view
+from nsqadmin_py.cluster.channel_views import SORTS, channel_list
 from nsqadmin_py.cluster.findings import MOST_FOUND, Findings
 from nsqadmin_py.cluster.problems import KINDS, Problem, span
 from nsqadmin_py.cluster.trends import MOST_TRENDS, Trend
+from nsqadmin_py.cluster.view import BadQuery
 from tests.unit.nsqadmin.test_cluster import ROUND_S, Cluster2, channel, stats, topic
 
 EPOCH_S = 1_700_000_000.0
@@ -240,3 +242,40 @@ def test_every_kind_says_what_to_do() -> None:
 )
 def test_time_spans_have_two_units(seconds: float, text: str) -> None:
     assert span(seconds) == text
+
+
+# ---- the list of all channels
+
+
+def channels_of(console: Console, **query: str) -> list[str]:
+    view = channel_list(console.cluster, views.Page.read(query, SORTS), console.findings)
+    return [f"{row['topic']}/{row['channel']}" for row in view.rows.values()]
+
+
+def test_channels_are_sorted_searched_and_filtered() -> None:
+    console = Console()
+    first = topic("a", channel("x", depth=5, oldest_timestamp=30), channel("y", client_count=1))
+    second = topic("b", channel("x", depth=9, client_count=1, oldest_timestamp=20))
+    console.say(a=stats(first, second))
+    assert channels_of(console) == ["a/x", "a/y", "b/x"]
+    assert channels_of(console, sort="depth") == ["b/x", "a/x", "a/y"]
+    assert channels_of(console, sort="oldest_age_s") == ["b/x", "a/x", "a/y"]
+    assert channels_of(console, sort="channel", order="desc") == ["a/y", "b/x", "a/x"]
+    assert channels_of(console, search="B") == ["b/x"]
+    assert channels_of(console, only="problems") == ["a/x"]
+    assert channels_of(console, sort="depth", offset="1", limit="1") == ["a/x"]
+    topics = views.topic_list(console.cluster, views.Page.read({"only": "problems"}), console.findings)
+    assert list(topics.rows) == ["a"]
+
+
+@pytest.mark.parametrize("sort", SORTS)
+def test_channels_are_sorted_by_each_figure(sort: str) -> None:
+    console = Console()
+    console.say(a=stats(topic("t", channel("c", depth=5), channel("d"))))
+    assert sorted(channels_of(console, sort=sort)) == ["t/c", "t/d"]
+
+
+@pytest.mark.parametrize("query", [{"sort": "paused"}, {"only": "x"}])
+def test_a_list_of_channels_that_makes_no_sense(query: dict[str, str]) -> None:
+    with pytest.raises(BadQuery):
+        views.Page.read(query, SORTS)
