@@ -150,8 +150,7 @@ class Daemon:
     def _routes(self) -> list[Route]:
         shell = Shell(self._options, self._access, self._views)
         pages = ["/", "/topics", "/topics/<topic>", "/topics/<topic>/<channel>", "/nodes", "/nodes/<node>"]
-        pages.append("/channels")
-        pages += ["/counter", "/lookup"]
+        pages += ["/counter", "/lookup", "/channels"]
         routes: list[Route] = [(path, {"GET": shell.index}) for path in pages]
         routes += [("/static/<path:name>", {"GET": shell.asset}), ("/fonts/<path:name>", {"GET": shell.asset})]
         if self._options.proxy_graphite:
