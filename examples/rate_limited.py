@@ -38,7 +38,7 @@ limit = RateLimit(PER_SECOND)
 
 def handle(message: Message) -> None:
     limit.wait()
-    print("sent", message.body.decode(), flush=True)  # call the service here
+    print(f"{time.time():.3f} sent", message.body.decode(), flush=True)  # call the service here
 
 
 if __name__ == "__main__":

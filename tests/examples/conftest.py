@@ -38,12 +38,12 @@ class Example:
     def output(self) -> str:
         return self.log.read_text(errors="replace")
 
-    def wait_for(self, pattern: str, timeout_s: float = 20.0) -> re.Match[str]:
+    def wait_for(self, pattern: str, timeout_s: float = 40.0) -> re.Match[str]:
         """Wait until the output has this pattern."""
         return wait_until(lambda: re.search(pattern, self.output()), timeout_s, f"{pattern!r} in {self.log}")
 
     def wait_for_end(self) -> int:
-        return self._process.wait(20)
+        return self._process.wait(40)
 
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
