@@ -51,10 +51,7 @@ def ansq(address: str, topic: str, channel: str) -> None:
     import ansq as library
 
     async def consume() -> None:
-        host, port = address.split(":")
-        reader = await library.create_reader(
-            topic, channel, nsqd_tcp_addresses=[f"{host}:{port}"], max_in_flight=_IN_FLIGHT
-        )
+        reader = await library.create_reader(topic, channel, nsqd_tcp_addresses=[address])
         async for message in reader.messages():
             await message.fin()
 

@@ -25,6 +25,9 @@ from nsqd_py.client.publishing.encoding import Body
 from nsqd_py.client.publishing.publish import Done, Failures, Publish
 from nsqd_py.client.threads import producer as threads
 
+# So many publishes go to the I/O thread in the midst of a loop iteration, so that both work at the same time.
+_BATCH = 500
+
 
 class _LoopPublish(Publish):
     """A publish with a future of the event loop. Its `on_done` belongs to the loop too."""
@@ -46,23 +49,29 @@ def _told_by_the_loop(error: NsqClientError | None) -> None:
 class _Threaded(threads.Producer):
     """The threaded producer, without the methods that wait.
 
-    on_over, on_room  called in the I/O thread: with publishes that are over, and when there is room again
+    on_over  called in the I/O thread with publishes that are over
     """
 
     on_over: Callable[[Sequence[Publish]], None]
-    on_room: Callable[[], None]
-    _is_full = False
 
-    def try_submit(self, publish: Publish) -> bool:
-        """Take a publish. Return False if there is no room; `on_room` is called then. Raises NoNsqd."""
-        with self._lock:
-            if self._must_wait:
+    def check(self) -> None:
+        """Begin to connect, at the first use. Raises NoNsqd if the producer is closed, or every nsqd refused."""
+        if self._must_wait:
+            with self._lock:
                 self._start()
-            self._check_that_there_is_any()
-            self._is_full = self._must_wait
-            if not self._is_full:
-                self._put(publish)
-            return not self._is_full
+                self._check_that_there_is_any()
+
+    def take(self, publishes: Sequence[Publish], size_bytes: int) -> None:
+        """Hand publishes of `size_bytes` together to the I/O thread."""
+        with self._lock:
+            self._inbox.extend(publishes)
+            self._inbox_bytes += size_bytes
+            self._wake_io()
+
+    @property
+    def room(self) -> tuple[int, int]:
+        """How many publishes, of how many bytes, may be unanswered."""
+        return self._most, self._most_bytes
 
     def not_taken(self) -> NsqClientError:
         return self._core.still_open()
@@ -70,12 +79,6 @@ class _Threaded(threads.Producer):
     def end(self) -> None:
         """Fail what is left, and close. Waits for the I/O thread."""
         self._end()
-
-    def _notify(self) -> None:
-        super()._notify()
-        if self._is_full and not self._must_wait:
-            self._is_full = False
-            self.on_room()
 
     def _deliver(self, publishes: Sequence[Publish]) -> None:
         if publishes:
@@ -90,12 +93,15 @@ class Producer:
         self._threaded = _Threaded(*addresses, **settings)
         self.settings = self._threaded.settings
         self._threaded.on_over = self._on_over
-        self._threaded.on_room = self._on_room
         self._publish_timeout_s = self.settings.publish_timeout_s
         self._failures = Failures()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._most, self._most_bytes = self._threaded.room
+        self._batch: list[Publish] = []  # to be handed to the I/O thread at the end of this loop iteration
+        self._batch_bytes = 0
         self._has_room = asyncio.Event()
         self._unfinished = 0
+        self._unfinished_bytes = 0
         self._is_idle = asyncio.Event()
         self._is_idle.set()
 
@@ -142,16 +148,35 @@ class Producer:
         loop = self._running_loop()
         deadline_s = monotonic() + self._publish_timeout_s
         publish = _LoopPublish(head, body, deadline_s, loop.create_future(), on_done)
-        while not self._threaded.try_submit(publish):
+        self._threaded.check()
+        if self._unfinished >= self._most or self._unfinished_bytes >= self._most_bytes:
+            await self._wait_for_room(deadline_s)
+        if not self._unfinished:
+            self._is_idle.clear()
+        self._unfinished += 1
+        self._unfinished_bytes += publish.size_bytes
+        if not self._batch:
+            loop.call_soon(self._hand_over)
+        self._batch.append(publish)
+        self._batch_bytes += publish.size_bytes
+        if len(self._batch) >= _BATCH:
+            self._hand_over()
+        return publish.future
+
+    async def _wait_for_room(self, deadline_s: float) -> None:
+        while self._unfinished >= self._most or self._unfinished_bytes >= self._most_bytes:
             self._has_room.clear()
             try:
                 async with asyncio.timeout(max(0.0, deadline_s - monotonic())):
                     await self._has_room.wait()
             except TimeoutError:
                 raise self._threaded.not_taken() from None
-        self._unfinished += 1
-        self._is_idle.clear()
-        return publish.future
+            self._threaded.check()
+
+    def _hand_over(self) -> None:
+        if self._batch:
+            self._threaded.take(self._batch, self._batch_bytes)
+            self._batch, self._batch_bytes = [], 0
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         loop = asyncio.get_running_loop()
@@ -165,9 +190,6 @@ class Producer:
 
     def _on_over(self, publishes: Sequence[Publish]) -> None:
         self._call_soon(self._resolve, publishes)
-
-    def _on_room(self) -> None:
-        self._call_soon(self._has_room.set)
 
     def _call_soon(self, call: Callable[..., object], *args: object) -> None:
         assert self._loop is not None
@@ -184,7 +206,10 @@ class Producer:
                     future.set_exception(error)
                     future.exception()  # `flush` reports it to those who do not look
             self._unfinished -= 1
+            self._unfinished_bytes -= publish.size_bytes
             self._tell(publish, error)
+        if 2 * self._unfinished <= self._most and 2 * self._unfinished_bytes <= self._most_bytes:
+            self._has_room.set()
         if not self._unfinished:
             self._is_idle.set()
 

@@ -197,6 +197,9 @@ class Producer(BaseProducer, AfterFork, AtExit):
         self._inbox_bytes += publish.size_bytes
         if len(inbox) >= self._most or self._inbox_bytes >= self._most_bytes:
             self._must_wait = True
+        self._wake_io()
+
+    def _wake_io(self) -> None:
         if self._is_asleep:
             self._is_asleep = False
             self._core.wake()
