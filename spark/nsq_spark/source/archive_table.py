@@ -25,7 +25,7 @@ from nsq_spark.archive.formats import Compression, Format
 from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.sidecars import Manifests
 from nsq_spark.archive.splits import FileInfo
-from nsq_spark.archive.storage import Entry, Storage, is_hidden, name_of
+from nsq_spark.archive.storage import Entry, Storage, is_hidden, is_local, name_of
 from nsq_spark.archive.tables import STORED_TYPES
 from nsq_spark.archive.wanted import Wanted
 from nsq_spark.schema import COLUMNS
@@ -87,7 +87,7 @@ def nsq_archive(spark: SparkSession, *paths: str, **options: object) -> DataFram
     know it, so a table with `position` leaves such files to our reader. The files are listed now, not by each query.
     Raises BadOption and ArchiveError.
     """
-    settings = hadoop_settings(spark)
+    settings = {} if _are_local(spark, paths) else hadoop_settings(spark)
     given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
     now_ns = time.time_ns()
     read = read_options({**settings, **given, "paths": json.dumps(paths)}, now_ns)
@@ -96,10 +96,15 @@ def nsq_archive(spark: SparkSession, *paths: str, **options: object) -> DataFram
     by_spark, ours = choose_readers(files, read, columns, now_ns)
     frames = [_by_spark(spark, choice, some, columns, read.wanted) for choice, some in by_spark.items()]
     if ours or not frames:
-        register(spark, settings)
+        register(spark, settings or None)
         reader = spark.read.format("nsq").options(**{**given, "columns": ",".join(columns)})
         frames.append(reader.load([info.path for info in ours] if frames else list(paths)))
     return reduce(DataFrame.union, frames)
+
+
+def _are_local(spark: SparkSession, paths: Sequence[str]) -> bool:
+    """True if no path needs the session's settings of file systems: to ask Spark for all its settings takes 10 ms."""
+    return all(map(is_local, paths)) and not spark.conf.get("spark.hadoop.fs.defaultFS", None)
 
 
 def _columns(given: Mapping[str, str]) -> list[str]:
