@@ -8,6 +8,7 @@ clusterinfo     the questions and commands of Go's nsqadmin
 go_json         answers in the JSON of Go's nsqadmin                          pure
 dead_letters    publishes dead letters again
 audit           logs each action, and posts it to --notification-http-endpoint
+notifications   POSTs JSON to a URL: actions, and problems
 cluster         what the page and the history get of the observed cluster
 history         figures of the past hour and day
 web             the HTTP side: Go's API, the API under /api/v2, events, the page

@@ -8,32 +8,22 @@ from time import time
 from typing import Any
 from urllib.parse import quote as quote_url
 
-import gevent
-import orjson
-from gevent.queue import Full, Queue
 from werkzeug.wrappers import Request
 
+from nsqadmin_py.notifications import Notifications
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.web.access import basic_user, peer_of
-from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, limit_s, parse_url
 from nsqd_py.protocol.names import quote
 from nsqd_py.runtime.logs import Log
 
-_MOST_WAITING = 1000
-
 
 class AuditLog:
-    """Writes actions to the log, and sends notifications one after the other in the background."""
+    """Writes actions to the log, and sends a notification of each."""
 
     def __init__(self, options: NsqadminOptions, log: Log, user_of: Callable[[Request], str]) -> None:
-        self._endpoint: str = options.notification_http_endpoint
         self._log = log
         self._user_of = user_of
-        self._client = HttpClient(
-            limit_s(options.http_client_connect_timeout_ns), limit_s(options.http_client_request_timeout_ns)
-        )
-        self._waiting: Queue[dict[str, Any]] = Queue(_MOST_WAITING)
-        self._greenlet: gevent.Greenlet[[], None] | None = None
+        self._notifications = Notifications(options.notification_http_endpoint, options, log)
 
     def record(self, request: Request, action: str, result: str, **names: str) -> None:
         """Log one line: the action, the user, the address and the result. Values are quoted against line breaks."""
@@ -44,7 +34,7 @@ class AuditLog:
         )  # fmt: skip
 
     def notify(self, request: Request, action: str, topic: str, channel: str = "", node: str = "") -> None:
-        if not self._endpoint:
+        if not self._notifications.endpoint:
             return
         notice: dict[str, Any] = {"action": action, "topic": topic}
         notice |= {name: value for name, value in (("channel", channel), ("node", node)) if value}
@@ -55,29 +45,10 @@ class AuditLog:
         notice["user_agent"] = request.headers.get("User-Agent", "")
         notice["url"] = _url_of(request)
         notice["via"] = socket.gethostname()
-        try:
-            self._waiting.put_nowait(notice)
-        except Full:
-            self._log.error("failed to POST notification - %d of them wait already", _MOST_WAITING)
-            return
-        if self._greenlet is None:
-            self._greenlet = gevent.spawn(self._send_all)
-
-    def _send_all(self) -> None:
-        while True:
-            notice = self._waiting.get()
-            self._log.info("POSTing notification to %s", parse_url(self._endpoint).place)
-            body = orjson.dumps(notice)
-            try:
-                self._client.exchange("POST", parse_url(self._endpoint), body, {"Content-Type": "application/json"})
-            except BadStatus:
-                pass  # The endpoint has received it.
-            except HttpClientError as error:
-                self._log.error("failed to POST notification - %s", error)
+        self._notifications.send(notice)
 
     def close(self) -> None:
-        if self._greenlet is not None:
-            self._greenlet.kill(block=False)
+        self._notifications.close()
 
 
 def _quoted(text: str) -> str:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import signal
+import socket
 from collections.abc import Sequence
 from time import monotonic, time
 
 import gevent
 
 from nsqadmin_py.audit import AuditLog
+from nsqadmin_py.cluster.attention import listed_json
 from nsqadmin_py.cluster.findings import Findings
+from nsqadmin_py.cluster.problems import Limits
 from nsqadmin_py.cluster.recording import records
 from nsqadmin_py.clusterinfo import ClusterInfo
 from nsqadmin_py.history.file import HistoryFile
 from nsqadmin_py.history.series import History
+from nsqadmin_py.notifications import Notifications
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.upstream import make_upstream
 from nsqadmin_py.web.access import Access
@@ -38,6 +42,8 @@ from nsqd_py.runtime.systemd import Notifier
 from nsqd_py.version import version_string
 
 _SAVE_EVERY_S = 60.0
+# The most problems of a round that --attention-http-endpoint hears of, the worst first.
+_MOST_TOLD = 100
 # Figures live long. A collection takes 30 ms with 200,000 of them, and 1 ms with 10,000.
 COLLECT_EVERY = (10_000, 1_000)
 
@@ -52,7 +58,9 @@ class Daemon:
         self._cluster = Cluster()
         interval_s = options.poll_interval_ns / 1e9
         self._history = History(interval_s)
-        self._findings = Findings()
+        limits = Limits(options.attention_max_depth, options.attention_max_age_ns / 1e9)
+        self._findings = Findings(limits=limits)
+        self._alarms = Notifications(options.attention_http_endpoint, options, log)
         self._file = HistoryFile(options.history_file, log)
         self._poller = Poller(
             self._cluster, self._upstream, options.lookupd_http_address, options.nsqd_http_address, interval_s,
@@ -118,6 +126,7 @@ class Daemon:
             self._saver.kill()
         self._server.close()
         self._audit_log.close()
+        self._alarms.close()
         self._file.write(self._history, self._findings.memory.dump())
         self._file.close()
         self._log.info("NSQADMIN: bye")
@@ -128,9 +137,18 @@ class Daemon:
     def _on_round(self) -> None:
         time_s = time()
         self._findings.note_round(self._cluster, monotonic(), time_s)
+        self._tell_news(time_s)
         if self._cluster.is_settled:  # the sums of some nsqds would look like a dip
             self._history.record(time_s, records(self._cluster))
         self._events.publish(self._cluster.tick)
+
+    def _tell_news(self, time_s: float) -> None:
+        """Send problems that have begun, and those that are over, to --attention-http-endpoint."""
+        news = self._findings.attention.news
+        for event, entries in (("problem_began", news.began), ("problem_ended", news.ended)):
+            for entry in entries[:_MOST_TOLD]:
+                place = {"timestamp": int(time_s), "via": socket.gethostname()}
+                self._alarms.send({"event": event, **listed_json(entry), **place})
 
     def _save_again_and_again(self) -> None:
         while True:

@@ -80,6 +80,16 @@ class _Safety(Options, title="Access"):
     notification_http_endpoint: str = setting(STRING, "", "URL that receives a POST with JSON for every action.")
 
 
+class _Attention(Options, title="Attention"):
+    attention_max_depth: int = setting(INT, 0,
+        "Waiting messages of a channel from which on it is listed under Attention; 0: no limit.", check=not_negative)
+    attention_max_age_ns: int = setting(DURATION, 0,
+        "Age of the oldest waiting message of a channel from which on it is listed under Attention; 0: no limit.",
+        check=not_negative)
+    attention_http_endpoint: str = setting(STRING, "",
+        "URL that receives a POST with JSON when a problem has lasted for two polls, and when it is over.")
+
+
 class _Requests(HttpClientOptions, title="Requests to nsqd and nsqlookupd"):
     http_client_tls_insecure_skip_verify: bool = setting(BOOL, False,
         "Accept any certificate from nsqd and nsqlookupd.")
@@ -108,7 +118,7 @@ class _Graphite(Options, title="Graphite"):
 # fmt: on
 
 
-class NsqadminOptions(ProgramOptions, _General, _Cluster, _Http, _Safety, _Requests, _Graphite):
+class NsqadminOptions(ProgramOptions, _General, _Cluster, _Http, _Safety, _Attention, _Requests, _Graphite):
     """The options of nsqadmin."""
 
 
@@ -204,7 +214,11 @@ def _check_networks(options: NsqadminOptions) -> None:
 def _check_urls(options: NsqadminOptions) -> None:
     from nsqd_py.net.http.client import parse_url
 
-    wanted = {"graphite-url": options.graphite_url, "notification-http-endpoint": options.notification_http_endpoint}
+    wanted = {
+        "graphite-url": options.graphite_url,
+        "notification-http-endpoint": options.notification_http_endpoint,
+        "attention-http-endpoint": options.attention_http_endpoint,
+    }
     for flag, url in wanted.items():
         if url or (flag == "graphite-url" and options.proxy_graphite):
             try:

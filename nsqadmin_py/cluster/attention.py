@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from nsqadmin_py.cluster.problems import ERROR, KINDS, WARNING, Problem
 from nsqadmin_py.cluster.view import Json, View
 
 # A problem that returns within this time is the same one.
 _SAME_WITHIN_S = 60.0
+_TOLD_AFTER_ROUNDS = 2
 # The most problems in the list; the others are only counted.
 MOST_LISTED = 200
 # The most problems of one kind that a badge describes.
@@ -19,21 +21,25 @@ MOST_REMEMBERED = 10_000
 
 
 @dataclass(slots=True)
-class _Spell:
-    """When a problem began, whether that was before nsqadmin looked, and when it was last there."""
-
-    since_s: float
-    is_exact: bool
-    seen_s: float
-
-
-@dataclass(slots=True)
 class Listed:
-    """A problem since a time in s since the epoch. If not `is_exact`, it began then or earlier."""
+    """A problem since a time in s since the epoch. If not `is_exact`, it began then or earlier.
+
+    seen_s  when it was last there
+    rounds  the number of rounds in which it was
+    """
 
     problem: Problem
     since_s: float
     is_exact: bool
+    seen_s: float = 0.0
+    rounds: int = 0
+
+
+class News(NamedTuple):
+    """Problems that were there in two rounds for the first time, and those that are over."""
+
+    began: list[Listed]
+    ended: list[Listed]
 
 
 @dataclass(slots=True)
@@ -41,7 +47,8 @@ class Attention:
     """All problems of the last round, the worst first. Call `note_round` after each round."""
 
     listed: list[Listed] = field(default_factory=list)
-    _spells: dict[str, _Spell] = field(default_factory=dict)
+    news: News = News([], [])
+    _known: dict[str, Listed] = field(default_factory=dict)
     _of_topics: dict[str, list[Problem]] = field(default_factory=dict)
     _has_looked: bool = False
 
@@ -52,18 +59,21 @@ class Attention:
         for entry in self.listed:
             if entry.problem.topic:
                 self._of_topics.setdefault(entry.problem.topic, []).append(entry.problem)
-        for key in [key for key, spell in self._spells.items() if spell.seen_s < time_s - _SAME_WITHIN_S]:
-            del self._spells[key]
+        over = [key for key, entry in self._known.items() if entry.seen_s < time_s - _SAME_WITHIN_S]
+        ended = [self._known.pop(key) for key in over]
+        began = [entry for entry in self.listed if entry.rounds == _TOLD_AFTER_ROUNDS]
+        self.news = News(began, [entry for entry in ended if entry.rounds >= _TOLD_AFTER_ROUNDS])
         self._has_looked = True
 
     def _since(self, problem: Problem, time_s: float) -> Listed:
-        spell = self._spells.get(problem.key)
-        if spell is None:
-            spell = _Spell(problem.since_s or time_s, self._has_looked or problem.since_s > 0, time_s)
-            if len(self._spells) < MOST_REMEMBERED:
-                self._spells[problem.key] = spell
-        spell.seen_s = time_s
-        return Listed(problem, spell.since_s, spell.is_exact)
+        entry = self._known.get(problem.key)
+        if entry is None:
+            entry = Listed(problem, problem.since_s or time_s, self._has_looked or problem.since_s > 0)
+            if len(self._known) < MOST_REMEMBERED:
+                self._known[problem.key] = entry
+        entry.problem, entry.seen_s = problem, time_s
+        entry.rounds += 1
+        return entry
 
     def of_topic(self, topic: str) -> list[Problem]:
         """Return the problems of a topic and of its channels, the worst first."""
@@ -86,11 +96,12 @@ def attention_view(attention: Attention, tick: int) -> View:
     severities = [KINDS[entry.problem.kind].severity for entry in attention.listed]
     view = View({"total": len(severities), "errors": severities.count(ERROR), "warnings": severities.count(WARNING)})
     for entry in attention.listed[:MOST_LISTED]:
-        view.add(entry.problem.key, _listed_json(entry), tick)
+        view.add(entry.problem.key, listed_json(entry), tick)
     return view
 
 
-def _listed_json(entry: Listed) -> Json:
+def listed_json(entry: Listed) -> Json:
+    """Return a problem with its place, since when, and what to do."""
     problem, kind = entry.problem, KINDS[entry.problem.kind]
     return {
         "kind": problem.kind, "severity": kind.severity, "word": kind.word, "text": problem.text,

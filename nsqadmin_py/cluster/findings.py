@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 
 from nsqadmin_py.cluster.attention import Attention
 from nsqadmin_py.cluster.last_known import NodeMemory
-from nsqadmin_py.cluster.problems import problems
+from nsqadmin_py.cluster.problems import NO_LIMITS, Limits, over_limits, problems
 from nsqadmin_py.cluster.trends import Trends
 from nsqd_py.cluster.model import Cluster
 
@@ -22,6 +22,7 @@ class Findings:
     memory: NodeMemory = field(default_factory=NodeMemory)
     trends: Trends = field(default_factory=Trends)
     attention: Attention = field(default_factory=Attention)
+    limits: Limits = NO_LIMITS
     time_s: float = 0.0
 
     def note_round(self, cluster: Cluster, now_s: float, time_s: float) -> None:
@@ -29,7 +30,9 @@ class Findings:
         self.time_s = time_s
         self.memory.note_round(cluster, now_s, time_s)
         self.trends.note_round(cluster, now_s)
-        found = problems(cluster, self.memory, self.trends, now_s)
+        found = chain(
+            problems(cluster, self.memory, self.trends, now_s), over_limits(cluster, self.limits, time_s)
+        )
         self.attention.note_round(islice(found, MOST_FOUND), time_s)
 
 

@@ -53,6 +53,8 @@ KINDS = {
     "growing": Kind(
         WARNING, "growing", "Add consumers, raise their max-in-flight, or find out why they are slow."
     ),
+    "too_old": Kind(ERROR, "too old", "Its consumers are late. Add consumers, or find out why they are slow."),
+    "too_deep": Kind(ERROR, "too deep", "Its consumers are late. Add consumers, or find out why they are slow."),
     "timing_out": Kind(
         ERROR, "timing out", "Find the consumer that holds messages for too long, or raise its message timeout."
     ),
@@ -91,8 +93,18 @@ class Problem(NamedTuple):
         return "|".join((self.kind, self.topic, self.channel, self.node))
 
 
+class Limits(NamedTuple):
+    """The limits of a channel in the configuration; 0 is none."""
+
+    depth: int = 0
+    age_s: float = 0.0
+
+
+NO_LIMITS = Limits()
+
+
 def problems(cluster: Cluster, memory: NodeMemory, trends: Trends, now_s: float) -> Iterator[Problem]:
-    """Yield all problems, in no order."""
+    """Yield all problems, those of nsqds first."""
     yield from _of_nodes(cluster, memory, now_s)
     for address, reason in cluster.failed_lookups.items():
         yield Problem("lookup_failed", f"nsqlookupd {address} does not answer: {reason}", node=address)
@@ -227,6 +239,25 @@ def _requeues_much(trend: Trend) -> bool:
     if trend.requeued <= _LEAST_RATE or part <= _LEAST_REQUEUED_PART:
         return False
     return part >= _ALWAYS_REQUEUED_PART or part >= _ABOVE_USUAL * trend.usual_requeued
+
+
+# ---- limits
+
+
+def over_limits(cluster: Cluster, limits: Limits, time_s: float) -> Iterator[Problem]:
+    """Yield the channels with too many or too old messages, at a time in s since the epoch."""
+    if limits == NO_LIMITS:
+        return
+    for name, topic in cluster.topics.items():
+        for channel_name, channel in topic.channels.items():
+            depth = channel.counts[_DEPTH]
+            if limits.depth and depth > limits.depth:
+                text = f"{_waiting(depth)}; the limit is {limits.depth:,}"
+                yield Problem("too_deep", text, name, channel_name, weight=depth)
+            age_s = time_s - channel.oldest_ns / 1e9 if channel.oldest_ns else 0.0
+            if limits.age_s and depth and age_s > limits.age_s:
+                text = f"The oldest message has waited for {span(age_s)}; the limit is {span(limits.age_s)}"
+                yield Problem("too_old", text, name, channel_name, weight=age_s)
 
 
 # ---- words

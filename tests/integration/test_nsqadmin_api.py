@@ -175,6 +175,23 @@ def test_notifications(cluster: AdminCluster) -> None:
     assert server.asked[0].headers["content-type"] == "application/json"
 
 
+def test_problems_are_posted_when_they_have_lasted(cluster: AdminCluster) -> None:
+    cluster.create("orders", "archive")
+    with WebServer() as server:
+        cluster.admin(f"--attention-http-endpoint={server.url}alarm", "--attention-max-depth=2")
+        cluster.publish("orders", 1, 2)
+        server.wait_until_asked(2)
+    told = {document["kind"]: document for document in map(json.loads, server.bodies())}
+    assert told.keys() == {"no_consumer", "too_deep"}
+    assert told["too_deep"]["text"] == "3 messages wait; the limit is 2"
+    assert told["no_consumer"].keys() == {
+        "event", "kind", "severity", "word", "text", "advice", "topic", "channel", "node", "since_s", "is_since_exact",
+        "timestamp", "via",
+    }  # fmt: skip
+    named = [told["no_consumer"][name] for name in ("event", "topic", "channel")]
+    assert named == ["problem_began", "orders", "archive"]
+
+
 # ---- settings, paths, users
 
 

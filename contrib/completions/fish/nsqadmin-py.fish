@@ -23,6 +23,9 @@ complete -c nsqadmin-py -l http-auth-file -d 'File with the accounts that may us
 complete -c nsqadmin-py -l read-only -d 'Refuse all actions.'
 complete -c nsqadmin-py -l allow-config-from-cidr -d 'Addresses that may use /config, as a CIDR block; if empty, all addresses.' -x
 complete -c nsqadmin-py -l notification-http-endpoint -d 'URL that receives a POST with JSON for every action.' -x
+complete -c nsqadmin-py -l attention-max-depth -d 'Waiting messages of a channel from which on it is listed under Attention; 0: no limit.' -x
+complete -c nsqadmin-py -l attention-max-age -d 'Age of the oldest waiting message of a channel from which on it is listed under Attention; 0: no limit.' -x
+complete -c nsqadmin-py -l attention-http-endpoint -d 'URL that receives a POST with JSON when a problem has lasted for two polls, and when it is over.' -x
 complete -c nsqadmin-py -l http-client-connect-timeout -d 'Timeout for connecting to an HTTP server.' -x
 complete -c nsqadmin-py -l http-client-request-timeout -d 'Timeout for an HTTP response.' -x
 complete -c nsqadmin-py -l http-client-tls-root-ca-file -d 'Trusted certificate authorities for https:// addresses (PEM file); by default those of the system.' -r -F

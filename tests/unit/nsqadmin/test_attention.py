@@ -11,7 +11,7 @@ from nsqadmin_py.cluster import views
 from nsqadmin_py.cluster.attention import MOST_LISTED, Attention, attention_view
 from nsqadmin_py.cluster.channel_views import SORTS, channel_list
 from nsqadmin_py.cluster.findings import MOST_FOUND, Findings
-from nsqadmin_py.cluster.problems import KINDS, Problem, span
+from nsqadmin_py.cluster.problems import KINDS, Limits, Problem, span
 from nsqadmin_py.cluster.trends import MOST_TRENDS, Trend
 from nsqadmin_py.cluster.view import BadQuery
 from tests.unit.nsqadmin.test_cluster import ROUND_S, Cluster2, channel, stats, topic
@@ -195,6 +195,39 @@ def test_nsqds_that_fail_hang_and_vanish() -> None:
     ]  # fmt: skip
     assert [row["since_s"] for row in rows[:2]] == [last_s, last_s]
     assert "7 messages waited there when it was last seen" in rows[1]["text"]
+
+
+def test_limits_of_the_configuration() -> None:
+    console = Console()
+    console.findings.limits = Limits(depth=10, age_s=60.0)
+    oldest_ns = int((EPOCH_S + console.now_s - 100) * 1e9)
+    deep = channel("c", depth=11, client_count=1)
+    old = channel("d", depth=1, client_count=1, oldest_timestamp=oldest_ns)
+    console.say(a=stats(topic("t", deep, old, channel("e", depth=10, client_count=1))))
+    assert [(row["kind"], row["channel"], row["text"]) for row in console.rows()] == [
+        ("too_old", "d", "The oldest message has waited for 1 min 42 s; the limit is 1 min"),
+        ("too_deep", "c", "11 messages wait; the limit is 10"),
+    ]
+
+
+# ---- what begins and ends
+
+
+def test_a_problem_is_told_once_it_has_lasted_and_again_when_it_is_over() -> None:
+    console = Console()
+    attention = console.findings.attention
+
+    idle, waiting = stats(topic("t", channel("c"))), stats(topic("t", channel("c", depth=1)))
+    told = []
+    for answer in (idle, waiting, waiting, waiting, idle, waiting, idle):
+        console.say(a=answer)
+        told.append((len(attention.news.began), len(attention.news.ended)))
+    assert told == [(0, 0), (0, 0), (1, 0), (0, 0), (0, 0), (0, 0), (0, 0)]
+    ended = []
+    for _ in range(40):
+        console.say(a=idle)
+        ended += [entry.problem.kind for entry in attention.news.ended]
+    assert ended == ["no_consumer"]
 
 
 # ---- since when

@@ -42,9 +42,9 @@ DEFAULTS = {
     "statsd_prefix": "nsq.%s",
 }
 OURS = {
-    "acl_http_header_from", "client_opt", "history_file", "http_auth_file", "http_client_token_file",
-    "http_client_token_host", "log_format", "max_connections", "poll_interval", "read_only", "tls_cert", "tls_key",
-    "tls_security_level",
+    "acl_http_header_from", "attention_http_endpoint", "attention_max_age", "attention_max_depth", "client_opt",
+    "history_file", "http_auth_file", "http_client_token_file", "http_client_token_host", "log_format",
+    "max_connections", "poll_interval", "read_only", "tls_cert", "tls_key", "tls_security_level",
 }  # fmt: skip
 
 
@@ -88,6 +88,7 @@ def test_base_paths(given: str, clean: str) -> None:
         ({"client_opt": ("tls_v1,true", "tls_root_ca_file,/nowhere")}, "--client-opt: cannot use /nowhere"),
         ({"proxy_graphite": True}, "failed to parse --graphite-url"),
         ({"notification_http_endpoint": "x"}, "failed to parse --notification-http-endpoint .x."),
+        ({"attention_http_endpoint": "x"}, "failed to parse --attention-http-endpoint .x."),
         ({"poll_interval_ns": 1}, "--poll-interval must be at least 250ms"),
         ({"tls_cert": "/nowhere.pem"}, "must be given together"),
         ({"http_auth_file": "/nowhere"}, "--http-auth-file /nowhere"),
