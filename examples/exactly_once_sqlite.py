@@ -11,6 +11,7 @@ publish, because it did not get the answer, makes a second message.
 import json
 import os
 import sqlite3
+from typing import Any
 
 from nsqd_py.client import Consumer, Message
 
@@ -23,7 +24,7 @@ CREATE TABLE IF NOT EXISTS accounts (name TEXT PRIMARY KEY, balance INTEGER NOT 
 """
 
 
-def apply(database: sqlite3.Connection, order: dict[str, str]) -> bool:
+def apply(database: sqlite3.Connection, order: dict[str, Any]) -> bool:
     """Return False if this order was applied before."""
     with database:  # a transaction: both rows or none
         known = database.execute("INSERT OR IGNORE INTO applied VALUES (?)", [order["id"]])

@@ -3,11 +3,13 @@
 Start:  python examples/processes.py
 
 It publishes 40 jobs, counts primes in four processes, and prints the results. In production, systemd or Kubernetes
-starts the processes; nsqd distributes the messages in the same way. If a process dies, the others get its messages.
+starts the processes; nsqd distributes the messages in the same way. If a process dies, the others get its messages when
+their time-out is over.
 """
 
 import multiprocessing
 import os
+from multiprocessing.synchronize import Event
 
 from nsqd_py.client import Consumer, Message, Producer
 
@@ -20,20 +22,21 @@ def count_primes(limit: int) -> int:
     return sum(all(number % divisor for divisor in range(2, int(number**0.5) + 1)) for number in range(2, limit))
 
 
-def work() -> None:
+def work(stopping: Event) -> None:
     """Run in a process: one message at a time."""
-    with Producer(NSQD) as producer:
+    producer = Producer(NSQD)
 
-        def handle(message: Message) -> None:
-            limit = int(message.body)
-            producer.publish("results", f"{limit} {count_primes(limit)} by {os.getpid()}".encode())
+    def handle(message: Message) -> None:
+        limit = int(message.body)
+        producer.publish("results", f"{limit} {count_primes(limit)} by {os.getpid()}".encode())
 
-        with Consumer("jobs", "primes", handle, nsqd_tcp_addresses=NSQD, max_in_flight=1) as consumer:
-            consumer.wait()
+    with producer, Consumer("jobs", "primes", handle, nsqd_tcp_addresses=NSQD, max_in_flight=1):
+        stopping.wait()
 
 
 def main() -> None:
-    processes = [multiprocessing.Process(target=work, daemon=True) for _ in range(PROCESSES)]
+    stopping = multiprocessing.Event()
+    processes = [multiprocessing.Process(target=work, args=[stopping]) for _ in range(PROCESSES)]
     for process in processes:
         process.start()
     with Producer(NSQD) as producer:
@@ -43,8 +46,9 @@ def main() -> None:
         if count == JOBS:
             message.finish()
             break
+    stopping.set()
     for process in processes:
-        process.terminate()
+        process.join()
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import pytest
 
 from nsqd_py.testing.embedded import Nsqd
 from tests.examples.conftest import EXAMPLES, Start
+from tests.examples.test_consumers import wait_until_all_are_finished
 
 pytestmark = pytest.mark.ours
 
@@ -20,6 +21,7 @@ def test_processes_share_the_work(nsqd: Nsqd, start: Start) -> None:
     assert sorted(int(limit) for limit, _, _ in results) == list(range(1000, 41_000, 1000))
     assert ("1000", "168") in {(limit, primes) for limit, primes, _ in results}
     assert len({process for _, _, process in results}) > 1
+    wait_until_all_are_finished(nsqd, "jobs")
 
 
 def test_the_cells_of_the_notebook_run(tmp_path: Path) -> None:
