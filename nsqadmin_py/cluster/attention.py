@@ -24,8 +24,9 @@ MOST_REMEMBERED = 10_000
 class Listed:
     """A problem since a time in s since the epoch. If not `is_exact`, it began then or earlier.
 
-    seen_s  when it was last there
-    rounds  the number of rounds in which it was
+    seen_s   when it was last there
+    rounds   the number of rounds in which it was
+    changed  the tick in which its text last changed
     """
 
     problem: Problem
@@ -33,6 +34,7 @@ class Listed:
     is_exact: bool
     seen_s: float = 0.0
     rounds: int = 0
+    changed: int = 0
 
 
 class News(NamedTuple):
@@ -52,9 +54,9 @@ class Attention:
     _of_topics: dict[str, list[Problem]] = field(default_factory=dict)
     _has_looked: bool = False
 
-    def note_round(self, found: Iterable[Problem], time_s: float) -> None:
+    def note_round(self, found: Iterable[Problem], time_s: float, tick: int) -> None:
         """Take the problems of a round at a time in s since the epoch."""
-        self.listed = sorted((self._since(problem, time_s) for problem in found), key=_rank)
+        self.listed = sorted((self._since(problem, time_s, tick) for problem in found), key=_rank)
         self._of_topics = {}
         for entry in self.listed:
             if entry.problem.topic:
@@ -65,13 +67,15 @@ class Attention:
         self.news = News(began, [entry for entry in ended if entry.rounds >= _TOLD_AFTER_ROUNDS])
         self._has_looked = True
 
-    def _since(self, problem: Problem, time_s: float) -> Listed:
+    def _since(self, problem: Problem, time_s: float, tick: int) -> Listed:
         entry = self._known.get(problem.key)
         if entry is None:
             entry = Listed(problem, problem.since_s or time_s, self._has_looked or problem.since_s > 0)
             if len(self._known) < MOST_REMEMBERED:
                 self._known[problem.key] = entry
-        entry.problem, entry.seen_s = problem, time_s
+        if entry.problem != problem or not entry.changed:
+            entry.problem, entry.changed = problem, tick
+        entry.seen_s = time_s
         entry.rounds += 1
         return entry
 
@@ -91,12 +95,12 @@ def _rank(entry: Listed) -> tuple[tuple[bool, int], float, str]:
     return _ORDER[problem.kind], -problem.weight, problem.key
 
 
-def attention_view(attention: Attention, tick: int) -> View:
+def attention_view(attention: Attention) -> View:
     """Return the worst problems by key; the head counts all of them."""
     severities = [KINDS[entry.problem.kind].severity for entry in attention.listed]
     view = View({"total": len(severities), "errors": severities.count(ERROR), "warnings": severities.count(WARNING)})
     for entry in attention.listed[:MOST_LISTED]:
-        view.add(entry.problem.key, listed_json(entry), tick)
+        view.add(entry.problem.key, listed_json(entry), entry.changed)
     return view
 
 

@@ -33,7 +33,7 @@ class Findings:
         found = chain(
             problems(cluster, self.memory, self.trends, now_s), over_limits(cluster, self.limits, time_s)
         )
-        self.attention.note_round(islice(found, MOST_FOUND), time_s)
+        self.attention.note_round(islice(found, MOST_FOUND), time_s, cluster.tick)
 
 
     def age_s(self, oldest_s: float | None) -> float | None:

@@ -99,7 +99,7 @@ class Views:
         return node_views.nodes(self.cluster, self._clock(), self._findings.memory)
 
     def _attention(self, query: Query) -> View:
-        return attention_view(self._findings.attention, self.cluster.tick)
+        return attention_view(self._findings.attention)
 
     def _node(self, query: Query) -> View:
         return node_views.node(self.cluster, query.get("node", ""), self._clock(), self._findings.memory)

@@ -14,6 +14,7 @@ from nsqadmin_py.cluster.findings import MOST_FOUND, Findings
 from nsqadmin_py.cluster.problems import KINDS, Limits, Problem, span
 from nsqadmin_py.cluster.trends import MOST_TRENDS, Trend
 from nsqadmin_py.cluster.view import BadQuery
+from nsqadmin_py.web.events import Reader
 from tests.unit.nsqadmin.test_cluster import ROUND_S, Cluster2, channel, stats, topic
 
 EPOCH_S = 1_700_000_000.0
@@ -51,7 +52,7 @@ class Console:
         return trend
 
     def rows(self) -> list[dict[str, Any]]:
-        return list(attention_view(self.findings.attention, self.cluster.tick).rows.values())
+        return list(attention_view(self.findings.attention).rows.values())
 
     def kinds(self) -> list[str]:
         return [row["kind"] for row in self.rows()]
@@ -252,15 +253,15 @@ def test_a_problem_that_was_there_at_the_start_began_then_or_earlier() -> None:
 
 def test_the_list_is_limited_and_counts_all() -> None:
     attention = Attention()
-    attention.note_round((Problem("paused", "paused", topic=str(number)) for number in range(MOST_LISTED + 5)), 1.0)
-    view = attention_view(attention, 1)
+    attention.note_round((Problem("paused", "paused", topic=str(number)) for number in range(MOST_LISTED + 5)), 1.0, 1)
+    view = attention_view(attention)
     assert (len(view.rows), view.head) == (MOST_LISTED, {"total": MOST_LISTED + 5, "errors": 0, "warnings": 205})
 
 
 def test_a_round_finds_and_follows_a_limited_number() -> None:
     console = Console()
     console.say(a=stats(*(topic(str(number), channel("c", depth=1)) for number in range(MOST_FOUND + 5))))
-    assert attention_view(console.findings.attention, 1).head["total"] == MOST_FOUND
+    assert attention_view(console.findings.attention).head["total"] == MOST_FOUND
     assert console.findings.trends.of(str(MOST_TRENDS - 1), "c") is not None
     assert console.findings.trends.of(str(MOST_TRENDS), "c") is None
 
@@ -275,6 +276,21 @@ def test_every_kind_says_what_to_do() -> None:
 )
 def test_time_spans_have_two_units(seconds: float, text: str) -> None:
     assert span(seconds) == text
+
+
+def test_a_reader_is_told_only_of_problems_that_changed() -> None:
+    console, reader = Console(), Reader()
+
+    def news() -> dict[str, Any] | None:
+        return reader.news(attention_view(console.findings.attention), console.cluster.tick)
+
+    first, second = channel("c", depth=1), channel("d", depth=2)
+    console.say(a=stats(topic("t", first, second)))
+    assert len((news() or {})["rows"]) == 2
+    console.say(a=stats(topic("t", first, second)))
+    assert news() is None
+    console.say(a=stats(topic("t", first, second | {"depth": 5})))
+    assert [row["channel"] for row in (news() or {})["rows"].values()] == ["d"]
 
 
 # ---- the list of all channels

@@ -289,7 +289,7 @@ def test_nothing_that_an_nsqd_answers_breaks_the_views(answers: list[tuple[str, 
         history.record(now_s, records(cluster))
         findings.note_round(cluster, now_s, now_s)
         seen = [views.overview(cluster, now_s, findings), node_views.nodes(cluster, now_s, findings.memory)]
-        seen += [views.topic_list(cluster, Page(), findings), attention_view(findings.attention, cluster.tick)]
+        seen += [views.topic_list(cluster, Page(), findings), attention_view(findings.attention)]
         seen += [node_views.node(cluster, name, now_s, findings.memory) for name in cluster.nodes]
         seen += [views.topic(cluster, name, now_s, findings) for name in cluster.topics]
         parts = [(name, part) for name, row in cluster.topics.items() for part in row.channels]
