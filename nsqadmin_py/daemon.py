@@ -26,6 +26,7 @@ from nsqadmin_py.web.app import App, Route
 from nsqadmin_py.web.events import Events
 from nsqadmin_py.web.go_api import GoApi
 from nsqadmin_py.web.graphite import GraphiteProxy
+from nsqadmin_py.web.metrics import Metrics
 from nsqadmin_py.web.node_queries import NodeQueries
 from nsqadmin_py.web.server import HttpServer, server_tls
 from nsqadmin_py.web.shell import Shell
@@ -194,6 +195,7 @@ class Daemon:
 
     def _own_routes(self) -> list[Route]:
         api = ViewsApi(self._options, self._views, self._history, self._access)
+        metrics = Metrics(self._cluster, self._findings, self._history, lambda: self._events.readers)
         queries = NodeQueries(self._cluster, self._upstream, self._info)
         dialling = ClientOptions.parse(self._options.client_opt)
         actions = Actions(
@@ -201,6 +203,7 @@ class Daemon:
             self._log, monotonic, self._poller.hurry,
         )  # fmt: skip
         return [
+            ("/metrics", {"GET": metrics.handle}),
             ("/api/v2/session", {"GET": api.session}),
             ("/api/v2/overview", {"GET": api.overview}),
             ("/api/v2/topics", {"GET": api.topics}),

@@ -10,6 +10,7 @@ views_api     the data of the page, under /api/v2
 events        server-sent events: changes of the data that a page shows
 node_queries  questions of the page that nsqds answer
 actions       the actions of the page: POST /api/v2/actions
+metrics       /metrics for Prometheus
 graphite      /render, with --proxy-graphite
 shell         the page and its files
 bundle        one script of all modules of the page

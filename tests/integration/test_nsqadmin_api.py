@@ -192,6 +192,20 @@ def test_problems_are_posted_when_they_have_lasted(cluster: AdminCluster) -> Non
     assert named == ["problem_began", "orders", "archive"]
 
 
+def test_metrics_have_the_cluster_and_its_problems(cluster: AdminCluster) -> None:
+    cluster.create("orders", "archive")
+    cluster.publish("orders", 1, 2)
+    admin = cluster.admin()
+    admin.wait_for_topic("orders", depth=3)
+    answer = admin.http("GET", "/metrics")
+    assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    lines = answer.text.splitlines()
+    assert {"nsqadmin_depth 3.0", "nsqadmin_topics 1.0", 'nsqadmin_nodes{state="ok"} 2.0'} <= set(lines)
+    assert 'nsqadmin_problems{kind="no_consumer",severity="error"} 1.0' in lines
+    assert 'nsqadmin_problems{kind="damage",severity="error"} 0.0' in lines
+    assert any(line.startswith("process_resident_memory_bytes ") for line in lines)
+
+
 # ---- settings, paths, users
 
 

@@ -129,7 +129,8 @@ _TOPICS = "/api/v2/topics/<topic>"
 ADMIN_ROUTES: dict[str, str] = {
     **dict.fromkeys((f"GET {path}" for path in (
         "/", "/topics", "/topics/<topic>", "/topics/<topic>/<channel>", "/nodes", "/nodes/<node>", "/counter",
-        "/lookup", "/channels", "/api/v2/channels", "/static/<path:name>", "/fonts/<path:name>", "/ping", "/api/topics",
+        "/metrics", "/lookup", "/channels", "/api/v2/channels", "/static/<path:name>", "/fonts/<path:name>", "/ping",
+        "/api/topics",
         "/api/topics/<topic>",
         "/api/topics/<topic>/<channel>", "/api/nodes", "/api/nodes/<node>", "/api/counter", "/config/<opt>",
         "/api/v2/attention", "/api/v2/session", "/api/v2/overview", "/api/v2/topics", _TOPICS, f"{_TOPICS}/log",

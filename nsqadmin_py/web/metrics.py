@@ -1,0 +1,67 @@
+"""/metrics of nsqadmin for Prometheus: the state of the cluster, its problems, and nsqadmin itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from time import monotonic
+
+from werkzeug.wrappers import Request, Response
+
+from nsqadmin_py.cluster.findings import Findings
+from nsqadmin_py.cluster.node_views import FAILED, GONE, NEW, OK, SLOW, state_of
+from nsqadmin_py.cluster.problems import KINDS
+from nsqadmin_py.cluster.views import overview
+from nsqadmin_py.history.series import History
+from nsqd_py.cluster.model import Cluster
+
+_STATES = (OK, SLOW, FAILED, NEW, GONE)
+
+
+class Metrics:
+    """Answers GET /metrics. Everything is in memory, so that no scrape waits for an nsqd."""
+
+    def __init__(
+        self, cluster: Cluster, findings: Findings, history: History, count_readers: Callable[[], int]
+    ) -> None:
+        self._cluster = cluster
+        self._findings = findings
+        self._history = history
+        self._count_readers = count_readers
+
+    def handle(self, request: Request) -> Response:
+        # Imported late: nsqadmin starts without it.
+        from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, Gauge, ProcessCollector
+        from prometheus_client import generate_latest as exposition
+
+        registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        for name, text, value in self._figures():
+            Gauge(name, text, registry=registry).set(value)
+        nodes = Gauge("nsqadmin_nodes", "nsqds by state.", ["state"], registry=registry)
+        for state, number in self._states().items():
+            nodes.labels(state).set(number)
+        problems = Gauge("nsqadmin_problems", "Problems under Attention.", ["kind", "severity"], registry=registry)
+        found = Counter(entry.problem.kind for entry in self._findings.attention.listed)
+        for kind, info in KINDS.items():
+            problems.labels(kind, info.severity).set(found[kind])
+        headers = {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4, "Cache-Control": "no-store"}
+        return Response(exposition(registry), 200, headers)
+
+    def _figures(self) -> list[tuple[str, str, float]]:
+        head = overview(self._cluster, monotonic(), self._findings).head
+        return [
+            ("nsqadmin_topics", "Topics of the cluster.", head["topics"]),
+            ("nsqadmin_channels", "Channels of the cluster.", head["channels"]),
+            ("nsqadmin_depth", "Messages that wait in the cluster.", head["depth"]),
+            ("nsqadmin_missing_depth", "Messages on nsqds that do not answer, when last seen.", head["missing_depth"]),
+            ("nsqadmin_failed_lookups", "nsqlookupds that do not answer.", len(self._cluster.failed_lookups)),
+            ("nsqadmin_event_readers", "Open event streams of pages.", self._count_readers()),
+            ("nsqadmin_history_bytes", "Memory of the history's values.", self._history.size_bytes),
+        ]
+
+    def _states(self) -> dict[str, int]:
+        now_s = monotonic()
+        found = Counter(state_of(node, now_s) for node in self._cluster.nodes.values())
+        found[GONE] = len(self._findings.memory.gone())
+        return {state: found[state] for state in _STATES}
