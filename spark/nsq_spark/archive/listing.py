@@ -22,7 +22,7 @@ from nsq_spark.archive.formats import (
     recognised_format,
 )
 from nsq_spark.archive.names import base_of, compiled_glob, is_glob, time_in, zone_of
-from nsq_spark.archive.sidecars import Companions, Manifests, Topic, chosen_channels, copies_text, queue_of
+from nsq_spark.archive.sidecars import Companions, Manifests, Topic, chosen_channels, copies_text
 from nsq_spark.archive.splits import FileInfo
 from nsq_spark.archive.storage import Entry, Storage, directory_of, is_hidden, is_local, local_path, name_of
 from nsq_spark.archive.wanted import Wanted
@@ -215,10 +215,9 @@ class _Recogniser:
         form = self._format or recognised_format(name, plain_head(head, compression))
         info = FileInfo(*entry, form, compression, topic)
         if form is Format.TOPIC_LOG:
-            own_topic, is_last = self._companions.topic_log(entry.path)
-            return replace(info, topic=own_topic or topic, is_live=is_last and compression is Compression.NONE)
+            return self._companions.topic_log(info)
         if form is Format.GO_QUEUE:
-            return self._go_queue(info)
+            return self._companions.go_queue(info, self._channels, unread_only=self._hints.unread_only)
         if not form.has_timestamps and (times := time_in(name, self._zone)):
             return replace(info, first_ns=times[0], end_ns=times[1])
         return info
@@ -239,21 +238,6 @@ class _Recogniser:
             return self._hints.topic
         match = self._topic_from_name.search(path)
         return (match["topic"] if match else None) or name_of(path)
-
-    def _go_queue(self, info: FileInfo) -> FileInfo | None:
-        queue = self._companions.go_queue(info.path)
-        queue_name = queue_of(info.path)
-        chosen = None if queue_name is None else self._channels.get(queue_name[0])
-        if chosen is not None and queue.channel not in (None, chosen):
-            return None
-        is_handed_out = chosen is not None and queue.channel is None
-        start = queue.read_position if self._hints.unread_only or is_handed_out else 0
-        if start is None:
-            return None
-        return replace(
-            info, topic=queue.topic or info.topic, channel=queue.channel, start=min(start, info.size_bytes),
-            is_live=queue.is_live, settled_bytes=queue.settled_bytes,
-        )  # fmt: skip
 
 
 _Word = TypeVar("_Word", bound=StrEnum)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import orjson
@@ -12,58 +12,55 @@ import pyarrow as pa
 
 from nsq_spark.archive.damage import ArchiveError
 from nsq_spark.archive.formats import Compression, Format, name_without_compression, parse_go_queue_name
+from nsq_spark.archive.splits import FileInfo
 from nsq_spark.archive.storage import Entry, Storage, directory_of, name_of
 from nsq_spark.archive.wanted import Wanted
 from nsqd_py.diskqueue.files import parse_log_file_name
 from nsqd_py.diskqueue.go_files import GO_POSITION_SUFFIX, GoPosition, parse_go_position
 
-
-@dataclass(frozen=True, slots=True)
-class GoQueueFile:
-    """A file of Go's disk queue.
-
-    read_position  where what is unread begins; None: nothing is. 0 where nobody knows
-    settled_bytes  nsqd knew that these were written
-    """
-
-    topic: str
-    channel: str | None
-    is_live: bool = False
-    read_position: int | None = 0
-    settled_bytes: int = 0
+Topic = tuple[str, str]  # a directory, and a topic in it
 
 
 class Companions:
-    """The files beside those of a log or queue. Each directory is listed once."""
+    """Adds to a FileInfo what the files beside a log or queue say. Each directory is listed once."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._last_numbers: dict[str, dict[str, int]] = {}
 
-    def topic_log(self, path: str) -> tuple[str, bool]:
-        """Return the topic in the name, and True for the topic's last file. ("", False) for a name of another kind."""
-        parsed = parse_log_file_name(name_without_compression(name_of(path)))
+    def topic_log(self, info: FileInfo) -> FileInfo:
+        """nsqd may be writing to the last file of a topic."""
+        parsed = parse_log_file_name(name_without_compression(name_of(info.path)))
         if parsed is None:
-            return "", False
-        return parsed[0], self._is_last(path)
+            return info
+        return replace(info, topic=parsed[0], is_live=self._is_last(info.path) and info.compression is Compression.NONE)
 
-    def go_queue(self, path: str) -> GoQueueFile:
-        name = name_without_compression(name_of(path))
+    def go_queue(self, info: FileInfo, channels: Mapping[Topic, str], *, unread_only: bool) -> FileInfo | None:
+        """Return None for a file of which nothing is read. The topic's own queue is read from where messages have not
+        been copied to the channels yet, if one of the `channels` is read.
+        """
+        name = name_without_compression(name_of(info.path))
         parsed = parse_go_queue_name(name)
         if parsed is None:
-            return GoQueueFile("", None)
+            return info
         topic, channel, number = parsed
-        position = self._go_position(f"{directory_of(path)}/{_queue_in(name)}{GO_POSITION_SUFFIX}")
+        chosen = channels.get((directory_of(info.path), topic))
+        if chosen is not None and channel not in (None, chosen):
+            return None
+        info = replace(info, topic=topic, channel=channel)
+        position = self._go_position(f"{directory_of(info.path)}/{_queue_in(name)}{GO_POSITION_SUFFIX}")
         if position is None:
-            return GoQueueFile(topic, channel, self._is_last(path))
-        read, write = position.read_number, position.write_number
-        return GoQueueFile(
-            topic,
-            channel,
-            is_live=number >= write,
-            read_position=None if number < read else position.read_offset if number == read else 0,
-            settled_bytes=position.write_offset if number == write else 0,
-        )
+            return replace(info, is_live=self._is_last(info.path))
+        info = replace(
+            info, is_live=number >= position.write_number,
+            settled_bytes=position.write_offset if number == position.write_number else 0,
+        )  # fmt: skip
+        if not unread_only and (chosen is None or channel is not None):
+            return info
+        if number < position.read_number:
+            return None
+        start = position.read_offset if number == position.read_number else 0
+        return replace(info, start=min(start, info.size_bytes))
 
     def _go_position(self, path: str) -> GoPosition | None:
         try:
@@ -100,22 +97,14 @@ def _queue_in(name: str) -> str:
 
 ALL_QUEUES = "all"
 
-Topic = tuple[str, str]  # a directory, and a topic in it
-
-
-def queue_of(path: str) -> tuple[Topic, str | None] | None:
-    """Return the topic and the channel of a file of a disk queue; None for another file."""
-    parsed = parse_go_queue_name(name_without_compression(name_of(path)))
-    return None if parsed is None else ((directory_of(path), parsed[0]), parsed[1])
-
 
 def channels_in(entries: Iterable[Entry]) -> dict[Topic, Counter[str]]:
     """Return the bytes of the files of each channel, by topic."""
     found: dict[Topic, Counter[str]] = {}
     for entry in entries:
-        queue = queue_of(entry.path)
-        if queue is not None and queue[1] is not None:
-            found.setdefault(queue[0], Counter())[queue[1]] += entry.size_bytes
+        topic, channel, _ = parse_go_queue_name(name_without_compression(name_of(entry.path))) or ("", None, 0)
+        if channel is not None:
+            found.setdefault((directory_of(entry.path), topic), Counter())[channel] += entry.size_bytes
     return found
 
 
