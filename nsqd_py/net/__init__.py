@@ -2,6 +2,7 @@
 
 listeners            the listening sockets of a daemon: bind, accept, refuse
 transport            a socket that never blocks, and its output buffer
+socket_buffers       the buffers of a socket in the kernel, and the size of reads
 loop_iteration       the end of an event-loop iteration, where batched work is done; a backlog of what takes long
 early_answers        answers sent before the write that they depend on has succeeded
 limits               limits on connections and time-outs

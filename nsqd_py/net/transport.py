@@ -9,43 +9,25 @@ the parser.
 from __future__ import annotations
 
 import socket
-import sys
-from fcntl import ioctl
-from struct import Struct
-from termios import FIONREAD, TIOCOUTQ
 from time import thread_time_ns
 from typing import Any
 
 from nsqd_py.errors import LayerError
+from nsqd_py.net import socket_buffers
 from nsqd_py.net.layers import Layer, Stacked
 from nsqd_py.net.limits import REASON_TEXTS, WRITE, Owner, TimeLimits
 from nsqd_py.net.loop_iteration import LoopIteration
+from nsqd_py.net.socket_buffers import SMALL_READ
 from nsqd_py.protocol.frames import Part
 from nsqd_py.runtime.logs import Log
 
 _READ = 1
 _WRITE = 2
-
-SMALL_READ = 16 * 1024
-LARGE_READ = 256 * 1024
-_SMALLEST_READ = 1024
-_READ_BUDGET_NS = 2_000_000
-_DISCARDED_READS = 64
-_NO_LINGERING = Struct("ii").pack(1, 0)
 # Parts of this mean size are sent without joining them, but not more than the system takes at once (IOV_MAX).
 _JOINED_BYTES = 4 * 1024
 _MOST_PARTS = 1000
 _STOP_READING_PIECES = 16 * 1024
 STOP_READING_ABOVE = 1024 * 1024  # with more unsent bytes, nothing more is read from a client
-
-
-def _fitting_read(size_bytes: int, cpu_ns: int) -> int:
-    """Return the size of the next read from a connection that filled its last one.
-
-    Large reads make large batches, but delay other clients. 256 KiB of messages take 0.1 to 1 ms; 256 KiB of commands
-    that all fail take 150 ms. With 200 clients that send such commands, other clients wait for 2 s instead of 30 s.
-    """
-    return max(_SMALLEST_READ, min(LARGE_READ, size_bytes * _READ_BUDGET_NS // max(cpu_ns, 1)))
 
 
 class Stream:
@@ -130,7 +112,7 @@ class Stream:
                 else:
                     self._on_encoded(self._layer, data)
                 if started_ns:
-                    self._read_size = _fitting_read(len(data), thread_time_ns() - started_ns)
+                    self._read_size = socket_buffers.fitting_read(len(data), thread_time_ns() - started_ns)
             else:
                 self.on_end()
         except Exception as error:  # noqa: BLE001 - a bug in one handler must not end the others' loop
@@ -310,12 +292,9 @@ class Stream:
         except OSError as error:
             self.close(f"failed to write - {error}")
             return
-        unsent = 0
-        while unsent < len(parts) and sent >= len(parts[unsent]):
-            sent -= len(parts[unsent])
-            unsent += 1
-        if unsent < len(parts):  # joined, because a view would keep its whole batch in memory
-            self._wait_for_room(memoryview(b"".join(parts[unsent:]))[sent:])
+        rest = socket_buffers.rest_of(parts, sent)
+        if rest:
+            self._wait_for_room(rest)
         parts.clear()
 
     def want_flush(self) -> None:
@@ -346,23 +325,17 @@ class Stream:
 
     def time_out(self, reason: str) -> None:
         """Close the connection for a reason that `overdue` returned."""
-        if reason == WRITE:  # the kernel drops its send buffer too, which may hold a few MB
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGERING)
+        if reason == WRITE:
+            socket_buffers.drop_output_at_close(self._sock)
         self.close(REASON_TEXTS[reason])
 
     def _untaken_bytes(self) -> int:
-        """Return the number of bytes that the peer has not taken, here and in the socket; 0 if none wait here.
-
-        A socket that buffers a few MB becomes writable only when a third of them are gone. A slow reader may need
-        minutes for that although it is alive, so the socket's buffer counts too.
-        """
-        if self._unsent is None:
-            return 0
-        return len(self._unsent) + int.from_bytes(ioctl(self._sock, TIOCOUTQ, bytes(4)), sys.byteorder)
+        """Return the number of bytes that the peer has not taken, here and in the socket; 0 if none wait here."""
+        return len(self._unsent) + socket_buffers.untaken_bytes(self._sock) if self._unsent is not None else 0
 
     def _has_input(self) -> bool:
         """True if the socket has received bytes that are about to be read."""
-        return self._reading and any(ioctl(self._sock, FIONREAD, bytes(4)))
+        return self._reading and socket_buffers.has_input(self._sock)
 
     def _is_stuck(self) -> bool:
         """True if the peer has taken no bytes since the last call."""
@@ -393,7 +366,7 @@ class Stream:
                     self.send_now(data)
             if self._closing and self._unsent is None:
                 self._end_layer()
-                self._discard_input()
+                socket_buffers.discard_input(self._sock)
                 self.close("closed")
         elif self._closing:
             self._end_layer()
@@ -444,15 +417,6 @@ class Stream:
         self._closing = True
         self._set_reading(False)
         self.want_flush()
-
-    def _discard_input(self) -> None:
-        """Read pending input: closing with unread input resets the connection, and the peer may miss an answer."""
-        try:
-            for _ in range(_DISCARDED_READS):
-                if not self._sock.recv(LARGE_READ):
-                    return
-        except OSError:
-            return
 
     def close(self, reason: str) -> None:
         """Close immediately. Idempotent."""

@@ -254,11 +254,6 @@ class Log:
         """
         self._gatherer = gatherer
 
-    @property
-    def is_debug(self) -> bool:
-        """True if debug lines are written. Check it before computing the text of one."""
-        return self.level <= DEBUG
-
     def debug(self, text: str, *args: object) -> None:
         if self.level <= DEBUG:
             self._write(DEBUG, text, args)

@@ -18,7 +18,8 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.net import loop_iteration
 from nsqd_py.net.loop_iteration import LoopIteration
-from nsqd_py.net.transport import SMALL_READ, Stream
+from nsqd_py.net.socket_buffers import SMALL_READ
+from nsqd_py.net.transport import Stream
 from nsqd_py.options import read_options
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.session import Limits

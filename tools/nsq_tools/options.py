@@ -92,18 +92,13 @@ def check_name(name: str, flag: str) -> None:
         )
 
 
-def check_client_options(given: Sequence[str], flag: str) -> None:
-    """Check that the values of --consumer-opt or --producer-opt are known and in range."""
-    client_options(given, flag)
-
-
 # --- clients made from options
 
 
 def client_options(given: Sequence[str], flag: str, **settings: object) -> ClientOptions:
-    """Return the options of a client: `settings`, overridden by --consumer-opt or --producer-opt. Raises BadUsage.
+    """Return the options of a client: `settings`, overridden by --consumer-opt or --producer-opt.
 
-    All have the names of go-nsq's Config.
+    Raises BadUsage if one of these is unknown or out of range. All have the names of go-nsq's Config.
     """
     from nsqd_py.client.errors import BadClientOption
     from nsqd_py.client.options import ClientOptions

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from nsq_spark.replay import BATCH_BYTES
 from nsq_tools.cli import BadUsage, ToolError, is_terminal
-from nsq_tools.options import check_client_options, check_lookupd_addresses, check_name, check_nsqd_addresses
+from nsq_tools.options import check_lookupd_addresses, check_name, check_nsqd_addresses, client_options
 from nsqd_py.settings.declaration import Options, at_least, setting
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
 from nsqd_py.settings.program import Program, ProgramOptions
@@ -180,7 +180,7 @@ def check(options: ReplayOptions) -> None:
         raise BadUsage("use --nsqd-tcp-address or --lookupd-http-address not both")
     check_nsqd_addresses(nsqd)
     check_lookupd_addresses(lookupd)
-    check_client_options(options.producer_opt, "producer-opt")
+    client_options(options.producer_opt, "producer-opt")
     if options.to_topic:
         check_name(options.to_topic, "to-topic")
     can_ask = is_terminal(sys.stdin) and is_terminal(sys.stderr)

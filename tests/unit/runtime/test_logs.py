@@ -129,10 +129,6 @@ def test_the_level_changes_while_it_runs(pipe: Pipe) -> None:
     assert "before" not in text and text.endswith("DEBUG: now\n")
 
 
-def test_is_debug_follows_the_level(pipe: Pipe) -> None:
-    assert [pipe.log(level).is_debug for level in (DEBUG, INFO, FATAL)] == [True, False, False]
-
-
 def fail() -> None:
     raise ZeroDivisionError("by 100%")
 

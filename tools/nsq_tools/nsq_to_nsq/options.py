@@ -10,10 +10,10 @@ from nsq_tools.options import (
     PRODUCER_OPT,
     TOPICS,
     SourceOptions,
-    check_client_options,
     check_name,
     check_nsqd_addresses,
     check_sources,
+    client_options,
 )
 from nsqd_py.settings.declaration import Options, setting
 from nsqd_py.settings.groups import LogOptions, log_prefix_setting
@@ -106,8 +106,8 @@ def check(options: NsqToNsqOptions) -> None:
     _check_destinations(options)
     if options.require_json_value and not options.require_json_field:
         raise BadUsage("--require-json-value needs --require-json-field: which field is to have this value?")
-    check_client_options(options.consumer_opt, "consumer-opt")
-    check_client_options(options.producer_opt, "producer-opt")
+    client_options(options.consumer_opt, "consumer-opt")
+    client_options(options.producer_opt, "producer-opt")
 
 
 def _check_destinations(options: NsqToNsqOptions) -> None:

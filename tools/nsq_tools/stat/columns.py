@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from nsq_tools.stat.model import HISTORY_LENGTH, Row
 from nsqd_py.cluster.figures import MILLI, ChannelCounts, Rates
 
-NAME = "topic"
 TREND = "trend"
 GAP = 1
 _MIN_NAME_WIDTH = 14

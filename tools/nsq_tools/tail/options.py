@@ -10,10 +10,10 @@ from nsq_tools.options import (
     MAX_IN_FLIGHT,
     TOPICS,
     SourceOptions,
-    check_client_options,
     check_name,
     check_sources,
     check_topics,
+    client_options,
 )
 from nsq_tools.tail.template import FIELDS
 from nsqd_py.settings.declaration import Options, setting
@@ -81,7 +81,7 @@ def check(options: TailOptions) -> None:
     check_topics(options.topic)
     if options.channel:
         check_name(options.channel, "channel")
-    check_client_options(options.consumer_opt, "consumer-opt")
+    client_options(options.consumer_opt, "consumer-opt")
     _check_shown(options)
 
 

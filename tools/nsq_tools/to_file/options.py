@@ -10,9 +10,9 @@ from nsq_tools.options import (
     MAX_IN_FLIGHT,
     TOPICS,
     SourceOptions,
-    check_client_options,
     check_name,
     check_sources,
+    client_options,
 )
 from nsq_tools.to_file.compression import CODECS, GZIP, GZIP_LEVELS, NONE, ZSTD_LEVELS
 from nsq_tools.to_file.formats import FORMATS
@@ -134,7 +134,7 @@ def check_options(options: ToFileOptions) -> None:
     check_sources(options)
     _check_topics(options)
     check_name(options.channel, "channel")
-    check_client_options(options.consumer_opt, "consumer-opt")
+    client_options(options.consumer_opt, "consumer-opt")
     _check_format(options)
     if has_revisions(options) and REV not in options.filename_format:
         raise BadUsage(

@@ -11,9 +11,9 @@ from nsq_tools.options import (
     MAX_IN_FLIGHT,
     TOPIC,
     SourceOptions,
-    check_client_options,
     check_name,
     check_sources,
+    client_options,
     http_client,
 )
 from nsqd_py.net.tls_options import HttpClientOptions
@@ -128,7 +128,7 @@ def check(options: ToHttpOptions) -> None:
     check_name(options.topic, "topic")
     check_name(options.channel, "channel")
     make_requests(options, headers)
-    check_client_options(options.consumer_opt, "consumer-opt")
+    client_options(options.consumer_opt, "consumer-opt")
     http_client(options)
 
 

@@ -6,9 +6,9 @@ from nsq_tools.cli import BadUsage
 from nsq_tools.options import (
     PRODUCER_OPT,
     TOPIC,
-    check_client_options,
     check_name,
     check_nsqd_addresses,
+    client_options,
 )
 from nsq_tools.to_nsq.records import parse_delimiter
 from nsqd_py.settings.declaration import Options, setting
@@ -72,4 +72,4 @@ def check(options: ToNsqOptions) -> None:
     if not options.nsqd_tcp_address:
         raise BadUsage("--nsqd-tcp-address required")
     check_nsqd_addresses(options.nsqd_tcp_address)
-    check_client_options(options.producer_opt, "producer-opt")
+    client_options(options.producer_opt, "producer-opt")

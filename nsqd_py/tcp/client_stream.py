@@ -1,0 +1,202 @@
+"""A stream to an NSQ client, below its commands: negotiated layers, heartbeats, time-outs, errors."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from nsqd_py.broker.broker import Broker
+from nsqd_py.errors import ClientError
+from nsqd_py.net.addresses import host_and_port
+from nsqd_py.net.layers import Layer, Stacked
+from nsqd_py.net.limits import HANDSHAKE, TimeLimits
+from nsqd_py.net.loop_iteration import LoopIteration
+from nsqd_py.net.transport import Stream
+from nsqd_py.protocol import frames
+from nsqd_py.protocol.session import Limits, Session, Upgrades
+from nsqd_py.runtime.logs import Log
+from nsqd_py.tcp.commands import MS_NS
+from nsqd_py.tcp.error_charge import ERRORS_PER_S, ErrorCharge
+
+if TYPE_CHECKING:
+    from nsqd_py.net.tls import TlsInfo, TlsLayer
+
+_SILENT_INTERVALS = 2
+_LOOK_AGAIN_NS = 100 * MS_NS
+
+
+class ClientStream(Stream):
+    """A stream with the state that a client has negotiated. A subclass reads its commands.
+
+    has_protocol  True when the client has named its protocol
+    """
+
+    __slots__ = (
+        "_beat_due_ns", "_errors", "_heard_s", "_heartbeat", "_is_paused", "_is_slow", "_loop", "_tls", "_upgrades",
+        "broker", "has_protocol", "session",
+    )  # fmt: skip
+
+    def __init__(
+        self, sock: socket.socket, peer: str, loop: Any, iteration: LoopIteration, log: Log, broker: Broker,
+        limits: Limits,
+    ) -> None:  # fmt: skip
+        super().__init__(sock, peer, loop, iteration, log)
+        identity, _ = host_and_port(peer)
+        self.broker = broker
+        self.session = Session(limits, client_id=identity, hostname=identity)
+        self.has_protocol = False
+        self._loop = loop
+        self._heard_s = loop.now()
+        self._heartbeat = broker.alarms.alarm(self._on_heartbeat)
+        self._beat_due_ns = 0
+        self._tls: TlsLayer | None = None
+        self._upgrades = Upgrades()
+        self._errors: ErrorCharge | None = None
+        self._is_slow = False
+        self._is_paused = False
+
+    def take_unread(self) -> bytes:
+        """Return the received bytes after the last command, which are not handled otherwise."""
+        raise NotImplementedError
+
+    def check_slow_body(self) -> bool:
+        """Let the parser check the part of a large body that has arrived: it may be invalid. True if there was one."""
+        raise NotImplementedError
+
+    # ---- errors
+
+    def answer_error(self, error: ClientError) -> None:
+        self.log.of_clients.error("[%s] - %s %s", self.peer, error.code, error)
+        self.send(frames.error(error.wire))
+        if error.fatal:
+            self.close_when_sent()
+        else:
+            now_s = self._loop.now()
+            if self._errors is None:
+                self._errors = ErrorCharge(now_s)
+            if self._errors.add(now_s) and not self._is_slow:
+                self._is_slow = True
+                self.log.of_clients.warning(
+                    "client(%s) causes more than %d errors a second, it is served more slowly", self.peer, ERRORS_PER_S
+                )
+
+    def _must_wait(self) -> bool:
+        """True if the client has caused too many errors. Its input is then handled by the backlog, more slowly."""
+        assert self._errors is not None
+        self._is_slow = self._errors.is_over(self._loop.now())
+        if self._is_slow and not self._is_behind:
+            self._fall_behind()
+            return True
+        return False
+
+    def _fall_behind(self) -> None:
+        if not self._is_slow:
+            super()._fall_behind()
+            return
+        self._is_behind = True
+        self._set_reading(False)
+        self._iteration.backlog.add_slow(self)
+
+    # ---- layers
+
+    def upgrade(self, upgrades: Upgrades) -> None:
+        """Add the agreed layers; an OK sent through each new layer confirms it."""
+        self._iteration.end()  # write earlier publishes and send their answers without the new layers
+        if self._holds:
+            self.close("IDENTIFY asks for an upgrade while a publish before it waits for the disk")
+        if self.closed or self._closing:
+            return
+        self.session.has_upgraded = True
+        self._upgrades = upgrades
+        received = self.take_unread()
+        added: Layer | None = None
+        for layer in self._layers(upgrades):
+            self.add_layer(layer)
+            self.send(frames.OK)
+            added = layer if added is None else Stacked(added, layer)
+        if added is not None and received:  # bytes after the IDENTIFY are already encoded by the new layers
+            self._on_encoded(added, received)
+
+    def _layers(self, upgrades: Upgrades) -> Iterator[Layer]:
+        if upgrades.tls:
+            assert self.broker.tls is not None
+            self.log.of_clients.info("PROTOCOL(V2): [%s] upgrading connection to TLS", self.peer)
+            from nsqd_py.net.tls import TlsLayer  # imported with the first TLS client: it is slow to import
+
+            self._tls = TlsLayer(self.broker.tls.server)
+            self.session.needs_tls = False
+            yield self._tls
+        if upgrades.snappy:
+            self.log.of_clients.info("PROTOCOL(V2): [%s] upgrading connection to snappy", self.peer)
+            from nsqd_py.net.compression import (
+                SnappyLayer,  # imported with the first snappy client: start-up is quicker without its library
+            )
+
+            yield SnappyLayer()
+        if upgrades.deflate_level:
+            level = upgrades.deflate_level
+            self.log.of_clients.info("PROTOCOL(V2): [%s] upgrading connection to deflate (level %d)", self.peer, level)
+            from nsqd_py.net.compression import DeflateLayer
+
+            yield DeflateLayer(level)
+
+    @property
+    def tls_info(self) -> TlsInfo | None:
+        """The negotiated TLS parameters, or None without TLS."""
+        return self._tls.info if self._tls is not None else None
+
+    @property
+    def uses_snappy(self) -> bool:
+        return self._upgrades.snappy
+
+    @property
+    def uses_deflate(self) -> bool:
+        return self._upgrades.deflate_level > 0
+
+    # ---- time
+
+    def overdue(self, now_s: float, limits: TimeLimits) -> str:
+        # Without heartbeats, nothing else closes a client that asked for TLS and does not start the handshake.
+        in_handshake = not self.has_protocol or (self._tls is not None and not self._tls.is_open)
+        if in_handshake and limits.handshake_s and now_s - self._heard_s >= limits.handshake_s:
+            return HANDSHAKE
+        return super().overdue(now_s, limits)
+
+    def set_heartbeat(self) -> None:
+        interval_ms = self.session.heartbeat_interval_ms
+        if interval_ms:
+            self._beat_at(self.broker.clock() + interval_ms * MS_NS)
+        else:
+            self._heartbeat.set(None)
+
+    def _on_heartbeat(self, now_ns: int) -> None:
+        """Send a heartbeat. Close a client that sent nothing for two intervals, or took nothing for one."""
+        interval_ns = self.session.heartbeat_interval_ms * MS_NS
+        if self.closed or not interval_ns:
+            return
+        if self.check_slow_body() and (self.closed or self._closing):
+            return
+        if self._holds:  # waiting for a slow disk is not silence of the client; the heartbeat goes ahead of its answers
+            self._heard_s = self._loop.now()
+            self.send_before_answers(frames.HEARTBEAT)
+            self._beat_at(now_ns + interval_ns)
+            return
+        if now_ns - self._beat_due_ns >= interval_ns:  # the loop was blocked: the client had no heartbeat to answer
+            self._heard_s = self._loop.now()
+        # Nothing is read from a client that is paused or in the backlog.
+        silent_ns = 0 if self._is_paused or self._is_behind else int((self._loop.now() - self._heard_s) * 1e9)
+        if silent_ns >= _SILENT_INTERVALS * interval_ns and self._has_input():  # the loop had no time to read it
+            self._beat_at(now_ns + _LOOK_AGAIN_NS)
+        elif silent_ns >= _SILENT_INTERVALS * interval_ns:
+            self.close("failed to read command - i/o timeout")
+        elif self._is_stuck():
+            self.close("failed to send - i/o timeout")
+        else:
+            self.send(frames.HEARTBEAT)
+            left_ns = max(MS_NS, _SILENT_INTERVALS * interval_ns - silent_ns)
+            self._beat_at(now_ns + min(interval_ns, left_ns))
+
+    def _beat_at(self, due_ns: int) -> None:
+        self._beat_due_ns = due_ns
+        self._heartbeat.set(due_ns)
