@@ -203,7 +203,7 @@ def _of_channel(topic: str, name: str, channel: ChannelRow, trend: Trend | None)
         text = f"{rate(trend.timed_out)} time out: {percent(trend.timed_out_part)} of all deliveries"
         yield Problem("timing_out", text, topic, name, weight=trend.timed_out)
     if _requeues_much(trend):
-        usual = f", usually {percent(trend.usual_requeued)}" if trend.usual_requeued > 0 else ""
+        usual = f", usually {percent(trend.usual_requeued)}" if trend.is_usual_known else ""
         text = f"{rate(trend.requeued)} are requeued: {percent(trend.requeued_part)} of all deliveries{usual}"
         yield Problem("requeueing", text, topic, name, weight=trend.requeued)
 

@@ -28,6 +28,7 @@ _LEAST_DRAIN_S = 10.0
 class Trend:
     """Averages of the rates of a channel, per second. `usual_requeued` is the part of deliveries that is requeued."""
 
+    began_s: float
     updated_s: float
     busy_s: float
     rounds: int = 0
@@ -60,6 +61,11 @@ class Trend:
         return _part(self.requeued, self.finished)
 
     @property
+    def is_usual_known(self) -> bool:
+        """True if the channel has been observed for so long that `usual_requeued` means something."""
+        return self.updated_s - self.began_s >= _USUAL_SPAN_S / 2
+
+    @property
     def timed_out_part(self) -> float:
         """The part of all deliveries that timed out."""
         return _part(self.timed_out, self.finished)
@@ -80,8 +86,8 @@ class Trend:
     @property
     def drain_s(self) -> float | None:
         """The time until nothing waits if all continues like this; None if that never happens."""
-        if not self.depth:
-            return 0.0
+        if self.depth <= self.finished * _LEAST_DRAIN_S:  # no backlog: new messages are finished as soon
+            return self.depth / self.finished if self.depth else 0.0
         shrinking = self.finished - self.came
         return self.depth / shrinking if shrinking > _LEAST_GROWTH_PART * self.came and shrinking > 0 else None
 
@@ -114,7 +120,7 @@ class Trends:
             is_idle = not channel.counts[0] and channel.rates is QUIET
             if is_idle or len(self._trends) >= MOST_TRENDS:
                 return
-            trend = self._trends[topic, name] = Trend(now_s, now_s)
+            trend = self._trends[topic, name] = Trend(now_s, now_s, now_s)
         rates = QUIET if channel.rates is QUIET else Rates._make(channel.rates)
         trend.note(now_s, ChannelCounts._make(channel.counts), rates)
 

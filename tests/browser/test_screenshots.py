@@ -54,6 +54,7 @@ def test_pictures_for_the_docs(visit: Visits, tmp_path: Path, screenshots: Path)
         take("delete")
         take("log", "/topics/orders?tab=log")
         take("dead-letters", "/topics/payments.dead?tab=dead")
+        take("channels", "/channels")
         take("nodes", "/nodes")
         take("node", f"/nodes/{address(cluster.nsqds[0])}")
         take("lookup", "/lookup")
@@ -66,4 +67,4 @@ def test_pictures_for_the_docs(visit: Visits, tmp_path: Path, screenshots: Path)
 
 
 def has_charts(path: str) -> bool:
-    return "tab=" not in path and path not in ("/", "/nodes", "/lookup")
+    return "tab=" not in path and path not in ("/", "/channels", "/nodes", "/lookup")

@@ -91,7 +91,8 @@ export function grouped(times, lists, most) {
   const rows = [];
   for (let end = times.length; end > 0; end -= every) {
     const begin = Math.max(0, end - every);
-    const cells = lists.map(({ values, low, high }) => cellOf(values.slice(begin, end), low.slice(begin, end), high.slice(begin, end)));
+    const part = (/** @type {(number | null)[]} */ list) => list.slice(begin, end);
+    const cells = lists.map(({ values, low, high }) => cellOf(part(values), part(low), part(high)));
     rows.push({ time: times[end - 1], cells });
   }
   return rows;
@@ -101,7 +102,6 @@ export function grouped(times, lists, most) {
 function cellOf(values, low, high) {
   const known = /** @type {number[]} */ (values.filter((value) => value !== null && value !== undefined));
   if (!known.length) return null;
-  return {
-    mean: known.reduce((a, b) => a + b) / known.length, low: extremes(low)?.low ?? known[0], high: extremes(high)?.high ?? known[0],
-  };
+  const mean = known.reduce((a, b) => a + b) / known.length;
+  return { mean, low: extremes(low)?.low ?? mean, high: extremes(high)?.high ?? mean };
 }

@@ -8,7 +8,7 @@ import { Badge } from "../parts/state.js";
 import { Dismiss, since } from "./node_parts.js";
 
 // Of a longer list, the worst; the others on request.
-const FIRST = 8;
+const FIRST = 5;
 
 /** The address of the page that shows a problem. */
 function hrefOf({ kind, topic, channel, node }) {

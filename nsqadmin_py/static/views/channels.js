@@ -1,7 +1,7 @@
 // All channels of all topics in one list: by depth, by age, or only those with problems; and actions on several of them.
 
 import { act, explain, whyNot } from "../lib/api.js";
-import { count, name } from "../lib/format.js";
+import { name } from "../lib/format.js";
 import { html, useMemo, useState } from "../lib/html.js";
 import { useLive } from "../lib/live.js";
 import { paths, setQuery, useTitle } from "../lib/route.js";
@@ -18,7 +18,9 @@ import { SearchField } from "./rows.js";
 const PAGE_ROWS = 50;
 const FIGURES = ["message_rate", "finish_rate", "in_flight", "deferred", "requeue_rate", "timeout_rate", "clients"];
 const SORTABLE = ["topic", "channel", "depth", "oldest_age_s", "drain_s", ...FIGURES];
+const MOST_PAGES = 100_000;
 const MOST_NAMED = 10;
+const MOST_IN_A_LINE = 20;
 
 // What can be done with several channels: the words of the button and of the notice, and whether messages are lost.
 const BULK = [
@@ -53,7 +55,8 @@ function wordsOf(query) {
   const usual = ["topic", "channel"].includes(sort) ? "asc" : "desc";
   const order = ["asc", "desc"].includes(query.order) ? query.order : usual;
   const only = query.only === "problems" ? "problems" : "";
-  return { search: query.search ?? "", only, sort, order, offset: (Math.min(page, 100_000) - 1) * PAGE_ROWS, limit: PAGE_ROWS };
+  const offset = (Math.min(page, MOST_PAGES) - 1) * PAGE_ROWS;
+  return { search: query.search ?? "", only, sort, order, offset, limit: PAGE_ROWS };
 }
 
 function List({ list, words, query, chosen, setChosen, bulk }) {
@@ -64,7 +67,7 @@ function List({ list, words, query, chosen, setChosen, bulk }) {
   return html`
     <div class="section">
       <${SearchField} label="Search channels and topics" query=${query} status=${counted(list.head.total, "channel")}>
-        <label class="field check"><input type="checkbox" checked=${words.only === "problems"}
+        <label class="nowrap"><input type="checkbox" checked=${words.only === "problems"}
           onChange=${(event) => setQuery({ only: event.target.checked ? "problems" : "", page: "" })} />
           Only problems</label>
       <//>
@@ -82,6 +85,10 @@ function emptyText({ search, only }) {
   return search ? "No channel matches." : "There is no channel.";
 }
 
+function topicCell({ topic }) {
+  return html`<span class=${topic.length > MOST_IN_A_LINE ? "" : "nowrap"}>${name(topic)}</span>`;
+}
+
 function columnsOf(chosen, setChosen) {
   const toggle = (key) => {
     const next = new Set(chosen);
@@ -93,7 +100,7 @@ function columnsOf(chosen, setChosen) {
       key: "channel", title: "Channel", sortable: true, href: (row) => paths.channel(row.topic, row.channel),
       cell: (row) => name(row.channel), after: (row) => html`<${ChannelMarks} row=${row} />`,
     },
-    { key: "topic", title: "Topic", sortable: true, href: (row) => paths.topic(row.topic), cell: (row) => name(row.topic) },
+    { key: "topic", title: "Topic", sortable: true, href: (row) => paths.topic(row.topic), cell: topicCell },
     ...figureColumns(["depth"]),
     ...AGE_COLUMNS,
     ...figureColumns(FIGURES),
@@ -128,17 +135,23 @@ function Bulk({ rows, onDone }) {
 function questionOf({ label, isLoss }, rows) {
   const what = counted(rows.length, "channel");
   const total = rows.reduce((sum, row) => sum + held(row), 0);
-  const lines = rows.slice(0, MOST_NAMED).map((row) => `${counted(held(row), "message")} in ${row.channel} of ${row.topic}`);
+  const lines = rows.slice(0, MOST_NAMED)
+    .map((row) => `${counted(held(row), "message")} in ${row.channel} of ${row.topic}`);
   const more = rows.length > MOST_NAMED ? [`and those in ${counted(rows.length - MOST_NAMED, "other channel")}`] : [];
   return {
     title: `${label} ${what}?`,
     text: isLoss ? `${counted(total, "message")} will be lost, waiting, deferred or in flight.`
-      : `Nothing is lost. ${rows.map((row) => `${row.channel} of ${row.topic}`).slice(0, MOST_NAMED).join(", ")}${more.length ? ", …" : ""}`,
+      : `Nothing is lost. ${namesOf(rows)}`,
     loses: isLoss ? [...lines, ...more] : [],
     button: `${label} ${what}`,
     phrase: isLoss ? what : "",
     danger: Boolean(isLoss),
   };
+}
+
+function namesOf(rows) {
+  const names = rows.slice(0, MOST_NAMED).map((row) => `${row.channel} of ${row.topic}`);
+  return [...names, ...(rows.length > MOST_NAMED ? ["…"] : [])].join(", ");
 }
 
 /** One after the other; says in one notice what failed. */
@@ -152,6 +165,7 @@ async function performAll({ action, done }, rows) {
       errors.push(`${channel} of ${topic}: ${explain(error)}`);
     }
   }
-  if (errors.length) notify(`Not all of ${counted(rows.length, "channel")} ${rows.length === 1 ? "was" : "were"} ${done}:`, "warning", errors);
-  else notify(`${count(rows.length)} ${rows.length === 1 ? "channel was" : "channels were"} ${done}.`);
+  const what = `${counted(rows.length, "channel")} ${rows.length === 1 ? "was" : "were"} ${done}`;
+  if (errors.length) notify(`Not all of ${what}:`, "warning", errors);
+  else notify(`${what}.`);
 }

@@ -25,9 +25,10 @@ export function ageText({ oldest_age_s: ageS, depth }) {
   return depth > 0 ? "unknown" : duration(null);
 }
 
-/** The time until nothing waits. @param {{drain_s: number | null, depth: number, clients: number}} row */
-export function drainText({ drain_s: drainS, depth, clients }) {
+/** The time until nothing waits. @param {{drain_s: number | null, depth: number, clients: number, paused?: boolean}} row */
+export function drainText({ drain_s: drainS, depth, clients, paused }) {
   if (!depth) return duration(null);
+  if (paused) return "paused";
   if (drainS === null) return clients ? "not at this rate" : "no consumer";
   return duration(Math.max(1, Math.ceil(drainS)) * 1e9);
 }
