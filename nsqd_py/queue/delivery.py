@@ -24,7 +24,7 @@ _MOST_FAILED_READS = 4
 _GO_ON_AFTER_NS = 250_000_000
 # Delivery does not wait for more messages when there are this many for each waiting client: a send and a read of FINs
 # take about 20 us more than their messages.
-_FULL_SHARE = 16
+_FULL_SHARE = 32
 _DOUBLE_WAITS_NS = 1_000_000_000
 
 
