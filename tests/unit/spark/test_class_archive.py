@@ -17,8 +17,8 @@ def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Java, Path]:
     for name in ("SPARK_HOME", "SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    (tmp_path / "java" / "lib").mkdir(parents=True)
-    (tmp_path / "java" / "lib" / "modules").touch()
+    (tmp_path / "java" / "lib" / "server").mkdir(parents=True)
+    (tmp_path / "java" / "lib" / "server" / "classes.jsa").touch()
     (tmp_path / "spark" / "jars").mkdir(parents=True)
     return Java(tmp_path / "java", 17), tmp_path / "spark"
 
@@ -53,4 +53,9 @@ def test_there_is_none_for_a_class_path_with_directories(
 
 def test_there_is_none_without_a_cache_directory(spark: tuple[Java, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", os.devnull)
+    assert class_archive(*spark) is None
+
+
+def test_there_is_none_for_a_java_that_keeps_not_even_its_own_classes(spark: tuple[Java, Path]) -> None:
+    (spark[0].home / "lib" / "server" / "classes.jsa").unlink()
     assert class_archive(*spark) is None
