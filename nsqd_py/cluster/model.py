@@ -333,10 +333,11 @@ class Cluster:
             elif part.rates is not QUIET:
                 self._rest(node, of_all[name], part, scale)
             latency = row.get("e2e_processing_latency")
-            oldest_ns = row.get("oldest_timestamp", 0)
+            if row.get("oldest_timestamp", 0) != part.oldest_ns:
+                part.oldest_ns = read_time_ns(row, "oldest_timestamp")
+                self._touch(node, of_all[name], part)
             if (
-                row["paused"] or part.is_paused or part.latency or oldest_ns != part.oldest_ns
-                or (latency and latency["percentiles"])
+                row["paused"] or part.is_paused or part.latency or (latency and latency["percentiles"])
                 or part.damage or "lost_count" in row or "unreadable_count" in row
             ):  # fmt: skip
                 self._mark(node, of_all[name], part, row)
