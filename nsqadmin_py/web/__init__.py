@@ -7,6 +7,7 @@ bodies        reads request bodies, with limits on time and size
 answers       answers and errors in the form of Go's nsqadmin
 go_api        the paths of Go's nsqadmin
 views_api     the data of the page, under /api/v2
+csv_rows      rows of a list as CSV
 events        server-sent events: changes of the data that a page shows
 node_queries  questions of the page that nsqds answer
 actions       the actions of the page: POST /api/v2/actions

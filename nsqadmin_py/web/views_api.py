@@ -21,6 +21,7 @@ from nsqadmin_py.history.series import COARSE_RANGE_S, COARSE_STEP_S, LATENCIES,
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.web.access import Access
 from nsqadmin_py.web.answers import NotThere, Refusal, as_json, number_of
+from nsqadmin_py.web.csv_rows import to_csv
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.settings.durations import parse_duration
 from nsqd_py.version import NSQ_VERSION
@@ -138,10 +139,10 @@ class ViewsApi:
         return self._answer({"view": "overview"})
 
     def topics(self, request: Request) -> Response:
-        return self._answer({**request.args.to_dict(), "view": "topics"})
+        return self._list(request, "topics")
 
     def channels(self, request: Request) -> Response:
-        return self._answer({**request.args.to_dict(), "view": "channels"})
+        return self._list(request, "channels")
 
     def topic(self, request: Request, topic: str) -> Response:
         return self._answer({"view": "topic", "topic": topic})
@@ -160,6 +161,21 @@ class ViewsApi:
 
     def _answer(self, query: Query) -> Response:
         return as_json(self._views.document(query))
+
+    def _list(self, request: Request, view: str) -> Response:
+        """Return a page of a list, with `format=csv` as CSV. Raises Refusal."""
+        query = {**request.args.to_dict(), "view": view}
+        form = query.get("format", "json")
+        if form == "json":
+            return self._answer(query)
+        if form != "csv":
+            raise Refusal(400, "INVALID_ARG_FORMAT")
+        headers = {
+            "Content-Type": "text/csv; charset=utf-8",
+            "Content-Disposition": f'attachment; filename="{view}.csv"',
+            "Cache-Control": "no-store",
+        }
+        return Response(to_csv(self._views.read(query).rows.values()), 200, headers)
 
     def history(self, request: Request) -> Response:
         """Return figures over time: `data` has times, then a list of values for each metric, as in uPlot."""

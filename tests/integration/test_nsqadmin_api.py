@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from typing import Any
 
@@ -204,6 +205,23 @@ def test_metrics_have_the_cluster_and_its_problems(cluster: AdminCluster) -> Non
     assert 'nsqadmin_problems{kind="no_consumer",severity="error"} 1.0' in lines
     assert 'nsqadmin_problems{kind="damage",severity="error"} 0.0' in lines
     assert any(line.startswith("process_resident_memory_bytes ") for line in lines)
+
+
+def test_lists_are_exported_as_csv(cluster: AdminCluster) -> None:
+    cluster.create("orders", "archive", "-billing")
+    cluster.publish("orders", 1, 2)
+    admin = cluster.admin()
+    admin.wait_for_topic("orders", depth=6)
+    answer = admin.http("GET", "/api/v2/channels?format=csv&sort=channel&order=desc")
+    assert answer.headers["Content-Type"] == "text/csv; charset=utf-8"
+    assert answer.headers["Content-Disposition"] == 'attachment; filename="channels.csv"'
+    rows = list(csv.DictReader(answer.text.splitlines()))
+    assert [(row["channel"], row["depth"], row["paused"], row["problems"]) for row in rows] == [
+        ("archive", "3", "false", "no_consumer"), ("'-billing", "3", "false", "no_consumer"),  # no formula
+    ]  # fmt: skip
+    (topic,) = csv.DictReader(admin.http("GET", "/api/v2/topics?format=csv").text.splitlines())
+    assert (topic["topic"], topic["depth"]) == ("orders", "6")
+    assert send(admin, "GET", "/api/v2/topics?format=xml") == (400, {"message": "INVALID_ARG_FORMAT"})
 
 
 # ---- settings, paths, users

@@ -13,7 +13,7 @@ import { Pager, Table } from "../parts/table.js";
 import { AGE_COLUMNS, figureColumns } from "./columns.js";
 import { counted, held } from "./losses.js";
 import { ChannelMarks } from "./marks.js";
-import { SearchField } from "./rows.js";
+import { Export, SearchField } from "./rows.js";
 
 const PAGE_ROWS = 50;
 const FIGURES = ["message_rate", "finish_rate", "in_flight", "deferred", "requeue_rate", "timeout_rate", "clients"];
@@ -70,6 +70,7 @@ function List({ list, words, query, chosen, setChosen, bulk }) {
         <label class="nowrap"><input type="checkbox" checked=${words.only === "problems"}
           onChange=${(event) => setQuery({ only: event.target.checked ? "problems" : "", page: "" })} />
           Only problems</label>
+        <${Export} list="channels" words=${words} />
       <//>
     </div>
     ${bulk}

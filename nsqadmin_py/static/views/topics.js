@@ -16,7 +16,7 @@ import { FirstSteps } from "./first_steps.js";
 import { IdleTopics } from "./idle.js";
 import { useLines } from "./lines.js";
 import { TopicMarks } from "./marks.js";
-import { SearchField } from "./rows.js";
+import { Export, SearchField } from "./rows.js";
 
 const PAGE_ROWS = 50;
 const MOST_PAGES = 100_000;
@@ -63,7 +63,7 @@ function List({ list, lines, words }) {
   return html`
     <div class="section">
       <${SearchField} label="Search topics and channels" query=${words}
-        status=${foundText(list.head.total, words.search)} />
+        status=${foundText(list.head.total, words.search)}><${Export} list="topics" words=${words} /><//>
     </div>
     <${Table} caption="Topics" captionHidden columns=${columns} rows=${list.rows} rowKey=${(row) => row.topic}
       sort=${words.sort} order=${words.order} onSort=${onSort}
