@@ -52,7 +52,7 @@ def _accept_losses(directory: Path, report: DirectoryReport) -> list[str]:
     """Mark messages that are in no file as finished in the positions of channels."""
     done = []
     for finding in report.findings:
-        if finding.problem is not Problem.GONE:
+        if finding.trouble is not Problem.GONE:
             continue
         if not finding.topic:
             (directory / finding.file).touch()
@@ -81,7 +81,7 @@ class _Repair:
 
     def run(self) -> list[str]:
         for problems, mend in _REPAIRS:
-            findings = [finding for finding in self._findings if finding.problem in problems]
+            findings = [finding for finding in self._findings if finding.trouble in problems]
             if findings:
                 mend(self, findings)
         return self._done

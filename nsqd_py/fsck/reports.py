@@ -34,7 +34,7 @@ class Finding:
     """
 
     file: str
-    problem: Problem
+    trouble: Problem  # the key in the JSON of --check-data
     start: int
     end: int
     detail: str = ""
@@ -42,7 +42,7 @@ class Finding:
 
     @property
     def is_damage(self) -> bool:
-        return self.problem not in HARMLESS
+        return self.trouble not in HARMLESS
 
 
 @dataclass(slots=True)

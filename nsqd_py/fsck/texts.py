@@ -84,10 +84,10 @@ def _section(title: str, lines: Sequence[str]) -> Iterator[str]:
 
 
 def finding_text(finding: Finding) -> str:
-    if finding.problem is Problem.GONE:
-        return f"{finding.file}: {finding.problem}; {finding.detail}"
+    if finding.trouble is Problem.GONE:
+        return f"{finding.file}: {finding.trouble}; {finding.detail}"
     detail = f"; {finding.detail}" if finding.detail else ""
-    return f"{finding.file}: {finding.problem} ({finding.end - finding.start:,} bytes at {finding.start:,}{detail})"
+    return f"{finding.file}: {finding.trouble} ({finding.end - finding.start:,} bytes at {finding.start:,}{detail})"
 
 
 def _some(names: Sequence[str]) -> Sequence[str]:

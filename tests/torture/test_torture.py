@@ -66,7 +66,7 @@ def test_hundreds_of_kills_lose_nothing(tmp_path: Path, directory: int, tally: T
 
 def is_new_file(finding: Finding) -> bool:
     """True for a log file that was made a moment before the kill: it has no header yet."""
-    return finding.problem is Problem.UNREADABLE and not finding.end
+    return finding.trouble is Problem.UNREADABLE and not finding.end
 
 
 class Torture:
