@@ -27,7 +27,7 @@ def test_pictures_for_the_docs(visit: Visits, tmp_path: Path, screenshots: Path)
         admin.wait_for_topic("payments.dead", nodes=2)
         time.sleep(TRAFFIC_S)
         # It is ended before the page is closed.
-        page = visit(admin, faults=["ERR_INCOMPLETE_CHUNKED", "ERR_CONNECTION_REFUSED"])
+        page = visit(admin, faults=["ERR_INCOMPLETE_CHUNKED", "ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET"])
 
         def take(name: str, path: str = "") -> None:
             if path:
