@@ -64,20 +64,20 @@ atexit.register(_at_exit)
 
 
 def refuse_in_event_loop(method: str) -> None:
-    """Raise WrongPlace in a thread that runs an asyncio event loop, which waiting would stop.
+    """Raise WrongPlace in a task of an asyncio event loop, which waiting would stop.
 
-    Cells of a notebook may wait: all of them run in the event loop of their kernel, one at a time.
+    Cells of a notebook may wait: all of them run in a task of their kernel, one at a time. So may code beside a loop
+    that a library runs in the same thread, as the sync API of Playwright does.
     """
     asyncio = sys.modules.get("asyncio")  # a process that has not imported it runs no event loop
     if asyncio is None:
         return
     try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+        is_in_task = asyncio.current_task() is not None
+    except RuntimeError:  # no event loop runs here
         return
-    if _is_in_notebook():
-        return
-    raise WrongPlace(f"{method} would stop the asyncio event loop of this thread: use nsqd_py.client.aio")
+    if is_in_task and not _is_in_notebook():
+        raise WrongPlace(f"{method} would stop the asyncio event loop of this thread: use nsqd_py.client.aio")
 
 
 def _is_in_notebook() -> bool:

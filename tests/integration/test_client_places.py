@@ -147,6 +147,24 @@ def test_a_loop_that_waits_is_refused_in_an_event_loop(shell: Any, address: str,
     asyncio.run(consume())
 
 
+def test_code_beside_a_loop_may_wait(address: str, topic: str) -> None:
+    """Playwright's sync API runs an event loop in the thread of its caller, and switches greenlets."""
+
+    def publish() -> None:
+        with Producer(address) as producer:
+            producer.publish(topic, b"x")
+        over.set()
+
+    async def run_a_callback() -> None:
+        asyncio.get_running_loop().call_soon(publish)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    over = threading.Event()
+    asyncio.run(run_a_callback())
+    assert over.is_set()
+
+
 def test_a_client_for_asyncio_belongs_to_one_loop(address: str, topic: str) -> None:
     producer = aio.Producer(address)
     asyncio.run(producer.publish(topic, b"x"))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.certificates import make_certificates
-from tests.support.consumer_drivers import DRIVERS, Driver
+from tests.support.consumer_drivers import SHELLS, Driver
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd, NsqlookupdProcess
 
@@ -27,7 +27,8 @@ class Found:
     def __init__(self, shell: str, lookupds: list[str], settings: dict[str, Any]) -> None:
         settings.setdefault("lookupd_poll_interval", POLL)
         self.bodies: list[bytes] = []
-        self.driver: Driver = DRIVERS[shell](
+        self.driver: Driver = Driver(
+            shell,
             TOPIC,
             CHANNEL,
             lambda message: self.bodies.append(message.body),
@@ -48,7 +49,7 @@ class Found:
 MakeFound = Callable[..., Found]
 
 
-@pytest.fixture(params=sorted(DRIVERS))
+@pytest.fixture(params=sorted(SHELLS))
 def find(request: pytest.FixtureRequest) -> Iterator[MakeFound]:
     """`find(nsqlookupd, ..., **settings)` starts a consumer; it is stopped at the end."""
     started: list[Found] = []
