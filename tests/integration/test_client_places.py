@@ -28,6 +28,7 @@ from nsqd_py.client import (
     connect,
 )
 from nsqd_py.client import gevent as on_gevent
+from tests.support.aio_client import run_in_new_loop
 from tests.support.nsqd_process import REPOSITORY, NsqdProcess
 
 pytestmark = pytest.mark.ours
@@ -135,7 +136,7 @@ def test_a_publish_that_waits_is_refused_in_an_event_loop(shell: Any, address: s
         with shell(address) as producer, pytest.raises(WrongPlace, match=r"nsqd_py\.client\.aio"):
             producer.publish(topic, b"x")
 
-    asyncio.run(publish())
+    run_in_new_loop(publish())
 
 
 @pytest.mark.parametrize("shell", [Consumer, on_gevent.Consumer], ids=["threads", "gevent"])
@@ -144,7 +145,7 @@ def test_a_loop_that_waits_is_refused_in_an_event_loop(shell: Any, address: str,
         with pytest.raises(WrongPlace, match=r"nsqd_py\.client\.aio"):
             next(shell(topic, "c", nsqd_tcp_addresses=address).messages())
 
-    asyncio.run(consume())
+    run_in_new_loop(consume())
 
 
 def test_code_beside_a_loop_may_wait(address: str, topic: str) -> None:
@@ -161,16 +162,16 @@ def test_code_beside_a_loop_may_wait(address: str, topic: str) -> None:
         await asyncio.sleep(0)
 
     over = threading.Event()
-    asyncio.run(run_a_callback())
+    run_in_new_loop(run_a_callback())
     assert over.is_set()
 
 
 def test_a_client_for_asyncio_belongs_to_one_loop(address: str, topic: str) -> None:
     producer = aio.Producer(address)
-    asyncio.run(producer.publish(topic, b"x"))
+    run_in_new_loop(producer.publish(topic, b"x"))
     with pytest.raises(WrongPlace, match="another event loop"):
-        asyncio.run(producer.publish(topic, b"x"))
-    asyncio.run(producer.close())
+        run_in_new_loop(producer.publish(topic, b"x"))
+    run_in_new_loop(producer.close())
 
 
 def test_cancelled_publishes_harm_nobody(shared_nsqd: NsqdProcess, address: str, topic: str) -> None:
@@ -185,7 +186,7 @@ def test_cancelled_publishes_harm_nobody(shared_nsqd: NsqdProcess, address: str,
             assert results[1::2] == [None] * 50
             await producer.publish(topic, b"last")
 
-    asyncio.run(publish())
+    run_in_new_loop(publish())
     assert depth(shared_nsqd, topic) >= 51
 
 
@@ -204,7 +205,7 @@ def test_a_cancelled_handler_gives_its_message_back(shared_nsqd: NsqdProcess, ad
         await asyncio.wait_for(has_begun.wait(), 10)
         await consumer.stop(timeout_s=0.1)
 
-    asyncio.run(consume())
+    run_in_new_loop(consume())
     shared_nsqd.wait_for_channel(topic, "c", depth=1, in_flight_count=0, client_count=0)
 
 
@@ -221,7 +222,7 @@ def test_an_event_loop_that_is_busy_keeps_its_messages(shared_nsqd: NsqdProcess,
                 break
         return received
 
-    assert asyncio.run(consume()) == [(b"slow", 1), (b"next", 1)]
+    assert run_in_new_loop(consume()) == [(b"slow", 1), (b"next", 1)]
 
 
 # ---- processes

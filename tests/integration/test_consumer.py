@@ -541,8 +541,10 @@ def test_what_no_handler_has_begun_in_time_is_given_back(nsqd: NsqdProcess, kit:
     consumer.start()
     assert has_begun.wait(10)
     consumer.stop(timeout_s=0.05)
-    nsqd.wait_for_channel(TOPIC, CHANNEL, depth=4, in_flight_count=1, client_count=0)
     may_end.set()
+    # asyncio's task is cancelled, and gives its message back; the others have no way to.
+    begun = int(kit is not SHELLS["aio"])
+    nsqd.wait_for_channel(TOPIC, CHANNEL, depth=5 - begun, in_flight_count=begun, client_count=0)
 
 
 def test_a_handler_may_stop_the_consumer(nsqd: NsqdProcess, kit: Shell) -> None:

@@ -25,6 +25,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from nsqd_py.otel import Instrumentation
 from nsqd_py.otel.envelope import MAGIC, unwrap
+from tests.support.aio_client import run_in_new_loop
 
 pytestmark = pytest.mark.ours
 
@@ -381,7 +382,7 @@ def test_asyncio(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
             return await consumer.wait(10)
 
     consumer: aio.Consumer
-    assert asyncio.run(publish_and_consume())
+    assert run_in_new_loop(publish_and_consume())
     assert sorted(bodies) == [b"order 1", b"order 2", b"order 3", b"order 4"]
     published = {span.context.span_id for span in telemetry.spans(SpanKind.PRODUCER, 3)}
     handled = {span.parent.span_id for span in telemetry.spans(SpanKind.CONSUMER, 4) if span.parent}

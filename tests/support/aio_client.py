@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, TypeVar
 
@@ -26,6 +27,15 @@ def _loop() -> asyncio.AbstractEventLoop:
 def run(awaitable: Coroutine[Any, Any, T]) -> T:
     """Return the result of a coroutine in that loop."""
     return asyncio.run_coroutine_threadsafe(awaitable, _loop()).result(_DEADLINE_S)
+
+
+def run_in_new_loop(awaitable: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a coroutine in an event loop of its own.
+
+    It has a thread of its own too: in this one, Playwright's sync API runs a loop, if a test has used it before.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, awaitable).result(_DEADLINE_S)
 
 
 class SoonPublished:

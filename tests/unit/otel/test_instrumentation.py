@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from nsqd_py.otel import Instrumentation
 from nsqd_py.otel.envelope import wrap
+from tests.support.aio_client import run_in_new_loop
 
 printable = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), max_size=600)
 traceparents = printable | st.from_regex(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}[ -~]{0,9}", fullmatch=True)
@@ -51,7 +52,7 @@ def test_an_async_handler_runs_in_its_span() -> None:
         return bytes(message.body)
 
     message: Any = Message(b"body")
-    assert asyncio.run(Instrumentation(tracer_provider=PROVIDER).handler(handle)(message)) == b"body"
+    assert run_in_new_loop(Instrumentation(tracer_provider=PROVIDER).handler(handle)(message)) == b"body"
     (span,) = SPANS.get_finished_spans()
     assert span.attributes is not None and span.attributes["server.address"] == "unix:/run/nsqd.sock"
     assert "server.port" not in span.attributes
