@@ -125,6 +125,7 @@ def test_a_producer_on_gevent_belongs_to_one_thread(address: str, topic: str) ->
         producer.publish(topic, b"x")
         with ThreadPoolExecutor(1) as pool, pytest.raises(WrongPlace, match=r"nsqd_py\.client\.Producer"):
             pool.submit(producer.publish, topic, b"x").result(10)
+        producer.flush(timeout_s=1)  # nothing of it is left
 
 
 # ---- event loops

@@ -18,11 +18,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import BinaryIO
 
 from google_crc32c import extend
 
-from nsq_tools.to_file.claims import Claim, ClaimDetails, abandoned, new_token, side_path
+from nsq_tools.to_file.claims import Claim, ClaimDetails, abandoned
 from nsq_tools.to_file.compression import CODECS
 from nsq_tools.to_file.formats import FORMATS
 from nsq_tools.to_file.formats.format import FileScan, Format
@@ -222,6 +223,5 @@ def _scan(claim: Claim, file: BinaryIO, size: int) -> FileScan:
 def check_writable(directory: Path) -> None:
     """Make the directory if it is missing. Raises OSError if no file can be created in it."""
     make_directories(directory)
-    probe = side_path(directory, new_token(), ".probe")
-    probe.touch(exist_ok=False)
-    probe.unlink()
+    with TemporaryFile(dir=directory):  # without a name where the file system can: a kill leaves nothing
+        pass
