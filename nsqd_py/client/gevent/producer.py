@@ -27,7 +27,7 @@ from nsqd_py.client.gevent.links import OutletLink
 from nsqd_py.client.gevent.lookup_client import LookupClient
 from nsqd_py.client.keywords import ProducerKeywords
 from nsqd_py.client.process import AfterFork, refuse_in_event_loop, tell_after_fork
-from nsqd_py.client.publishing.base import FIRST_PAUSE_S, MOST_PAUSE_S, BaseProducer
+from nsqd_py.client.publishing.base import FIRST_PAUSE_S, MOST_PAUSE_S, BaseProducer, pinged
 from nsqd_py.client.publishing.dispatcher import Dispatcher
 from nsqd_py.client.publishing.outlet import Outlet
 from nsqd_py.client.publishing.publish import Done, Publish, commands
@@ -278,10 +278,4 @@ class Producer(BaseProducer, AfterFork):
 
 def connect(*addresses: str, **settings: Unpack[ProducerKeywords]) -> Producer:
     """Return a producer that is connected. Takes the arguments of `Producer`. Raises BadClientOption, NoNsqd."""
-    producer = Producer(*addresses, **settings)
-    try:
-        producer.ping()
-    except BaseException:
-        producer.close(0.0)
-        raise
-    return producer
+    return pinged(Producer(*addresses, **settings))

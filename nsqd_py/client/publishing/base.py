@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 from nsqd_py.client.addresses import address_list, parse_address
 from nsqd_py.client.errors import BadClientOption, NsqClientError
@@ -225,3 +225,16 @@ class BaseProducer:
         except NsqClientError:
             if error is None:  # the first error says more
                 raise
+
+
+AnyProducer = TypeVar("AnyProducer", bound=BaseProducer)
+
+
+def pinged(producer: AnyProducer) -> AnyProducer:
+    """Return the producer once an nsqd is connected. Otherwise close it, and raise NoNsqd."""
+    try:
+        producer.ping()
+    except BaseException:  # Ctrl-C too
+        producer.close(0.0)
+        raise
+    return producer

@@ -30,7 +30,7 @@ from nsqd_py.client.process import (
     tell_after_fork,
     tell_at_exit,
 )
-from nsqd_py.client.publishing.base import BaseProducer
+from nsqd_py.client.publishing.base import BaseProducer, pinged
 from nsqd_py.client.publishing.publish import Done, Publish
 from nsqd_py.client.threads.stepping import SteppingProducer
 
@@ -372,13 +372,7 @@ class Producer(BaseProducer, AfterFork, AtExit):
 
 def connect(*addresses: str, **settings: Unpack[ProducerKeywords]) -> Producer:
     """Return a producer that is connected. Takes the arguments of `Producer`. Raises BadClientOption, NoNsqd."""
-    producer = Producer(*addresses, **settings)
-    try:
-        producer.ping()
-    except BaseException:
-        producer.close(0.0)
-        raise
-    return producer
+    return pinged(Producer(*addresses, **settings))
 
 
 def _ignore(error: NsqClientError | None) -> None:
