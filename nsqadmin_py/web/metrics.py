@@ -16,6 +16,8 @@ from nsqadmin_py.history.series import History
 from nsqd_py.cluster.model import Cluster
 
 _STATES = (OK, SLOW, FAILED, NEW, GONE)
+# Rendering takes 1 to 2 ms; whoever asks more often than this gets the same text again.
+_RENDERED_FOR_S = 1.0
 
 
 class Metrics:
@@ -28,10 +30,23 @@ class Metrics:
         self._findings = findings
         self._history = history
         self._count_readers = count_readers
+        self._rendered = b""
+        self._rendered_until_s = 0.0
 
     def handle(self, request: Request) -> Response:
         # Imported late: nsqadmin starts without it.
-        from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, Gauge, ProcessCollector
+        from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
+
+        now_s = monotonic()
+        if now_s >= self._rendered_until_s:
+            self._rendered = self._render()
+            self._rendered_until_s = now_s + _RENDERED_FOR_S
+        return Response(
+            self._rendered, 200, {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4, "Cache-Control": "no-store"}
+        )
+
+    def _render(self) -> bytes:
+        from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
         from prometheus_client import generate_latest as exposition
 
         registry = CollectorRegistry()
@@ -45,8 +60,7 @@ class Metrics:
         found = Counter(entry.problem.kind for entry in self._findings.attention.listed)
         for kind, info in KINDS.items():
             problems.labels(kind, info.severity).set(found[kind])
-        headers = {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4, "Cache-Control": "no-store"}
-        return Response(exposition(registry), 200, headers)
+        return exposition(registry)
 
     def _figures(self) -> list[tuple[str, str, float]]:
         head = overview(self._cluster, monotonic(), self._findings).head

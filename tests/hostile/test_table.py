@@ -1,7 +1,7 @@
 """Every route and command under hostile inputs on ten connections, while a neighbour goes on with its work.
 
-On a quiet machine of two cores the neighbour's worst round trip stays under 100 ms. Here the bound is wider for those
-rows whose ten connections need their turns, and it counts only CPU time of the daemon (see `hostile_attack.Cost`).
+On a quiet machine of two cores the neighbour's worst round trip stays under 100 ms. Here the bound is twice that, for
+machines that are half as fast, and it counts only CPU time of the daemon (see `hostile_attack.Cost`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import NsqdProcess, ServerProcess
 from tests.support.nsqlookupd_process import NsqlookupdProcess
 
-MOST_WAIT_S = 0.1
+MOST_WAIT_S = 0.2
 MOST_GAINED_MB = 150
 MOST_LOG_BYTES = 1024 * 1024
 TRIES = 5
@@ -73,7 +73,7 @@ def admin(lookupd: NsqlookupdProcess, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def check(process: ServerProcess, openers: list[Open], inputs: list[bytes], what: str) -> None:
-    """The best of three tries counts for the time, all of them for memory and log."""
+    """The best of TRIES counts for the time, all of them for memory and log."""
     for _ in range(TRIES):
         cost = attack(process, openers, inputs)
         print(f"{what}: {cost}")
