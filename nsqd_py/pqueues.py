@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from itertools import chain
+from typing import Any
 
 from nsqd_py.batch import Batch
 
@@ -66,6 +67,17 @@ class DeferredQueue:
         self.count -= sum(high - low for low, high, _, _ in runs)
         return runs
 
+    def first(self, most: int) -> list[tuple[int, Run]]:
+        """Return (due_ns, run) of the next runs, which hold up to `most` messages, without removing them."""
+        found: list[tuple[int, Run]] = []
+        for key in _ascending(self._keys):
+            for due_ns, (low, high, attempts, batch) in _ascending(self._heaps[key]):
+                if most <= 0:
+                    return found
+                found.append((due_ns, (low, min(high, low + most), attempts, batch)))
+                most -= high - low
+        return found
+
     def clear(self) -> None:
         self._heaps.clear()
         self._keys.clear()
@@ -86,6 +98,17 @@ class DeferredQueue:
     def __iter__(self) -> Iterator[tuple[int, Run]]:
         """Yield (due_ns, run) in no order."""
         return chain.from_iterable(self._heaps.values())
+
+
+def _ascending(heap: list[Any]) -> Iterator[Any]:
+    """Yield the items of a heap in ascending order without changing it. The first n items take O(n log n)."""
+    candidates = [(heap[0], 0)] if heap else []
+    while candidates:
+        item, place = heappop(candidates)
+        yield item
+        for child in (2 * place + 1, 2 * place + 2):
+            if child < len(heap):
+                heappush(candidates, (heap[child], child))
 
 
 class Alarm:

@@ -2,7 +2,7 @@
 
 routes        the table of paths: method, access rule, handler
 handlers      the handlers of most paths
-log_handlers  the handlers that read a topic's log, seek or peek
+log_handlers  the handlers that read a topic's log, seek, peek, or finish one message
 publishing    an HTTP connection that publishes to /pub without parsing
 bodies        the two body formats of /mpub, converted to batches           pure
 """

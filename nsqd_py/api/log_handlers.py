@@ -1,4 +1,4 @@
-"""The handlers that read a topic's log by sequence number, move channels in it, or show queued messages."""
+"""The handlers that read a topic's log, move channels in it, or show or finish messages of a channel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nsqd_py.api.handlers import named_channel, named_topic
 from nsqd_py.broker import seek
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.housekeeping import living_of
-from nsqd_py.broker.peek import Peek
+from nsqd_py.broker.peek import STATES, Peek
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.kept import read_kept
 from nsqd_py.diskqueue.log import TopicLog
@@ -34,12 +34,12 @@ _MOST_PEEK = 1000
 
 
 def read_topic(request: Request[Broker]) -> Reply:
-    """Return kept records from a sequence number on, in the format of a log file.
+    """Return kept records from a sequence number or a time on, in the format of a log file.
 
     This is for readers that keep their own checkpoint of a topic.
     """
     _, log = _topic_and_log(request)
-    seq = _seq(request)
+    seq = _first_seq(request, log)
     most_bytes = min(_number(request, "max_bytes", _DEFAULT_READ_BYTES, lowest=1), _MOST_READ_BYTES)
     kept = read_kept(log, seq, most_bytes, partial(in_thread, gevent.get_hub().threadpool))
     headers = (
@@ -141,6 +141,16 @@ def _topic_and_log(request: Request[Broker]) -> tuple[Topic, TopicLog]:
     return topic, topic.log
 
 
+def _first_seq(request: Request[Broker], log: TopicLog) -> int:
+    """Return the number at which reading begins: `seq`, or that of the place `time`. Raises HttpError, OSError."""
+    target = _target(request, "time")
+    if target is None:
+        return _seq(request)
+    if isinstance(target, int):
+        return log.seq_at(target, log.earliest_seq)
+    return log.next_seq if target == seek.LATEST else 0
+
+
 def _seq(request: Request[Broker]) -> int:
     """Return the sequence number of the query; 0 for `earliest`. Raises HttpError."""
     if request.params.get("seq") is None:
@@ -162,13 +172,18 @@ def _number(request: Request[Broker], key: str, otherwise: int, *, lowest: int) 
     return number
 
 
-# ---- peek
+# ---- single messages of a channel
 
 
 def peek(request: Request[Broker]) -> Reply:
-    """Return the next `n` queued messages of a channel; they stay queued."""
+    """Return `n` messages of a channel in the `state` queued, in_flight or deferred; they stay as they are."""
     topic, channel = named_channel(request)
-    found = Peek(topic, channel, _count(request))
+    count = _count(request)
+    runs_of = STATES.get(request.params.get("state", "queued"))
+    if runs_of is None:
+        raise HttpError(400, "INVALID_ARG_STATE")
+    ahead_ns = request.app.wall_clock() - request.app.clock()
+    found = Peek(topic, runs_of(channel, count, ahead_ns.__add__))
     found.look(gevent.get_hub().threadpool)
     figures = {
         "topic": topic.name,
@@ -192,3 +207,18 @@ def _count(request: Request[Broker]) -> int:
     if not 1 <= count <= _MOST_PEEK:
         raise HttpError(400, "INVALID_ARG_N")
     return count
+
+
+def finish_message(request: Request[Broker]) -> Reply:
+    """Finish one queued message of a channel, with this `seq` and `id`, without delivering it."""
+    topic, channel = named_channel(request)
+    seq = _seq(request)
+    message_id = request.params.get("id")
+    if message_id is None:
+        raise HttpError(400, "MISSING_ARG_ID")
+    found = Peek(topic, [((seq, seq + 1, 0, None), {})])
+    found.look(gevent.get_hub().threadpool)
+    if found.ids != [message_id.encode("utf-8", "surrogateescape")] or not channel.discard(seq):
+        raise HttpError(404, "MESSAGE_NOT_QUEUED")
+    request.app.log.of_clients.info("TOPIC(%s): channel(%s) finished message %d", topic.name, channel.name, seq)
+    return answers.EMPTY

@@ -52,6 +52,7 @@ ROUTES: tuple[Route[Broker], ...] = (
     Route("POST", "/channel/pause", partial(handlers.pause_channel, paused=True), ADMINISTER),
     Route("POST", "/channel/unpause", partial(handlers.pause_channel, paused=False), ADMINISTER),
     Route("GET", "/channel/peek", log_handlers.peek, BODIES, is_long=True),
+    Route("POST", "/channel/finish", log_handlers.finish_message, ADMINISTER),
     Route("POST", "/drain", handlers.drain, Access.SHUT_DOWN),
     Route("GET", "/config/:opt", handlers.get_option, FIGURES),
     Route("PUT", "/config/:opt", handlers.put_option, ADMINISTER, OPTION),

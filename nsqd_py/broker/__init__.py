@@ -21,6 +21,6 @@ disk_limits       free space, free descriptors, and the write errors that /ping,
 removed_files     restores log files that another program removed
 
 Operations on one channel
-peek              shows the next messages without delivering them
+peek              shows queued, in-flight or deferred messages without delivering them
 seek              moves a channel in its topic's log
 """

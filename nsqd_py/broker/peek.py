@@ -1,10 +1,10 @@
-"""Showing the messages that a channel would deliver next, without changing anything."""
+"""Showing the messages of a channel that are queued, in flight or deferred, without changing anything."""
 
 from __future__ import annotations
 
 import os
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
@@ -22,44 +22,80 @@ from nsqd_py.runtime.threads import in_thread
 
 _MOST_BYTES = 4 * 1024 * 1024  # of JSON, which may be six times as long as a body: "\\u0000"
 
+# Messages in one state, and the fields that their rows have beside those of the message.
+StateRun = tuple[Run, dict[str, Any]]
+
+
+def queued(channel: Channel, most: int, _wall_ns: Callable[[int], int]) -> Iterator[StateRun]:
+    """Yield the next queued messages, in the order of delivery."""
+    for run in channel.position.queued(most):
+        yield run, {}
+
+
+def in_flight(channel: Channel, most: int, wall_ns: Callable[[int], int]) -> Iterator[StateRun]:
+    """Yield messages in flight, with the address of the client, the time of delivery, and when they time out."""
+    for low, high, delivery, client in channel.in_flight(most):
+        yield (low, high, delivery.attempts, delivery.batch), {
+            "client": client.peer if client is not None else "",
+            "delivered": wall_ns(delivery.delivered_ns),
+            "deadline": wall_ns(delivery.deadline_ns),
+        }
+
+
+def deferred(channel: Channel, most: int, wall_ns: Callable[[int], int]) -> Iterator[StateRun]:
+    """Yield the deferred messages that are due next, with that time."""
+    for due_ns, run in channel.position.deferred.first(most):
+        yield run, {"due": wall_ns(due_ns)}
+
+
+# By the names that the query has for them. The last argument converts a steady time to wall time.
+STATES: dict[str, Callable[[Channel, int, Callable[[int], int]], Iterable[StateRun]]] = {
+    "queued": queued,
+    "in_flight": in_flight,
+    "deferred": deferred,
+}
+
 
 class Peek:
-    """The first `most` queued messages as JSON; fewer if they are large.
+    """Messages of a channel as JSON; fewer than `runs` has if they are large.
 
-    rows              {id, timestamp (ns), attempts (so far), body as text or body_base64}
+    rows              {id, seq, timestamp (ns), attempts (so far), fields of the state, body as text or body_base64}
+    ids               the id of each row
     unreadable_count  messages among them that cannot be read now
     """
 
-    def __init__(self, topic: Topic, channel: Channel, most: int) -> None:
+    def __init__(self, topic: Topic, runs: Iterable[StateRun]) -> None:
         self.rows: list[orjson.Fragment] = []
+        self.ids: list[bytes] = []
         self.unreadable_count = 0
         self._topic = topic
-        self._runs = channel.position.queued(most)
+        self._runs = list(runs)
         self._sources: dict[LogFile, _Source] = {}
         self._plan: list[_MessageRange] = []
 
     def look(self, threadpool: Any) -> None:
         """Fill in the rows. A thread reads while this greenlet waits. Raises OSError."""
         with ExitStack() as stack:
-            for run in self._runs:
-                self._plan += self._ranges(run, stack)
+            for run, fields in self._runs:
+                self._plan += self._ranges(run, fields, stack)
             in_thread(threadpool, self._read)
 
-    def _ranges(self, run: Run, stack: ExitStack) -> Iterator[_MessageRange]:
+    def _ranges(self, run: Run, fields: dict[str, Any], stack: ExitStack) -> Iterator[_MessageRange]:
         """Yield where a run's messages are: in a batch in memory, or in files."""
         low, high, attempts, kept = run
+        fields = {"attempts": attempts, **fields}
         memory_from = self._topic.first_in_memory if kept is None else low
         if self._topic.log is not None and low < memory_from:
             for file in self._topic.log.files:
                 if file.end_seq > low and file.first_seq < min(high, memory_from):
                     until = min(high, memory_from, file.end_seq)
-                    yield _MessageRange(max(low, file.first_seq), until, attempts, None, self._source(file, stack))
+                    yield _MessageRange(max(low, file.first_seq), until, fields, None, self._source(file, stack))
         low = max(low, memory_from)
         while low < high:
             batch = kept or self._topic.batch_at(low)
             if batch is None or batch.first_seq >= high:
                 break
-            yield _MessageRange(max(low, batch.first_seq), min(high, batch.end_seq), attempts, batch, None)
+            yield _MessageRange(max(low, batch.first_seq), min(high, batch.end_seq), fields, batch, None)
             low = batch.end_seq
 
     def _source(self, file: LogFile, stack: ExitStack) -> _Source:
@@ -79,11 +115,12 @@ class Peek:
             try:
                 for batch in message_range.batches():
                     for index, message_id in enumerate(hex_ids(batch.base_id, batch.count)):
-                        row = _row(message_id, batch.timestamp_ns, message_range.attempts, batch.message(index))
+                        row = _row(batch, index, message_id, message_range.fields)
                         left -= len(row)
                         if left < 0 and self.rows:
                             return
                         self.rows.append(orjson.Fragment(row))
+                        self.ids.append(message_id)
                         seq += 1
             except (OSError, Unmovable):
                 self.unreadable_count += message_range.high - seq
@@ -102,7 +139,7 @@ class _MessageRange(NamedTuple):
 
     low: int
     high: int
-    attempts: int
+    fields: dict[str, Any]
     batch: Batch | None
     source: _Source | None
 
@@ -114,8 +151,10 @@ class _MessageRange(NamedTuple):
             yield from walk(*self.source, [(self.low, self.high)])
 
 
-def _row(message_id: bytes, timestamp_ns: int, attempts: int, body: bytes) -> bytes:
-    row: dict[str, Any] = {"id": message_id.decode(), "timestamp": timestamp_ns, "attempts": attempts}
+def _row(batch: Batch, index: int, message_id: bytes, fields: dict[str, Any]) -> bytes:
+    seq = batch.first_seq + index
+    row: dict[str, Any] = {"id": message_id.decode(), "seq": seq, "timestamp": batch.timestamp_ns, **fields}
+    body = batch.message(index)
     try:
         row["body"] = body.decode()
     except UnicodeDecodeError:

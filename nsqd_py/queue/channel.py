@@ -6,7 +6,8 @@ after a crash at most the messages that were finished in the last 100 ms are del
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from itertools import islice
 
 from nsqd_py.diskqueue.journal import Journal, Replacement, queued_after
 from nsqd_py.diskqueue.ranges import runs_of
@@ -15,12 +16,14 @@ from nsqd_py.pqueues import Alarms, Run
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.dead_letters import DeadLetters
 from nsqd_py.queue.delivery import Distributor
-from nsqd_py.queue.in_flight import Entry, InFlightTable, strays
+from nsqd_py.queue.in_flight import Delivery, Entry, InFlightTable, strays
 from nsqd_py.queue.journal_buffer import JournalBuffer, Unsaved, runs_of_entries
 from nsqd_py.queue.oldest import OldestMessage
 from nsqd_py.queue.position import TOPOLOGY_AWARE, Position
 from nsqd_py.queue.roles import ChannelLimits, Consumer, FinishMeter, MessageSource
 
+# Requeued runs in which `discard` looks for a message: as many as a peek shows.
+_MOST_SEARCHED = 1000
 MOST_EXPIRED_AT_ONCE = 2000  # requeued runs that one sweep for expired messages checks
 _MOST_DUE_AT_ONCE = 700  # runs: 2 ms; 300,000 runs that were due at one moment took 0.6 s
 # With up to this number of clients each unknown id is searched in all in-flight tables (7 us). With more clients
@@ -159,6 +162,20 @@ class Channel:
                 return False
             self._searched_ns = now_ns
         return any(message_id in table for table in self._tables)
+
+    def in_flight(self, most: int) -> Iterator[tuple[int, int, Delivery, Consumer | None]]:
+        """Yield runs (low, high, delivery, client) of up to `most` in-flight messages, the oldest of each client first.
+
+        The client is None if it has disconnected, or if the messages are being moved as dead letters.
+        """
+        clients = {client.in_flight: client for client in self.clients}
+        for table in self._tables:
+            entries = list(islice(table.entries(), most))
+            most -= len(entries)
+            for low, high, delivery in runs_of_entries(entries):
+                yield low, high, delivery, clients.get(table)
+            if not most:
+                return
 
     # ---- messages from the topic
 
@@ -340,6 +357,17 @@ class Channel:
         """Drop all queued, in-flight and deferred messages. Raises OSError if the journal cannot be written."""
         self.position.empty()
         self._begin_anew()
+
+    def discard(self, seq: int) -> bool:
+        """Finish one queued message without delivering it. Return False if it is not queued.
+
+        A requeued message is found only among the first 1000 requeued runs.
+        """
+        if not self.position.take_queued(seq, _MOST_SEARCHED):
+            return False
+        self.distributor.forget_read()
+        self.mark_finished(seq, seq + 1)
+        return True
 
     def seek(self, seq: int, not_due: Iterable[tuple[int, int, int]], holes: Iterable[tuple[int, int]]) -> None:
         """Move to `seq`, as `Position.seek` does; in-flight messages are dropped from the tables.

@@ -7,6 +7,7 @@ contains sequence numbers only; bodies stay in the log.
 from __future__ import annotations
 
 import sys
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice, repeat
@@ -144,6 +145,34 @@ class Position:
         self.again_after.extendleft(after for _, after in reversed(kept))
         self.again_count -= sum(high - low for low, high, _, _ in taken)
         return taken
+
+    def take_queued(self, seq: int, most: int) -> bool:
+        """Take one queued message, wherever it is in the queue.
+
+        Return False if it is not queued, or if it is behind the first `most` requeued runs.
+        """
+        for place, (low, high, attempts, batch) in enumerate(islice(self.again, most)):
+            if low <= seq < high:
+                after = self.again_after[place]
+                del self.again[place], self.again_after[place]
+                for rest_low, rest_high in ((seq + 1, high), (low, seq)):
+                    if rest_low < rest_high:
+                        self.again.insert(place, (rest_low, rest_high, attempts, batch))
+                        self.again_after.insert(place, after)
+                self.again_count -= 1
+                return True
+        return self._take_fresh_one(seq)
+
+    def _take_fresh_one(self, seq: int) -> bool:
+        """Make the cursor jump over one message; False if it is behind the cursor, or jumped over already."""
+        if not self.next_fresh <= seq < self.released:
+            return False
+        place = bisect_right(self.skips, (seq, sys.maxsize))
+        if place and self.skips[place - 1][1] > seq:
+            return False
+        self.skips.insert(place, (seq, seq + 1))
+        self._skipped += 1
+        return True
 
     def queued(self, most: int) -> list[Run]:
         """Return the next `most` messages in delivery order, without taking them."""

@@ -14,6 +14,7 @@ from nsqd_py.queue.in_flight import Delivery, InFlightTable
 class Consumer(Protocol):
     """A connection that subscribed to a channel."""
 
+    peer: str  # its address, as people read it
     in_flight: InFlightTable
     is_waiting: bool  # in the channel's queue of clients that can take a message
     msg_timeout_ns: int

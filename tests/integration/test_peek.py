@@ -1,10 +1,11 @@
-"""GET /channel/peek: what a channel would deliver next, as it lies there."""
+"""GET /channel/peek: the messages of a channel, as they lie there. POST /channel/finish: one of them goes."""
 
 from __future__ import annotations
 
 import json
 from base64 import b64decode
 from collections.abc import Iterator
+from time import time_ns
 from typing import Any
 
 import pytest
@@ -121,6 +122,7 @@ def test_an_ephemeral_channel_shows_its_messages(nsqd: NsqdProcess) -> None:
         ("topic=errors&channel=c&n=0", 400, "INVALID_ARG_N"),
         ("topic=errors&channel=c&n=1001", 400, "INVALID_ARG_N"),
         ("topic=errors&channel=c&n=many", 400, "INVALID_ARG_N"),
+        ("topic=errors&channel=c&state=finished", 400, "INVALID_ARG_STATE"),
     ],
 )
 def test_errors(nsqd: NsqdProcess, query: str, status: int, code: str) -> None:
@@ -141,3 +143,80 @@ def test_damage_is_counted_and_the_rest_is_shown(nsqd: NsqdProcess) -> None:
     found = peek(nsqd, "damaged")
     assert [text[:3] for text in texts(found)] == ["000", "002"]
     assert (found["unreadable_count"], found["depth"]) == (1, 3)
+
+
+# ---- messages that are not queued
+
+
+def test_messages_in_flight_have_their_client_and_deadline(nsqd: NsqdProcess) -> None:
+    nsqd.create("flying", "c")
+    with nsqd.connect(msg_timeout=60_000) as client:
+        client.mpub("flying", [b"%03d" % i for i in range(10)])
+        client.sub("flying", "c", 4)
+        messages = client.messages(4)
+        answer = nsqd.http("GET", "/channel/peek?topic=flying&channel=c&state=in_flight&n=3").json()
+        rows = answer["messages"]
+        assert [(row["id"], row["body"], row["seq"], row["attempts"]) for row in rows] == [
+            (message.id.decode(), message.body.decode(), seq, 1) for seq, message in enumerate(messages[:3])
+        ]
+        (reader,) = nsqd.channel_stats("flying", "c")["clients"]  # type: ignore[index]
+        assert {row["client"] for row in rows} == {reader["remote_address"]}
+        assert {row["deadline"] - row["delivered"] for row in rows} == {60_000_000_000}
+        assert abs(rows[0]["delivered"] - time_ns()) < 60e9
+        assert nsqd.channel_stats("flying", "c")["in_flight_count"] == 4  # type: ignore[index]
+
+
+def test_deferred_messages_come_by_due_time(nsqd: NsqdProcess) -> None:
+    nsqd.create("waiting", "c")
+    with nsqd.connect() as client:
+        for minutes in (30, 10, 20):
+            client.dpub("waiting", minutes * 60_000, b"%d" % minutes)
+    answer = nsqd.http("GET", "/channel/peek?topic=waiting&channel=c&state=deferred&n=2").json()
+    assert texts(answer) == ["10", "20"]
+    due_s = [(row["due"] - row["timestamp"]) / 1e9 for row in answer["messages"]]
+    assert due_s == pytest.approx([600, 1200], abs=1)
+
+
+# ---- finishing one message
+
+
+def finish(nsqd: NsqdProcess, topic: str, seq: int, message_id: str) -> tuple[int, str]:
+    answer = nsqd.http("POST", f"/channel/finish?topic={topic}&channel=c&seq={seq}&id={message_id}")
+    return answer.status, answer.json()["message"] if answer.body else ""
+
+
+def test_one_message_is_finished_and_the_others_stay(nsqd: NsqdProcess) -> None:
+    nsqd.create("one", "c")
+    with nsqd.connect() as client:
+        client.mpub("one", [b"%d" % i for i in range(6)])
+        client.sub("one", "c", 2)
+        first, second = client.messages(2)
+        client.send(rdy(0), req(second.id, 0), req(first.id, 0))
+        nsqd.wait_for_channel("one", "c", depth=6)
+        rows = {row["body"]: row for row in peek(nsqd, "one")["messages"]}
+        for body in ("1", "4"):
+            assert finish(nsqd, "one", rows[body]["seq"], rows[body]["id"]) == (200, "")
+            assert finish(nsqd, "one", rows[body]["seq"], rows[body]["id"]) == (404, "MESSAGE_NOT_QUEUED")
+        assert texts(peek(nsqd, "one")) == ["2", "3", "5", "0"]
+        client.send(rdy(4))
+        assert [message.body for message in client.messages(4)] == [b"2", b"3", b"5", b"0"]
+    nsqd.restart()
+    nsqd.wait_for_channel("one", "c", depth=4)
+
+
+def test_what_is_not_queued_cannot_be_finished(nsqd: NsqdProcess) -> None:
+    nsqd.create("not", "c")
+    with nsqd.connect() as client:
+        client.mpub("not", [b"a", b"b"])
+        client.dpub("not", 600_000, b"later")
+        client.sub("not", "c", 1)
+        flying = client.message()
+        wrong = (404, "MESSAGE_NOT_QUEUED")
+        assert finish(nsqd, "not", 0, flying.id.decode()) == wrong
+        assert finish(nsqd, "not", 1, flying.id.decode()) == wrong  # the id of another one
+        assert finish(nsqd, "not", 99, flying.id.decode()) == wrong
+        (later,) = nsqd.http("GET", "/channel/peek?topic=not&channel=c&state=deferred").json()["messages"]
+        assert finish(nsqd, "not", later["seq"], later["id"]) == wrong
+        nsqd.wait_for_channel("not", "c", depth=1, in_flight_count=1, deferred_count=1)
+    answer = nsqd.http("POST", "/channel/finish?topic=not&channel=c&seq=0")
+    assert (answer.status, answer.json()["message"]) == (400, "MISSING_ARG_ID")

@@ -103,6 +103,15 @@ def test_all_at_once(nsqd: NsqdProcess) -> None:
     assert numbers["Next"] == 500
 
 
+def test_reading_from_a_time(nsqd: NsqdProcess) -> None:
+    publish(nsqd, "kept", 0, 200)
+    time = datetime.now(UTC).isoformat().replace("+", "%2B")
+    publish(nsqd, "kept", 200, 300)
+    assert read(nsqd, f"time={time}&max_bytes=1")[0]["First"] == 200
+    assert read(nsqd, "time=earliest&max_bytes=1")[0]["First"] == 0
+    assert read(nsqd, "time=latest") == ({"First": 300, "Next": 300, "End": 300, "Earliest": 0}, [])
+
+
 def test_what_is_not_kept_is_passed_over(nsqd: NsqdProcess) -> None:
     nsqd.create("gone", "c")
     publish(nsqd, "gone", 0, 500)
@@ -131,6 +140,7 @@ REFUSED = [
     ("GET", "/topic/read?topic=kept&seq=-1", 400, "INVALID_ARG_SEQ"),
     ("GET", "/topic/read?topic=kept&seq=x", 400, "INVALID_ARG_SEQ"),
     ("GET", "/topic/read?topic=kept&seq=0&max_bytes=0", 400, "INVALID_ARG_MAX_BYTES"),
+    ("GET", "/topic/read?topic=kept&time=soon", 400, "INVALID_ARG_TIME"),
     ("GET", "/topic/read?topic=none&seq=0", 404, "TOPIC_NOT_FOUND"),
     ("GET", "/topic/read?topic=e%23ephemeral&seq=0", 400, "TOPIC_IS_EPHEMERAL"),
     ("GET", "/topic/log?topic=e%23ephemeral", 400, "TOPIC_IS_EPHEMERAL"),

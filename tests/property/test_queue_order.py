@@ -24,7 +24,7 @@ from nsqd_py.queue.position import MOST_AHEAD, Position
 from tests.unit.fakes import MS, SECOND, FakeConsumer, FakePublisher, Received, World, close_descriptors, sized
 from tests.unit.fakes import start_broker as start
 
-WHAT = ["publish", "defer", "finish", "requeue", "requeue later", "time out", "wait", "restart", "kill"]
+WHAT = ["publish", "defer", "finish", "requeue", "requeue later", "time out", "discard", "wait", "restart", "kill"]
 STEPS = st.lists(st.tuples(st.sampled_from(WHAT), st.integers(0, 1 << 16)), min_size=5, max_size=40)
 
 
@@ -100,6 +100,8 @@ class Queue:
             self.pass_time((1 + number % 3) * SECOND)
         elif what == "time out":
             self.time_out()
+        elif what == "discard":
+            self.discard(number)
         elif what in ("restart", "kill"):
             self.restart(is_killed=what == "kill")
         elif self.in_flight:
@@ -114,6 +116,14 @@ class Queue:
                 self.deferred[message.body] = now_ns + delay_ns
                 consumer.requeue(message, delay_ns)
         self.settle()
+
+    def discard(self, number: int) -> None:
+        """Any queued message; one that is not queued stays where it is."""
+        channel = self.broker.topics["t"].channels["c"]
+        if self.queued:
+            assert channel.discard(int(self.queued.pop(number % len(self.queued))))
+        others = [int(body) for body in (*self.deferred, *(message.body for _, message in self.in_flight))]
+        assert not any(channel.discard(seq) for seq in (*others, self.published))
 
     def pass_time(self, ns: int) -> None:
         """Nothing times out meanwhile."""

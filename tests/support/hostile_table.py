@@ -117,6 +117,7 @@ NSQD_ROUTES: dict[str, str] = {
     "GET /topic/log": _TOPIC, "GET /topic/read": f"{_TOPIC}&seq=0&max_bytes=99999999", "POST /channel/create": _CHANNEL,
     "POST /channel/delete": _CHANNEL, "POST /channel/empty": _CHANNEL, "POST /channel/seek": f"{_CHANNEL}&to=start",
     "POST /channel/pause": _CHANNEL, "POST /channel/unpause": _CHANNEL, "GET /channel/peek": f"{_CHANNEL}&n=1000",
+    "POST /channel/finish": f"{_CHANNEL}&seq=0&id=0123456789abcdef",
     "POST /drain": "", "GET /config/:opt": "", "PUT /config/:opt": "", **_DEBUG,
 }  # fmt: skip
 LOOKUPD_ROUTES: dict[str, str] = {

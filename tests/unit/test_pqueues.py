@@ -36,6 +36,16 @@ def test_deferred_of_one_time_come_out_by_number() -> None:
     assert [low for low, _, _, _ in queue.pop_due(10)] == [2, 3, 4]
 
 
+def test_the_next_deferred_are_seen_by_time_and_stay() -> None:
+    queue = DeferredQueue()
+    for due_ns in (50, 10, 40, 20, 30, 1 << 30, 1 << 40):
+        queue.push(due_ns, run(due_ns, due_ns + 2))
+    assert queue.first(5) == [(10, run(10, 12)), (20, run(20, 22)), (30, run(30, 31))]
+    assert [due_ns for due_ns, _ in queue.first(100)] == [10, 20, 30, 40, 50, 1 << 30, 1 << 40]
+    assert queue.first(0) == []
+    assert queue.count == 14
+
+
 def test_deferred_can_be_looked_at_and_cleared() -> None:
     queue = DeferredQueue()
     queue.push(10, run(1, 3, 2))
