@@ -114,7 +114,7 @@ class Broker:
         self.housekeeper = Housekeeper(
             self.compactor, self.pace, self.disk, alarms, lambda: self.clock(), log, self.write_position
         )
-        self.logs = LogMaker(self._directory, options, self.space, threadpool, log)
+        self.logs = LogMaker(self._directory, options, self.space, threadpool, log, lambda: self.clock())
 
     def _on_sync(self, topic: Topic, error: OSError | None) -> None:
         self.disk.synced(topic, error)

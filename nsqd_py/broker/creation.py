@@ -14,6 +14,7 @@ import gevent
 import gevent.pool
 from gevent.event import Event
 
+from nsqd_py.diskqueue.epochs import Epoch, EpochNumbers
 from nsqd_py.diskqueue.journal import Journal
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.reading import RecordOffsets
@@ -177,7 +178,11 @@ _SMALLEST_FILE_BYTES = 64 * 1024
 class LogMaker:
     """Creates logs, and runs their slow work in threads. `options` are those of `nsqd_py.options`."""
 
-    def __init__(self, directory: Path, options: NsqdOptions, space: DiskSpace, threadpool: Any, log: Log) -> None:
+    def __init__(
+        self, directory: Path, options: NsqdOptions, space: DiskSpace, threadpool: Any, log: Log,
+        clock: Callable[[], int],
+    ) -> None:  # fmt: skip
+        self.epoch_numbers = EpochNumbers(clock)
         self._directory = directory
         self._options = options
         self._space = space
@@ -187,7 +192,7 @@ class LogMaker:
         self._places = RecordOffsets()
 
     def make(self, topic_name: str) -> TopicLog:
-        """Return a log without files."""
+        """Return a new log, without files."""
         max_bytes = policy_of(self._options, topic_name).max_bytes
         file_bytes = self._options.max_bytes_per_file
         if max_bytes:  # space is freed one file at a time
@@ -195,6 +200,7 @@ class LogMaker:
         log = TopicLog(
             self._directory, topic_name, file_bytes, self._report_damage, self._run_in_background, self._places
         )
+        log.epochs = (Epoch(self.epoch_numbers.next(), 0),)
         log.allocate_ahead(wanted=self._space.allocates_ahead())
         return log
 

@@ -1,6 +1,8 @@
-"""`nsqd.dat`: topics, channels and what is paused, in the JSON of Go's nsqd.
+"""`nsqd.dat`: topics, channels and what is paused, in the JSON of Go's nsqd, and the epochs of the topics' logs.
 
-It is written soon after something that it names has changed, and again after a failure.
+Go's nsqd and earlier versions of this one ignore the epochs, and drop them when they write the file. Then the next
+start gives the logs new ones. The file is written soon after something that it names has changed, and again after a
+failure.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import gevent
 import gevent.lock
 from gevent.event import Event
 
+from nsqd_py.diskqueue.epochs import Epochs, decode_epochs
 from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.errors import StartError
 from nsqd_py.pqueues import Alarms
@@ -42,11 +45,12 @@ class BadMetadata(StartError):
 
 @dataclass(slots=True)
 class TopicEntry:
-    """A topic in `nsqd.dat`; `channels` maps a name to whether the channel is paused."""
+    """A topic in `nsqd.dat`; `channels` maps a name to whether the channel is paused. Old files have no epochs."""
 
     name: str
     is_paused: bool = False
     channels: dict[str, bool] = field(default_factory=dict)
+    epochs: Epochs = ()
 
 
 def encode_metadata(topics: Iterable[Topic]) -> bytes:
@@ -60,6 +64,7 @@ def encode_metadata(topics: Iterable[Topic]) -> bytes:
                 for channel in topic.channels.values()
                 if not channel.is_ephemeral
             ],
+            "epochs": [list(epoch) for epoch in topic.log.epochs] if topic.log is not None else [],
         }
         for topic in topics
         if not topic.is_ephemeral
@@ -101,6 +106,7 @@ def _topic_entry(entry: dict[str, object]) -> TopicEntry:
         str(entry["name"]),
         entry.get("paused") is True,
         {str(channel["name"]): channel.get("paused") is True for channel in channels},
+        decode_epochs(entry.get("epochs", [])),
     )
 
 

@@ -120,6 +120,8 @@ class _TopicLoader:
         self._stop = stop
         self._is_certain = stop is not None or broker.is_same_boot
         self._log = broker.logs.make(entry.name)
+        if entry.epochs:
+            self._log.epochs = entry.epochs
         self._deferred: list[DeferredSpan] = []
         self._holes: list[Range] = []
         self._damaged_holes: list[Range] = []

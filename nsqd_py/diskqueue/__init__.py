@@ -8,6 +8,7 @@ go_files        the format of the disk queues of Go's nsqd                  pure
 
 The log
 log             the segments of one topic, in order of sequence numbers
+epochs          tells a log from another one with the same numbers    pure
 file_list       the segments in order; finds one by number
 files           one segment: append, read, preallocate
 file_index      finds a record in a segment by number or time

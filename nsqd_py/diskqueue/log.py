@@ -13,6 +13,7 @@ from pathlib import Path
 
 from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.damage import DamageReport
+from nsqd_py.diskqueue.epochs import Epochs
 from nsqd_py.diskqueue.file_list import FileList
 from nsqd_py.diskqueue.files import GONE_SUFFIX, LARGEST_STEP, SPARE_SUFFIX, LogFile, log_file_name, run_to_end
 from nsqd_py.diskqueue.memory_budget import MemoryBudget
@@ -45,14 +46,15 @@ class TopicLog:
     used_id        highest message id in it
     latest_due_ns  latest due time in it, or later
     damage         the damage found since the start
+    epochs         see `nsqd_py.diskqueue.epochs`
     busy_files     files that a thread reads or writes, and that must stay
     syncs          files that wait for a sync
     """
 
     __slots__ = (
         "_chunks", "_file_list", "_held", "_in_background", "_is_appending",
-        "_last", "_most_ahead", "_places", "_spare", "_topic", "_unsynced",
-        "busy_files", "damage", "directory", "latest_due_ns", "max_file_bytes", "next_seq", "syncs", "used_id",
+        "_last", "_most_ahead", "_places", "_spare", "_topic", "_unsynced", "busy_files",
+        "damage", "directory", "epochs", "latest_due_ns", "max_file_bytes", "next_seq", "syncs", "used_id",
     )  # fmt: skip
 
     def __init__(
@@ -80,6 +82,7 @@ class TopicLog:
         self._is_appending = False
         self._held: list[LogFile] = []
         self.busy_files: set[LogFile] = set()
+        self.epochs: Epochs = ()
         self.latest_due_ns = 0
         self.next_seq = 0
         self.used_id = 0

@@ -1,0 +1,81 @@
+"""The epochs of a log: which of its messages were written before, and after, a standby was promoted.
+
+Sequence numbers alone do not identify messages: a topic that was deleted and created again counts from 0 again, and
+after a promotion two nsqds may have written different messages with the same numbers. So a log has epochs. The first
+begins when the log is created, another one with each promotion. The number of an epoch is the time at which it began,
+in ns since 1970, so that no two are equal. A follower compares its epochs with those of its primary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+_MOST_EPOCHS = 32
+
+
+class Epoch(NamedTuple):
+    """An epoch of one log, and the sequence number of its first message."""
+
+    number: int
+    first_seq: int
+
+
+Epochs = tuple[Epoch, ...]
+
+
+class EpochNumbers:
+    """Gives out the numbers of epochs; each is higher than all before."""
+
+    __slots__ = ("_clock", "_last")
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._last = 0
+
+    def next(self) -> int:
+        self._last = max(self._last + 1, self._clock())
+        return self._last
+
+    def skip_past(self, number: int) -> None:
+        """Give out only higher numbers from now on."""
+        self._last = max(self._last, number)
+
+
+def decode_epochs(fields: object) -> Epochs:
+    """Return the epochs from a JSON list of pairs. Raises ValueError and TypeError."""
+    if not isinstance(fields, list):
+        raise TypeError("the epochs are no list")
+    epochs = tuple(Epoch(*map(_checked, pair)) for pair in fields)
+    if list(epochs) != sorted(set(epochs)):
+        raise ValueError("the epochs are not in order")
+    return epochs
+
+
+def _checked(value: object) -> int:
+    if not isinstance(value, int) or value < 0:
+        raise ValueError(f"{value!r} is no number of an epoch")
+    return value
+
+
+def raised(epochs: Epochs, number: int, next_seq: int) -> Epochs:
+    """Return the epochs of a log whose next messages, from `next_seq` on, belong to the epoch `number`."""
+    return (*epochs, Epoch(number, next_seq))[-_MOST_EPOCHS:]
+
+
+def common_end(mine: Epochs, theirs: Epochs) -> int | None:
+    """Return the number up to which my messages are those of another copy of the log; None without a limit.
+
+    `theirs` are the epochs of the newer copy. 0: the two are different logs, which have no message in common.
+    """
+    if not mine or not theirs:
+        return 0
+    for epoch, later in zip(theirs, [*theirs[1:], None], strict=True):
+        if epoch.number == mine[-1].number:
+            return later.first_seq if later is not None else None
+    return 0
+
+
+def newest(logs: Iterable[Epochs]) -> int:
+    """Return the highest number of an epoch in these logs; 0 without any."""
+    return max((epochs[-1].number for epochs in logs if epochs), default=0)

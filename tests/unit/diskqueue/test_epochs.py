@@ -1,0 +1,58 @@
+"""Epochs: what two copies of a log have in common."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsqd_py.diskqueue.epochs import Epoch, EpochNumbers, Epochs, common_end, newest, raised
+
+CREATED = (Epoch(100, 0),)
+PROMOTED = (*CREATED, Epoch(200, 50))
+TWICE = (*PROMOTED, Epoch(300, 80))
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "end"),
+    [
+        (CREATED, CREATED, None),
+        (PROMOTED, PROMOTED, None),
+        (CREATED, PROMOTED, 50),
+        (CREATED, TWICE, 50),
+        (PROMOTED, TWICE, 80),
+        ((Epoch(101, 0),), TWICE, 0),  # created again under the same name
+        ((), CREATED, 0),
+        (CREATED, (), 0),
+        ((*CREATED, Epoch(250, 60)), TWICE, 0),  # promoted too, but elsewhere
+    ],
+)
+def test_up_to_where_two_copies_are_the_same(mine: Epochs, theirs: Epochs, end: int | None) -> None:
+    assert common_end(mine, theirs) == end
+
+
+def test_a_promotion_adds_an_epoch() -> None:
+    assert raised(CREATED, 200, 50) == PROMOTED
+
+
+def test_only_the_latest_are_kept() -> None:
+    epochs = CREATED
+    for number in range(101, 201):
+        epochs = raised(epochs, number, number)
+    assert len(epochs) < 100
+    assert epochs[-1] == Epoch(200, 200)
+
+
+def test_numbers_rise_though_the_clock_stands_still_or_goes_back() -> None:
+    times = iter([1000, 1000, 500, 2000])
+    numbers = EpochNumbers(lambda: next(times))
+    assert [numbers.next() for _ in range(4)] == [1000, 1001, 1002, 2000]
+
+
+def test_numbers_above_those_of_another_nsqd() -> None:
+    numbers = EpochNumbers(lambda: 1000)
+    numbers.skip_past(5000)
+    assert numbers.next() == 5001
+
+
+def test_the_newest_of_several_logs() -> None:
+    assert newest([CREATED, TWICE, (), PROMOTED]) == 300
+    assert newest([]) == 0
